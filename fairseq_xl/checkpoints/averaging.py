@@ -1,0 +1,131 @@
+"""The mean of several checkpoints, which often scores higher than the last alone (Vaswani et al. 2017, section 6.1).
+
+    python -m fairseq_xl.checkpoints.averaging --inputs RUN/checkpoint8.pt RUN/checkpoint9.pt --output RUN/average.pt
+    python -m fairseq_xl.checkpoints.averaging --last 5 RUN --output RUN/average.pt
+
+fairseq has such a script in its repository, but pip does not install it, and it reads checkpoints unchecked.
+"""
+
+import argparse
+import logging
+import os
+import re
+import sys
+
+import torch
+
+from fairseq_xl import compat
+from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+EPOCH = re.compile(r"checkpoint(\d+)\.pt")
+UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+
+
+def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[str]:
+    """The newest checkpoints of a run.
+
+    Args:
+        folder: where fairseq-train wrote them (``--save-dir``).
+        count: how many.
+        by_update: those of ``--save-interval-updates`` (``checkpoint_E_U.pt``), not those at the ends of epochs.
+
+    Returns:
+        paths, oldest first.
+
+    Raises:
+        UserError: the folder is missing or holds fewer.
+    """
+    pattern = UPDATE if by_update else EPOCH
+    try:
+        matches = [match for match in map(pattern.fullmatch, os.listdir(folder)) if match]
+    except OSError as error:
+        raise UserError(f"{folder} is not a folder of checkpoints: {error.strerror}") from error
+    kind = "checkpoint_EPOCH_UPDATE.pt" if by_update else "checkpointEPOCH.pt"
+    if count < 1 or len(matches) < count:
+        raise UserError(f"{folder} holds {len(matches)} checkpoints named {kind}, and --last asks for {count}")
+    matches.sort(key=lambda match: int(match.group(1)))
+    return [os.path.join(folder, match.group(0)) for match in matches[-count:]]
+
+
+def average(paths: list[str]) -> dict:
+    """The last checkpoint with the mean of all parameters in place of its own.
+
+    Floating-point tensors are summed in float64 and keep the dtype of the last checkpoint; others (counters, indices)
+    are the last one's. Options and extra state are the last one's too; "averaged_from" in the extra state names the
+    inputs. The state of the optimizer, which belongs to other parameters, is left out.
+
+    Args:
+        paths: checkpoints of one model, oldest first.
+
+    Returns:
+        a checkpoint that fairseq loads.
+
+    Raises:
+        UserError: a file is not a checkpoint, or they are not of one model.
+    """
+    if not paths:
+        raise UserError("there are no checkpoints to average")
+    totals: dict[str, torch.Tensor] = {}
+    for path in paths:
+        state = compat.load_checkpoint(path)
+        if totals:
+            _check_same(totals, state["model"], paths[0], path)
+        for name, value in state["model"].items():
+            if value.is_floating_point() and name in totals:
+                totals[name] += value
+            else:
+                totals[name] = value.double() if value.is_floating_point() else value
+    state["model"] = {
+        name: (totals[name] / len(paths)).to(value.dtype) if value.is_floating_point() else value
+        for name, value in state["model"].items()
+    }
+    state["last_optimizer_state"] = None
+    state["extra_state"] = {**(state.get("extra_state") or {}), "averaged_from": [os.path.basename(p) for p in paths]}
+    return state
+
+
+def _check_same(expected: dict, found: dict, first: str, path: str) -> None:
+    different = sorted(expected.keys() ^ found.keys())
+    if different:
+        where = first if different[0] in expected else path
+        raise UserError(f"{first} and {path} are not of one model: only {where} has {different[0]}")
+    for name, value in found.items():
+        shapes = tuple(expected[name].shape), tuple(value.shape)
+        if shapes[0] != shapes[1]:
+            raise UserError(f"{first} and {path} are not of one model: {name} has shapes {shapes[0]} and {shapes[1]}")
+        if expected[name].is_floating_point() != value.is_floating_point():
+            raise UserError(f"{first} and {path} are not of one model: {name} is floating-point in only one of them")
+
+
+def main(arguments: "list[str] | None" = None) -> None:
+    """The command; ``--help`` lists its options."""
+    parser = argparse.ArgumentParser(prog="python -m fairseq_xl.checkpoints.averaging", description="average checkpoints")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--inputs", nargs="+", metavar="FILE", help="the checkpoints, oldest first")
+    source.add_argument("--last", nargs=2, metavar=("N", "FOLDER"), help="the newest N checkpoints of a run")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--epochs", action="store_true", help="with --last: those of epochs (this is the default)")
+    kind.add_argument("--updates", action="store_true", help="with --last: those of --save-interval-updates")
+    parser.add_argument("--output", required=True, metavar="FILE", help="where to write the average")
+    options = parser.parse_args(arguments)
+    if options.last:
+        if not options.last[0].isdigit():
+            parser.error(f"--last takes a number and a folder, not {options.last[0]!r}")
+        paths = last_checkpoints(options.last[1], int(options.last[0]), by_update=options.updates)
+    elif options.epochs or options.updates:
+        parser.error("--epochs and --updates choose among the files of --last; --inputs names them")
+    else:
+        paths = options.inputs
+    folder = os.path.dirname(options.output) or "."
+    if not os.path.isdir(folder):
+        raise UserError(f"--output {options.output}: there is no folder {folder}")
+    compat.save_checkpoint(average(paths), options.output)
+    logger.info("averaged %s into %s", ", ".join(paths), options.output)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(format="%(levelname)s | %(name)s | %(message)s", level=logging.INFO, stream=sys.stderr)
+    compat.install()
+    main()

@@ -1,0 +1,329 @@
+"""What depends on the installed fairseq, torch and numpy: the only module that knows which they are.
+
+:func:`install` is called once, when the plugin is imported. It makes fairseq's checkpoints safe to read (plain data only,
+nothing in the file is run), safe to write (whole or not at all), and a user's mistake one sentence long.
+"""
+
+import argparse
+import collections
+import contextlib
+import errno
+import functools
+import importlib.metadata
+import logging
+import os
+import platform
+import re
+import shutil
+import sys
+import time
+import typing
+
+import numpy
+import omegaconf
+import torch
+from fairseq import checkpoint_utils
+from fairseq.distributed.utils import _TensorPlaceholder
+from fairseq.file_io import PathManager
+
+from fairseq_xl.errors import UserError
+
+try:
+    from numpy._core import multiarray
+except ImportError:  # numpy 1
+    from numpy.core import multiarray
+
+logger = logging.getLogger(__name__)
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+SAVE_ATTEMPTS = 3
+SECONDS_BETWEEN_ATTEMPTS = 2.5
+
+
+@functools.lru_cache(maxsize=None)
+def install() -> None:
+    """Adapt fairseq, torch and the interpreter to this package. A second call changes nothing."""
+    torch.serialization.add_safe_globals(_safe_globals())
+    _make_loading_safe()
+    PathManager.copy = staticmethod(_copying_in_one_step(PathManager.copy))
+    checkpoint_utils.torch_persistent_save = _saving_in_one_step(checkpoint_utils.torch_persistent_save)
+    sys.excepthook = _showing_mistakes(sys.excepthook)
+
+
+def versions() -> dict:
+    """Versions of Python and of the packages that results depend on, for manifests and results.
+
+    Returns:
+        name to version; None for a package that is not installed.
+    """
+    found = {"python": platform.python_version()}
+    for name in ("fairseq", "torch", "numpy", "sentencepiece", "sacrebleu"):
+        found[name] = None
+        for distribution in (name, f"{name}-fixed"):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                found[name] = importlib.metadata.version(distribution)
+    return found
+
+
+# Reading
+
+
+def load_plain(path):
+    """Read a file written by torch.save that holds plain data and tensors, which arrive on the CPU.
+
+    Args:
+        path: a file name, or a file open for reading in binary mode.
+
+    Raises:
+        UserError: there is no such file, it is damaged or of another kind, or it holds something that is not plain data
+            (which is then not run: torch reads with ``weights_only`` and the list of :func:`install`).
+    """
+    if isinstance(path, (str, os.PathLike)):
+        with _existing(path), open(path, "rb") as stream:
+            return _load_stream(stream, os.fspath(path))
+    return _load_stream(path, str(getattr(path, "name", "the checkpoint")))
+
+
+def load_checkpoint(path) -> dict:
+    """Read a fairseq checkpoint as it is in the file, neither upgraded nor with its options overridden.
+
+    Args:
+        path: a file name, or a file open for reading in binary mode.
+
+    Returns:
+        the checkpoint, whose "model" maps parameter names to tensors on the CPU.
+
+    Raises:
+        UserError: as in :func:`load_plain`, or the file holds no model.
+    """
+    state = load_plain(path)
+    name = getattr(path, "name", path)
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise UserError(f"{name} is not a fairseq checkpoint: it holds no model parameters under the key 'model'")
+    if not state.keys() & {"optimizer_history", "best_loss"}:  # the second is how fairseq once wrote it
+        raise UserError(f"{name} is not a fairseq checkpoint: it holds no 'optimizer_history'")
+    return state
+
+
+def _load_stream(stream, name: str):
+    try:
+        return torch.load(stream, map_location="cpu", weights_only=True)
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file ends in nearly any exception, IndexError and KeyError included
+        refused = re.search(r"GLOBAL (\S+)|function (\S+)|unsupported class (\S+)", str(error))
+        if refused:
+            what = next(filter(None, refused.groups()))
+            raise UserError(
+                f"{name} was refused: it holds {what}, and a checkpoint may hold only tensors and plain data "
+                "(nothing in the file was run)"
+            ) from error
+        raise UserError(f"{name} is not a checkpoint, or it is damaged or cut short ({_first_line(error)})") from error
+
+
+def _first_line(error: Exception) -> str:
+    if str(error).startswith("Weights only load failed"):  # the rest is advice to turn the check off
+        return "not a file of plain data written by torch.save"
+    return (str(error).splitlines() or [""])[0].split(". ")[0] or type(error).__name__
+
+
+@contextlib.contextmanager
+def _existing(path):
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{os.fspath(path)} cannot be read as a checkpoint: {error.strerror or error}") from error
+
+
+def _safe_globals() -> list:
+    """What checkpoints hold besides tensors, containers and numbers. All of it is plain data when rebuilt."""
+    config = [omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.nodes.AnyNode]
+    config += [omegaconf.base.ContainerMetadata, omegaconf.base.Metadata]
+    broadcast = [collections.defaultdict, dict, list, int, _TensorPlaceholder, (typing.Any, "typing.Any")]
+    # A file of numpy 1 names numpy.core, one of numpy 2 numpy._core, and either is read under the other.
+    arrays = [
+        (getattr(multiarray, name), f"numpy.{core}.multiarray.{name}")
+        for core in ("core", "_core")
+        for name in ("_reconstruct", "scalar")
+    ]
+    arrays += [numpy.ndarray, numpy.dtype]
+    arrays += [kind for name, kind in vars(numpy.dtypes).items() if name.endswith("DType")]
+    return [argparse.Namespace, *config, *broadcast, *arrays]
+
+
+class _TorchOfCheckpoints:
+    """torch as ``fairseq.checkpoint_utils`` sees it: the same, with a checked ``load`` whatever its caller asks for."""
+
+    @staticmethod
+    def load(stream, **unused):
+        return load_checkpoint(stream)
+
+    def __getattr__(self, name: str):
+        return getattr(torch, name)
+
+
+def _make_loading_safe() -> None:
+    checkpoint_utils.torch = _TorchOfCheckpoints()
+    to_cpu = checkpoint_utils.load_checkpoint_to_cpu
+    ensemble = checkpoint_utils.load_model_ensemble_and_task
+    resume = checkpoint_utils.load_checkpoint
+
+    @functools.wraps(to_cpu)
+    def load_checkpoint_to_cpu(path, *args, **kwargs):
+        with _existing(path):
+            return to_cpu(path, *args, **kwargs)
+
+    @functools.wraps(ensemble)
+    def load_model_ensemble_and_task(*args, **kwargs):
+        with _mistake(OSError, "Model file not found"):
+            return ensemble(*args, **kwargs)
+
+    @functools.wraps(resume)
+    def load_checkpoint_and_iterator(cfg, trainer, **kwargs):
+        _check_restore_file(cfg.restore_file, trainer.checkpoint_suffix)
+        with _mistake(ValueError, "--finetune-from-model"):
+            return resume(cfg, trainer, **kwargs)
+
+    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
+    checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
+    checkpoint_utils.load_checkpoint = load_checkpoint_and_iterator
+
+
+def _check_restore_file(restore_file: str, suffix: str) -> None:
+    """fairseq trains from scratch, silently, when the file to restore is missing: right only for a run's own last one."""
+    path = restore_file.replace(".pt", f"{suffix or ''}.pt")
+    if os.path.basename(restore_file) != "checkpoint_last.pt" and not PathManager.isfile(path):
+        raise UserError(f"--restore-file {path} does not exist")
+
+
+@contextlib.contextmanager
+def _mistake(kind: type, beginning: str):
+    """Tell fairseq's own errors of the given kind and wording as a user's mistake."""
+    try:
+        yield
+    except kind as error:
+        if isinstance(error, UserError) or not str(error).startswith(beginning):
+            raise
+        raise UserError(str(error)) from error
+
+
+# Writing
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """Open a file for binary writing that takes the place of ``path`` at the end, whole, or not at all.
+
+    Args:
+        path: a local file name; ``path`` + ".tmp" is written beside it.
+
+    Raises:
+        UserError: no room on the disk; what ``path`` held is kept.
+    """
+    path = os.fspath(path)
+    temporary = f"{path}.tmp"
+    try:
+        with open(temporary, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+        _sync_folder(os.path.dirname(path) or ".")
+    except Exception as error:
+        if not _no_room(error):
+            raise
+        kept = " and the previous file is kept" if os.path.exists(path) else ""
+        raise UserError(f"{path} was not written{kept}: no room is left on its disk") from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def save_checkpoint(state, path) -> None:
+    """Write a checkpoint with torch.save, whole or not at all.
+
+    Args:
+        state: plain data and tensors.
+        path: a local file name.
+
+    Raises:
+        UserError: no room on the disk; what ``path`` held is kept.
+    """
+    with replacing(path) as stream:
+        torch.save(state, stream)
+
+
+def _sync_folder(folder: str) -> None:
+    with contextlib.suppress(OSError):  # some file systems cannot sync a folder; the rename is atomic all the same
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _no_room(error) -> bool:
+    """torch's writer fails a second time while it closes the file, and hides the first error in the context."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _copying_in_one_step(original):
+    """checkpoint_best and checkpoint_last are copies: a kill in the middle of one must not truncate it."""
+
+    @functools.wraps(original)
+    def copy(src_path, dst_path, overwrite=False):
+        if not PathManager.supports_rename(dst_path) or not PathManager.supports_rename(src_path):
+            return original(src_path, dst_path, overwrite=overwrite)
+        with open(src_path, "rb") as source, replacing(dst_path) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        return dst_path
+
+    return copy
+
+
+def _saving_in_one_step(original):
+    """fairseq renames, but does not sync, and tries again on a file that is already half written."""
+
+    @functools.wraps(original)
+    def torch_persistent_save(obj, filename, async_write=False):
+        if async_write or not PathManager.supports_rename(filename):
+            return original(obj, filename, async_write=async_write)
+        for attempt in range(1, SAVE_ATTEMPTS + 1):
+            try:
+                return save_checkpoint(obj, filename)
+            except OSError as error:
+                if attempt == SAVE_ATTEMPTS:
+                    raise
+                logger.warning("could not write %s (%s), trying again", filename, error)
+                time.sleep(SECONDS_BETWEEN_ATTEMPTS)
+
+    return torch_persistent_save
+
+
+# Errors
+
+
+def _showing_mistakes(previous):
+    """An excepthook that shows a user's mistake in one sentence; the interpreter then exits with status 1."""
+
+    def show(kind, error, trace):
+        sentence = _sentence(error)
+        if sentence is None:
+            previous(kind, error, trace)
+        else:
+            sys.stderr.write(f"fairseq_xl: error: {sentence}\n")
+
+    return show
+
+
+def _sentence(error) -> "str | None":
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, torch.multiprocessing.ProcessRaisedException):  # carries the traceback of a rank as text
+        told = re.search(rf"^{UserError.__module__}\.{UserError.__name__}: (.*)$", str(error), re.MULTILINE)
+        return told and told.group(1)
+    return None

@@ -1,0 +1,10 @@
+"""Cross-lingual pre-training, fine-tuning and generation as a fairseq plugin: ``--user-dir fairseq_xl``."""
+
+from fairseq_xl import compat
+
+compat.install()
+
+# fairseq imports nothing below a user-dir whose package was imported before, and criterions never: do it here.
+from fairseq_xl import criterions, models, objectives, tasks  # noqa: E402, F401
+from fairseq_xl.criterions import pretraining as _pretraining_criterion  # noqa: E402, F401
+from fairseq_xl.tasks import pretraining as _pretraining_task, translation as _translation_task  # noqa: E402, F401

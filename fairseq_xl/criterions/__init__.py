@@ -1,0 +1,1 @@
+"""fairseq criterions: they combine and log what the objectives computed inside the model."""

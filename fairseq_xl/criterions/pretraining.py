@@ -1,0 +1,81 @@
+"""Combines the terms of a pre-training objective."""
+
+import math
+
+import torch
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+
+
+@register_criterion("xl_pretraining", dataclass=FairseqDataclass)
+class PretrainingCriterion(FairseqCriterion):
+    """The weighted sum of the terms' means; `sample_size` is 1, so that accumulation and ranks average.
+
+    A term's loss is its mean over its own count in the batch: an objective that predicts every token doesn't drown
+    one that predicts a bit a pair.
+    """
+
+    def forward(self, model, sample, reduce=True):
+        """Sample of `DrawnBatches` -> loss, sample size, sums and counts of every term and source."""
+        objective = self.task.objectives[sample["objective"]]
+        terms = model(objective, sample["batch"])
+        loss = objective.cfg.weight * sum(term.weight * term.sum / max(term.count, 1) for term in terms.values())
+        log = {
+            "loss": loss.detach(),
+            "sample_size": 1,
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+        }
+        for term, source in self.task.log_keys:
+            log[f"sum {term} {source}"], log[f"count {term} {source}"] = torch.zeros_like(log["loss"]), 0
+        for name, term in terms.items():
+            log[f"sum {name} {sample['source']}"] = term.sum.detach()
+            log[f"count {name} {sample['source']}"] = term.count
+        return loss, 1, log
+
+    @staticmethod
+    def reduce_metrics(logging_outputs):
+        """Logs bits per prediction and perplexity of every term, by source and over all sources.
+
+        `ppl` is the mean over terms of the mean over their sources of the perplexity: the stopping criterion of X8.
+        """
+
+        def total(key):
+            return float(sum(log.get(key, 0) for log in logging_outputs))
+
+        metrics.log_scalar("loss", total("loss") / total("sample_size") / math.log(2), total("sample_size"), round=3)
+        keys = [key.split(" ")[1:] for key in logging_outputs[0] if key.startswith("sum ")]
+        for term, source in keys:
+            count = total(f"count {term} {source}")
+            if count:
+                bits = total(f"sum {term} {source}") / count / math.log(2)
+                metrics.log_scalar(f"{term}_{source}_loss", bits, count, round=3)
+                metrics.log_derived(f"{term}_{source}_ppl", _perplexity(f"{term}_{source}_loss"))
+        for term in dict.fromkeys(term for term, _ in keys):
+            count = sum(total(f"count {term} {source}") for name, source in keys if name == term)
+            if count:
+                bits = sum(total(f"sum {term} {source}") for name, source in keys if name == term) / count / math.log(2)
+                metrics.log_scalar(f"{term}_loss", bits, count, round=3)
+        metrics.log_derived("ppl", _mean_perplexity(keys))
+
+    @staticmethod
+    def logging_outputs_can_be_summed():
+        """Every rank logs the same keys, zeros included."""
+        return True
+
+
+def _perplexity(key):
+    return lambda meters: round(2 ** meters[key].avg, 3)
+
+
+def _mean_perplexity(keys):
+    def mean(meters):
+        by_term = {}
+        for term, source in keys:
+            if f"{term}_{source}_loss" in meters:
+                by_term.setdefault(term, []).append(2 ** meters[f"{term}_{source}_loss"].avg)
+        means = [sum(values) / len(values) for values in by_term.values()]
+        return round(sum(means) / len(means), 3) if means else 0.0
+
+    return mean

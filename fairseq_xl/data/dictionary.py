@@ -1,0 +1,88 @@
+"""The joint vocabulary: special symbols, pieces, `<mask>` and one symbol a language."""
+
+import hashlib
+import re
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from fairseq.data import Dictionary
+
+from fairseq_xl.errors import UserError
+
+MASK = "<mask>"
+LANGUAGE_SYMBOL = re.compile(r"\[(\w[\w-]*)\]")
+
+
+class XLDictionary(Dictionary):
+    """fairseq's dictionary in the order of XLM-R and mBART files.
+
+    ``<s>=0 <pad>=1 </s>=2 <unk>=3``, pieces, ``<mask>``, then ``[xx]`` for every language. The language symbols
+    are contiguous and last: the id of a language is the index of its symbol less `first_language`.
+    """
+
+    @classmethod
+    def load(cls, path, languages=()):
+        """Reads ``dict.txt`` and appends `<mask>` and the symbols of `languages` where the file lacks them.
+
+        Raises `UserError` for a missing or malformed file.
+        """
+        if not Path(path).is_file():
+            raise UserError(f"{path}: no such dictionary; `python -m preprocess` writes it beside the binarised text")
+        dictionary = cls()
+        try:
+            dictionary.add_from_file(str(path))
+        except (ValueError, RuntimeError, UnicodeError) as error:
+            raise UserError(f"{path} is not a fairseq dictionary ('symbol count' on every line): {error}") from error
+        dictionary.mask_index = dictionary.add_symbol(MASK, n=0)
+        for language in languages:
+            dictionary.add_symbol(f"[{language}]", n=0)
+        dictionary._find_languages(path)
+        return dictionary
+
+    def _find_languages(self, path):
+        first = len(self)
+        while LANGUAGE_SYMBOL.fullmatch(self.symbols[first - 1]):
+            first -= 1
+        self.first_language = first
+        self.languages = [symbol[1:-1] for symbol in self.symbols[first:]]
+        if self.mask_index >= first:
+            raise UserError(f"{path}: {MASK} must stand before the language symbols at the end of the dictionary")
+
+    @property
+    def num_languages(self):
+        """Number of `[xx]` symbols."""
+        return len(self.languages)
+
+    def language_id(self, language):
+        """Index of a language among the language symbols; `UserError` for one that the dictionary lacks."""
+        if language not in self.languages:
+            known = ", ".join(self.languages) or "none"
+            raise UserError(f"language {language!r} has no symbol in the dictionary (it has: {known})")
+        return self.languages.index(language)
+
+    def language_symbol(self, language):
+        """Index of ``[xx]`` in the dictionary."""
+        return self.first_language + self.language_id(language)
+
+    @cached_property
+    def pieces(self):
+        """Indices of the ordinary pieces, (number of pieces,): what may be masked and what random words are drawn from."""
+        ids = np.arange(self.nspecial, self.first_language)
+        return ids[ids != self.mask_index]
+
+    @cached_property
+    def is_piece(self):
+        """(V,) bool: False for every special symbol."""
+        flags = np.zeros(len(self), dtype=bool)
+        flags[self.pieces] = True
+        return flags
+
+    @cached_property
+    def counts(self):
+        """(V,) float: frequency of every symbol in the training text."""
+        return np.asarray(self.count, dtype=np.float64)
+
+    def digest(self):
+        """SHA-256 over the symbols in order, without their counts: two vocabularies agree if and only if it does."""
+        return hashlib.sha256("\n".join(self.symbols).encode("utf-8")).hexdigest()

@@ -1,0 +1,70 @@
+"""Monolingual text as one long stream of tokens."""
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from fairseq.data import data_utils
+
+from fairseq_xl.errors import UserError
+
+
+class TokenStream:
+    """The binarised text of one language, read as a stream: sentences one after the other, each ended by ``</s>``.
+
+    An empty line (a document boundary) is an item of its own that holds only ``</s>``; in the stream it is the
+    extra separator that RoBERTa puts between documents. The file is memory-mapped and is opened anew in every
+    worker.
+
+    Args:
+        path: prefix of the ``.bin`` and ``.idx`` files.
+        language: code of its language.
+    """
+
+    def __init__(self, path, language):
+        self.path, self.language = str(path), language
+        items = data_utils.load_indexed_dataset(self.path, None)
+        if items is None:
+            raise UserError(f"{path}.idx: no binarised text of language {language!r} there")
+        sizes = np.asarray(items.sizes)
+        self.sentences = int((sizes > 1).sum())
+        self.size = int(sizes.sum())
+        if not self.sentences:
+            raise UserError(f"{path}: the text of language {language!r} has no sentence")
+
+    def __reduce__(self):
+        return TokenStream, (self.path, self.language)
+
+    @cached_property
+    def tokens(self):
+        """The whole stream, (size,), memory-mapped."""
+        file = Path(self.path + ".bin")
+        width = file.stat().st_size // self.size
+        return np.memmap(file, mode="r", dtype={2: np.uint16, 4: np.int32, 8: np.int64}[width])
+
+    def blocks(self, starts, length):
+        """Token blocks of up to `length` tokens from each of `starts` on: a list of (t,) arrays."""
+        return [self.tokens[start : start + length] for start in starts]
+
+    def every(self, length):
+        """All blocks in order, for validation: starts (n,) and sizes (n,)."""
+        starts = np.arange(0, self.size, length)
+        return starts, np.minimum(length, self.size - starts)
+
+    def mean_size(self, length):
+        """Mean number of tokens of a block."""
+        return self.size / -(-self.size // length)
+
+    def draw(self, rng, count, length):
+        """`count` blocks at random, each at most once in a pass over the text; passes differ in where blocks begin.
+
+        Returns: starts (count,) and sizes (count,), in no particular order.
+        """
+        passes = []
+        while count > 0:
+            shift = int(rng.integers(min(length, max(1, self.size - length))))
+            available = -(-(self.size - shift) // length)
+            passes.append(shift + length * rng.choice(available, min(count, available), replace=False))
+            count -= available
+        starts = np.concatenate(passes)
+        return starts, np.minimum(length, self.size - starts)

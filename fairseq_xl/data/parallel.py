@@ -1,0 +1,83 @@
+"""Sentence pairs."""
+
+import logging
+from functools import cached_property
+
+import numpy as np
+from fairseq.data import data_utils
+
+from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+
+class SentencePairs:
+    """Binarised bitext of one language pair, aligned line by line.
+
+    Lines that are empty on either side (document boundaries, holes) are not pairs and are never drawn.
+
+    Args:
+        prefix: prefix of the four files, ``DATA/en-de/train.en-de``.
+        source, target: codes of the two languages, suffixes of the files.
+    """
+
+    def __init__(self, prefix, source, target):
+        self.prefix, self.source, self.target = str(prefix), source, target
+        self.sides = [self._open(language) for language in (source, target)]
+        lines = [len(side) for side in self.sides]
+        if lines[0] != lines[1]:
+            raise UserError(f"{prefix}: {lines[0]} lines of {source!r} but {lines[1]} of {target!r}")
+        self.sizes = np.stack([np.asarray(side.sizes) for side in self.sides], axis=1)
+        self.filled = np.flatnonzero((self.sizes > 1).all(axis=1))
+        self.sentences = len(self.filled)
+        if not self.sentences:
+            raise UserError(f"{prefix}: no pair of two sentences of {source!r} and {target!r}")
+
+    def _open(self, language):
+        side = data_utils.load_indexed_dataset(f"{self.prefix}.{language}", None)
+        if side is None:
+            raise UserError(f"{self.prefix}.{language}.idx: no binarised text of language {language!r} there")
+        return side
+
+    @property
+    def name(self):
+        """The pair's name, ``en-de``."""
+        return f"{self.source}-{self.target}"
+
+    def pair(self, line):
+        """The two sentences of a line as int64 arrays, each ended by ``</s>``."""
+        return tuple(side[line].numpy() for side in self.sides)
+
+    def every(self, longest):
+        """All pairs with sides of at most `longest` tokens, in order: lines (n,), sizes of both sides together (n,)."""
+        fitting = self._fitting(longest)
+        return fitting, self.sizes[fitting].sum(1)
+
+    def mean_size(self, longest):
+        """Mean number of tokens of a pair, both sides together."""
+        return self.sizes[self._fitting(longest)].sum(1).mean()
+
+    def draw(self, rng, count, longest):
+        """`count` pairs at random, each at most once in a pass: lines (count,), sizes of both sides together (count,)."""
+        fitting = self._fitting(longest)
+        passes = [rng.permutation(fitting) for _ in range(-(-count // len(fitting)))]
+        lines = np.concatenate(passes)[:count]
+        return lines, self.sizes[lines].sum(1)
+
+    def _fitting(self, longest):
+        if self._fits[0] != longest:
+            fits = self.filled[(self.sizes[self.filled] <= longest).all(axis=1)]
+            if not len(fits):
+                raise UserError(f"{self.prefix}: every pair has a side of more than {longest} tokens")
+            if len(fits) < len(self.filled):
+                left_out = len(self.filled) - len(fits)
+                logger.warning(
+                    "%s: %d of %d pairs have a side of more than %d tokens and are left out",
+                    self.prefix, left_out, len(self.filled), longest,
+                )  # fmt: skip
+            self._fits = longest, fits
+        return self._fits[1]
+
+    @cached_property
+    def _fits(self):
+        return None, None

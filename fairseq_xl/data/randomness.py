@@ -1,0 +1,32 @@
+"""Random numbers that belong to a draw: the same whatever the batch, the worker or the rank.
+
+A counter-based generator (SplitMix64: Steele, Lea & Flood 2014): number t of a draw is a hash of (key of the
+draw, purpose, t), computed for a whole batch at once. B draws, T numbers each.
+"""
+
+import numpy as np
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(z):
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def uniforms(keys, count, purpose):
+    """Uniform numbers in [0, 1).
+
+    Args:
+        keys: (B,) uint64, one key a draw.
+        count: how many numbers a draw.
+        purpose: small integer; different purposes give independent numbers for the same keys.
+
+    Returns: (B, count) float64.
+    """
+    with np.errstate(over="ignore"):
+        base = _mix(_mix(keys + _GAMMA) + np.uint64(purpose + 1) * _GAMMA)
+        counters = np.arange(1, count + 1, dtype=np.uint64) * _GAMMA
+        bits = _mix(base[:, None] + counters)
+    return (bits >> np.uint64(11)) * 2.0**-53

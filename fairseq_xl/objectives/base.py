@@ -1,0 +1,125 @@
+"""What a pre-training objective is, and how the ones that a user names are built.
+
+An objective says which text it reads, turns draws into a batch with noise and target side by side, and computes
+its loss as named terms. Adding one is one file in this package and its test.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, Optional
+
+import torch
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fairseq_xl.errors import UserError
+
+#: name -> class of every registered objective
+OBJECTIVES = {}
+
+
+class Term(NamedTuple):
+    """One part of a loss, in nats: the sum over `count` predictions (tokens or pairs)."""
+
+    sum: torch.Tensor
+    count: int
+    weight: float = 1.0
+
+
+@dataclass
+class ObjectiveConfig:
+    """Options that every objective has; `--objective-options 'mlm.length=256 tlm.weight=0.5'` sets them."""
+
+    weight: float = 1.0  # factor of the objective's loss
+    length: int = 256  # most tokens of a stream, or of each side of a pair (X5)
+    alpha: float = 0.7  # exponent of the sampling shares of languages and pairs (X6)
+    batch_tokens: Optional[int] = None  # most tokens of a batch, padding counted; --max-tokens if not set
+    batch_sentences: Optional[int] = None  # most examples of a batch; --batch-size if not set
+
+
+class Objective:
+    """Base of all objectives.
+
+    Args:
+        cfg: the merged `Config` of the objective.
+        dictionary: the joint `XLDictionary`.
+        framing: the `Framing` of the inputs.
+    """
+
+    Config = ObjectiveConfig
+    name = None
+    #: `monolingual` (token streams) or `parallel` (sentence pairs)
+    reads = None
+    #: tokens that framing adds to an example
+    framed_tokens = 1
+
+    def __init__(self, cfg, dictionary, framing):
+        self.cfg, self.dictionary, self.framing = cfg, dictionary, framing
+
+    @classmethod
+    def register(cls, objective):
+        """Class decorator: makes the objective known under its `name`."""
+        if objective.name in OBJECTIVES:
+            raise ValueError(f"objective {objective.name!r} is registered twice")
+        OBJECTIVES[objective.name] = objective
+        return objective
+
+    @property
+    def example_length(self):
+        """Tokens of one example before framing: of a block for streams, of each side for pairs."""
+        return self.cfg.length - self.framed_tokens if self.reads == "monolingual" else self.cfg.length
+
+    def heads(self, model_cfg):
+        """Extra modules that the loss needs, by name; the task puts them under `model.heads`."""
+        return {}
+
+    def collate(self, draws, source):
+        """`Draws` of B examples and their source -> a dict of tensors, noise and target side by side."""
+        raise NotImplementedError(f"{type(self).__name__}.collate")
+
+    def loss(self, model, batch):
+        """Model and batch -> {name of the term: `Term`}."""
+        raise NotImplementedError(f"{type(self).__name__}.loss")
+
+    def predict(self, model, hidden, batch):
+        """Cross-entropy of the batch's `target` (N,) at its `predicted` flat positions of hidden (B, T, C)."""
+        predicted = hidden.flatten(0, 1).index_select(0, batch["predicted"])  # (N, C)
+        return Term(model.output.cross_entropy(predicted, batch["target"]), len(batch["target"]))
+
+    @property
+    def terms(self):
+        """Names of the terms of the loss; all of them are logged in every step."""
+        return (self.name,)
+
+
+def build_objectives(names, options, dictionary, framing):
+    """Builds the objectives of ``--objectives`` with the settings of ``--objective-options``.
+
+    Args:
+        names: comma-separated names, ``mlm,tlm``.
+        options: settings separated by blanks, ``mlm.mask_prob=0.2 tlm.weight=0.5``.
+
+    Returns: {name: Objective}. Raises `UserError` for an unknown objective, an unknown key or an ill-typed value.
+    """
+    names = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = sorted(set(names) - set(OBJECTIVES))
+    if unknown or not names or len(set(names)) < len(names):
+        raise UserError(f"--objectives {','.join(names)!r}: name each of {', '.join(sorted(OBJECTIVES))} at most once")
+    settings = {name: [] for name in names}
+    for option in (options or "").split():
+        owner, dot, setting = option.partition(".")
+        if owner not in settings or not dot or "=" not in setting:
+            raise UserError(f"--objective-options {option!r}: expected OBJECTIVE.KEY=VALUE for one of {', '.join(names)}")
+        settings[owner].append(setting)
+    return {
+        name: OBJECTIVES[name](_configure(OBJECTIVES[name], settings[name]), dictionary, framing) for name in names
+    }
+
+
+def _configure(objective, settings) -> Any:
+    valid = ", ".join(field.name for field in fields(objective.Config))
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(objective.Config), OmegaConf.from_dotlist(settings))
+    except OmegaConfBaseException as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"--objective-options {' '.join(settings)!r} for {objective.name}: {reason} (keys: {valid})") from error
+    return OmegaConf.to_object(merged)

@@ -1,0 +1,71 @@
+"""Masked language modelling on streams (XLM section 3.3, X5).
+
+Legend: B batch, T time, N predicted tokens.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.noising import choose_positions, corrupt
+from fairseq_xl.objectives.base import Objective, ObjectiveConfig
+
+
+@dataclass
+class MaskingConfig(ObjectiveConfig):
+    """Options of masked objectives."""
+
+    mask_prob: float = 0.15  # share of the tokens that is predicted (X5)
+    mask_token_prob: float = 0.8  # of these, the share replaced by <mask> (X5)
+    random_token_prob: float = 0.1  # of these, the share replaced by a random piece (X5)
+    frequency_exponent: float = 0.5  # positions are drawn with weight freq^-exponent; 0: uniformly (X5)
+
+
+class MaskedObjective(Objective):
+    """Masks framed sequences and predicts the masked tokens; what the sequences are is up to the subclass."""
+
+    Config = MaskingConfig
+
+    def __init__(self, cfg, dictionary, framing):
+        super().__init__(cfg, dictionary, framing)
+        self.weights = np.maximum(dictionary.counts, 1) ** -cfg.frequency_exponent
+
+    def masked(self, rows, keys):
+        """B framed sequences and their keys -> tokens (B, T), predicted (N,) flat positions, target (N,)."""
+        cfg, dictionary = self.cfg, self.dictionary
+        original = pad_rows(rows, dictionary.pad())
+        weights = self.weights[original] if cfg.frequency_exponent else None
+        chosen = choose_positions(dictionary.is_piece[original], keys, cfg.mask_prob, weights)
+        tokens = corrupt(
+            original, chosen, keys, dictionary.mask_index, dictionary.pieces, cfg.mask_token_prob, cfg.random_token_prob
+        )
+        padding = original == dictionary.pad()
+        return {
+            "tokens": torch.from_numpy(tokens),
+            "padding_mask": torch.from_numpy(padding) if padding.any() else None,
+            "predicted": torch.from_numpy(np.flatnonzero(chosen)),
+            "target": torch.from_numpy(original[chosen]),
+        }
+
+    def loss(self, model, batch):
+        hidden = model.encode(
+            batch["tokens"], positions=batch.get("positions"), languages=batch["languages"],
+            padding_mask=batch["padding_mask"],
+        )  # fmt: skip
+        return {self.name: self.predict(model, hidden, batch)}
+
+
+@Objective.register
+class MLM(MaskedObjective):
+    """Masked language modelling on blocks of a stream in one language."""
+
+    name = "mlm"
+    reads = "monolingual"
+
+    def collate(self, draws, source):
+        """Tokens (B, T), language (B, 1), predicted positions and targets (N,)."""
+        rows = [self.framing.sentence(block) for block in source.blocks(draws.examples, self.example_length)]
+        language = self.dictionary.language_id(source.language)
+        return self.masked(rows, draws.keys) | {"languages": torch.full((len(rows), 1), language)}

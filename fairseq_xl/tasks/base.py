@@ -1,0 +1,139 @@
+"""What all our tasks share: the dictionary, identity checks of checkpoints, and remedies for fairseq's data loading."""
+
+import logging
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.tasks import FairseqTask
+from omegaconf import II
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.framing import FRAMINGS, Framing
+from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+
+
+@dataclass
+class XLTaskConfig(FairseqDataclass):
+    """Options of every task."""
+
+    data: Optional[str] = field(
+        default=None, metadata={"help": "folder that `python -m preprocess` wrote; several, joined by ':', are shards"}
+    )
+    framing: ChoiceEnum(FRAMINGS) = field(
+        default="xl", metadata={"help": "framing of inputs: xl (<s> x </s>), or xlm (</s> x </s>) for published XLM weights"}
+    )
+    seed: int = II("common.seed")
+    # fairseq keeps loader workers across epochs, where they never hear of the new epoch.
+    persistent_workers: bool = False
+    reuse_dataloader: bool = False
+
+
+class XLTask(FairseqTask):
+    """Base of our tasks.
+
+    A checkpoint of these tasks says which format, dictionary, framing, attention heads and task made it; loading it
+    beside another dictionary, or with another framing, is refused in one sentence.
+    """
+
+    def __init__(self, cfg, dictionary):
+        super().__init__(cfg)
+        self.dictionary = dictionary
+        self.framing = Framing.of(str(cfg.framing), dictionary)
+
+    @classmethod
+    def setup_task(cls, cfg, **kwargs):
+        """Loads ``dict.txt`` of the (first) data folder."""
+        if not cfg.data:
+            raise UserError("name the folder of binarised text that `python -m preprocess` wrote")
+        folder = Path(cfg.data.split(os.pathsep)[0])
+        if not folder.is_dir():
+            raise UserError(f"{folder}: no such folder of binarised text")
+        return cls(cfg, XLDictionary.load(folder / "dict.txt"))
+
+    def folder(self, epoch=1):
+        """The data folder of an epoch: shards take turns, as fairseq's do."""
+        folders = self.cfg.data.split(os.pathsep)
+        return Path(folders[(epoch - 1) % len(folders)])
+
+    @property
+    def source_dictionary(self):
+        return self.dictionary
+
+    @property
+    def target_dictionary(self):
+        return self.dictionary
+
+    def build_model(self, cfg, from_checkpoint=False):
+        model = super().build_model(cfg, from_checkpoint)
+        self.heads = cfg.heads
+        return model
+
+    # --- identity of checkpoints -------------------------------------------------------------------------------
+
+    def identity(self):
+        """What a checkpoint says of itself: plain Python, nothing that unpickling could execute."""
+        return {
+            "format": FORMAT_VERSION,
+            "task": type(self).__name__,
+            "dictionary": self.dictionary.digest(),
+            "languages": list(self.dictionary.languages),
+            "framing": self.framing.name,
+            "heads": getattr(self, "heads", None),
+        }
+
+    def state_dict(self):
+        return {"fairseq_xl": self.identity()}
+
+    def load_state_dict(self, state_dict):
+        """Checks a checkpoint's identity before its weights are loaded (generate, validate, interactive, eval-lm)."""
+        identity = state_dict.get("fairseq_xl")
+        if identity is None:
+            raise UserError("this checkpoint was not written by fairseq_xl; convert its weights with fairseq_xl.checkpoints")
+        self.check_identity(identity, "the checkpoint")
+        self.framing = Framing.of(identity["framing"], self.dictionary)
+
+    def get_checkpoint_dict(self):
+        """fairseq hook: the identity again, where fairseq-train looks when it resumes."""
+        return {type(self).__name__: self.identity()}
+
+    def set_checkpoint_dict(self, identity):
+        """fairseq hook: checks the identity when training resumes."""
+        self.check_identity(identity, "the checkpoint to resume from")
+        if identity["framing"] != self.framing.name:
+            raise UserError(
+                f"the checkpoint to resume from has --framing {identity['framing']}, this run --framing {self.framing.name}"
+            )
+
+    def check_identity(self, identity, origin):
+        """Raises `UserError` if `identity`, of the file `origin`, has another format or dictionary."""
+        if identity["format"] != FORMAT_VERSION:
+            raise UserError(f"{origin} has format {identity['format']}, this version reads {FORMAT_VERSION}")
+        if identity["dictionary"] != self.dictionary.digest():
+            raise UserError(
+                f"{origin} was trained with another dictionary (languages {', '.join(identity['languages'])}) than "
+                f"{self.folder() / 'dict.txt'} ({len(self.dictionary)} symbols, languages "
+                f"{', '.join(self.dictionary.languages)})"
+            )
+
+    # --- stopping ----------------------------------------------------------------------------------------------
+
+    def begin_epoch(self, epoch, model):
+        """On SIGTERM training stops after the update in progress, saves and exits with 0, without validating."""
+        run = self.cfg._get_parent()
+        if run is None or "optimization" not in run:
+            return
+
+        def stop(signum, frame):
+            logger.warning("SIGTERM: saving after this update, then stopping")
+            run.optimization.stop_time_hours = 1e-9
+            run.dataset.disable_validation = True
+
+        signal.signal(signal.SIGTERM, stop)

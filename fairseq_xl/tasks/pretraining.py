@@ -1,0 +1,220 @@
+"""Pre-training with any set of objectives."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import torch
+from fairseq.data import FairseqDataset, iterators
+from fairseq.dataclass import ChoiceEnum
+from fairseq.tasks import register_task
+from omegaconf import II
+
+from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.plan import SCHEDULES, Draws, Supply, training_plan, validation_plan
+from fairseq_xl.errors import UserError
+from fairseq_xl.objectives import build_objectives
+from fairseq_xl.tasks.base import XLTask, XLTaskConfig
+
+PAIR = re.compile(r"(\w+)-(\w+)")
+
+
+@dataclass
+class PretrainingConfig(XLTaskConfig):
+    """Options of `xl_pretraining`."""
+
+    objectives: str = field(default="mlm", metadata={"help": "objectives, separated by commas: mlm,tlm"})
+    objective_options: Optional[str] = field(
+        default=None, metadata={"help": "settings of objectives, separated by blanks: 'mlm.mask_prob=0.2 tlm.weight=0.5'"}
+    )
+    schedule: ChoiceEnum(SCHEDULES) = field(
+        default="alternate",
+        metadata={"help": "alternate: one objective an update in turn (X7); cycle: all in every update (U2); random (G1)"},
+    )
+    updates_per_epoch: int = field(default=1000, metadata={"help": "updates that make an epoch"})
+    langs: Optional[str] = field(
+        default=None, metadata={"help": "languages of monolingual text, separated by commas (default: all that are there)"}
+    )
+    pairs: Optional[str] = field(
+        default=None, metadata={"help": "language pairs, separated by commas: en-de,en-fr (default: all that are there)"}
+    )
+    update_freq: Any = II("optimization.update_freq")
+
+
+class DrawnBatches(FairseqDataset):
+    """Batches by `Draws`: what fairseq calls an index is a whole batch, noise included."""
+
+    def __init__(self, objectives, sources):
+        self.objectives, self.sources = objectives, sources
+
+    def __len__(self):
+        return sum(source.sentences for sources in self.sources.values() for source in sources.values())
+
+    def __getitem__(self, draws: Draws):
+        objective = self.objectives[draws.objective]
+        batch = objective.collate(draws, self.sources[draws.objective][draws.source])
+        return {
+            "objective": draws.objective,
+            "source": draws.source,
+            "nsentences": len(draws.examples),
+            "ntokens": batch["tokens"].numel() - (0 if batch["padding_mask"] is None else int(batch["padding_mask"].sum())),
+            "batch": batch,
+        }
+
+    def collater(self, samples):
+        return samples[0] if samples else {}
+
+
+@register_task("xl_pretraining", dataclass=PretrainingConfig)
+class PretrainingTask(XLTask):
+    """Pre-trains a model with ``--objectives``, drawn by ``--schedule`` (X4-X8)."""
+
+    def __init__(self, cfg, dictionary):
+        super().__init__(cfg, dictionary)
+        self.objectives = build_objectives(cfg.objectives, cfg.objective_options, dictionary, self.framing)
+
+    def identity(self):
+        return super().identity() | {
+            "objectives": self.cfg.objectives, "objective_options": self.cfg.objective_options or ""
+        }  # fmt: skip
+
+    @property
+    def log_keys(self):
+        """(term, source) of everything that is logged, the same in every step and on every rank."""
+        names = {"monolingual": self._languages(), "parallel": self._pairs()}
+        return [
+            (term, source)
+            for objective in self.objectives.values()
+            for term in objective.terms
+            for source in names[objective.reads]
+        ]
+
+    def build_model(self, cfg, from_checkpoint=False):
+        model = super().build_model(cfg, from_checkpoint)
+        for objective in self.objectives.values():
+            model.add_heads(objective.heads(cfg))
+        return model
+
+    def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
+        """Opens the text that the objectives read; a language without this split is left out, except in training."""
+        folder = self.folder(epoch)
+        opened = {
+            "monolingual": lambda: {
+                name: TokenStream(folder / name / split, name) for name in self._languages(split)
+            },
+            "parallel": lambda: {
+                name: SentencePairs(folder / name / f"{split}.{name}", *name.split("-")) for name in self._pairs(split)
+            },
+        }
+        needed = {objective.reads for objective in self.objectives.values()}
+        texts = {kind: opened[kind]() for kind in needed}
+        for kind, found in texts.items():
+            if not found:
+                raise UserError(f"{folder}: no {kind} text for the split {split!r}")
+        self.datasets[split] = DrawnBatches(
+            self.objectives, {name: texts[objective.reads] for name, objective in self.objectives.items()}
+        )
+
+    def _languages(self, split="train"):
+        present = [code for code in self.dictionary.languages if (self.folder() / code / "train.idx").exists()]
+        chosen = self._chosen("--langs", self.cfg.langs, present)
+        return [code for code in chosen if (self.folder() / code / f"{split}.idx").exists()]
+
+    def _pairs(self, split="train"):
+        def there(name, split):
+            return (self.folder() / name / f"{split}.{name}.{name.split('-')[0]}.idx").exists()
+
+        names = sorted(path.name for path in self.folder().iterdir() if PAIR.fullmatch(path.name))
+        present = [name for name in names if there(name, "train")]
+        return [name for name in self._chosen("--pairs", self.cfg.pairs, present) if there(name, split)]
+
+    def _chosen(self, option, wanted, present):
+        if not wanted:
+            return present
+        names = wanted.split(",")
+        missing = [name for name in names if name not in present]
+        if missing:
+            raise UserError(f"{option} {','.join(missing)}: {self.folder()} has {', '.join(present) or 'none'}")
+        return names
+
+    def _supplies(self, dataset, max_tokens, max_sentences):
+        supplies = []
+        for name, objective in self.objectives.items():
+            tokens, sentences = objective.cfg.batch_tokens, objective.cfg.batch_sentences
+            if tokens is None and sentences is None:
+                tokens, sentences = max_tokens, max_sentences
+            supplies.append(
+                Supply(
+                    name, dataset.sources[name], objective.example_length, objective.framed_tokens,
+                    tokens, sentences, objective.cfg.alpha,
+                )  # fmt: skip
+            )
+        return supplies
+
+    def get_batch_iterator(
+        self, dataset, max_tokens=None, max_sentences=None, seed=1, num_shards=1, shard_id=0, num_workers=0,
+        epoch=1, data_buffer_size=0, **kwargs,
+    ):  # fmt: skip
+        """The plan of each epoch in its own order: training is drawn, validation goes through everything once."""
+        supplies = self._supplies(dataset, max_tokens, max_sentences)
+        training = dataset is self.datasets.get("train")
+
+        def plan(_, epoch):
+            if not training:
+                return [[draws] for draws in validation_plan(supplies)]
+            frequencies = list(self.cfg.update_freq)
+            micro_steps = int(frequencies[min(epoch, len(frequencies)) - 1])
+            drawn = training_plan(
+                supplies, str(self.cfg.schedule), seed, epoch, self.cfg.updates_per_epoch, micro_steps, num_shards
+            )
+            return [[draws] for draws in drawn]
+
+        return iterators.EpochBatchIterator(
+            dataset=dataset,
+            collate_fn=dataset.collater,
+            batch_sampler=plan,
+            seed=seed,
+            num_shards=num_shards,
+            shard_id=shard_id,
+            num_workers=num_workers,
+            epoch=epoch,
+            buffer_size=data_buffer_size,
+            disable_shuffling=True,
+            reuse_dataloader=False,
+            persistent_workers=False,
+        )
+
+    # --- fairseq-eval-lm ---------------------------------------------------------------------------------------
+
+    def eval_lm_dataloader(self, dataset, max_tokens=None, batch_size=None, context_window=0, **kwargs):
+        """Batches for fairseq-eval-lm: every token of a split once, scored by the CLM objective (X4, X14)."""
+        if "clm" not in self.objectives:
+            raise UserError("fairseq-eval-lm scores a causal language model: give --objectives clm")
+        if context_window:
+            raise UserError("--context-window is not supported: no state is carried over between blocks (X4)")
+        plan = [d for d in validation_plan(self._supplies(dataset, max_tokens, batch_size)) if d.objective == "clm"]
+        return iterators.CountingIterator((self._scoring_sample(dataset, draws) for draws in plan), total=len(plan))
+
+    def _scoring_sample(self, dataset, draws):
+        sample = dataset[draws]
+        batch = sample["batch"]
+        target = torch.full_like(batch["tokens"], self.dictionary.pad())
+        target.view(-1)[batch["predicted"]] = batch["target"]
+        return {
+            "id": torch.from_numpy(draws.examples),
+            "ntokens": len(batch["target"]),
+            "target": target,
+            "net_input": {"objective": NextTokenScores(self.objectives["clm"]), "batch": batch},
+        }
+
+
+class NextTokenScores:
+    """Stands in for an objective where fairseq's scorer wants logits instead of a loss."""
+
+    def __init__(self, objective):
+        self.objective = objective
+
+    def loss(self, model, batch):
+        """Logits (B, T, V) and None, as fairseq's decoders return them."""
+        return self.objective.scores(model, batch), None

@@ -1,0 +1,56 @@
+"""The command: ``python -m preprocess CONFIG.yaml DATA_BIN``."""
+
+import argparse
+import errno
+import logging
+import signal
+import sys
+
+from preprocess.config import PreprocessError
+from preprocess.pipeline import prepare
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m preprocess", description="From raw text to a data-bin.")
+    parser.add_argument("config", help="YAML description of languages, monolingual files, bitext and test sets")
+    parser.add_argument("data_bin", nargs="?", help="folder to write; one that was begun is continued")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument("--spm-model", metavar="FILE", help="reuse this SentencePiece model, together with --dict")
+    parser.add_argument("--dict", metavar="FILE", help="reuse this dict.txt, together with --spm-model")
+    parser.add_argument("--check-only", action="store_true", help="report on the input and stop")
+    options = parser.parse_args(arguments)
+    if options.data_bin is None and not options.check_only:
+        parser.error("DATA_BIN is missing")
+    if options.workers < 1:
+        parser.error(f"--workers must be 1 or more, found {options.workers}")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the exit status, 1 after a problem that is told on stderr without a traceback."""
+    options = parse_arguments(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        prepare(options.config, options.data_bin, options.workers, options.spm_model, options.dict, options.check_only)
+    except PreprocessError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        sys.stderr.write(f"The disk of {options.data_bin} is full: make room, and run the same command to continue\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted: run the same command to continue\n")
+        return 130
+    return 0
+
+
+def _stop(number: int, _) -> None:
+    sys.exit(128 + number)  # an exception, so that worker processes are ended too
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
+    sys.exit(main())

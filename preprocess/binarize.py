@@ -1,0 +1,93 @@
+"""`fairseq-preprocess` for one folder of the data-bin, into a temporary folder that takes its place when it is right."""
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from preprocess.config import Folder, PreprocessError
+from preprocess.files import replace_folder
+
+INDEX_HEADER = struct.Struct("<9sQBQ")  # magic, version, type of the tokens, number of items; then int32 sizes
+
+
+def encoded_name(folder: Folder, split: str, language: str) -> str:
+    """An encoded file's name below the folder of encoded text, as fairseq's prefixes want it."""
+    return f"{folder.name}/{split}.{folder.name}.{language}" if "-" in folder.name else f"{folder.name}/{split}"
+
+
+def arguments(folder: Folder, dictionary: Path, destination: Path, workers: int) -> list[str]:
+    """fairseq-preprocess's arguments. Prefixes are relative to the folder of encoded text: they are split at commas."""
+    options = ["--destdir", str(destination), "--srcdict", str(dictionary),
+               "--dataset-impl", "mmap", "--workers", str(workers)]
+    pair = folder.name.split("-")
+    if len(pair) == 2:
+        options += ["--source-lang", pair[0], "--target-lang", pair[1], "--tgtdict", str(dictionary)]
+    else:
+        options += ["--only-source"]
+    for kind in ("train", "valid", "test"):
+        prefixes = [f"{folder.name}/{split.name}" + (f".{folder.name}" if len(pair) == 2 else "")
+                    for split in folder.splits if split.name.startswith(kind)]
+        if prefixes:
+            options += [f"--{kind}pref", ",".join(prefixes)]
+    return options
+
+
+def run_fairseq(options: list[str], cwd: Path, log: Path) -> None:
+    """Run fairseq-preprocess. Raises PreprocessError with the last line that it wrote when it fails."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "wb") as output:
+        command = [sys.executable, "-m", "fairseq_cli.preprocess", *options]
+        environment = {"OMP_NUM_THREADS": "1", **os.environ}
+        result = subprocess.run(command, cwd=cwd, stdout=output, stderr=subprocess.STDOUT, env=environment)
+    if result.returncode:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise PreprocessError(f"fairseq-preprocess failed (its output is in {log}): {lines[-1] if lines else ''}")
+
+
+def sizes(index: Path) -> np.ndarray:
+    """Tokens of each item of an .idx file, </s> included: (items,) int32, mapped and not read."""
+    with open(index, "rb") as file:
+        *_, items = INDEX_HEADER.unpack(file.read(INDEX_HEADER.size))
+    return np.memmap(index, dtype=np.int32, mode="r", offset=INDEX_HEADER.size, shape=(items,))
+
+
+def prefix(folder: Folder, split: str, language: str) -> str:
+    """A dataset's name in its folder, without .bin and .idx."""
+    return f"{split}.{folder.name}.{language}" if "-" in folder.name else split
+
+
+def outputs(folder: Folder, destination: Path) -> list[Path]:
+    """Every file that fairseq-preprocess writes for a folder, but its log."""
+    names = [f"dict.{language}.txt" for language in folder.name.split("-")] if "-" in folder.name else ["dict.txt"]
+    names += [f"{prefix(folder, split.name, side.language)}.{suffix}"
+              for split in folder.splits for side in split.sides for suffix in ("bin", "idx")]
+    return [destination / name for name in names]
+
+
+def binarize(folder: Folder, dictionary: Path, encoded: Path, counts: dict, data_bin: Path, workers: int) -> dict:
+    """Binarise a folder; `counts` has lines and tokens by encoded name. Raises PreprocessError if any were lost."""
+    stages = encoded.parent
+    temporary = stages / "binarized" / folder.name
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.parent.mkdir(parents=True, exist_ok=True)
+    run_fairseq(arguments(folder, dictionary.resolve(), temporary.resolve(), workers), encoded,
+                stages / "logs" / f"{folder.name}.log")
+    for split in folder.splits:
+        for side in split.sides:
+            expected = counts[encoded_name(folder, split.name, side.language)]
+            found = sizes(temporary / f"{prefix(folder, split.name, side.language)}.idx")
+            tokens = int(found.sum(dtype=np.int64)) - len(found)  # without </s>
+            if (len(found), tokens) != (expected["lines"], expected["tokens"]):
+                raise PreprocessError(
+                    f"{folder.name}/{split.name} ({side.language}): {expected['lines']} lines of {expected['tokens']} "
+                    f"tokens went into fairseq-preprocess, {len(found)} of {tokens} came out"
+                )
+    # it names temporary paths and times, so that equal inputs would give unequal folders
+    (temporary / "preprocess.log").unlink(missing_ok=True)
+    replace_folder(temporary, data_bin / folder.name)
+    return {}

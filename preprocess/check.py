@@ -1,0 +1,233 @@
+"""Every input is read once before any work is done; all problems are found, and told in one list."""
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from preprocess.config import Config, PreprocessError
+from preprocess.files import Workers, lines_of, read_blocks, write_json
+from preprocess.stages import key_of, read_json
+
+LONG_TOKENS = 1000  # a line with more white-space separated words is counted as over-long,
+LONG_CHARACTERS = 4000  # and so is one with more characters (Chinese, Thai: no spaces)
+MAX_BITMAP = 1 << 28  # bits (32 MiB): repeated lines are counted with a fixed amount of memory, hence "about"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+SEPARATORS = "\u2028\u2029"  # a line end for some programs (Python's splitlines), no line end for others (wc, fairseq)
+
+logger = logging.getLogger("preprocess")
+
+
+@dataclass
+class Report:
+    """What one file holds."""
+
+    lines: int = 0
+    blank: int = 0
+    documents: int = 0  # runs of lines that are not blank
+    over_long: int = 0
+    duplicates: int = 0  # about: lines that were there before, by a hash in a bitmap
+    ends_blank: bool = True  # the last line is blank, so that a document ends with the file
+    sha256: str = ""
+    blank_lines: str = ""  # hash of the blank lines' numbers: equal on both sides of well-formed bitext
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Block:
+    """What one block holds; line numbers count from 0 at its beginning."""
+
+    lines: int
+    blank: np.ndarray  # line numbers
+    documents: int  # runs that begin in this block, one at its first line included
+    over_long: int
+    hashes: np.ndarray  # uint64, of the lines that are not blank
+    invalid: list[int]  # line numbers
+    separators: list[int]  # line numbers
+
+
+def examine(block: bytes) -> _Block:
+    """Count everything in a block of whole lines."""
+    try:
+        lines = lines_of(block)
+        invalid = []
+    except UnicodeDecodeError:
+        lines = lines_of(block, errors="replace")
+        invalid = [number for number, line in enumerate(block.split(b"\n")) if not _is_utf8(line)]
+    separators = []
+    if any(separator.encode() in block for separator in SEPARATORS):
+        raw = block.decode("utf-8", "replace").split("\n")
+        separators = [number for number, line in enumerate(raw) if any(char in line for char in SEPARATORS)]
+    full = np.array([bool(line) for line in lines])
+    hashes = [hashlib.blake2b(line.encode(), digest_size=8).digest() for line in lines if line]
+    return _Block(
+        lines=len(lines),
+        blank=np.flatnonzero(~full),
+        documents=int(full[0]) + int((full[1:] & ~full[:-1]).sum()),
+        over_long=sum(len(line) > LONG_CHARACTERS or line.count(" ") >= LONG_TOKENS for line in lines),
+        hashes=np.frombuffer(b"".join(hashes), dtype=np.uint64),
+        invalid=invalid,
+        separators=separators,
+    )
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class _Seen:
+    """Counts repeated hashes in a bitmap: memory is fixed, a few lines may be counted that only share a bit."""
+
+    def __init__(self, size: int):
+        bits = 1 << 16
+        while bits < min(4 * size, MAX_BITMAP):  # size in bytes is far above the number of lines
+            bits *= 2
+        self.bitmap = np.zeros(bits // 8, dtype=np.uint8)
+        self.mask = np.uint64(bits - 1)
+
+    def add(self, hashes: np.ndarray) -> int:
+        """Remember `hashes`; how many of them were there before, in this call or an earlier one."""
+        places = np.unique(hashes & self.mask)
+        byte, bit = (places >> np.uint64(3)).astype(np.int64), np.uint8(1) << (places & np.uint64(7)).astype(np.uint8)
+        known = int((self.bitmap[byte] & bit).astype(bool).sum())
+        np.bitwise_or.at(self.bitmap, byte, bit)
+        return len(hashes) - len(places) + known
+
+
+def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Report:
+    """Read one file; `name` is how the user calls it."""
+    report, seen = Report(), _Seen(path.stat().st_size)
+    content, blank_lines = hashlib.sha256(), hashlib.sha256()
+    invalid, separators = [], []  # [the first one's number, how many]
+
+    def watched() -> Iterable[bytes]:
+        for number, block in enumerate(read_blocks(path)):
+            if number == 0 and block.startswith(BYTE_ORDER_MARK):
+                report.problems.append(f"{name}: begins with a byte-order mark; remove its three bytes")
+            content.update(block)
+            progress.update(len(block))
+            yield block
+
+    for block in workers.map(examine, watched()):
+        blank_lines.update((block.blank + report.lines).tobytes())
+        _count(invalid, block.invalid, report.lines)
+        _count(separators, block.separators, report.lines)
+        begins_full = not len(block.blank) or block.blank[0] != 0
+        report.documents += block.documents - int(begins_full and not report.ends_blank)
+        report.lines += block.lines
+        report.blank += len(block.blank)
+        report.over_long += block.over_long
+        report.duplicates += seen.add(block.hashes)
+        report.ends_blank = bool(len(block.blank)) and int(block.blank[-1]) == block.lines - 1
+    if invalid:
+        report.problems.append(f"{name}: invalid UTF-8 in {_told(invalid)}")
+    if separators:
+        report.problems.append(f"{name}: U+2028 or U+2029, a line end to some programs, in {_told(separators)}; "
+                               "replace it with a blank")
+    if report.lines == report.blank:
+        report.problems.append(f"{name}: empty, there is no sentence in it")
+    report.sha256, report.blank_lines = content.hexdigest(), blank_lines.hexdigest()
+    return report
+
+
+def _count(lines: list[int], found: list[int], offset: int) -> None:
+    """Keep [first line, how many]: a list of all would grow with the file."""
+    if found:
+        lines[:] = [lines[0] if lines else offset + found[0] + 1, sum(lines[1:]) + len(found)]
+
+
+def _told(lines: list[int]) -> str:
+    return f"line {lines[0]} ({lines[1]} line(s) in all)"
+
+
+def check(config: Config, problems: list[str], count: int, records: Path | None) -> dict[str, Report]:
+    """Check every input. Raises PreprocessError with all problems, those of the description first.
+
+    A file whose size and times are those of an earlier check is not read again; `records` is the folder of what is
+    known, None to keep nothing.
+    """
+    reports, todo = {}, []
+    problems = list(problems)
+    for name in config.files():
+        path = config.root / name
+        if not path.is_file():
+            problems.append(f"{name}: there is no such file in {config.root}")
+            continue
+        known = read_json(_record(records, path)) if records else None
+        if known and known["state"] == _state(path):
+            reports[name] = Report(**known["report"])
+        else:
+            todo.append(name)
+    total = sum((config.root / name).stat().st_size for name in todo)
+    with Workers(count) as workers, tqdm(total=total, unit="B", unit_scale=True, desc="check", disable=not todo) as bar:
+        for name in todo:
+            path = config.root / name
+            state = _state(path)
+            reports[name] = check_file(name, path, workers, bar)
+            if records:
+                write_json(_record(records, path), {"state": state, "report": asdict(reports[name])})
+    for name in config.files():
+        problems += reports[name].problems if name in reports else []
+    problems += _unequal(config, reports)
+    if problems:
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise PreprocessError(f"{len(problems)} problem(s) in the description and its files:{listed}")
+    return reports
+
+
+def _record(records: Path, path: Path) -> Path:
+    return records / f"{key_of(str(path))[:32]}.json"
+
+
+def _state(path: Path) -> list[int]:
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+
+
+def _bitext(config: Config, reports: dict[str, Report]):
+    """Pairs of files, where both could be read."""
+    for folder in config.folders:
+        for split in folder.splits:
+            if len(split.sides) == 2:
+                for pair in zip(split.sides[0].files, split.sides[1].files):
+                    if all(name in reports for name in pair):
+                        yield pair
+
+
+def _unequal(config: Config, reports: dict[str, Report]) -> list[str]:
+    return [
+        f"{first} has {reports[first].lines} lines and {second} has {reports[second].lines}: "
+        "bitext needs as many on both sides"
+        for first, second in _bitext(config, reports)
+        if reports[first].lines != reports[second].lines
+    ]
+
+
+def tell(config: Config, reports: dict[str, Report]) -> None:
+    """Log the share of empty, over-long and repeated lines, and bitext with a blank on one side only."""
+    for name, report in reports.items():
+        sentences = max(1, report.lines - report.blank)
+        logger.info(
+            "%s: %d lines, %.1f %% empty, %d documents, %.2f %% over-long, about %.1f %% duplicates",
+            name, report.lines, 100 * report.blank / report.lines, report.documents,
+            100 * report.over_long / sentences, 100 * report.duplicates / sentences,
+        )
+    for first, second in _bitext(config, reports):
+        if reports[first].blank_lines != reports[second].blank_lines:
+            number = _first_one_sided(config.root / first, config.root / second)
+            logger.warning("%s and %s: lines that are empty on one side only, first line %d; "
+                           "an empty line should end a document on both sides", first, second, number)
+
+
+def _first_one_sided(first: Path, second: Path) -> int:
+    sides = zip(*(chain.from_iterable(map(lines_of, read_blocks(path))) for path in (first, second)))
+    return next(number for number, (a, b) in enumerate(sides, start=1) if bool(a) != bool(b))

@@ -1,0 +1,217 @@
+"""The YAML description of a corpus: languages, vocabulary, monolingual files, bitext pairs and test sets."""
+
+import re
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import yaml
+
+SPLITS = ("train", "valid", "test")
+# "-" separates the languages of a pair and "." the parts of fairseq's file names, so that neither can be in a name
+LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
+
+
+class PreprocessError(ValueError):
+    """A problem that the user can solve; its text is shown as it is, without a traceback."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """How the sub-words are learned (X2)."""
+
+    model: str = "unigram"  # "unigram" or "bpe"
+    size: int = 8000  # pieces of the SentencePiece model, <s>, </s> and <unk> included
+    alpha: float = 0.5  # exponent of the languages' shares in the sample, q_i ~ p_i^alpha (X2)
+    sentences: int = 1000000  # at most so many sentences are drawn from all languages together
+    coverage: float = 0.9995  # share of the characters that get a piece of their own
+
+    def problems(self) -> list[str]:
+        """What is out of range, a sentence each."""
+        checks = (
+            ("model", self.model in ("unigram", "bpe"), "unigram or bpe"),
+            ("size", self.size > 0, "more than 0"),
+            ("alpha", self.alpha >= 0, "0 or more"),
+            ("sentences", self.sentences > 0, "more than 0"),
+            ("coverage", 0 < self.coverage <= 1, "more than 0 and at most 1"),
+        )
+        return [
+            f"vocabulary: {name} must be {expected}, found {getattr(self, name)}"
+            for name, good, expected in checks
+            if not good
+        ]
+
+
+@dataclass(frozen=True)
+class Side:
+    """The text of one language in a split: one file, or several that are concatenated."""
+
+    language: str
+    files: tuple[str, ...]  # as they are written in the YAML file, bitext with its suffix
+
+
+@dataclass(frozen=True)
+class Split:
+    """One dataset of a folder of the data-bin; two sides for bitext, one for monolingual text."""
+
+    name: str  # train, valid, valid1, ..., test, test1, ...
+    sides: tuple[Side, ...]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One folder of the data-bin: a language ("en") or a pair ("en-de")."""
+
+    name: str
+    splits: tuple[Split, ...]
+
+
+@dataclass(frozen=True)
+class Config:
+    """A checked description; paths are relative to `root`, the YAML file's folder."""
+
+    root: Path
+    languages: tuple[str, ...]
+    vocabulary: Vocabulary
+    folders: tuple[Folder, ...]
+
+    def sides(self) -> list[tuple[Folder, Split, Side]]:
+        """Every side with the folder and split that it is in, in the order of the description."""
+        return [(folder, split, side) for folder in self.folders for split in folder.splits for side in split.sides]
+
+    def files(self) -> list[str]:
+        """Every input file once, in the order of the description."""
+        return list(dict.fromkeys(name for _, _, side in self.sides() for name in side.files))
+
+    def as_dict(self) -> dict:
+        """The description for the manifest; no machine's paths but those that the user wrote."""
+        return {"languages": list(self.languages), "vocabulary": asdict(self.vocabulary)}
+
+
+class _Loader(yaml.BaseLoader):
+    """Leaves scalars as text (`no` is a language, not false) and remembers keys that are named twice.
+
+    PyYAML itself keeps the last of two equal keys without a word.
+    """
+
+    def __init__(self, stream):
+        super().__init__(stream)
+        self.repeated = []
+
+    def construct_mapping(self, node, deep=False):
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                self.repeated.append(f"{key.value!r} is named twice in one mapping (line {key.start_mark.line + 1})")
+            if isinstance(key.value, str):
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_config(path: str | Path) -> tuple[Config, list[str]]:
+    """Read a description; also the list of its problems, so that those of the files can be added to it.
+
+    Raises PreprocessError when the file is missing or not YAML at all.
+    """
+    path = Path(path)
+    try:
+        loader = _Loader(path.read_text(encoding="utf-8"))
+        content = loader.get_single_data()
+    except FileNotFoundError as error:
+        raise PreprocessError(f"{path}: there is no such file") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise PreprocessError(f"{path} is not YAML: {error}") from error
+    problems = list(loader.repeated)
+    valid = ("languages", "vocabulary", "monolingual", "bitext")
+    content = _mapping(content, str(path), valid, problems)
+    languages = _languages(content.get("languages", []), problems)
+    vocabulary = _vocabulary(content.get("vocabulary", {}), problems)
+    folders = _folders(content, languages, problems)
+    _complain_of_languages_without_text(languages, folders, problems)
+    return Config(path.resolve().parent, languages, vocabulary, folders), problems
+
+
+def _mapping(value, where: str, valid: tuple[str, ...] | None, problems: list[str]) -> dict:
+    """`value` if it is a mapping; keys outside `valid` are reported and left out."""
+    if value == "":  # "key:" with nothing behind it
+        return {}
+    if not isinstance(value, dict):
+        problems.append(f"{where}: expected a mapping (key: value), found {value!r}")
+        return {}
+    unknown = [key for key in value if valid is not None and key not in valid]
+    problems += [f"{where}: unknown key {key!r}; valid keys: {', '.join(valid)}" for key in unknown]
+    return {key: inner for key, inner in value.items() if key not in unknown}
+
+
+def _languages(value, problems: list[str]) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(name, str) for name in value):
+        problems.append(f"languages: expected a list such as [en, de], found {value!r}")
+        return ()
+    for name in dict.fromkeys(value):
+        if value.count(name) > 1:
+            problems.append(f"languages: {name!r} is named twice")
+        if not LANGUAGE.fullmatch(name):
+            problems.append(f"languages: {name!r} must consist of letters, digits and _")
+    return tuple(dict.fromkeys(value))
+
+
+def _vocabulary(value, problems: list[str]) -> Vocabulary:
+    kinds = {field.name: field.type for field in fields(Vocabulary)}
+    chosen = {}
+    for key, text in _mapping(value, "vocabulary", tuple(kinds), problems).items():
+        try:
+            chosen[key] = kinds[key](text)
+        except (TypeError, ValueError):
+            problems.append(f"vocabulary: {key} must be of type {kinds[key].__name__}, found {text!r}")
+    vocabulary = Vocabulary(**chosen)
+    problems += vocabulary.problems()
+    return vocabulary
+
+
+def _folders(content: dict, languages: tuple[str, ...], problems: list[str]) -> tuple[Folder, ...]:
+    folders = []
+    known = ", ".join(languages)
+    for language, splits in _mapping(content.get("monolingual", {}), "monolingual", None, problems).items():
+        where = f"monolingual {language}"
+        if language not in languages:
+            problems.append(f"{where}: not one of the languages; valid: {known}")
+        folders.append(Folder(language, _splits(splits, where, (language,), problems)))
+    pairs = set()
+    for pair, splits in _mapping(content.get("bitext", {}), "bitext", None, problems).items():
+        where = f"bitext {pair}"
+        sides = tuple(pair.split("-"))
+        if len(sides) != 2 or sides[0] == sides[1]:
+            problems.append(f"{where}: expected two different languages, such as en-de")
+            continue
+        problems += [f"{where}: {side!r} is not one of the languages; valid: {known}"
+                     for side in sides if side not in languages]
+        if frozenset(sides) in pairs:
+            problems.append(f"{where}: the pair is named twice, in both directions; one serves for both")
+        pairs.add(frozenset(sides))
+        folders.append(Folder(pair, _splits(splits, where, sides, problems)))
+    return tuple(folders)
+
+
+def _splits(value, where: str, languages: tuple[str, ...], problems: list[str]) -> tuple[Split, ...]:
+    """train (files concatenated); valid, valid1, ... and test, test1, ... (a dataset each, named as fairseq does)."""
+    value = _mapping(value, where, SPLITS, problems)
+    if not value:
+        problems.append(f"{where}: expected one or more of {', '.join(SPLITS)}")
+    splits = []
+    for name in (name for name in SPLITS if name in value):
+        files = value[name] if isinstance(value[name], list) else [value[name]]
+        if not files or not all(isinstance(file, str) and file for file in files):
+            problems.append(f"{where}: {name} must be a file or a list of files, found {value[name]!r}")
+            continue
+        groups = [files] if name == "train" else [[file] for file in files]
+        for number, group in enumerate(groups):
+            sides = tuple(
+                Side(language, tuple(f"{file}.{language}" if len(languages) == 2 else file for file in group))
+                for language in languages
+            )
+            splits.append(Split(f"{name}{number or ''}", sides))
+    return tuple(splits)
+
+
+def _complain_of_languages_without_text(languages, folders, problems: list[str]) -> None:
+    with_text = {side.language for folder in folders for split in folder.splits for side in split.sides}
+    problems += [f"languages: there is no text for {name!r}" for name in languages if name not in with_text]

@@ -1,0 +1,88 @@
+"""Text to pieces, in parallel and in order: what fairseq-preprocess reads."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+from tqdm import tqdm
+
+from preprocess.files import Workers, lines_of, read_blocks, replacing, write_json
+from preprocess.vocabulary import SPECIAL, load_model, symbols_of
+
+_model: sentencepiece.SentencePieceProcessor | None = None  # of this process, set by start()
+_symbols: list[str] = []
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A block after encoding."""
+
+    text: bytes  # a line each, pieces with blanks between them
+    lines: int
+    blank: int
+    tokens: int  # without </s>
+    unknown: int  # tokens that are <unk>
+    ids: np.ndarray  # SentencePiece ids that occur
+    counts: np.ndarray  # how often each of them does
+
+
+def start(model: Path, reserved: tuple[str, ...]) -> None:
+    """Prepare this process for `encode_block`; pieces that are `reserved` symbols are written as <unk>."""
+    global _model, _symbols
+    _model = load_model(model)
+    _symbols = ["<unk>" if symbol in (*SPECIAL, *reserved) else symbol for symbol in symbols_of(_model)]
+
+
+def encode_block(block: bytes) -> Encoded:
+    """Encode whole lines. Blank lines stay blank, and no other becomes so.
+
+    (A line of nothing but a zero-width space has no pieces: it is written as <unk>, since an empty line would end
+    a document.)
+    """
+    lines = lines_of(block)
+    rows = _model.encode(lines, out_type=int, num_threads=1)
+    rows = [row if row or not line else [_model.unk_id()] for row, line in zip(rows, lines)]
+    text = "".join(" ".join([_symbols[index] for index in row]) + "\n" for row in rows)
+    counts = np.bincount(np.array([index for row in rows for index in row], dtype=np.int64), minlength=len(_symbols))
+    ids = np.flatnonzero(counts)
+    return Encoded(
+        text=text.encode("utf-8"),
+        lines=len(lines),
+        blank=sum(not line for line in lines),
+        tokens=int(counts.sum()),
+        unknown=int(counts[[index for index in ids if _symbols[index] == "<unk>"]].sum()),
+        ids=ids,
+        counts=counts[ids],
+    )
+
+
+def encode(paths: list[Path], boundaries: list[bool], output: Path, workers: Workers, progress: tqdm) -> dict:
+    """Encode `paths` one after the other into `output`, with an empty line after those marked in `boundaries`.
+
+    Frequencies of the ids go to `output`.counts.json. Returns counts of lines and tokens, of all and of each file.
+    """
+    totals, files = {"lines": 0, "blank": 0, "tokens": 0, "unknown": 0}, []
+    frequencies = {}
+    with replacing(output) as file:
+        for path, boundary in zip(paths, boundaries):
+            counted = dict.fromkeys(totals, 0)
+            for block in workers.map(encode_block, read_blocks(path)):
+                file.write(block.text)
+                progress.update(block.lines)
+                for name in counted:
+                    counted[name] += getattr(block, name)
+                for index, count in zip(block.ids.tolist(), block.counts.tolist()):
+                    frequencies[index] = frequencies.get(index, 0) + count
+            if boundary:
+                file.write(b"\n")
+                totals["lines"], totals["blank"] = totals["lines"] + 1, totals["blank"] + 1
+            totals = {name: totals[name] + counted[name] for name in totals}
+            files.append(counted)
+        write_json(counts_of(output), frequencies)
+    return totals | {"files": files}
+
+
+def counts_of(encoded: Path) -> Path:
+    """Where the frequencies of an encoded file are."""
+    return encoded.with_name(encoded.name + ".counts.json")

@@ -1,0 +1,142 @@
+"""Reading text in blocks, writing files that are complete or absent, and doing work in parallel in order."""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+
+from preprocess.config import PreprocessError
+
+BLOCK = 1 << 20  # bytes: small enough for many in memory, large enough that handing them to a process costs little
+LONGEST_LINE = 64 << 20  # bytes: a longer one is no sentence, and would have to be held in memory
+
+
+def read_blocks(path: Path) -> Iterator[bytes]:
+    r"""Whole lines of about BLOCK bytes; only b"\n" ends a line, and the last block may lack it.
+
+    Raises PreprocessError at a line of more than LONGEST_LINE bytes.
+    """
+    with open(path, "rb") as file:
+        rest = []
+        while block := file.read(BLOCK):
+            end = block.rfind(b"\n") + 1
+            if not end:
+                rest.append(block)
+                if len(rest) * BLOCK > LONGEST_LINE:
+                    raise PreprocessError(f"{path} has a line of more than {LONGEST_LINE >> 20} MiB: is it text?")
+                continue
+            yield b"".join([*rest, block[:end]])
+            rest = [block[end:]] if end < len(block) else []
+        if rest:
+            yield b"".join(rest)
+
+
+def lines_of(block: bytes, errors: str = "strict") -> list[str]:
+    """The lines of a block as text, stripped, every kind and run of white space one blank.
+
+    fairseq splits at all that Unicode calls white space and Python at more line ends than b"\\n" (U+0085, U+2028,
+    form feed, a lone carriage return): as blanks they can neither add nor lose a token or a line.
+    """
+    lines = block.decode("utf-8", errors).split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [" ".join(line.split()) for line in lines]
+
+
+def sha256_of(path: Path) -> str:
+    """Hash of a file's content, read in blocks."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def replacing(path: Path):
+    """A binary file to write in; it gets its name only when all is written, so a kill leaves the old one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb") as file:
+        yield file
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, content) -> None:
+    """Write JSON, complete or not at all."""
+    with replacing(path) as file:
+        file.write(json.dumps(content, ensure_ascii=False, indent=1).encode("utf-8") + b"\n")
+
+
+def replace_folder(new: Path, old: Path) -> None:
+    """Put `new` in the place of `old`. A kill in between leaves no folder at all, never a mixture of both."""
+    discarded = new.with_name(new.name + ".old")
+    shutil.rmtree(discarded, ignore_errors=True)
+    if old.exists():
+        os.replace(old, discarded)
+    os.replace(new, old)
+    shutil.rmtree(discarded, ignore_errors=True)
+
+
+def _start_worker(initializer: Callable | None, arguments: tuple) -> None:
+    # the parent alone answers Ctrl-C; without the thread, workers of a parent that was killed would wait for ever
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    if initializer:
+        initializer(*arguments)
+
+
+def _leave_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+class Workers:
+    """Processes that map a function over blocks in order, a few blocks ahead of the consumer and no more.
+
+    (`multiprocessing.Pool.imap` reads its whole input ahead, and waits for ever when a process is killed.)
+    With one worker the work is done in this process. Processes start at the first block.
+    """
+
+    def __init__(self, count: int, initializer: Callable | None = None, arguments: tuple = ()):
+        self.count, self.initializer, self.arguments = count, initializer, arguments
+        self.pool = None
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self.pool:
+            self.pool.shutdown(cancel_futures=True)
+
+    def map(self, function: Callable, items: Iterable) -> Iterator:
+        """`function` of every item, in order. Raises PreprocessError when a process dies."""
+        if self.count == 1:
+            if self.initializer:
+                self.initializer(*self.arguments)
+            yield from map(function, items)
+            return
+        if not self.pool:
+            arguments = (self.initializer, self.arguments)
+            self.pool = ProcessPoolExecutor(self.count, initializer=_start_worker, initargs=arguments)
+        pending = deque()
+        try:
+            for item in items:
+                pending.append(self.pool.submit(function, item))
+                if len(pending) > 2 * self.count:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        except BrokenProcessPool as error:
+            raise PreprocessError("A worker process was killed, perhaps for want of memory: try fewer --workers"
+                                  ) from error

@@ -1,0 +1,215 @@
+"""The stages in order: check, sample, vocabulary, encode, dictionary, binarise, manifest."""
+
+import fcntl
+import importlib.metadata
+import logging
+import platform
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+import sentencepiece
+from tqdm import tqdm
+
+from preprocess import check, encode, vocabulary
+from preprocess.binarize import binarize, encoded_name, outputs
+from preprocess.config import Config, PreprocessError, Split, read_config
+from preprocess.files import Workers, replacing, sha256_of, write_json
+from preprocess.stages import Stages, read_json
+
+FORMAT = 1  # of the manifest and of what the stages leave; another one makes every stage run again
+
+logger = logging.getLogger("preprocess")
+
+
+def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=None, check_only: bool = False) -> None:
+    """Make a data-bin from a description.
+
+    Args:
+        config_path: the YAML description.
+        data_bin: folder to write, None with `check_only` to keep nothing.
+        workers: processes.
+        spm_model, dictionary: an existing vocabulary to use, both or none of them.
+        check_only: read and report, write no data.
+
+    Raises PreprocessError for whatever the user can mend.
+    """
+    if (spm_model is None) != (dictionary is None):
+        raise PreprocessError("--spm-model and --dict belong together: give both to reuse a vocabulary, or none")
+    config, problems = read_config(config_path)
+    stages = Stages(Path(data_bin)) if data_bin is not None else None
+    if spm_model is None and not check_only and not any(vocabulary.training_files(config).values()):
+        problems.append("there is no training text to learn a vocabulary from; --spm-model and --dict reuse one")
+    with _locked(stages):
+        reports = check.check(config, problems, workers, stages.folder / "check" if stages else None)
+        check.tell(config, reports)
+        if not check_only:
+            _Preparation(config, reports, stages, workers).run(spm_model, dictionary)
+
+
+@contextmanager
+def _locked(stages: Stages | None):
+    """Keep a second run out of the folder. The lock goes with the process, however it ends."""
+    if stages is None:
+        yield
+        return
+    stages.folder.mkdir(parents=True, exist_ok=True)
+    with open(stages.folder / "lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PreprocessError(f"{stages.data_bin}: another preparation is writing there") from error
+        yield
+
+
+class _Preparation:
+    """One run: what every stage needs to know of the others."""
+
+    def __init__(self, config: Config, reports: dict[str, check.Report], stages: Stages, workers: int):
+        self.config, self.reports, self.stages, self.workers = config, reports, stages, workers
+        self.data_bin = stages.data_bin
+        self.model = self.data_bin / "sentencepiece.model"
+        self.dictionary = self.data_bin / "dict.txt"
+        self.encoded = stages.folder / "encoded"
+
+    def run(self, spm_model, dictionary) -> None:
+        sampling = self.reuse_model(Path(spm_model)) if spm_model else self.new_model()
+        symbols, units = self.symbols(dictionary), self.encode_all()
+        described = self.write_dictionary(symbols, units)
+        for folder in self.config.folders:
+            self.binarize(folder, units)
+        self.remove_what_is_no_longer_described()
+        self.write_manifest(sampling, described, units)
+
+    def new_model(self) -> dict:
+        """Sample and train; what was drawn."""
+        files = vocabulary.training_files(self.config)
+        counts = {language: sum(self.reports[name].lines - self.reports[name].blank for name in names)
+                  for language, names in files.items()}
+        options = self.config.vocabulary
+        sample = self.stages.folder / "sample.txt"
+        inputs = [FORMAT, vocabulary.SEED, options.alpha, options.sentences,
+                  {language: [self.reports[name].sha256 for name in names] for language, names in files.items()}]
+        sampling = self.stages.run("sample", inputs, [sample],
+                                   lambda: vocabulary.write_sample(self.config, counts, sample))
+        inputs = [FORMAT, sha256_of(sample), options.model, options.size, options.coverage, sentencepiece.__version__]
+        self.stages.run("vocabulary", inputs, [self.model],
+                        lambda: vocabulary.train_model(sample, options, self.model))
+        return sampling
+
+    def reuse_model(self, path: Path) -> None:
+        """Copy an existing model; nothing is drawn."""
+        vocabulary.load_model(path)
+
+        def copy():
+            with open(path, "rb") as source, replacing(self.model) as target:
+                shutil.copyfileobj(source, target)
+            return {}
+
+        self.stages.run("vocabulary", [FORMAT, "reused", sha256_of(path)], [self.model], copy)
+
+    def symbols(self, dictionary) -> list[str]:
+        """Symbols of dict.txt in order."""
+        if dictionary:
+            return vocabulary.reused_symbols(Path(dictionary), self.config.languages)
+        return vocabulary.new_symbols(vocabulary.load_model(self.model), self.config.languages)
+
+    def encode_all(self) -> dict[str, dict]:
+        """Encode every side of every split; counts by encoded name."""
+        reserved = (vocabulary.MASK, *vocabulary.language_symbols(self.config.languages))
+        fixed = [FORMAT, sha256_of(self.model), sentencepiece.__version__, reserved]
+        lines = sum(self.reports[name].lines for _, _, side in self.config.sides() for name in side.files)
+        units = {}
+        with (Workers(self.workers, encode.start, (self.model, reserved)) as workers,
+              tqdm(total=lines, unit=" lines", unit_scale=True, desc="encode") as bar):
+            for folder, split, side in self.config.sides():
+                name = encoded_name(folder, split.name, side.language)
+                boundaries = self.boundaries(split)
+                output = self.encoded / name
+                before = bar.n
+                units[name] = self.stages.run(
+                    f"encode {name}", [fixed, [self.reports[file].sha256 for file in side.files], boundaries],
+                    [output, encode.counts_of(output)],
+                    lambda: encode.encode([self.config.root / file for file in side.files], boundaries, output,
+                                          workers, bar),
+                )
+                bar.update(before + sum(self.reports[file].lines for file in side.files) - bar.n)
+        return units
+
+    def boundaries(self, split: Split) -> list[bool]:
+        """After which of several files an empty line is put, the same on both sides: documents end with their file."""
+        ended = [all(self.reports[name].ends_blank for name in files) for files in zip(*(s.files for s in split.sides))]
+        return [not blank for blank in ended[:-1]] + [False]
+
+    def write_dictionary(self, symbols: list[str], units: dict) -> dict:
+        """dict.txt, with frequencies over every training text."""
+        names = [encoded_name(folder, split.name, side.language)
+                 for folder, split, side in self.config.sides() if split.name == "train"]
+        paths = [encode.counts_of(self.encoded / name) for name in names]
+
+        def work():
+            written = vocabulary.symbols_of(vocabulary.load_model(self.model))
+            reserved = {vocabulary.MASK, *vocabulary.language_symbols(self.config.languages)}
+            counts = {}
+            for path in paths:
+                for index, count in read_json(path).items():
+                    symbol = written[int(index)]
+                    counts[symbol] = counts.get(symbol, 0) + (0 if symbol in reserved else count)
+            return vocabulary.write_dictionary(symbols, counts, self.dictionary)
+
+        inputs = [FORMAT, symbols, sha256_of(self.model), [sha256_of(path) for path in paths]]
+        return self.stages.run("dictionary", inputs, [self.dictionary], work)
+
+    def binarize(self, folder, units: dict) -> None:
+        """One call of fairseq-preprocess."""
+        names = [encoded_name(folder, split.name, side.language) for split in folder.splits for side in split.sides]
+        inputs = [FORMAT, {name: sha256_of(self.encoded / name) for name in names}, sha256_of(self.dictionary),
+                  fairseq_version()]
+        self.stages.run(f"binarize {folder.name}", inputs, outputs(folder, self.data_bin / folder.name),
+                        lambda: binarize(folder, self.dictionary, self.encoded, units, self.data_bin, self.workers))
+
+    def remove_what_is_no_longer_described(self) -> None:
+        """Folders of an earlier description, which were encoded with another vocabulary."""
+        folders = {folder.name for folder in self.config.folders}
+        for stage in self.stages.names():
+            kind, _, name = stage.partition(" ")
+            if kind == "binarize" and name not in folders:
+                shutil.rmtree(self.data_bin / name, ignore_errors=True)
+                shutil.rmtree(self.encoded / name, ignore_errors=True)
+                self.stages.forget(stage)
+                logger.info("%s: removed, it is no longer described", name)
+
+    def write_manifest(self, sampling: dict | None, described: dict, units: dict) -> None:
+        """manifest.json, last: where it is, the data-bin is complete."""
+        files = [
+            {"path": name, "language": side.language, "dataset": f"{folder.name}/{split.name}"}
+            | {key: getattr(self.reports[name], key)
+               for key in ("lines", "blank", "documents", "over_long", "duplicates")}
+            | {"tokens": counts["tokens"], "unknown": counts["unknown"], "sha256": self.reports[name].sha256}
+            for folder, split, side in self.config.sides()
+            for name, counts in zip(side.files, units[encoded_name(folder, split.name, side.language)]["files"])
+        ]
+        datasets = {name: {key: unit[key] for key in ("lines", "blank", "tokens", "unknown")}
+                    for name, unit in units.items()}
+        versions = {"python": platform.python_version(), "fairseq": fairseq_version(),
+                    "sentencepiece": sentencepiece.__version__}
+        manifest = {"format": FORMAT, "config": self.config.as_dict(), "sampling": sampling, "seed": vocabulary.SEED,
+                    "sentencepiece_sha256": sha256_of(self.model), "dictionary": described, "datasets": datasets,
+                    "files": files, "versions": versions}
+        path = self.data_bin / "manifest.json"
+        if read_json(path) == manifest:
+            logger.info("manifest.json: up to date")
+        else:
+            write_json(path, manifest)
+            logger.info("manifest.json: %d symbols, %d tokens", described["symbols"],
+                        sum(unit["tokens"] for unit in units.values()))
+
+
+def fairseq_version() -> str:
+    """Version of the installed fairseq, by the names that it is published under."""
+    for name in ("fairseq", "fairseq-fixed"):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "unknown"

@@ -1,0 +1,179 @@
+"""The joint vocabulary: sentences drawn with p^alpha (X2), SentencePiece, and the dictionary in XLM-R's order."""
+
+import hashlib
+import io
+import logging
+import math
+import random
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import sentencepiece
+
+from preprocess.config import Config, PreprocessError, Vocabulary
+from preprocess.files import lines_of, read_blocks, replacing
+
+SEED = 1  # of the draw of sentences
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # fairseq's Dictionary puts them first by itself
+MASK = "<mask>"
+LONGEST_SENTENCE = 1 << 16  # bytes; SentencePiece leaves out longer ones, by default those of more than 4192
+# sums of floats depend on how they are split: a fixed number, so that a model doesn't depend on the machine
+TRAINING_THREADS = 16
+
+logger = logging.getLogger("preprocess")
+
+
+def shares(counts: dict[str, int], alpha: float) -> dict[str, float]:
+    """q_i = p_i^alpha / sum_j p_j^alpha with p_i = n_i / sum n (X2); a language without sentences gets 0."""
+    total = sum(counts.values())
+    powers = {name: (count / total) ** alpha if count else 0.0 for name, count in counts.items()}
+    return {name: power / sum(powers.values()) for name, power in powers.items()}
+
+
+def quotas(counts: dict[str, int], alpha: float, sentences: int) -> dict[str, int]:
+    """How many sentences of each language are drawn, without replacement.
+
+    `sentences` (all of them, if there are fewer) is divided by `shares`, rounded to the largest remainders. A
+    language with fewer sentences than its part gives all of them; the others give no more for it, so that their
+    shares among each other stay those of X2.
+    """
+    wanted = min(sentences, sum(counts.values()))
+    parts = {name: wanted * share for name, share in shares(counts, alpha).items()}
+    whole = {name: math.floor(part) for name, part in parts.items()}
+    by_remainder = sorted(parts, key=lambda name: whole[name] - parts[name])
+    for name in by_remainder[: wanted - sum(whole.values())]:
+        whole[name] += 1
+    return {name: min(whole[name], counts[name]) for name in counts}
+
+
+def training_files(config: Config) -> dict[str, list[str]]:
+    """Files of each language's training text: monolingual and its side of bitext."""
+    files = {language: [] for language in config.languages}
+    for _, split, side in config.sides():
+        if split.name == "train":
+            files[side.language] += side.files
+    return files
+
+
+def sentences_of(paths: Iterable[Path]) -> Iterator[str]:
+    """The lines that are not blank, stripped."""
+    for path in paths:
+        for block in read_blocks(path):
+            yield from filter(None, lines_of(block))
+
+
+def draw(sentences: Iterable[str], count: int, wanted: int, rng: random.Random) -> Iterator[str]:
+    """`wanted` of `count` sentences in their order, every subset as likely as another, one in memory at a time."""
+    for position, sentence in enumerate(sentences):
+        if wanted and rng.random() * (count - position) < wanted:
+            wanted -= 1
+            yield sentence
+
+
+def write_sample(config: Config, counts: dict[str, int], path: Path) -> dict:
+    """Write the sentences that the vocabulary is learned on, a line each; what was drawn, for the manifest."""
+    options = config.vocabulary
+    wanted = quotas(counts, options.alpha, options.sentences)
+    with replacing(path) as file:
+        for language, names in training_files(config).items():
+            text = sentences_of(config.root / name for name in names)
+            rng = random.Random(f"{SEED} {language}")  # a language's draw doesn't depend on the others
+            for sentence in draw(text, counts[language], wanted[language], rng):
+                file.write(sentence.encode("utf-8") + b"\n")
+    total = sum(wanted.values())
+    return {
+        language: {"sentences": counts[language], "share": round(share, 6), "drawn": wanted[language],
+                   "drawn_share": round(wanted[language] / total, 6)}
+        for language, share in shares(counts, options.alpha).items()
+    }
+
+
+def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:
+    """Train SentencePiece on `sample` (its sentences are held in memory: at most `options.sentences`).
+
+    Raises PreprocessError in one sentence when SentencePiece refuses, such as a size below the number of characters.
+    """
+    model = io.BytesIO()
+    try:
+        with open(sample, encoding="utf-8", newline="\n") as lines:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=(line.rstrip("\n") for line in lines), model_writer=model,
+                model_type=options.model, vocab_size=options.size, character_coverage=options.coverage,
+                normalization_rule_name="nmt_nfkc", max_sentence_length=LONGEST_SENTENCE, hard_vocab_limit=False,
+                unk_id=0, bos_id=1, eos_id=2, pad_id=-1, num_threads=TRAINING_THREADS, minloglevel=2,
+            )
+    except (RuntimeError, OSError) as error:
+        # its messages are "Internal: file(line) [condition] sentence"
+        reason = str(error).splitlines()[-1].rsplit("]", 1)[-1].strip() or str(error)
+        raise PreprocessError(
+            f"vocabulary: SentencePiece can't learn {options.size} {options.model} pieces from this corpus: {reason}"
+        ) from error
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue()).get_piece_size()
+    if pieces < options.size:
+        logger.warning("vocabulary: size %d is too large for this corpus, which gave %d pieces", options.size, pieces)
+    with replacing(path) as file:
+        file.write(model.getvalue())
+    return {"pieces": pieces}
+
+
+def load_model(path: Path) -> sentencepiece.SentencePieceProcessor:
+    """Raises PreprocessError for a file that is missing or no model."""
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=Path(path).read_bytes())
+    except (OSError, RuntimeError) as error:
+        raise PreprocessError(f"{path} is no SentencePiece model: {error}") from error
+
+
+def symbols_of(model: sentencepiece.SentencePieceProcessor) -> list[str]:
+    """What each id of the model is written as; what is no ordinary piece is <unk>.
+
+    A piece may look like a symbol of the dictionary ("[en]" occurs in text): it must not become one.
+    """
+    symbols = []
+    for index in range(model.get_piece_size()):
+        piece = model.id_to_piece(index)
+        ordinary = not (model.is_unknown(index) or model.is_control(index) or model.is_unused(index))
+        symbols.append(piece if ordinary else "<unk>")
+    return symbols
+
+
+def language_symbols(languages: Iterable[str]) -> list[str]:
+    """[xx] for every language."""
+    return [f"[{language}]" for language in languages]
+
+
+def new_symbols(model: sentencepiece.SentencePieceProcessor, languages: Iterable[str]) -> list[str]:
+    """Symbols of dict.txt for a model: its pieces in order, <mask>, [xx]."""
+    last = [MASK, *language_symbols(languages)]
+    reserved = {*SPECIAL, *last}
+    return [symbol for symbol in symbols_of(model) if symbol not in reserved] + last
+
+
+def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
+    """Symbols of an existing dict.txt, with <mask> and the [xx] that it lacks at its end.
+
+    Raises PreprocessError for a file that isn't a dictionary, or one that has [xx] but no <mask>.
+    """
+    symbols = []
+    try:
+        with open(path, encoding="utf-8", newline="\n") as lines:
+            for number, line in enumerate(lines, start=1):
+                symbol, _, count = line.rstrip().rpartition(" ")
+                if not symbol or not count.isdigit():
+                    raise PreprocessError(f"{path}: line {number} is not 'symbol count': {line.rstrip()!r}")
+                symbols.append(symbol)
+    except (OSError, UnicodeDecodeError) as error:
+        raise PreprocessError(f"{path} is no dictionary: {error}") from error
+    missing = [symbol for symbol in (MASK, *language_symbols(languages)) if symbol not in symbols]
+    if MASK in missing and len(missing) <= len(list(languages)):
+        raise PreprocessError(f"{path} has language symbols but no {MASK}, which must stand before them")
+    return symbols + missing
+
+
+def write_dictionary(symbols: list[str], counts: dict[str, int], path: Path) -> dict:
+    """Write dict.txt with the pieces' frequencies in the encoded training text; symbols and hash for the manifest."""
+    with replacing(path) as file:
+        for symbol in symbols:
+            file.write(f"{symbol} {counts.get(symbol, 0)}\n".encode("utf-8"))
+    names = [*SPECIAL, *symbols]
+    return {"symbols": len(names), "sha256": hashlib.sha256("\n".join(names).encode("utf-8")).hexdigest()}

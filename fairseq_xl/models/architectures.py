@@ -1,0 +1,62 @@
+"""Every architecture is a model with other defaults: a row in a table here.
+
+fairseq reads the defaults of `--arch NAME` and of `model: {_name: NAME}` from the dataclass of the class that is
+registered under NAME. So each row becomes a config class and a model class of its own, and a checkpoint's `cfg.model`
+is a plain config whichever way it was chosen.
+"""
+
+from dataclasses import field, make_dataclass
+from typing import Any, Type
+
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import BaseFairseqModel, register_model
+
+from fairseq_xl.models.config import EncoderConfig, EncoderDecoderConfig
+from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+
+
+def with_defaults(config: Type[FairseqDataclass], class_name: str, **defaults: Any) -> Type[FairseqDataclass]:
+    """A subclass of `config` called `class_name` with other defaults; help texts and types stay."""
+    fields = []
+    for name, default in defaults.items():
+        inherited = config.__dataclass_fields__[name]
+        fields.append((name, inherited.type, field(default=default, metadata=inherited.metadata)))
+    subclass = make_dataclass(class_name, fields, bases=(config,))
+    subclass.__module__ = __name__
+    return subclass
+
+
+def register_architecture(
+    name: str, model: Type[BaseFairseqModel], config: Type[FairseqDataclass], **defaults: Any
+) -> None:
+    """Make `model` with these `defaults` selectable as `--arch name` and `model: {_name: name}`."""
+    config_class = with_defaults(config, f"{name}_config", **defaults)
+    model_class = type(name, (model,), {"__doc__": model.__doc__, "__module__": __name__})
+    globals()[config_class.__name__] = config_class  # where pickle looks for them
+    globals()[name] = model_class
+    register_model(name, dataclass=config_class)(model_class)
+
+
+_TINY = dict(embed_dim=128, ffn_dim=512, heads=4)
+_SMALL = dict(embed_dim=256, ffn_dim=1024, heads=4)
+_BASE = dict(embed_dim=512, ffn_dim=2048, heads=8)
+_BIG = dict(embed_dim=1024, ffn_dim=4096, heads=8)  # X1
+
+register_architecture("xl_xlm_tiny", XLEncoderModel, EncoderConfig, layers=3, **_TINY)
+register_architecture("xl_xlm_small", XLEncoderModel, EncoderConfig, layers=3, **_SMALL)
+register_architecture("xl_xlm_base", XLEncoderModel, EncoderConfig, layers=6, **_BASE)
+register_architecture("xl_xlm_xnli15", XLEncoderModel, EncoderConfig, layers=12, **_BIG)
+
+register_architecture(
+    "xl_mt_tiny", XLEncoderDecoderModel, EncoderDecoderConfig, encoder_layers=3, decoder_layers=3, **_TINY
+)
+register_architecture(
+    "xl_mt_small", XLEncoderDecoderModel, EncoderDecoderConfig, encoder_layers=3, decoder_layers=3, **_SMALL
+)
+register_architecture(
+    "xl_mt_base", XLEncoderDecoderModel, EncoderDecoderConfig, encoder_layers=6, decoder_layers=6, **_BASE
+)
+register_architecture(
+    "xl_mt_big", XLEncoderDecoderModel, EncoderDecoderConfig, encoder_layers=6, decoder_layers=6, **_BIG
+)

@@ -1,0 +1,58 @@
+"""What can be set in a model. Flat, so that every field is an option and a YAML key."""
+
+from dataclasses import dataclass, field
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+
+
+@dataclass
+class BackboneConfig(FairseqDataclass):
+    """The post-LN Transformer that every model here is made of; defaults are XLM's (X1)."""
+
+    embed_dim: int = field(default=1024, metadata={"help": "channels of tokens and hidden states (X1)"})
+    ffn_dim: int = field(default=4096, metadata={"help": "channels inside the feed-forward part (X1)"})
+    heads: int = field(default=8, metadata={"help": "attention heads; must divide --embed-dim (X1)"})
+    activation: ChoiceEnum(["gelu", "relu"]) = field(
+        default="gelu", metadata={"help": "activation inside the feed-forward part (X1)"}
+    )
+    dropout: float = field(
+        default=0.1, metadata={"help": "probability of dropping a channel after each part and the embeddings (X1)"}
+    )
+    attention_dropout: float = field(
+        default=0.1, metadata={"help": "probability of dropping an attention weight (X1)"}
+    )
+    activation_dropout: float = field(
+        default=0.0, metadata={"help": "probability of dropping a channel inside the feed-forward part (X1: none)"}
+    )
+    max_positions: int = field(default=512, metadata={"help": "longest input, in tokens; rows of the position table"})
+    layer_norm_eps: float = field(
+        default=1e-12, metadata={"help": "epsilon of every LayerNorm (XLM 1e-12, XLM-R 1e-5)"}
+    )
+    language_embeddings: ChoiceEnum(["added", "none"]) = field(
+        default="added", metadata={"help": "add an embedding of each token's language (X1) or none (XLM-R)"}
+    )
+    output_form: ChoiceEnum(["plain", "dense"]) = field(
+        default="plain",
+        metadata={"help": "before the tied projection: nothing (plain, X1) or dense, GELU, LayerNorm (dense, XLM-R)"},
+    )
+    position_offset: int = field(
+        default=0, metadata={"help": "unused rows before position 0 in the position table (XLM-R files: 2)"}
+    )
+
+
+@dataclass
+class EncoderConfig(BackboneConfig):
+    """An encoder alone."""
+
+    layers: int = field(default=12, metadata={"help": "layers of the encoder (X1: 12)"})
+
+
+@dataclass
+class EncoderDecoderConfig(BackboneConfig):
+    """An encoder and a decoder of the same width."""
+
+    encoder_layers: int = field(default=6, metadata={"help": "layers of the encoder (X1: 6)"})
+    decoder_layers: int = field(default=6, metadata={"help": "layers of the decoder (X1: 6)"})
+    share_embeddings: bool = field(
+        default=False, metadata={"help": "one token table for encoder and decoder, instead of one each"}
+    )

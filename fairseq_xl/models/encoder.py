@@ -1,0 +1,117 @@
+"""The encoder, and the model that is pre-trained and fine-tuned. Shapes: B batch, T time, C channels, V vocabulary."""
+
+from typing import Dict, List, Optional, Union
+
+from fairseq import utils
+from fairseq.models import BaseFairseqModel
+from torch import Tensor, nn
+
+from fairseq_xl.models.config import BackboneConfig, EncoderConfig
+from fairseq_xl.modules.embeddings import Bank, Embeddings
+from fairseq_xl.modules.initialisation import initialise
+from fairseq_xl.modules.layer import Layer
+from fairseq_xl.modules.output import OutputLayer
+
+
+class Encoder(nn.Module):
+    """Embeddings and a stack of layers; owns the bank that it looks tokens up in.
+
+    Args:
+        cfg: the backbone
+        bank: the vocabulary's tokens
+        layers: number of layers
+        num_languages: rows of the language table, where the model has one
+    """
+
+    def __init__(self, cfg: BackboneConfig, bank: Bank, layers: int, num_languages: int):
+        super().__init__()
+        self.bank = bank
+        self.embeddings = Embeddings(cfg, bank, num_languages)
+        self.layers = nn.ModuleList(Layer(cfg, cross_attention=False) for _ in range(layers))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        positions: Optional[Tensor] = None,
+        languages: Optional[Tensor] = None,
+        padding_mask: Optional[Tensor] = None,
+        causal: bool = False,
+        all_layers: bool = False,
+    ) -> Union[Tensor, List[Tensor]]:
+        """(B, T) -> hidden states (B, T, C)
+
+        Args:
+            tokens: (B, T) ids
+            positions: (B, T) counted from 0; None numbers the tokens
+            languages: (B, T) or (B, 1) language ids; not read by a model without language embeddings
+            padding_mask: (B, T) bool, True at padding; None when nothing is padded
+            causal: a position sees itself and earlier ones only. Padding on the right needs no mask then
+            all_layers: return the embeddings and every layer's output instead, a list of layers + 1
+        """
+        hidden = self.embeddings(tokens, positions, languages, padding_mask=padding_mask)
+        states = [hidden]
+        for layer in self.layers:
+            hidden = layer(hidden, padding_mask=padding_mask, causal=causal)
+            states.append(hidden)
+        return states if all_layers else hidden
+
+
+class XLEncoderModel(BaseFairseqModel):
+    """An encoder with a tied output layer, and the heads that objectives and classifiers bring (XLM, X1).
+
+    Names in the state dict:
+
+        encoder.bank.tokens.weight (V, C)       encoder.bank.bias (V)
+        encoder.embeddings.{positions,languages}.weight   encoder.embeddings.norm.*
+        encoder.layers.N.self_attention.{qkv,out}.*       encoder.layers.N.self_attention_norm.*
+        encoder.layers.N.ffn.{up,down}.*                  encoder.layers.N.ffn_norm.*
+        output.{dense,norm}.*  with the dense output form       heads.NAME.*
+    """
+
+    def __init__(self, cfg: EncoderConfig, vocab_size: int, pad: int, num_languages: int):
+        super().__init__()
+        self.cfg = cfg
+        self.encoder = Encoder(cfg, Bank(vocab_size, cfg.embed_dim, pad, bias=True), cfg.layers, num_languages)
+        self.output = OutputLayer(cfg, self.encoder.bank)
+        self.heads = nn.ModuleDict()
+        self.apply(initialise)
+
+    @classmethod
+    def build_model(cls, cfg: EncoderConfig, task) -> "XLEncoderModel":
+        """The model for `task.dictionary`."""
+        dictionary = task.dictionary
+        return cls(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages)
+
+    def add_heads(self, heads: Dict[str, nn.Module]) -> None:
+        """Put modules under `heads.NAME`; they bring their own initial values."""
+        self.heads.update(heads)
+
+    def encode(
+        self,
+        tokens: Tensor,
+        positions: Optional[Tensor] = None,
+        languages: Optional[Tensor] = None,
+        padding_mask: Optional[Tensor] = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """The last layer's hidden states: (B, T) -> (B, T, C), see `Encoder.forward`."""
+        return self.encoder(
+            tokens, positions=positions, languages=languages, padding_mask=padding_mask, causal=causal
+        )
+
+    def forward(self, objective, batch):
+        """The only entry in training: `objective.loss(model, batch)`.
+
+        Inside `forward`, so that wrappers for distributed training see which parameters a loss uses.
+        """
+        return objective.loss(self, batch)
+
+    def get_normalized_probs(self, net_output, log_probs: bool, sample=None) -> Tensor:
+        """(logits (..., V), extra) -> probabilities, or their logarithms, in float32."""
+        normalise = utils.log_softmax if log_probs else utils.softmax
+        return normalise(net_output[0], dim=-1)
+
+    def max_positions(self) -> int:
+        """Longest input, in tokens."""
+        return self.cfg.max_positions

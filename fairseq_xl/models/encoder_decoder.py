@@ -1,0 +1,185 @@
+"""Translation and generation. Shapes: B batch, S source time, T target time, C channels, V vocabulary."""
+
+from typing import Dict, List, Optional, Tuple
+
+from fairseq.models import BaseFairseqModel, FairseqIncrementalDecoder
+from torch import Tensor, nn
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.models.config import EncoderDecoderConfig
+from fairseq_xl.models.encoder import Encoder
+from fairseq_xl.modules.attention import IncrementalState
+from fairseq_xl.modules.embeddings import Bank, Embeddings
+from fairseq_xl.modules.initialisation import initialise
+from fairseq_xl.modules.layer import Layer
+from fairseq_xl.modules.output import OutputLayer
+
+EncoderOut = Dict[str, List[Tensor]]
+
+
+class SourceEncoder(Encoder):
+    """`Encoder` behind the interface that fairseq's generator calls."""
+
+    def forward(
+        self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, src_languages: Optional[Tensor] = None
+    ) -> EncoderOut:
+        """(B, S) -> encoder_out (B, S, C) and encoder_padding_mask (B, S), lists of one as fairseq has them.
+
+        Args:
+            src_tokens: (B, S) ids, padded on either side
+            src_lengths: (B,), not read: padding is found by its symbol
+            src_languages: (B,) language ids; a model with language embeddings needs them
+
+        The list of padding masks is empty when nothing is padded.
+        """
+        padding_mask = src_tokens.eq(self.bank.tokens.padding_idx)
+        if not padding_mask.any():
+            padding_mask = None
+        languages = None if src_languages is None else src_languages[:, None]
+        hidden = super().forward(src_tokens, languages=languages, padding_mask=padding_mask)
+        return {"encoder_out": [hidden], "encoder_padding_mask": [] if padding_mask is None else [padding_mask]}
+
+    def forward_torchscript(self, net_input: Dict[str, Tensor]) -> EncoderOut:
+        """fairseq's entry for generation: `forward` of everything but `prev_output_tokens`."""
+        return self.forward(**{name: value for name, value in net_input.items() if name != "prev_output_tokens"})
+
+    def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
+        """The rows `new_order` (B',) of `forward`'s result."""
+        return {
+            name: [tensor.index_select(0, new_order) for tensor in tensors] for name, tensors in encoder_out.items()
+        }
+
+    def max_positions(self) -> int:
+        """Longest source, in tokens."""
+        return self.embeddings.max_positions
+
+
+class Decoder(FairseqIncrementalDecoder):
+    """Layers with cross-attention, a causal mask, and the output layer.
+
+    The language of the output is the first token of its input, the symbol `[xx]`.
+
+    Args:
+        cfg: the backbone
+        dictionary: has `first_language`, the id of the first of `num_languages` contiguous symbols `[xx]`
+        bank: tokens and output bias; owned here unless it is the encoder's
+        owns_bank: False when the bank is the encoder's
+    """
+
+    def __init__(self, cfg: EncoderDecoderConfig, dictionary, bank: Bank, owns_bank: bool):
+        super().__init__(dictionary)
+        if owns_bank:
+            self.bank = bank
+        self.embeddings = Embeddings(cfg, bank, dictionary.num_languages)
+        self.layers = nn.ModuleList(Layer(cfg, cross_attention=True) for _ in range(cfg.decoder_layers))
+        self.output = OutputLayer(cfg, bank)
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Optional[EncoderOut] = None,
+        incremental_state: Optional[IncrementalState] = None,
+    ) -> Tuple[Tensor, None]:
+        """(B, T) -> logits (B, T, V), or (B, 1, V) with an incremental state; see `extract_features`."""
+        hidden, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
+        return self.output(hidden), extra
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Optional[EncoderOut] = None,
+        incremental_state: Optional[IncrementalState] = None,
+    ) -> Tuple[Tensor, None]:
+        """(B, T) -> hidden states (B, T, C)
+
+        Args:
+            prev_output_tokens: (B, T) ids `[xx] y`, the whole prefix also with an incremental state. Padded on the
+                right, where the causal mask hides it: no padding mask is built
+            encoder_out: what `SourceEncoder.forward` returns; None leaves cross-attention out
+            incremental_state: caches of earlier steps ({} at the first): only the last position is computed
+
+        Raises:
+            UserError: the first token is no language symbol, where the model has language embeddings
+        """
+        languages = self._languages(prev_output_tokens, incremental_state)
+        first_position = 0
+        if incremental_state is not None:
+            first_position = prev_output_tokens.size(1) - 1
+            prev_output_tokens = prev_output_tokens[:, -1:]
+        memory, memory_padding_mask = None, None
+        if encoder_out is not None:
+            memory = encoder_out["encoder_out"][0]
+            memory_padding_mask = next(iter(encoder_out["encoder_padding_mask"]), None)
+        hidden = self.embeddings(prev_output_tokens, languages=languages, first_position=first_position)
+        for layer in self.layers:
+            hidden = layer(
+                hidden,
+                causal=True,
+                memory=memory,
+                memory_padding_mask=memory_padding_mask,
+                incremental_state=incremental_state,
+            )
+        return hidden, None
+
+    def _languages(
+        self, prev_output_tokens: Tensor, incremental_state: Optional[IncrementalState]
+    ) -> Optional[Tensor]:
+        """(B, 1) language ids of the first tokens, None for a model without language embeddings."""
+        if self.embeddings.languages is None:
+            return None
+        languages = prev_output_tokens[:, :1] - self.dictionary.first_language
+        # Looking at values waits for the GPU: there, once a batch of sentences, never in training.
+        first_step = incremental_state is not None and prev_output_tokens.size(1) == 1
+        if languages.device.type == "cpu" or first_step:
+            wrong = (languages < 0) | (languages >= self.dictionary.num_languages)
+            if wrong.any():
+                found = self.dictionary[int(prev_output_tokens[:, :1][wrong][0])]
+                raise UserError(f"The decoder's input must begin with a language symbol like [en], not with {found}")
+        return languages
+
+    def max_positions(self) -> int:
+        """Longest output, in tokens."""
+        return self.embeddings.max_positions
+
+
+class XLEncoderDecoderModel(BaseFairseqModel):
+    """Encoder and decoder for fairseq's criterions and generator (X1's 6 + 6 layers, X11, X13).
+
+    Names in the state dict: `encoder.*` as in `XLEncoderModel`; `decoder.*` likewise, with
+    `decoder.layers.N.cross_attention.{query,key_value,out}.*`, `decoder.layers.N.cross_attention_norm.*`,
+    `decoder.output.*`. The output bias is the decoder's bank's; with --share-embeddings the one bank is the encoder's.
+    """
+
+    def __init__(self, cfg: EncoderDecoderConfig, dictionary):
+        super().__init__()
+        self.cfg = cfg
+        size, pad = len(dictionary), dictionary.pad()
+        source_bank = Bank(size, cfg.embed_dim, pad, bias=cfg.share_embeddings)
+        target_bank = source_bank if cfg.share_embeddings else Bank(size, cfg.embed_dim, pad, bias=True)
+        self.encoder = SourceEncoder(cfg, source_bank, cfg.encoder_layers, dictionary.num_languages)
+        self.decoder = Decoder(cfg, dictionary, target_bank, owns_bank=not cfg.share_embeddings)
+        self.apply(initialise)
+
+    @classmethod
+    def build_model(cls, cfg: EncoderDecoderConfig, task) -> "XLEncoderDecoderModel":
+        """The model for `task.dictionary`, which serves source and target."""
+        return cls(cfg, task.dictionary)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Optional[Tensor],
+        prev_output_tokens: Tensor,
+        src_languages: Optional[Tensor] = None,
+    ) -> Tuple[Tensor, None]:
+        """Source (B, S), its languages (B,), decoder input (B, T) -> logits (B, T, V) and no extra."""
+        encoder_out = self.encoder(src_tokens, src_lengths, src_languages)
+        return self.decoder(prev_output_tokens, encoder_out)
+
+    def max_positions(self) -> Tuple[int, int]:
+        """Longest source and target, in tokens."""
+        return self.encoder.max_positions(), self.decoder.max_positions()
+
+    def max_decoder_positions(self) -> int:
+        """Longest target, in tokens; the generator stops there."""
+        return self.decoder.max_positions()

@@ -1,0 +1,177 @@
+"""How queries meet keys, and the two attentions of a layer that own their projections and caches.
+
+Shapes: B batch, T queries, S keys, C channels, H heads, D = C / H channels a head.
+"""
+
+from typing import Callable, Dict, Optional
+
+import torch
+from fairseq.incremental_decoding_utils import with_incremental_state
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fairseq_xl.errors import UserError
+
+IncrementalState = Dict[str, Dict[str, Optional[Tensor]]]
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    padding_mask: Optional[Tensor] = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Scaled dot-product attention: softmax(q k^T / sqrt(D)) v.
+
+    Args:
+        query: (B, H, T, D)
+        key, value: (B, H, S, D)
+        padding_mask: (B, S) bool, True where a key is padding; None when nothing is padded
+        causal: query t sees the keys up to S - T + t: the last query sees every key. Padding has to be on the
+            right then, or a query is left without any key
+        dropout: probability with which an attention weight is dropped
+
+    Returns:
+        (B, H, T, D)
+    """
+    if dropout > 0.0 and query.device.type == "cpu":
+        return attend_by_products(query, key, value, padding_mask=padding_mask, causal=causal, dropout=dropout)
+    queries, keys = query.size(2), key.size(2)
+    causal = causal and queries > 1
+    if padding_mask is None and (not causal or queries == keys):
+        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=causal)
+    hidden_keys = _hidden_keys(query, key, padding_mask, causal)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=~hidden_keys, dropout_p=dropout)
+
+
+def attend_by_products(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    padding_mask: Optional[Tensor] = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """`attend` as two batched products around a softmax.
+
+    On CPU with dropout torch's scaled_dot_product_attention takes twice as long as this.
+    """
+    scores = (query * query.size(-1) ** -0.5) @ key.transpose(-2, -1)  # (B, H, T, S)
+    hidden_keys = _hidden_keys(query, key, padding_mask, causal and query.size(2) > 1)
+    if hidden_keys is not None:
+        scores = scores.masked_fill(hidden_keys, float("-inf"))
+    weights = scores.float().softmax(dim=-1).type_as(scores)
+    return F.dropout(weights, dropout) @ value
+
+
+def _hidden_keys(query: Tensor, key: Tensor, padding_mask: Optional[Tensor], causal: bool) -> Optional[Tensor]:
+    """Which keys a query must not see: bool, broadcasts to (B, H, T, S); None when it sees all."""
+    hidden = None if padding_mask is None else padding_mask[:, None, None, :]
+    if causal:
+        queries, keys = query.size(2), key.size(2)
+        later = torch.ones(queries, keys, dtype=torch.bool, device=query.device).triu(keys - queries + 1)
+        hidden = later if hidden is None else hidden | later
+    return hidden
+
+
+def _split_heads(projected: Tensor, heads: int) -> Tensor:
+    """(B, T, C) -> (B, H, T, D)"""
+    return projected.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def _join_heads(attended: Tensor) -> Tensor:
+    """(B, H, T, D) -> (B, T, C)"""
+    return attended.transpose(1, 2).flatten(2)
+
+
+@with_incremental_state
+class _CachedAttention(nn.Module):
+    """Heads, dropout and a key-value cache that beam search can reorder; the two attentions add projections."""
+
+    def __init__(self, embed_dim: int, heads: int, dropout: float):
+        super().__init__()
+        if embed_dim % heads:
+            raise UserError(f"--embed-dim {embed_dim} is not a multiple of --heads {heads}")
+        self.heads = heads
+        self.dropout = dropout
+
+    def _cache(self, incremental_state: Optional[IncrementalState]) -> Optional[Dict[str, Optional[Tensor]]]:
+        return self.get_incremental_state(incremental_state, "keys_and_values")
+
+    def _remember(self, incremental_state: Optional[IncrementalState], key: Tensor, value: Tensor) -> None:
+        self.set_incremental_state(incremental_state, "keys_and_values", {"key": key, "value": value})
+
+    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
+        """Keep the cached rows `new_order` (B',), as fairseq's beam search asks after each step."""
+        cache = self._cache(incremental_state)
+        if cache is not None:
+            key, value = cache["key"], cache["value"]
+            self._remember(incremental_state, key.index_select(0, new_order), value.index_select(0, new_order))
+
+
+class SelfAttention(_CachedAttention):
+    """Multi-head self-attention with one fused projection; its cache grows by a step at a time."""
+
+    def __init__(self, embed_dim: int, heads: int, dropout: float):
+        super().__init__(embed_dim, heads, dropout)
+        self.qkv = nn.Linear(embed_dim, 3 * embed_dim)
+        self.out = nn.Linear(embed_dim, embed_dim)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        *,
+        padding_mask: Optional[Tensor] = None,
+        causal: bool = False,
+        incremental_state: Optional[IncrementalState] = None,
+        attend: Callable[..., Tensor] = attend,
+    ) -> Tensor:
+        """(B, T, C) -> (B, T, C)
+
+        With an incremental state `hidden` holds the new positions only, `padding_mask` covers all positions so far
+        and the positions of earlier calls are attended to from the cache. `attend` is how queries meet keys.
+        """
+        query, key, value = (_split_heads(part, self.heads) for part in self.qkv(hidden).chunk(3, dim=-1))
+        cache = self._cache(incremental_state)
+        if cache is not None:
+            key = torch.cat([cache["key"], key], dim=2)
+            value = torch.cat([cache["value"], value], dim=2)
+        self._remember(incremental_state, key, value)
+        dropout = self.dropout if self.training else 0.0
+        return self.out(
+            _join_heads(attend(query, key, value, padding_mask=padding_mask, causal=causal, dropout=dropout))
+        )
+
+
+class CrossAttention(_CachedAttention):
+    """Multi-head attention to a memory (an encoder's output), whose keys and values are cached once."""
+
+    def __init__(self, embed_dim: int, heads: int, dropout: float):
+        super().__init__(embed_dim, heads, dropout)
+        self.query = nn.Linear(embed_dim, embed_dim)
+        self.key_value = nn.Linear(embed_dim, 2 * embed_dim)
+        self.out = nn.Linear(embed_dim, embed_dim)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        memory: Tensor,
+        *,
+        memory_padding_mask: Optional[Tensor] = None,
+        incremental_state: Optional[IncrementalState] = None,
+        attend: Callable[..., Tensor] = attend,
+    ) -> Tensor:
+        """(B, T, C), memory (B, S, C), its padding mask (B, S) -> (B, T, C)"""
+        cache = self._cache(incremental_state)
+        if cache is None:
+            key, value = (_split_heads(part, self.heads) for part in self.key_value(memory).chunk(2, dim=-1))
+            self._remember(incremental_state, key, value)
+        else:
+            key, value = cache["key"], cache["value"]
+        query = _split_heads(self.query(hidden), self.heads)
+        dropout = self.dropout if self.training else 0.0
+        return self.out(_join_heads(attend(query, key, value, padding_mask=memory_padding_mask, dropout=dropout)))

@@ -1,0 +1,84 @@
+"""From token ids to the first hidden states. Shapes: B batch, T time, C channels, V vocabulary."""
+
+from typing import Optional
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_xl.errors import UserError
+
+
+class Bank(nn.Module):
+    """What a vocabulary owns: the token table (V, C), and the output bias (V,) where it is also predicted."""
+
+    def __init__(self, vocab_size: int, embed_dim: int, pad: int, bias: bool):
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, embed_dim, padding_idx=pad)
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+
+
+class Embeddings(nn.Module):
+    """Tokens + learned positions + languages, LayerNorm, dropout (X1).
+
+    Args:
+        cfg: a `BackboneConfig`; `position_offset` unused rows come before position 0 (XLM-R files have 2)
+        bank: looked up, not owned: its parameters are listed under the encoder or decoder that made it
+        num_languages: rows of the language table, made when `cfg.language_embeddings` is `added`
+    """
+
+    def __init__(self, cfg, bank: Bank, num_languages: int):
+        super().__init__()
+        self._bank = [bank]  # in a list, so that it is no submodule
+        self.max_positions = cfg.max_positions
+        self.position_offset = cfg.position_offset
+        self.positions = nn.Embedding(cfg.max_positions + cfg.position_offset, cfg.embed_dim)
+        self.languages = None
+        if cfg.language_embeddings == "added":
+            if num_languages < 1:
+                raise UserError(
+                    "--language-embeddings added needs language symbols in the dictionary and it has none; "
+                    "add them or use --language-embeddings none"
+                )
+            self.languages = nn.Embedding(num_languages, cfg.embed_dim)
+        self.norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
+        self.dropout = nn.Dropout(cfg.dropout)
+
+    @property
+    def bank(self) -> Bank:
+        """The bank that tokens are looked up in."""
+        return self._bank[0]
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Optional[Tensor] = None,
+        languages: Optional[Tensor] = None,
+        first_position: int = 0,
+        padding_mask: Optional[Tensor] = None,
+    ) -> Tensor:
+        """(B, T) -> (B, T, C)
+
+        Args:
+            tokens: (B, T) ids
+            positions: (B, T), counted from 0; None numbers the tokens that are not padding from `first_position`
+            languages: (B, T) or (B, 1) language ids; not read by a model without language embeddings
+            first_position: the position of the first token
+            padding_mask: (B, T) bool, True at padding; None when nothing is padded
+
+        Raises:
+            UserError: more positions than `--max-positions`; no languages for a model that adds them
+        """
+        if positions is None:
+            last = first_position + tokens.size(1)
+            if last > self.max_positions:
+                raise UserError(f"A sequence of {last} tokens is longer than --max-positions {self.max_positions}")
+            if padding_mask is None:
+                positions = torch.arange(first_position, last, device=tokens.device)
+            else:  # by count, so that padding on the left shifts nothing
+                positions = first_position + ((~padding_mask).cumsum(dim=1) - 1).clamp(min=0)
+        hidden = self.bank.tokens(tokens) + self.positions(positions + self.position_offset)
+        if self.languages is not None:
+            if languages is None:
+                raise UserError("The model adds language embeddings and the batch doesn't say its languages")
+            hidden = hidden + self.languages(languages)
+        return self.dropout(self.norm(hidden))

@@ -1,0 +1,87 @@
+"""The layer of every model here. Shapes: B batch, T time, S memory time, C channels."""
+
+from typing import Callable, Optional
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fairseq_xl.modules.attention import CrossAttention, IncrementalState, SelfAttention, attend
+
+ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu}
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with an activation between them."""
+
+    def __init__(self, embed_dim: int, ffn_dim: int, activation: str, dropout: float):
+        super().__init__()
+        self.up = nn.Linear(embed_dim, ffn_dim)
+        self.down = nn.Linear(ffn_dim, embed_dim)
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(..., C) -> (..., C)"""
+        return self.down(self.dropout(self.activation(self.up(hidden))))
+
+
+class Layer(nn.Module):
+    """A post-LN Transformer layer: self-attention, cross-attention where asked for, feed-forward (X1).
+
+    Each part is a residual: LayerNorm(x + dropout(part(x))). Without memory and causal mask it is an encoder layer,
+    with both a decoder layer; one layer can be run either way, with the same parameters.
+    """
+
+    def __init__(self, cfg, cross_attention: bool):
+        """
+        Args:
+            cfg: a `BackboneConfig`
+            cross_attention: make the parameters of cross-attention
+        """
+        super().__init__()
+        self.self_attention = SelfAttention(cfg.embed_dim, cfg.heads, cfg.attention_dropout)
+        self.self_attention_norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
+        self.cross_attention = None
+        if cross_attention:
+            self.cross_attention = CrossAttention(cfg.embed_dim, cfg.heads, cfg.attention_dropout)
+            self.cross_attention_norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
+        self.ffn = FeedForward(cfg.embed_dim, cfg.ffn_dim, str(cfg.activation), cfg.activation_dropout)
+        self.ffn_norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
+        self.dropout = nn.Dropout(cfg.dropout)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        *,
+        padding_mask: Optional[Tensor] = None,
+        causal: bool = False,
+        memory: Optional[Tensor] = None,
+        memory_padding_mask: Optional[Tensor] = None,
+        incremental_state: Optional[IncrementalState] = None,
+        attend: Callable[..., Tensor] = attend,
+    ) -> Tensor:
+        """(B, T, C) -> (B, T, C)
+
+        Args:
+            padding_mask: (B, T) bool, True at padding; None when nothing is padded
+            causal: a position sees itself and earlier ones only
+            memory: (B, S, C), what cross-attention reads; None leaves cross-attention out
+            memory_padding_mask: (B, S) bool, True at padding
+            incremental_state: fairseq's cache; `hidden` is the last position then
+            attend: how queries meet keys in self-attention
+
+        Raises:
+            ValueError: a memory for a layer that was made without cross-attention
+        """
+        update = self.self_attention(
+            hidden, padding_mask=padding_mask, causal=causal, incremental_state=incremental_state, attend=attend
+        )
+        hidden = self.self_attention_norm(hidden + self.dropout(update))
+        if memory is not None:
+            if self.cross_attention is None:
+                raise ValueError("memory given to a layer made without cross-attention")
+            update = self.cross_attention(
+                hidden, memory, memory_padding_mask=memory_padding_mask, incremental_state=incremental_state
+            )
+            hidden = self.cross_attention_norm(hidden + self.dropout(update))
+        return self.ffn_norm(hidden + self.dropout(self.ffn(hidden)))

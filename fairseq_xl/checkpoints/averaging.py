@@ -76,7 +76,7 @@ def average(paths: list[str]) -> dict:
             if value.is_floating_point() and name in totals:
                 totals[name] += value
             else:
-                totals[name] = value.double() if value.is_floating_point() else value
+                totals[name] = value.to(torch.float64, copy=True) if value.is_floating_point() else value
     state["model"] = {
         name: (totals[name] / len(paths)).to(value.dtype) if value.is_floating_point() else value
         for name, value in state["model"].items()

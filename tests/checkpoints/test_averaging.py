@@ -1,0 +1,144 @@
+"""Averages of checkpoints against a plain numpy mean."""
+
+import subprocess
+import sys
+
+import numpy
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_xl import compat
+from fairseq_xl.checkpoints import averaging
+from fairseq_xl.errors import UserError
+
+
+@pytest.fixture(autouse=True, scope="module")
+def installed():
+    compat.install()
+
+
+def checkpoint(seed, model=None, **more):
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(3, 2, generator=generator)
+    parameters = {"tied.a": weight, "tied.b": weight, "half": torch.randn(5, generator=generator).half(),
+                  "double": torch.randn(4, generator=generator).double(), "steps": torch.tensor(seed)}
+    return {
+        "args": None,
+        "cfg": {"task": {"_name": f"task{seed}"}},
+        "model": parameters if model is None else model,
+        "optimizer_history": [{"num_updates": seed, "lr_scheduler_state": {}}],
+        "last_optimizer_state": {"momentum": torch.ones(3)},
+        "extra_state": {"train_iterator": {"epoch": seed}, "val_loss": 0.5 * seed},
+        **more,
+    }
+
+
+@pytest.fixture
+def run(tmp_path):
+    for epoch in (1, 2, 9, 10):
+        torch.save(checkpoint(epoch), tmp_path / f"checkpoint{epoch}.pt")
+        torch.save(checkpoint(100 + epoch), tmp_path / f"checkpoint_3_{epoch}00.pt")
+    torch.save(checkpoint(10), tmp_path / "checkpoint_last.pt")
+    torch.save(checkpoint(9), tmp_path / "checkpoint_best.pt")
+    return tmp_path
+
+
+def numpy_mean(paths, name):
+    arrays = [torch.load(path, weights_only=True)["model"][name].numpy().astype("float64") for path in paths]
+    return numpy.mean(arrays, axis=0)
+
+
+@pytest.mark.parametrize("name", ["tied.a", "tied.b", "half", "double"])
+def test_parameters_are_the_numpy_mean(run, name):
+    paths = [str(run / f"checkpoint{epoch}.pt") for epoch in (2, 9, 10)]
+    found = averaging.average(paths)["model"][name]
+    expected = torch.from_numpy(numpy_mean(paths, name)).to(found.dtype)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert found.dtype == checkpoint(0)["model"][name].dtype
+
+
+def test_sums_are_kept_in_double_precision(tmp_path):
+    """In half precision 2048 + 1 is 2048: the mean of 2048, 1, 1, 1, 1 would be 409.5, not 410.4."""
+    paths = []
+    for number, value in enumerate((2048.0, 1.0, 1.0, 1.0, 1.0)):
+        paths.append(str(tmp_path / f"{number}.pt"))
+        torch.save(checkpoint(number, model={"w": torch.tensor([value]).half()}), paths[-1])
+    assert averaging.average(paths)["model"]["w"].item() == torch.tensor(2052 / 5).half().item()
+
+
+def test_the_rest_is_the_last_ones(run):
+    state = averaging.average([str(run / "checkpoint9.pt"), str(run / "checkpoint2.pt")])
+    assert state["model"]["steps"].item() == 2 and state["model"]["steps"].dtype == torch.int64
+    assert state["cfg"] == {"task": {"_name": "task2"}}
+    assert state["optimizer_history"] == [{"num_updates": 2, "lr_scheduler_state": {}}]
+    assert state["last_optimizer_state"] is None
+    assert state["extra_state"] == {
+        "train_iterator": {"epoch": 2}, "val_loss": 1.0, "averaged_from": ["checkpoint9.pt", "checkpoint2.pt"]
+    }
+
+
+@pytest.mark.parametrize(
+    "options, inputs",
+    [
+        (["--last", "3", "{}"], ["checkpoint2.pt", "checkpoint9.pt", "checkpoint10.pt"]),
+        (["--last", "1", "{}", "--epochs"], ["checkpoint10.pt"]),
+        (["--last", "2", "{}", "--updates"], ["checkpoint_3_900.pt", "checkpoint_3_1000.pt"]),
+        (["--inputs", "{}/checkpoint1.pt", "{}/checkpoint_best.pt"], ["checkpoint1.pt", "checkpoint_best.pt"]),
+    ],
+)
+def test_the_command_writes_what_fairseq_loads(run, options, inputs):
+    averaging.main([option.format(run) for option in options] + ["--output", str(run / "average.pt")])
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(run / "average.pt"))
+    assert state["extra_state"]["averaged_from"] == inputs
+    expected = torch.from_numpy(numpy_mean([run / name for name in inputs], "tied.a")).float()
+    assert torch.equal(state["model"]["tied.a"], expected)
+    assert not (run / "average.pt.tmp").exists()
+
+
+def refusal(run, second, name):
+    torch.save(second, run / "other.pt")
+    paths = [str(run / "checkpoint1.pt"), str(run / "other.pt")]
+    with pytest.raises(UserError) as error:
+        averaging.average(paths)
+    message = str(error.value)
+    assert "\n" not in message and name in message and paths[1] in message
+    return message
+
+
+def test_checkpoints_of_different_models_are_refused(run):
+    model = checkpoint(1)["model"]
+    refusal(run, checkpoint(2, model={**model, "more": torch.zeros(1)}), "more")
+    refusal(run, checkpoint(2, model={name: model[name] for name in model if name != "half"}), "half")
+    message = refusal(run, checkpoint(2, model={**model, "half": torch.zeros(6)}), "half")
+    assert "(5,)" in message and "(6,)" in message
+    refusal(run, checkpoint(2, model={**model, "steps": torch.tensor(0.5)}), "steps")
+
+
+def test_a_folder_with_too_few_checkpoints(run):
+    with pytest.raises(UserError, match="holds 4 checkpoints .* asks for 5"):
+        averaging.last_checkpoints(str(run), 5)
+    with pytest.raises(UserError, match="none is not a folder"):
+        averaging.last_checkpoints(str(run / "none"), 1)
+    with pytest.raises(UserError, match="no folder"):
+        averaging.main(["--inputs", str(run / "checkpoint1.pt"), "--output", str(run / "none" / "a.pt")])
+
+
+class WritesFile:
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def test_a_hostile_checkpoint_is_refused_by_the_command(run):
+    torch.save(checkpoint(1, trap=WritesFile(run / "made")), run / "hostile.pt")
+    command = [sys.executable, "-m", "fairseq_xl.checkpoints.averaging", "--output", str(run / "average.pt"),
+               "--inputs", str(run / "checkpoint1.pt"), str(run / "hostile.pt")]
+    result = subprocess.run(command, capture_output=True, text=True)
+    shown = [line for line in result.stderr.splitlines() if "tensorboardX" not in line]
+    assert result.returncode == 1
+    assert len(shown) == 1 and shown[0].startswith(f"fairseq_xl: error: {run / 'hostile.pt'} was refused"), result.stderr
+    assert "open" in shown[0]
+    assert not (run / "made").exists() and not (run / "average.pt").exists()

@@ -1,0 +1,373 @@
+"""Checkpoints: only plain data is read, files appear whole or not at all, mistakes are told in one sentence."""
+
+import argparse
+import errno
+import io
+import os
+import pickle
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.distributed.utils import _TensorPlaceholder
+from fairseq.file_io import PathManager
+from omegaconf import OmegaConf
+
+from fairseq_xl import compat
+from fairseq_xl.errors import UserError
+
+
+@pytest.fixture(autouse=True, scope="module")
+def installed():
+    compat.install()
+
+
+class MakesFolder:
+    """Unpickled by a reader that runs what a file says, this makes a folder."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+class Unlisted:
+    pass
+
+
+def checkpoint(**more):
+    return {
+        "args": None,
+        "cfg": {"task": {"_name": "xl"}},
+        "model": {"weight": torch.arange(4.0)},
+        "optimizer_history": [{"num_updates": 3, "lr_scheduler_state": {}}],
+        "extra_state": {"train_iterator": {"epoch": 1}},
+        **more,
+    }
+
+
+def one_sentence(error, *names):
+    message = str(error.value)
+    assert "\n" not in message and len(message) < 400
+    for name in names:
+        assert str(name) in message
+    return message
+
+
+def test_a_checkpoint_loads(tmp_path):
+    torch.save(checkpoint(), tmp_path / "good.pt")
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "good.pt"))
+    assert torch.equal(state["model"]["weight"], torch.arange(4.0))
+    assert state["cfg"].task._name == "xl"
+
+
+READERS = {
+    "load_checkpoint_to_cpu": lambda path: checkpoint_utils.load_checkpoint_to_cpu(path),
+    "generate": lambda path: checkpoint_utils.load_model_ensemble([path]),
+    "ema": lambda path: checkpoint_utils.load_ema_from_checkpoint(path),
+    "load_checkpoint": lambda path: compat.load_checkpoint(path),
+    "load_plain": lambda path: compat.load_plain(path),
+}
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("reader", READERS)
+def test_hostile_checkpoint_is_refused_and_not_run(tmp_path, monkeypatch, reader, zipped):
+    made, path = tmp_path / "made", str(tmp_path / "hostile.pt")
+    torch.save(checkpoint(trap=MakesFolder(made)), path, _use_new_zipfile_serialization=zipped)
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")  # must not open the door
+    with pytest.raises(UserError) as error:
+        READERS[reader](path)
+    one_sentence(error, path, "mkdir")
+    assert not made.exists()
+
+
+def test_the_hostile_checkpoint_would_act(tmp_path):
+    torch.save(checkpoint(trap=MakesFolder(tmp_path / "made")), tmp_path / "hostile.pt")
+    torch.load(tmp_path / "hostile.pt", weights_only=False)
+    assert (tmp_path / "made").exists()
+
+
+def test_fairseq_cannot_turn_the_check_off(tmp_path):
+    """fairseq's main branch asks for weights_only=False."""
+    torch.save(checkpoint(trap=MakesFolder(tmp_path / "made")), tmp_path / "hostile.pt")
+    with open(tmp_path / "hostile.pt", "rb") as stream, pytest.raises(UserError):
+        checkpoint_utils.torch.load(stream, map_location="cpu", weights_only=False)
+    assert not (tmp_path / "made").exists()
+
+
+def test_an_unknown_class_is_named(tmp_path):
+    torch.save(checkpoint(thing=Unlisted()), tmp_path / "c.pt")
+    with pytest.raises(UserError) as error:
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "c.pt"))
+    one_sentence(error, tmp_path / "c.pt", "Unlisted")
+
+
+def write_truncated(path):
+    torch.save(checkpoint(big=torch.zeros(5000)), path)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def write_old_truncated(path):
+    torch.save(checkpoint(big=torch.zeros(5000)), path, _use_new_zipfile_serialization=False)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        write_truncated,
+        write_old_truncated,
+        lambda path: path.write_text("the cat\nsat on the mat\n" * 30),
+        lambda path: path.write_text("Hello.\n"),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(pickle.dumps([1, 2])),
+        lambda path: torch.save([1, 2], path),
+        lambda path: torch.save(torch.zeros(3), path),
+        lambda path: torch.save({"weight": torch.zeros(3)}, path),
+        lambda path: torch.save({"model": {"weight": torch.zeros(3)}}, path),
+        lambda path: path.mkdir(),
+        lambda path: None,
+    ],
+    ids="truncated truncated-legacy text sentence empty pickle list tensor weights no-history folder missing".split(),
+)
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_what_is_no_checkpoint_is_told_in_one_sentence(tmp_path, write):
+    path = tmp_path / "c.pt"
+    write(path)
+    with pytest.raises(UserError) as error:
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    assert "weights_only" not in one_sentence(error, path)
+
+
+def test_missing_model_of_generate(tmp_path):
+    with pytest.raises(UserError) as error:
+        checkpoint_utils.load_model_ensemble([str(tmp_path / "none.pt")])
+    one_sentence(error, tmp_path / "none.pt")
+
+
+def trainer(loaded):
+    def load_checkpoint(path, *args, **kwargs):
+        loaded.append(path)
+
+    iterator = SimpleNamespace(epoch=1)
+    return SimpleNamespace(
+        checkpoint_suffix="",
+        load_checkpoint=load_checkpoint,
+        get_train_iterator=lambda **kwargs: iterator,
+        lr_step=lambda epoch: None,
+    )
+
+
+def restore(folder, file="checkpoint_last.pt", finetune=None):
+    return SimpleNamespace(
+        save_dir=str(folder),
+        restore_file=file,
+        finetune_from_model=finetune,
+        reset_optimizer=False,
+        reset_lr_scheduler=False,
+        reset_meters=False,
+        reset_dataloader=False,
+        optimizer_overrides="{}",
+    )
+
+
+def test_a_missing_restore_file_does_not_train_from_scratch(tmp_path):
+    loaded = []
+    with pytest.raises(UserError) as error:
+        checkpoint_utils.load_checkpoint(restore(tmp_path, str(tmp_path / "none.pt")), trainer(loaded))
+    one_sentence(error, "--restore-file", tmp_path / "none.pt")
+    with pytest.raises(UserError) as error:
+        checkpoint_utils.load_checkpoint(restore(tmp_path, finetune=str(tmp_path / "none.pt")), trainer(loaded))
+    one_sentence(error, "--finetune-from-model", tmp_path / "none.pt")
+    assert not loaded
+
+
+def test_a_first_launch_starts_without_a_checkpoint(tmp_path):
+    loaded = []
+    for file in ("checkpoint_last.pt", str(tmp_path / "checkpoint_last.pt")):
+        checkpoint_utils.load_checkpoint(restore(tmp_path, file), trainer(loaded))
+    assert loaded == [str(tmp_path / "checkpoint_last.pt")] * 2
+
+
+def reread(thing):
+    buffer = io.BytesIO()
+    torch.save(thing, buffer)
+    buffer.seek(0)
+    return compat.load_plain(buffer)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64", "bool"])
+def test_numpy_numbers_and_arrays_are_plain_data(dtype):
+    array = numpy.array([[0, 1], [1, 0]], dtype=dtype)
+    numpy.testing.assert_array_equal(reread(array), array)
+    assert reread(array[0, 1]) == array[0, 1] and reread(array[0, 1]).dtype == array.dtype
+
+
+@pytest.mark.parametrize("core", [b"numpy.core.multiarray", b"numpy._core.multiarray"])
+def test_numpy_numbers_of_the_other_numpy_are_read(tmp_path, core):
+    path = tmp_path / "scalar.pt"
+    torch.save({"best": numpy.float64(2.5)}, path, _use_new_zipfile_serialization=False)
+    written = b"c" + numpy.float64(0).__reduce__()[0].__module__.encode() + b"\nscalar\n"
+    content = path.read_bytes()
+    assert content.count(written) == 1
+    path.write_bytes(content.replace(written, b"c" + core + b"\nscalar\n"))
+    assert compat.load_plain(path) == {"best": 2.5}
+
+
+def test_what_ranks_send_each_other_is_plain_data():
+    config = OmegaConf.create({"a": [1, "x", None], "b": {"c": 2.0}}, flags={"allow_objects": True})
+    assert reread(config) == config
+    assert reread({"weight": _TensorPlaceholder(3)}) == {"weight": _TensorPlaceholder(3)}
+
+
+def test_legacy_options_are_plain_data():
+    assert reread(argparse.Namespace(arch="x", lr=[0.1])) == argparse.Namespace(arch="x", lr=[0.1])
+
+
+WRITERS = {
+    "copy": "PathManager.copy(source, target, overwrite=True)",
+    "save": "checkpoint_utils.torch_persistent_save(torch.load(source), target)",
+}
+
+
+def run_writer(writer, source, target, before):
+    program = f"""
+import os, resource, sys, torch
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+from fairseq_xl import compat
+compat.install()
+source, target = sys.argv[1:]
+{before}
+{WRITERS[writer]}
+"""
+    command = [sys.executable, "-c", program, str(source), str(target)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+@pytest.fixture
+def files(tmp_path):
+    source, target = tmp_path / "new.pt", tmp_path / "checkpoint_last.pt"
+    torch.save(checkpoint(big=torch.ones(100_000)), source)
+    target.write_bytes(b"the old one")
+    return source, target
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_kill_before_the_end_keeps_the_old_file(files, writer):
+    source, target = files
+    result = run_writer(writer, source, target, "os.replace = lambda *names: os._exit(9)")
+    assert result.returncode == 9, result.stderr
+    assert target.read_bytes() == b"the old one"
+    # What the kill left behind does not stop the next attempt.
+    PathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == source.read_bytes()
+    assert sorted(path.name for path in target.parent.iterdir()) == ["checkpoint_last.pt", "new.pt"]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_full_disk_gives_one_sentence_and_keeps_the_old_file(files, writer):
+    """A limit on the size of files stands for the disk: writing fails in the middle in the same way."""
+    source, target = files
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))"
+    result = run_writer(writer, source, target, limit)
+    assert result.returncode == 1
+    shown = [line for line in result.stderr.splitlines() if "tensorboardX" not in line]
+    assert len(shown) == 1 and shown[0].startswith(f"fairseq_xl: error: {target} was not written"), result.stderr
+    assert "no room" in shown[0]
+    assert target.read_bytes() == b"the old one"
+    assert sorted(path.name for path in target.parent.iterdir()) == ["checkpoint_last.pt", "new.pt"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_no_space_and_no_quota(files, monkeypatch, code):
+    source, target = files
+
+    def full(descriptor):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", full)
+    for write in (
+        lambda: PathManager.copy(str(source), str(target), overwrite=True),
+        lambda: checkpoint_utils.torch_persistent_save(checkpoint(), str(target)),
+    ):
+        with pytest.raises(UserError) as error:
+            write()
+        one_sentence(error, target, "no room", "previous file is kept")
+        assert target.read_bytes() == b"the old one"
+
+
+def test_copies_are_synced_before_they_take_the_place(files, monkeypatch):
+    source, target = files
+    calls = []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (calls.append("sync"), sync(descriptor)))
+    monkeypatch.setattr(os, "replace", lambda *names: (calls.append("replace"), replace(*names)))
+    assert PathManager.copy(str(source), str(target), overwrite=True)
+    assert calls == ["sync", "replace", "sync"]  # the file, then the name, then the folder
+    assert target.read_bytes() == source.read_bytes()
+
+
+def test_a_passing_failure_is_tried_again_on_a_fresh_file(tmp_path, monkeypatch):
+    save, failures = torch.save, [OSError(errno.EIO, "passing")]
+
+    def unreliable(obj, stream):
+        if failures:
+            stream.write(b"half of a checkpoint")
+            raise failures.pop()
+        save(obj, stream)
+
+    monkeypatch.setattr(torch, "save", unreliable)
+    monkeypatch.setattr(compat, "SECONDS_BETWEEN_ATTEMPTS", 0)
+    path = str(tmp_path / "c.pt")
+    checkpoint_utils.torch_persistent_save(checkpoint(), path)
+    assert not failures and open(path, "rb").read(2) == b"PK"
+    failures.extend(OSError(errno.EIO, "lasting") for _ in range(compat.SAVE_ATTEMPTS))
+    with pytest.raises(OSError, match="lasting"):
+        checkpoint_utils.torch_persistent_save(checkpoint(), path)
+
+
+def test_installing_twice_changes_nothing():
+    patched = [PathManager.copy, checkpoint_utils.torch_persistent_save, checkpoint_utils.load_checkpoint_to_cpu]
+    hook = sys.excepthook
+    compat.install()
+    again = [PathManager.copy, checkpoint_utils.torch_persistent_save, checkpoint_utils.load_checkpoint_to_cpu]
+    assert patched == again and sys.excepthook is hook
+
+
+def test_only_mistakes_lose_their_traceback(capsys):
+    others = []
+    show = compat._showing_mistakes(lambda *error: others.append(error))
+    show(UserError, UserError("--data x does not exist"), None)
+    assert capsys.readouterr().err == "fairseq_xl: error: --data x does not exist\n"
+    defect = ValueError("a defect")
+    show(ValueError, defect, None)
+    assert others == [(ValueError, defect, None)]
+
+
+def test_a_mistake_in_a_spawned_rank_is_one_sentence_too(capsys):
+    others = []
+    show = compat._showing_mistakes(lambda *error: others.append(error))
+    raised = torch.multiprocessing.ProcessRaisedException
+    text = "-- Process 0 terminated\nTraceback (most recent call last):\n  File ...\n{}: wrong file\n"
+    told, defect = (raised(text.format(name), 0, 1) for name in ("fairseq_xl.errors.UserError", "ValueError"))
+    show(raised, told, None)
+    show(raised, defect, None)
+    assert capsys.readouterr().err == "fairseq_xl: error: wrong file\n"
+    assert others == [(raised, defect, None)]
+
+
+def test_versions_name_what_is_installed():
+    versions = compat.versions()
+    assert versions["torch"] == torch.__version__ and versions["numpy"] == numpy.__version__
+    assert versions["python"] == sys.version.split()[0]
+    assert set(versions) == {"python", "fairseq", "torch", "numpy", "sentencepiece", "sacrebleu"}
+    assert versions["fairseq"]

@@ -6,6 +6,8 @@ import logging
 import signal
 import sys
 
+from tqdm.contrib.logging import logging_redirect_tqdm
+
 from preprocess.config import PreprocessError
 from preprocess.pipeline import prepare
 
@@ -32,7 +34,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
-        prepare(options.config, options.data_bin, options.workers, options.spm_model, options.dict, options.check_only)
+        with logging_redirect_tqdm():  # lines of the log above the progress bar, not in it
+            prepare(options.config, options.data_bin, options.workers, options.spm_model, options.dict,
+                    options.check_only)
     except PreprocessError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -1,5 +1,6 @@
 """Text to pieces, in parallel and in order: what fairseq-preprocess reads."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,15 +61,17 @@ def encode_block(block: bytes) -> Encoded:
 def encode(paths: list[Path], boundaries: list[bool], output: Path, workers: Workers, progress: tqdm) -> dict:
     """Encode `paths` one after the other into `output`, with an empty line after those marked in `boundaries`.
 
-    Frequencies of the ids go to `output`.counts.json. Returns counts of lines and tokens, of all and of each file.
+    Frequencies of the ids go to `output`.counts.json. Returns counts of lines and tokens, of all and of each file, and the
+    hash of the encoded text.
     """
     totals, files = {"lines": 0, "blank": 0, "tokens": 0, "unknown": 0}, []
-    frequencies = {}
+    frequencies, digest = {}, hashlib.sha256()
     with replacing(output) as file:
         for path, boundary in zip(paths, boundaries):
             counted = dict.fromkeys(totals, 0)
             for block in workers.map(encode_block, read_blocks(path)):
                 file.write(block.text)
+                digest.update(block.text)
                 progress.update(block.lines)
                 for name in counted:
                     counted[name] += getattr(block, name)
@@ -76,11 +79,12 @@ def encode(paths: list[Path], boundaries: list[bool], output: Path, workers: Wor
                     frequencies[index] = frequencies.get(index, 0) + count
             if boundary:
                 file.write(b"\n")
+                digest.update(b"\n")
                 totals["lines"], totals["blank"] = totals["lines"] + 1, totals["blank"] + 1
             totals = {name: totals[name] + counted[name] for name in totals}
             files.append(counted)
         write_json(counts_of(output), frequencies)
-    return totals | {"files": files}
+    return totals | {"files": files, "sha256": digest.hexdigest()}
 
 
 def counts_of(encoded: Path) -> Path:

@@ -66,9 +66,12 @@ def replacing(path: Path):
     """A binary file to write in; it gets its name only when all is written, so a kill leaves the old one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        yield file
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)  # after an error: on a full disk, what is left of it would stay in the way
 
 
 def write_json(path: Path, content) -> None:

@@ -163,7 +163,7 @@ class _Preparation:
     def binarize(self, folder, units: dict) -> None:
         """One call of fairseq-preprocess."""
         names = [encoded_name(folder, split.name, side.language) for split in folder.splits for side in split.sides]
-        inputs = [FORMAT, {name: sha256_of(self.encoded / name) for name in names}, sha256_of(self.dictionary),
+        inputs = [FORMAT, {name: units[name]["sha256"] for name in names}, sha256_of(self.dictionary),
                   fairseq_version()]
         self.stages.run(f"binarize {folder.name}", inputs, outputs(folder, self.data_bin / folder.name),
                         lambda: binarize(folder, self.dictionary, self.encoded, units, self.data_bin, self.workers))

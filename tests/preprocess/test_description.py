@@ -1,0 +1,75 @@
+"""The YAML description: what it means, and every mistake in it."""
+
+import pytest
+
+from preprocess.config import PreprocessError, Side, Split, read_config
+
+GOOD = """
+languages: [en, de, no]
+monolingual:
+  en: {train: [a.en, b.en], valid: v.en}
+  no: {train: a.no}
+bitext:
+  en-de: {train: t.en-de, test: [x, y]}
+"""
+
+
+def problems(tmp_path, text):
+    path = tmp_path / "c.yaml"
+    path.write_text(text, encoding="utf-8")
+    return read_config(path)[1]
+
+
+def test_meaning(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(GOOD, encoding="utf-8")
+    config, found = read_config(path)
+    assert found == []
+    # "no" is Norwegian, not false
+    assert config.languages == ("en", "de", "no")
+    assert [folder.name for folder in config.folders] == ["en", "no", "en-de"]
+    # a list of training files is one dataset, a list of test sets is several, named as fairseq names them
+    assert config.folders[0].splits == (Split("train", (Side("en", ("a.en", "b.en")),)),
+                                        Split("valid", (Side("en", ("v.en",)),)))
+    assert config.folders[2].splits == (
+        Split("train", (Side("en", ("t.en-de.en",)), Side("de", ("t.en-de.de",)))),
+        Split("test", (Side("en", ("x.en",)), Side("de", ("x.de",)))),
+        Split("test1", (Side("en", ("y.en",)), Side("de", ("y.de",)))),
+    )
+    vocabulary = config.vocabulary
+    assert (vocabulary.model, vocabulary.size, vocabulary.alpha) == ("unigram", 8000, 0.5)
+    assert (vocabulary.sentences, vocabulary.coverage) == (1000000, 0.9995)
+
+
+@pytest.mark.parametrize("old, new, expected", [
+    ("[en, de, no]", "[en, de, no, en]", "languages: 'en' is named twice"),
+    ("  no: {train: a.no}", "  no: {train: a.no}\n  en: {train: c.en}", "'en' is named twice in one mapping (line 6)"),
+    ("bitext:", "bitexts: {}\nbitext:", "unknown key 'bitexts'; valid keys: languages, vocabulary, monolingual, bitext"),
+    ("valid: v.en", "dev: v.en", "monolingual en: unknown key 'dev'; valid keys: train, valid, test"),
+    ("bitext:", "vocabulary: {sise: 3}\nbitext:", "valid keys: model, size, alpha, sentences, coverage"),
+    ("bitext:", "vocabulary: {size: big}\nbitext:", "vocabulary: size must be of type int, found 'big'"),
+    ("bitext:", "vocabulary: {model: wordpiece}\nbitext:", "model must be unigram or bpe, found wordpiece"),
+    ("bitext:", "vocabulary: {alpha: -1}\nbitext:", "alpha must be 0 or more, found -1.0"),
+    ("en-de:", "en-fr:", "bitext en-fr: 'fr' is not one of the languages; valid: en, de, no"),
+    ("en-de:", "en:", "bitext en: expected two different languages"),
+    ("  no:", "  fr:", "monolingual fr: not one of the languages; valid: en, de, no"),
+    ("[en, de, no]", "[en, de, no, fr]", "languages: there is no text for 'fr'"),
+    ("[en, de, no]", "[en, de, no, pt-br]", "'pt-br' must consist of letters, digits and _"),
+    ("[en, de, no]", "en", "languages: expected a list such as [en, de], found 'en'"),
+    ("train: a.no", "", "monolingual no: expected one or more of train, valid, test"),
+    ("train: a.no", "train: {a: b}", "train must be a file or a list of files"),
+    ("{train: a.no}", "a.no", "monolingual no: expected a mapping (key: value), found 'a.no'"),
+    ("bitext:", "bitext:\n  de-en: {train: u}", "the pair is named twice"),
+])
+def test_problems(tmp_path, old, new, expected):
+    assert old in GOOD
+    found = problems(tmp_path, GOOD.replace(old, new, 1))
+    assert any(expected in problem for problem in found), found
+
+
+def test_what_is_no_description(tmp_path):
+    with pytest.raises(PreprocessError, match="there is no such file"):
+        read_config(tmp_path / "missing.yaml")
+    with pytest.raises(PreprocessError, match="is not YAML"):
+        problems(tmp_path, "languages: [en")
+    assert any("expected a mapping" in problem for problem in problems(tmp_path, "- en"))

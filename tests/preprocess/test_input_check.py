@@ -1,0 +1,184 @@
+"""Every problem of the input is found before any work, and all are told at once."""
+
+import logging
+import tracemalloc
+
+import pytest
+from tqdm import tqdm
+
+from preprocess import check, files, vocabulary
+from preprocess.config import PreprocessError, read_config
+from preprocess.pipeline import prepare
+
+
+def problem(corpus):
+    with pytest.raises(PreprocessError) as error:
+        prepare(corpus, None, check_only=True)
+    return str(error.value)
+
+
+def examined(path, workers=1):
+    with files.Workers(workers) as pool, tqdm(disable=True) as bar:
+        return check.check_file(path.name, path, pool, bar)
+
+
+def append(path, data):
+    path.write_bytes(path.read_bytes() + data)
+
+
+def test_good_corpus(corpus):
+    prepare(corpus, None, check_only=True)
+    assert sorted(path.name for path in corpus.parent.iterdir() if path.is_dir()) == []
+
+
+def test_missing_file(corpus):
+    (corpus.parent / "valid.en").unlink()
+    assert "valid.en: there is no such file" in problem(corpus)
+
+
+def test_unequal_line_counts(corpus):
+    append(corpus.parent / "valid.en-de.de", b"noch eine Zeile\n")
+    english = (corpus.parent / "valid.en-de.en").read_bytes().count(b"\n")
+    assert (f"valid.en-de.en has {english} lines and valid.en-de.de has {english + 1}") in problem(corpus)
+
+
+def test_a_last_line_without_newline_is_a_line(corpus):
+    append(corpus.parent / "valid.en-de.de", b"noch eine")
+    english = (corpus.parent / "valid.en-de.en").read_bytes().count(b"\n")
+    assert f"valid.en-de.de has {english + 1}" in problem(corpus)
+
+
+def test_invalid_utf8(corpus):
+    lines = (corpus.parent / "train.en").read_bytes().split(b"\n")
+    lines[16] += b" caf\xe9"
+    lines[20] += b"\xff"
+    (corpus.parent / "train.en").write_bytes(b"\n".join(lines))
+    assert "train.en: invalid UTF-8 in line 17 (2 line(s) in all)" in problem(corpus)
+
+
+def test_byte_order_mark(corpus):
+    path = corpus.parent / "train.en"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert "train.en: begins with a byte-order mark" in problem(corpus)
+
+
+def test_line_separator(corpus):
+    lines = (corpus.parent / "train.en").read_text(encoding="utf-8").split("\n")
+    lines[4] = "one\u2028two"
+    (corpus.parent / "train.en").write_text("\n".join(lines), encoding="utf-8")
+    assert "train.en: U+2028 or U+2029, a line end to some programs, in line 5 (1 line(s) in all)" in problem(corpus)
+
+
+@pytest.mark.parametrize("text", [b"", b"\n\n", b" \t\n"])
+def test_empty_corpus(corpus, text):
+    (corpus.parent / "valid.en").write_bytes(text)
+    assert "valid.en: empty, there is no sentence in it" in problem(corpus)
+
+
+def test_all_problems_in_one_list(corpus):
+    text = corpus.read_text(encoding="utf-8")
+    corpus.write_text(text.replace("- de", "- de\n- de"), encoding="utf-8")
+    (corpus.parent / "train.en").unlink()
+    append(corpus.parent / "valid.en", b"\xff\n\xe2\x80\xa8\n")
+    append(corpus.parent / "train.en-de.de", b"x\n")
+    (corpus.parent / "test.en-de.en").write_bytes(b"\xef\xbb\xbf" + (corpus.parent / "test.en-de.en").read_bytes())
+    (corpus.parent / "more.en-de.de").write_bytes(b"")
+    message = problem(corpus)
+    for part in ("named twice", "no such file", "invalid UTF-8", "U+2028", "byte-order mark", "empty, there is no"):
+        assert message.count(part) == 1, message
+    assert message.count(" lines and ") == 2  # of train.en-de and of more.en-de, which is empty on one side
+    assert message.startswith("8 problem(s)")
+    assert message.count("\n  - ") == 8
+
+
+def test_no_training_text(corpus, tmp_path):
+    text = corpus.read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if "train" not in line]
+    corpus.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(PreprocessError, match="no training text to learn a vocabulary from"):
+        prepare(corpus, tmp_path / "data-bin")
+
+
+@pytest.mark.parametrize("block", [8, 64, 1 << 20])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_counts_do_not_depend_on_blocks(tmp_path, monkeypatch, block, workers):
+    monkeypatch.setattr(files, "BLOCK", block)
+    path = tmp_path / "text"
+    long_words, long_line = "w " * 1001, "x" * 4001
+    not_long = "w " * 1000 + "\n" + "x" * 4000
+    path.write_text(f"a\nb\n\n\na\n  \nb \n{long_words}\n{long_line}\n{not_long}\n\nc", encoding="utf-8")
+    report = examined(path, workers)
+    assert (report.lines, report.blank, report.documents) == (13, 4, 4)
+    assert (report.over_long, report.duplicates, report.ends_blank) == (2, 2, False)
+
+
+def test_shares_are_told(corpus, caplog):
+    path = corpus.parent / "valid.en"
+    path.write_text("a b\na b\n\n" + "w " * 1001 + "\n", encoding="utf-8")
+    with caplog.at_level(logging.INFO, logger="preprocess"):
+        prepare(corpus, None, check_only=True)
+    assert ("valid.en: 4 lines, 25.0 % empty, 2 documents, 33.33 % over-long, about 33.3 % duplicates") in caplog.text
+
+
+def test_a_boundary_on_one_side_only_is_told(corpus, caplog):
+    path = corpus.parent / "valid.en-de.de"
+    lines = path.read_text(encoding="utf-8").split("\n")
+    lines[1] = ""
+    path.write_text("\n".join(lines), encoding="utf-8")
+    prepare(corpus, None, check_only=True)
+    assert "lines that are empty on one side only, first line 2" in caplog.text
+    assert caplog.text.count("one side only") == 1
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "BLOCK", 1 << 14)
+    monkeypatch.setattr(check, "MAX_BITMAP", 1 << 16)
+
+    def peak(lines):
+        path = tmp_path / "text"
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(f"sentence number {number} of many\n" for number in range(lines))
+        tracemalloc.start()
+        try:
+            examined(path)
+            drawn = vocabulary.draw(vocabulary.sentences_of([path]), lines, 100, vocabulary.random.Random(1))
+            assert sum(1 for _ in drawn) == 100
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(1000)  # what is made once
+    # 10 times as much text (1.3 MB more): the difference must stay far below
+    assert peak(40000) - peak(4000) < 200000
+
+
+def test_processes_do_not_read_ahead_of_the_consumer():
+    read = []
+
+    def endless():
+        while True:
+            read.append(1)
+            yield len(read)
+
+    with files.Workers(2) as workers:
+        results = workers.map(str, endless())
+        assert [next(results) for _ in range(20)] == [str(number) for number in range(1, 21)]
+    assert len(read) <= 25
+
+
+def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "BLOCK", 1 << 10)
+    monkeypatch.setattr(files, "LONGEST_LINE", 1 << 13)
+    path = tmp_path / "text"
+    path.write_bytes(b"x" * (1 << 14))
+    with pytest.raises(PreprocessError, match="has a line of more than"):
+        list(files.read_blocks(path))
+
+
+def test_check_is_not_repeated(corpus, tmp_path, monkeypatch):
+    config, problems = read_config(corpus)
+    first = check.check(config, problems, 1, tmp_path / "records")
+    read = []
+    monkeypatch.setattr(check, "examine", lambda block: read.append(block))
+    assert check.check(config, problems, 1, tmp_path / "records") == first
+    assert read == []

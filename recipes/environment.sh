@@ -1,0 +1,188 @@
+#!/usr/bin/env bash
+# Makes or reuses the Python environment that recipes and tests run in.
+#
+#     . recipes/environment.sh        in a script: prepares the environment and activates it
+#     bash recipes/environment.sh     by itself: prepares it
+#
+# It is the active virtual environment (venv or conda, other than conda's base) if there is one, otherwise .venv in the
+# repository. XL_EXTRAS names the extras of setup.cfg to install ("recipes" unless set; several with commas).
+# A second run finds its stamp and does nothing; an interrupted run is continued by the next. An installed torch is kept.
+
+xl_fail() {
+    echo "environment: $*" >&2
+    return 1
+}
+
+xl_step() {
+    echo "[$1/5] $2"
+}
+
+# The questions to Python, in one place. $1 is the question, $xl_python the interpreter.
+xl_ask() {
+    "$xl_python" - "$@" <<'PYTHON'
+import configparser
+import importlib.metadata
+import os
+import re
+import sys
+import sysconfig
+
+question, *rest = sys.argv[1:]
+
+
+def name(requirement):
+    return re.match(r"[\w.-]+", requirement).group(0).lower()
+
+
+def installed(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+if question == "python":
+    sys.exit(sys.version_info < (3, 10))
+elif question == "headers":
+    sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))
+elif question == "version":
+    print(installed(rest[0]))
+elif question == "old":
+    sys.exit([int(part) for part in re.findall(r"\d+", rest[0])[:2]] >= [2, 6])
+elif question == "requirements":
+    # Ours, and those of fairseq but torchaudio: its wheels are for CUDA, and nothing for text needs it.
+    setup = configparser.ConfigParser()
+    setup.read("setup.cfg")
+    wanted = setup["options"]["install_requires"].split("\n")
+    for extra in rest[0].split(","):
+        wanted += setup["options.extras_require"][extra].split("\n")
+    wanted += [line for line in importlib.metadata.requires("fairseq-fixed") if "extra ==" not in line]
+    print("\n".join(line for line in wanted if line and name(line) not in ("torch", "torchaudio", "fairseq-fixed")))
+elif question == "torchaudio":
+    # Beside a torch without CUDA, torchaudio for CUDA makes other packages fail when they look for it.
+    import torch
+
+    if installed("torchaudio") and torch.version.cuda is None:
+        try:
+            import torchaudio  # noqa: F401
+        except (ImportError, OSError, RuntimeError):
+            print("broken")
+PYTHON
+}
+
+# Installs packages: $1 names them to people, the rest are arguments of pip. What pip says goes to a log.
+xl_pip() {
+    local what=$1 log=$xl_environment/fairseq_xl-install.log
+    shift
+    if "$xl_python" -m pip --disable-pip-version-check --no-input install -c "$xl_constraints" "$@" \
+        >"$log" 2>&1 </dev/null; then
+        return 0
+    fi
+    if grep -qiE "name resolution|new connection|network is unreachable|max retries|timed out" "$log"; then
+        xl_fail "$what could not be downloaded: the package index cannot be reached (what pip said: $log)"
+    else
+        xl_fail "$what could not be installed: $(grep -E 'ERROR|[Ee]rror:' "$log" | tail -n 1) (what pip said: $log)"
+    fi
+}
+
+# Sets xl_environment and xl_python; makes .venv if there is no environment to reuse.
+xl_find_environment() {
+    local candidate system=""
+    if [ -n "${VIRTUAL_ENV:-}" ] && [ -x "$VIRTUAL_ENV/bin/python" ]; then
+        xl_environment=$VIRTUAL_ENV
+    elif [ -n "${CONDA_PREFIX:-}" ] && [ "${CONDA_DEFAULT_ENV:-}" != base ] && [ -x "$CONDA_PREFIX/bin/python" ]; then
+        xl_environment=$CONDA_PREFIX
+    else
+        xl_environment=$PWD/.venv
+    fi
+    xl_python=$xl_environment/bin/python
+    [ -x "$xl_python" ] && xl_stamped && return 0
+    xl_step 1 "Python environment $xl_environment"
+    if [ "$xl_environment" = "$PWD/.venv" ] && ! "$xl_python" -m pip --version >/dev/null 2>&1; then
+        for candidate in python3 python3.13 python3.12 python3.11 python3.10; do
+            xl_python=$(command -v "$candidate") && xl_ask python 2>/dev/null && system=$xl_python && break
+        done
+        [ -n "$system" ] || { xl_fail "Python 3.10 or newer is needed, and none is on the PATH"; return 1; }
+        xl_python=$xl_environment/bin/python
+        "$system" -m venv --clear "$xl_environment" >/dev/null 2>&1 ||
+            { xl_fail "$system cannot make a virtual environment: install its venv module (python3-venv)"; return 1; }
+    fi
+    xl_ask python || xl_fail "Python 3.10 or newer is needed, and $xl_environment has $("$xl_python" -V 2>&1)"
+}
+
+xl_stamped() {
+    xl_stamp=$xl_environment/.fairseq_xl-${XL_EXTRAS:-recipes}
+    xl_key=$(cat setup.cfg recipes/constraints.txt recipes/environment.sh | cksum)
+    [ "$(cat "$xl_stamp" 2>/dev/null)" = "$xl_key" ]
+}
+
+# fairseq has no wheels. Built in isolation, it would first download another torch.
+xl_install_fairseq() {
+    local wanted
+    wanted=$(grep '^fairseq-fixed==' recipes/constraints.txt)
+    [ "fairseq-fixed==$(xl_ask version fairseq-fixed)" = "$wanted" ] && return 0
+    xl_pip "$wanted" --no-deps --no-build-isolation "$wanted"
+}
+
+xl_check_tools() {
+    [ -z "$(xl_ask version fairseq)" ] ||
+        { xl_fail "$xl_environment has fairseq, which hides fairseq-fixed: use another environment"; return 1; }
+    [ -n "$(xl_ask version fairseq-fixed)" ] && return 0
+    command -v "${CXX:-c++}" >/dev/null || command -v g++ >/dev/null ||
+        { xl_fail "a C++ compiler is needed to build fairseq, and none is on the PATH (g++ or clang)"; return 1; }
+    xl_ask headers || xl_fail "the headers of $("$xl_python" -V) are needed to build fairseq (python3-dev)"
+}
+
+xl_install_torch() {
+    local version
+    version=$(xl_ask version torch)
+    if [ -z "$version" ]; then
+        xl_pip torch torch || return 1
+        version=$(xl_ask version torch)
+    elif xl_ask old "$version"; then
+        xl_fail "torch 2.6 or newer is needed, and $xl_environment has $version: update it or use another environment"
+        return 1
+    fi
+    grep -v '^torch==' recipes/constraints.txt >"$xl_constraints"
+    echo "torch==$version" >>"$xl_constraints"
+}
+
+xl_install() {
+    xl_check_tools || return 1
+    xl_constraints=$xl_environment/fairseq_xl-constraints.txt
+    cp recipes/constraints.txt "$xl_constraints"
+    xl_step 2 "torch (the one installed, if there is one)"
+    xl_install_torch || return 1
+    xl_step 3 "what fairseq is built with"
+    xl_pip "what fairseq is built with" setuptools wheel cython numpy cffi || return 1
+    xl_step 4 "fairseq (compiled here: some minutes)"
+    xl_install_fairseq || return 1
+    xl_step 5 "other packages (${XL_EXTRAS:-recipes})"
+    xl_ask requirements "${XL_EXTRAS:-recipes}" >"$xl_environment/fairseq_xl-requirements.txt" ||
+        { xl_fail "setup.cfg does not have all of these extras: ${XL_EXTRAS:-recipes}"; return 1; }
+    xl_pip "the packages of setup.cfg" -r "$xl_environment/fairseq_xl-requirements.txt" || return 1
+    if [ "$(xl_ask torchaudio)" = broken ]; then
+        "$xl_python" -m pip --disable-pip-version-check uninstall --yes torchaudio >/dev/null </dev/null || return 1
+    fi
+    "$xl_python" -c "import fairseq, sentencepiece, sacrebleu" >"$xl_environment/fairseq_xl-install.log" 2>&1 ||
+        { xl_fail "fairseq does not start: $(tail -n 1 "$xl_environment/fairseq_xl-install.log")"; return 1; }
+    echo "$xl_key" >"$xl_stamp"
+}
+
+xl_prepare() {
+    local back=$PWD status=0
+    cd "$(dirname "${BASH_SOURCE[0]}")/.." || return 1
+    if xl_find_environment; then
+        xl_stamped || xl_install || status=1
+    else
+        status=1
+    fi
+    cd "$back" || return 1
+    [ "$status" = 0 ] || return 1
+    if [ -f "$xl_environment/bin/activate" ]; then
+        . "$xl_environment/bin/activate"
+    fi
+}
+
+xl_prepare || return 1 2>/dev/null || exit 1
+[ "${BASH_SOURCE[0]}" != "$0" ] || echo "ready: . $xl_environment/bin/activate"

@@ -9,7 +9,7 @@ from fairseq.logging import metrics
 
 
 @register_criterion("xl_pretraining", dataclass=FairseqDataclass)
-class PretrainingCriterion(FairseqCriterion):
+class XLPretrainingCriterion(FairseqCriterion):
     """The weighted sum of the terms' means; `sample_size` is 1, so that accumulation and ranks average.
 
     A term's loss is its mean over its own count in the batch: an objective that predicts every token doesn't drown

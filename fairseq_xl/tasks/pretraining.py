@@ -21,7 +21,7 @@ PAIR = re.compile(r"(\w+)-(\w+)")
 
 
 @dataclass
-class PretrainingConfig(XLTaskConfig):
+class XLPretrainingConfig(XLTaskConfig):
     """Options of `xl_pretraining`."""
 
     objectives: str = field(default="mlm", metadata={"help": "objectives, separated by commas: mlm,tlm"})
@@ -66,8 +66,8 @@ class DrawnBatches(FairseqDataset):
         return samples[0] if samples else {}
 
 
-@register_task("xl_pretraining", dataclass=PretrainingConfig)
-class PretrainingTask(XLTask):
+@register_task("xl_pretraining", dataclass=XLPretrainingConfig)
+class XLPretrainingTask(XLTask):
     """Pre-trains a model with ``--objectives``, drawn by ``--schedule`` (X4-X8)."""
 
     def __init__(self, cfg, dictionary):

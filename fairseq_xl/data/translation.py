@@ -1,0 +1,127 @@
+"""Sentence pairs as fairseq's translation batches."""
+
+import logging
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+
+from fairseq_xl.data.framing import pad_rows
+
+logger = logging.getLogger(__name__)
+
+
+class Direction:
+    """One translation direction over a `SentencePairs`, or over source sentences alone.
+
+    Args:
+        source_sentences, target_sentences: indexable sequences of token tensors that end in ``</s>``; no targets: None.
+        sizes: (n, 2) lengths, source and target, ``</s>`` counted.
+        lines: which lines are used.
+        language_id: id of the source language.
+        start: the target language's symbol.
+    """
+
+    def __init__(self, source_sentences, target_sentences, sizes, lines, language_id, start):
+        self.source_sentences, self.target_sentences = source_sentences, target_sentences
+        self.sizes, self.lines = np.asarray(sizes), np.asarray(lines)
+        self.language_id, self.start = language_id, start
+
+
+class TranslationDataset(FairseqDataset):
+    """Examples of one or more directions; ids are line numbers when there is one direction over all lines.
+
+    Encoder input ``<s> x </s>``, decoder input ``[xx] y``, target ``y </s>`` (framing `generation`). Sides longer
+    than `max_positions` are cut and keep their ``</s>``; `cut_lines` tells which.
+    """
+
+    #: batches are cut anew each epoch: what fairseq caches makes resuming inexact
+    can_reuse_epoch_itr_across_epochs = False
+
+    def __init__(self, directions, framing, pad, shuffle):
+        self.directions, self.framing, self.pad, self.shuffle = directions, framing, pad, shuffle
+        self.offsets = np.cumsum([0] + [len(direction.lines) for direction in directions])
+        self.max_positions = (np.iinfo(np.int64).max, np.iinfo(np.int64).max)
+        framed = [direction.sizes[direction.lines] + (1, 0) for direction in directions]  # <s> in front of the source
+        self.framed_sizes = np.concatenate(framed)
+        self.epoch = 1
+
+    def __len__(self):
+        return int(self.offsets[-1])
+
+    @property
+    def sizes(self):
+        """(n, 2) lengths of encoder input and target, cut at `max_positions`."""
+        return np.minimum(self.framed_sizes, self.max_positions)
+
+    def num_tokens(self, index):
+        """Length of the longer side."""
+        return int(self.sizes[index].max())
+
+    def num_tokens_vec(self, indices):
+        """(n,) lengths of the longer sides."""
+        return self.sizes[indices].max(axis=1)
+
+    def size(self, index):
+        """(encoder input, target) lengths."""
+        return tuple(self.sizes[index])
+
+    @property
+    def cut_lines(self):
+        """(n,) indices of the examples that `max_positions` cuts."""
+        return np.flatnonzero((self.framed_sizes > self.max_positions).any(axis=1))
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def ordered_indices(self):
+        """All examples by length, ties in random order (fairseq seeds numpy with seed and epoch around this call)."""
+        order = np.random.permutation(len(self)) if self.shuffle else np.arange(len(self))
+        sizes = self.sizes[order]
+        return order[np.lexsort((sizes[:, 0], sizes[:, 1]))]
+
+    def __getitem__(self, index):
+        number = int(np.searchsorted(self.offsets, index, side="right")) - 1
+        direction = self.directions[number]
+        line = int(direction.lines[index - self.offsets[number]])
+        source = _cut(direction.source_sentences[line], self.max_positions[0] - 1)
+        target = None
+        if direction.target_sentences is not None:
+            target = _cut(direction.target_sentences[line], self.max_positions[1])
+        return {
+            "id": index,
+            "source": self.framing.sentence(source),
+            "target": target,
+            "language_id": direction.language_id,
+            "start": direction.start,
+        }
+
+    def collater(self, samples):
+        """B examples -> fairseq's batch: src_tokens (B, S), src_languages (B,), prev_output_tokens and target (B, T)."""
+        if not samples:
+            return {}
+        batch = {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": sum(len(sample["source"]) for sample in samples),
+            "net_input": {
+                "src_tokens": torch.from_numpy(pad_rows([sample["source"] for sample in samples], self.pad)),
+                "src_lengths": torch.tensor([len(sample["source"]) for sample in samples]),
+                "src_languages": torch.tensor([sample["language_id"] for sample in samples]),
+            },
+            "target": None,
+        }
+        if samples[0]["target"] is not None:
+            target = torch.from_numpy(pad_rows([sample["target"] for sample in samples], self.pad))
+            starts = torch.tensor([[sample["start"]] for sample in samples])
+            shifted = torch.cat((starts, target[:, :-1]), dim=1)
+            batch["target"] = target
+            batch["ntokens"] = int(target.ne(self.pad).sum())
+            # the ended position of a shorter row holds </s>: harmless, its target is padding
+            batch["net_input"]["prev_output_tokens"] = shifted
+        return batch
+
+
+def _cut(ended, longest):
+    tokens = np.asarray(ended)
+    return tokens if len(tokens) <= longest else np.append(tokens[: longest - 1], tokens[-1])

@@ -1,0 +1,1 @@
+"""Scores from files: nothing here imports a model."""

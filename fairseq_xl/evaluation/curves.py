@@ -1,0 +1,69 @@
+"""Training curves as a picture: ``python -m fairseq_xl.evaluation.curves --output curves.png NAME=LOG …``.
+
+Reads what fairseq-train prints with ``--log-format json``.
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+from fairseq_xl.errors import UserError
+
+ENTRY = re.compile(r"\| (train_inner|train|valid) \| (\{.*\})\s*$")
+
+
+def read_log(path):
+    """Log file -> {"train_inner" | "train" | "valid": [entries]}, each entry a dict of floats with its num_updates."""
+    if not Path(path).is_file():
+        raise UserError(f"{path}: no such log")
+    entries = {"train_inner": [], "train": [], "valid": []}
+    for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
+        match = ENTRY.search(line)
+        if match:
+            kind, entry = match[1], {}
+            for key, value in json.loads(match[2]).items():
+                try:
+                    entry[key.removeprefix(f"{kind}_")] = float(value)
+                except (TypeError, ValueError):
+                    continue
+            entries[kind].append(entry)
+    if not any(entries.values()):
+        raise UserError(f"{path} has no JSON entries: train with --log-format json")
+    return entries
+
+
+def draw(logs, output, metric="loss"):
+    """Draws `metric` over updates, training thin and validation thick: {name: path of a log} -> a PNG at `output`."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for colour, (name, path) in enumerate(logs.items()):
+        entries = read_log(path)
+        for kind, style in (("train_inner", {"alpha": 0.4, "linewidth": 1}), ("valid", {"label": name, "marker": "."})):
+            points = [(e["num_updates"], e[metric]) for e in entries[kind] if metric in e and "num_updates" in e]
+            if points:
+                axes.plot(*zip(*points), color=f"C{colour}", **style)
+    axes.set(xlabel="updates", ylabel=f"{metric} (bits per token)" if "loss" in metric else metric)
+    axes.legend()
+    figure.savefig(output, dpi=120)
+    pyplot.close(figure)
+
+
+def main(arguments=None):
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m fairseq_xl.evaluation.curves", description=__doc__)
+    parser.add_argument("logs", nargs="+", metavar="NAME=LOG", help="name in the legend and log file")
+    parser.add_argument("--output", required=True, help="picture to write")
+    parser.add_argument("--metric", default="loss", help="what to draw: loss, ppl, mlm_loss, …")
+    options = parser.parse_args(arguments)
+    if any("=" not in log for log in options.logs):
+        raise UserError(f"expected NAME=LOG, not {' '.join(options.logs)}")
+    draw(dict(log.split("=", 1) for log in options.logs), options.output, options.metric)
+
+
+if __name__ == "__main__":
+    main()

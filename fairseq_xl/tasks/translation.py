@@ -1,0 +1,180 @@
+"""Supervised translation from pre-trained encoders and decoders."""
+
+import logging
+from dataclasses import dataclass, field
+from typing import Optional
+
+import numpy as np
+import torch
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+from fairseq.tasks import register_task
+
+from fairseq_xl.checkpoints.surgery import donate
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.translation import Direction, TranslationDataset
+from fairseq_xl.errors import UserError
+from fairseq_xl.tasks.base import XLTask, XLTaskConfig
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class XLTranslationConfig(XLTaskConfig):
+    """Options of `xl_translation`."""
+
+    lang_pairs: Optional[str] = field(
+        default=None, metadata={"help": "directions of training, separated by commas: en-de,de-en (default: -s and -t)"}
+    )
+    source_lang: Optional[str] = field(
+        default=None, metadata={"help": "source language, for generation or one direction", "argparse_alias": "-s"}
+    )
+    target_lang: Optional[str] = field(
+        default=None, metadata={"help": "target language, for generation or one direction", "argparse_alias": "-t"}
+    )
+    init_encoder_from: Optional[str] = field(
+        default=None, metadata={"help": "checkpoint whose encoder initialises the encoder (X11, X13)"}
+    )
+    init_decoder_from: Optional[str] = field(
+        default=None, metadata={"help": "checkpoint whose encoder initialises the decoder, but for cross-attention (X11)"}
+    )
+    init_embeddings_from: Optional[str] = field(
+        default=None, metadata={"help": "checkpoint whose token embeddings initialise both sides, nothing else (X11: EMB)"}
+    )
+
+
+@register_task("xl_translation", dataclass=XLTranslationConfig)
+class XLTranslationTask(XLTask):
+    """Translates between the languages of one dictionary, one direction or several in one model (X13)."""
+
+    def __init__(self, cfg, dictionary):
+        super().__init__(cfg, dictionary)
+        if bool(cfg.source_lang) != bool(cfg.target_lang):
+            raise UserError("give both --source-lang and --target-lang, or neither")
+        single = f"{cfg.source_lang}-{cfg.target_lang}" if cfg.source_lang else None
+        names = [name for name in (cfg.lang_pairs or single or "").split(",") if name]
+        if not names or any(name.count("-") != 1 for name in names):
+            raise UserError("name the direction: -s en -t de, or --lang-pairs en-de,de-en")
+        self.lang_pairs = [tuple(name.split("-")) for name in names]
+        for language in sorted({language for pair in self.lang_pairs for language in pair}):
+            dictionary.language_id(language)
+        self.inference_pair = (cfg.source_lang, cfg.target_lang) if single else self.lang_pairs[0]
+
+    # --- model -------------------------------------------------------------------------------------------------
+
+    def build_model(self, cfg, from_checkpoint=False):
+        """Builds the model; a new one takes its weights from the checkpoints that --init-* name."""
+        model = super().build_model(cfg, from_checkpoint)
+        if not from_checkpoint:
+            self._initialise(model, cfg)
+        return model
+
+    def _initialise(self, model, cfg):
+        encoder, decoder, embeddings = (
+            self.cfg.init_encoder_from, self.cfg.init_decoder_from, self.cfg.init_embeddings_from
+        )  # fmt: skip
+        if cfg.share_embeddings and encoder and decoder and encoder != decoder:
+            raise UserError("--share-embeddings: encoder and decoder must be initialised from the same checkpoint")
+        recipient = model.state_dict()
+        for path, stack, only in (
+            (embeddings, "encoder", "bank.tokens"), (embeddings, "decoder", "bank.tokens"),
+            (encoder, "encoder", None), (decoder, "decoder", None),
+        ):  # fmt: skip
+            if path:
+                copied, new = donate(recipient, self._donor(path, cfg.heads), stack, path, only)
+                recipient.update(copied)
+                logger.info("%s from %s: %d tensors, new: %s", stack, path, len(copied), ", ".join(new) or "none")
+        model.load_state_dict(recipient)
+
+    def _donor(self, path, heads):
+        state = load_checkpoint_to_cpu(path)
+        identity = state.get("task_state", {}).get("fairseq_xl")
+        if identity is None:
+            raise UserError(f"{path} was not written by fairseq_xl; convert its weights with fairseq_xl.checkpoints")
+        self.check_identity(identity, path)
+        if identity["heads"] != heads:
+            raise UserError(f"{path} has {identity['heads']} attention heads, this model {heads}: the weights would fit "
+                            "and mean something else")  # fmt: skip
+        if identity["framing"] != self.framing.name:
+            raise UserError(f"{path} was trained with --framing {identity['framing']}, this run has {self.framing.name}")
+        return state["model"]
+
+    # --- data --------------------------------------------------------------------------------------------------
+
+    def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
+        """Opens the bitext of a split. Training and validation leave empty lines out, other splits keep every line."""
+        named = self.cfg.source_lang and split not in ("train", "valid")
+        directions = []
+        for source, target in [self.inference_pair] if named else self.lang_pairs:
+            text = self._bitext(split, source, target, epoch)
+            sides, sizes = ((text.sides, text.sizes) if text.source == source else (text.sides[::-1], text.sizes[:, ::-1]))
+            lines = text.filled if split in ("train", "valid") else np.arange(len(sizes))
+            directions.append(self._direction(*sides, sizes, lines, source, target))
+        self.datasets[split] = TranslationDataset(directions, self.framing, self.dictionary.pad(), split == "train")
+
+    def _direction(self, source_side, target_side, sizes, lines, source, target):
+        return Direction(
+            source_side, target_side, sizes, lines,
+            self.dictionary.language_id(source), self.dictionary.language_symbol(target),
+        )  # fmt: skip
+
+    def _bitext(self, split, source, target, epoch):
+        for name in (f"{source}-{target}", f"{target}-{source}"):
+            prefix = self.folder(epoch) / name / f"{split}.{name}"
+            if prefix.with_name(f"{prefix.name}.{source}.idx").exists():
+                return SentencePairs(prefix, *name.split("-"))
+        raise UserError(f"{self.folder(epoch)}: no bitext {source}-{target} or {target}-{source} for the split {split!r}")
+
+    def get_batch_iterator(self, dataset, max_positions=None, required_batch_size_multiple=1, **kwargs):
+        """fairseq's iterator; but a last partial batch is kept, and over-long lines outside training are cut, not lost."""
+        if dataset is not self.datasets.get("train") and max_positions is not None:
+            dataset.max_positions, max_positions = max_positions, None
+            if len(dataset.cut_lines):
+                logger.warning(
+                    "%d lines have a side of more than %s tokens and are cut there; the first: %s",
+                    len(dataset.cut_lines), dataset.max_positions, (dataset.cut_lines[:10] + 1).tolist(),
+                )  # fmt: skip
+        return super().get_batch_iterator(
+            dataset, max_positions=max_positions, required_batch_size_multiple=1, **kwargs
+        )
+
+    # --- generation --------------------------------------------------------------------------------------------
+
+    def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
+        """fairseq's generator; language symbols and <mask> never reach the output."""
+        if not getattr(args, "score_reference", False):
+            symbols = set(range(self.dictionary.first_language, len(self.dictionary)))
+            hidden = symbols | {self.dictionary.mask_index, self.dictionary.eos()}
+            extra_gen_cls_kwargs = {"symbols_to_strip_from_output": hidden} | (extra_gen_cls_kwargs or {})
+        return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
+
+    def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None, **kwargs):
+        """Source sentences that end in ``</s>`` (fairseq-interactive) -> dataset."""
+        if constraints is not None:
+            raise UserError("--constraints is not supported by xl_translation")
+        sizes = np.stack((np.asarray(src_lengths), np.ones(len(src_lengths), dtype=np.int64)), axis=1)
+        direction = self._direction(src_tokens, None, sizes, np.arange(len(sizes)), *self.inference_pair)
+        return TranslationDataset([direction], self.framing, self.dictionary.pad(), shuffle=False)
+
+    def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
+        """Beam search from the target language's symbol; an empty source line gives an empty hypothesis."""
+        source, target = self.inference_pair
+        net_input = sample["net_input"]
+        tokens = net_input["src_tokens"]
+        languages = torch.full_like(tokens[:, 0], self.dictionary.language_id(source))
+        sample["net_input"] = {"src_languages": languages} | net_input
+        with torch.no_grad():
+            hypotheses = generator.generate(
+                models, sample, prefix_tokens=prefix_tokens, constraints=constraints,
+                bos_token=self.dictionary.language_symbol(target),
+            )  # fmt: skip
+        empty = tokens.ne(self.dictionary.pad()).sum(1).le(2).tolist()  # <s> </s>
+        return [
+            [_empty(hypothesis, self.dictionary.eos()) for hypothesis in beam] if nothing else beam
+            for beam, nothing in zip(hypotheses, empty)
+        ]
+
+
+def _empty(hypothesis, eos):
+    tokens = hypothesis["tokens"].new_tensor([eos])
+    scores = hypothesis["positional_scores"].new_zeros(1)
+    return hypothesis | {"tokens": tokens, "positional_scores": scores, "score": scores.sum()}

@@ -1,0 +1,260 @@
+"""Spanish: dropped subjects, ser and estar, personal a, clitics, gustar."""
+
+import re
+from functools import cache
+
+from preprocess.sample.lexicon import adjectives, adverbs, nouns, verbs
+
+CONTRACTED = {"a el": "al", "de el": "del"}
+CONJUNCTIONS = {"because": "porque", "when": "cuando", "if": "si", "while": "mientras", "and": " y ", "but": ", pero "}
+QUESTIONS = {"whether": "", "where": "dónde", "why": "por qué", "when": "cuándo"}
+DEGREES = {"": "", "very": "muy", "too": "demasiado"}
+MODALS = {"want": ("quiere", "quería", ""), "can": ("puede", "podía", ""), "must": ("tiene", "tenía", "que"),
+          "try": ("intenta", "intentaba", ""), "begin": ("empieza", "empezaba", "a")}
+PREVERBAL = ("always", "never")  # other adverbs of frequency follow the verb
+UNACCENTED = str.maketrans("áéíóú", "aeiou")
+
+
+def pluralise(word):
+    """Regular plural; an accent on the last syllable is lost before -es."""
+    if word[-1] in "aeioué":
+        return word + "s"
+    if word.endswith("z"):
+        return word[:-1] + "ces"
+    if re.search(r"[áéíóú][ns]$", word):
+        return word[:-2] + word[-2].translate(UNACCENTED) + word[-1] + "es"
+    return word + "es"
+
+
+@cache
+def noun_entry(noun):
+    """Gender (m, f, or fa: feminine with "el"), singular, plural."""
+    head, _, plural = nouns()[noun].forms["es"].partition(", ")
+    kind, singular = head.split(" ", 1)
+    return kind, singular, plural or pluralise(singular)
+
+
+@cache
+def adjective_form(adjective, feminine, plural):
+    """An adjective that agrees."""
+    form, *rest = adjectives()[adjective].forms["es"].lstrip("~").split()
+    if plural and rest:
+        return rest[0]
+    if feminine and form.endswith("o"):
+        form = form[:-1] + "a"
+    return pluralise(form) if plural else form
+
+
+@cache
+def verb_entry(verb):
+    """Infinitive, preposition, present, preterite, its plural, future stem, reflexive."""
+    head, *rest = verbs()[verb].forms["es"].split()
+    infinitive, _, preposition = head.partition("@")
+    reflexive = infinitive.endswith("se")
+    infinitive = infinitive.removesuffix("se")
+    stem, ending = infinitive[:-2], infinitive[-2:]
+    given = [form if form != "-" else "" for form in rest] + [""] * (4 - len(rest))
+    present = given[0] or stem + ("a" if ending == "ar" else "e")
+    past = given[1] or stem + ("ó" if ending == "ar" else "ió")
+    many = given[2]
+    if not many:
+        many = past[:-1] + ("aron" if ending == "ar" else "eron")
+    return infinitive, preposition, present, past, many, given[3] or infinitive.replace("í", "i"), reflexive
+
+
+def is_feminine(np):
+    """Whether what agrees with the whole phrase is feminine."""
+    return noun_entry(np.noun)[0] != "m" and (np.also is None or is_feminine(np.also))
+
+
+def _determiner(np):
+    kind = noun_entry(np.noun)[0]
+    feminine, stressed = kind != "m", kind == "fa" and not np.plural
+    ending = ("as" if feminine else "os") if np.plural else ("a" if feminine else "o")
+    if np.determiner in ("definite", "generic"):
+        return {"o": "el", "os": "los", "a": "el" if stressed else "la", "as": "las"}[ending]
+    if np.determiner == "indefinite":
+        return "" if np.plural or np.mass else "un" if not feminine or stressed else "una"
+    fixed = {"this": {"o": "este"}.get(ending, "est" + ending), "our": "nuestr" + ending, "every": "cada", "two": "dos",
+             "three": "tres", "many": "much" + ending}
+    return fixed[np.determiner]
+
+
+def phrase(np, preposition=""):
+    """A noun phrase after a preposition; empty for a subject pronoun, which Spanish drops."""
+    if np.pronoun:
+        return ""
+    _, singular, plural = noun_entry(np.noun)
+    determiner = _determiner(np)
+    start = f"{preposition} {determiner}".strip()
+    words = [CONTRACTED.get(start, start), plural if np.plural else singular]
+    if np.adjective:
+        words.append(adjective_form(np.adjective, noun_entry(np.noun)[0] != "m", np.plural))
+    if np.owner is not None:
+        words.append(phrase(np.owner, "de"))
+    if np.relative is not None:
+        inner = np.relative
+        words.append("que " + (_clause(inner, "", np.many, is_feminine(np)) if inner.subject is None
+                               else clause(inner)))
+    if np.also is not None:
+        words.append("y " + phrase(np.also, preposition))
+    return " ".join(word for word in words if word)
+
+
+def locative(np, goal=False):
+    """A place with its preposition."""
+    return phrase(np, "a" if goal else nouns()[np.noun].places.split(" > ")[0].split()[3])
+
+
+def object_preposition(c):
+    """The preposition of the object: the verb's own, or the personal a."""
+    preposition = verb_entry(c.verb)[1]
+    personal = c.object.is_a("person") or c.object.is_a("animal") and c.object.determiner not in ("indefinite", "many")
+    return preposition or ("a" if personal else "")
+
+
+def _clitic(c):
+    if c.recipient is not None:
+        return "les" if c.recipient.many else "le"
+    if c.object is not None and c.object.pronoun:
+        return "l" + ("a" if is_feminine(c.object) else "o") + ("s" if c.object.many else "")
+    return ""
+
+
+def _infinitive(c, plural=False):
+    infinitive, *_, reflexive = verb_entry(c.verb)
+    return infinitive + ("se" if reflexive else "") + _clitic(c)
+
+
+def _copula(c, plural):
+    if c.verb == "exist":
+        return {"present": "hay", "past": "había", "future": "habrá"}[c.tense]
+    estar = adjectives()[c.adjective].forms["es"].startswith("~")
+    forms = {"present": ("está", "están"), "past": ("estaba", "estaban"), "future": ("estará", "estarán")} if estar else {
+        "present": ("es", "son"), "past": ("era", "eran"), "future": ("será", "serán")}
+    return forms[c.tense][plural]
+
+
+def _verbal(c, plural):
+    """(words before the finite verb with it, words after it)."""
+    frequency = adverbs()[c.frequency].forms["es"] if c.frequency else ""
+    before = [frequency] if c.frequency in PREVERBAL else []
+    after = [] if before or not frequency else [frequency]
+    before += ["no"] if c.negated else []
+    if c.verb in ("be", "exist"):
+        return [*before, _copula(c, plural)], after
+    infinitive, _, present, past, many, future, reflexive = verb_entry(c.verb)
+    if c.modal:
+        finite, imperfect, link = MODALS[c.modal]
+        finite = imperfect if c.tense == "past" else finite
+        return [*before, finite + "n" if plural else finite], [*after, link, _infinitive(c)]
+    if c.tense == "past":
+        finite = many if plural else past
+    else:
+        singular = future + "á" if c.tense == "future" else present
+        finite = singular + "n" if plural else singular
+    return [*before, "se" if reflexive else "", _clitic(c), finite], after
+
+
+def _complements(c, feminine=False, plural=False):
+    """What follows the verb."""
+    words = []
+    if c.manner:
+        words.append(adverbs()[c.manner].forms["es"])
+    if c.adjective:
+        words.append(_degree(c, feminine, plural))
+    if c.object is not None and not c.object.pronoun:
+        words.append(phrase(c.object, object_preposition(c) if c.verb != "exist" else ""))
+    if c.recipient is not None:
+        words.append(phrase(c.recipient, "a"))
+    if c.goal is not None:
+        words.append(locative(c.goal, True))
+    if c.place is not None and c.front != "place":
+        words.append(locative(c.place))
+    if c.time and c.front != "time":
+        words.append(adverbs()[c.time].forms["es"])
+    if c.purpose is not None:
+        words += ["para", _infinitive(c.purpose), _complements(c.purpose)]
+    if c.content is not None:
+        words.append("que " + clause(c.content))
+    if c.reason is not None and not c.reason_first:
+        words.append(f"{CONJUNCTIONS[c.reason_word]} {clause(c.reason)}")
+    return " ".join(word for word in words if word)
+
+
+def _degree(c, feminine, plural):
+    form = adjective_form(c.adjective, feminine, plural)
+    if c.degree == "comparative":
+        return f"más {form} que {phrase(c.than)}"
+    return f"{DEGREES[c.degree]} {form}".strip()
+
+
+def _gustar(c):
+    """What is liked is the subject, who likes it a dative: "Al jardinero le gustan las rosas"."""
+    no = ["no"] if c.negated else []
+    clitic = "les" if c.subject.many else "le"
+    words = [phrase(c.subject, "a"), *no, clitic, "gustan" if c.object.many else "gusta"]
+    if c.frequency:
+        words.append(adverbs()[c.frequency].forms["es"])
+    words.append(phrase(c.object))
+    if c.reason is not None and not c.reason_first:
+        words.append(f"{CONJUNCTIONS[c.reason_word]} {clause(c.reason)}")
+    return " ".join(word for word in words if word)
+
+
+def _clause(c, subject, plural, feminine, asked=False):
+    before, after = _verbal(c, plural)
+    complements = _complements(c, feminine, plural)
+    if asked and c.adjective:
+        words = [*before, *after, complements, subject]
+    elif asked:
+        words = [*before, subject, *after, complements]
+    else:
+        words = [subject, *before, *after, complements]
+    return " ".join(word for word in words if word)
+
+
+def clause(c, asked=False):
+    """A clause without its opening."""
+    if c.verb == "like":
+        return _gustar(c)
+    if c.subject is None:
+        return _clause(c, "", False, False, asked)
+    return _clause(c, phrase(c.subject), c.subject.many, is_feminine(c.subject), asked)
+
+
+def main(c):
+    """A main clause with what precedes it."""
+    text = clause(c)
+    if c.opening:
+        text = f"{adverbs()[c.opening].forms['es']} {text}"
+    elif c.front == "time":
+        text = f"{adverbs()[c.time].forms['es']} {text}"
+    elif c.front == "place":
+        text = f"{locative(c.place)} {text}"
+    if c.reason is not None and c.reason_first:
+        text = f"{CONJUNCTIONS[c.reason_word]} {clause(c.reason)}, {text}"
+    return text
+
+
+def _finish(text, mark=""):
+    text = re.sub(r"\by (?=h?i(?!e))", "e ", text)
+    return mark + text[0].upper() + text[1:]
+
+
+def sentence(s):
+    """A sentence with capital and full stop."""
+    if s.question:
+        return _finish(f"{QUESTIONS[s.question]} {clause(s.first, asked=True)}?".strip(), "¿")
+    text = main(s.first)
+    if s.second is not None:
+        text += CONJUNCTIONS[s.joiner] + main(s.second)
+    return _finish(text + ".")
+
+
+def title(d):
+    """The title of a document."""
+    text = phrase(d.title)
+    if d.title_place is not None:
+        text += " " + locative(d.title_place)
+    return _finish(text)

@@ -1,0 +1,169 @@
+"""Abstract sentences: what is said, in concepts; each language module says how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Optional
+
+from preprocess.sample.lexicon import nouns
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A noun phrase.
+
+    Attributes:
+        determiner: definite, indefinite (a; "bare" in the plural and for mass nouns), generic (any of its kind),
+            this, our, every, two, three, many.
+        owner: a person to whom it belongs ("the gardener's").
+        also: a second noun phrase joined by "and".
+        relative: a clause in which this noun fills the gap, the subject when that is None, else the object.
+        pronoun: the noun itself is only referred to.
+    """
+
+    noun: str
+    plural: bool = False
+    determiner: str = "definite"
+    adjective: Optional[str] = None
+    owner: Optional["Phrase"] = None
+    also: Optional["Phrase"] = None
+    relative: Optional["Clause"] = None
+    pronoun: bool = False
+
+    @property
+    def many(self):
+        """Whether the verb agrees in the plural."""
+        return self.plural or self.also is not None
+
+    @property
+    def mass(self):
+        return "mass" in nouns()[self.noun].tags
+
+    def is_a(self, tag):
+        return tag in nouns()[self.noun].tags
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A clause in third person.
+
+    Attributes:
+        subject: None for "it rains", in an infinitive, or where a relative clause has its gap.
+        verb: a verb concept, "be" (with an adjective) or "exist" (there is).
+        tense: present, past or future.
+        modal: want, can, must, try or begin.
+        degree: "", very, too or comparative (then with `than`).
+        opening, time, frequency, manner: adverb concepts.
+        front: what precedes a main clause, when there is no opening: "", time or place.
+        purpose: an infinitive clause, "in order to".
+        content: a clause after "that".
+        reason_word, reason: because, when, if or while, and its clause; reason_first puts it in front.
+    """
+
+    subject: Optional[Phrase]
+    verb: str
+    object: Optional[Phrase] = None
+    recipient: Optional[Phrase] = None
+    tense: str = "present"
+    negated: bool = False
+    modal: str = ""
+    adjective: str = ""
+    degree: str = ""
+    than: Optional[Phrase] = None
+    opening: str = ""
+    time: str = ""
+    frequency: str = ""
+    manner: str = ""
+    place: Optional[Phrase] = None
+    goal: Optional[Phrase] = None
+    front: str = ""
+    purpose: Optional["Clause"] = None
+    content: Optional["Clause"] = None
+    reason_word: str = ""
+    reason: Optional["Clause"] = None
+    reason_first: bool = False
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One or two clauses joined by "and" or "but", or one clause asked: whether, where, why or when."""
+
+    first: Clause
+    joiner: str = ""
+    second: Optional[Clause] = None
+    question: str = ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A topic, a title (phrase, with an optional place) and sentences."""
+
+    topic: str
+    title: Phrase
+    title_place: Optional[Phrase] = None
+    sentences: tuple = field(default=())
+
+
+def walk(node):
+    """Yields node and all phrases, clauses and sentences in it."""
+    if isinstance(node, (Phrase, Clause, Sentence, Document)):
+        yield node
+        for item in fields(node):
+            value = getattr(node, item.name)
+            for part in value if isinstance(value, tuple) else (value,):
+                yield from walk(part)
+
+
+def concepts(node):
+    """The set of concepts (kind, name) that a node uses; pronouns name none."""
+    found = set()
+    for part in walk(node):
+        if isinstance(part, Phrase):
+            if not part.pronoun:
+                found.add(("noun", part.noun))
+            if part.adjective:
+                found.add(("adjective", part.adjective))
+            found.add(("word", "pronoun" if part.pronoun else part.determiner))
+        elif isinstance(part, Clause):
+            found.add(("verb", part.verb))
+            found.update(("adverb", name) for name in (part.opening, part.time, part.frequency, part.manner) if name)
+            if part.adjective:
+                found.add(("adjective", part.adjective))
+            found.update(("word", name) for name in (part.modal, part.reason_word) if name)
+    return found
+
+
+def combinations(node):
+    """The pairs of concepts that are held out between splits.
+
+    Returns a set of (kind, first, second): kind "subject" (noun, verb), "object" (verb, noun), "adjective"
+    (adjective, noun). A pronoun makes no pair. A relative clause pairs its verb with the noun that it describes.
+    """
+    found = set()
+    for part in walk(node):
+        if isinstance(part, Phrase):
+            if part.adjective:
+                found.add(("adjective", part.adjective, part.noun))
+            if part.relative is not None:
+                found |= _pairs(part.relative, part)
+        elif isinstance(part, Clause):
+            found |= _pairs(part, None)
+    return found
+
+
+def _pairs(clause, head):
+    subject, direct = clause.subject, clause.object
+    if head is not None:
+        subject, direct = (head, direct) if subject is None else (subject, head)
+    found = set()
+    for kind, phrase in (("subject", subject), ("object", direct)):
+        while phrase is not None:
+            if not phrase.pronoun:
+                pair = (phrase.noun, clause.verb) if kind == "subject" else (clause.verb, phrase.noun)
+                if kind == "subject" and clause.adjective:
+                    pair = (clause.adjective, phrase.noun)
+                    found.add(("adjective", *pair))
+                else:
+                    found.add((kind, *pair))
+            phrase = phrase.also
+    return found

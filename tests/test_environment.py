@@ -1,0 +1,243 @@
+"""recipes/environment.sh with a Python that only pretends to install: what it asks of pip, and what it says."""
+
+import configparser
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+TOOLS = "bash cat cksum cp dirname grep mkdir tail".split()
+
+# Answers what environment.sh asks from a JSON file, and notes every call; the real Python does the rest.
+STAND_IN = """#!{python} -S
+import json, os, pathlib, re, shutil, sys
+here, args = pathlib.Path({folder!r}), sys.argv[1:]
+state = json.loads((here / "state.json").read_text())
+with open(here / "calls", "a") as calls:
+    calls.write(json.dumps(args) + "\\n")
+packages = state["installed"]
+if args[:2] == ["-", "version"]:
+    print(packages.get(args[2], ""))
+elif args[:1] == ["-"] and args[1] in state["refused"]:
+    sys.exit(1)
+elif args[:1] == ["-"] and args[1] in ("python", "headers"):
+    pass
+elif args[:2] == ["-", "torchaudio"]:
+    print("broken" if "torchaudio" in packages else "")
+elif args[:1] == ["-"]:
+    os.execv({python!r}, [{python!r}, *args])
+elif args[:2] == ["-m", "venv"]:
+    if "venv" in state["refused"]:
+        sys.exit(1)
+    target = pathlib.Path(args[-1], "bin")
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copy(sys.argv[0], target / "python")
+    (target / "activate").write_text("ACTIVATED=yes\\n")
+elif args[:2] == ["-m", "pip"]:
+    for name, says in state["pip_fails"].items():
+        if any(re.match(name, arg) for arg in args):
+            sys.exit(says)
+    if "uninstall" in args:
+        packages.pop(args[-1])
+    for arg in args:
+        if arg == "torch":
+            packages["torch"] = "2.13.0"
+        if arg.startswith("fairseq-fixed=="):
+            packages["fairseq-fixed"] = arg.partition("==")[2]
+    (here / "state.json").write_text(json.dumps(state))
+elif args[:1] == ["-V"]:
+    print("Python 3.9.1")
+"""
+
+
+class World:
+    """A copy of what environment.sh reads, a PATH with few tools, and a pretending Python."""
+
+    def __init__(self, folder):
+        self.folder, self.bin = folder, folder / "bin"
+        (folder / "repo" / "recipes").mkdir(parents=True)
+        self.bin.mkdir()
+        for name in ("setup.cfg", "recipes/environment.sh", "recipes/constraints.txt"):
+            shutil.copy(REPOSITORY / name, folder / "repo" / name)
+        for tool in TOOLS:
+            (self.bin / tool).symlink_to(shutil.which(tool))
+        (self.bin / "python3").write_text(STAND_IN.format(python=sys.executable, folder=str(folder)))
+        (self.bin / "c++").write_text("#!/bin/sh\n")
+        for tool in ("python3", "c++"):
+            (self.bin / tool).chmod(0o755)
+        self.environment = folder / "repo" / ".venv"
+        self.state()
+
+    def state(self, installed=None, refused=(), pip_fails=None):
+        state = {"installed": installed or {}, "refused": list(refused), "pip_fails": pip_fails or {}}
+        (self.folder / "state.json").write_text(json.dumps(state))
+
+    def run(self, script="bash recipes/environment.sh", **variables):
+        (self.folder / "calls").write_text("")
+        variables = {"PATH": str(self.bin), "HOME": str(self.folder), **variables}
+        where = self.folder / "repo"
+        return subprocess.run(["bash", "-c", script], cwd=where, env=variables, capture_output=True, text=True)
+
+    def calls(self):
+        return [json.loads(line) for line in (self.folder / "calls").read_text().splitlines()]
+
+    def installs(self):
+        """What followed "install -c FILE" in each call of pip."""
+        return [call[call.index("-c") + 2:] for call in self.calls() if "install" in call]
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def refusal(world, result, *words):
+    assert result.returncode == 1, result.stdout
+    message = result.stderr.strip()
+    assert message.startswith("environment: ") and "\n" not in message
+    for word in words:
+        assert word in message
+    assert not list(world.environment.glob(".fairseq_xl-*"))
+
+
+def test_a_fresh_machine(world):
+    result = world.run()
+    assert result.returncode == 0, result.stderr
+    assert re.findall(r"^\[(\d)/5\]", result.stdout, re.MULTILINE) == list("12345")
+    torch, tools, fairseq, others = world.installs()
+    assert torch == ["torch"]
+    assert {"setuptools", "wheel", "cython", "numpy"} <= set(tools)
+    assert {"--no-deps", "--no-build-isolation"} < set(fairseq) and fairseq[-1].startswith("fairseq-fixed==")
+    wanted = Path(others[1]).read_text().lower()
+    assert "torchaudio" not in wanted and "fairseq" not in wanted and not re.search("^torch", wanted, re.MULTILINE)
+    for package in ("sentencepiece", "sacrebleu", "matplotlib", "bitarray", "regex"):
+        assert re.search(f"^{package}", wanted, re.MULTILINE)
+    assert "transformers" not in wanted  # of another extra
+
+
+def test_the_second_run_asks_nothing(world):
+    world.run()
+    result = world.run()
+    assert result.returncode == 0 and world.calls() == [] and "[" not in result.stdout
+
+
+def test_another_extra_or_another_pin_is_installed(world):
+    world.run()
+    world.run(XL_EXTRAS="tests")
+    assert "transformers" in Path(world.installs()[-1][1]).read_text()
+    with open(world.folder / "repo" / "recipes" / "constraints.txt", "a") as pins:
+        pins.write("six==1.17.0\n")
+    assert world.run().returncode == 0
+    assert world.installs()
+
+
+def test_an_installed_torch_is_kept(world):
+    world.state(installed={"torch": "2.9.1+cu128"})
+    assert world.run().returncode == 0
+    assert all("torch" not in install for install in world.installs())
+    constraints = (world.environment / "fairseq_xl-constraints.txt").read_text().splitlines()
+    assert [line for line in constraints if line.startswith("torch==")] == ["torch==2.9.1+cu128"]
+    assert len(constraints) == len((REPOSITORY / "recipes" / "constraints.txt").read_text().splitlines())
+
+
+def test_an_interrupted_installation_is_continued(world):
+    world.state(pip_fails={"fairseq-fixed": "ERROR: it stopped"})
+    refusal(world, world.run(), "fairseq-fixed==", "ERROR: it stopped")
+    world.state(installed={"torch": "2.13.0"})
+    result = world.run()
+    assert result.returncode == 0, result.stderr
+    assert ["-m", "venv"] not in [call[:2] for call in world.calls()]
+    assert "torch" not in world.installs()[0]
+    assert world.run().returncode == 0 and world.calls() == []
+
+
+def test_the_active_environment_is_reused(world):
+    mine = world.folder / "mine"
+    world.run(f'python3 -m venv "{mine}"')
+    result = world.run('. recipes/environment.sh && echo "$xl_environment $ACTIVATED"', VIRTUAL_ENV=str(mine))
+    assert result.stdout.splitlines()[-1] == f"{mine} yes"
+    result = world.run(CONDA_PREFIX=str(mine), CONDA_DEFAULT_ENV="work")
+    assert result.returncode == 0 and not world.environment.exists() and world.calls() == []
+    assert world.run(CONDA_PREFIX=str(mine), CONDA_DEFAULT_ENV="base").returncode == 0
+    assert world.environment.exists()
+
+
+def test_sourced_it_activates_and_leaves_failure_to_the_caller(world):
+    result = world.run('set -euo pipefail; . recipes/environment.sh; echo "$ACTIVATED $PWD"')
+    assert result.stdout.splitlines()[-1] == f"yes {world.folder / 'repo'}"
+    shutil.rmtree(world.environment)
+    world.state(refused=["venv"])
+    result = world.run(". recipes/environment.sh || echo went on")
+    assert result.stdout.splitlines()[-1] == "went on"
+    assert "went on" not in world.run("set -e; . recipes/environment.sh; echo went on").stdout
+
+
+def test_no_network(world):
+    world.state(pip_fails={"torch$": "NewConnectionError: Temporary failure in name resolution"})
+    refusal(world, world.run(), "torch could not be downloaded", "cannot be reached")
+
+
+@pytest.mark.parametrize(
+    "state, words",
+    [
+        ({"refused": ["python"]}, ["Python 3.10 or newer is needed"]),
+        ({"refused": ["venv"]}, ["venv module"]),
+        ({"refused": ["headers"]}, ["headers", "python3-dev"]),
+        ({"installed": {"torch": "2.5.1"}}, ["torch 2.6 or newer", "2.5.1"]),
+        ({"installed": {"fairseq": "0.12.2"}}, ["another environment"]),
+    ],
+    ids=["old Python", "no venv", "no headers", "old torch", "another fairseq"],
+)
+def test_what_is_missing_is_told_in_one_sentence(world, state, words):
+    world.state(**state)
+    refusal(world, world.run(), *words)
+    assert not world.installs()
+
+
+def test_a_missing_compiler(world):
+    (world.bin / "c++").unlink()
+    refusal(world, world.run(), "C++ compiler")
+    assert not world.installs()
+    world.state(installed={"fairseq-fixed": "0.12.3.1"})  # nothing to compile
+    assert world.run().returncode == 0
+
+
+def test_an_unknown_extra(world):
+    result = world.run(XL_EXTRAS="recipes,nonsense")
+    assert result.returncode == 1
+    assert "extras: recipes,nonsense" in result.stderr.splitlines()[-1]
+
+
+def test_torchaudio_that_breaks_others_is_removed(world):
+    world.state(installed={"torch": "2.13.0", "torchaudio": "2.11.0"})
+    assert world.run().returncode == 0
+    assert "torchaudio" not in json.loads((world.folder / "state.json").read_text())["installed"]
+
+
+def test_every_requirement_is_pinned():
+    setup = configparser.ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg")
+    lines = setup["options"]["install_requires"].split("\n")
+    for extra in setup["options.extras_require"].values():
+        lines += extra.split("\n")
+    wanted = {re.match(r"[\w.-]+", line).group(0) for line in lines if line}
+    pins = (REPOSITORY / "recipes" / "constraints.txt").read_text().splitlines()
+    pinned = {line.partition("==")[0] for line in pins if not line.startswith("#")}
+    assert wanted <= pinned
+
+
+def test_only_the_package_is_packaged():
+    from setuptools import find_packages
+
+    setup = configparser.ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg")
+    found = find_packages(str(REPOSITORY), include=setup["options.packages.find"]["include"].split())
+    assert "fairseq_xl" in found and {name.partition(".")[0] for name in found} == {"fairseq_xl"}
+    assert set(found) >= {"fairseq_xl.data", "fairseq_xl.checkpoints"}
+    assert os.access(REPOSITORY / "tests" / "run.sh", os.X_OK) and os.access(REPOSITORY / ".ci" / "run", os.X_OK)

@@ -9,6 +9,7 @@ import sentencepiece
 from tqdm import tqdm
 
 from preprocess.files import Workers, lines_of, read_blocks, replacing, write_json
+from preprocess.stages import read_json
 from preprocess.vocabulary import SPECIAL, load_model, symbols_of
 
 _model: sentencepiece.SentencePieceProcessor | None = None  # of this process, set by start()
@@ -61,8 +62,8 @@ def encode_block(block: bytes) -> Encoded:
 def encode(paths: list[Path], boundaries: list[bool], output: Path, workers: Workers, progress: tqdm) -> dict:
     """Encode `paths` one after the other into `output`, with an empty line after those marked in `boundaries`.
 
-    Frequencies of the ids go to `output`.counts.json. Returns counts of lines and tokens, of all and of each file, and the
-    hash of the encoded text.
+    Frequencies of the ids go to `output`.counts.json. Returns counts of lines and tokens, of
+    all and of each file, and the hash of the encoded text.
     """
     totals, files = {"lines": 0, "blank": 0, "tokens": 0, "unknown": 0}, []
     frequencies, digest = {}, hashlib.sha256()
@@ -85,6 +86,11 @@ def encode(paths: list[Path], boundaries: list[bool], output: Path, workers: Wor
             files.append(counted)
         write_json(counts_of(output), frequencies)
     return totals | {"files": files, "sha256": digest.hexdigest()}
+
+
+def read_counts(path: Path) -> dict[int, int]:
+    """Frequencies by SentencePiece id."""
+    return {int(index): count for index, count in read_json(path).items()}
 
 
 def counts_of(encoded: Path) -> Path:

@@ -152,8 +152,8 @@ class _Preparation:
             reserved = {vocabulary.MASK, *vocabulary.language_symbols(self.config.languages)}
             counts = {}
             for path in paths:
-                for index, count in read_json(path).items():
-                    symbol = written[int(index)]
+                for index, count in encode.read_counts(path).items():
+                    symbol = written[index]
                     counts[symbol] = counts.get(symbol, 0) + (0 if symbol in reserved else count)
             return vocabulary.write_dictionary(symbols, counts, self.dictionary)
 

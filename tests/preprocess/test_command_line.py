@@ -1,0 +1,102 @@
+"""The command as a user runs it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny_corpus import change, content
+
+from preprocess import binarize
+from preprocess.__main__ import main, parse_arguments
+from preprocess.config import PreprocessError
+from preprocess.pipeline import prepare
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def command(*arguments):
+    return subprocess.run([sys.executable, "-m", "preprocess", *map(str, arguments)], cwd=ROOT, capture_output=True,
+                          text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def test_from_text_to_data_bin(corpus, tmp_path, fairseq_in_process):
+    change(corpus, monolingual={})
+    result = command(corpus, tmp_path / "data-bin", "--workers", "2")
+    assert result.returncode == 0, result.stderr
+    prepare(corpus, tmp_path / "in-process")
+    assert content(tmp_path / "data-bin") == content(tmp_path / "in-process")
+    # rate and time left
+    assert re.search(r"check:.*\[\d\d:\d\d<.*B/s\]", result.stderr), result.stderr
+    assert re.search(r"encode:.*\[\d\d:\d\d<.*lines/s\]", result.stderr), result.stderr
+    again = command(corpus, tmp_path / "data-bin")
+    assert again.returncode == 0
+    assert again.stderr.count("up to date") == result.stderr.count("\nencode ") + 5, again.stderr
+
+
+def test_problems_are_one_message(corpus, tmp_path):
+    (corpus.parent / "train.en").unlink()
+    result = command(corpus, tmp_path / "data-bin")
+    assert result.returncode == 1
+    assert "1 problem(s) in the description and its files:\n  - train.en: there is no such file" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert content(tmp_path / "data-bin") == {}
+
+
+def test_check_only(corpus, tmp_path, capsys):
+    assert main([str(corpus), "--check-only"]) == 0
+    assert main([str(corpus), str(tmp_path / "data-bin"), "--check-only"]) == 0
+    assert content(tmp_path / "data-bin") == {}
+    (corpus.parent / "train.en").unlink()
+    assert main([str(corpus), "--check-only"]) == 1
+    assert "there is no such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments, expected", [
+    (["c.yaml"], "DATA_BIN is missing"),
+    (["c.yaml", "data-bin", "--workers", "0"], "--workers must be 1 or more, found 0"),
+])
+def test_arguments(arguments, expected, capsys):
+    with pytest.raises(SystemExit):
+        parse_arguments(arguments)
+    assert expected in capsys.readouterr().err
+
+
+def test_failure_of_fairseq_shows_its_last_line(tmp_path, monkeypatch):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho first\necho 'ValueError: the reason' >&2\nexit 3\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(binarize.sys, "executable", str(program))
+    with pytest.raises(PreprocessError, match="fairseq-preprocess failed .*en.log.*: ValueError: the reason"):
+        binarize.run_fairseq([], tmp_path, tmp_path / "logs" / "en.log")
+    assert (tmp_path / "logs" / "en.log").read_text(encoding="utf-8").startswith("first")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the processes in /proc")
+def test_no_process_outlives_a_killed_run(tmp_path):
+    program = ("import time\nfrom preprocess.files import Workers\n"
+               "with Workers(2) as workers:\n    list(workers.map(time.sleep, [0.01] * 100000))")
+    run = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
+    children = []
+    while len(children) < 2:
+        time.sleep(0.05)
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text(encoding="utf-8").split()
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    for _ in range(200):
+        alive = [child for child in children if _alive(child)]
+        if not alive:
+            break
+        time.sleep(0.05)
+    assert alive == []
+
+
+def _alive(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,276 @@
+"""The data-bin as a whole: against fairseq's and SentencePiece's own readers, skipped stages, interrupted runs."""
+
+import errno
+import hashlib
+import json
+import logging
+import os
+from collections import Counter
+
+import pytest
+import sentencepiece
+from tiny_corpus import change, content, write_corpus
+
+from preprocess import binarize, files, pipeline
+from preprocess.__main__ import main
+from preprocess.config import PreprocessError, read_config
+from preprocess.pipeline import prepare
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def text_of(corpus, side):
+    lines = []
+    for name in side.files:
+        lines += (corpus.parent / name).read_text(encoding="utf-8").split("\n")[:-1]
+    return lines
+
+
+def check_against_sources(corpus, data_bin):
+    """Every item of every dataset is what SentencePiece and fairseq's Dictionary make of its line."""
+    from fairseq.data import Dictionary, data_utils
+
+    model = sentencepiece.SentencePieceProcessor(model_file=str(data_bin / "sentencepiece.model"))
+    dictionary = Dictionary.load(str(data_bin / "dict.txt"))
+    boundaries = 0
+    for folder, split, side in read_config(corpus)[0].sides():
+        prefix = data_bin / folder.name / binarize.prefix(folder, split.name, side.language)
+        dataset = data_utils.load_indexed_dataset(str(prefix), dictionary, "mmap")
+        lines = text_of(corpus, side)
+        assert len(dataset) == len(lines)
+        for item, line in zip(dataset, lines):
+            pieces = model.encode(line, out_type=str)
+            assert item.tolist() == [*(dictionary.index(piece) for piece in pieces), dictionary.eos()]
+            boundaries += line == ""
+            assert (len(item) == 1) == (line == "")
+    assert boundaries > 50
+    return dictionary
+
+
+@pytest.fixture
+def prepared(corpus, tmp_path, fairseq_in_process):
+    prepare(corpus, tmp_path / "data-bin")
+    fairseq_in_process.clear()
+    return tmp_path / "data-bin"
+
+
+def test_tokens_boundaries_and_dictionary(corpus, prepared):
+    dictionary = check_against_sources(corpus, prepared)
+    model = sentencepiece.SentencePieceProcessor(model_file=str(prepared / "sentencepiece.model"))
+    pieces = [model.id_to_piece(index) for index in range(3, model.get_piece_size())]
+    assert dictionary.symbols == ["<s>", "<pad>", "</s>", "<unk>", *pieces, "<mask>", "[en]", "[de]"]
+    frequencies = Counter()
+    for name in ("train.en", "train.en-de.en", "train.en-de.de"):
+        for line in (corpus.parent / name).read_text(encoding="utf-8").split("\n"):
+            frequencies.update(model.encode(line, out_type=str))
+    lines = (prepared / "dict.txt").read_text(encoding="utf-8").split("\n")
+    assert lines == [*(f"{piece} {frequencies[piece]}" for piece in pieces), "<mask> 0", "[en] 0", "[de] 0", ""]
+    for name in ("en/dict.txt", "en-de/dict.en.txt", "en-de/dict.de.txt"):
+        assert (prepared / name).read_bytes() == (prepared / "dict.txt").read_bytes()
+
+
+def test_layout(prepared):
+    pair = [f"{split}.en-de.{side}.{suffix}" for split in ("train", "valid", "test", "test1")
+            for side in ("en", "de") for suffix in ("bin", "idx")]
+    expected = [*(f"en-de/{name}" for name in (*pair, "dict.en.txt", "dict.de.txt")),
+                *(f"en/{name}" for name in ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")),
+                "dict.txt", "manifest.json", "sentencepiece.model"]
+    assert sorted(content(prepared)) == sorted(expected)
+
+
+def test_manifest(corpus, prepared):
+    from fairseq.data import Dictionary, data_utils
+
+    manifest = json.loads((prepared / "manifest.json").read_text(encoding="utf-8"))
+    dictionary = Dictionary.load(str(prepared / "dict.txt"))
+    assert manifest["dictionary"] == {
+        "symbols": len(dictionary), "sha256": hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()}
+    assert [entry["path"] for entry in manifest["files"]] == read_config(corpus)[0].files()
+    for entry in manifest["files"]:
+        text = (corpus.parent / entry["path"]).read_bytes()
+        assert entry["sha256"] == hashlib.sha256(text).hexdigest()
+        assert (entry["lines"], entry["blank"]) == (text.count(b"\n"), text.split(b"\n")[:-1].count(b""))
+        assert entry["documents"] == entry["blank"] + 1
+    dataset = data_utils.load_indexed_dataset(str(prepared / "en/train"), dictionary, "mmap")
+    assert manifest["datasets"]["en/train"]["tokens"] == int(dataset.sizes.sum()) - len(dataset)
+    english, german = (manifest["sampling"][name] for name in ("en", "de"))
+    n_en, n_de = english["sentences"], german["sentences"]
+    assert n_de == sum(1 for line in (corpus.parent / "train.en-de.de").read_text(encoding="utf-8").split("\n") if line)
+    assert english["share"] == pytest.approx(n_en**0.5 / (n_en**0.5 + n_de**0.5), abs=1e-6)
+    # the corpus is smaller than the sample: German gives all it has, English its part
+    assert german["drawn"] == n_de and english["drawn"] == round((n_en + n_de) * english["share"]) < n_en
+    assert set(manifest["versions"]) == {"python", "fairseq", "sentencepiece"}
+    assert manifest["seed"] == 1
+    assert str(corpus.parent) not in (prepared / "manifest.json").read_text(encoding="utf-8")
+
+
+def test_nothing_changed_nothing_done(corpus, prepared, fairseq_in_process, caplog):
+    def times():
+        return {path: path.stat().st_mtime_ns for path in prepared.rglob("*") if path.is_file()}
+
+    before = times()
+    with caplog.at_level(logging.INFO, logger="preprocess"):
+        prepare(corpus, prepared)
+    assert fairseq_in_process == []
+    assert {path.name for path, time in times().items() if before.get(path) != time} <= {"lock"}
+    assert "binarize en-de: up to date" in caplog.text and "manifest.json: up to date" in caplog.text
+
+
+def test_a_touched_file_changes_nothing(corpus, prepared, fairseq_in_process):
+    os.utime(corpus.parent / "train.en", ns=(1, 1))
+    prepare(corpus, prepared)
+    assert fairseq_in_process == []
+
+
+def test_only_what_depends_on_a_change_is_done_again(corpus, prepared, fairseq_in_process):
+    before = content(prepared)
+    path = corpus.parent / "valid.en"
+    path.write_text(path.read_text(encoding="utf-8").replace("house", "stone"), encoding="utf-8")
+    prepare(corpus, prepared)
+    assert fairseq_in_process == ["en"]
+    after = content(prepared)
+    assert {name for name in before if before[name] != after[name]} == {"en/valid.bin", "manifest.json"} | (
+        {"en/valid.idx"} if before["en/valid.idx"] != after["en/valid.idx"] else set())
+    check_against_sources(corpus, prepared)
+
+
+def test_missing_and_cut_outputs_are_made_again(corpus, prepared, fairseq_in_process):
+    before = content(prepared)
+    (prepared / "en-de" / "train.en-de.de.bin").write_bytes(b"")
+    (prepared / "sentencepiece.model").unlink()
+    prepare(corpus, prepared)
+    assert fairseq_in_process == ["en-de"]
+    assert content(prepared) == before
+
+
+def test_a_folder_that_is_no_longer_described_goes(corpus, prepared):
+    change(corpus, monolingual={"de": {"train": "train.en-de.de"}})
+    prepare(corpus, prepared)
+    assert not (prepared / "en").exists() and (prepared / "de" / "train.bin").exists()
+    assert "dict.txt" in content(prepared)
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory):
+    """A corpus and what an uninterrupted run makes of it, made by the first test that needs it."""
+    root = tmp_path_factory.mktemp("twin")
+    return write_corpus(root / "corpus"), root / "data-bin"
+
+
+@pytest.mark.parametrize("first", [1, 2, 3])
+@pytest.mark.parametrize("after", [False, True])
+def test_interrupted_anywhere_and_continued(twin, tmp_path, fairseq_in_process, monkeypatch, first, after):
+    """Killed just before or just after each file gets its name: three at most a run, from three beginnings."""
+    corpus, whole = twin
+    if not (whole / "manifest.json").exists():
+        prepare(corpus, whole)
+    replace, allowed = os.replace, first
+
+    def interrupting(source, target):
+        nonlocal allowed
+        allowed -= 1
+        if allowed < 0 and not after:
+            raise KeyboardInterrupt
+        replace(source, target)
+        if allowed < 0:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, "replace", interrupting)
+    interruptions = 0
+    while True:
+        try:
+            prepare(corpus, tmp_path / "data-bin")
+            break
+        except KeyboardInterrupt:
+            interruptions += 1
+            assert interruptions < 100
+            # a manifest says that all is there
+            assert not (tmp_path / "data-bin" / "manifest.json").exists() or after
+            allowed = 3
+    assert interruptions >= 8
+    assert content(tmp_path / "data-bin") == content(whole)
+
+
+def test_interrupted_update_leaves_no_mixture(corpus, prepared, monkeypatch):
+    """An update that is killed while a folder is exchanged: no manifest, and none of the old files beside new ones."""
+    path = corpus.parent / "valid.en"
+    path.write_text("another sentence .\n", encoding="utf-8")
+    replace = os.replace
+
+    def interrupting(source, target):
+        if str(target) == str(prepared / "en"):
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(files.os, "replace", interrupting)
+        prepare(corpus, prepared)
+    assert not (prepared / "manifest.json").exists() and not (prepared / "en").exists()
+    prepare(corpus, prepared)
+    check_against_sources(corpus, prepared)
+
+
+def test_workers_change_nothing(corpus, prepared, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "BLOCK", 200)
+    prepare(corpus, tmp_path / "other", workers=3)
+    assert content(tmp_path / "other") == content(prepared)
+
+
+def test_training_files_are_concatenated_with_a_boundary(corpus, tmp_path, fairseq_in_process):
+    change(corpus, monolingual={"en": {"train": ["valid.en", "train.en"]}})
+    prepare(corpus, tmp_path / "data-bin")
+    sizes = binarize.sizes(tmp_path / "data-bin" / "en" / "train.idx")
+    first = (corpus.parent / "valid.en").read_text(encoding="utf-8").count("\n")
+    second = (corpus.parent / "train.en").read_text(encoding="utf-8").count("\n")
+    assert len(sizes) == first + 1 + second
+    # the documents at the seam are no neighbours
+    assert sizes[first - 1] > 1 and sizes[first] == 1 and sizes[first + 1] > 1
+
+
+def test_vocabulary_is_reused(corpus, prepared, tmp_path, fairseq_in_process):
+    other = write_corpus(tmp_path / "more" / "corpus")
+    change(other, languages=["de", "en"], monolingual={})
+    prepare(other, tmp_path / "reusing", spm_model=prepared / "sentencepiece.model", dictionary=prepared / "dict.txt")
+
+    def symbols(data_bin):
+        return [line.split(" ")[0] for line in (data_bin / "dict.txt").read_text(encoding="utf-8").split("\n")]
+
+    assert symbols(tmp_path / "reusing") == symbols(prepared)
+    manifests = [json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+                 for path in (prepared, tmp_path / "reusing")]
+    assert manifests[0]["dictionary"] == manifests[1]["dictionary"]
+    assert manifests[1]["sampling"] is None
+    name = "en-de/train.en-de.de.bin"
+    assert (tmp_path / "reusing" / name).read_bytes() == (prepared / name).read_bytes()
+    with pytest.raises(PreprocessError, match="--spm-model and --dict belong together"):
+        prepare(other, tmp_path / "reusing", spm_model=prepared / "sentencepiece.model")
+
+
+def test_lost_lines_are_told(corpus, tmp_path, fairseq_in_process, monkeypatch):
+    complete = binarize.run_fairseq
+
+    def losing(options, cwd, log):
+        path = cwd / "en" / "valid"
+        path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
+        complete(options, cwd, log)
+
+    monkeypatch.setattr(binarize, "run_fairseq", losing)
+    with pytest.raises(PreprocessError, match=r"en/valid \(en\): \d+ lines of \d+ tokens went into fairseq-preprocess"):
+        prepare(corpus, tmp_path / "data-bin")
+    assert not (tmp_path / "data-bin" / "en").exists()
+
+
+def test_two_runs_at_once_are_refused(corpus, prepared):
+    with pipeline._locked(pipeline.Stages(prepared)):
+        with pytest.raises(PreprocessError, match="another preparation is writing there"):
+            prepare(corpus, prepared)
+
+
+def test_full_disk_is_one_sentence(corpus, prepared, tmp_path, monkeypatch, capsys):
+    def full(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "replace", full)
+    assert main([str(corpus), str(tmp_path / "other")]) == 1
+    assert f"The disk of {tmp_path / 'other'} is full" in capsys.readouterr().err
+    assert not list((tmp_path / "other").rglob("*.tmp"))

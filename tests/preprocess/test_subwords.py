@@ -1,0 +1,160 @@
+"""Sampling with p^alpha, the model, the dictionary's order, and encoding."""
+
+import random
+from collections import Counter
+
+import pytest
+import sentencepiece
+from tqdm import tqdm
+
+from preprocess import encode, files, vocabulary
+from preprocess.config import PreprocessError, Vocabulary
+
+
+def trained(folder, lines, **options):
+    sample, model = folder / "sample.txt", folder / "spm.model"
+    sample.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    vocabulary.train_model(sample, Vocabulary(**{"size": 40, **options}), model)
+    return model
+
+
+def encoded(model, path, workers=1, reserved=("<mask>", "[en]")):
+    output = path.with_name("encoded")
+    with files.Workers(workers, encode.start, (model, reserved)) as pool, tqdm(disable=True) as bar:
+        counts = encode.encode([path], [False], output, pool, bar)
+    return output.read_bytes().decode("utf-8").split("\n")[:-1], counts
+
+
+LINES = ["the house is green", "the garden is small", "a house in the garden", "see [en] and <mask> there"] * 5
+
+
+def test_shares_by_hand():
+    # p = 0.64, 0.32, 0.04 and alpha 0.5: roots 0.8, 0.56569, 0.2, sum 1.56569
+    found = vocabulary.shares({"en": 64, "de": 32, "fr": 4}, 0.5)
+    assert found == pytest.approx({"en": 0.51096, "de": 0.36130, "fr": 0.12774}, abs=1e-5)
+    assert vocabulary.shares({"en": 9, "de": 1}, 1) == pytest.approx({"en": 0.9, "de": 0.1})
+    assert vocabulary.shares({"en": 9, "de": 1}, 0) == pytest.approx({"en": 0.5, "de": 0.5})
+    # p = 0.9, 0.1 and alpha 0.5: 3 : 1; a language without sentences has no part, at alpha 0 neither
+    assert vocabulary.shares({"en": 9, "de": 1, "fr": 0}, 0.5) == pytest.approx({"en": 0.75, "de": 0.25, "fr": 0})
+    assert vocabulary.shares({"en": 9, "fr": 0}, 0) == {"en": 1, "fr": 0}
+
+
+def test_quotas_by_hand():
+    assert vocabulary.quotas({"en": 900, "de": 100}, 0.5, 100) == {"en": 75, "de": 25}
+    # 10 x (0.75, 0.25) = 7.5, 2.5: the sum is kept
+    assert sum(vocabulary.quotas({"en": 900, "de": 100}, 0.5, 10).values()) == 10
+    # German has 100 of its 250; English gives no more for it
+    assert vocabulary.quotas({"en": 900, "de": 100}, 0.5, 5000) == {"en": 750, "de": 100}
+    # largest remainders: 7 x (0.510957, 0.361303, 0.127740) = 3.58, 2.53, 0.89
+    assert vocabulary.quotas({"en": 64, "de": 32, "fr": 4}, 0.5, 7) == {"en": 4, "de": 2, "fr": 1}
+
+
+def test_draw():
+    sentences = [str(number) for number in range(10)]
+    assert list(vocabulary.draw(sentences, 10, 10, random.Random(1))) == sentences
+    assert list(vocabulary.draw(sentences, 10, 0, random.Random(1))) == []
+    again = [list(vocabulary.draw(sentences, 10, 4, random.Random(7))) for _ in range(2)]
+    assert again[0] == again[1] and len(set(again[0])) == 4
+    # every sentence as likely as another: 4000 of 10 000 each, standard deviation 49
+    drawn = Counter()
+    for seed in range(10000):
+        drawn.update(vocabulary.draw(sentences, 10, 4, random.Random(seed)))
+    assert all(3750 < drawn[sentence] < 4250 for sentence in sentences)
+
+
+@pytest.mark.parametrize("model", ["unigram", "bpe"])
+def test_model_and_its_symbols(tmp_path, model):
+    processor = vocabulary.load_model(trained(tmp_path, LINES, model=model))
+    symbols = vocabulary.new_symbols(processor, ["en", "de"])
+    pieces = [processor.id_to_piece(index) for index in range(3, processor.get_piece_size())]
+    assert symbols == [*pieces, "<mask>", "[en]", "[de]"]
+    assert "<unk>" not in pieces and "<s>" not in pieces
+    # a unigram's scores are log probabilities, those of BPE the order of the merges: whole numbers
+    assert all(processor.get_score(index).is_integer() for index in range(3, 40)) == (model == "bpe")
+
+
+def test_too_large_and_too_small(tmp_path, caplog):
+    trained(tmp_path, LINES, size=5000)
+    assert "vocabulary: size 5000 is too large for this corpus, which gave" in caplog.text
+    with pytest.raises(PreprocessError, match="can't learn 5 unigram pieces from this corpus") as error:
+        trained(tmp_path, LINES, size=5)
+    assert "\n" not in str(error.value)
+    with pytest.raises(PreprocessError, match="can't learn 5 bpe pieces from this corpus"):
+        trained(tmp_path, LINES, size=5, model="bpe")
+
+
+def test_pieces_never_become_symbols(tmp_path):
+    # a model of another project, in which they are pieces
+    model = tmp_path / "spm.model"
+    with open(model, "wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(LINES), model_writer=file, vocab_size=40, hard_vocab_limit=False, minloglevel=2,
+            user_defined_symbols=["[en]", "<mask>", "<pad>"])
+    processor = vocabulary.load_model(model)
+    pieces = [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
+    assert {"[en]", "<mask>", "<pad>"} <= set(pieces)
+    symbols = vocabulary.new_symbols(processor, ["en"])
+    assert symbols[-2:] == ["<mask>", "[en]"]
+    assert len(set(symbols)) == len(symbols)
+    assert "<pad>" not in symbols
+    path = tmp_path / "text"
+    path.write_text("the[en] house<mask> a<pad>\n", encoding="utf-8")
+    lines, counts = encoded(model, path)
+    assert not {"[en]", "<mask>", "<pad>"} & set(lines[0].split(" "))
+    assert lines[0].split(" ").count("<unk>") == counts["unknown"] == 3
+
+
+def test_reused_symbols(tmp_path):
+    path = tmp_path / "dict.txt"
+    path.write_text("a 1\nb 1\n", encoding="utf-8")
+    assert vocabulary.reused_symbols(path, ["en", "de"]) == ["a", "b", "<mask>", "[en]", "[de]"]
+    path.write_text("a 1\n<mask> 0\n[de] 0\n", encoding="utf-8")
+    assert vocabulary.reused_symbols(path, ["en", "de"]) == ["a", "<mask>", "[de]", "[en]"]
+    path.write_text("a 1\n[de] 0\n", encoding="utf-8")
+    with pytest.raises(PreprocessError, match="has language symbols but no <mask>"):
+        vocabulary.reused_symbols(path, ["en", "de"])
+    path.write_text("a 1\nb\n", encoding="utf-8")
+    with pytest.raises(PreprocessError, match="line 2 is not 'symbol count': 'b'"):
+        vocabulary.reused_symbols(path, ["en"])
+    with pytest.raises(PreprocessError, match="is no dictionary"):
+        vocabulary.reused_symbols(tmp_path / "missing", ["en"])
+    with pytest.raises(PreprocessError, match="is no SentencePiece model"):
+        vocabulary.load_model(path)
+
+
+def test_odd_white_space_adds_and_loses_nothing(tmp_path):
+    model = trained(tmp_path, LINES)
+    odd = "\t \x0b \x0c \x1c \x1d \x1e \x85 \xa0 \u1680 \u2003 \u2028 \u2029 \u202f \u3000 \ufeff \u200b \x00 \r".split(" ")
+    path = tmp_path / "text"
+    path.write_bytes("".join(f"the{char}house \n" for char in odd).encode("utf-8") + b"\xc2\x85\n \n\xe2\x80\x8b\nend\r\n")
+    lines, counts = encoded(model, path)
+    assert len(lines) == counts["lines"] == len(odd) + 4
+    # what splits as fairseq does must give the pieces that were counted
+    assert sum(len(line.split()) for line in lines) == counts["tokens"]
+    the_house = " ".join(vocabulary.load_model(model).encode("the house", out_type=str))
+    white = [line for char, line in zip(odd, lines) if char.isspace()]
+    assert len(white) >= 14 and set(white) == {the_house}
+    # blank lines stay blank, and a line of a zero-width space doesn't become one: it would end a document
+    assert lines[-4:-1] == ["", "", "<unk>"]
+    assert counts["blank"] == 2
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_order_and_frequencies(tmp_path, monkeypatch, workers):
+    monkeypatch.setattr(files, "BLOCK", 64)
+    model = trained(tmp_path, LINES)
+    path = tmp_path / "text"
+    text = [f"the house {number}" if number % 7 else "" for number in range(200)]
+    path.write_text("\n".join(text), encoding="utf-8")
+    lines, counts = encoded(model, path, workers)
+    processor = vocabulary.load_model(model)
+    expected = [[processor.id_to_piece(index) for index in processor.encode(line)] for line in text]
+    assert lines == [" ".join(row) for row in expected]
+    frequencies = encode.read_counts(encode.counts_of(tmp_path / "encoded"))
+    pieces = Counter(piece for row in expected for piece in row)
+    assert {processor.id_to_piece(index): count for index, count in frequencies.items()} == pieces
+
+
+def test_a_killed_process_is_told():
+    with files.Workers(2) as workers, pytest.raises(PreprocessError, match="worker process was killed"):
+        list(workers.map(files.os._exit, [1, 1]))

@@ -31,8 +31,8 @@ class Direction:
 class TranslationDataset(FairseqDataset):
     """Examples of one or more directions; ids are line numbers when there is one direction over all lines.
 
-    Encoder input ``<s> x </s>``, decoder input ``[xx] y``, target ``y </s>`` (framing `generation`). Sides longer
-    than `max_positions` are cut and keep their ``</s>``; `cut_lines` tells which.
+    Encoder input ``<s> x </s>``, decoder input ``[xx] y``, target ``y </s>`` (framing `generation`). `cut_at` shortens
+    over-long sides, which keep their ``</s>``.
     """
 
     #: batches are cut anew each epoch: what fairseq caches makes resuming inexact
@@ -41,18 +41,18 @@ class TranslationDataset(FairseqDataset):
     def __init__(self, directions, framing, pad, shuffle):
         self.directions, self.framing, self.pad, self.shuffle = directions, framing, pad, shuffle
         self.offsets = np.cumsum([0] + [len(direction.lines) for direction in directions])
-        self.max_positions = (np.iinfo(np.int64).max, np.iinfo(np.int64).max)
         framed = [direction.sizes[direction.lines] + (1, 0) for direction in directions]  # <s> in front of the source
         self.framed_sizes = np.concatenate(framed)
-        self.epoch = 1
+        self.cut_at((np.iinfo(np.int64).max, np.iinfo(np.int64).max))
 
     def __len__(self):
         return int(self.offsets[-1])
 
-    @property
-    def sizes(self):
-        """(n, 2) lengths of encoder input and target, cut at `max_positions`."""
-        return np.minimum(self.framed_sizes, self.max_positions)
+    def cut_at(self, max_positions):
+        """Cuts encoder inputs and targets longer than `max_positions` (encoder, decoder); returns the cut examples, (k,)."""
+        self.max_positions = max_positions
+        self.sizes = np.minimum(self.framed_sizes, max_positions)  # (n, 2)
+        return np.flatnonzero((self.framed_sizes > max_positions).any(axis=1))
 
     def num_tokens(self, index):
         """Length of the longer side."""
@@ -66,13 +66,10 @@ class TranslationDataset(FairseqDataset):
         """(encoder input, target) lengths."""
         return tuple(self.sizes[index])
 
-    @property
-    def cut_lines(self):
-        """(n,) indices of the examples that `max_positions` cuts."""
-        return np.flatnonzero((self.framed_sizes > self.max_positions).any(axis=1))
-
-    def set_epoch(self, epoch):
-        self.epoch = epoch
+    def filter_indices_by_size(self, indices, max_sizes):
+        """Splits indices into those that fit (encoder, decoder) positions and those that don't."""
+        fits = (self.sizes[indices] <= max_sizes).all(axis=1)
+        return indices[fits], indices[~fits].tolist()
 
     def ordered_indices(self):
         """All examples by length, ties in random order (fairseq seeds numpy with seed and epoch around this call)."""
@@ -114,11 +111,10 @@ class TranslationDataset(FairseqDataset):
         if samples[0]["target"] is not None:
             target = torch.from_numpy(pad_rows([sample["target"] for sample in samples], self.pad))
             starts = torch.tensor([[sample["start"]] for sample in samples])
-            shifted = torch.cat((starts, target[:, :-1]), dim=1)
             batch["target"] = target
             batch["ntokens"] = int(target.ne(self.pad).sum())
-            # the ended position of a shorter row holds </s>: harmless, its target is padding
-            batch["net_input"]["prev_output_tokens"] = shifted
+            # a shorter row has </s> in front of its padding: harmless, the target there is padding
+            batch["net_input"]["prev_output_tokens"] = torch.cat((starts, target[:, :-1]), dim=1)
         return batch
 
 

@@ -127,11 +127,11 @@ class XLTranslationTask(XLTask):
     def get_batch_iterator(self, dataset, max_positions=None, required_batch_size_multiple=1, **kwargs):
         """fairseq's iterator; but a last partial batch is kept, and over-long lines outside training are cut, not lost."""
         if dataset is not self.datasets.get("train") and max_positions is not None:
-            dataset.max_positions, max_positions = max_positions, None
-            if len(dataset.cut_lines):
+            cut, max_positions = dataset.cut_at(max_positions), None
+            if len(cut):
                 logger.warning(
-                    "%d lines have a side of more than %s tokens and are cut there; the first: %s",
-                    len(dataset.cut_lines), dataset.max_positions, (dataset.cut_lines[:10] + 1).tolist(),
+                    "%d lines have more than %s tokens (source, target) and are cut there; the first: %s",
+                    len(cut), dataset.max_positions, (cut[:10] + 1).tolist(),
                 )  # fmt: skip
         return super().get_batch_iterator(
             dataset, max_positions=max_positions, required_batch_size_multiple=1, **kwargs

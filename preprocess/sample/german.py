@@ -229,7 +229,9 @@ def _clause(c, order, plural, subject=None):
         middle = [adverbs()[c.time].forms["de"]] if c.time and c.front != "time" else []
         middle += ["nicht"] if c.negated else []
         bare = type(c)(None, c.verb, c.object, c.recipient, manner=c.manner, place=c.place, goal=c.goal)
-        after = f", {infinitive(bare)}"
+        words = infinitive(bare)
+        # Without complements, the infinitive takes no comma.
+        after = f", {words}" if len(words.split()) > 2 or " " in words and not words.startswith("zu ") else f" {words}"
         reflexive = False
     else:
         middle, reflexive = _middle(c), _entry(c.verb)[5]

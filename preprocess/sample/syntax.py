@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Optional
 
 from preprocess.sample.lexicon import nouns
@@ -108,8 +108,7 @@ def walk(node):
     """Yields node and all phrases, clauses and sentences in it."""
     if isinstance(node, (Phrase, Clause, Sentence, Document)):
         yield node
-        for item in fields(node):
-            value = getattr(node, item.name)
+        for value in vars(node).values():
             for part in value if isinstance(value, tuple) else (value,):
                 yield from walk(part)
 

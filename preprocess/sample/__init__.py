@@ -1,0 +1,1 @@
+"""A small synthetic parallel corpus in English, German, French and Spanish."""

@@ -1,0 +1,71 @@
+"""Writes the sample corpus into a folder: monolingual text, bitext and two tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from preprocess.sample.generator import documents, realise
+from preprocess.sample.lexicon import LANGUAGES
+
+EVALUATION = {"valid": 60, "test": 120}
+
+
+def plan(count, seed):
+    """All documents: ({split: documents in all languages}, {language: documents of monolingual training text}).
+
+    Args:
+        count: training documents of the bitext, and again of each language's own text.
+        seed: any integer; the result is a pure function of both arguments.
+    """
+    seen = set()
+    parallel = {split: list(documents(seed, split, "bitext", size, seen))
+                for split, size in {**EVALUATION, "train": count}.items()}
+    alone = {language: list(documents(seed, "train", language, count, seen)) for language in LANGUAGES}
+    return parallel, alone
+
+
+def _write(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def _blocks(bodies):
+    """Lines of documents, an empty one between two of them."""
+    return "\n\n".join("\n".join(body) for body in bodies).split("\n")
+
+
+def write(destination, count=2400, seed=1):
+    """Writes the corpus; see README.md for the layout.
+
+    Args:
+        destination: a folder; files of the corpus that are there are replaced.
+        count: training documents of the bitext.
+        seed: as for plan.
+
+    Raises:
+        ValueError: count is not positive.
+    """
+    if count < 1:
+        raise ValueError(f"--documents must be at least 1, found {count}")
+    root = Path(destination)
+    parallel, alone = plan(count, seed)
+    for split, made in parallel.items():
+        texts = {language: [realise(item, language) for item in made] for language in LANGUAGES}
+        bodies = {language: [body for _, body in texts[language]] for language in LANGUAGES}
+        topics = [item.topic for item in made]
+        for language in LANGUAGES:
+            extra = [realise(item, language)[1] for item in alone[language]] if split == "train" else []
+            _write(root / "mono" / f"{split}.{language}", _blocks(bodies[language] + extra))
+            if language != "en":
+                for side in ("en", language):
+                    _write(root / "bitext" / f"{split}.en-{language}.{side}", _blocks(bodies[side]))
+            _write_tasks(root / "tasks", split, language, topics, texts[language])
+
+
+def _write_tasks(root, split, language, topics, texts):
+    passages = [" ".join(body) for _, body in texts]
+    translated = split == "train" and language != "en"
+    folder = root / "nc" / "translate_train" if translated else root / "nc"
+    _write(folder / f"{split}.{language}.tsv", [f"{topic}\t{text}" for topic, text in zip(topics, passages)])
+    _write(root / "ntg" / f"{split}.{language}.src", passages)
+    _write(root / "ntg" / f"{split}.{language}.tgt", [title for title, _ in texts])

@@ -1,0 +1,379 @@
+"""Draws abstract sentences that make sense: verbs choose the classes of their subjects and objects."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from preprocess.sample.lexicon import adjectives, adverbs, classes, is_plain, nouns, verbs
+from preprocess.sample.syntax import Clause, Phrase, Sentence
+
+PLACELESS = {  # verbs for which "where" would be odd, or is the object itself
+    "arrive", "depart", "fly", "drive", "visit", "reach", "cross", "leave", "dream", "think", "fear", "love", "know",
+    "believe", "like", "prefer", "begin", "end", "cover", "destroy", "travel", "miss", "take", "understand", "solve",
+    "blow", "grow", "disappear", "sound", "stop", "laugh_at", "lose", "forget", "send", "describe", "await", "call",
+}
+STATES = {"know", "believe", "like", "prefer", "love", "fear", "understand", "see", "hear", "smell", "lose", "forget",
+          "miss", "disappear", "fall", "shine", "blow", "grow", "bloom"}  # no "wants to", no "because ... tries"
+WET = ("lake", "sea", "river", "pond")
+CONTRADICTIONS = {("old", "boy"), ("old", "girl"), ("old", "child"), ("young", "grandmother"), ("young", "grandfather"),
+                  ("strict", "child")}
+TENSE_LETTERS = {"present": "p", "future": "f", "past": "x"}
+
+
+def pick(rng, items):
+    """One item; only rng.random() is used, whose values are the same in every Python version."""
+    return items[int(rng.random() * len(items))]
+
+
+def chance(rng, probability):
+    return rng.random() < probability
+
+
+@cache
+def members(tags):
+    """The nouns in any of the classes, in table order, once each."""
+    found = {noun for tag in tags for noun in classes()[tag]}
+    return tuple(noun for noun in nouns() if noun in found)
+
+
+@cache
+def verbs_of(noun, frames, topic=""):
+    """Verbs of the frames (letters) that the noun can be subject of; with a topic, those about it."""
+    return tuple(
+        name for name, verb in verbs().items()
+        if verb.tags[0] in frames and noun in members(verb.subjects)
+        and (not topic or topic in verb.topics or "*" in verb.topics)
+    )
+
+
+@cache
+def adjectives_of(noun):
+    """Adjectives that suit a noun."""
+    return tuple(name for name, entry in adjectives().items()
+                 if noun in members(entry.tags) and (name, noun) not in CONTRADICTIONS)
+
+
+@cache
+def nouns_about(tag, topic):
+    """Nouns of a class that belong to a topic."""
+    return tuple(noun for noun in classes()[tag] if topic in nouns()[noun].topics)
+
+
+@cache
+def _adverbs(kind, tense):
+    letter = TENSE_LETTERS[tense]
+    return tuple(name for name, entry in adverbs().items() if entry.tags[0] == kind and letter in entry.tags[1])
+
+
+def object_noun(rng, verb, topic, theme):
+    """A noun that the verb takes; the document's theme or topic preferred."""
+    choices = members(verbs()[verb].objects)
+    if theme in choices and chance(rng, 0.5):
+        return theme
+    about = [noun for noun in choices if topic in nouns()[noun].topics]
+    return pick(rng, about if about and chance(rng, 0.8) else choices)
+
+
+def countable(noun):
+    """Whether a noun can be counted; there is one sun."""
+    return not {"mass", "single"} & set(nouns()[noun].tags)
+
+
+def object_phrase(rng, noun, owner, negated=False):
+    """A noun phrase for an object: mostly definite or indefinite, sometimes with an adjective or an owner."""
+    tags = nouns()[noun].tags
+    if "single" in tags or "place" in tags or "weather" in tags:
+        return Phrase(noun)
+    plural = countable(noun) and chance(rng, 0.35)
+    adjective = pick(rng, adjectives_of(noun)) if adjectives_of(noun) and chance(rng, 0.3) else None
+    draw = rng.random()
+    if draw < 0.08 and owner and "person" not in tags and owner != noun:
+        return Phrase(noun, plural, adjective=adjective, owner=Phrase(owner))
+    if draw < 0.5:
+        determiner = "definite"
+    elif draw < 0.82:
+        determiner = "indefinite"
+    elif draw < 0.9:
+        determiner = "our"
+    elif draw < 0.94 or not countable(noun) or negated:
+        determiner = "this"
+    else:
+        plural, determiner = True, pick(rng, ("two", "three", "many"))
+    return Phrase(noun, plural, determiner, adjective)
+
+
+def place_phrase(rng, topic, place):
+    """The document's place, or another of its topic."""
+    return Phrase(place if chance(rng, 0.6) else pick(rng, nouns_about("place", topic)))
+
+
+class Scene:
+    """What the sentences of a document share.
+
+    Attributes:
+        hero, friend: phrases of who acts; theme: the noun acted on; place: a place noun; tense: the usual tense.
+    """
+
+    def __init__(self, rng, topic, hero, friend, theme, place, tense):
+        self.rng, self.topic, self.hero, self.friend = rng, topic, hero, friend
+        self.theme, self.place, self.tense = theme, place, tense
+
+    def action(self, subject, tense=None, frames="tttiimd", bare=False, verb=None):
+        """A clause of a subject who does something; bare: without adverbials. None when the draw makes no sense."""
+        rng, tense = self.rng, tense or self.tense
+        topic = self.topic if chance(rng, 0.85) else ""
+        choices = (verb,) if verb else verbs_of(subject.noun, pick(rng, frames), topic)
+        if not choices:
+            return None
+        verb = pick(rng, choices)
+        frame = verbs()[verb].tags[0]
+        negated = chance(rng, 0.12) and subject.determiner not in ("every", "many")
+        clause = Clause(subject, verb, tense=tense, negated=negated)
+        if frame in "td":
+            noun = object_noun(rng, verb, self.topic, self.theme)
+            clause = replace(clause, object=object_phrase(rng, noun, self.friend.noun, negated))
+        if frame == "d":
+            clause = replace(clause, recipient=Phrase(pick(rng, nouns_about("person", self.topic)),
+                                                      chance(rng, 0.15)))
+        if frame == "m":
+            clause = replace(clause, goal=place_phrase(rng, self.topic, self.place))
+        return clause if bare else self.adverbials(clause)
+
+    def adverbials(self, clause):
+        """Adds up to two of: time, frequency, manner, place; some in front."""
+        rng, verb, entry = self.rng, clause.verb, verbs()[clause.verb]
+        changes = {}
+        draw = rng.random()
+        if draw < 0.4 and "shining" not in nouns()[clause.subject.noun].tags:
+            changes["time"] = pick(rng, _adverbs("time", clause.tense))
+            changes["front"] = "time" if chance(rng, 0.5) else ""
+        elif draw < 0.55 and clause.tense == "present" and not clause.negated:
+            frequency = pick(rng, _adverbs("frequency", "present"))
+            if clause.subject.determiner != "every":
+                changes["frequency"] = frequency
+        if "manner" in entry.tags and not clause.negated and chance(rng, 0.2):
+            changes["manner"] = pick(rng, _adverbs("manner", clause.tense))
+        elif verb not in PLACELESS and clause.goal is None and chance(rng, 0.35):
+            if not (clause.object is not None and clause.object.is_a("place")):
+                place = Phrase(pick(rng, WET)) if verb == "swim" else place_phrase(rng, self.topic, self.place)
+                changes["place"] = place
+        return replace(clause, **changes)
+
+    def state(self, subject, tense=None):
+        """A clause that says how somebody or something is; None when no adjective suits."""
+        rng = self.rng
+        choices = adjectives_of(subject.noun)
+        if subject.pronoun:
+            choices = adjectives_of(self.hero.noun)
+        if not choices:
+            return None
+        tense = tense or ("present" if self.tense == "future" else self.tense)
+        adjective = pick(rng, choices)
+        clause = Clause(replace(subject, adjective=None), "be", adjective=adjective, tense=tense,
+                        degree=pick(rng, ("", "", "very", "too")), negated=chance(rng, 0.1))
+        comparable = adjectives()[adjective].forms["en"].split()[1:] != ["-"]
+        if not comparable:
+            clause = replace(clause, degree="")
+        if comparable and chance(rng, 0.3) and adjective not in ("cheap", "broken", "full", "empty"):
+            others = [noun for noun in members(adjectives()[adjective].tags) if noun != subject.noun]
+            about = [noun for noun in others if self.topic in nouns()[noun].topics] or others
+            clause = replace(clause, degree="comparative", negated=False, than=Phrase(pick(rng, about)))
+        return clause
+
+    def subject(self):
+        """Who a sentence is about: mostly the hero."""
+        rng, draw = self.rng, self.rng.random()
+        if draw < 0.35:
+            return replace(self.hero, adjective=None)
+        if draw < 0.5:
+            return self.hero
+        if draw < 0.75:
+            return replace(self.hero, pronoun=True, adjective=None)
+        if draw < 0.92:
+            return self.friend
+        noun = pick(rng, nouns_about("person", self.topic))
+        if draw < 0.95:
+            return Phrase(noun, determiner="every")
+        return Phrase(noun, True, pick(rng, ("two", "three", "many", "our", "definite")))
+
+    def plain(self):
+        clause = self.action(self.subject())
+        if clause is not None and self.rng.random() < 0.25 and not clause.front:
+            clause = replace(clause, opening=pick(self.rng, _adverbs("opening", clause.tense)))
+        return clause and Sentence(clause)
+
+    def modal(self):
+        clause = self.action(self.subject(), tense=pick(self.rng, ("present", "past")))
+        if clause is None or clause.verb in STATES or clause.frequency or clause.subject.determiner == "every":
+            return None
+        modal = pick(self.rng, ("want", "can", "must", "try", "begin"))
+        negated = clause.negated and modal in ("want", "can")
+        if modal in ("try", "begin"):
+            # The German infinitive clause would leave the place in doubt.
+            clause = replace(clause, time="" if not clause.front == "time" else clause.time, place=None)
+            if clause.tense == "past" and modal == "begin":
+                return None
+        return Sentence(replace(clause, modal=modal, negated=negated))
+
+    def purpose(self):
+        subject = self.subject()
+        clause = self.action(subject, frames="m", bare=True)
+        aim = self.action(subject, frames="td", bare=True)
+        if clause is None or aim is None or aim.verb in STATES | {"leave", "await"} or clause.negated:
+            return None
+        return Sentence(replace(clause, purpose=replace(aim, subject=None, tense="present", negated=False)))
+
+    def states(self):
+        rng = self.rng
+        noun = pick(rng, (self.theme, self.theme, self.place, pick(rng, members(("flower", "clothes", "animal",
+                                                                                "vehicle", "dish", "doc")))))
+        about = Phrase(noun, countable(noun) and noun != self.place and "place" not in nouns()[noun].tags
+                       and chance(rng, 0.3), pick(rng, ("definite", "definite", "this", "our")))
+        clause = self.state(pick(rng, (self.hero, about, about)))
+        return clause and Sentence(clause)
+
+    def nature(self):
+        """A sentence whose subject is no person."""
+        rng = self.rng
+        noun = pick(rng, members(("plant", "vehicle", "event", "shining", "falling", "violent", "fruit", "cloud",
+                                  "animal", "phone")))
+        if self.topic not in nouns()[noun].topics and chance(rng, 0.8):
+            return None
+        clause = self.action(Phrase(noun, countable(noun) and chance(rng, 0.4)), frames="ti")
+        return clause and Sentence(clause)
+
+    def exist(self):
+        rng = self.rng
+        tags = pick(rng, ("animal", "person", "plant", "vessel", "furniture", "machine", "vehicle"))
+        about = nouns_about(tags, self.topic)
+        if not about:
+            return None
+        thing = object_phrase(rng, pick(rng, about), "")
+        thing = replace(thing, determiner="indefinite" if not thing.plural else pick(rng, ("two", "three", "many",
+                                                                                         "indefinite")))
+        tense = "present" if self.tense == "future" else self.tense
+        return Sentence(Clause(None, "exist", thing, place=place_phrase(rng, self.topic, self.place),
+                               front=pick(rng, ("", "place")), tense=tense))
+
+    def liking(self):
+        subject = self.subject()
+        if subject.determiner in ("every", "many") or not subject.is_a("person"):
+            return None
+        verb = pick(self.rng, verbs_of(subject.noun, "l"))
+        noun = object_noun(self.rng, verb, self.topic, self.theme)
+        liked = Phrase(noun) if "person" in nouns()[noun].tags else Phrase(noun, countable(noun), "generic")
+        clause = Clause(subject, verb, liked, negated=chance(self.rng, 0.2))
+        return Sentence(clause)
+
+    def content(self):
+        subject = self.friend if chance(self.rng, 0.5) else replace(self.hero, adjective=None)
+        if not subject.is_a("person"):
+            return None
+        other = self.hero if subject is self.friend else self.friend
+        inner = self.state(other, "present") if chance(self.rng, 0.4) else self.action(
+            replace(other, adjective=None), pick(self.rng, ("present", "future")))
+        if inner is None:
+            return None
+        return Sentence(Clause(subject, pick(self.rng, ("know", "say", "believe")),
+                               content=replace(inner, front="")))
+
+    def reason(self):
+        rng = self.rng
+        word = pick(rng, ("because", "because", "when", "if", "while"))
+        tense = "present" if word != "because" else "past" if self.tense == "past" else "present"
+        clause = self.action(self.subject(), tense, frames="tim")
+        draw = rng.random()
+        he = replace(self.hero, pronoun=True, adjective=None)
+        if draw < 0.2:
+            cause = Clause(None, pick(rng, ("rain", "snow")), tense=tense)
+        elif draw < 0.5 and word != "while":
+            cause = self.state(pick(rng, (he, self.friend)), tense)
+        else:
+            cause = self.action(pick(rng, (he, self.friend)), tense, frames="ti", bare=True)
+        if clause is None or cause is None or clause.subject.pronoun and cause.subject == clause.subject:
+            return None
+        if word == "while" and (cause.verb in STATES or cause.negated):
+            return None
+        clause = replace(clause, front="", time="" if word != "because" else clause.time)
+        cause = replace(cause, front="", frequency="")
+        return Sentence(replace(clause, reason_word=word, reason=cause,
+                                reason_first=word != "because" and chance(rng, 0.4)))
+
+    def question(self):
+        clause = self.action(replace(self.hero, adjective=None), pick(self.rng, ("present", "past", "future")))
+        if clause is None or clause.frequency:
+            return None
+        asked = pick(self.rng, ("whether", "whether", "where", "why", "when"))
+        changes = {"front": ""}
+        if asked == "where":
+            if clause.verb in PLACELESS or clause.goal is not None or clause.object and clause.object.is_a("place"):
+                return None
+            changes["place"] = None
+        if asked == "when":
+            changes["time"] = ""
+        if asked in ("where", "when"):
+            changes["negated"] = False
+        return Sentence(replace(clause, **changes), question=asked)
+
+    def joined(self):
+        """Two clauses; the second takes up subject or object by a pronoun."""
+        rng = self.rng
+        first = self.action(replace(self.hero, adjective=None) if chance(rng, 0.6) else self.friend, frames="tti")
+        if first is None:
+            return None
+        first = replace(first, front="") if chance(rng, 0.5) else first
+        he = replace(first.subject, pronoun=True, adjective=None)
+        if first.object is not None and is_plain(first.verb) and chance(rng, 0.6) and not first.negated \
+                and first.object.noun != first.subject.noun and not first.object.mass:
+            later = [verb for verb in verbs_of(first.subject.noun, "t") if is_plain(verb) and verb != first.verb
+                     and first.object.noun in members(verbs()[verb].objects)]
+            if not later:
+                return None
+            second = Clause(he, pick(rng, later), replace(first.object, pronoun=True, adjective=None, owner=None),
+                            tense=first.tense)
+            return Sentence(first, "and", second)
+        other = self.friend if first.subject.noun != self.friend.noun else replace(self.hero, adjective=None)
+        second = self.action(pick(rng, (he, other)), frames="ti", bare=True)
+        return second and Sentence(first, "but" if first.negated != second.negated else "and", second)
+
+    def relative(self):
+        rng = self.rng
+        clause = self.action(replace(self.hero, adjective=None) if chance(rng, 0.5) else self.friend)
+        if clause is None:
+            return None
+        if chance(rng, 0.5):
+            inner = self.action(clause.subject, pick(rng, ("present", self.tense)), bare=True)
+            if inner is None or inner.verb == clause.verb:
+                return None
+            return Sentence(replace(clause, front="", subject=replace(clause.subject,
+                                                                      relative=replace(inner, subject=None))))
+        noun = self.theme
+        makers = [verb for verb in verbs_of(self.friend.noun, "t") if is_plain(verb)
+                  and noun in members(verbs()[verb].objects)]
+        if not makers or "place" in nouns()[noun].tags or "person" in nouns()[noun].tags:
+            return None
+        tense = pick(rng, ("present", "past"))
+        head = Phrase(noun, countable(noun) and chance(rng, 0.5),
+                      relative=Clause(self.friend, pick(rng, makers), tense=tense))
+        if chance(rng, 0.4):
+            state = self.state(replace(head, relative=None))
+            return state and Sentence(replace(state, subject=head, degree="" if state.than else state.degree))
+        if clause.object is None or verbs()[clause.verb].tags[0] != "t" or noun not in members(
+                verbs()[clause.verb].objects) or clause.subject.noun == self.friend.noun:
+            return None
+        return Sentence(replace(clause, object=head, front="", place=None, manner=""))
+
+    def weather(self):
+        clause = Clause(None, pick(self.rng, ("rain", "snow")), tense=self.tense,
+                        time=pick(self.rng, _adverbs("time", self.tense)), front=pick(self.rng, ("", "time")))
+        second = self.action(self.subject(), frames="tim", bare=True)
+        return second and Sentence(clause, pick(self.rng, ("and", "but")), second)
+
+
+KINDS = (  # method, relative frequency
+    (Scene.plain, 30), (Scene.modal, 9), (Scene.purpose, 6), (Scene.states, 10), (Scene.nature, 7), (Scene.exist, 5),
+    (Scene.liking, 5), (Scene.content, 7), (Scene.reason, 9), (Scene.question, 6), (Scene.joined, 9),
+    (Scene.relative, 8), (Scene.weather, 2),
+)
+DRAWS = tuple(method for method, weight in KINDS for _ in range(weight))

@@ -41,9 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        sys.stderr.write(f"The disk of {options.data_bin} is full: make room, and run the same command to continue\n")
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        sys.stderr.write(f"The disk of {options.data_bin} is full: make room, and run the same command to continue\n"
+                         if full else f"{error.filename}: {error.strerror}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted: run the same command to continue\n")

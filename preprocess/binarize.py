@@ -1,4 +1,4 @@
-"""`fairseq-preprocess` for one folder of the data-bin, into a temporary folder that takes its place when it is right."""
+"""`fairseq-preprocess` for one folder of the data-bin, into a temporary folder that takes its place at the end."""
 
 import os
 import shutil

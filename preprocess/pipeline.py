@@ -5,6 +5,7 @@ import importlib.metadata
 import logging
 import platform
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tqdm import tqdm
 
 from preprocess import check, encode, vocabulary
 from preprocess.binarize import binarize, encoded_name, outputs
-from preprocess.config import Config, PreprocessError, Split, read_config
+from preprocess.config import Config, Folder, PreprocessError, Split, read_config
 from preprocess.files import Workers, replacing, sha256_of, write_json
 from preprocess.stages import Stages, read_json
 
@@ -76,8 +77,7 @@ class _Preparation:
         sampling = self.reuse_model(Path(spm_model)) if spm_model else self.new_model()
         symbols, units = self.symbols(dictionary), self.encode_all()
         described = self.write_dictionary(symbols, units)
-        for folder in self.config.folders:
-            self.binarize(folder, units)
+        self.binarize_all(units)
         self.remove_what_is_no_longer_described()
         self.write_manifest(sampling, described, units)
 
@@ -160,13 +160,23 @@ class _Preparation:
         inputs = [FORMAT, symbols, sha256_of(self.model), [sha256_of(path) for path in paths]]
         return self.stages.run("dictionary", inputs, [self.dictionary], work)
 
-    def binarize(self, folder, units: dict) -> None:
+    def binarize_all(self, units: dict) -> None:
+        """Folders at the same time, as many as there are workers: most of a small folder's time is fairseq's start."""
+        each = max(1, self.workers // max(1, len(self.config.folders)))
+        pool = ThreadPoolExecutor(self.workers)
+        try:
+            for done in [pool.submit(self.binarize, folder, units, each) for folder in self.config.folders]:
+                done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def binarize(self, folder: Folder, units: dict, workers: int) -> None:
         """One call of fairseq-preprocess."""
         names = [encoded_name(folder, split.name, side.language) for split in folder.splits for side in split.sides]
         inputs = [FORMAT, {name: units[name]["sha256"] for name in names}, sha256_of(self.dictionary),
                   fairseq_version()]
         self.stages.run(f"binarize {folder.name}", inputs, outputs(folder, self.data_bin / folder.name),
-                        lambda: binarize(folder, self.dictionary, self.encoded, units, self.data_bin, self.workers))
+                        lambda: binarize(folder, self.dictionary, self.encoded, units, self.data_bin, workers))
 
     def remove_what_is_no_longer_described(self) -> None:
         """Folders of an earlier description, which were encoded with another vocabulary."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 
 import pytest
 from tiny_corpus import write_corpus
@@ -22,15 +23,16 @@ def fairseq_in_process(monkeypatch):
     from fairseq_cli import preprocess as command
 
     folders = []
+    one_at_a_time = threading.Lock()  # the working directory is the process's
 
     def run(options, cwd, log):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()
-        with changed_directory(cwd):
+        with one_at_a_time, changed_directory(cwd):
             command.main(fairseq_options.get_preprocessing_parser().parse_args(options))
-        for handler in list(command.logger.handlers):
-            command.logger.removeHandler(handler)
-            handler.close()
+            for handler in list(command.logger.handlers):
+                command.logger.removeHandler(handler)
+                handler.close()
         folders.append(os.path.basename(options[1]))
 
     monkeypatch.setattr(binarize, "run_fairseq", run)

@@ -56,6 +56,12 @@ def test_check_only(corpus, tmp_path, capsys):
     assert "there is no such file" in capsys.readouterr().err
 
 
+def test_a_data_bin_that_is_a_file(corpus, tmp_path, capsys):
+    (tmp_path / "data-bin").touch()
+    assert main([str(corpus), str(tmp_path / "data-bin")]) == 1
+    assert f"{tmp_path / 'data-bin' / '.stages'}: Not a directory" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments, expected", [
     (["c.yaml"], "DATA_BIN is missing"),
     (["c.yaml", "data-bin", "--workers", "0"], "--workers must be 1 or more, found 0"),

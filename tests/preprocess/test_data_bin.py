@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 from tiny_corpus import change, content, write_corpus
 
-from preprocess import binarize, files, pipeline
+from preprocess import binarize, files, pipeline, stages
 from preprocess.__main__ import main
 from preprocess.config import PreprocessError, read_config
 from preprocess.pipeline import prepare
@@ -208,6 +208,29 @@ def test_interrupted_update_leaves_no_mixture(corpus, prepared, monkeypatch):
     assert not (prepared / "manifest.json").exists() and not (prepared / "en").exists()
     prepare(corpus, prepared)
     check_against_sources(corpus, prepared)
+
+
+def test_a_change_that_is_taken_back_after_an_interruption(corpus, prepared, monkeypatch):
+    """The folder is exchanged, the stage not recorded: the old record must not speak for the new files."""
+    before = content(prepared)
+    path = corpus.parent / "valid.en"
+    text = path.read_text(encoding="utf-8")
+    lines = text.split("\n\n")[0].split("\n")
+    assert lines[0] != lines[1]
+    changed = "\n".join([lines[1], lines[0], *text.split("\n")[2:]])  # as many tokens: files of the same sizes
+
+    def interrupting(path, record):
+        if "binarize" in path.name:
+            raise KeyboardInterrupt
+        files.write_json(path, record)
+
+    path.write_text(changed, encoding="utf-8")
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(stages, "write_json", interrupting)
+        prepare(corpus, prepared)
+    path.write_text(text, encoding="utf-8")
+    prepare(corpus, prepared)
+    assert content(prepared) == before
 
 
 def test_workers_change_nothing(corpus, prepared, tmp_path, monkeypatch):

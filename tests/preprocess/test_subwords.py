@@ -124,9 +124,11 @@ def test_reused_symbols(tmp_path):
 
 def test_odd_white_space_adds_and_loses_nothing(tmp_path):
     model = trained(tmp_path, LINES)
-    odd = "\t \x0b \x0c \x1c \x1d \x1e \x85 \xa0 \u1680 \u2003 \u2028 \u2029 \u202f \u3000 \ufeff \u200b \x00 \r".split(" ")
+    odd = ("\t \x0b \x0c \x1c \x1d \x1e \x85 \xa0 \u1680 \u2003 "
+           "\u2028 \u2029 \u202f \u3000 \ufeff \u200b \x00 \r").split(" ")
     path = tmp_path / "text"
-    path.write_bytes("".join(f"the{char}house \n" for char in odd).encode("utf-8") + b"\xc2\x85\n \n\xe2\x80\x8b\nend\r\n")
+    text = [f"the{char}house " for char in odd] + ["\x85", " ", "\u200b", "end\r\n"]
+    path.write_bytes("\n".join(text).encode("utf-8"))
     lines, counts = encoded(model, path)
     assert len(lines) == counts["lines"] == len(odd) + 4
     # what splits as fairseq does must give the pieces that were counted

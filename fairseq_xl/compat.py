@@ -1,7 +1,7 @@
 """What depends on the installed fairseq, torch and numpy: the only module that knows which they are.
 
-:func:`install` is called once, when the plugin is imported. It makes fairseq's checkpoints safe to read (plain data only,
-nothing in the file is run), safe to write (whole or not at all), and a user's mistake one sentence long.
+:func:`install` is called once, when the plugin is imported. It makes fairseq's checkpoints safe to read (plain data
+only, nothing in the file is run), safe to write (whole or not at all), and a user's mistake one sentence long.
 """
 
 import argparse
@@ -190,7 +190,7 @@ def _make_loading_safe() -> None:
 
 
 def _check_restore_file(restore_file: str, suffix: str) -> None:
-    """fairseq trains from scratch, silently, when the file to restore is missing: right only for a run's own last one."""
+    """fairseq trains from scratch, silently, if the file to restore is missing: right only for a run's own last one."""
     path = restore_file.replace(".pt", f"{suffix or ''}.pt")
     if os.path.basename(restore_file) != "checkpoint_last.pt" and not PathManager.isfile(path):
         raise UserError(f"--restore-file {path} does not exist")

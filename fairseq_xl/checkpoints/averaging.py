@@ -101,7 +101,7 @@ def _check_same(expected: dict, found: dict, first: str, path: str) -> None:
 
 def main(arguments: "list[str] | None" = None) -> None:
     """The command; ``--help`` lists its options."""
-    parser = argparse.ArgumentParser(prog="python -m fairseq_xl.checkpoints.averaging", description="average checkpoints")
+    parser = argparse.ArgumentParser("python -m fairseq_xl.checkpoints.averaging", description="average checkpoints")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--inputs", nargs="+", metavar="FILE", help="the checkpoints, oldest first")
     source.add_argument("--last", nargs=2, metavar=("N", "FOLDER"), help="the newest N checkpoints of a run")

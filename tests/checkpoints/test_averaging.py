@@ -139,6 +139,7 @@ def test_a_hostile_checkpoint_is_refused_by_the_command(run):
     result = subprocess.run(command, capture_output=True, text=True)
     shown = [line for line in result.stderr.splitlines() if "tensorboardX" not in line]
     assert result.returncode == 1
-    assert len(shown) == 1 and shown[0].startswith(f"fairseq_xl: error: {run / 'hostile.pt'} was refused"), result.stderr
+    assert len(shown) == 1, result.stderr
+    assert shown[0].startswith(f"fairseq_xl: error: {run / 'hostile.pt'} was refused")
     assert "open" in shown[0]
     assert not (run / "made").exists() and not (run / "average.pt").exists()

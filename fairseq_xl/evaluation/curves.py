@@ -1,6 +1,6 @@
 """Training curves as a picture: ``python -m fairseq_xl.evaluation.curves --output curves.png NAME=LOG …``.
 
-Reads what fairseq-train prints with ``--log-format json``.
+Reads what fairseq-train prints, or writes to ``--log-file``, with ``--log-format json``.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fairseq_xl.errors import UserError
 
-ENTRY = re.compile(r"\| (train_inner|train|valid) \| (\{.*\})\s*$")
+ENTRY = re.compile(r"\{\"epoch\": .*\}$")
 
 
 def read_log(path):
@@ -21,16 +21,19 @@ def read_log(path):
     for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
         match = ENTRY.search(line)
         if match:
-            kind, entry = match[1], {}
-            for key, value in json.loads(match[2]).items():
-                try:
-                    entry[key.removeprefix(f"{kind}_")] = float(value)
-                except (TypeError, ValueError):
-                    continue
-            entries[kind].append(entry)
+            entry = json.loads(match[0])
+            kind = next((kind for kind in ("train", "valid") if f"{kind}_loss" in entry), "train_inner")
+            entries[kind].append({key.removeprefix(f"{kind}_"): _number(value) for key, value in entry.items()})
     if not any(entries.values()):
         raise UserError(f"{path} has no JSON entries: train with --log-format json")
     return entries
+
+
+def _number(value):
+    try:
+        return float(value)
+    except ValueError:
+        return float("nan")
 
 
 def draw(logs, output, metric="loss"):

@@ -1,0 +1,181 @@
+"""Published encoders under our names: fairseq's RoBERTa (XLM-R), transformers' XLM-R and XLM.
+
+Pure functions on state dicts; the names on our side are in `XLEncoderModel`.
+"""
+
+import re
+from typing import Callable, Dict, List, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_xl.errors import UserError
+
+State = Dict[str, Tensor]
+Names = Dict[str, Tuple[str, ...]]  # our module -> the file's modules, whose rows are joined in this order
+
+_ONE_PARAMETER = {
+    "encoder.bank.tokens": "weight",
+    "encoder.bank": "bias",
+    "encoder.embeddings.positions": "weight",
+    "encoder.embeddings.languages": "weight",
+}
+
+
+def from_fairseq_roberta(state: State, *, file_heads: int, heads: int) -> State:
+    """fairseq's RobertaModel, in present names or those of the published XLM-R files (decoder.*, emb_layer_norm).
+
+    The model needs position_offset 2, output_form dense, language_embeddings none, layer_norm_eps 1e-5.
+
+    Args:
+        state: the file's state dict
+        file_heads: attention heads of the file's model
+        heads: attention heads of the model that will take the weights
+
+    Returns:
+        our state dict; without bank.bias and output.* where the file has no output layer
+
+    Raises:
+        UserError: different head counts; names that are missing or left over; an output layer that is not tied
+    """
+
+    def simplify(name: str) -> str:
+        name = re.sub(r"^(encoder|decoder)\.", "", name).removeprefix("sentence_encoder.")
+        return name.replace("emb_layer_norm.", "layernorm_embedding.")
+
+    stem = {
+        "encoder.bank.tokens": ("embed_tokens",),
+        "encoder.embeddings.positions": ("embed_positions",),
+        "encoder.embeddings.norm": ("layernorm_embedding",),
+    }
+    head = {"encoder.bank": ("lm_head",), "output.dense": ("lm_head.dense",), "output.norm": ("lm_head.layer_norm",)}
+    layer = {
+        "self_attention.qkv": tuple(f"layers.{{n}}.self_attn.{part}_proj" for part in "qkv"),
+        "self_attention.out": ("layers.{n}.self_attn.out_proj",),
+        "self_attention_norm": ("layers.{n}.self_attn_layer_norm",),
+        "ffn.up": ("layers.{n}.fc1",),
+        "ffn.down": ("layers.{n}.fc2",),
+        "ffn_norm": ("layers.{n}.final_layer_norm",),
+    }
+    _check_heads(file_heads, heads)
+    given = _simplified(state, simplify, ignored=("version",))
+    _drop_tied(given, {"lm_head.weight": "embed_tokens.weight"})
+    return _convert(given, stem, head, layer)
+
+
+def from_transformers_xlm_roberta(state: State, *, file_heads: int, heads: int) -> State:
+    """transformers' XLMRobertaModel or XLMRobertaForMaskedLM; as `from_fairseq_roberta`.
+
+    The embedding of the one token type, the same everywhere, is added to the positions. The pooler is left out.
+
+    Raises:
+        UserError: also for more than one token type
+    """
+    stem = {
+        "encoder.bank.tokens": ("embeddings.word_embeddings",),
+        "encoder.embeddings.positions": ("embeddings.position_embeddings",),
+        "encoder.embeddings.norm": ("embeddings.LayerNorm",),
+    }
+    head = {"encoder.bank": ("lm_head",), "output.dense": ("lm_head.dense",), "output.norm": ("lm_head.layer_norm",)}
+    layer = {
+        "self_attention.qkv": tuple(
+            f"encoder.layer.{{n}}.attention.self.{part}" for part in ("query", "key", "value")
+        ),
+        "self_attention.out": ("encoder.layer.{n}.attention.output.dense",),
+        "self_attention_norm": ("encoder.layer.{n}.attention.output.LayerNorm",),
+        "ffn.up": ("encoder.layer.{n}.intermediate.dense",),
+        "ffn.down": ("encoder.layer.{n}.output.dense",),
+        "ffn_norm": ("encoder.layer.{n}.output.LayerNorm",),
+    }
+    _check_heads(file_heads, heads)
+    given = _simplified(
+        state,
+        lambda name: name.removeprefix("roberta."),
+        ignored=("embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias"),
+    )
+    _drop_tied(given, {"lm_head.decoder.weight": "embeddings.word_embeddings.weight",
+                       "lm_head.decoder.bias": "lm_head.bias"})  # fmt: skip
+    types = given.pop("embeddings.token_type_embeddings.weight", None)
+    if types is not None and len(types) > 1:
+        raise UserError(f"the weights have {len(types)} token types; only one, the same everywhere, can be taken over")
+    converted = _convert(given, stem, head, layer)
+    if types is not None:
+        converted["encoder.embeddings.positions.weight"] = converted["encoder.embeddings.positions.weight"] + types
+    return converted
+
+
+def from_transformers_xlm(state: State, *, file_heads: int, heads: int) -> State:
+    """transformers' XLMModel or XLMWithLMHeadModel; as `from_fairseq_roberta`, for the defaults of our config.
+
+    Sinusoidal positions are taken over as a table. Where the file has no language embeddings the model needs
+    language_embeddings none. transformers keeps no table of token types for XLM.
+    """
+    stem = {
+        "encoder.bank.tokens": ("embeddings",),
+        "encoder.embeddings.positions": ("position_embeddings",),
+        "encoder.embeddings.norm": ("layer_norm_emb",),
+    }
+    layer = {
+        "self_attention.qkv": tuple(f"attentions.{{n}}.{part}_lin" for part in "qkv"),
+        "self_attention.out": ("attentions.{n}.out_lin",),
+        "self_attention_norm": ("layer_norm1.{n}",),
+        "ffn.up": ("ffns.{n}.lin1",),
+        "ffn.down": ("ffns.{n}.lin2",),
+        "ffn_norm": ("layer_norm2.{n}",),
+    }
+    _check_heads(file_heads, heads)
+    given = _simplified(state, lambda name: name.removeprefix("transformer."), ignored=("position_ids",))
+    if "lang_embeddings.weight" in given:
+        stem["encoder.embeddings.languages"] = ("lang_embeddings",)
+    _drop_tied(given, {"pred_layer.proj.weight": "embeddings.weight"})
+    return _convert(given, stem, {"encoder.bank": ("pred_layer.proj",)}, layer)
+
+
+def _check_heads(file_heads: int, heads: int) -> None:
+    """Weights of another head count have the same shapes and mean something else (U1)."""
+    if file_heads != heads:
+        raise UserError(f"the weights are of a model with {file_heads} attention heads, --heads is {heads}")
+
+
+def _simplified(state: State, simplify: Callable[[str], str], ignored: Tuple[str, ...]) -> State:
+    simple = {simplify(name): tensor for name, tensor in state.items()}
+    return {name: tensor for name, tensor in simple.items() if name not in ignored}
+
+
+def _drop_tied(given: State, ties: Dict[str, str]) -> None:
+    """Remove the second copies of tied parameters after a look whether they are copies."""
+    for copy, original in ties.items():
+        if copy in given and original in given and not torch.equal(given.pop(copy), given[original]):
+            raise UserError(f"{copy} differs from {original}; only models that tie them can be taken over")
+
+
+def _convert(given: State, stem: Names, head: Names, layer: Names) -> State:
+    wanted = dict(stem)
+    if any(name.startswith(tuple(f"{source}." for sources in head.values() for source in sources)) for name in given):
+        wanted.update(head)
+    for number in range(_count_layers(given, layer)):
+        for ours, sources in layer.items():
+            wanted[f"encoder.layers.{number}.{ours}"] = tuple(source.format(n=number) for source in sources)
+    parameters = {
+        f"{ours}.{kind}": [f"{source}.{kind}" for source in sources]
+        for ours, sources in wanted.items()
+        for kind in ([_ONE_PARAMETER[ours]] if ours in _ONE_PARAMETER else ["weight", "bias"])
+    }
+    used = {source for sources in parameters.values() for source in sources}
+    missing, unexpected = sorted(used - given.keys()), sorted(given.keys() - used)
+    if missing or unexpected:
+        raise UserError(f"the weights are not of this kind of model: {_list(missing)} missing, "
+                        f"{_list(unexpected)} unexpected")  # fmt: skip
+    return {ours: torch.cat([given[source] for source in sources]) for ours, sources in parameters.items()}
+
+
+def _count_layers(given: State, layer: Names) -> int:
+    """One more than the highest layer number in the file, so that a gap shows as missing names."""
+    patterns = [re.escape(source).replace(r"\{n\}", r"(\d+)") + r"\." for names in layer.values() for source in names]
+    numbers = [int(found[1]) for name in given for pattern in patterns if (found := re.match(pattern, name))]
+    return max(numbers, default=0) + 1
+
+
+def _list(names: List[str]) -> str:
+    shown = ", ".join(names[:5]) or "nothing"
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown

@@ -1,0 +1,147 @@
+"""Attention against numbers worked out by hand and against itself along its two paths."""
+
+import math
+
+import pytest
+import torch
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.modules.attention import CrossAttention, SelfAttention, attend, attend_by_products
+
+PADDING = torch.tensor([[False, False, False, False, False], [False, False, False, True, True]])
+
+
+def projections(queries, keys, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((2, 3, queries, 4), (2, 3, keys, 4), (2, 3, keys, 4))
+    return [torch.randn(shape, generator=generator, dtype=dtype, requires_grad=True) for shape in shapes]
+
+
+def test_two_tokens_by_hand():
+    query = torch.tensor([[[[2.0], [0.0]]]])
+    key = torch.tensor([[[[math.log(3) / 2], [0.0]]]])
+    value = torch.tensor([[[[4.0], [8.0]]]])
+    # the first query weighs the keys 3 : 1, the second 1 : 1
+    expected = torch.tensor([[[[(3 * 4 + 8) / 4], [6.0]]]])
+    torch.testing.assert_close(attend(query, key, value), expected)
+    # causal: the first query sees the first key only
+    expected = torch.tensor([[[[4.0], [6.0]]]])
+    torch.testing.assert_close(attend(query, key, value, causal=True), expected)
+
+
+def test_scores_are_divided_by_the_root_of_the_channels():
+    query = torch.full((1, 1, 1, 4), 1.0)
+    key = torch.stack([torch.full((4,), math.log(3) / 2), torch.zeros(4)])[None, None]
+    value = torch.tensor([[4.0], [8.0]]).expand(2, 4)[None, None]
+    # q k = 2 log 3, divided by sqrt(4) is log 3: weights 3 : 1
+    torch.testing.assert_close(attend(query, key, value), torch.full((1, 1, 1, 4), 5.0))
+
+
+@pytest.mark.parametrize("path", [attend, attend_by_products])
+def test_causal_is_aligned_to_the_end(path):
+    query, key, value = projections(2, 5)
+    found = path(query, key, value, causal=True)
+    last_but_one = path(query[:, :, :1], key[:, :, :4], value[:, :, :4])
+    last = path(query[:, :, 1:], key, value)
+    torch.testing.assert_close(found, torch.cat([last_but_one, last], dim=2))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("padding", [None, PADDING])
+@pytest.mark.parametrize("queries", [1, 2, 5])
+def test_both_paths_agree_in_value_and_gradient(queries, padding, causal):
+    results = []
+    for path in (attend, attend_by_products):
+        inputs = projections(queries, 5)
+        found = path(*inputs, padding_mask=padding, causal=causal)
+        results.append([found, *torch.autograd.grad(found.square().sum(), inputs)])
+    for one, other in zip(*results):
+        torch.testing.assert_close(one, other)
+
+
+def test_padding_equals_cutting_it_off():
+    query, key, value = projections(5, 5)
+    found = attend(query, key, value, padding_mask=PADDING)
+    torch.testing.assert_close(found[1], attend(query[1:], key[1:, :, :3], value[1:, :, :3])[0])
+
+
+def test_no_mask_is_built_when_nothing_is_padded(monkeypatch):
+    given = {}
+
+    def sdpa(query, key, value, **options):
+        given.update(options)
+        return query
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", sdpa)
+    attend(*projections(5, 5), causal=True)
+    assert given.get("attn_mask") is None and given["is_causal"]
+    attend(*projections(1, 5), causal=True)
+    assert given.get("attn_mask") is None and not given["is_causal"]
+
+
+@pytest.mark.parametrize("path", [attend, attend_by_products])
+def test_gradients_are_those_of_finite_differences(path):
+    inputs = projections(2, 5, torch.float64)
+    # the products' softmax is in float32 and cannot be checked to float64's precision
+    tolerance = dict(eps=1e-6, atol=1e-5) if path is attend else dict(eps=1e-2, atol=1e-2, rtol=1e-2)
+    assert torch.autograd.gradcheck(lambda q, k, v: path(q, k, v, padding_mask=PADDING), inputs, **tolerance)
+
+
+def test_dropout_drops_weights_and_keeps_their_expectation():
+    torch.manual_seed(1)
+    query = torch.zeros(1, 1, 400, 1)
+    key, value = torch.zeros(1, 1, 100, 1), torch.ones(1, 1, 100, 1)
+    found = attend(query, key, value, dropout=0.5).squeeze()
+    # each output is (2 / 100) x Binomial(100, 0.5): mean 1, standard deviation 0.1
+    assert abs(found.mean() - 1.0) < 0.02
+    assert abs(found.std() - 0.1) < 0.02
+
+
+def test_dropout_is_off_outside_training():
+    attention = SelfAttention(8, 2, dropout=0.5)
+    hidden = torch.randn(2, 5, 8)
+    assert not torch.equal(attention(hidden), attention(hidden))
+    attention.eval()
+    assert torch.equal(attention(hidden), attention(hidden))
+
+
+def test_attention_function_is_an_argument():
+    attention = SelfAttention(8, 2, dropout=0.0)
+    hidden = torch.randn(2, 5, 8)
+
+    def own_value_only(query, key, value, **options):
+        return value
+
+    expected = attention.out(attention.qkv(hidden)[..., 16:])
+    torch.testing.assert_close(attention(hidden, attend=own_value_only), expected)
+
+
+def test_self_attention_cache_grows_and_is_reordered():
+    attention = SelfAttention(8, 2, dropout=0.0).eval()
+    hidden = torch.randn(3, 4, 8)
+    order = torch.tensor([2, 0, 0])
+    state = {}
+    for step in range(3):
+        attention(hidden[:, step : step + 1], causal=True, incremental_state=state)
+    attention.reorder_incremental_state(state, order)
+    found = attention(hidden[order, 3:], causal=True, incremental_state=state)
+    torch.testing.assert_close(found, attention(hidden[order], causal=True)[:, 3:])
+
+
+def test_cross_attention_projects_the_memory_once_and_reorders_it():
+    attention = CrossAttention(8, 2, dropout=0.0).eval()
+    hidden, memory = torch.randn(2, 1, 8), torch.randn(2, 5, 8)
+    state = {}
+    expected = attention(hidden, memory, memory_padding_mask=PADDING, incremental_state=state)
+    wrong = torch.full_like(memory, float("nan"))
+    torch.testing.assert_close(
+        attention(hidden, wrong, memory_padding_mask=PADDING, incremental_state=state), expected
+    )
+    attention.reorder_incremental_state(state, torch.tensor([1]))
+    found = attention(hidden[1:], wrong[1:], memory_padding_mask=PADDING[1:], incremental_state=state)
+    torch.testing.assert_close(found, expected[1:])
+
+
+def test_heads_that_do_not_divide_the_channels_are_refused():
+    with pytest.raises(UserError, match="--embed-dim 8 is not a multiple of --heads 3"):
+        SelfAttention(8, 3, dropout=0.0)

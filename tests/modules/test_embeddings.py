@@ -1,0 +1,80 @@
+"""What is added up before the first layer."""
+
+import copy
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.models.config import BackboneConfig
+from fairseq_xl.modules.embeddings import Bank, Embeddings
+
+PAD = 1
+
+
+def embeddings(**options):
+    cfg = BackboneConfig(embed_dim=8, heads=2, max_positions=6, dropout=0.0, **options)
+    bank = Bank(10, 8, PAD, bias=False)
+    return bank, Embeddings(cfg, bank, num_languages=3)
+
+
+def test_tokens_positions_and_languages_are_added_and_normalised():
+    bank, module = embeddings()
+    found = module(torch.tensor([[4, 5]]), languages=torch.tensor([[2]]))
+    rows = [bank.tokens.weight[4 + t] + module.positions.weight[t] + module.languages.weight[2] for t in range(2)]
+    torch.testing.assert_close(found[0], F.layer_norm(torch.stack(rows), (8,), eps=1e-12))
+
+
+def test_positions_and_languages_can_be_given_per_token():
+    bank, module = embeddings()
+    positions, languages = torch.tensor([[0, 1, 0]]), torch.tensor([[0, 0, 1]])
+    found = module(torch.tensor([[4, 5, 6]]), positions, languages)
+    row = bank.tokens.weight[6] + module.positions.weight[0] + module.languages.weight[1]
+    torch.testing.assert_close(found[0, 2], F.layer_norm(row, (8,), eps=1e-12))
+
+
+def test_first_position_and_offset_shift_the_rows():
+    bank, module = embeddings(language_embeddings="none", position_offset=2)
+    assert module.positions.weight.shape == (8, 8)
+    found = module(torch.tensor([[4]]), first_position=3)
+    row = bank.tokens.weight[4] + module.positions.weight[2 + 3]
+    torch.testing.assert_close(found[0, 0], F.layer_norm(row, (8,), eps=1e-12))
+
+
+def test_padding_on_either_side_shifts_no_position():
+    _, module = embeddings(language_embeddings="none")
+    tokens = torch.tensor([[PAD, PAD, 4, 5], [4, 5, PAD, PAD]])
+    found = module(tokens, padding_mask=tokens.eq(PAD))
+    expected = module(torch.tensor([[4, 5]]))[0]
+    torch.testing.assert_close(found[0, 2:], expected)
+    torch.testing.assert_close(found[1, :2], expected)
+
+
+def test_bank_is_not_owned_and_is_followed_by_a_copy():
+    bank, module = embeddings()
+    assert not [name for name, _ in module.named_parameters() if "tokens" in name]
+    both = copy.deepcopy(torch.nn.ModuleList([bank, module]))
+    assert both[1].bank is both[0] and both[0] is not bank
+
+
+def test_model_without_languages_does_not_read_them():
+    _, module = embeddings(language_embeddings="none")
+    tokens = torch.tensor([[4, 5]])
+    assert torch.equal(module(tokens), module(tokens, languages=torch.tensor([[2]])))
+
+
+def test_too_long_input_is_named():
+    _, module = embeddings(language_embeddings="none")
+    with pytest.raises(UserError, match="7 tokens is longer than --max-positions 6"):
+        module(torch.full((1, 7), 4))
+    with pytest.raises(UserError, match="7 tokens is longer than --max-positions 6"):
+        module(torch.full((1, 1), 4), first_position=6)
+
+
+def test_missing_languages_are_named():
+    _, module = embeddings()
+    with pytest.raises(UserError, match="doesn't say its languages"):
+        module(torch.tensor([[4, 5]]))
+    with pytest.raises(UserError, match="--language-embeddings none"):
+        Embeddings(BackboneConfig(embed_dim=8, heads=2), Bank(10, 8, PAD, bias=False), num_languages=0)

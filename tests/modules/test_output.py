@@ -1,0 +1,91 @@
+"""The output layer and its loss against torch's own cross-entropy."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fairseq_xl.models.config import BackboneConfig
+from fairseq_xl.modules import output as output_module
+from fairseq_xl.modules.embeddings import Bank
+from fairseq_xl.modules.output import OutputLayer
+
+
+def layer(form, vocab_size=10):
+    torch.manual_seed(0)
+    bank = Bank(vocab_size, 4, 1, bias=True)
+    torch.nn.init.normal_(bank.bias)
+    return bank, OutputLayer(BackboneConfig(embed_dim=4, heads=2, output_form=form), bank)
+
+
+def test_plain_form_is_the_tied_product_and_bias():
+    bank, layer_ = layer("plain")
+    hidden = torch.randn(2, 3, 4)
+    torch.testing.assert_close(layer_(hidden), hidden @ bank.tokens.weight.T + bank.bias)
+    assert not list(layer_.parameters())
+
+
+def test_dense_form_transforms_first():
+    bank, layer_ = layer("dense")
+    hidden = torch.randn(3, 4)
+    transformed = F.layer_norm(F.gelu(hidden @ layer_.dense.weight.T + layer_.dense.bias), (4,), eps=1e-12)
+    torch.testing.assert_close(layer_(hidden), transformed @ bank.tokens.weight.T + bank.bias)
+
+
+def test_loss_by_hand():
+    bank, layer_ = layer("plain", vocab_size=3)
+    torch.nn.init.zeros_(bank.tokens.weight)
+    bank.bias.data = torch.tensor([0.0, math.log(2), math.log(5)])
+    # probabilities 1/8, 2/8, 5/8 whatever the hidden state
+    found = layer_.cross_entropy(torch.randn(2, 4), torch.tensor([1, 2]))
+    torch.testing.assert_close(found, torch.tensor(math.log(4) + math.log(8 / 5)))
+
+
+@pytest.mark.parametrize("form", ["plain", "dense"])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_loss_and_gradients_are_torchs(form, chunked, monkeypatch):
+    if chunked:
+        if not hasattr(F, "linear_cross_entropy"):
+            pytest.skip("this torch has no chunked loss")
+        monkeypatch.setattr(output_module, "_LARGE_LOGITS", 0)
+        monkeypatch.setattr(output_module, "_CHUNK_LOGITS", 0)
+        monkeypatch.setattr(output_module, "_SMALLEST_CHUNK", 3)  # 8 predictions: the last chunk is a smaller one
+        used = []
+        original = F.linear_cross_entropy
+        monkeypatch.setattr(F, "linear_cross_entropy", lambda *a, **k: used.append(True) or original(*a, **k))
+    bank, layer_ = layer(form)
+    hidden = torch.randn(8, 4, requires_grad=True)
+    target = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])
+    parameters = [hidden, *bank.parameters(), *layer_.parameters()]
+    # a factor, as loss scaling and term weights apply one before the backward pass
+    found = layer_.cross_entropy(hidden, target) * 3
+    gradients = torch.autograd.grad(found, parameters)
+    expected = F.cross_entropy(layer_(hidden), target, reduction="sum") * 3
+    torch.testing.assert_close(found, expected)
+    for one, other in zip(gradients, torch.autograd.grad(expected, parameters)):
+        torch.testing.assert_close(one, other)
+    if chunked:
+        assert used
+
+
+def test_loss_of_a_batch_is_the_sum_of_its_predictions():
+    _, layer_ = layer("dense")
+    hidden, target = torch.randn(5, 4), torch.tensor([3, 1, 4, 1, 5])
+    each = sum(layer_.cross_entropy(hidden[i : i + 1], target[i : i + 1]) for i in range(5))
+    torch.testing.assert_close(layer_.cross_entropy(hidden, target), each)
+
+
+def test_no_predictions_give_a_loss_of_zero_with_gradients():
+    bank, layer_ = layer("plain")
+    loss = layer_.cross_entropy(torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+    loss.backward()
+    assert loss.item() == 0.0 and not bank.tokens.weight.grad.any()
+
+
+def test_half_precision_loss_is_float32():
+    bank, layer_ = layer("plain")
+    bank.bfloat16()
+    hidden, target = torch.randn(5, 4).bfloat16(), torch.tensor([3, 1, 4, 1, 5])
+    assert layer_(hidden).dtype == torch.bfloat16
+    assert layer_.cross_entropy(hidden, target).dtype == torch.float32

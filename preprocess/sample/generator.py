@@ -64,10 +64,11 @@ def _title(rng, scene, first):
     return replace(hero, also=theme if chance(rng, 0.7) else replace(scene.friend, adjective=None)), None
 
 
+@cache
 def _themes(hero, topic):
-    """Nouns of the topic that the hero can act on with some verb."""
+    """Nouns of the topic that the noun hero can act on with some verb."""
     found = []
-    for verb in verbs_of(hero.noun, "t", topic):
+    for verb in verbs_of(hero, "t", topic):
         if is_plain(verb):
             found += [noun for noun in members(verbs()[verb].objects) if topic in nouns()[noun].topics
                       and not {"person", "place"} & set(nouns()[noun].tags)]
@@ -76,7 +77,7 @@ def _themes(hero, topic):
 
 def _try_document(rng, topic, split):
     hero = _hero(rng, topic)
-    themes = [noun for noun in _themes(hero, topic) if noun != hero.noun]
+    themes = [noun for noun in _themes(hero.noun, topic) if noun != hero.noun]
     if not themes:
         return None
     friend = Phrase(pick(rng, nouns_about("person", topic)))

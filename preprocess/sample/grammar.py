@@ -17,7 +17,8 @@ STATES = {"know", "believe", "like", "prefer", "love", "fear", "understand", "se
           "miss", "disappear", "fall", "shine", "blow", "grow", "bloom"}  # no "wants to", no "because ... tries"
 WET = ("lake", "sea", "river", "pond")
 CONTRADICTIONS = {("old", "boy"), ("old", "girl"), ("old", "child"), ("young", "grandmother"), ("young", "grandfather"),
-                  ("strict", "child")}
+                  ("strict", "child"),
+                  ("strict", "boy"), ("strict", "girl"), ("strict", "pupil")}
 TENSE_LETTERS = {"present": "p", "future": "f", "past": "x"}
 
 
@@ -51,7 +52,8 @@ def verbs_of(noun, frames, topic=""):
 def adjectives_of(noun):
     """Adjectives that suit a noun."""
     return tuple(name for name, entry in adjectives().items()
-                 if noun in members(entry.tags) and (name, noun) not in CONTRADICTIONS)
+                 if noun in members(entry.tags) and (name, noun) not in CONTRADICTIONS
+                 and not (name in ("small", "big", "round") and "mass" in nouns()[noun].tags))
 
 
 @cache
@@ -66,12 +68,17 @@ def _adverbs(kind, tense):
     return tuple(name for name, entry in adverbs().items() if entry.tags[0] == kind and letter in entry.tags[1])
 
 
+@cache
+def _objects_about(verb, topic):
+    return tuple(noun for noun in members(verbs()[verb].objects) if topic in nouns()[noun].topics)
+
+
 def object_noun(rng, verb, topic, theme):
     """A noun that the verb takes; the document's theme or topic preferred."""
     choices = members(verbs()[verb].objects)
     if theme in choices and chance(rng, 0.5):
         return theme
-    about = [noun for noun in choices if topic in nouns()[noun].topics]
+    about = _objects_about(verb, topic)
     return pick(rng, about if about and chance(rng, 0.8) else choices)
 
 
@@ -145,14 +152,14 @@ class Scene:
         rng, verb, entry = self.rng, clause.verb, verbs()[clause.verb]
         changes = {}
         draw = rng.random()
-        if draw < 0.4 and "shining" not in nouns()[clause.subject.noun].tags:
+        if draw < 0.4 and verb not in STATES and "shining" not in nouns()[clause.subject.noun].tags:
             changes["time"] = pick(rng, _adverbs("time", clause.tense))
             changes["front"] = "time" if chance(rng, 0.5) else ""
         elif draw < 0.55 and clause.tense == "present" and not clause.negated:
             frequency = pick(rng, _adverbs("frequency", "present"))
             if clause.subject.determiner != "every":
                 changes["frequency"] = frequency
-        if "manner" in entry.tags and not clause.negated and chance(rng, 0.2):
+        if "manner" in entry.tags and not clause.negated and "frequency" not in changes and chance(rng, 0.2):
             changes["manner"] = pick(rng, _adverbs("manner", clause.tense))
         elif verb not in PLACELESS and clause.goal is None and chance(rng, 0.35):
             if not (clause.object is not None and clause.object.is_a("place")):
@@ -176,9 +183,10 @@ class Scene:
         if not comparable:
             clause = replace(clause, degree="")
         if comparable and chance(rng, 0.3) and adjective not in ("cheap", "broken", "full", "empty"):
-            others = [noun for noun in members(adjectives()[adjective].tags) if noun != subject.noun]
-            about = [noun for noun in others if self.topic in nouns()[noun].topics] or others
-            clause = replace(clause, degree="comparative", negated=False, than=Phrase(pick(rng, about)))
+            kind = nouns()[subject.noun].tags[0]
+            others = [noun for noun in nouns_about(kind, self.topic) if adjective in adjectives_of(noun)]
+            if others:
+                clause = replace(clause, degree="comparative", negated=False, than=Phrase(pick(rng, others)))
         return clause
 
     def subject(self):
@@ -200,7 +208,7 @@ class Scene:
     def plain(self):
         clause = self.action(self.subject())
         if clause is not None and self.rng.random() < 0.25 and not clause.front:
-            clause = replace(clause, opening=pick(self.rng, _adverbs("opening", clause.tense)))
+            clause = replace(clause, opening=pick(self.rng, _adverbs("opening", clause.tense)), time="", frequency="")
         return clause and Sentence(clause)
 
     def modal(self):

@@ -67,25 +67,29 @@ def is_feminine(np):
     return noun_entry(np.noun)[0] != "m" and (np.also is None or is_feminine(np.also))
 
 
-def _determiner(np):
+def _determiner(np, negated):
     kind = noun_entry(np.noun)[0]
     feminine, stressed = kind != "m", kind == "fa" and not np.plural
     ending = ("as" if feminine else "os") if np.plural else ("a" if feminine else "o")
     if np.determiner in ("definite", "generic"):
         return {"o": "el", "os": "los", "a": "el" if stressed else "la", "as": "las"}[ending]
     if np.determiner == "indefinite":
-        return "" if np.plural or np.mass else "un" if not feminine or stressed else "una"
+        base = "ningún" if negated else "un"
+        return "" if np.plural or np.mass else base if not feminine or stressed else base.replace("ú", "u") + "a"
     fixed = {"this": {"o": "este"}.get(ending, "est" + ending), "our": "nuestr" + ending, "every": "cada", "two": "dos",
              "three": "tres", "many": "much" + ending}
     return fixed[np.determiner]
 
 
-def phrase(np, preposition=""):
-    """A noun phrase after a preposition; empty for a subject pronoun, which Spanish drops."""
+def phrase(np, preposition="", negated=False):
+    """A noun phrase after a preposition; empty for a subject pronoun, which Spanish drops.
+
+    negated: it is the object of a negated verb ("ningún").
+    """
     if np.pronoun:
         return ""
     _, singular, plural = noun_entry(np.noun)
-    determiner = _determiner(np)
+    determiner = _determiner(np, negated)
     start = f"{preposition} {determiner}".strip()
     words = [CONTRACTED.get(start, start), plural if np.plural else singular]
     if np.adjective:
@@ -97,7 +101,7 @@ def phrase(np, preposition=""):
         words.append("que " + (_clause(inner, "", np.many, is_feminine(np)) if inner.subject is None
                                else clause(inner)))
     if np.also is not None:
-        words.append("y " + phrase(np.also, preposition))
+        words.append("y " + phrase(np.also, preposition, negated))
     return " ".join(word for word in words if word)
 
 
@@ -164,7 +168,8 @@ def _complements(c, feminine=False, plural=False):
     if c.adjective:
         words.append(_degree(c, feminine, plural))
     if c.object is not None and not c.object.pronoun:
-        words.append(phrase(c.object, object_preposition(c) if c.verb != "exist" else ""))
+        preposition = object_preposition(c) if c.verb != "exist" else ""
+        words.append(phrase(c.object, preposition, c.negated or c.frequency == "never"))
     if c.recipient is not None:
         words.append(phrase(c.recipient, "a"))
     if c.goal is not None:

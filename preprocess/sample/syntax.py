@@ -104,13 +104,22 @@ class Document:
     sentences: tuple = field(default=())
 
 
+PARTS = {  # the fields that hold nodes
+    Phrase: ("owner", "also", "relative"),
+    Clause: ("subject", "object", "recipient", "than", "place", "goal", "purpose", "content", "reason"),
+    Sentence: ("first", "second"),
+    Document: ("title", "title_place"),
+}
+
+
 def walk(node):
-    """Yields node and all phrases, clauses and sentences in it."""
-    if isinstance(node, (Phrase, Clause, Sentence, Document)):
-        yield node
-        for value in vars(node).values():
-            for part in value if isinstance(value, tuple) else (value,):
-                yield from walk(part)
+    """Returns the list of node and all phrases, clauses and sentences in it."""
+    found = [node]
+    for part in found:
+        found += [value for name in PARTS[type(part)] if (value := getattr(part, name)) is not None]
+        if type(part) is Document:
+            found += part.sentences
+    return found
 
 
 def concepts(node):

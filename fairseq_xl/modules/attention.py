@@ -29,7 +29,7 @@ def attend(
     Args:
         query: (B, H, T, D)
         key, value: (B, H, S, D)
-        padding_mask: (B, S) bool, True where a key is padding; None when nothing is padded
+        padding_mask: (B, S) bool, True where a key is padding, not a whole row; None when nothing is padded
         causal: query t sees the keys up to S - T + t: the last query sees every key. Padding has to be on the
             right then, or a query is left without any key
         dropout: probability with which an attention weight is dropped

@@ -1,0 +1,107 @@
+"""Architectures as users choose them: on the command line, in YAML, and read back from a checkpoint's config."""
+
+from dataclasses import fields
+from types import SimpleNamespace
+
+import pytest
+from fairseq import models, options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import OmegaConf
+
+import fairseq_xl  # noqa: F401  registers
+from fairseq_xl.models.config import EncoderConfig, EncoderDecoderConfig
+from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+
+ARCHITECTURES = {
+    "xl_xlm_tiny": dict(layers=3, embed_dim=128, ffn_dim=512, heads=4),
+    "xl_xlm_small": dict(layers=3, embed_dim=256, ffn_dim=1024, heads=4),
+    "xl_xlm_base": dict(layers=6, embed_dim=512, ffn_dim=2048, heads=8),
+    "xl_xlm_xnli15": dict(layers=12, embed_dim=1024, ffn_dim=4096, heads=8),
+    "xl_mt_tiny": dict(encoder_layers=3, decoder_layers=3, embed_dim=128, ffn_dim=512, heads=4),
+    "xl_mt_small": dict(encoder_layers=3, decoder_layers=3, embed_dim=256, ffn_dim=1024, heads=4),
+    "xl_mt_base": dict(encoder_layers=6, decoder_layers=6, embed_dim=512, ffn_dim=2048, heads=8),
+    "xl_mt_big": dict(encoder_layers=6, decoder_layers=6, embed_dim=1024, ffn_dim=4096, heads=8),
+}
+
+
+def from_command_line(*arguments):
+    parser = options.get_training_parser()
+    parsed = options.parse_args_and_arch(parser, ["data", "--task", "translation", *arguments])
+    return convert_namespace_to_omegaconf(parsed)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_defaults_on_the_command_line(name):
+    model = from_command_line("--arch", name).model
+    assert model._name == name
+    assert {option: model[option] for option in ARCHITECTURES[name]} == ARCHITECTURES[name]
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_fields_keep_their_help_and_type(name):
+    base = EncoderDecoderConfig if name.startswith("xl_mt") else EncoderConfig
+    config = models.MODEL_DATACLASS_REGISTRY[name]
+    for inherited, ours in zip(fields(base), fields(config)):
+        assert (inherited.name, inherited.type, inherited.metadata) == (ours.name, ours.type, ours.metadata)
+        assert ours.name == "_name" or ours.metadata["help"]
+
+
+def test_options_override_the_architecture(dictionary):
+    cfg = from_command_line("--arch", "xl_xlm_tiny", "--layers", "1", "--activation", "relu", "--embed-dim", "16")
+    model = models.build_model(cfg.model, SimpleNamespace(dictionary=dictionary))
+    assert isinstance(model, XLEncoderModel)
+    assert len(model.encoder.layers) == 1 and model.encoder.bank.tokens.weight.shape == (len(dictionary), 16)
+    assert model.encoder.layers[0].ffn.up.weight.shape == (512, 16)
+
+
+def test_yaml_names_the_architecture(dictionary):
+    cfg = OmegaConf.create({"model": {"_name": "xl_mt_tiny", "decoder_layers": 1}})
+    model = models.build_model(cfg.model, SimpleNamespace(dictionary=dictionary))
+    assert isinstance(model, XLEncoderDecoderModel)
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (3, 1)
+    assert model.cfg.embed_dim == 128 and model.cfg.heads == 4
+
+
+def test_config_in_a_checkpoint_is_plain_and_builds_the_same_model(dictionary):
+    cfg = from_command_line("--arch", "xl_xlm_tiny", "--layers", "2")
+    plain = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)["model"]
+    assert {type(value) for value in plain.values()} == {str, int, float}
+    again = models.build_model(OmegaConf.create({"model": plain}).model, SimpleNamespace(dictionary=dictionary))
+    built = models.build_model(cfg.model, SimpleNamespace(dictionary=dictionary))
+    shapes = [{name: value.shape for name, value in model.state_dict().items()} for model in (again, built)]
+    assert shapes[0] == shapes[1]
+
+
+def test_parameter_count_of_the_tiny_encoder(dictionary):
+    model = models.build_model(
+        from_command_line("--arch", "xl_xlm_tiny").model, SimpleNamespace(dictionary=dictionary)
+    )
+    # tokens 23 x 128 + 23; positions 512 x 128; languages 2 x 128; norm 2 x 128; each of 3 layers: attention
+    # 4 x (128 x 128 + 128), feed-forward 2 x 128 x 512 + 512 + 128, two norms 2 x 2 x 128
+    assert len(dictionary) == 23
+    assert sum(parameter.numel() for parameter in model.parameters()) == 663_831
+
+
+def test_options_are_none_of_fairseqs():
+    """Colliding options are dropped in silence, so a model's options must be its own."""
+    from fairseq.dataclass.configs import FairseqConfig
+
+    taken = {
+        name
+        for group in fields(FairseqConfig)
+        if hasattr(group.type, "__dataclass_fields__")
+        for name in group.type.__dataclass_fields__
+    }
+    ours = {option.name for config in (EncoderConfig, EncoderDecoderConfig) for option in fields(config)} - {"_name"}
+    assert len(taken) > 100 and not ours & taken
+
+
+def test_options_are_none_of_our_tasks():
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY
+
+    ours = {option.name for config in (EncoderConfig, EncoderDecoderConfig) for option in fields(config)} - {"_name"}
+    tasks = {name: config for name, config in TASK_DATACLASS_REGISTRY.items() if name.startswith("xl_")}
+    assert tasks
+    for name, config in tasks.items():
+        assert not ours & set(config.__dataclass_fields__), name

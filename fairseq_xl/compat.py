@@ -18,6 +18,7 @@ import shutil
 import sys
 import time
 import typing
+import warnings
 
 import numpy
 import omegaconf
@@ -48,6 +49,9 @@ def install() -> None:
     PathManager.copy = staticmethod(_copying_in_one_step(PathManager.copy))
     checkpoint_utils.torch_persistent_save = _saving_in_one_step(checkpoint_utils.torch_persistent_save)
     sys.excepthook = _showing_mistakes(sys.excepthook)
+    # fairseq asks for pinned memory and for the old name of autocast whatever the machine: nothing a user could change
+    warnings.filterwarnings("ignore", message=".*pin_memory.*no accelerator")
+    warnings.filterwarnings("ignore", message=".*torch.cuda.amp.autocast", category=FutureWarning)
 
 
 def versions() -> dict:
@@ -321,9 +325,10 @@ def _showing_mistakes(previous):
 
 
 def _sentence(error) -> "str | None":
-    if isinstance(error, UserError):
-        return str(error)
-    if isinstance(error, torch.multiprocessing.ProcessRaisedException):  # carries the traceback of a rank as text
-        told = re.search(rf"^{UserError.__module__}\.{UserError.__name__}: (.*)$", str(error), re.MULTILINE)
-        return told and told.group(1)
-    return None
+    while error is not None and not isinstance(error, torch.multiprocessing.ProcessRaisedException):
+        if isinstance(error, UserError):
+            return str(error)
+        error = error.__cause__ or error.__context__  # fairseq wraps what goes wrong while weights are loaded
+    # a rank's error carries its traceback as text
+    told = re.search(rf"^{UserError.__module__}\.{UserError.__name__}: (.*)$", str(error), re.MULTILINE)
+    return told and told.group(1)

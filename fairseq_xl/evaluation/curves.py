@@ -5,6 +5,7 @@ Reads what fairseq-train prints, or writes to ``--log-file``, with ``--log-forma
 
 import argparse
 import json
+import logging
 import re
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def _number(value):
 
 def draw(logs, output, metric="loss"):
     """Draws `metric` over updates, training thin and validation thick: {name: path of a log} -> a PNG at `output`."""
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq leaves the root logger at DEBUG
     import matplotlib
 
     matplotlib.use("Agg")

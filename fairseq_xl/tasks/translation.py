@@ -6,9 +6,9 @@ from typing import Optional
 
 import numpy as np
 import torch
-from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.tasks import register_task
 
+from fairseq_xl import compat
 from fairseq_xl.checkpoints.surgery import donate
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.translation import Direction, TranslationDataset
@@ -86,7 +86,7 @@ class XLTranslationTask(XLTask):
         model.load_state_dict(recipient)
 
     def _donor(self, path, heads):
-        state = load_checkpoint_to_cpu(path)
+        state = compat.load_checkpoint(path)
         identity = state.get("task_state", {}).get("fairseq_xl")
         if identity is None:
             raise UserError(f"{path} was not written by fairseq_xl; convert its weights with fairseq_xl.checkpoints")

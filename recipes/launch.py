@@ -1,0 +1,52 @@
+"""Runs a fairseq command with flags from YAML files: ``python recipes/launch.py train DATA base.yaml more.yaml --flag x``.
+
+Each file maps flags of the command to values, ``lr: 0.0005`` for ``--lr 0.0005`` and ``fp16: true`` for ``--fp16``;
+a later file overrides an earlier one, ``null`` takes a flag away again, and flags on the command line come last.
+The full command is shown before it runs, and takes this process's place: signals and the exit status are its own.
+"""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from yaml import YAMLError
+
+COMMANDS = ("train", "generate", "interactive", "validate", "eval_lm")
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def flags(paths):
+    """Merges YAML files, the last one winning, into a list of command-line arguments."""
+    merged = OmegaConf.merge(*(OmegaConf.load(path) for path in paths))
+    arguments = []
+    for key, value in OmegaConf.to_container(merged, resolve=True).items():
+        if value is True:
+            arguments.append(f"--{key}")
+        elif value is not None and value is not False:
+            arguments += [f"--{key}", str(value)]
+    return arguments
+
+
+def main():
+    command, data, *rest = sys.argv[1:] if len(sys.argv) > 2 else ("", "")
+    if command not in COMMANDS:
+        sys.exit(f"usage: python recipes/launch.py {{{'|'.join(COMMANDS)}}} DATA CONFIG.yaml … [--flag value …]")
+    configs = []
+    while rest and rest[0].endswith((".yaml", ".yml")):
+        configs.append(rest.pop(0))
+    missing = [path for path in configs if not Path(path).is_file()]
+    if missing or not configs:
+        sys.exit(f"launch.py: {missing[0]}: no such file" if missing else "launch.py: name at least one YAML file")
+    try:
+        arguments = [data, "--user-dir", str(ROOT / "fairseq_xl"), *flags(configs), *rest]
+    except YAMLError as error:
+        sys.exit(f"launch.py: a configuration is not YAML: {error}")
+    sys.stderr.write(f"+ fairseq-{command.replace('_', '-')} {shlex.join(arguments)}\n")
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", f"fairseq_cli.{command}", *arguments])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# pretrain.sh DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: XLM pre-training; the log is kept in SAVE_DIR.
+# At paper size without a CONFIG; config/pretrain-toy.yaml makes it small. Run again, it goes on where it stopped.
+set -euo pipefail
+recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+data=${1:?usage: pretrain.sh DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]}
+save=${2:?usage: pretrain.sh DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]}
+shift 2
+mkdir -p "$save"
+exec python "$recipe/../launch.py" train "$data" "$recipe/config/pretrain.yaml" "$@" \
+    --save-dir "$save" --log-file "$save/train.log"

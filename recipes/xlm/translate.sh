@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# translate.sh DATA SAVE_DIR [CONFIG.yaml ...] -s en -t de [--flag value ...]: trains a translation model.
+# Initialise it with --init-encoder-from and --init-decoder-from, or --init-embeddings-from (X11); both directions in
+# one model with --lang-pairs en-de,de-en (X13). At paper size without a CONFIG; config/translate-toy.yaml makes it small.
+set -euo pipefail
+recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+data=${1:?usage: translate.sh DATA SAVE_DIR [CONFIG.yaml ...] -s en -t de [--flag value ...]}
+save=${2:?usage: translate.sh DATA SAVE_DIR [CONFIG.yaml ...] -s en -t de [--flag value ...]}
+shift 2
+mkdir -p "$save"
+exec python "$recipe/../launch.py" train "$data" "$recipe/config/translate.yaml" "$@" \
+    --save-dir "$save" --log-file "$save/train.log"

@@ -64,7 +64,7 @@ def phrase(np, objective=False):
     text = " ".join(words)
     if np.owner is not None:
         owner = phrase(np.owner)
-        text = f"{owner}{chr(39) if np.owner.plural and owner.endswith('s') else chr(39) + 's'} {text}"
+        text = owner + ("' " if np.owner.plural and owner.endswith("s") else "'s ") + text
     elif np.determiner == "indefinite":
         text = text if np.plural or np.mass else f"{article(text)} {text}"
     elif np.determiner == "this" and np.plural:

@@ -165,6 +165,8 @@ def _verbal(c, plural, feminine, head):
         finite = (past[:-1] + "ent" if plural else past) if c.tense == "past" else several if plural else singular
         inner = [link, *clitics, infinitive]
         clitics = []
+        if c.modal == "try" and c.tense == "past":
+            finite, rest = AUXILIARIES["avoir"][plural], ["essayé"]
     elif c.tense == "future":
         finite = future + ("ont" if plural else "a")
     elif c.tense == "past" and c.verb in ("be", "exist"):

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import cache
 
 from preprocess.sample import english, french, german, spanish
-from preprocess.sample.grammar import (DRAWS, Scene, adjectives_of, chance, countable, members, nouns_about, pick,
-                                       place_phrase, verbs_of)
+from preprocess.sample.grammar import (DRAWS, Scene, adjectives_of, chance, countable, members, pick, place_phrase,
+                                       some, verbs_of)
 from preprocess.sample.lexicon import TOPICS, is_plain, nouns, verbs
 from preprocess.sample.syntax import Clause, Document, Phrase, Sentence, combinations, walk
 
@@ -45,8 +45,7 @@ def sensible(sentence):
 
 def _hero(rng, topic):
     kind = "animal" if topic == "a" and chance(rng, 0.55) else "person"
-    about = nouns_about(kind, topic) if chance(rng, 0.85) else members((kind,))
-    noun = pick(rng, about)
+    noun = pick(rng, some(rng, kind, topic))
     return Phrase(noun, chance(rng, 0.15), adjective=pick(rng, adjectives_of(noun)))
 
 
@@ -80,8 +79,8 @@ def _try_document(rng, topic, split):
     themes = [noun for noun in _themes(hero.noun, topic) if noun != hero.noun]
     if not themes:
         return None
-    friend = Phrase(pick(rng, nouns_about("person", topic)))
-    scene = Scene(rng, topic, hero, friend, pick(rng, themes), pick(rng, nouns_about("place", topic)),
+    friend = Phrase(pick(rng, some(rng, "person", topic)))
+    scene = Scene(rng, topic, hero, friend, pick(rng, themes), pick(rng, some(rng, "place", topic)),
                   pick(rng, ("present", "present", "past", "past", "future")))
     first = scene.action(hero, frames="ttd")
     if first is None or friend.noun == hero.noun or first.negated:

@@ -1,5 +1,6 @@
 """German: case, adjective declension, verb second and verb last, separable verbs."""
 
+import re
 from functools import cache
 
 from preprocess.sample.lexicon import adjectives, adverbs, nouns, verbs
@@ -18,7 +19,8 @@ NOMINATIVE, ACCUSATIVE, DATIVE, GENITIVE = range(4)
 CASES = {"a": ACCUSATIVE, "d": DATIVE}
 STEMS = {"this": "dies", "every": "jed", "our": "unser", "no": "kein"}
 STRONG_WORDS = {"two": "zwei", "three": "drei", "generic": "", "indefinite": ""}
-PRONOUNS = {"m": ("er", "ihn", "ihm"), "f": ("sie", "sie", "ihr"), "n": ("es", "es", "ihm"), "p": ("sie", "sie", "ihnen")}
+PRONOUNS = {"m": ("er", "ihn", "ihm"), "f": ("sie", "sie", "ihr"), "n": ("es", "es", "ihm"),
+            "p": ("sie", "sie", "ihnen")}
 CONTRACTED = {"in dem": "im", "an dem": "am", "zu dem": "zum", "zu der": "zur", "in das": "ins", "an das": "ans",
               "von dem": "vom", "bei dem": "beim"}
 CONJUNCTIONS = {"because": "weil", "when": "wenn", "if": "falls", "while": "während", "and": " und ", "but": ", aber "}
@@ -51,8 +53,8 @@ def noun_form(noun, plural, case):
     if weak and case != NOMINATIVE:
         return many
     if case == GENITIVE and kind != "f":
-        vowels = sum(a in "aeiouäöü" and b not in "aeiouäöü" for a, b in zip(singular.lower(), singular[1:] + "#"))
-        return singular + ("es" if vowels == 1 or singular.endswith(("s", "ß", "z")) else "s")
+        syllables = len(re.findall("[aeiouäöü]+", singular.lower()))
+        return singular + ("es" if syllables == 1 or singular.endswith(("s", "ß", "z")) else "s")
     return singular
 
 
@@ -229,9 +231,8 @@ def _clause(c, order, plural, subject=None):
         middle = [adverbs()[c.time].forms["de"]] if c.time and c.front != "time" else []
         middle += ["nicht"] if c.negated else []
         bare = type(c)(None, c.verb, c.object, c.recipient, manner=c.manner, place=c.place, goal=c.goal)
-        words = infinitive(bare)
-        # Without complements, the infinitive takes no comma.
-        after = f", {words}" if len(words.split()) > 2 or " " in words and not words.startswith("zu ") else f" {words}"
+        extended = _middle(bare) or _entry(c.verb)[5]
+        after = f", {infinitive(bare)}" if extended else f" {infinitive(bare)}"  # a bare infinitive takes no comma
         reflexive = False
     else:
         middle, reflexive = _middle(c), _entry(c.verb)[5]

@@ -15,6 +15,7 @@ PLACELESS = {  # verbs for which "where" would be odd, or is the object itself
 }
 STATES = {"know", "believe", "like", "prefer", "love", "fear", "understand", "see", "hear", "smell", "lose", "forget",
           "miss", "disappear", "fall", "shine", "blow", "grow", "bloom"}  # no "wants to", no "because ... tries"
+ON_TOPIC = 0.5  # share of free choices that keep to the document's topic; the others are from the whole lexicon
 WET = ("lake", "sea", "river", "pond")
 CONTRADICTIONS = {("old", "boy"), ("old", "girl"), ("old", "child"), ("young", "grandmother"), ("young", "grandfather"),
                   ("strict", "child"),
@@ -62,6 +63,11 @@ def nouns_about(tag, topic):
     return tuple(noun for noun in classes()[tag] if topic in nouns()[noun].topics)
 
 
+def some(rng, tag, topic):
+    """Nouns of a class: those of the topic, or all."""
+    return nouns_about(tag, topic) if chance(rng, ON_TOPIC) else classes()[tag]
+
+
 @cache
 def _adverbs(kind, tense):
     letter = TENSE_LETTERS[tense]
@@ -79,7 +85,7 @@ def object_noun(rng, verb, topic, theme):
     if theme in choices and chance(rng, 0.5):
         return theme
     about = _objects_about(verb, topic)
-    return pick(rng, about if about and chance(rng, 0.8) else choices)
+    return pick(rng, about if about and chance(rng, ON_TOPIC) else choices)
 
 
 def countable(noun):
@@ -100,7 +106,8 @@ def object_phrase(rng, noun, owner, negated=False):
     if draw < 0.5:
         determiner = "definite"
     elif draw < 0.82:
-        determiner = "indefinite"
+        # A bare plural of persons has no preposition to lean on in the German dative ("antwortet Jägern").
+        determiner = "definite" if plural and "person" in tags else "indefinite"
     elif draw < 0.9:
         determiner = "our"
     elif draw < 0.94 or not countable(noun) or negated:
@@ -112,7 +119,7 @@ def object_phrase(rng, noun, owner, negated=False):
 
 def place_phrase(rng, topic, place):
     """The document's place, or another of its topic."""
-    return Phrase(place if chance(rng, 0.6) else pick(rng, nouns_about("place", topic)))
+    return Phrase(place if chance(rng, 0.5) else pick(rng, some(rng, "place", topic)))
 
 
 class Scene:
@@ -129,7 +136,7 @@ class Scene:
     def action(self, subject, tense=None, frames="tttiimd", bare=False, verb=None):
         """A clause of a subject who does something; bare: without adverbials. None when the draw makes no sense."""
         rng, tense = self.rng, tense or self.tense
-        topic = self.topic if chance(rng, 0.85) else ""
+        topic = self.topic if chance(rng, ON_TOPIC) else ""
         choices = (verb,) if verb else verbs_of(subject.noun, pick(rng, frames), topic)
         if not choices:
             return None
@@ -141,7 +148,7 @@ class Scene:
             noun = object_noun(rng, verb, self.topic, self.theme)
             clause = replace(clause, object=object_phrase(rng, noun, self.friend.noun, negated))
         if frame == "d":
-            clause = replace(clause, recipient=Phrase(pick(rng, nouns_about("person", self.topic)),
+            clause = replace(clause, recipient=Phrase(pick(rng, some(rng, "person", self.topic)),
                                                       chance(rng, 0.15)))
         if frame == "m":
             clause = replace(clause, goal=place_phrase(rng, self.topic, self.place))
@@ -154,6 +161,8 @@ class Scene:
         draw = rng.random()
         if draw < 0.4 and verb not in STATES and "shining" not in nouns()[clause.subject.noun].tags:
             changes["time"] = pick(rng, _adverbs("time", clause.tense))
+            if clause.negated and changes["time"] in ("daily", "weekly"):
+                changes["time"] = "morning"  # "not every day" and "every day not" differ
             changes["front"] = "time" if chance(rng, 0.5) else ""
         elif draw < 0.55 and clause.tense == "present" and not clause.negated:
             frequency = pick(rng, _adverbs("frequency", "present"))
@@ -200,7 +209,7 @@ class Scene:
             return replace(self.hero, pronoun=True, adjective=None)
         if draw < 0.92:
             return self.friend
-        noun = pick(rng, nouns_about("person", self.topic))
+        noun = pick(rng, some(rng, "person", self.topic))
         if draw < 0.95:
             return Phrase(noun, determiner="every")
         return Phrase(noun, True, pick(rng, ("two", "three", "many", "our", "definite")))
@@ -246,7 +255,7 @@ class Scene:
         rng = self.rng
         noun = pick(rng, members(("plant", "vehicle", "event", "shining", "falling", "violent", "fruit", "cloud",
                                   "animal", "phone")))
-        if self.topic not in nouns()[noun].topics and chance(rng, 0.8):
+        if self.topic not in nouns()[noun].topics and chance(rng, ON_TOPIC):
             return None
         clause = self.action(Phrase(noun, countable(noun) and chance(rng, 0.4)), frames="ti")
         return clause and Sentence(clause)

@@ -76,8 +76,8 @@ def _determiner(np, negated):
     if np.determiner == "indefinite":
         base = "ningún" if negated else "un"
         return "" if np.plural or np.mass else base if not feminine or stressed else base.replace("ú", "u") + "a"
-    fixed = {"this": {"o": "este"}.get(ending, "est" + ending), "our": "nuestr" + ending, "every": "cada", "two": "dos",
-             "three": "tres", "many": "much" + ending}
+    fixed = {"this": "este" if ending == "o" else "est" + ending, "our": "nuestr" + ending, "every": "cada",
+             "two": "dos", "three": "tres", "many": "much" + ending}
     return fixed[np.determiner]
 
 
@@ -125,7 +125,7 @@ def _clitic(c):
     return ""
 
 
-def _infinitive(c, plural=False):
+def _infinitive(c):
     infinitive, *_, reflexive = verb_entry(c.verb)
     return infinitive + ("se" if reflexive else "") + _clitic(c)
 
@@ -133,9 +133,10 @@ def _infinitive(c, plural=False):
 def _copula(c, plural):
     if c.verb == "exist":
         return {"present": "hay", "past": "había", "future": "habrá"}[c.tense]
-    estar = adjectives()[c.adjective].forms["es"].startswith("~")
-    forms = {"present": ("está", "están"), "past": ("estaba", "estaban"), "future": ("estará", "estarán")} if estar else {
-        "present": ("es", "son"), "past": ("era", "eran"), "future": ("será", "serán")}
+    if adjectives()[c.adjective].forms["es"].startswith("~"):
+        forms = {"present": ("está", "están"), "past": ("estaba", "estaban"), "future": ("estará", "estarán")}
+    else:
+        forms = {"present": ("es", "son"), "past": ("era", "eran"), "future": ("será", "serán")}
     return forms[c.tense][plural]
 
 
@@ -151,6 +152,8 @@ def _verbal(c, plural):
     if c.modal:
         finite, imperfect, link = MODALS[c.modal]
         finite = imperfect if c.tense == "past" else finite
+        if c.modal == "try" and c.tense == "past":
+            finite = "intentaro" if plural else "intentó"  # -n follows
         return [*before, finite + "n" if plural else finite], [*after, link, _infinitive(c)]
     if c.tense == "past":
         finite = many if plural else past

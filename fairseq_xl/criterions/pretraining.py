@@ -66,15 +66,20 @@ class XLPretrainingCriterion(FairseqCriterion):
 
 
 def _perplexity(key):
-    return lambda meters: round(2 ** meters[key].avg, 3)
+    def perplexity(meters):
+        bits = meters[key].avg  # None where a source was not drawn since fairseq last emptied the meters
+        return None if bits is None else round(2**bits, 3)
+
+    return perplexity
 
 
 def _mean_perplexity(keys):
     def mean(meters):
         by_term = {}
         for term, source in keys:
-            if f"{term}_{source}_loss" in meters:
-                by_term.setdefault(term, []).append(2 ** meters[f"{term}_{source}_loss"].avg)
+            meter = meters.get(f"{term}_{source}_loss")
+            if meter is not None and meter.avg is not None:
+                by_term.setdefault(term, []).append(2**meter.avg)
         means = [sum(values) / len(values) for values in by_term.values()]
         return round(sum(means) / len(means), 3) if means else 0.0
 

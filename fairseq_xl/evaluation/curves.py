@@ -33,7 +33,7 @@ def read_log(path):
 def _number(value):
     try:
         return float(value)
-    except ValueError:
+    except (TypeError, ValueError):  # null: a source that was not drawn
         return float("nan")
 
 

@@ -1,0 +1,37 @@
+"""Fixtures that every test may ask for, and --slow, with which tests marked slow run too."""
+
+import os
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="run tests marked slow too")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--slow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+@pytest.fixture(scope="session")
+def data_bin(tmp_path_factory):
+    """The folder of binarised text that `tiny_data.write_data_bin` describes. Tests read it and leave it as it is."""
+    from tiny_data import write_data_bin
+
+    return write_data_bin(tmp_path_factory.mktemp("tiny") / "data-bin")
+
+
+@pytest.fixture
+def dictionary(tmp_path):
+    """16 pieces p0 … p15 with ids 4 … 19 and counts 1, 4, 9, … 256, <mask> 20, [de] 21, [en] 22, [fr] 23."""
+    from tiny_data import write_dictionary
+
+    from fairseq_xl.data.dictionary import XLDictionary
+
+    pieces = {f"p{number}": (number + 1) ** 2 for number in range(16)}
+    return XLDictionary.load(write_dictionary(tmp_path / "dict.txt", pieces, ["de", "en", "fr"]))

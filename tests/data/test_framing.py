@@ -1,0 +1,49 @@
+"""The table of framings, row by row, and padding."""
+
+import numpy as np
+import pytest
+
+from fairseq_xl.data.framing import FRAMINGS, Framing, pad_rows
+
+S, PAD, END = 0, 1, 2
+
+
+@pytest.mark.parametrize("name, start", [("xl", S), ("xlm", END)])
+class TestFraming:
+    def test_sentence(self, dictionary, name, start):
+        framing = Framing.of(name, dictionary)
+        assert framing.sentence(np.array([7, 8, END])).tolist() == [start, 7, 8, END]
+
+    def test_pair(self, dictionary, name, start):
+        tokens, half = Framing.of(name, dictionary).pair(np.array([7, 8, END]), np.array([9, END]))
+        assert tokens.tolist() == [start, 7, 8, END, END, 9, END]
+        assert half == 4
+
+    def test_stream(self, dictionary, name, start):
+        framing = Framing.of(name, dictionary)
+        assert framing.sentence(np.array([7, END, 8, 9, END, 10])).tolist() == [start, 7, END, 8, 9, END, 10]
+
+
+def test_both_framings_are_tested():
+    assert set(FRAMINGS) == {"xl", "xlm"}
+
+
+def test_generation(data_bin):
+    """Decoder input ``[xx] y``, output ``y </s>``; the source is a sentence."""
+    from fairseq_xl.data.dictionary import XLDictionary
+    from fairseq_xl.data.translation import Direction, TranslationDataset
+
+    dictionary = XLDictionary.load(data_bin / "dict.txt")
+    german = dictionary.language_symbol("de")
+    direction = Direction([[5, END]], [[6, 7, END]], [[2, 3]], [0], dictionary.language_id("en"), german)
+    dataset = TranslationDataset([direction], Framing.of("xl", dictionary), PAD, shuffle=False)
+    batch = dataset.collater([dataset[0]])
+    assert batch["net_input"]["src_tokens"].tolist() == [[S, 5, END]]
+    assert batch["net_input"]["prev_output_tokens"].tolist() == [[german, 6, 7]]
+    assert batch["target"].tolist() == [[6, 7, END]]
+
+
+def test_pad_rows():
+    padded = pad_rows([np.array([5, 6, 7], dtype=np.uint16), np.array([8]), np.array([9, 4])], PAD)
+    assert padded.tolist() == [[5, 6, 7], [8, PAD, PAD], [9, 4, PAD]]
+    assert padded.dtype == np.int64

@@ -31,8 +31,9 @@ class XLDictionary(Dictionary):
             raise UserError(f"{path}: no such dictionary; `python -m preprocess` writes it beside the binarised text")
         dictionary = cls()
         try:
-            dictionary.add_from_file(str(path))
-        except (ValueError, RuntimeError, UnicodeError) as error:
+            with open(path, encoding="utf-8") as file:  # from a name, fairseq hides what is wrong with the encoding
+                dictionary.add_from_file(file)
+        except (ValueError, RuntimeError) as error:
             raise UserError(f"{path} is not a fairseq dictionary ('symbol count' on every line): {error}") from error
         dictionary.mask_index = dictionary.add_symbol(MASK, n=0)
         for language in languages:
@@ -46,8 +47,9 @@ class XLDictionary(Dictionary):
             first -= 1
         self.first_language = first
         self.languages = [symbol[1:-1] for symbol in self.symbols[first:]]
-        if self.mask_index >= first:
-            raise UserError(f"{path}: {MASK} must stand before the language symbols at the end of the dictionary")
+        before_mask = self.symbols[self.mask_index - 1]
+        if self.mask_index != first - 1 or (not self.languages and LANGUAGE_SYMBOL.fullmatch(before_mask)):
+            raise UserError(f"{path}: {MASK} must come after the last piece and then only the language symbols")
 
     @property
     def num_languages(self):

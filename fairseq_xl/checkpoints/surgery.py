@@ -2,15 +2,13 @@
 
 from fairseq_xl.errors import UserError
 
-BANK = "bank."
-
 
 def donate(recipient, donor, stack, origin, only=None):
     """Copies the donor's encoder into one stack of the recipient (X11, X13).
 
     Args:
         recipient: state dict of the new model, keys ``encoder.*`` and ``decoder.*``.
-        donor: state dict of a pre-trained model, keys ``encoder.*``.
+        donor: state dict of a pre-trained model, keys ``encoder.*`` and ``output.*``.
         stack: ``encoder`` or ``decoder``: where the weights go.
         origin: the donor's file, for messages.
         only: copy only the keys below this prefix of the stack (``bank.tokens`` for the embeddings alone).
@@ -19,6 +17,8 @@ def donate(recipient, donor, stack, origin, only=None):
     Raises `UserError` naming the first shape that doesn't fit, or layers that one side has and the other lacks.
     """
     given = {key.removeprefix("encoder."): value for key, value in donor.items() if key.startswith("encoder.")}
+    if given and stack == "decoder":  # the dense part of an output layer belongs to the stack that predicts
+        given |= {key: value for key, value in donor.items() if key.startswith("output.")}
     wanted = {key.removeprefix(f"{stack}."): value for key, value in recipient.items() if key.startswith(f"{stack}.")}
     if only is not None:
         given, wanted = ({key: state[key] for key in state if key.startswith(only)} for state in (given, wanted))

@@ -4,8 +4,8 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from fairseq.data import data_utils
 
+from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
 
 
@@ -23,10 +23,7 @@ class TokenStream:
 
     def __init__(self, path, language):
         self.path, self.language = str(path), language
-        items = data_utils.load_indexed_dataset(self.path, None)
-        if items is None:
-            raise UserError(f"{path}.idx: no binarised text of language {language!r} there")
-        sizes = np.asarray(items.sizes)
+        sizes = np.asarray(open_text(self.path, language).sizes)
         self.sentences = int((sizes > 1).sum())
         self.size = int(sizes.sum())
         if not self.sentences:

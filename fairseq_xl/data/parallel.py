@@ -4,8 +4,8 @@ import logging
 from functools import cached_property
 
 import numpy as np
-from fairseq.data import data_utils
 
+from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ class SentencePairs:
 
     def __init__(self, prefix, source, target):
         self.prefix, self.source, self.target = str(prefix), source, target
-        self.sides = [self._open(language) for language in (source, target)]
+        self.sides = [open_text(f"{prefix}.{language}", language) for language in (source, target)]
         lines = [len(side) for side in self.sides]
         if lines[0] != lines[1]:
             raise UserError(f"{prefix}: {lines[0]} lines of {source!r} but {lines[1]} of {target!r}")
@@ -32,12 +32,6 @@ class SentencePairs:
         self.sentences = len(self.filled)
         if not self.sentences:
             raise UserError(f"{prefix}: no pair of two sentences of {source!r} and {target!r}")
-
-    def _open(self, language):
-        side = data_utils.load_indexed_dataset(f"{self.prefix}.{language}", None)
-        if side is None:
-            raise UserError(f"{self.prefix}.{language}.idx: no binarised text of language {language!r} there")
-        return side
 
     @property
     def name(self):

@@ -20,10 +20,9 @@ class CLM(Objective):
         whole = torch.from_numpy(pad_rows(rows, self.dictionary.pad()))
         tokens, following = whole[:, :-1], whole[:, 1:]
         predicted = following.ne(self.dictionary.pad())
-        padding = tokens.eq(self.dictionary.pad())
         return {
             "tokens": tokens.contiguous(),
-            "padding_mask": padding if padding.any() else None,
+            "padding_mask": None,  # padding is on the right: no predicted position sees it
             "languages": torch.full((len(rows), 1), self.dictionary.language_id(source.language)),
             "predicted": predicted.flatten().nonzero().squeeze(1),
             "target": following[predicted],
@@ -37,6 +36,4 @@ class CLM(Objective):
         return model.output(self._hidden(model, batch))
 
     def _hidden(self, model, batch):
-        return model.encode(
-            batch["tokens"], languages=batch["languages"], padding_mask=batch["padding_mask"], causal=True
-        )
+        return model.encode(batch["tokens"], languages=batch["languages"], causal=True)

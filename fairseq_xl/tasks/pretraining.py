@@ -58,7 +58,7 @@ class DrawnBatches(FairseqDataset):
             "objective": draws.objective,
             "source": draws.source,
             "nsentences": len(draws.examples),
-            "ntokens": batch["tokens"].numel() - (0 if batch["padding_mask"] is None else int(batch["padding_mask"].sum())),
+            "ntokens": int(batch["tokens"].ne(objective.dictionary.pad()).sum()),
             "batch": batch,
         }
 

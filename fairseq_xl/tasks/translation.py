@@ -74,11 +74,11 @@ class XLTranslationTask(XLTask):
         )  # fmt: skip
         if cfg.share_embeddings and encoder and decoder and encoder != decoder:
             raise UserError("--share-embeddings: encoder and decoder must be initialised from the same checkpoint")
+        transfers = [(embeddings, "encoder", "bank.tokens"), (embeddings, "decoder", "bank.tokens")]
+        if cfg.share_embeddings:  # the one table belongs to the encoder
+            transfers = [(embeddings, "encoder", "bank.tokens"), (decoder, "encoder", "bank")]
         recipient = model.state_dict()
-        for path, stack, only in (
-            (embeddings, "encoder", "bank.tokens"), (embeddings, "decoder", "bank.tokens"),
-            (encoder, "encoder", None), (decoder, "decoder", None),
-        ):  # fmt: skip
+        for path, stack, only in transfers + [(encoder, "encoder", None), (decoder, "decoder", None)]:
             if path:
                 copied, new = donate(recipient, self._donor(path, cfg.heads), stack, path, only)
                 recipient.update(copied)

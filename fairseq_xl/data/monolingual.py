@@ -23,7 +23,8 @@ class TokenStream:
 
     def __init__(self, path, language):
         self.path, self.language = str(path), language
-        sizes = np.asarray(open_text(self.path, language).sizes)
+        items = open_text(self.path, language)  # named: its sizes are unmapped when it goes
+        sizes = np.asarray(items.sizes)
         self.sentences = int((sizes > 1).sum())
         self.size = int(sizes.sum())
         if not self.sentences:

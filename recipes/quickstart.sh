@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
-# quickstart.sh [--corpus CONFIG.yaml] [--output DIR]: from raw text to BLEU, in minutes on two CPU cores.
+# quickstart.sh [--corpus CONFIG.yaml] [--output DIR] [--updates N]: from raw text to BLEU, in minutes on two CPU cores.
 #
 # Pre-trains a small XLM (MLM + TLM), fine-tunes translation from it and from random weights with the same settings,
 # translates the test set with both, and prints BLEU beside that of copying the source. Without --corpus it uses the
 # bundled synthetic sample; CONFIG.yaml describes a corpus of your own (README, "Your own text"), whose first bitext
 # pair with a test set is translated. Hypotheses, references, logs and curves stay in DIR (default: runs/quickstart).
-# Run again, it goes on where it stopped.
+# Run again, it goes on where it stopped. --updates N trains every model for N updates only, to try things out.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 corpus="" output=$root/runs/quickstart
+updates=()
 while [ $# -gt 0 ]; do
     case $1 in
         --corpus) corpus=${2:?--corpus needs a YAML file}; shift 2 ;;
         --output) output=${2:?--output needs a folder}; shift 2 ;;
+        --updates) updates=(--max-update "${2:?--updates needs a number}"); shift 2 ;;
         -h | --help) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
-        *) echo "quickstart: unknown argument $1 (--corpus CONFIG.yaml, --output DIR)" >&2; exit 2 ;;
+        *) echo "quickstart: unknown argument $1 (--corpus CONFIG.yaml, --output DIR, --updates N)" >&2; exit 2 ;;
     esac
 done
 [ -z "$corpus" ] || [ -f "$corpus" ] || { echo "quickstart: $corpus: no such file" >&2; exit 2; }
@@ -22,15 +24,15 @@ done
 mkdir -p "$output" && output=$(cd "$output" && pwd)
 cd "$root"
 
-XL_EXTRAS=recipes . recipes/environment.sh
+XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
 start=$(date +%s)
 step() { printf '\n=== %s (%d s)\n' "$1" $(($(date +%s) - start)); }
-# Runs a command with its output in a log, and shows the log's end if it fails.
+# Runs a training with its output in a log, shows how far it is, and the log's end if it fails.
 logged() {
     local log=$1; shift
-    "$@" >"$log" 2>&1 || { tail -n 5 "$log" >&2; echo "quickstart: failed, see $log" >&2; exit 1; }
+    "$@" ${updates[@]+"${updates[@]}"} 2>&1 | python recipes/progress.py "$log" ||
+        { tail -n 3 "$log" >&2; echo "quickstart: failed, see $log" >&2; exit 1; }
 }
-report() { python -m recipes.progress "$1"; }
 
 step "1/6 corpus: sub-words, dictionary, binarised text"
 if [ -z "$corpus" ]; then

@@ -1,0 +1,190 @@
+"""fairseq's commands run in this process: a new one would spend seconds on imports.
+
+fairseq was made for one run in a process. What a run leaves behind (best scores as attributes of functions, metrics,
+the handler of SIGTERM, logging handlers and levels, the working threads' number) is put back after each.
+"""
+
+import argparse
+import contextlib
+import io
+import logging
+import signal
+import sys
+from dataclasses import dataclass, field
+
+import torch
+from fairseq import checkpoint_utils, options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
+from fairseq.tasks import FairseqTask
+from fairseq_cli import eval_lm, generate, interactive, train, validate
+
+import fairseq_xl  # noqa: F401
+
+CPU = ["--cpu", "--num-workers", "0", "--no-progress-bar"]
+
+
+@dataclass
+class Output:
+    """What a command printed and logged, and the updates that it made."""
+
+    text: str = ""  # what generate and interactive print
+    records: list = field(default_factory=list)  # logging records
+    updates: dict = field(default_factory=dict)  # number of the update, from 1: its micro-steps' losses as float.hex
+    samples: dict = field(default_factory=dict)  # number of the update: its micro-steps' batches
+    result: object = None  # what the command's main returned
+
+    @property
+    def log(self):
+        """Messages, one a line."""
+        return "\n".join(record.getMessage() for record in self.records)
+
+    @property
+    def losses(self):
+        """Losses of all micro-steps in order, in full: float.hex."""
+        return [loss for losses in self.updates.values() for loss in losses]
+
+    def lines(self, kind):
+        """{number of the line: text} of what generate printed as H-, D-, S-, T- or P- lines."""
+        found = {}
+        for line in self.text.splitlines():
+            if line.startswith(f"{kind}-"):
+                number, _, rest = line[2:].partition("\t")
+                found.setdefault(int(number), []).append(rest)
+        return found
+
+    def statistics(self, name):
+        """Values of `name` in the lines of statistics that fairseq logs (--log-format simple), as text, in order."""
+        values = []
+        for record in self.records:
+            for part in record.getMessage().split(" | "):
+                key, _, value = part.strip().partition(" ")
+                if key == name:
+                    values.append(value)
+        return values
+
+
+@contextlib.contextmanager
+def one_run():
+    """Runs the body as if the process did nothing else before or after; yields its `Output`."""
+    output, root, threads = Output(), logging.getLogger(), torch.get_num_threads()
+    handlers, level, sigterm = list(root.handlers), root.level, signal.getsignal(signal.SIGTERM)
+    step, filters = FairseqTask.train_step, list(root.filters)
+
+    def recorded_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
+        result = step(self, sample, model, criterion, optimizer, update_num, ignore_grad)
+        if not ignore_grad:
+            output.updates.setdefault(update_num + 1, []).append(float(result[2]["loss"]).hex())
+            output.samples.setdefault(update_num + 1, []).append(sample)
+        return result
+
+    class Keep(logging.Handler):
+        def emit(self, record):
+            output.records.append(record)
+
+    for function in (checkpoint_utils.save_checkpoint, train.should_stop_early):
+        vars(function).clear()
+    metrics.reset()
+    root.handlers, root.filters = [Keep()], []
+    root.setLevel(logging.INFO)
+    keeper = root.handlers[0]
+    reset_logging = validate.reset_logging
+    FairseqTask.train_step, validate.reset_logging = recorded_step, lambda: None
+    torch.set_num_threads(1)
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            yield output
+    finally:
+        output.text = printed.getvalue()
+        keeper.close()
+        FairseqTask.train_step, validate.reset_logging = step, reset_logging
+        torch.set_num_threads(threads)
+        root.handlers, root.filters = handlers, filters
+        root.setLevel(level)
+        signal.signal(signal.SIGTERM, sigterm)
+        metrics.reset()
+        for function in (checkpoint_utils.save_checkpoint, train.should_stop_early):
+            vars(function).clear()
+
+
+def configuration(parser, arguments):
+    """What a command makes of its command line."""
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(argument) for argument in arguments]))
+
+
+def run_train(arguments, defaults=CPU):
+    """fairseq-train."""
+    with one_run() as output:
+        train.main(configuration(options.get_training_parser(), [*arguments, *defaults]))
+    return output
+
+
+def run_generate(arguments):
+    """fairseq-generate."""
+    parser = options.get_generation_parser()
+    parser.add_argument("--arch", default="wav2vec2")  # as its cli_main does
+    with one_run() as output:
+        output.result = generate.main(configuration(parser, [*arguments, *CPU]))
+    return output
+
+
+def run_interactive(arguments, lines):
+    """fairseq-interactive with `lines` on standard input."""
+    before = sys.stdin
+    sys.stdin = io.StringIO("".join(f"{line}\n" for line in lines))
+    try:
+        with one_run() as output:
+            interactive.main(configuration(options.get_interactive_generation_parser(), [*arguments, *CPU]))
+    finally:
+        sys.stdin = before
+    return output
+
+
+def run_validate(arguments):
+    """fairseq-validate, which takes the model's options from the checkpoint but for those of the command line."""
+    arguments = [str(argument) for argument in [*arguments, *CPU]]
+    parser = options.get_validation_parser()
+    parsed = options.parse_args_and_arch(parser, arguments)
+    overrides = options.parse_args_and_arch(options.get_validation_parser(), arguments, suppress_defaults=True)
+    with one_run() as output:
+        validate.main(convert_namespace_to_omegaconf(parsed), override_args=argparse.Namespace(**vars(overrides)))
+    return output
+
+
+def run_eval_lm(arguments):
+    """fairseq-eval-lm; the result has its mean loss in bits and its perplexity."""
+    with one_run() as output:
+        output.result = eval_lm.main(configuration(options.get_eval_lm_parser(), [*arguments, *CPU]))
+    return output
+
+
+def load(path):
+    """A checkpoint's model parameters."""
+    return checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]
+
+
+def equal_parameters(one, other):
+    """Whether two state dicts are equal bit for bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+OPTIMISATION = ["--optimizer", "adam", "--lr", "0.003", "--log-format", "simple", "--log-interval", "1",
+                "--user-dir", "fairseq_xl"]  # fmt: skip
+MAX_POSITIONS = 40
+SIZE = ["--embed-dim", 16, "--ffn-dim", 32, "--heads", 2, "--max-positions", MAX_POSITIONS]
+
+
+def pretraining(data, save_dir, *more, objectives="mlm,tlm"):
+    """A command line of fairseq-train: one layer of 16 channels."""
+    lengths = " ".join(f"{name}.length=32" for name in objectives.split(","))
+    return [data, "--task", "xl_pretraining", "--objectives", objectives, "--objective-options", lengths,
+            "--criterion", "xl_pretraining", "--arch", "xl_xlm_tiny", "--layers", 1, *SIZE, "--max-tokens", 256,
+            "--save-dir", save_dir, *OPTIMISATION, *more]  # fmt: skip
+
+
+def translation(data, save_dir, *more):
+    """A command line of fairseq-train: one layer of 16 channels a side; name the direction in `more`."""
+    return [data, "--task", "xl_translation", "--criterion", "label_smoothed_cross_entropy", "--arch", "xl_mt_tiny",
+            "--encoder-layers", 1, "--decoder-layers", 1, *SIZE, "--max-tokens", 256, "--save-dir", save_dir,
+            *OPTIMISATION, *more]  # fmt: skip

@@ -1,0 +1,43 @@
+"""A data-bin of three languages for the tests of the tasks."""
+
+import os
+import threading
+
+import pytest
+from fairseq import options
+from fairseq_cli import preprocess
+
+from preprocess import binarize
+from preprocess.pipeline import prepare
+from tests.tasks.tiny_text import write_corpus
+
+_ONE_AT_A_TIME = threading.Lock()  # the working directory is the process's
+
+def preprocess_here(arguments, cwd, log):
+    """fairseq-preprocess in this process (its imports take seconds), in place of `preprocess.binarize.run_fairseq`."""
+    with _ONE_AT_A_TIME:
+        before = os.getcwd()
+        os.chdir(cwd)
+        try:
+            preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
+        finally:
+            os.chdir(before)
+            for handler in list(preprocess.logger.handlers):
+                preprocess.logger.removeHandler(handler)
+                handler.close()
+
+
+@pytest.fixture(scope="session")
+def data_bin(tmp_path_factory):
+    """The data-bin of `write_corpus`. Read only."""
+    root = tmp_path_factory.mktemp("translations")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binarize, "run_fairseq", preprocess_here)
+        prepare(write_corpus(root), root / "data-bin", 1)
+    return root / "data-bin"
+
+
+@pytest.fixture(scope="session")
+def corpus(data_bin):
+    """The folder of the raw text of `data_bin`."""
+    return data_bin.parent

@@ -1,0 +1,71 @@
+"""Noise is new in every epoch, and the same whatever prepares the batches."""
+
+import pytest
+import torch
+from fairseq.tasks import FairseqTask
+
+from tests.commands import CPU, pretraining, run_train
+from tests.tasks.test_resume import WITH_WORKERS
+
+EPOCHS, UPDATES = 3, 4
+
+
+@pytest.fixture(scope="module")
+def batches(data_bin, tmp_path_factory):
+    """{number of workers: the batches of every update}."""
+
+    def seen(workers):
+        folder = tmp_path_factory.mktemp("noise")
+        line = pretraining(data_bin, folder, "--updates-per-epoch", UPDATES, "--max-epoch", EPOCHS, "--no-save",
+                           "--disable-validation", "--langs", "en", "--pairs", "en-fr")  # fmt: skip
+        output = run_train(line, workers)
+        return [sample for micro_steps in output.samples.values() for sample in micro_steps]
+
+    return {0: seen(CPU), 2: seen(WITH_WORKERS)}
+
+
+def masks_by_pair(samples):
+    """{tokens of a framed pair without their noise: the sets of masked places that it had}."""
+    found = {}
+    for sample in (sample for sample in samples if sample["objective"] == "tlm"):
+        batch = sample["batch"]
+        original, masked = batch["tokens"].clone(), torch.zeros(batch["tokens"].numel(), dtype=torch.bool)
+        original.view(-1)[batch["predicted"]] = batch["target"]
+        masked[batch["predicted"]] = True
+        for tokens, places in zip(original.tolist(), masked.view_as(original).tolist()):
+            key = tuple(token for token in tokens if token != 1)
+            found.setdefault(key, []).append(tuple(places[: len(key)]))
+    return found
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_noise_differs_from_epoch_to_epoch(batches, workers):
+    samples = batches[workers]
+    assert len(samples) == EPOCHS * UPDATES
+    repeated = {pair: masks for pair, masks in masks_by_pair(samples).items() if len(masks) > 1}
+    assert len(repeated) > 5
+    assert sum(len(set(masks)) > 1 for masks in repeated.values()) > 0.8 * len(repeated)
+
+
+def test_noise_is_the_same_with_0_and_with_2_workers(batches):
+    for one, other in zip(batches[0], batches[2], strict=True):
+        assert (one["objective"], one["source"], one["ntokens"]) == (other["objective"], other["source"], other["ntokens"])
+        for key, value in one["batch"].items():
+            assert value is other["batch"][key] is None or torch.equal(value, other["batch"][key]), key
+
+
+def test_noise_of_validation_is_the_same_whatever_the_seed(data_bin, tmp_path, monkeypatch):
+    """Perplexities compare across seeds."""
+    batches = []
+    original = FairseqTask.valid_step
+
+    def recorded(self, sample, model, criterion):
+        batches[-1].append(sample["batch"]["tokens"])
+        return original(self, sample, model, criterion)
+
+    monkeypatch.setattr(FairseqTask, "valid_step", recorded)
+    for seed in (1, 2):
+        batches.append([])
+        run_train(pretraining(data_bin, tmp_path, "--updates-per-epoch", 1, "--max-epoch", 1, "--no-save", "--seed", seed))
+    assert len(batches[0]) > 5
+    assert all(torch.equal(one, other) for one, other in zip(*batches, strict=True))

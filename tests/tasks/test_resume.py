@@ -1,0 +1,238 @@
+"""Training that was stopped goes on as if it had not been: the same losses and parameters, bit for bit."""
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fairseq import checkpoint_utils
+from fairseq.tasks import FairseqTask
+
+from tests.commands import CPU, equal_parameters, load, pretraining, run_train, translation
+
+UPDATES = 5  # updates of an epoch of pre-training
+ROOT = Path(__file__).parents[2]
+WITH_WORKERS = ["--cpu", "--num-workers", "2", "--no-progress-bar"]
+SAVING = ["--save-interval-updates", 1, "--disable-validation", "--no-epoch-checkpoints"]
+PATIENCE = 60  # seconds until a process that does nothing is given up
+
+RUNS = {
+    "alternate": lambda data, folder: pretraining(data, folder, "--updates-per-epoch", UPDATES),
+    # an update is two micro-steps of one objective: update 1 mlm mlm, update 2 tlm tlm
+    "alternate-frequency-2": lambda data, folder: pretraining(
+        data, folder, "--updates-per-epoch", UPDATES, "--update-freq", 2
+    ),
+    # an update is a micro-step of each objective
+    "cycle-frequency-2": lambda data, folder: pretraining(
+        data, folder, "--updates-per-epoch", UPDATES, "--update-freq", 2, "--schedule", "cycle"
+    ),
+    "random": lambda data, folder: pretraining(data, folder, "--updates-per-epoch", UPDATES, "--schedule", "random"),
+    "clm": lambda data, folder: pretraining(data, folder, "--updates-per-epoch", UPDATES, objectives="clm"),
+    "translation": lambda data, folder: translation(data, folder, "--lang-pairs", "en-de,de-en", "--max-tokens", 320),
+    "translation-frequency-2": lambda data, folder: translation(
+        data, folder, "-s", "de", "-t", "en", "--update-freq", 2, "--max-tokens", 84
+    ),
+}
+LAST = 13  # updates of a whole run: in epoch 3
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(data_bin, tmp_path_factory):
+    """A function: name of the run -> (its output, its final parameters), made once."""
+    made = {}
+
+    def run(name):
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            output = run_train([*RUNS[name](data_bin, folder), "--max-update", LAST, "--disable-validation"])
+            made[name] = output, load(folder / "checkpoint_last.pt")
+        return made[name]
+
+    return run
+
+
+def losses_after(output, update):
+    return [output.updates[number] for number in sorted(output.updates) if number > update]
+
+
+def epochs(output):
+    """{epoch: its last update so far}, from the log."""
+    found, epoch = {}, None
+    for message in output.log.splitlines():
+        if message.startswith("epoch ") and ":" in message.split("|")[0]:
+            epoch = int(message.split()[1].rstrip(":"))
+            found[epoch] = int(message.split("num_updates=")[1].split(",")[0])
+    return found
+
+
+def test_runs_are_long_enough(uninterrupted):
+    """The updates where the tests below stop are within epochs 1 and 2 and at their ends, for every kind of run."""
+    for name in RUNS:
+        output, _ = uninterrupted(name)
+        ends = epochs(output)
+        assert len(output.updates) == LAST and ends[1] == UPDATES and UPDATES + 2 < ends[2] <= LAST, (name, ends)
+        assert len(set(output.losses)) > LAST - 1
+
+
+WORKERS = {"0-workers": (CPU, [1, 3, UPDATES, UPDATES + 2, 2 * UPDATES]), "2-workers": (WITH_WORKERS, [3, UPDATES + 2])}
+
+
+@pytest.mark.parametrize(
+    ("stop", "workers"),
+    [pytest.param(stop, workers, id=f"{stop}-{name}") for name, (workers, stops) in WORKERS.items() for stop in stops],
+)
+@pytest.mark.parametrize("name", ["alternate", "translation"])
+def test_resume_is_exact(data_bin, tmp_path, uninterrupted, name, stop, workers):
+    whole, parameters = uninterrupted(name)
+    line = [*RUNS[name](data_bin, tmp_path), *SAVING]
+    first = run_train([*line, "--max-update", stop], workers)
+    assert losses_after(first, 0) == losses_after(whole, 0)[:stop]
+    rest = run_train([*line, "--max-update", LAST], workers)
+    assert losses_after(rest, 0) == losses_after(whole, stop)
+    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), parameters)
+
+
+@pytest.mark.parametrize("stop", [3, UPDATES + 2])
+@pytest.mark.parametrize("name", sorted(set(RUNS) - {"alternate", "translation"}))
+def test_resume_is_exact_for_other_schedules_and_update_frequencies(data_bin, tmp_path, uninterrupted, name, stop):
+    test_resume_is_exact(data_bin, tmp_path, uninterrupted, name, stop, CPU)
+
+
+def test_resume_after_every_update(data_bin, tmp_path, uninterrupted):
+    whole, parameters = uninterrupted("cycle-frequency-2")
+    line = [*RUNS["cycle-frequency-2"](data_bin, tmp_path), *SAVING]
+    updates = {}
+    for stop in range(1, 8):
+        updates |= run_train([*line, "--max-update", stop]).updates
+    updates |= run_train([*line, "--max-update", LAST]).updates
+    assert updates == whole.updates
+    assert all(len(micro_steps) == 2 for micro_steps in updates.values())
+    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), parameters)
+
+
+def test_resume_from_an_earlier_checkpoint(data_bin, tmp_path, uninterrupted):
+    whole, _ = uninterrupted("alternate")
+    line = RUNS["alternate"](data_bin, tmp_path)
+    run_train([*line, "--max-update", 9, "--save-interval-updates", 1, "--disable-validation"])
+    rest = run_train([*line, "--max-update", LAST, "--restore-file", tmp_path / "checkpoint_2_7.pt",
+                      "--disable-validation"])  # fmt: skip
+    assert losses_after(rest, 0) == losses_after(whole, 7)
+
+
+def test_validation_changes_no_loss(data_bin, tmp_path, uninterrupted):
+    for name in ("alternate", "translation"):
+        whole, parameters = uninterrupted(name)
+        folder = tmp_path / name
+        seen = run_train([*RUNS[name](data_bin, folder), "--max-update", LAST, "--validate-interval-updates", 2])
+        assert seen.updates == whole.updates
+        assert equal_parameters(load(folder / "checkpoint_last.pt"), parameters)
+        assert seen.log.count("valid on 'valid' subset") > 6
+
+
+# Killed and terminated
+
+
+def saved_updates(folder):
+    return [int(path.stem.split("_")[2]) for path in folder.glob("checkpoint_*_*.pt")]
+
+
+def wait_for(condition, process_is_alive):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert process_is_alive() and time.monotonic() < end
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("name", ["alternate-frequency-2", "translation"])
+def test_resume_after_kill_9(data_bin, tmp_path, name):
+    """Three times killed at a random moment: in an update, or while a checkpoint is being written."""
+    line = [*RUNS[name](data_bin, tmp_path / "killed"), *SAVING]
+    rng, reached = random.Random(name), 0
+    for _ in range(3):
+        endless = multiprocessing.get_context("fork").Process(target=run_train, args=([*line, "--max-update", 5000],))
+        endless.start()
+        wait_for(lambda: max(saved_updates(tmp_path / "killed"), default=0) > reached, endless.is_alive)
+        time.sleep(rng.random() * 0.02)
+        os.kill(endless.pid, signal.SIGKILL)
+        endless.join()
+        assert endless.exitcode == -signal.SIGKILL
+        reached = max(saved_updates(tmp_path / "killed"))
+    last = reached + 4
+    rest = run_train([*line, "--max-update", last])
+    assert reached <= min(rest.updates) <= reached + 1  # killed before checkpoint_last was renamed, or after
+    whole = run_train([*RUNS[name](data_bin, tmp_path / "whole"), "--max-update", last, "--disable-validation"])
+    assert losses_after(rest, 0) == losses_after(whole, min(rest.updates) - 1)
+    assert equal_parameters(*(load(tmp_path / run / "checkpoint_last.pt") for run in ("killed", "whole")))
+
+
+def terminate_in(monkeypatch, step, place):
+    """SIGTERM during the call number `place` of the task's train_step or valid_step."""
+    original, calls = getattr(FairseqTask, step), []
+
+    def interrupted(self, *arguments, **options):
+        calls.append(step)
+        if len(calls) == place:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(FairseqTask, step, interrupted)
+
+
+@pytest.mark.parametrize("place", [1, 4, 2 * UPDATES, 2 * UPDATES + 2])
+@pytest.mark.parametrize("name", ["cycle-frequency-2", "translation"])
+def test_resume_after_sigterm_in_an_update(data_bin, tmp_path, uninterrupted, monkeypatch, name, place):
+    """The update in progress is finished and saved, also when the signal came in the first of its micro-steps."""
+    whole, parameters = uninterrupted(name)
+    line = [*RUNS[name](data_bin, tmp_path), "--max-update", LAST]
+    with monkeypatch.context() as patch:
+        terminate_in(patch, "train_step", place)
+        first = run_train(line)
+    stop = -(-place // 2) if name.endswith("2") else place
+    assert max(first.updates) == stop and "SIGTERM" in first.log
+    assert first.log.count("valid on 'valid' subset") == (stop - 1) // UPDATES  # none on the way out
+    rest = run_train(line)
+    assert losses_after(rest, 0) == losses_after(whole, stop)
+    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), parameters)
+
+
+@pytest.mark.parametrize("name", ["alternate", "translation"])
+def test_resume_after_sigterm_in_validation(data_bin, tmp_path, uninterrupted, monkeypatch, name):
+    whole, parameters = uninterrupted(name)
+    line = [*RUNS[name](data_bin, tmp_path), "--max-update", LAST]
+    with monkeypatch.context() as patch:
+        terminate_in(patch, "valid_step", 1)
+        first = run_train(line)
+    assert max(first.updates) == UPDATES + 1  # what was validated, the first epoch, and one more
+    rest = run_train(line)
+    assert losses_after(rest, 0) == losses_after(whole, UPDATES + 1)
+    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), parameters)
+
+
+def test_sigterm_saves_and_exits_0(data_bin, tmp_path):
+    """The real command in a process of its own."""
+    line = [*RUNS["alternate"](data_bin, tmp_path / "terminated"), *WITH_WORKERS, "--disable-validation"]
+    log = tmp_path / "log"
+    with open(log, "wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fairseq_cli.train", *map(str, line), "--max-update", "100000"],
+            cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+    try:
+        wait_for(lambda: "num_updates=3," in log.read_text(), lambda: process.poll() is None)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, log.read_text()
+    finally:
+        process.kill()
+    saved = tmp_path / "terminated" / "checkpoint_last.pt"
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(saved))
+    stop = state["optimizer_history"][-1]["num_updates"]
+    last = stop + 3
+    rest = run_train([*line, "--max-update", last])
+    whole = run_train([*RUNS["alternate"](data_bin, tmp_path / "whole"), "--max-update", last, "--disable-validation"])
+    assert losses_after(rest, 0) == losses_after(whole, stop)
+    assert equal_parameters(load(saved), load(tmp_path / "whole" / "checkpoint_last.pt"))

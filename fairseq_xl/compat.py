@@ -26,6 +26,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.file_io import PathManager
+from fairseq.logging import progress_bar
 
 from fairseq_xl.errors import UserError
 
@@ -48,6 +49,7 @@ def install() -> None:
     _make_loading_safe()
     PathManager.copy = staticmethod(_copying_in_one_step(PathManager.copy))
     checkpoint_utils.torch_persistent_save = _saving_in_one_step(checkpoint_utils.torch_persistent_save)
+    progress_bar.progress_bar = _logging_once(progress_bar.progress_bar)
     sys.excepthook = _showing_mistakes(sys.excepthook)
     # fairseq asks for pinned memory and for the old name of autocast whatever the machine: nothing a user could change
     warnings.filterwarnings("ignore", message=".*pin_memory.*no accelerator")
@@ -306,6 +308,22 @@ def _saving_in_one_step(original):
                 time.sleep(SECONDS_BETWEEN_ATTEMPTS)
 
     return torch_persistent_save
+
+
+# Logging
+
+
+def _logging_once(original):
+    """fairseq opens ``--log-file`` anew for every epoch and validation, and then writes every entry once for each."""
+
+    @functools.wraps(original)
+    def bar(*args, log_file=None, **kwargs):
+        opened = {getattr(handler, "baseFilename", None) for handler in progress_bar.logger.handlers}
+        if log_file is not None and os.path.abspath(log_file) in opened:
+            log_file = None
+        return original(*args, log_file=log_file, **kwargs)
+
+    return bar
 
 
 # Errors

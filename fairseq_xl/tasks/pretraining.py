@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Optional
 
 import torch
@@ -79,7 +80,7 @@ class XLPretrainingTask(XLTask):
             "objectives": self.cfg.objectives, "objective_options": self.cfg.objective_options or ""
         }  # fmt: skip
 
-    @property
+    @cached_property
     def log_keys(self):
         """(term, source) of everything that is logged, the same in every step and on every rank."""
         names = {"monolingual": self._languages(), "parallel": self._pairs()}

@@ -1,4 +1,6 @@
-"""Runs a fairseq command with flags from YAML files: ``python recipes/launch.py train DATA base.yaml more.yaml --flag x``.
+"""Runs a fairseq command with flags from YAML files.
+
+    python recipes/launch.py train DATA base.yaml more.yaml --flag value
 
 Each file maps flags of the command to values, ``lr: 0.0005`` for ``--lr 0.0005`` and ``fp16: true`` for ``--fp16``;
 a later file overrides an earlier one, ``null`` takes a flag away again, and flags on the command line come last.

@@ -16,7 +16,10 @@ def summary(line):
     kind = next((kind for kind in ("train_", "valid_") if f"{kind}loss" in entry), "")
     if kind == "train_":
         return None
-    parts = [f"update {entry.get(f'{kind}num_updates', '?')}", f"{kind.rstrip('_') or 'train'} loss {entry[f'{kind}loss']}"]
+    parts = [
+        f"update {entry.get(f'{kind}num_updates', '?')}",
+        f"{kind.rstrip('_') or 'train'} loss {entry[f'{kind}loss']}",
+    ]
     parts += [f"ppl {entry[f'{kind}ppl']}"] if kind and f"{kind}ppl" in entry else []
     parts += [f"{entry['wps']} tokens/s"] if "wps" in entry and not kind else []
     return "  " + ", ".join(parts)

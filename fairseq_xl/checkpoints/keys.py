@@ -78,9 +78,7 @@ def from_transformers_xlm_roberta(state: State, *, file_heads: int, heads: int) 
     }
     head = {"encoder.bank": ("lm_head",), "output.dense": ("lm_head.dense",), "output.norm": ("lm_head.layer_norm",)}
     layer = {
-        "self_attention.qkv": tuple(
-            f"encoder.layer.{{n}}.attention.self.{part}" for part in ("query", "key", "value")
-        ),
+        "self_attention.qkv": tuple(f"encoder.layer.{{n}}.attention.self.{part}" for part in ("query", "key", "value")),
         "self_attention.out": ("encoder.layer.{n}.attention.output.dense",),
         "self_attention_norm": ("encoder.layer.{n}.attention.output.LayerNorm",),
         "ffn.up": ("encoder.layer.{n}.intermediate.dense",),
@@ -93,8 +91,9 @@ def from_transformers_xlm_roberta(state: State, *, file_heads: int, heads: int) 
         lambda name: name.removeprefix("roberta."),
         ignored=("embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias"),
     )
-    _drop_tied(given, {"lm_head.decoder.weight": "embeddings.word_embeddings.weight",
-                       "lm_head.decoder.bias": "lm_head.bias"})  # fmt: skip
+    _drop_tied(
+        given, {"lm_head.decoder.weight": "embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"}
+    )
     types = given.pop("embeddings.token_type_embeddings.weight", None)
     if types is not None and len(types) > 1:
         raise UserError(f"the weights have {len(types)} token types; only one, the same everywhere, can be taken over")
@@ -164,8 +163,9 @@ def _convert(given: State, stem: Names, head: Names, layer: Names) -> State:
     used = {source for sources in parameters.values() for source in sources}
     missing, unexpected = sorted(used - given.keys()), sorted(given.keys() - used)
     if missing or unexpected:
-        raise UserError(f"the weights are not of this kind of model: {_list(missing)} missing, "
-                        f"{_list(unexpected)} unexpected")  # fmt: skip
+        raise UserError(
+            f"the weights are not of this kind of model: {_list(missing)} missing, {_list(unexpected)} unexpected"
+        )
     return {ours: torch.cat([given[source] for source in sources]) for ours, sources in parameters.items()}
 
 

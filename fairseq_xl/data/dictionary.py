@@ -69,7 +69,7 @@ class XLDictionary(Dictionary):
 
     @cached_property
     def pieces(self):
-        """Indices of the ordinary pieces, (number of pieces,): what may be masked and what random words are drawn from."""
+        """(P,) indices of the ordinary pieces: what may be masked and what random words are drawn from."""
         ids = np.arange(self.nspecial, self.first_language)
         return ids[ids != self.mask_index]
 

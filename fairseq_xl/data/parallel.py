@@ -43,7 +43,7 @@ class SentencePairs:
         return tuple(side[line].numpy() for side in self.sides)
 
     def every(self, longest):
-        """All pairs with sides of at most `longest` tokens, in order: lines (n,), sizes of both sides together (n,)."""
+        """All pairs with sides of at most `longest` tokens, in order: lines (n,), sizes of both sides (n,)."""
         fitting = self._fitting(longest)
         return fitting, self.sizes[fitting].sum(1)
 
@@ -52,7 +52,7 @@ class SentencePairs:
         return self.sizes[self._fitting(longest)].sum(1).mean()
 
     def draw(self, rng, count, longest):
-        """`count` pairs at random, each at most once in a pass: lines (count,), sizes of both sides together (count,)."""
+        """`count` pairs at random, each at most once in a pass: lines (count,), sizes of both sides (count,)."""
         fitting = self._fitting(longest)
         passes = [rng.permutation(fitting) for _ in range(-(-count // len(fitting)))]
         lines = np.concatenate(passes)[:count]
@@ -67,8 +67,11 @@ class SentencePairs:
                 left_out = len(self.filled) - len(fits)
                 logger.warning(
                     "%s: %d of %d pairs have a side of more than %d tokens and are left out",
-                    self.prefix, left_out, len(self.filled), longest,
-                )  # fmt: skip
+                    self.prefix,
+                    left_out,
+                    len(self.filled),
+                    longest,
+                )
             self._fits = longest, fits
         return self._fits[1]
 

@@ -49,7 +49,7 @@ class TranslationDataset(FairseqDataset):
         return int(self.offsets[-1])
 
     def cut_at(self, max_positions):
-        """Cuts encoder inputs and targets longer than `max_positions` (encoder, decoder); returns the cut examples, (k,)."""
+        """Cuts what is longer than `max_positions` (encoder, decoder); returns the cut examples, (k,)."""
         self.max_positions = max_positions
         self.sizes = np.minimum(self.framed_sizes, max_positions)  # (n, 2)
         return np.flatnonzero((self.framed_sizes > max_positions).any(axis=1))
@@ -94,7 +94,7 @@ class TranslationDataset(FairseqDataset):
         }
 
     def collater(self, samples):
-        """B examples -> fairseq's batch: src_tokens (B, S), src_languages (B,), prev_output_tokens and target (B, T)."""
+        """B examples -> fairseq's batch: src_tokens (B, S), src_languages (B,), prev_output_tokens, target (B, T)."""
         if not samples:
             return {}
         batch = {

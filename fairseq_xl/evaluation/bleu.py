@@ -35,7 +35,9 @@ def detokenised(path):
             number, _, text = line[2:].split("\t", 2)
             best.setdefault(int(number), text)
     if not best or sorted(best) != list(range(len(best))):
-        raise UserError(f"{path}: expected one D- line for each test line, found {len(best)} of {max(best, default=-1) + 1}")
+        raise UserError(
+            f"{path}: expected one D- line for each test line, found {len(best)} of {max(best, default=-1) + 1}"
+        )
     return [best[number] for number in range(len(best))]
 
 

@@ -1,3 +1,3 @@
 """Models; importing this registers the architectures."""
 
-from fairseq_xl.models import architectures as architectures
+from fairseq_xl.models import architectures  # noqa: F401

@@ -18,9 +18,7 @@ class BackboneConfig(FairseqDataclass):
     dropout: float = field(
         default=0.1, metadata={"help": "probability of dropping a channel after each part and the embeddings (X1)"}
     )
-    attention_dropout: float = field(
-        default=0.1, metadata={"help": "probability of dropping an attention weight (X1)"}
-    )
+    attention_dropout: float = field(default=0.1, metadata={"help": "probability of dropping an attention weight (X1)"})
     activation_dropout: float = field(
         default=0.0, metadata={"help": "probability of dropping a channel inside the feed-forward part (X1: none)"}
     )

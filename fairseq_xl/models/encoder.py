@@ -96,9 +96,7 @@ class XLEncoderModel(BaseFairseqModel):
         causal: bool = False,
     ) -> Tensor:
         """The last layer's hidden states: (B, T) -> (B, T, C), see `Encoder.forward`."""
-        return self.encoder(
-            tokens, positions=positions, languages=languages, padding_mask=padding_mask, causal=causal
-        )
+        return self.encoder(tokens, positions=positions, languages=languages, padding_mask=padding_mask, causal=causal)
 
     def forward(self, objective, batch):
         """The only entry in training: `objective.loss(model, batch)`.

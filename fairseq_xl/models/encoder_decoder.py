@@ -121,9 +121,7 @@ class Decoder(FairseqIncrementalDecoder):
             )
         return hidden, None
 
-    def _languages(
-        self, prev_output_tokens: Tensor, incremental_state: Optional[IncrementalState]
-    ) -> Optional[Tensor]:
+    def _languages(self, prev_output_tokens: Tensor, incremental_state: Optional[IncrementalState]) -> Optional[Tensor]:
         """(B, 1) language ids of the first tokens, None for a model without language embeddings."""
         if self.embeddings.languages is None:
             return None

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Optional
 import torch
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from fairseq_xl.errors import UserError
 
@@ -108,18 +109,20 @@ def build_objectives(names, options, dictionary, framing):
     for option in (options or "").split():
         owner, dot, setting = option.partition(".")
         if owner not in settings or not dot or "=" not in setting:
-            raise UserError(f"--objective-options {option!r}: expected OBJECTIVE.KEY=VALUE for one of {', '.join(names)}")
+            raise UserError(
+                f"--objective-options {option!r}: expected OBJECTIVE.KEY=VALUE for one of {', '.join(names)}"
+            )
         settings[owner].append(setting)
-    return {
-        name: OBJECTIVES[name](_configure(OBJECTIVES[name], settings[name]), dictionary, framing) for name in names
-    }
+    return {name: OBJECTIVES[name](_configure(OBJECTIVES[name], settings[name]), dictionary, framing) for name in names}
 
 
 def _configure(objective, settings) -> Any:
     valid = ", ".join(field.name for field in fields(objective.Config))
     try:
         merged = OmegaConf.merge(OmegaConf.structured(objective.Config), OmegaConf.from_dotlist(settings))
-    except OmegaConfBaseException as error:
+        return OmegaConf.to_object(merged)
+    except (OmegaConfBaseException, YAMLError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"--objective-options {' '.join(settings)!r} for {objective.name}: {reason} (keys: {valid})") from error
-    return OmegaConf.to_object(merged)
+        raise UserError(
+            f"--objective-options {' '.join(settings)!r} for {objective.name}: {reason} (keys: {valid})"
+        ) from error

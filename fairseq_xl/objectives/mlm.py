@@ -51,9 +51,11 @@ class MaskedObjective(Objective):
 
     def loss(self, model, batch):
         hidden = model.encode(
-            batch["tokens"], positions=batch.get("positions"), languages=batch["languages"],
+            batch["tokens"],
+            positions=batch.get("positions"),
+            languages=batch["languages"],
             padding_mask=batch["padding_mask"],
-        )  # fmt: skip
+        )
         return {self.name: self.predict(model, hidden, batch)}
 
 

@@ -28,7 +28,8 @@ class XLTaskConfig(FairseqDataclass):
         default=None, metadata={"help": "folder that `python -m preprocess` wrote; several, joined by ':', are shards"}
     )
     framing: ChoiceEnum(FRAMINGS) = field(
-        default="xl", metadata={"help": "framing of inputs: xl (<s> x </s>), or xlm (</s> x </s>) for published XLM weights"}
+        default="xl",
+        metadata={"help": "framing of inputs: xl (<s> x </s>), or xlm (</s> x </s>) for published XLM weights"},
     )
     seed: int = II("common.seed")
     # fairseq keeps loader workers across epochs, where they never hear of the new epoch.
@@ -96,7 +97,9 @@ class XLTask(FairseqTask):
         """Checks a checkpoint's identity before its weights are loaded (generate, validate, interactive, eval-lm)."""
         identity = state_dict.get("fairseq_xl")
         if identity is None:
-            raise UserError("this checkpoint was not written by fairseq_xl; convert its weights with fairseq_xl.checkpoints")
+            raise UserError(
+                "this checkpoint was not written by fairseq_xl; convert its weights with fairseq_xl.checkpoints"
+            )
         self.check_identity(identity, "the checkpoint")
         self.framing = Framing.of(identity["framing"], self.dictionary)
 
@@ -109,7 +112,7 @@ class XLTask(FairseqTask):
         self.check_identity(identity, "the checkpoint to resume from")
         if identity["framing"] != self.framing.name:
             raise UserError(
-                f"the checkpoint to resume from has --framing {identity['framing']}, this run --framing {self.framing.name}"
+                f"the checkpoint to resume from has --framing {identity['framing']}, this run {self.framing.name}"
             )
 
     def check_identity(self, identity, origin):

@@ -27,18 +27,23 @@ class XLPretrainingConfig(XLTaskConfig):
 
     objectives: str = field(default="mlm", metadata={"help": "objectives, separated by commas: mlm,tlm"})
     objective_options: Optional[str] = field(
-        default=None, metadata={"help": "settings of objectives, separated by blanks: 'mlm.mask_prob=0.2 tlm.weight=0.5'"}
+        default=None,
+        metadata={"help": "settings of objectives, separated by blanks: 'mlm.mask_prob=0.2 tlm.weight=0.5'"},
     )
     schedule: ChoiceEnum(SCHEDULES) = field(
         default="alternate",
-        metadata={"help": "alternate: one objective an update in turn (X7); cycle: all in every update (U2); random (G1)"},
+        metadata={
+            "help": "alternate: one objective an update in turn (X7); cycle: all in every update (U2); random (G1)"
+        },
     )
     updates_per_epoch: int = field(default=1000, metadata={"help": "updates that make an epoch"})
     langs: Optional[str] = field(
-        default=None, metadata={"help": "languages of monolingual text, separated by commas (default: all that are there)"}
+        default=None,
+        metadata={"help": "languages of monolingual text, separated by commas (default: all that are there)"},
     )
     pairs: Optional[str] = field(
-        default=None, metadata={"help": "language pairs, separated by commas: en-de,en-fr (default: all that are there)"}
+        default=None,
+        metadata={"help": "language pairs, separated by commas: en-de,en-fr (default: all that are there)"},
     )
     update_freq: Any = II("optimization.update_freq")
 
@@ -77,8 +82,9 @@ class XLPretrainingTask(XLTask):
 
     def identity(self):
         return super().identity() | {
-            "objectives": self.cfg.objectives, "objective_options": self.cfg.objective_options or ""
-        }  # fmt: skip
+            "objectives": self.cfg.objectives,
+            "objective_options": self.cfg.objective_options or "",
+        }
 
     @cached_property
     def log_keys(self):
@@ -101,9 +107,7 @@ class XLPretrainingTask(XLTask):
         """Opens the text that the objectives read; a language without this split is left out, except in training."""
         folder = self.folder(epoch)
         opened = {
-            "monolingual": lambda: {
-                name: TokenStream(folder / name / split, name) for name in self._languages(split)
-            },
+            "monolingual": lambda: {name: TokenStream(folder / name / split, name) for name in self._languages(split)},
             "parallel": lambda: {
                 name: SentencePairs(folder / name / f"{split}.{name}", *name.split("-")) for name in self._pairs(split)
             },
@@ -147,16 +151,30 @@ class XLPretrainingTask(XLTask):
                 tokens, sentences = max_tokens, max_sentences
             supplies.append(
                 Supply(
-                    name, dataset.sources[name], objective.example_length, objective.framed_tokens,
-                    tokens, sentences, objective.cfg.alpha,
-                )  # fmt: skip
+                    name,
+                    dataset.sources[name],
+                    objective.example_length,
+                    objective.framed_tokens,
+                    tokens,
+                    sentences,
+                    objective.cfg.alpha,
+                )
             )
         return supplies
 
     def get_batch_iterator(
-        self, dataset, max_tokens=None, max_sentences=None, seed=1, num_shards=1, shard_id=0, num_workers=0,
-        epoch=1, data_buffer_size=0, **kwargs,
-    ):  # fmt: skip
+        self,
+        dataset,
+        max_tokens=None,
+        max_sentences=None,
+        seed=1,
+        num_shards=1,
+        shard_id=0,
+        num_workers=0,
+        epoch=1,
+        data_buffer_size=0,
+        **kwargs,
+    ):
         """The plan of each epoch in its own order: training is drawn, validation goes through everything once."""
         supplies = self._supplies(dataset, max_tokens, max_sentences)
         training = dataset is self.datasets.get("train")

@@ -35,10 +35,12 @@ class XLTranslationConfig(XLTaskConfig):
         default=None, metadata={"help": "checkpoint whose encoder initialises the encoder (X11, X13)"}
     )
     init_decoder_from: Optional[str] = field(
-        default=None, metadata={"help": "checkpoint whose encoder initialises the decoder, but for cross-attention (X11)"}
+        default=None,
+        metadata={"help": "checkpoint whose encoder initialises the decoder, but for cross-attention (X11)"},
     )
     init_embeddings_from: Optional[str] = field(
-        default=None, metadata={"help": "checkpoint whose token embeddings initialise both sides, nothing else (X11: EMB)"}
+        default=None,
+        metadata={"help": "checkpoint whose token embeddings initialise both sides, nothing else (X11: EMB)"},
     )
 
 
@@ -70,8 +72,10 @@ class XLTranslationTask(XLTask):
 
     def _initialise(self, model, cfg):
         encoder, decoder, embeddings = (
-            self.cfg.init_encoder_from, self.cfg.init_decoder_from, self.cfg.init_embeddings_from
-        )  # fmt: skip
+            self.cfg.init_encoder_from,
+            self.cfg.init_decoder_from,
+            self.cfg.init_embeddings_from,
+        )
         if cfg.share_embeddings and encoder and decoder and encoder != decoder:
             raise UserError("--share-embeddings: encoder and decoder must be initialised from the same checkpoint")
         transfers = [(embeddings, "encoder", "bank.tokens"), (embeddings, "decoder", "bank.tokens")]
@@ -92,10 +96,14 @@ class XLTranslationTask(XLTask):
             raise UserError(f"{path} was not written by fairseq_xl; convert its weights with fairseq_xl.checkpoints")
         self.check_identity(identity, path)
         if identity["heads"] != heads:
-            raise UserError(f"{path} has {identity['heads']} attention heads, this model {heads}: the weights would fit "
-                            "and mean something else")  # fmt: skip
+            raise UserError(
+                f"{path} has {identity['heads']} attention heads, this model {heads}: the weights would fit "
+                "and mean something else"
+            )
         if identity["framing"] != self.framing.name:
-            raise UserError(f"{path} was trained with --framing {identity['framing']}, this run has {self.framing.name}")
+            raise UserError(
+                f"{path} was trained with --framing {identity['framing']}, this run has {self.framing.name}"
+            )
         return state["model"]
 
     # --- data --------------------------------------------------------------------------------------------------
@@ -106,33 +114,43 @@ class XLTranslationTask(XLTask):
         directions = []
         for source, target in [self.inference_pair] if named else self.lang_pairs:
             text = self._bitext(split, source, target, epoch)
-            sides, sizes = ((text.sides, text.sizes) if text.source == source else (text.sides[::-1], text.sizes[:, ::-1]))
+            sides, sizes = (
+                (text.sides, text.sizes) if text.source == source else (text.sides[::-1], text.sizes[:, ::-1])
+            )
             lines = text.filled if split in ("train", "valid") else np.arange(len(sizes))
             directions.append(self._direction(*sides, sizes, lines, source, target))
         self.datasets[split] = TranslationDataset(directions, self.framing, self.dictionary.pad(), split == "train")
 
     def _direction(self, source_side, target_side, sizes, lines, source, target):
         return Direction(
-            source_side, target_side, sizes, lines,
-            self.dictionary.language_id(source), self.dictionary.language_symbol(target),
-        )  # fmt: skip
+            source_side,
+            target_side,
+            sizes,
+            lines,
+            self.dictionary.language_id(source),
+            self.dictionary.language_symbol(target),
+        )
 
     def _bitext(self, split, source, target, epoch):
         for name in (f"{source}-{target}", f"{target}-{source}"):
             prefix = self.folder(epoch) / name / f"{split}.{name}"
             if prefix.with_name(f"{prefix.name}.{source}.idx").exists():
                 return SentencePairs(prefix, *name.split("-"))
-        raise UserError(f"{self.folder(epoch)}: no bitext {source}-{target} or {target}-{source} for the split {split!r}")
+        raise UserError(
+            f"{self.folder(epoch)}: no bitext {source}-{target} or {target}-{source} for the split {split!r}"
+        )
 
     def get_batch_iterator(self, dataset, max_positions=None, required_batch_size_multiple=1, **kwargs):
-        """fairseq's iterator; but a last partial batch is kept, and over-long lines outside training are cut, not lost."""
+        """fairseq's iterator, but the last partial batch is kept and over-long lines outside training are cut, not lost."""
         if dataset is not self.datasets.get("train") and max_positions is not None:
             cut, max_positions = dataset.cut_at(max_positions), None
             if len(cut):
                 logger.warning(
                     "%d lines have more than %s tokens (source, target) and are cut there; the first: %s",
-                    len(cut), dataset.max_positions, (cut[:10] + 1).tolist(),
-                )  # fmt: skip
+                    len(cut),
+                    dataset.max_positions,
+                    (cut[:10] + 1).tolist(),
+                )
         return super().get_batch_iterator(
             dataset, max_positions=max_positions, required_batch_size_multiple=1, **kwargs
         )
@@ -164,9 +182,12 @@ class XLTranslationTask(XLTask):
         sample["net_input"] = {"src_languages": languages} | net_input
         with torch.no_grad():
             hypotheses = generator.generate(
-                models, sample, prefix_tokens=prefix_tokens, constraints=constraints,
+                models,
+                sample,
+                prefix_tokens=prefix_tokens,
+                constraints=constraints,
                 bos_token=self.dictionary.language_symbol(target),
-            )  # fmt: skip
+            )
         empty = tokens.ne(self.dictionary.pad()).sum(1).le(2).tolist()  # <s> </s>
         return [
             [_empty(hypothesis, self.dictionary.eos()) for hypothesis in beam] if nothing else beam

@@ -27,9 +27,14 @@ bitext:
 
 def run(*command, **environment):
     return subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"XL_EXTRAS": "tests"} | environment, text=True, capture_output=True,
-        stdin=subprocess.DEVNULL, timeout=600,
-    )  # fmt: skip
+        command,
+        cwd=ROOT,
+        env=os.environ | {"XL_EXTRAS": "tests"} | environment,
+        text=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=600,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +44,15 @@ def quickstart(tmp_path_factory):
     write_sample([str(folder / "sample"), "--documents", "40"])
     (folder / "corpus.yaml").write_text(CORPUS)
     done = run(
-        "bash", "recipes/quickstart.sh", "--corpus", str(folder / "corpus.yaml"), "--output", str(folder / "out"),
-        "--updates", "4",
-    )  # fmt: skip
+        "bash",
+        "recipes/quickstart.sh",
+        "--corpus",
+        str(folder / "corpus.yaml"),
+        "--output",
+        str(folder / "out"),
+        "--updates",
+        "4",
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "out", done.stdout
 
@@ -90,8 +101,8 @@ def test_quickstart_refuses_wrong_arguments_in_one_sentence(arguments, message):
 def test_launch_merges_yaml_in_order(tmp_path):
     (tmp_path / "base.yaml").write_text("lr: 0.1\nfp16: true\npatience: 3\nadam-betas: (0.9, 0.98)\ncpu: false\n")
     (tmp_path / "more.yaml").write_text("lr: 0.2\npatience: null\n")
-    code = f"from recipes.launch import flags; print(flags([{str(tmp_path / 'base.yaml')!r}, {str(tmp_path / 'more.yaml')!r}]))"
-    done = run(sys.executable, "-c", code)
+    code = "import sys; from recipes.launch import flags; print(flags(sys.argv[1:]))"
+    done = run(sys.executable, "-c", code, str(tmp_path / "base.yaml"), str(tmp_path / "more.yaml"))
     assert done.stdout.strip() == "['--lr', '0.2', '--fp16', '--adam-betas', '(0.9, 0.98)']", done.stderr
 
 

@@ -1,0 +1,209 @@
+"""What is drawn when: limits, schedules, shares of languages, ranks, epochs, validation."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from fairseq.data import iterators
+from tiny_data import write_items
+
+from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.plan import Supply, training_plan, validation_plan
+from fairseq_xl.errors import UserError
+
+
+def lengths(seed, count, longest):
+    return np.random.default_rng(seed).integers(1, longest, size=count)
+
+
+@pytest.fixture(scope="module")
+def streams(tmp_path_factory):
+    """900 English and 100 German sentences: with α = 0.5, shares of 0.75 and 0.25."""
+    root = tmp_path_factory.mktemp("streams")
+    return {
+        language: TokenStream(write_items(root / language, [[4] * length + [2] for length in lengths(1, count, 9)]), language)
+        for language, count in (("en", 900), ("de", 100))
+    }
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("pairs")
+    write_items(root / "train.en-de.en", [[4] * length + [2] for length in lengths(2, 500, 30)])
+    write_items(root / "train.en-de.de", [[5] * length + [2] for length in lengths(3, 500, 30)])
+    return {"en-de": SentencePairs(root / "train.en-de", "en", "de")}
+
+
+@pytest.fixture(scope="module")
+def mlm(streams):
+    return Supply("mlm", streams, 15, 1, 64, None, 0.5)
+
+
+@pytest.fixture(scope="module")
+def tlm(pairs):
+    return Supply("tlm", pairs, 40, 2, 200, None, 0.7)
+
+
+def plan_of(supplies, schedule="alternate", seed=1, epoch=1, updates=6, micro_steps=1, world_size=1):
+    return training_plan(supplies, schedule, seed, epoch, updates, micro_steps, world_size)
+
+
+def as_tuples(plan):
+    return [(draws.objective, draws.source, draws.examples.tolist(), draws.keys.tolist()) for draws in plan]
+
+
+def objectives(plan):
+    return [draws.objective for draws in plan]
+
+
+class TestPurity:
+    def test_a_plan_is_a_function_of_seed_and_epoch(self, mlm, tlm):
+        once = as_tuples(plan_of([mlm, tlm]))
+        assert once == as_tuples(plan_of([mlm, tlm]))
+        np.random.seed(5)
+        np.random.random(7)
+        assert once == as_tuples(plan_of([mlm, tlm]))  # and of nothing else
+        others = as_tuples(plan_of([mlm, tlm], epoch=2)), as_tuples(plan_of([mlm, tlm], seed=2))
+        for other in others:
+            assert not any(one == two for one, two in zip(once, other))
+        assert others[0] != others[1]
+
+    def test_keys_are_never_the_same(self, mlm, tlm):
+        keys = [key for epoch in (1, 2) for draws in plan_of([mlm, tlm], epoch=epoch, updates=100) for key in draws.keys]
+        assert len(set(keys)) == len(keys) > 500
+
+    def test_two_ranks_draw_what_one_draws_in_two_micro_steps(self, mlm, tlm):
+        for schedule in ("alternate", "random"):
+            two_ranks = plan_of([mlm, tlm], schedule, micro_steps=1, world_size=2)
+            two_steps = plan_of([mlm, tlm], schedule, micro_steps=2, world_size=1)
+            assert as_tuples(two_ranks) == as_tuples(two_steps)
+
+
+class TestSchedules:
+    def test_alternate(self, mlm, tlm):
+        assert objectives(plan_of([mlm, tlm])) == ["mlm", "tlm"] * 3
+
+    def test_alternate_on_two_ranks_with_two_micro_steps(self, mlm, tlm):
+        plan = plan_of([mlm, tlm], updates=3, micro_steps=2, world_size=2)
+        assert objectives(plan) == ["mlm"] * 4 + ["tlm"] * 4 + ["mlm"] * 4
+
+    def test_alternate_goes_on_from_epoch_to_epoch(self, mlm, tlm):
+        plans = [objectives(plan_of([mlm, tlm], epoch=epoch, updates=3)) for epoch in (1, 2, 3)]
+        assert plans == [["mlm", "tlm", "mlm"], ["tlm", "mlm", "tlm"], ["mlm", "tlm", "mlm"]]
+
+    def test_cycle(self, mlm, tlm):
+        plan = plan_of([mlm, tlm], "cycle", updates=2, micro_steps=2, world_size=2)
+        assert objectives(plan) == ["mlm", "mlm", "tlm", "tlm"] * 2
+
+    def test_cycle_goes_through_the_objectives_as_often_as_micro_steps_allow(self, mlm, tlm):
+        assert objectives(plan_of([mlm, tlm], "cycle", updates=1, micro_steps=4)) == ["mlm", "tlm", "mlm", "tlm"]
+
+    def test_cycle_is_refused_where_the_objectives_do_not_fit(self, mlm, tlm):
+        with pytest.raises(UserError, match="--schedule cycle needs an --update-freq that is a multiple of the 2 .*not 3"):
+            plan_of([mlm, tlm], "cycle", micro_steps=3)
+
+    def test_random(self, mlm, tlm):
+        """One objective an update, on all ranks; each in half of the updates (400: deviation 10)."""
+        plan = objectives(plan_of([mlm, tlm], "random", updates=400, micro_steps=2, world_size=2))
+        updates = [plan[start : start + 4] for start in range(0, len(plan), 4)]
+        assert len(updates) == 400
+        assert all(len(set(update)) == 1 for update in updates)
+        assert Counter(update[0] for update in updates)["mlm"] == pytest.approx(200, abs=40)
+        assert updates != updates[::2] * 2  # no fixed turn
+
+    @pytest.mark.parametrize("schedule, micro_steps", [("alternate", 2), ("cycle", 2), ("random", 2)])
+    def test_fairseq_gives_all_ranks_the_same_objective(self, mlm, tlm, schedule, micro_steps):
+        plan = objectives(plan_of([mlm, tlm], schedule, updates=5, micro_steps=micro_steps, world_size=2))
+        ranks = [list(iterators.GroupedIterator(iterators.ShardedIterator(plan, 2, rank), micro_steps)) for rank in (0, 1)]
+        assert ranks[0] == ranks[1]
+        assert len(ranks[0]) == 5  # updates
+
+
+class TestBatches:
+    def test_tokens_of_a_batch_with_padding_and_framing(self, mlm, tlm, streams, pairs):
+        plan = plan_of([mlm, tlm], updates=200)
+        for draws in plan:
+            if draws.objective == "mlm":
+                longest = max(len(block) for block in streams[draws.source].blocks(draws.examples, 15)) + 1
+                assert longest * len(draws.examples) <= 64
+            else:
+                longest = pairs["en-de"].sizes[draws.examples].sum(1).max() + 2
+                assert longest * len(draws.examples) <= 200
+            assert len(draws.keys) == len(draws.examples)
+        # streams of 16 tokens: four fit, unless the limit forgets framing or counts it twice
+        assert Counter(len(draws.examples) for draws in plan[::2]).most_common(1)[0][0] == 4
+
+    def test_sentences_of_a_batch(self, streams, pairs):
+        by_sentences = Supply("mlm", streams, 15, 1, None, 3, 0.5)
+        counts = Counter(len(draws.examples) for draws in plan_of([by_sentences], updates=50))
+        assert max(counts) == counts.most_common(1)[0][0] == 3
+        both = Supply("tlm", pairs, 40, 2, 200, 2, 0.7)
+        for draws in plan_of([both], updates=50):
+            assert len(draws.examples) <= 2
+            assert (pairs["en-de"].sizes[draws.examples].sum(1).max() + 2) * len(draws.examples) <= 200
+
+    def test_languages_are_drawn_with_their_shares(self, mlm):
+        """α = 0.5 makes 0.75 and 0.25 of 0.9 and 0.1; 4000 batches: deviation 0.0068."""
+        assert mlm.shares == pytest.approx([0.75, 0.25])
+        found = Counter(draws.source for draws in plan_of([mlm], updates=4000))
+        assert found["en"] / 4000 == pytest.approx(0.75, abs=0.028)
+
+    def test_similar_lengths_stand_together(self, tlm, pairs):
+        """Batches of 4000 tokens, say, hardly any padding (X7): pairs in the order drawn would have a quarter."""
+        sizes = pairs["en-de"].sizes.sum(1)
+        plan = plan_of([tlm], updates=300)
+        longest = sum(sizes[draws.examples].max() * len(draws.examples) for draws in plan)
+        assert sum(sizes[draws.examples].sum() for draws in plan) / longest > 0.95
+
+    def test_batches_are_not_in_the_order_of_lengths(self, tlm, pairs):
+        sizes = pairs["en-de"].sizes.sum(1)
+        means = [sizes[draws.examples].mean() for draws in plan_of([tlm], updates=300)]
+        assert abs(np.corrcoef(means, np.arange(300))[0, 1]) < 0.25  # deviation 0.058
+
+    def test_every_pair_is_drawn_as_often_as_any_other(self, tlm, pairs):
+        """Sorting into batches and dealing out a part of them favours no length."""
+        plan = [draws for epoch in range(1, 21) for draws in plan_of([tlm], epoch=epoch, updates=60)]
+        drawn = np.concatenate([draws.examples for draws in plan])
+        long = pairs["en-de"].sizes.sum(1) > np.median(pairs["en-de"].sizes.sum(1))
+        times = np.bincount(drawn, minlength=500)
+        assert times.min() > 0
+        assert times[long].mean() == pytest.approx(times[~long].mean(), rel=0.1)
+
+    def test_an_example_too_long_for_a_batch_is_refused(self, streams, pairs):
+        with pytest.raises(UserError) as refused:
+            plan_of([Supply("mlm", streams, 15, 1, 15, None, 0.5)])
+        assert str(refused.value) == (
+            "a batch of mlm holds 15 tokens but an example has 16: "
+            "raise --max-tokens or mlm.batch_tokens, or lower mlm.length"
+        )
+        with pytest.raises(UserError, match="a batch of tlm holds 20 tokens but an example has"):
+            validation_plan([Supply("tlm", pairs, 40, 2, 20, None, 0.7)])
+
+
+class TestValidation:
+    def test_every_example_once(self, mlm, tlm, streams, pairs):
+        plan = validation_plan([mlm, tlm])
+        for name, stream in streams.items():
+            starts = np.concatenate([draws.examples for draws in plan if draws.source == name])
+            assert sorted(starts.tolist()) == list(range(0, stream.size, 15))
+        lines = np.concatenate([draws.examples for draws in plan if draws.source == "en-de"])
+        assert sorted(lines.tolist()) == list(range(500))
+
+    def test_noise_is_the_same_whatever_the_batches_and_the_other_objectives(self, mlm, tlm, streams):
+        def noise(plan):
+            return {
+                (draws.source, example): key
+                for draws in plan
+                if draws.objective == "mlm"
+                for example, key in zip(draws.examples, draws.keys)
+            }
+
+        one_by_one = validation_plan([Supply("mlm", streams, 15, 1, None, 1, 1.0)])
+        assert {len(draws.examples) for draws in one_by_one} == {1}
+        assert noise(one_by_one) == noise(validation_plan([tlm, mlm]))
+
+    def test_noise_differs_between_sources_and_objectives(self, streams, mlm):
+        other = Supply("clm", streams, 15, 1, 64, None, 0.5)
+        keys = [key for draws in validation_plan([mlm, other]) for key in draws.keys]
+        assert len(set(keys)) == len(keys)

@@ -1,0 +1,126 @@
+"""Text, models and comparisons for tests of objectives. Ids are those of the root fixture `dictionary`."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from tiny_data import write_items
+
+from fairseq_xl.data.framing import Framing
+from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.plan import Draws
+from fairseq_xl.objectives import build_objectives
+
+
+@pytest.fixture
+def stream(tmp_path):
+    """An English text of 12 tokens: blocks of 5 are 4 5 6 7 2 | 8 9 2 10 11 | 12 2."""
+    return TokenStream(write_items(tmp_path / "train", [[4, 5, 6, 7, 2], [8, 9, 2], [10, 11, 12, 2]]), "en")
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """English and German: 4 5 6 | 14, and 7 | 15 16."""
+    write_items(tmp_path / "train.en-de.en", [[4, 5, 6, 2], [7, 2]])
+    write_items(tmp_path / "train.en-de.de", [[14, 2], [15, 16, 2]])
+    return SentencePairs(tmp_path / "train.en-de", "en", "de")
+
+
+@pytest.fixture
+def build(dictionary):
+    """build(name, options, framing) -> the objective."""
+
+    def build(name, options="", framing="xl"):
+        return build_objectives(name, options, dictionary, Framing.of(framing, dictionary))[name]
+
+    return build
+
+
+@pytest.fixture
+def draws():
+    """draws(examples, keys) -> `Draws`."""
+
+    def draws(examples, keys=None):
+        keys = np.arange(len(examples)) * 17 + 1000 if keys is None else keys
+        return Draws("any", "any", np.asarray(examples), np.asarray(keys, dtype=np.uint64))
+
+    return draws
+
+
+@pytest.fixture
+def model(dictionary):
+    """A small encoder with random weights, biases included, without dropout."""
+    from fairseq_xl.models.config import EncoderConfig
+    from fairseq_xl.models.encoder import XLEncoderModel
+
+    torch.manual_seed(1)
+    cfg = EncoderConfig(
+        embed_dim=16, ffn_dim=32, heads=2, layers=2, dropout=0.0, attention_dropout=0.0, max_positions=40
+    )
+    model = XLEncoderModel(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.double()
+
+
+class FixedLogits:
+    """Stands in for a model: scores of the vocabulary (B, T, V) that don't depend on what is asked."""
+
+    def __init__(self, logits):
+        self.logits, self.asked = logits, None
+        self.output = SimpleNamespace(cross_entropy=self._cross_entropy)
+
+    def encode(self, tokens, **others):
+        self.asked = {"tokens": tokens} | others
+        return self.logits
+
+    @staticmethod
+    def _cross_entropy(predicted, target):
+        return -predicted.log_softmax(1)[torch.arange(len(target)), target].sum()
+
+
+@pytest.fixture
+def fixed_logits(dictionary):
+    """fixed_logits(batch, probabilities): the model gives each of the batch's targets its probability, in their order.
+
+    The rest is spread over all other symbols. Where nothing is predicted, logits are those of another world.
+    """
+
+    def build(batch, probabilities):
+        rest = 1 - torch.tensor(probabilities, dtype=torch.float64)
+        logits = torch.full((*batch["tokens"].shape, len(dictionary)), -50.0, dtype=torch.float64)
+        logits[..., 0] = 50
+        flat = logits.view(-1, len(dictionary))
+        flat[batch["predicted"]] = (rest / (len(dictionary) - 1)).log()[:, None].expand(-1, len(dictionary))
+        flat[batch["predicted"], batch["target"]] = torch.tensor(probabilities, dtype=torch.float64).log()
+        return FixedLogits(logits)
+
+    return build
+
+
+@pytest.fixture
+def check_sums(model):
+    """check_sums(objective, source, draws, one_by_one): a batch is the sum of its examples, and padding changes nothing."""
+
+    def gradient(terms):
+        model.zero_grad()
+        sum(term.sum for term in terms.values()).backward()
+        return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
+
+    def check(objective, source, together, one_by_one):
+        batch = objective.collate(together, source)
+        alone = [objective.collate(draws, source) for draws in one_by_one]
+        assert batch["tokens"].eq(1).any()
+        assert not any(part["tokens"].eq(1).any() for part in alone)
+        terms, parts = model(objective, batch), [model(objective, part) for part in alone]
+        assert tuple(terms) == objective.terms
+        gradients = [gradient(terms), *map(gradient, parts)]
+        for name, term in terms.items():
+            assert term.count == sum(part[name].count for part in parts) > 0
+            assert term.sum.item() == pytest.approx(sum(part[name].sum.item() for part in parts))
+        for whole, *single in zip(*gradients):
+            torch.testing.assert_close(whole, sum(single))
+
+    return check

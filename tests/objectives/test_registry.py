@@ -1,0 +1,112 @@
+"""How objectives are found, named and configured; what a user gets wrong is one sentence."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_xl import objectives
+from fairseq_xl.data.framing import Framing
+from fairseq_xl.errors import UserError
+from fairseq_xl.objectives import OBJECTIVES, Objective, build_objectives
+
+NEW = '''
+from fairseq_xl.objectives.base import Objective
+
+@Objective.register
+class Copying(Objective):
+    name = "copying"
+    reads = "monolingual"
+'''
+
+
+@pytest.fixture
+def build(dictionary):
+    return lambda names, options=None: build_objectives(names, options, dictionary, Framing.of("xl", dictionary))
+
+
+@pytest.fixture
+def refusal(build):
+    """The sentence that a user reads."""
+
+    def refusal(names, options=None):
+        with pytest.raises(UserError) as refused:
+            build(names, options)
+        assert "\n" not in str(refused.value)
+        return str(refused.value)
+
+    return refusal
+
+
+def test_every_file_registers_an_objective():
+    files = {path.stem for path in Path(objectives.__file__).parent.glob("*.py")} - {"__init__", "base"}
+    assert files == {objective.__module__.rpartition(".")[2] for objective in OBJECTIVES.values()}
+    assert {"clm", "mlm", "tlm"} <= set(OBJECTIVES)
+
+
+def test_a_new_file_is_found_by_itself(tmp_path, monkeypatch):
+    (tmp_path / "copying.py").write_text(NEW)
+    monkeypatch.setattr(objectives, "__path__", [*objectives.__path__, str(tmp_path)])
+    try:
+        # what importing the package does, in a folder that has one more file
+        exec(compile(Path(objectives.__file__).read_text(), "objectives", "exec"), vars(objectives))
+        assert OBJECTIVES["copying"].reads == "monolingual"
+    finally:
+        OBJECTIVES.pop("copying", None)
+        sys.modules.pop("fairseq_xl.objectives.copying", None)
+        importlib.invalidate_caches()
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(ValueError, match="objective 'mlm' is registered twice"):
+        Objective.register(type("Other", (Objective,), {"name": "mlm"}))
+    assert OBJECTIVES["mlm"].__name__ == "MLM"
+
+
+def test_every_objective_says_what_it_is():
+    for name, objective in OBJECTIVES.items():
+        assert objective.name == name
+        assert objective.reads in ("monolingual", "parallel")
+        assert objective.collate is not Objective.collate and objective.loss is not Objective.loss
+        assert objective.__doc__
+
+
+def test_options_are_merged_into_the_papers_values(build):
+    built = build("mlm, tlm", "mlm.mask_prob=0.2 tlm.weight=0.5 tlm.batch_tokens=4000 mlm.length=64")
+    mlm, tlm = built["mlm"].cfg, built["tlm"].cfg
+    assert list(built) == ["mlm", "tlm"]
+    assert (mlm.mask_prob, mlm.length, mlm.weight, mlm.batch_tokens) == (0.2, 64, 1.0, None)
+    assert (tlm.mask_prob, tlm.length, tlm.weight, tlm.batch_tokens) == (0.15, 256, 0.5, 4000)
+    assert (tlm.mask_token_prob, tlm.random_token_prob, tlm.frequency_exponent, tlm.alpha) == (0.8, 0.1, 0.5, 0.7)
+
+
+@pytest.mark.parametrize("names", ["mlm,nonsense", "", ",", "mlm,mlm"])
+def test_unknown_or_repeated_objectives(refusal, names):
+    assert f"name each of {', '.join(sorted(OBJECTIVES))} at most once" in refusal(names)
+
+
+def test_an_unknown_key(refusal):
+    sentence = refusal("mlm", "mlm.maskprob=0.2")
+    assert "'maskprob'" in sentence
+    assert "(keys: weight, length, alpha, batch_tokens, batch_sentences, mask_prob, mask_token_prob" in sentence
+
+
+def test_a_key_of_another_objective(refusal):
+    sentence = refusal("mlm,clm", "clm.mask_prob=0.2")
+    assert "for clm" in sentence and sentence.endswith("(keys: weight, length, alpha, batch_tokens, batch_sentences)")
+
+
+@pytest.mark.parametrize("value", ["much", "", "[1", "${nothing}", "[1,2]"])
+def test_ill_typed_values(refusal, value):
+    sentence = refusal("mlm", f"mlm.mask_prob={value}")
+    assert sentence.startswith("--objective-options 'mask_prob=") and "for mlm: " in sentence and "(keys: weight" in sentence
+
+
+def test_a_fraction_is_no_length(refusal):
+    assert "length=1.5" in refusal("mlm", "mlm.length=1.5")
+
+
+@pytest.mark.parametrize("option", ["mask_prob=0.2", "tlm.weight=1", "mlm.weight", "mlm", "=", "mlm.mask_prob 0.2"])
+def test_malformed_options(refusal, option):
+    assert "expected OBJECTIVE.KEY=VALUE for one of mlm" in refusal("mlm", option)

@@ -1,0 +1,124 @@
+"""Where the weights of a pre-trained encoder go, and what doesn't fit."""
+
+import pytest
+import torch
+
+from fairseq_xl.checkpoints.surgery import donate
+from fairseq_xl.errors import UserError
+
+LAYER = ["self_attention.qkv.weight", "ffn.up.weight"]
+COMMON = [
+    "bank.tokens.weight", "bank.bias", "embeddings.positions.weight",
+    *(f"layers.{number}.{name}" for number in (0, 1) for name in LAYER),
+]  # fmt: skip
+CROSS = [f"layers.{number}.cross_attention.query.weight" for number in (0, 1)]
+
+
+def state(*names, fill, shape=(2, 3)):
+    return {name: torch.full(shape, float(fill)) for name in names}
+
+
+@pytest.fixture
+def donor():
+    """A pre-trained encoder: every tensor is 7."""
+    return state(*(f"encoder.{name}" for name in COMMON), "output.dense.weight", "heads.clm.weight", fill=7)
+
+
+@pytest.fixture
+def recipient():
+    """A translation model: every tensor is 0; its encoder has no output bias, its decoder cross-attention."""
+    encoder = [f"encoder.{name}" for name in COMMON if name != "bank.bias"]
+    return state(*encoder, *(f"decoder.{name}" for name in COMMON + CROSS), fill=0)
+
+
+def test_into_the_encoder(recipient, donor):
+    copied, new = donate(recipient, donor, "encoder", "a.pt")
+    assert sorted(copied) == sorted(name for name in recipient if name.startswith("encoder."))
+    assert all((tensor == 7).all() for tensor in copied.values())
+    assert new == []
+
+
+def test_into_the_decoder(recipient, donor):
+    copied, new = donate(recipient, donor, "decoder", "a.pt")
+    assert sorted(copied) == sorted(f"decoder.{name}" for name in COMMON)
+    assert all((tensor == 7).all() for tensor in copied.values())
+    assert new == CROSS  # what a pre-trained encoder has not
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_only_the_embeddings(recipient, donor, stack):
+    copied, new = donate(recipient, donor, stack, "a.pt", only="bank.tokens")
+    assert list(copied) == [f"{stack}.bank.tokens.weight"]
+    assert (copied[f"{stack}.bank.tokens.weight"] == 7).all()
+    assert new == []
+
+
+def test_nothing_is_changed_in_place(recipient, donor):
+    donate(recipient, donor, "encoder", "a.pt")
+    assert all((tensor == 0).all() for tensor in recipient.values())
+    assert all((tensor == 7).all() for tensor in donor.values())
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_another_number_of_layers_is_told(recipient, donor, stack):
+    more = donor | state("encoder.layers.2.ffn.up.weight", fill=7)
+    with pytest.raises(UserError, match=f"^a.pt has 3 layers, the {stack} to initialise has 2$"):
+        donate(recipient, more, stack, "a.pt")
+    fewer = {name: tensor for name, tensor in donor.items() if "layers.1" not in name}
+    with pytest.raises(UserError, match=f"^a.pt has 1 layers, the {stack} to initialise has 2$"):
+        donate(recipient, fewer, stack, "a.pt")
+
+
+def test_ten_layers_are_more_than_nine(recipient, donor):
+    many = {f"encoder.layers.{number}.ffn.up.weight": torch.zeros(1) for number in range(11)}
+    with pytest.raises(UserError, match="has 11 layers"):
+        donate(recipient, many, "encoder", "a.pt")
+
+
+def test_only_the_embeddings_of_another_number_of_layers(recipient, donor):
+    more = donor | state("encoder.layers.2.ffn.up.weight", fill=7)
+    assert donate(recipient, more, "encoder", "a.pt", only="bank.tokens")[0]
+
+
+def test_another_shape_is_told(recipient, donor):
+    wider = donor | state("encoder.embeddings.positions.weight", fill=7, shape=(4, 3))
+    with pytest.raises(UserError) as refused:
+        donate(recipient, wider, "decoder", "a.pt")
+    assert str(refused.value) == (
+        "a.pt: embeddings.positions.weight has shape (4, 3), the decoder to initialise needs (2, 3)"
+    )
+
+
+def test_a_file_without_an_encoder_is_told(recipient):
+    with pytest.raises(UserError, match="a.pt holds no encoder weights"):
+        donate(recipient, state("decoder.bank.bias", fill=1), "encoder", "a.pt")
+
+
+@pytest.fixture
+def real_models(dictionary):
+    """A pre-trained encoder and a translation model with random weights, two layers each."""
+    from fairseq_xl.models.config import EncoderConfig, EncoderDecoderConfig
+    from fairseq_xl.models.encoder import XLEncoderModel
+    from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+
+    size = dict(embed_dim=8, ffn_dim=16, heads=2, max_positions=12)
+    encoder = XLEncoderModel(EncoderConfig(layers=2, **size), len(dictionary), dictionary.pad(), 3)
+    cfg = EncoderDecoderConfig(encoder_layers=2, decoder_layers=2, **size)
+    return encoder.state_dict(), XLEncoderDecoderModel(cfg, dictionary)
+
+
+def test_the_grid_on_real_models(real_models):
+    """{random, pre-trained} × {random, pre-trained} (X11): everything but cross-attention is taken over."""
+    donor, model = real_models
+    recipient = model.state_dict()
+    for stacks in ([], ["encoder"], ["decoder"], ["encoder", "decoder"]):
+        state = {name: tensor.clone() for name, tensor in recipient.items()}
+        for stack in stacks:
+            copied, new = donate(recipient, donor, stack, "a.pt")
+            assert all("cross_attention" in name for name in new) and bool(new) == (stack == "decoder")
+            state.update(copied)
+        model.load_state_dict(state)
+        for name, tensor in model.state_dict().items():
+            stack, _, rest = name.partition(".")
+            taken = stack in stacks and "cross_attention" not in name
+            assert torch.equal(tensor, donor[f"encoder.{rest}"] if taken else recipient[name]), name

@@ -1,0 +1,128 @@
+"""BLEU from files: against sacrebleu's own command and Moses by hand, and files that are refused."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import sacrebleu
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.bleu import bleu, detokenised, main, read_lines, tokenised_bleu
+
+REFERENCES = ["The cat sat on the mat.", "There's a dog, isn't there?", "It is raining today in the old town."]
+HYPOTHESES = ["The cat sat on a mat.", "There is a dog, isn't there?", "It is raining today in town."]
+
+GENERATED = """S-2\tx
+T-2\tIt is raining today in the old town .
+H-2\t-0.1\t▁It
+D-2\t-0.1\tIt is raining today in town.
+P-2\t-0.1 -0.2
+H-0\t-0.3\t▁The
+D-0\t-0.3\tThe cat sat on a mat.
+D-0\t-0.5\tThe second best.
+D-1\t-0.2\tThere is a dog, isn't there?
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    generated, reference = tmp_path / "generate-test.txt", tmp_path / "test.de"
+    generated.write_text(GENERATED, encoding="utf-8")
+    reference.write_text("".join(f"{line}\n" for line in REFERENCES), encoding="utf-8")
+    return generated, reference
+
+
+def test_the_best_hypotheses_in_the_order_of_the_test_lines(files):
+    assert detokenised(files[0]) == HYPOTHESES
+
+
+def test_ten_comes_after_nine_and_an_empty_hypothesis_is_one(tmp_path):
+    path = tmp_path / "out.txt"
+    path.write_text("".join(f"D-{number}\t-1\t{number if number != 3 else ''}\n" for number in reversed(range(12))))
+    assert detokenised(path) == ["0", "1", "2", "", "4", "5", "6", "7", "8", "9", "10", "11"]
+
+
+@pytest.mark.parametrize("text, message", [
+    ("D-0\t-1\ta\nD-2\t-1\tc\n", "expected one D- line for each test line, found 2 of 3"),
+    ("D-1\t-1\ta\n", "found 1 of 2"),
+    ("H-0\t-1\ta\n", "found 0 of 0"),
+    ("", "found 0 of 0"),
+])  # fmt: skip
+def test_missing_lines_are_refused(tmp_path, text, message):
+    path = tmp_path / "out.txt"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        detokenised(path)
+
+
+def test_the_score_is_sacrebleus(files, tmp_path):
+    expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES])
+    result = bleu(HYPOTHESES, REFERENCES)
+    assert result["score"] == round(expected.score, 2) > 0
+    assert set(result) == {"score", "signature"}
+    plain = tmp_path / "hypotheses"
+    plain.write_text("\n".join(HYPOTHESES) + "\n")
+    command = [sys.executable, "-m", "sacrebleu", str(files[1]), "-i", str(plain), "-w", "2"]
+    told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert result["score"] == told["score"]
+    assert result["signature"] == told["signature"]
+
+
+def test_a_perfect_score_and_none():
+    assert bleu(REFERENCES, REFERENCES)["score"] == 100
+    assert bleu(["x", "y", "z"], REFERENCES)["score"] == 0
+
+
+def test_the_interval_comes_with_its_resamples():
+    result = bleu(HYPOTHESES * 5, REFERENCES * 5, bootstrap=50)
+    assert result["interval"] > 0
+    assert "bs:50" in result["signature"]
+    assert result["score"] == bleu(HYPOTHESES * 5, REFERENCES * 5)["score"]
+
+
+def test_tokenised_bleu_is_case_insensitive_on_moses_tokens():
+    """Moses splits isn't there? into isn 't there ? in English."""
+    tokens = [
+        ["The cat sat on a mat .", "There is a dog , isn 't there ?", "It is raining today in town ."],
+        ["The cat sat on the mat .", "There 's a dog , isn 't there ?", "It is raining today in the old town ."],
+    ]
+    expected = sacrebleu.corpus_bleu(tokens[0], [tokens[1]], tokenize="none", lowercase=True, force=True)
+    result = tokenised_bleu(HYPOTHESES, REFERENCES, "en")
+    assert result["score"] == round(expected.score, 2)
+    assert "case:lc" in result["signature"] and "tok:none" in result["signature"]
+    assert tokenised_bleu([line.upper() for line in REFERENCES], REFERENCES, "en")["score"] == 100
+
+
+def test_another_number_of_lines_is_refused():
+    with pytest.raises(UserError, match="2 hypotheses but 3 references"):
+        bleu(HYPOTHESES[:2], REFERENCES)
+
+
+def test_the_command(files, tmp_path, capsys):
+    main([str(files[0]), str(files[1]), "--bootstrap", "0", "--save", str(tmp_path / "saved")])
+    told = json.loads(capsys.readouterr().out)
+    assert told["sacrebleu"] == bleu(HYPOTHESES, REFERENCES)
+    assert told["tokenised"] == tokenised_bleu(HYPOTHESES, REFERENCES, "en")
+    assert told["lines"] == 3
+    assert read_lines(tmp_path / "saved") == HYPOTHESES
+    main([str(tmp_path / "saved"), str(files[1]), "--plain", "--bootstrap", "0"])
+    assert json.loads(capsys.readouterr().out) == told
+
+
+def test_lines_end_at_newlines_only(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("a\u2028b\x0cc\n\nd\n".encode())
+    assert read_lines(path) == ["a\u2028b\x0cc", "", "d"]
+    path.write_text("a")
+    assert read_lines(path) == ["a"]
+    path.write_text("")
+    assert read_lines(path) == []
+
+
+def test_files_that_cannot_be_read_are_told(tmp_path):
+    with pytest.raises(UserError, match="nowhere: no such file"):
+        read_lines(tmp_path / "nowhere")
+    (tmp_path / "latin").write_bytes(b"caf\xe9\n")
+    with pytest.raises(UserError, match="latin is not UTF-8"):
+        read_lines(tmp_path / "latin")

@@ -46,17 +46,15 @@ class XLPretrainingCriterion(FairseqCriterion):
 
         metrics.log_scalar("loss", total("loss") / total("sample_size") / math.log(2), total("sample_size"), round=3)
         keys = [key.split(" ")[1:] for key in logging_outputs[0] if key.startswith("sum ")]
+        groups = {f"{term}_{source}": [(term, source)] for term, source in keys}
         for term, source in keys:
-            count = total(f"count {term} {source}")
+            groups.setdefault(term, []).append((term, source))
+        for name, members in groups.items():
+            count = sum(total(f"count {term} {source}") for term, source in members)
             if count:
-                bits = total(f"sum {term} {source}") / count / math.log(2)
-                metrics.log_scalar(f"{term}_{source}_loss", bits, count, round=3)
-                metrics.log_derived(f"{term}_{source}_ppl", _perplexity(f"{term}_{source}_loss"))
-        for term in dict.fromkeys(term for term, _ in keys):
-            count = sum(total(f"count {term} {source}") for name, source in keys if name == term)
-            if count:
-                bits = sum(total(f"sum {term} {source}") for name, source in keys if name == term) / count / math.log(2)
-                metrics.log_scalar(f"{term}_loss", bits, count, round=3)
+                nats = sum(total(f"sum {term} {source}") for term, source in members)
+                metrics.log_scalar(f"{name}_loss", nats / count / math.log(2), count, round=3)
+                metrics.log_derived(f"{name}_ppl", _perplexity(f"{name}_loss"))
         metrics.log_derived("ppl", _mean_perplexity(keys))
 
     @staticmethod

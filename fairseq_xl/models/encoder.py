@@ -53,7 +53,8 @@ class Encoder(nn.Module):
         states = [hidden]
         for layer in self.layers:
             hidden = layer(hidden, padding_mask=padding_mask, causal=causal)
-            states.append(hidden)
+            if all_layers:
+                states.append(hidden)
         return states if all_layers else hidden
 
 

@@ -3,6 +3,7 @@
 import math
 
 import torch
+from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
@@ -66,7 +67,7 @@ class XLPretrainingCriterion(FairseqCriterion):
 def _perplexity(key):
     def perplexity(meters):
         bits = meters[key].avg  # None where a source was not drawn since fairseq last emptied the meters
-        return None if bits is None else round(2**bits, 3)
+        return None if bits is None else utils.get_perplexity(bits, round=3)
 
     return perplexity
 
@@ -77,7 +78,7 @@ def _mean_perplexity(keys):
         for term, source in keys:
             meter = meters.get(f"{term}_{source}_loss")
             if meter is not None and meter.avg is not None:
-                by_term.setdefault(term, []).append(2**meter.avg)
+                by_term.setdefault(term, []).append(utils.get_perplexity(meter.avg, round=9))  # inf where a power overflows
         means = [sum(values) / len(values) for values in by_term.values()]
         return round(sum(means) / len(means), 3) if means else 0.0
 

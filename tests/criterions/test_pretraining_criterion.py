@@ -1,0 +1,147 @@
+"""How terms are combined and what is logged, with numbers worked out by hand."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.logging import metrics
+
+from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
+from fairseq_xl.objectives import Term
+
+LN2 = math.log(2)
+LOG_KEYS = [("mlm", "de"), ("mlm", "en"), ("tlm", "de-en"), ("bits", "de-en")]
+WEIGHTS = {"mlm": 1.0, "tlm": 0.5, "broken": 1.0}
+
+
+class Sums(torch.nn.Module):
+    """Stands in for a model: an objective's terms are factors of its parameters, and their counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = torch.nn.ParameterDict({name: torch.nn.Parameter(torch.ones(1)) for name in ("mlm", "tlm", "bits")})
+
+    def forward(self, objective, batch):
+        return {
+            name: Term(factor * self.parts[name].sum(), count, *weight) for name, (factor, count, *weight) in batch.items()
+        }
+
+
+@pytest.fixture
+def model():
+    return Sums()
+
+
+@pytest.fixture
+def criterion(dictionary):
+    objectives = {name: SimpleNamespace(cfg=SimpleNamespace(weight=weight)) for name, weight in WEIGHTS.items()}
+    return XLPretrainingCriterion(
+        SimpleNamespace(objectives=objectives, log_keys=LOG_KEYS, target_dictionary=dictionary)
+    )
+
+
+def sample(objective, source, batch):
+    return {"objective": objective, "source": source, "ntokens": 60, "nsentences": 4, "batch": batch}
+
+
+class TestCombining:
+    def test_a_terms_loss_is_its_mean_over_its_own_count(self, criterion, model):
+        loss, sample_size, _ = criterion(model, sample("mlm", "de", {"mlm": (12.0, 4)}))
+        assert (loss.item(), sample_size) == (3.0, 1)
+
+    def test_terms_and_objectives_are_weighted(self, criterion, model):
+        """0.5 · (12 / 4 + 2 · 10 / 5)"""
+        loss, sample_size, _ = criterion(model, sample("tlm", "de-en", {"tlm": (12.0, 4), "bits": (10.0, 5, 2.0)}))
+        assert (loss.item(), sample_size) == (3.5, 1)
+
+    def test_nothing_predicted_is_no_loss(self, criterion, model):
+        loss, _, log = criterion(model, sample("mlm", "de", {"mlm": (0.0, 0)}))
+        loss.backward()
+        assert (loss.item(), log["count mlm de"]) == (0.0, 0)
+
+    def test_twice_the_tokens_of_one_leave_the_others_share_unchanged(self, criterion, model):
+        def gradients(tokens):
+            model.zero_grad()
+            for name, batch in (("mlm", {"mlm": (3.0 * tokens, tokens)}), ("tlm", {"tlm": (8.0, 4)})):
+                criterion(model, sample(name, "de" if name == "mlm" else "de-en", batch))[0].backward()
+            return model.parts["mlm"].grad.item(), model.parts["tlm"].grad.item()
+
+        assert gradients(10) == gradients(20) == (3.0, 1.0)
+
+    def test_a_parameter_without_a_gradient_does_not_move(self, criterion, model):
+        """Not even by the momentum of Adam."""
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        path = []
+        for name, source in (("tlm", "de-en"), ("mlm", "de"), ("mlm", "en"), ("tlm", "de-en")):
+            optimizer.zero_grad()
+            criterion(model, sample(name, source, {name: (8.0, 4)}))[0].backward()
+            optimizer.step()
+            path.append(tuple(round(model.parts[part].item(), 3) for part in ("mlm", "tlm")))
+        assert path == [(1.0, 0.9), (0.9, 0.9), (0.8, 0.9), (0.8, 0.8)]
+
+
+class TestLogging:
+    def test_every_key_in_every_step(self, criterion, model):
+        one = criterion(model, sample("mlm", "de", {"mlm": (12.0, 4)}))[2]
+        two = criterion(model, sample("tlm", "de-en", {"tlm": (12.0, 4), "bits": (6.0, 2)}))[2]
+        assert list(one) == list(two)
+        values = {key: float(value) for key, value in two.items()}
+        assert values == {
+            "loss": 3.0, "sample_size": 1, "ntokens": 60, "nsentences": 4,
+            "sum mlm de": 0, "count mlm de": 0, "sum mlm en": 0, "count mlm en": 0,
+            "sum tlm de-en": 12, "count tlm de-en": 4, "sum bits de-en": 6, "count bits de-en": 2,
+        }  # fmt: skip
+        assert not any(torch.is_tensor(value) and value.requires_grad for value in two.values())
+        assert XLPretrainingCriterion.logging_outputs_can_be_summed() is True
+
+    @pytest.fixture
+    def smoothed(self):
+        """Two batches of German, one of English, one of pairs -> what a log shows.
+
+        German 4 bits over 2 tokens and 4 over 2: 2 bits, perplexity 4. English 3 over 1: 8. Pairs: 1 bit, 2; and 0, 1.
+        """
+        empty = {f"{kind} {term} {source}": 0 for term, source in LOG_KEYS for kind in ("sum", "count")}
+        parts = [
+            {"loss": 2 * LN2, "sum mlm de": 4 * LN2, "count mlm de": 2},
+            {"loss": 2 * LN2, "sum mlm de": 4 * LN2, "count mlm de": 2},
+            {"loss": 3 * LN2, "sum mlm en": 3 * LN2, "count mlm en": 1},
+            {"loss": 1 * LN2, "sum tlm de-en": 5 * LN2, "count tlm de-en": 5, "count bits de-en": 1},
+        ]
+        with metrics.aggregate(new_root=True) as log:
+            XLPretrainingCriterion.reduce_metrics([empty | {"sample_size": 1} | part for part in parts])
+        return log.get_smoothed_values()
+
+    def test_bits_and_perplexities(self, smoothed):
+        assert smoothed["loss"] == pytest.approx(2)  # (2 + 2 + 3 + 1) / 4
+        assert (smoothed["mlm_de_loss"], smoothed["mlm_de_ppl"]) == (pytest.approx(2), pytest.approx(4))
+        assert (smoothed["mlm_en_loss"], smoothed["mlm_en_ppl"]) == (pytest.approx(3), pytest.approx(8))
+        assert (smoothed["tlm_de-en_loss"], smoothed["tlm_de-en_ppl"]) == (pytest.approx(1), pytest.approx(2))
+        assert smoothed["mlm_loss"] == pytest.approx(11 / 5, abs=1e-3)  # over all tokens
+
+    def test_ppl_is_the_mean_over_terms_of_the_mean_over_sources(self, smoothed):
+        """((4 + 8) / 2 + 2 + 1) / 3 (X8)"""
+        assert smoothed["ppl"] == pytest.approx(3)
+
+    def test_what_was_not_drawn_is_not_logged(self):
+        keys = {"sum mlm de": 2 * LN2, "count mlm de": 1, "sum mlm en": 0.0, "count mlm en": 0}
+        with metrics.aggregate(new_root=True) as log:
+            XLPretrainingCriterion.reduce_metrics([{"loss": 2 * LN2, "sample_size": 1} | keys])
+        values = log.get_smoothed_values()
+        assert not any("en" in key for key in values)
+        assert values["ppl"] == pytest.approx(4)
+
+    def test_steps_are_averaged_by_their_counts(self):
+        """1 bit over 3 tokens, then 5 over 1: 2 bits, a perplexity of 4, not the mean of 2 and 32."""
+        with metrics.aggregate(new_root=True) as log:
+            for bits, count in ((1, 3), (5, 1)):
+                step = {"loss": bits * LN2, "sample_size": 1, "sum mlm de": bits * count * LN2, "count mlm de": count}
+                XLPretrainingCriterion.reduce_metrics([step])
+        assert log.get_smoothed_values()["ppl"] == pytest.approx(4)
+
+    def test_a_run_that_diverges_has_an_infinite_perplexity(self):
+        step = {"loss": 2000 * LN2, "sample_size": 1, "sum mlm de": 2000 * LN2, "count mlm de": 1}
+        with metrics.aggregate(new_root=True) as log:
+            XLPretrainingCriterion.reduce_metrics([step])
+        values = log.get_smoothed_values()
+        assert values["ppl"] == values["mlm_de_ppl"] == math.inf

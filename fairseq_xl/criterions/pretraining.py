@@ -78,7 +78,8 @@ def _mean_perplexity(keys):
         for term, source in keys:
             meter = meters.get(f"{term}_{source}_loss")
             if meter is not None and meter.avg is not None:
-                by_term.setdefault(term, []).append(utils.get_perplexity(meter.avg, round=9))  # inf where a power overflows
+                # fairseq's is infinite where the power overflows
+                by_term.setdefault(term, []).append(utils.get_perplexity(meter.avg, round=9))
         means = [sum(values) / len(values) for values in by_term.values()]
         return round(sum(means) / len(means), 3) if means else 0.0
 

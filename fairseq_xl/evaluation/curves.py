@@ -22,7 +22,10 @@ def read_log(path):
     for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
         match = ENTRY.search(line)
         if match:
-            entry = json.loads(match[0])
+            try:
+                entry = json.loads(match[0])
+            except json.JSONDecodeError:  # a line that was cut short when the run was killed
+                continue
             kind = next((kind for kind in ("train", "valid") if f"{kind}_loss" in entry), "train_inner")
             entries[kind].append({key.removeprefix(f"{kind}_"): _number(value) for key, value in entry.items()})
     if not any(entries.values()):
@@ -52,6 +55,8 @@ def draw(logs, output, metric="loss"):
             points = [(e["num_updates"], e[metric]) for e in entries[kind] if metric in e and "num_updates" in e]
             if points:
                 axes.plot(*zip(*points), color=f"C{colour}", **style)
+    if not axes.lines:
+        raise UserError(f"no entry of {metric!r} in {', '.join(map(str, logs.values()))}")
     axes.set(xlabel="updates", ylabel=f"{metric} (bits per token)" if "loss" in metric else metric)
     axes.legend()
     figure.savefig(output, dpi=120)

@@ -20,11 +20,13 @@ class Sums(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.parts = torch.nn.ParameterDict({name: torch.nn.Parameter(torch.ones(1)) for name in ("mlm", "tlm", "bits")})
+        parts = {name: torch.nn.Parameter(torch.ones(1)) for name in ("mlm", "tlm", "bits")}
+        self.parts = torch.nn.ParameterDict(parts)
 
     def forward(self, objective, batch):
         return {
-            name: Term(factor * self.parts[name].sum(), count, *weight) for name, (factor, count, *weight) in batch.items()
+            name: Term(factor * self.parts[name].sum(), count, *weight)
+            for name, (factor, count, *weight) in batch.items()
         }
 
 

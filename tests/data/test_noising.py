@@ -76,7 +76,9 @@ def test_eighty_ten_ten():
     assert (tokens == 4).all()  # the input is as it was
 
 
-@pytest.mark.parametrize("mask_share, random_share, expected", [(1.0, 0.0, {MASK}), (0.0, 0.0, {4}), (0.0, 1.0, set(PIECES))])
+@pytest.mark.parametrize(
+    "mask_share, random_share, expected", [(1.0, 0.0, {MASK}), (0.0, 0.0, {4}), (0.0, 1.0, set(PIECES))]
+)
 def test_other_shares(mask_share, random_share, expected):
     tokens = np.full((20, 50), 4)
     noised = corrupt(tokens, np.ones(tokens.shape, bool), some_keys(20), MASK, PIECES, mask_share, random_share)

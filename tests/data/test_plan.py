@@ -17,12 +17,16 @@ def lengths(seed, count, longest):
     return np.random.default_rng(seed).integers(1, longest, size=count)
 
 
+def sentences(piece, lengths):
+    return [[piece] * length + [2] for length in lengths]
+
+
 @pytest.fixture(scope="module")
 def streams(tmp_path_factory):
     """900 English and 100 German sentences: with α = 0.5, shares of 0.75 and 0.25."""
     root = tmp_path_factory.mktemp("streams")
     return {
-        language: TokenStream(write_items(root / language, [[4] * length + [2] for length in lengths(1, count, 9)]), language)
+        language: TokenStream(write_items(root / language, sentences(4, lengths(1, count, 9))), language)
         for language, count in (("en", 900), ("de", 100))
     }
 
@@ -30,8 +34,8 @@ def streams(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
     root = tmp_path_factory.mktemp("pairs")
-    write_items(root / "train.en-de.en", [[4] * length + [2] for length in lengths(2, 500, 30)])
-    write_items(root / "train.en-de.de", [[5] * length + [2] for length in lengths(3, 500, 30)])
+    write_items(root / "train.en-de.en", sentences(4, lengths(2, 500, 30)))
+    write_items(root / "train.en-de.de", sentences(5, lengths(3, 500, 30)))
     return {"en-de": SentencePairs(root / "train.en-de", "en", "de")}
 
 
@@ -70,7 +74,8 @@ class TestPurity:
         assert others[0] != others[1]
 
     def test_keys_are_never_the_same(self, mlm, tlm):
-        keys = [key for epoch in (1, 2) for draws in plan_of([mlm, tlm], epoch=epoch, updates=100) for key in draws.keys]
+        plans = [draws for epoch in (1, 2) for draws in plan_of([mlm, tlm], epoch=epoch, updates=100)]
+        keys = [key for draws in plans for key in draws.keys]
         assert len(set(keys)) == len(keys) > 500
 
     def test_two_ranks_draw_what_one_draws_in_two_micro_steps(self, mlm, tlm):
@@ -100,7 +105,7 @@ class TestSchedules:
         assert objectives(plan_of([mlm, tlm], "cycle", updates=1, micro_steps=4)) == ["mlm", "tlm", "mlm", "tlm"]
 
     def test_cycle_is_refused_where_the_objectives_do_not_fit(self, mlm, tlm):
-        with pytest.raises(UserError, match="--schedule cycle needs an --update-freq that is a multiple of the 2 .*not 3"):
+        with pytest.raises(UserError, match="--schedule cycle needs .* a multiple of the 2 objectives, not 3"):
             plan_of([mlm, tlm], "cycle", micro_steps=3)
 
     def test_random(self, mlm, tlm):
@@ -115,7 +120,8 @@ class TestSchedules:
     @pytest.mark.parametrize("schedule, micro_steps", [("alternate", 2), ("cycle", 2), ("random", 2)])
     def test_fairseq_gives_all_ranks_the_same_objective(self, mlm, tlm, schedule, micro_steps):
         plan = objectives(plan_of([mlm, tlm], schedule, updates=5, micro_steps=micro_steps, world_size=2))
-        ranks = [list(iterators.GroupedIterator(iterators.ShardedIterator(plan, 2, rank), micro_steps)) for rank in (0, 1)]
+        shards = [iterators.ShardedIterator(plan, 2, rank) for rank in (0, 1)]
+        ranks = [list(iterators.GroupedIterator(shard, micro_steps)) for shard in shards]
         assert ranks[0] == ranks[1]
         assert len(ranks[0]) == 5  # updates
 

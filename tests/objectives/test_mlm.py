@@ -57,7 +57,7 @@ def test_rates(build, long, draws):
 
 
 def test_rare_pieces_are_predicted_more_often(build, long, draws):
-    """Counts 1 and 256 weigh 1 and 1/16: one prediction among 1 rare and 49 frequent pieces is rare in 16 of 65 rows."""
+    """Counts 1, 256 weigh 1, 1/16: one prediction among 1 rare and 49 frequent pieces is rare in 16 of 65 rows."""
     objective = build("mlm", "mlm.mask_prob=0.02 mlm.length=101")  # the default exponent
     batch = objective.collate(draws(np.arange(400) * 100, np.arange(400)), long)
     batches = [objective.collate(draws(np.arange(400) * 100, np.arange(400) + 400 * n), long) for n in range(20)]

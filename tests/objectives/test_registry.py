@@ -100,7 +100,8 @@ def test_a_key_of_another_objective(refusal):
 @pytest.mark.parametrize("value", ["much", "", "[1", "${nothing}", "[1,2]"])
 def test_ill_typed_values(refusal, value):
     sentence = refusal("mlm", f"mlm.mask_prob={value}")
-    assert sentence.startswith("--objective-options 'mask_prob=") and "for mlm: " in sentence and "(keys: weight" in sentence
+    assert sentence.startswith("--objective-options 'mask_prob=")
+    assert "for mlm: " in sentence and "(keys: weight" in sentence
 
 
 def test_a_fraction_is_no_length(refusal):

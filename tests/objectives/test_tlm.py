@@ -47,7 +47,7 @@ def test_the_order_of_the_sides_is_drawn_evenly(build, pairs, draws):
 
 def test_noise_is_independent_of_the_order_of_the_sides(build, pairs, draws):
     """The first bit of the key chooses the order; what is masked must not follow from it."""
-    objective = build("tlm", "tlm.mask_prob=0.25 tlm.mask_token_prob=1 tlm.random_token_prob=0 tlm.frequency_exponent=0")
+    objective = build("tlm", f"{ALL_MASKED} tlm.mask_prob=0.25 tlm.frequency_exponent=0")
     keys = np.random.default_rng(1).integers(2**64, size=4000, dtype=np.uint64)
     for bit in (0, 1):
         part = keys[(keys & np.uint64(1)) == bit]

@@ -1,0 +1,82 @@
+"""Curves from fairseq's JSON logs, in both of their forms."""
+
+import math
+
+import pytest
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.curves import draw, main, read_log
+
+INNER = '{"epoch": 1, "update": 0.5, "loss": "12.5", "ppl": "5793", "mlm_en_loss": "12.2", "num_updates": "50", "lr": null}'
+VALID = '{"epoch": 1, "valid_loss": "10.25", "valid_num_updates": "100", "valid_best_ppl": "1200.5"}'
+TRAIN = '{"epoch": 1, "train_loss": "11.5", "train_ppl": "inf", "train_num_updates": "100", "train_wall": "34"}'
+
+LOG_FILE = f'''{{"_name": null, "common": {{"seed": 1}}}}
+{INNER}
+begin validation on "valid" subset
+{VALID}
+{TRAIN}
+'''
+PRINTED = f"""2026-01-02 10:00:00 | INFO | fairseq_cli.train | {{'_name': None, 'common': {{'seed': 1}}}}
+2026-01-02 10:00:01 | INFO | train_inner | {INNER}
+2026-01-02 10:00:02 | INFO | fairseq.trainer | begin training epoch 2
+2026-01-02 10:00:03 | INFO | valid | {VALID}
+2026-01-02 10:00:04 | INFO | train | {TRAIN}
+"""
+
+
+@pytest.fixture(params=[LOG_FILE, PRINTED], ids=["--log-file", "printed"])
+def log(request, tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(request.param, encoding="utf-8")
+    return path
+
+
+def test_entries(log):
+    entries = read_log(log)
+    assert {kind: len(found) for kind, found in entries.items()} == {"train_inner": 1, "train": 1, "valid": 1}
+    inner, train, valid = entries["train_inner"][0], entries["train"][0], entries["valid"][0]
+    assert (inner["num_updates"], inner["loss"], inner["mlm_en_loss"]) == (50, 12.5, 12.2)
+    assert math.isnan(inner["lr"])
+    assert (train["num_updates"], train["loss"], train["ppl"]) == (100, 11.5, math.inf)
+    assert (valid["num_updates"], valid["loss"], valid["best_ppl"]) == (100, 10.25, 1200.5)
+
+
+def pixels(path):
+    from matplotlib import pyplot
+
+    return pyplot.imread(path)
+
+
+def test_a_picture(log, tmp_path):
+    draw({"one": log}, tmp_path / "loss.png")
+    draw({"one": log}, tmp_path / "ppl.png", "ppl")
+    loss, ppl = pixels(tmp_path / "loss.png"), pixels(tmp_path / "ppl.png")
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert loss.std() > 0.01
+    assert loss.shape == ppl.shape and not (loss == ppl).all()
+
+
+def test_the_command(log, tmp_path):
+    main([f"a={log}", f"b={log}", "--output", str(tmp_path / "curves.png")])
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UserError, match="expected NAME=LOG"):
+        main([str(log), "--output", str(tmp_path / "curves.png")])
+
+
+def test_logs_that_hold_nothing_are_told(tmp_path):
+    with pytest.raises(UserError, match="nowhere.log: no such log"):
+        read_log(tmp_path / "nowhere.log")
+    (tmp_path / "plain.log").write_text("2026-01-02 | INFO | train_inner | epoch 001: 10 / 50 loss=12.7\n")
+    with pytest.raises(UserError, match="plain.log has no JSON entries: train with --log-format json"):
+        read_log(tmp_path / "plain.log")
+
+
+def test_a_log_cut_short_by_a_kill_is_read_up_to_there(tmp_path):
+    (tmp_path / "cut.log").write_text(f"{INNER}\n{INNER[:60]}\n{INNER[:40]}}}\n")
+    assert len(read_log(tmp_path / "cut.log")["train_inner"]) == 1
+
+
+def test_a_metric_that_no_log_has_is_told(log, tmp_path):
+    with pytest.raises(UserError, match="no entry of 'bleu'"):
+        draw({"one": log}, tmp_path / "bleu.png", "bleu")

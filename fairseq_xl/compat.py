@@ -37,6 +37,9 @@ except ImportError:  # numpy 1
 
 logger = logging.getLogger(__name__)
 
+#: torch's loss that never holds all logits; new in torch 2.13
+HAS_LINEAR_CROSS_ENTROPY = hasattr(torch.nn.functional, "linear_cross_entropy")
+
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 SAVE_ATTEMPTS = 3
 SECONDS_BETWEEN_ATTEMPTS = 2.5

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fairseq_xl import compat
 from fairseq_xl.modules.embeddings import Bank
 
 _LARGE_LOGITS = 2**24  # logits (N x V) from which chunks are worth their overhead
@@ -63,7 +64,7 @@ def _chunking_pays(hidden: Tensor, weight: Tensor) -> bool:
     which float16 cannot take.
     """
     return (
-        hasattr(F, "linear_cross_entropy")  # torch >= 2.13
+        compat.HAS_LINEAR_CROSS_ENTROPY
         and hidden.dtype in (torch.float32, torch.bfloat16)
         and len(hidden) >= 2 * hidden.size(-1)
         and len(hidden) * len(weight) >= _LARGE_LOGITS

@@ -32,9 +32,13 @@ class XLTaskConfig(FairseqDataclass):
         metadata={"help": "framing of inputs: xl (<s> x </s>), or xlm (</s> x </s>) for published XLM weights"},
     )
     seed: int = II("common.seed")
-    # fairseq keeps loader workers across epochs, where they never hear of the new epoch.
-    persistent_workers: bool = False
-    reuse_dataloader: bool = False
+    # fairseq reads these two from the task's options only; its own default is to keep both.
+    persistent_workers: bool = field(
+        default=False, metadata={"help": "keep loading processes across epochs; they never hear of the new epoch"}
+    )
+    reuse_dataloader: bool = field(
+        default=False, metadata={"help": "keep the loader across epochs; it never hears of the new epoch"}
+    )
 
 
 class XLTask(FairseqTask):

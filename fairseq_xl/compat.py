@@ -190,12 +190,31 @@ def _make_loading_safe() -> None:
     @functools.wraps(resume)
     def load_checkpoint_and_iterator(cfg, trainer, **kwargs):
         _check_restore_file(cfg.restore_file, trainer.checkpoint_suffix)
-        with _mistake(ValueError, "--finetune-from-model"):
+        no_fit = _mistake(Exception, "Cannot load model parameters")
+        with _mistake(ValueError, "--finetune-from-model"), no_fit, _checked_by(trainer.task):
             return resume(cfg, trainer, **kwargs)
 
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
     checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
     checkpoint_utils.load_checkpoint = load_checkpoint_and_iterator
+
+
+@contextlib.contextmanager
+def _checked_by(task):
+    """Show the task each checkpoint that is read, before its weights are used: fairseq asks it afterwards, or never."""
+    read = checkpoint_utils.load_checkpoint_to_cpu
+
+    def checked(path, *args, **kwargs):
+        state = read(path, *args, **kwargs)
+        if hasattr(task, "check_fits"):
+            task.check_fits(state, path)
+        return state
+
+    checkpoint_utils.load_checkpoint_to_cpu = checked
+    try:
+        yield
+    finally:
+        checkpoint_utils.load_checkpoint_to_cpu = read
 
 
 def _check_restore_file(restore_file: str, suffix: str) -> None:

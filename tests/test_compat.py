@@ -160,6 +160,7 @@ def trainer(loaded):
     iterator = SimpleNamespace(epoch=1)
     return SimpleNamespace(
         checkpoint_suffix="",
+        task=None,
         load_checkpoint=load_checkpoint,
         get_train_iterator=lambda **kwargs: iterator,
         lr_step=lambda epoch: None,

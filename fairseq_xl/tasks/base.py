@@ -107,16 +107,27 @@ class XLTask(FairseqTask):
         self.check_identity(identity, "the checkpoint")
         self.framing = Framing.of(identity["framing"], self.dictionary)
 
-    def get_checkpoint_dict(self):
-        """fairseq hook: the identity again, where fairseq-train looks when it resumes."""
-        return {type(self).__name__: self.identity()}
+    def check_fits(self, state, path):
+        """Raises `UserError` unless the weights of a checkpoint mean the same in this run's model.
 
-    def set_checkpoint_dict(self, identity):
-        """fairseq hook: checks the identity when training resumes."""
-        self.check_identity(identity, "the checkpoint to resume from")
+        Called by `fairseq_xl.compat` before fairseq-train loads weights, to resume or to fine-tune.
+
+        Args:
+            state: the whole checkpoint.
+            path: its file, for messages.
+        """
+        identity = state.get("task_state", {}).get("fairseq_xl")
+        if identity is None:
+            raise UserError(f"{path} was not written by fairseq_xl; convert its weights with fairseq_xl.checkpoints")
+        self.check_identity(identity, path)
+        if identity["heads"] != self.heads:
+            raise UserError(
+                f"{path} has {identity['heads']} attention heads, this model {self.heads}: the weights would fit "
+                "and mean something else"
+            )
         if identity["framing"] != self.framing.name:
             raise UserError(
-                f"the checkpoint to resume from has --framing {identity['framing']}, this run {self.framing.name}"
+                f"{path} was trained with --framing {identity['framing']}, this run has {self.framing.name}"
             )
 
     def check_identity(self, identity, origin):

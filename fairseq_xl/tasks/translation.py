@@ -84,26 +84,14 @@ class XLTranslationTask(XLTask):
         recipient = model.state_dict()
         for path, stack, only in transfers + [(encoder, "encoder", None), (decoder, "decoder", None)]:
             if path:
-                copied, new = donate(recipient, self._donor(path, cfg.heads), stack, path, only)
+                copied, new = donate(recipient, self._donor(path), stack, path, only)
                 recipient.update(copied)
                 logger.info("%s from %s: %d tensors, new: %s", stack, path, len(copied), ", ".join(new) or "none")
         model.load_state_dict(recipient)
 
-    def _donor(self, path, heads):
+    def _donor(self, path):
         state = compat.load_checkpoint(path)
-        identity = state.get("task_state", {}).get("fairseq_xl")
-        if identity is None:
-            raise UserError(f"{path} was not written by fairseq_xl; convert its weights with fairseq_xl.checkpoints")
-        self.check_identity(identity, path)
-        if identity["heads"] != heads:
-            raise UserError(
-                f"{path} has {identity['heads']} attention heads, this model {heads}: the weights would fit "
-                "and mean something else"
-            )
-        if identity["framing"] != self.framing.name:
-            raise UserError(
-                f"{path} was trained with --framing {identity['framing']}, this run has {self.framing.name}"
-            )
+        self.check_fits(state, path)
         return state["model"]
 
     # --- data --------------------------------------------------------------------------------------------------

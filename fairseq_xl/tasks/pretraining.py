@@ -46,6 +46,9 @@ class XLPretrainingConfig(XLTaskConfig):
         metadata={"help": "language pairs, separated by commas: en-de,en-fr (default: all that are there)"},
     )
     update_freq: Any = II("optimization.update_freq")
+    tokens_per_sample: int = field(
+        default=0, metadata={"help": "not used; fairseq-eval-lm subtracts --context-window before the task can refuse it"}
+    )
 
 
 class DrawnBatches(FairseqDataset):

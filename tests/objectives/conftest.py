@@ -102,7 +102,7 @@ def fixed_logits(dictionary):
 
 @pytest.fixture
 def check_sums(model):
-    """check_sums(objective, source, together, one_by_one): a batch is the sum of its examples, padding changes nothing."""
+    """check_sums(objective, source, together, one_by_one): a batch is the sum of its examples, whatever its padding."""
 
     def gradient(terms):
         model.zero_grad()

@@ -1,0 +1,231 @@
+"""Policies that silence would break: import layers, names, options, what no module does."""
+
+import argparse
+import ast
+import dataclasses
+import inspect
+import sys
+from pathlib import Path
+
+import pytest
+from fairseq import options, registry
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+
+import fairseq_xl  # noqa: F401
+from fairseq_xl.objectives import OBJECTIVES
+
+ROOT = Path(__file__).parent.parent
+MODULES = sorted((ROOT / "fairseq_xl").rglob("*.py"))
+PREPARATION = sorted((ROOT / "preprocess").rglob("*.py"))
+
+#: each part may import itself and the parts named; `errors` is everyone's
+LAYERS = {
+    "errors": set(),
+    "compat": set(),
+    "data": set(),
+    "modules": {"data", "compat"},
+    "models": {"data", "modules", "compat"},
+    "objectives": {"data", "modules", "models", "compat"},
+    "criterions": {"data", "modules", "models", "objectives", "compat"},
+    "tasks": {"data", "modules", "models", "objectives", "criterions", "checkpoints", "compat"},
+    "checkpoints": {"compat"},
+    "evaluation": {"compat"},
+}
+
+
+def names(paths):
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
+def parse(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(tree, package=""):
+    """Dotted names of everything that a module imports, at its top or inside of functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "imports are absolute, so that they can be checked"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=names(MODULES))
+def test_imports_go_one_way(path):
+    part = path.relative_to(ROOT / "fairseq_xl").parts[0].removesuffix(".py")
+    found = {name.split(".")[1] for name in imports(parse(path)) if name.startswith("fairseq_xl.")}
+    others = {name.split(".")[0] for name in imports(parse(path))} & {"preprocess", "recipes", "tests"}
+    assert not others
+    if part != "__init__":
+        assert not found - LAYERS[part] - {part, "errors"}
+
+
+@pytest.mark.parametrize("path", PREPARATION, ids=names(PREPARATION))
+def test_the_preparation_stands_alone(path):
+    """It runs before there is anything to train, and its imports take no seconds."""
+    roots = {name.split(".")[0] for name in imports(parse(path))}
+    assert not roots & {"fairseq_xl", "fairseq", "torch", "recipes", "tests"}
+
+
+def test_evaluation_and_checkpoints_build_no_model():
+    for part in ("evaluation", "checkpoints"):
+        for path in (ROOT / "fairseq_xl" / part).glob("*.py"):
+            assert not [name for name in imports(parse(path)) if name.startswith(("fairseq.", "torch.nn"))]
+
+
+def asks_for_versions(tree):
+    """Whether a module looks at what is installed: a version, a missing module, an attribute that may not be there."""
+    modules = {"torch", "F", "nn", "np", "numpy", "fairseq", "functional"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("__version__", "version_info"):
+            return True
+        if isinstance(node, ast.ExceptHandler) and {"ImportError", "ModuleNotFoundError"} & {
+            name.id for name in ast.walk(node.type or ast.Pass()) if isinstance(name, ast.Name)
+        }:
+            return True
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("hasattr", "getattr"):
+            if isinstance(node.args[0], ast.Name) and node.args[0].id in modules:
+                return True
+    return any(name.startswith(("importlib.metadata", "pkg_resources", "packaging")) for name in imports(tree))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=names(MODULES))
+def test_only_compat_looks_at_versions(path):
+    assert asks_for_versions(parse(path)) == (path.name == "compat.py")
+
+
+# Names
+
+
+def ours(registered):
+    return {name: cls for name, cls in registered.items() if cls.__module__.startswith("fairseq_xl")}
+
+
+REGISTRIES = {
+    "task": TASK_REGISTRY, "model": MODEL_REGISTRY, "architecture": ARCH_MODEL_REGISTRY,
+    **{name: found["registry"] for name, found in registry.REGISTRIES.items()},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REGISTRIES)
+def test_names_begin_with_xl(kind):
+    mine = ours(REGISTRIES[kind])
+    assert all(name.startswith("xl_") for name in mine)
+    assert {name for name in REGISTRIES[kind] if name.startswith("xl_")} == set(mine)
+    assert mine or kind not in ("task", "model", "architecture", "criterion")
+
+
+def test_nothing_registered_is_shadowed_by_fairseq():
+    """A duplicate task or model name silently gives the old class: every name in our source leads to our class."""
+    for path in MODULES:
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "").startswith("register_"):
+                if isinstance(node.args[0], ast.Constant):
+                    kind = node.func.id.removeprefix("register_")
+                    assert node.args[0].value in ours(REGISTRIES[kind])
+
+
+# Options
+
+
+def actions(parser):
+    return {name for action in parser._actions for name in action.option_strings}, {a.dest for a in parser._actions}
+
+
+def options_of(dataclass):
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    gen_parser_from_dataclass(parser, dataclass())
+    return parser
+
+
+OURS = {
+    (kind, name): dataclass
+    for kind, found in {
+        "task": TASK_DATACLASS_REGISTRY, "model": MODEL_DATACLASS_REGISTRY, "criterion": CRITERION_DATACLASS_REGISTRY,
+    }.items()
+    for name, dataclass in found.items()
+    if name.startswith("xl_")
+}  # fmt: skip
+PARSERS = {
+    "train": options.get_training_parser,
+    "generate": options.get_generation_parser,
+    "interactive": lambda: options.get_generation_parser(interactive=True),
+    "validate": options.get_validation_parser,
+    "eval-lm": options.get_eval_lm_parser,
+}
+
+
+def test_every_kind_is_looked_at():
+    assert {kind for kind, _ in OURS} == {"task", "model", "criterion"}
+    assert set(ours(CRITERION_REGISTRY)) == {name for kind, name in OURS if kind == "criterion"}
+
+
+@pytest.mark.parametrize("command", PARSERS)
+def test_no_option_is_fairseqs(command, monkeypatch):
+    """fairseq drops an option that is there already, without a word."""
+    monkeypatch.setattr(sys, "argv", [command])
+    strings, destinations = actions(PARSERS[command]())
+    assert "--max-tokens" in strings
+    for key, dataclass in OURS.items():
+        mine = actions(options_of(dataclass))
+        assert not mine[0] & strings, key
+        assert not mine[1] & destinations, key
+
+
+def test_no_option_is_that_of_something_to_be_chosen_beside_it():
+    """Optimizers, schedules, tokenizers …; Moses reads the translation task's languages, and means the same by them."""
+    for kind, found in registry.REGISTRIES.items():
+        for name, dataclass in found["dataclass_registry"].items():
+            if dataclass is not None and not name.startswith("xl_"):
+                theirs = actions(options_of(dataclass))
+                for key in (key for key in OURS if kind != "criterion" or key[0] != "criterion"):
+                    same = actions(options_of(OURS[key]))[0] & theirs[0]
+                    assert same <= ({"--source-lang", "--target-lang"} if name == "moses" else set()), (name, key)
+
+
+def test_tasks_models_and_criterions_share_no_option():
+    for one in OURS:
+        for two in OURS:
+            if one[0] < two[0]:
+                assert not actions(options_of(OURS[one]))[1] & actions(options_of(OURS[two]))[1], (one, two)
+
+
+@pytest.mark.parametrize("key", OURS, ids=" ".join)
+def test_every_option_has_help(key):
+    assert not [action.dest for action in options_of(OURS[key])._actions if not action.help]
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_every_setting_of_an_objective_is_explained(name):
+    """Its line in the source says what it is."""
+    for config in OBJECTIVES[name].Config.__mro__[:-1]:
+        source = inspect.getsource(config).splitlines()
+        for field in dataclasses.fields(config):
+            lines = [line for line in source if line.strip().startswith(f"{field.name}:")]
+            assert all("  # " in line for line in lines), field.name
+
+
+# What no module does
+
+
+@pytest.mark.parametrize("path", MODULES + PREPARATION, ids=names(MODULES + PREPARATION))
+def test_habits(path):
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Attribute):
+            assert ast.unparse(node) != "sys.path"
+        if isinstance(node, ast.Call):
+            assert getattr(node.func, "id", None) not in ("print", "eval", "exec")
+        if isinstance(node, ast.ExceptHandler):
+            assert node.type is not None, "bare except"
+        if isinstance(node, ast.ImportFrom):
+            assert all(alias.name != "*" for alias in node.names)
+
+
+def test_every_objective_has_its_test():
+    files = {path.stem for path in (ROOT / "fairseq_xl" / "objectives").glob("*.py")} - {"__init__", "base"}
+    tests = {path.stem.removeprefix("test_") for path in (ROOT / "tests" / "objectives").glob("test_*.py")}
+    assert not files - tests

@@ -110,7 +110,9 @@ def one_run():
 
 def configuration(parser, arguments):
     """What a command makes of its command line."""
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(argument) for argument in arguments]))
+    return convert_namespace_to_omegaconf(
+        options.parse_args_and_arch(parser, [str(argument) for argument in arguments])
+    )
 
 
 def run_train(arguments, defaults=CPU):

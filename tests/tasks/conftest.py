@@ -13,6 +13,7 @@ from tests.tasks.tiny_text import write_corpus
 
 _ONE_AT_A_TIME = threading.Lock()  # the working directory is the process's
 
+
 def preprocess_here(arguments, cwd, log):
     """fairseq-preprocess in this process (its imports take seconds), in place of `preprocess.binarize.run_fairseq`."""
     with _ONE_AT_A_TIME:

@@ -49,7 +49,11 @@ def test_noise_differs_from_epoch_to_epoch(batches, workers):
 
 def test_noise_is_the_same_with_0_and_with_2_workers(batches):
     for one, other in zip(batches[0], batches[2], strict=True):
-        assert (one["objective"], one["source"], one["ntokens"]) == (other["objective"], other["source"], other["ntokens"])
+        assert (one["objective"], one["source"], one["ntokens"]) == (
+            other["objective"],
+            other["source"],
+            other["ntokens"],
+        )
         for key, value in one["batch"].items():
             assert value is other["batch"][key] is None or torch.equal(value, other["batch"][key]), key
 
@@ -66,6 +70,8 @@ def test_noise_of_validation_is_the_same_whatever_the_seed(data_bin, tmp_path, m
     monkeypatch.setattr(FairseqTask, "valid_step", recorded)
     for seed in (1, 2):
         batches.append([])
-        run_train(pretraining(data_bin, tmp_path, "--updates-per-epoch", 1, "--max-epoch", 1, "--no-save", "--seed", seed))
+        run_train(
+            pretraining(data_bin, tmp_path, "--updates-per-epoch", 1, "--max-epoch", 1, "--no-save", "--seed", seed)
+        )
     assert len(batches[0]) > 5
     assert all(torch.equal(one, other) for one, other in zip(*batches, strict=True))

@@ -1,0 +1,100 @@
+"""fairseq-validate and fairseq-eval-lm agree with training's own validation."""
+
+import math
+import re
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from torch.nn import functional as F
+
+from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.errors import UserError
+from tests.commands import pretraining, run_eval_lm, run_train, run_validate, translation
+
+BLOCK = 32  # --objective-options clm.length
+
+
+def validation_losses(output):
+    """[{name: value}] of every validation, from the log."""
+    found = []
+    for message in output.log.splitlines():
+        if "valid on 'valid' subset" in message:
+            parts = [part.strip().partition(" ") for part in message.split(" | ")]
+            found.append({name: value for name, _, value in parts})
+    return found
+
+
+LINES = {
+    "pretraining": lambda data, folder: pretraining(data, folder, "--updates-per-epoch", 3, objectives="clm,mlm,tlm"),
+    "translation": lambda data, folder: translation(
+        data, folder, "--lang-pairs", "en-de,de-en", "--label-smoothing", 0.1
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_validate_gives_the_loss_of_training(data_bin, tmp_path, name):
+    trained = validation_losses(run_train([*LINES[name](data_bin, tmp_path), "--max-epoch", 2]))
+    assert len(trained) == 2 and trained[0]["loss"] != trained[1]["loss"]
+    for epoch, expected in enumerate(trained, start=1):
+        again = run_validate([data_bin, "--task", f"xl_{name}", "--path", tmp_path / f"checkpoint{epoch}.pt",
+                              "--max-tokens", 256, "--user-dir", "fairseq_xl"])  # fmt: skip
+        (found,) = validation_losses(again)
+        names = {key for key in expected if re.search("loss|ppl", key)} - {"best_loss"}
+        assert len(names) > 2
+        assert {key: found.get(key) for key in names} == {key: expected[key] for key in names}
+
+
+@pytest.fixture(scope="module")
+def language_model(data_bin, tmp_path_factory):
+    """A CLM checkpoint's folder and its last validation."""
+    folder = tmp_path_factory.mktemp("clm")
+    output = run_train(pretraining(data_bin, folder, "--max-epoch", 1, "--updates-per-epoch", 60, objectives="clm"))
+    return folder / "checkpoint_last.pt", validation_losses(output)[-1]
+
+
+def eval_lm(data, checkpoint, *more):
+    return run_eval_lm([data, "--task", "xl_pretraining", "--path", checkpoint, "--gen-subset", "valid", "--user-dir",
+                        "fairseq_xl", "--max-tokens", 256, *more])  # fmt: skip
+
+
+CLM = ["--objectives", "clm", "--objective-options", f"clm.length={BLOCK}"]
+
+
+@pytest.mark.parametrize("language", ["en", "fr"])
+def test_perplexity_is_the_exponential_of_the_mean_loss(data_bin, language_model, language):
+    """Recomputed block by block from the model's own logits, without our batches and our loss."""
+    checkpoint, valid = language_model
+    output = eval_lm(data_bin, checkpoint, *CLM, "--langs", language)
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
+    model.eval()
+    text = TokenStream(data_bin / language / "valid", language)
+    stream = torch.from_numpy(text.tokens.astype("int64"))
+    total, identity = 0.0, torch.tensor([[task.dictionary.languages.index(language)]])
+    with torch.no_grad():
+        for block in stream.split(BLOCK - 1):  # one place is for <s>
+            given = torch.cat((torch.tensor([0]), block))[None, :-1]
+            logits = model.output(model.encode(given, languages=identity, causal=True))[0]
+            total += float(F.cross_entropy(logits, block, reduction="sum"))
+    mean = total / len(stream)
+    assert output.result["perplexity"] == pytest.approx(math.exp(mean), rel=1e-5)
+    assert output.result["loss"] == pytest.approx(mean / math.log(2), rel=1e-5)
+    assert float(valid[f"clm_{language}_ppl"]) == pytest.approx(math.exp(mean), rel=1e-3)
+    assert math.exp(mean) < 0.9 * len(task.dictionary)  # it has learned something
+
+
+def test_perplexity_over_all_languages_and_batch_sizes(data_bin, language_model):
+    checkpoint, valid = language_model
+    whole = eval_lm(data_bin, checkpoint, *CLM)
+    assert whole.result["loss"] == pytest.approx(float(valid["clm_loss"]), abs=6e-4)
+    single = eval_lm(data_bin, checkpoint, *CLM, "--batch-size", 1)
+    assert single.result["loss"] == pytest.approx(float(whole.result["loss"]), rel=1e-5)
+
+
+def test_only_a_causal_model_has_a_perplexity(data_bin, tmp_path, language_model):
+    checkpoint, _ = language_model
+    with pytest.raises(UserError, match="give --objectives clm"):
+        eval_lm(data_bin, checkpoint, "--objectives", "mlm")
+    with pytest.raises(UserError, match="--context-window"):
+        eval_lm(data_bin, checkpoint, *CLM, "--context-window", 5)

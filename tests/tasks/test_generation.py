@@ -1,0 +1,214 @@
+"""fairseq-generate and fairseq-interactive with xl_translation."""
+
+import pytest
+import torch
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.errors import UserError
+from fairseq_xl.models.encoder_decoder import Decoder, SourceEncoder
+from tests.commands import MAX_POSITIONS, load, run_generate, run_interactive, run_train, translation
+from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES, WORDS
+
+COMMON = ["--task", "xl_translation", "--user-dir", "fairseq_xl", "--max-len-b", 12]
+
+
+@pytest.fixture(scope="module")
+def both_ways(data_bin, tmp_path_factory):
+    """A checkpoint that translates en-de and de-en, trained long enough for its outputs to differ from each other."""
+    folder = tmp_path_factory.mktemp("both-ways")
+    run_train(translation(data_bin, folder, "--lang-pairs", "en-de,de-en", "--max-epoch", 30, "--max-tokens", 512,
+                          "--lr", 0.01, "--no-epoch-checkpoints", "--disable-validation"))  # fmt: skip
+    return folder / "checkpoint_last.pt"
+
+
+def generate(data, checkpoint, *more, pair=("en", "de")):
+    direction = ["-s", pair[0], "-t", pair[1]] if pair else []
+    return run_generate([data, "--path", checkpoint, *COMMON, *direction, *more])
+
+
+def hypotheses(output):
+    """[(score, positional scores, tokens as text)] of every line's hypotheses, line by line."""
+    found = []
+    for number in range(TEST_LINES):
+        for text, positions in zip(output.lines("H")[number], output.lines("P")[number], strict=True):
+            score, _, tokens = text.partition("\t")
+            found.append((number, float(score), [float(value) for value in positions.split()], tokens))
+    return found
+
+
+def assert_equal_hypotheses(one, other):
+    for left, right in zip(hypotheses(one), hypotheses(other), strict=True):
+        assert (left[0], left[3]) == (right[0], right[3])
+        assert left[1] == pytest.approx(right[1], abs=1e-5)
+        assert left[2] == pytest.approx(right[2], abs=1.5e-4)  # printed with four digits
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_cached_beam_search_equals_uncached(data_bin, both_ways, monkeypatch, beam):
+    cached = generate(data_bin, both_ways, "--beam", beam, "--nbest", beam)
+    original, steps = Decoder.forward, []
+
+    def uncached(self, prev_output_tokens, encoder_out=None, incremental_state=None):
+        steps.append(prev_output_tokens.size(1))
+        logits, extra = original(self, prev_output_tokens, encoder_out)
+        return logits[:, -1:], extra
+
+    monkeypatch.setattr(Decoder, "forward", uncached)
+    assert_equal_hypotheses(cached, generate(data_bin, both_ways, "--beam", beam, "--nbest", beam))
+    assert max(steps) > 3
+    assert len({tokens for *_, tokens in hypotheses(cached)}) > 3
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_batch_of_one_equals_batch_of_many(data_bin, both_ways, beam):
+    many = generate(data_bin, both_ways, "--beam", beam, "--batch-size", 8)
+    assert_equal_hypotheses(many, generate(data_bin, both_ways, "--beam", beam, "--batch-size", 1))
+    assert_equal_hypotheses(many, generate(data_bin, both_ways, "--beam", beam, "--max-tokens", 90))
+
+
+def test_every_line_gets_one_hypothesis(data_bin, both_ways):
+    """13 lines, no multiple of 8; the empty one stays empty, the over-long one is cut and reported."""
+    output = generate(data_bin, both_ways)
+    lines = output.lines("D")
+    assert sorted(lines) == list(range(TEST_LINES)) and all(len(texts) == 1 for texts in lines.values())
+    empty = [number for number, texts in lines.items() if not texts[0].partition("\t")[2].strip()]
+    assert empty == [EMPTY]
+    assert output.lines("H")[EMPTY] == output.lines("D")[EMPTY]
+    warnings = [record.getMessage() for record in output.records if record.levelname == "WARNING"]
+    reported = [warning for warning in warnings if "are cut there" in warning]
+    assert (
+        len(reported) == 1 and f"[{LONG + 1}]" in reported[0] and f"({MAX_POSITIONS}, {MAX_POSITIONS})" in reported[0]
+    )
+    assert len(output.lines("S")[LONG][0].split()) in range(MAX_POSITIONS - 3, MAX_POSITIONS + 1)
+
+
+def test_output_holds_no_special_symbol(data_bin, tmp_path, both_ways):
+    """Also where the model prefers them: its output bias is set in favour of language symbols and <mask>."""
+    state = torch.load(both_ways, weights_only=True)
+    bias = state["model"]["decoder.bank.bias"]
+    bias[-4:] += 5.0  # <mask> [de] [en] [fr], whatever their order
+    torch.save(state, tmp_path / "biased.pt")
+    assert not torch.equal(bias, load(both_ways)["decoder.bank.bias"])
+    for checkpoint in (both_ways, tmp_path / "biased.pt"):
+        output = generate(data_bin, checkpoint, "--beam", 2, "--nbest", 2)
+        for kind in ("H", "D"):
+            text = "\n".join(line for lines in output.lines(kind).values() for line in lines)
+            assert len(text.splitlines()) == 2 * TEST_LINES
+            for symbol in ("[en]", "[de]", "[fr]", "<mask>", "<s>", "</s>", "<pad>"):
+                assert symbol not in text
+
+
+def test_both_directions_read_the_same_bitext(data_bin, both_ways):
+    forth, back = generate(data_bin, both_ways), generate(data_bin, both_ways, pair=("de", "en"))
+    for number in range(TEST_LINES):
+        assert forth.lines("S")[number][0].replace("<s> ", "") == back.lines("T")[number][0] or number == LONG
+        assert back.lines("S")[number][0].replace("<s> ", "") == forth.lines("T")[number][0] or number == LONG
+
+
+def test_generation_writes_the_target_language(data_bin, both_ways):
+    """One model, two directions: each writes words of its target language."""
+    for pair in (("en", "de"), ("de", "en")):
+        hypotheses = generate(data_bin, both_ways, pair=pair).lines("D").values()
+        written = "".join(lines[0].partition("\t")[2].replace(" ", "") for lines in hypotheses)
+        found = {code: sum(written.count(word) for word in WORDS[code] if len(word) > 3) for code in pair}
+        assert found[pair[1]] > 5 * found[pair[0]], (pair, found)
+
+
+def test_batches_name_their_languages(data_bin, tmp_path, monkeypatch):
+    """The decoder starts from the target's symbol, the encoder adds the source's embedding, in training and search."""
+    dictionary = XLDictionary.load(data_bin / "dict.txt")
+    pad, directions = dictionary.pad(), set()
+    line = translation(data_bin, tmp_path, "--lang-pairs", "en-de,de-en", "--max-epoch", 1, "--disable-validation")
+    for sample in (sample for samples in run_train(line).samples.values() for sample in samples):
+        net_input, target = sample["net_input"], sample["target"]
+        given, followed = net_input["prev_output_tokens"], target[:, 1:] != pad
+        assert torch.equal(given[:, 1:][followed], target[:, :-1][followed])
+        for start, source, tokens in zip(given[:, 0], net_input["src_languages"], net_input["src_tokens"], strict=True):
+            words = dictionary.string(tokens[tokens != pad], "sentencepiece").removeprefix("<s>").split()
+            assert words and set(words) <= set(WORDS[dictionary.languages[source]])
+            directions.add((dictionary.languages[source], dictionary[start]))
+    assert directions == {("en", "[de]"), ("de", "[en]")}
+
+    seen = []
+    encode, decode = SourceEncoder.forward, Decoder.forward
+
+    def seen_encode(self, src_tokens, src_lengths=None, src_languages=None):
+        seen.append(set(src_languages.tolist()))
+        return encode(self, src_tokens, src_lengths, src_languages)
+
+    def seen_decode(self, prev_output_tokens, *arguments, **options):
+        seen.append(set(prev_output_tokens[:, 0].tolist()))
+        return decode(self, prev_output_tokens, *arguments, **options)
+
+    monkeypatch.setattr(SourceEncoder, "forward", seen_encode)
+    monkeypatch.setattr(Decoder, "forward", seen_decode)
+    for source, target in (("en", "de"), ("de", "en")):
+        seen.clear()
+        generate(data_bin, tmp_path / "checkpoint_last.pt", pair=(source, target))
+        expected = ({dictionary.languages.index(source)}, {dictionary.index(f"[{target}]")})
+        assert set(map(frozenset, seen)) == set(map(frozenset, expected))
+
+
+def test_direction_of_a_checkpoint_with_pairs(data_bin, both_ways):
+    """Without -s and -t the first of --lang-pairs is translated."""
+    named = generate(data_bin, both_ways, pair=("de", "en"))
+    first = generate(data_bin, both_ways, "--lang-pairs", "de-en", pair=None)
+    assert hypotheses(named) == hypotheses(first)
+
+
+def test_unknown_language_is_one_sentence(data_bin, both_ways):
+    with pytest.raises(UserError, match=r"language 'xx' has no symbol in the dictionary \(it has: en, de, fr\)"):
+        generate(data_bin, both_ways, pair=("en", "xx"))
+    with pytest.raises(UserError, match="no bitext de-fr or fr-de for the split 'test'"):
+        generate(data_bin, both_ways, pair=("de", "fr"))
+    with pytest.raises(UserError, match="--source-lang and --target-lang"):
+        run_generate([data_bin, "--path", both_ways, *COMMON, "-s", "en"])
+    with pytest.raises(UserError, match="name the direction"):
+        run_generate([data_bin, "--path", both_ways, *COMMON])
+
+
+# fairseq-interactive
+
+
+def interactive(data, checkpoint, lines, *more):
+    return run_interactive([data, "--path", checkpoint, *COMMON, "-s", "en", "-t", "de", *more], lines)
+
+
+def pieces(data_bin, lines):
+    from sentencepiece import SentencePieceProcessor
+
+    model = SentencePieceProcessor(model_file=str(data_bin / "sentencepiece.model"))
+    return [" ".join(model.encode(line, out_type=str)) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--buffer-size", 8, "--batch-size", 8], ["--buffer-size", 2, "--max-tokens", 60]]
+)
+def test_interactive_translates_line_by_line(data_bin, corpus, both_ways, options):
+    """Three lines in, three out, in order; an empty one stays empty; the same as fairseq-generate's."""
+    lines = (corpus / "test.en-de.en").read_text(encoding="utf-8").splitlines()
+    chosen = [3, EMPTY, 0]
+    output = interactive(data_bin, both_ways, pieces(data_bin, [lines[number] for number in chosen]), *options)
+    assert list(output.lines("D")) == [0, 1, 2]
+    generated = generate(data_bin, both_ways).lines("H")
+    for place, number in enumerate(chosen):
+        (found,), (expected,) = output.lines("H")[place], generated[number]
+        assert found.partition("\t")[2] == expected.partition("\t")[2]
+        assert float(found.partition("\t")[0]) == pytest.approx(float(expected.partition("\t")[0]), abs=1e-5)
+    assert [not lines[0].partition("\t")[2] for lines in output.lines("D").values()] == [False, True, False]
+
+
+def test_interactive_takes_raw_text_with_sentencepiece(data_bin, corpus, both_ways):
+    raw = (corpus / "test.en-de.en").read_text(encoding="utf-8").splitlines()[:3]
+    model = data_bin / "sentencepiece.model"
+    plain = interactive(data_bin, both_ways, raw, "--bpe", "sentencepiece", "--sentencepiece-model", model)
+    encoded = interactive(data_bin, both_ways, pieces(data_bin, raw))
+    assert [lines[0] for lines in plain.lines("H").values()] == [lines[0] for lines in encoded.lines("H").values()]
+    assert all("▁" not in lines[0] for lines in plain.lines("D").values())
+
+
+def test_interactive_cuts_a_line_that_is_too_long(data_bin, both_ways):
+    lines = pieces(data_bin, [" ".join([WORDS["en"][1]] * 60), "the house"])
+    output = interactive(data_bin, both_ways, lines)
+    assert list(output.lines("D")) == [0, 1]
+    assert "are cut there" in output.log

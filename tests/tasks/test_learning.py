@@ -1,0 +1,41 @@
+"""Tiny models learn what there is to learn."""
+
+import math
+
+import numpy as np
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.evaluation.bleu import bleu
+from tests.commands import pretraining, run_generate, run_train, translation
+from tests.tasks.test_evaluation_commands import validation_losses
+
+LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dropout", 0]
+
+
+def test_translation_learns_20_pairs_by_heart(data_bin, corpus, tmp_path):
+    line = translation(
+        data_bin, tmp_path, "-s", "en", "-t", "fr", "--max-update", 250, "--lr", 0.01, "--max-tokens", 300
+    )
+    run_train([*line, "--disable-validation", "--no-epoch-checkpoints", *LEARNING])
+    output = run_generate([data_bin, "--task", "xl_translation", "--user-dir", "fairseq_xl", "-s", "en", "-t", "fr",
+                           "--path", tmp_path / "checkpoint_last.pt", "--post-process", "sentencepiece"])  # fmt: skip
+    hypotheses = [lines[0].partition("\t")[2] for _, lines in sorted(output.lines("D").items())]
+    references = (corpus / "few.en-fr.fr").read_text(encoding="utf-8").splitlines()
+    assert bleu(hypotheses, references)["score"] > 90, hypotheses[:3]
+
+
+def test_mlm_learns_more_than_frequencies(data_bin, tmp_path):
+    """Below the entropy of single tokens, in bits: the spelling of words is in the context."""
+    text = TokenStream(data_bin / "en" / "train", "en").tokens
+    dictionary = XLDictionary.load(data_bin / "dict.txt")
+    counts = np.bincount(text[dictionary.is_piece[text]]).astype(float)
+    shares = counts[counts > 0] / counts.sum()
+    entropy = -(shares * np.log2(shares)).sum()
+    assert 3 < entropy < math.log2(len(dictionary))
+    line = pretraining(
+        data_bin, tmp_path, "--langs", "en", "--updates-per-epoch", 400, "--max-epoch", 1, objectives="mlm"
+    )
+    options = ["--objective-options", "mlm.length=32 mlm.frequency_exponent=0", "--max-tokens", 512, "--lr", 0.005]
+    output = run_train([*line, *options, "--no-save", *LEARNING])
+    assert float(validation_losses(output)[-1]["mlm_loss"]) < entropy

@@ -1,0 +1,140 @@
+"""Text that isn't there: one sentence, before training."""
+
+import shutil
+
+import pytest
+import torch
+
+from fairseq_xl.errors import UserError
+from tests.commands import pretraining, run_generate, run_train, run_validate, translation
+
+
+def one_direction(data, folder, *more):
+    return translation(data, folder, "-s", "en", "-t", "de", *more)
+
+
+def refused(line, *sentence):
+    with pytest.raises(UserError) as error:
+        run_train(line)
+    message = str(error.value)
+    assert "\n" not in message
+    for part in sentence:
+        assert str(part) in message, message
+
+
+def test_language_that_is_missing(data_bin, tmp_path):
+    refused(pretraining(data_bin, tmp_path, "--langs", "en,xx"), "--langs xx", data_bin, "en, de, fr")
+
+
+def test_pair_that_is_missing(data_bin, tmp_path):
+    refused(pretraining(data_bin, tmp_path, "--pairs", "en-xx"), "--pairs en-xx", data_bin, "en-de, en-fr")
+
+
+def test_translation_between_languages_that_are_missing(data_bin, tmp_path):
+    refused(translation(data_bin, tmp_path, "-s", "en", "-t", "xx"), "language 'xx'", "en, de, fr")
+    refused(translation(data_bin, tmp_path, "--lang-pairs", "de-fr"), "no bitext de-fr or fr-de", data_bin)
+    refused(translation(data_bin, tmp_path, "--lang-pairs", "en"), "name the direction")
+    refused(translation(data_bin, tmp_path), "name the direction")
+    refused(translation(data_bin, tmp_path, "-s", "en"), "--source-lang and --target-lang")
+
+
+@pytest.mark.parametrize("command_line", [pretraining, one_direction])
+def test_data_that_is_missing(data_bin, tmp_path, command_line):
+    refused(command_line(tmp_path / "nowhere", tmp_path), tmp_path / "nowhere", "no such folder")
+    (tmp_path / "empty").mkdir()
+    refused(command_line(tmp_path / "empty", tmp_path), tmp_path / "empty" / "dict.txt", "python -m preprocess")
+    shutil.copy(data_bin / "dict.txt", tmp_path / "empty")
+    refused(command_line(tmp_path / "empty", tmp_path), tmp_path / "empty", "'valid'")
+
+
+def test_split_that_is_missing(data_bin, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(data_bin, data)
+    for file in data.rglob("valid*"):
+        file.unlink()
+    refused(pretraining(data, tmp_path / "run"), data, "'valid'")
+    refused(translation(data, tmp_path / "run", "-s", "en", "-t", "de"), data, "'valid'")
+    seen = run_train(pretraining(data, tmp_path / "run", "--disable-validation", "--max-update", 1, "--no-save"))
+    assert len(seen.updates) == 1
+    for file in data.rglob("train*"):
+        file.unlink()
+    refused(pretraining(data, tmp_path / "run", "--disable-validation"), data, "'train'")
+    refused(translation(data, tmp_path / "run", "-s", "en", "-t", "de", "--disable-validation"), data, "'train'")
+
+
+def test_text_of_no_objective(data_bin, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("dict.txt", "en"):
+        (shutil.copytree if name == "en" else shutil.copy)(data_bin / name, data / name)
+    refused(pretraining(data, tmp_path / "run", objectives="tlm"), data, "no parallel text", "'valid'")
+    run_train(pretraining(data, tmp_path / "run", "--max-update", 1, "--no-save", objectives="mlm"))
+
+
+def test_batch_that_is_too_small(data_bin, tmp_path):
+    refused(pretraining(data_bin, tmp_path, "--max-tokens", 20), "raise --max-tokens")
+
+
+def test_cycle_without_enough_micro_steps(data_bin, tmp_path):
+    refused(pretraining(data_bin, tmp_path, "--schedule", "cycle"), "--update-freq", "multiple of the 2 objectives")
+
+
+@pytest.fixture(scope="module")
+def trained(data_bin, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    for name, line in (("pretraining", pretraining), ("translation", one_direction)):
+        run_train(line(data_bin, folder / name, "--max-update", 1, "--disable-validation"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def other_data(data_bin, tmp_path_factory):
+    """The data-bin with two pieces of its dictionary exchanged, and with one more."""
+    root = tmp_path_factory.mktemp("other")
+    lines = (data_bin / "dict.txt").read_text(encoding="utf-8").splitlines()
+    changed = {"exchanged": [lines[1], lines[0], *lines[2:]], "longer": ["new 1", *lines]}
+    for name, symbols in changed.items():
+        shutil.copytree(data_bin, root / name)
+        (root / name / "dict.txt").write_text("\n".join(symbols) + "\n", encoding="utf-8")
+    return root
+
+
+@pytest.mark.parametrize("change", ["exchanged", "longer"])
+def test_dictionary_of_another_run(data_bin, tmp_path, trained, other_data, change):
+    """Refused on resume, by generate and by validate, whether or not the tables happen to have the same size."""
+    for task, line in (("pretraining", pretraining), ("translation", one_direction)):
+        shutil.copytree(trained / task, tmp_path / task)
+        refused([*line(other_data / change, tmp_path / task), "--max-update", 2], "another dictionary")
+        with pytest.raises(UserError, match="another dictionary"):
+            run_validate([other_data / change, "--task", f"xl_{task}", "--path", tmp_path / task / "checkpoint_last.pt",
+                          "--max-tokens", 256, "--user-dir", "fairseq_xl"])  # fmt: skip
+    with pytest.raises(UserError, match="another dictionary"):
+        run_generate([other_data / change, "--task", "xl_translation", "-s", "en", "-t", "de", "--path",
+                      trained / "translation" / "checkpoint_last.pt", "--user-dir", "fairseq_xl"])  # fmt: skip
+
+
+@pytest.mark.parametrize("flag", [[], ["--finetune-from-model"], ["--reset-dataloader", "--restore-file"]])
+def test_run_that_goes_on_with_another_model(data_bin, trained, other_data, tmp_path, flag):
+    """Neither heads nor framing are in a tensor's shape: other ones would be taken silently."""
+    shutil.copytree(trained / "pretraining", tmp_path / "run")
+    last = tmp_path / "run" / "checkpoint_last.pt"
+    if flag:
+        last = last.rename(tmp_path / "saved.pt")
+        flag = [*flag, last]
+    line = pretraining(data_bin, tmp_path / "run", "--max-update", 2, *flag)
+    refused([*line, "--heads", 4], last, "2 attention heads, this model 4")
+    refused([*line, "--framing", "xlm"], last, "--framing xl, this run has xlm")
+    refused([other_data / "exchanged", *line[1:]], last, "another dictionary")
+    refused([*line, "--layers", 2], last, "Cannot load model parameters")
+    refused(translation(data_bin, tmp_path / "run", "--lang-pairs", "en-de", "--max-update", 2, *flag), last)
+    assert len(run_train(line).updates) in (1, 2)
+
+
+def test_checkpoint_of_another_program(data_bin, trained, tmp_path):
+    state = torch.load(trained / "pretraining" / "checkpoint_last.pt", weights_only=True)
+    del state["task_state"]
+    (tmp_path / "run").mkdir()
+    torch.save(state, tmp_path / "run" / "checkpoint_last.pt")
+    refused(
+        pretraining(data_bin, tmp_path / "run"), tmp_path / "run" / "checkpoint_last.pt", "not written by fairseq_xl"
+    )

@@ -15,9 +15,9 @@ LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dro
 
 def test_translation_learns_20_pairs_by_heart(data_bin, corpus, tmp_path):
     line = translation(
-        data_bin, tmp_path, "-s", "en", "-t", "fr", "--max-update", 250, "--lr", 0.01, "--max-tokens", 300
+        data_bin, tmp_path, "-s", "en", "-t", "fr", "--max-update", 300, "--lr", 0.01, "--max-tokens", 100
     )
-    run_train([*line, "--disable-validation", "--no-epoch-checkpoints", *LEARNING])
+    run_train([*line, "--disable-validation", "--save-interval", 1000, *LEARNING])
     output = run_generate([data_bin, "--task", "xl_translation", "--user-dir", "fairseq_xl", "-s", "en", "-t", "fr",
                            "--path", tmp_path / "checkpoint_last.pt", "--post-process", "sentencepiece"])  # fmt: skip
     hypotheses = [lines[0].partition("\t")[2] for _, lines in sorted(output.lines("D").items())]

@@ -103,6 +103,8 @@ def real_models(dictionary):
 
     size = dict(embed_dim=8, ffn_dim=16, heads=2, max_positions=12)
     encoder = XLEncoderModel(EncoderConfig(layers=2, **size), len(dictionary), dictionary.pad(), 3)
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter)
     cfg = EncoderDecoderConfig(encoder_layers=2, decoder_layers=2, **size)
     return encoder.state_dict(), XLEncoderDecoderModel(cfg, dictionary)
 

@@ -7,7 +7,7 @@ import pytest
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.curves import draw, main, read_log
 
-INNER = '{"epoch": 1, "update": 0.5, "loss": "12.5", "mlm_en_loss": "12.2", "num_updates": "50", "lr": null}'
+INNER = '{"epoch": 1, "update": 0.5, "loss": "2.5", "ppl": "6", "mlm_en_loss": "2.2", "num_updates": "50", "lr": null}'
 VALID = '{"epoch": 1, "valid_loss": "10.25", "valid_num_updates": "100", "valid_best_ppl": "1200.5"}'
 TRAIN = '{"epoch": 1, "train_loss": "11.5", "train_ppl": "inf", "train_num_updates": "100", "train_wall": "34"}'
 
@@ -36,7 +36,7 @@ def test_entries(log):
     entries = read_log(log)
     assert {kind: len(found) for kind, found in entries.items()} == {"train_inner": 1, "train": 1, "valid": 1}
     inner, train, valid = entries["train_inner"][0], entries["train"][0], entries["valid"][0]
-    assert (inner["num_updates"], inner["loss"], inner["mlm_en_loss"]) == (50, 12.5, 12.2)
+    assert (inner["num_updates"], inner["loss"], inner["mlm_en_loss"]) == (50, 2.5, 2.2)
     assert math.isnan(inner["lr"])
     assert (train["num_updates"], train["loss"], train["ppl"]) == (100, 11.5, math.inf)
     assert (valid["num_updates"], valid["loss"], valid["best_ppl"]) == (100, 10.25, 1200.5)

@@ -95,6 +95,6 @@ def test_perplexity_over_all_languages_and_batch_sizes(data_bin, language_model)
 def test_only_a_causal_model_has_a_perplexity(data_bin, tmp_path, language_model):
     checkpoint, _ = language_model
     with pytest.raises(UserError, match="give --objectives clm"):
-        eval_lm(data_bin, checkpoint, "--objectives", "mlm")
+        eval_lm(data_bin, checkpoint, "--objectives", "mlm", "--objective-options", f"mlm.length={BLOCK}")
     with pytest.raises(UserError, match="--context-window"):
         eval_lm(data_bin, checkpoint, *CLM, "--context-window", 5)

@@ -11,6 +11,7 @@ import errno
 import functools
 import importlib.metadata
 import logging
+import math
 import os
 import platform
 import re
@@ -66,7 +67,7 @@ def versions() -> dict:
         name to version; None for a package that is not installed.
     """
     found = {"python": platform.python_version()}
-    for name in ("fairseq", "torch", "numpy", "sentencepiece", "sacrebleu"):
+    for name in ("fairseq", "torch", "numpy", "sentencepiece", "sacrebleu", "sacremoses"):
         found[name] = None
         for distribution in (name, f"{name}-fixed"):
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -192,7 +193,9 @@ def _make_loading_safe() -> None:
         _check_restore_file(cfg.restore_file, trainer.checkpoint_suffix)
         no_fit = _mistake(Exception, "Cannot load model parameters")
         with _mistake(ValueError, "--finetune-from-model"), no_fit, _checked_by(trainer.task):
-            return resume(cfg, trainer, **kwargs)
+            state, iterator = resume(cfg, trainer, **kwargs)
+        _stop_if_done(trainer)
+        return state, iterator
 
     checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
     checkpoint_utils.load_model_ensemble_and_task = load_model_ensemble_and_task
@@ -215,6 +218,14 @@ def _checked_by(task):
         yield
     finally:
         checkpoint_utils.load_checkpoint_to_cpu = read
+
+
+def _stop_if_done(trainer) -> None:
+    """fairseq looks at --max-update after an update only: a finished run, started again, would make one more."""
+    limit = trainer.cfg.optimization.max_update
+    if limit and trainer.get_num_updates() >= limit:
+        logger.info("nothing to do: %d updates are made, --max-update is %d", trainer.get_num_updates(), limit)
+        trainer.cfg.optimization.stop_min_lr = math.inf  # what fairseq asks before the next epoch
 
 
 def _check_restore_file(restore_file: str, suffix: str) -> None:
@@ -330,6 +341,29 @@ def _saving_in_one_step(original):
                 time.sleep(SECONDS_BETWEEN_ATTEMPTS)
 
     return torch_persistent_save
+
+
+# Early stopping
+
+
+def _early_stopping_functions() -> list:
+    """fairseq keeps the state on its function; `python -m fairseq_cli.train` runs another one than an import gives."""
+    modules = [sys.modules.get(name) for name in ("__main__", "fairseq_cli.train")]
+    return [module.should_stop_early for module in modules if hasattr(module, "should_stop_early")]
+
+
+def early_stopping() -> dict:
+    """The best value that --patience compares with and how many validations it has waited, as far as there are any."""
+    state = {}
+    for function in _early_stopping_functions():
+        state |= {name: getattr(function, name) for name in ("best", "num_runs") if hasattr(function, name)}
+    return state
+
+
+def restore_early_stopping(state: dict) -> None:
+    """Put back what `early_stopping` returned."""
+    for function in _early_stopping_functions():
+        vars(function).update(state)
 
 
 # Logging

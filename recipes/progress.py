@@ -12,7 +12,10 @@ def summary(line):
     found = ENTRY.search(line)
     if not found:
         return None
-    entry = json.loads(found[0])
+    try:
+        entry = json.loads(found[0])
+    except json.JSONDecodeError:  # a line that was cut short
+        return None
     kind = next((kind for kind in ("train_", "valid_") if f"{kind}loss" in entry), "")
     if kind == "train_":
         return None

@@ -39,8 +39,9 @@ if [ -z "$corpus" ]; then
     corpus=recipes/sample.yaml
     [ -f corpora/sample/COMPLETE ] || { python -m preprocess.sample corpora/sample && touch corpora/sample/COMPLETE; }
 fi
+test_set=$(python recipes/first_test_set.py "$corpus")
+IFS=$'\t' read -r source target test_source reference <<<"$test_set"
 python -m preprocess "$corpus" "$output/data-bin"
-read -r source target test_source reference < <(python recipes/first_test_set.py "$corpus")
 
 config=recipes/xlm/config
 step "2/6 pre-training: MLM + TLM"
@@ -59,7 +60,7 @@ step "5/6 fairseq-generate and BLEU"
 cp "$test_source" "$output/source.$source" && cp "$reference" "$output/reference.$target"
 for model in pretrained random; do
     bash recipes/xlm/score.sh "$output/data-bin" "$output/$model/checkpoint_best.pt" "$output/$model" \
-        "$source" "$target" "$output/reference.$target" --cpu
+        "$source" "$target" "$output/reference.$target"
 done
 python -m fairseq_xl.evaluation.bleu --plain "$output/source.$source" "$output/reference.$target" \
     --language "$target" >"$output/copy.json"

@@ -161,6 +161,7 @@ def trainer(loaded):
     return SimpleNamespace(
         checkpoint_suffix="",
         task=None,
+        cfg=SimpleNamespace(optimization=SimpleNamespace(max_update=0)),
         load_checkpoint=load_checkpoint,
         get_train_iterator=lambda **kwargs: iterator,
         lr_step=lambda epoch: None,
@@ -370,5 +371,5 @@ def test_versions_name_what_is_installed():
     versions = compat.versions()
     assert versions["torch"] == torch.__version__ and versions["numpy"] == numpy.__version__
     assert versions["python"] == sys.version.split()[0]
-    assert set(versions) == {"python", "fairseq", "torch", "numpy", "sentencepiece", "sacrebleu"}
+    assert set(versions) == {"python", "fairseq", "torch", "numpy", "sentencepiece", "sacrebleu", "sacremoses"}
     assert versions["fairseq"]

@@ -127,5 +127,4 @@ def main(arguments: "list[str] | None" = None) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(format="%(levelname)s | %(name)s | %(message)s", level=logging.INFO, stream=sys.stderr)
-    compat.install()
     main()

@@ -28,8 +28,9 @@ class XLPretrainingCriterion(FairseqCriterion):
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
         }
+        nothing = torch.zeros_like(log["loss"])
         for term, source in self.task.log_keys:
-            log[f"sum {term} {source}"], log[f"count {term} {source}"] = torch.zeros_like(log["loss"]), 0
+            log[f"sum {term} {source}"], log[f"count {term} {source}"] = nothing, 0
         for name, term in terms.items():
             log[f"sum {name} {sample['source']}"] = term.sum.detach()
             log[f"count {name} {sample['source']}"] = term.count

@@ -22,8 +22,8 @@ class XLDictionary(Dictionary):
     """
 
     @classmethod
-    def load(cls, path, languages=()):
-        """Reads ``dict.txt`` and appends `<mask>` and the symbols of `languages` where the file lacks them.
+    def load(cls, path):
+        """Reads ``dict.txt`` and appends `<mask>` where the file lacks it.
 
         Raises `UserError` for a missing or malformed file.
         """
@@ -36,8 +36,6 @@ class XLDictionary(Dictionary):
         except (ValueError, RuntimeError) as error:
             raise UserError(f"{path} is not a fairseq dictionary ('symbol count' on every line): {error}") from error
         dictionary.mask_index = dictionary.add_symbol(MASK, n=0)
-        for language in languages:
-            dictionary.add_symbol(f"[{language}]", n=0)
         dictionary._find_languages(path)
         return dictionary
 

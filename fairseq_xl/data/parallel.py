@@ -1,7 +1,6 @@
 """Sentence pairs."""
 
 import logging
-from functools import cached_property
 
 import numpy as np
 
@@ -30,6 +29,7 @@ class SentencePairs:
         self.sizes = np.stack([np.asarray(side.sizes) for side in self.sides], axis=1)
         self.filled = np.flatnonzero((self.sizes > 1).all(axis=1))
         self.sentences = len(self.filled)
+        self._fits = {}  # longest side -> the lines that fit
         if not self.sentences:
             raise UserError(f"{prefix}: no pair of two sentences of {source!r} and {target!r}")
 
@@ -53,28 +53,25 @@ class SentencePairs:
 
     def draw(self, rng, count, longest):
         """`count` pairs at random, each at most once in a pass: lines (count,), sizes of both sides (count,)."""
-        fitting = self._fitting(longest)
-        passes = [rng.permutation(fitting) for _ in range(-(-count // len(fitting)))]
-        lines = np.concatenate(passes)[:count]
+        fitting, passes = self._fitting(longest), []
+        while count > 0:
+            passes.append(rng.choice(len(fitting), min(count, len(fitting)), replace=False))
+            count -= len(fitting)
+        lines = fitting[np.concatenate(passes)]
         return lines, self.sizes[lines].sum(1)
 
     def _fitting(self, longest):
-        if self._fits[0] != longest:
+        if longest not in self._fits:
             fits = self.filled[(self.sizes[self.filled] <= longest).all(axis=1)]
             if not len(fits):
                 raise UserError(f"{self.prefix}: every pair has a side of more than {longest} tokens")
             if len(fits) < len(self.filled):
-                left_out = len(self.filled) - len(fits)
                 logger.warning(
                     "%s: %d of %d pairs have a side of more than %d tokens and are left out",
                     self.prefix,
-                    left_out,
+                    len(self.filled) - len(fits),
                     len(self.filled),
                     longest,
                 )
-            self._fits = longest, fits
-        return self._fits[1]
-
-    @cached_property
-    def _fits(self):
-        return None, None
+            self._fits[longest] = fits
+        return self._fits[longest]

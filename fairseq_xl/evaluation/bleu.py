@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sacrebleu.metrics import BLEU
 
+from fairseq_xl import compat
 from fairseq_xl.errors import UserError
 
 
@@ -55,14 +56,20 @@ def bleu(hypotheses, references, lowercase=False, tokenize="13a", bootstrap=0):
 
 
 def tokenised_bleu(hypotheses, references, language):
-    """Case-insensitive BLEU of Moses-tokenised text (V13): {"score", "signature"}."""
-    from sacremoses import MosesTokenizer
+    """Case-insensitive BLEU of Moses-tokenised text (V13): {"score", "signature", "tokeniser"}.
 
+    Raises `UserError` where sacremoses is not installed.
+    """
+    try:
+        from sacremoses import MosesTokenizer
+    except ImportError:
+        raise UserError("tokenised BLEU needs the package sacremoses: pip install sacremoses") from None
     moses = MosesTokenizer(lang=language)
     sides = [
         [moses.tokenize(line, return_str=True, escape=False) for line in side] for side in (hypotheses, references)
     ]
-    return bleu(*sides, lowercase=True, tokenize="none")
+    tokeniser = f"sacremoses {compat.versions()['sacremoses']} {language}"
+    return bleu(*sides, lowercase=True, tokenize="none") | {"tokeniser": tokeniser}
 
 
 def main(arguments=None):

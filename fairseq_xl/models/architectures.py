@@ -46,6 +46,7 @@ _BIG = dict(embed_dim=1024, ffn_dim=4096, heads=8)  # X1
 register_architecture("xl_xlm_tiny", XLEncoderModel, EncoderConfig, layers=3, **_TINY)
 register_architecture("xl_xlm_small", XLEncoderModel, EncoderConfig, layers=3, **_SMALL)
 register_architecture("xl_xlm_base", XLEncoderModel, EncoderConfig, layers=6, **_BASE)
+register_architecture("xl_xlm_big", XLEncoderModel, EncoderConfig, layers=6, **_BIG)  # for the 6 + 6 of xl_mt_big
 register_architecture("xl_xlm_xnli15", XLEncoderModel, EncoderConfig, layers=12, **_BIG)
 
 register_architecture(

@@ -8,8 +8,8 @@ STD = 0.02  # of every weight matrix and table
 def initialise(module: nn.Module) -> None:
     """BERT's initialisation, for `model.apply`: N(0, 0.02^2) weights, zero biases, a zero row for padding.
 
-    XLM's own (tables N(0, 1/C), torch's default elsewhere) and BERT's train alike; the same one everywhere keeps
-    models comparable. LayerNorms keep torch's ones and zeros.
+    The same in every model, so that models compare; XLM's code has tables N(0, 1/C) and torch's default elsewhere.
+    LayerNorms keep torch's ones and zeros.
     """
     if isinstance(module, (nn.Linear, nn.Embedding)):
         nn.init.normal_(module.weight, std=STD)

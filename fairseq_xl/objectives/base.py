@@ -33,8 +33,19 @@ class ObjectiveConfig:
     weight: float = 1.0  # factor of the objective's loss
     length: int = 256  # most tokens of a stream, or of each side of a pair (X5)
     alpha: float = 0.7  # exponent of the sampling shares of languages and pairs (X6)
-    batch_tokens: Optional[int] = None  # most tokens of a batch, padding counted; --max-tokens if not set
-    batch_sentences: Optional[int] = None  # most examples of a batch; --batch-size if not set
+    batch_tokens: Optional[int] = None  # most tokens of a batch, padding counted
+    batch_sentences: Optional[int] = None  # most examples; if neither is set, --max-tokens and --batch-size hold
+
+    def __post_init__(self):
+        self.require("length", self.length > 1, "more than 1 token")
+        self.require("alpha", self.alpha >= 0, "0 or more")
+        for name in ("batch_tokens", "batch_sentences"):
+            self.require(name, getattr(self, name) is None or getattr(self, name) > 0, "more than 0")
+
+    def require(self, key, fulfilled, expected):
+        """Raises `UserError` unless the value of `key` is as `expected`."""
+        if not fulfilled:
+            raise UserError(f"--objective-options: {key}={getattr(self, key)} should be {expected}")
 
 
 class Objective:
@@ -69,6 +80,11 @@ class Objective:
         """Tokens of one example before framing: of a block for streams, of each side for pairs."""
         return self.cfg.length - self.framed_tokens if self.reads == "monolingual" else self.cfg.length
 
+    @property
+    def positions(self):
+        """Positions that the longest example takes: a pair counts anew from its second half on (X7)."""
+        return self.cfg.length if self.reads == "monolingual" else self.cfg.length + 1
+
     def heads(self, model_cfg):
         """Extra modules that the loss needs, by name; the task puts them under `model.heads`."""
         return {}
@@ -97,7 +113,8 @@ def build_objectives(names, options, dictionary, framing):
 
     Args:
         names: comma-separated names, ``mlm,tlm``.
-        options: settings separated by blanks, ``mlm.mask_prob=0.2 tlm.weight=0.5``.
+        options: settings separated by blanks, ``mlm.mask_prob=0.2 tlm.weight=0.5``; those of objectives that are
+            not named are checked too, and not used, so that one file of settings serves any set of objectives.
 
     Returns: {name: Objective}. Raises `UserError` for an unknown objective, an unknown key or an ill-typed value.
     """
@@ -105,15 +122,17 @@ def build_objectives(names, options, dictionary, framing):
     unknown = sorted(set(names) - set(OBJECTIVES))
     if unknown or not names or len(set(names)) < len(names):
         raise UserError(f"--objectives {','.join(names)!r}: name each of {', '.join(sorted(OBJECTIVES))} at most once")
-    settings = {name: [] for name in names}
+    settings = {name: [] for name in OBJECTIVES}
     for option in (options or "").split():
         owner, dot, setting = option.partition(".")
         if owner not in settings or not dot or "=" not in setting:
             raise UserError(
-                f"--objective-options {option!r}: expected OBJECTIVE.KEY=VALUE for one of {', '.join(names)}"
+                f"--objective-options {option!r}: expected OBJECTIVE.KEY=VALUE for one of "
+                f"{', '.join(sorted(OBJECTIVES))}"
             )
         settings[owner].append(setting)
-    return {name: OBJECTIVES[name](_configure(OBJECTIVES[name], settings[name]), dictionary, framing) for name in names}
+    configs = {name: _configure(OBJECTIVES[name], settings[name]) for name in OBJECTIVES}
+    return {name: OBJECTIVES[name](configs[name], dictionary, framing) for name in names}
 
 
 def _configure(objective, settings) -> Any:

@@ -29,6 +29,7 @@ class CLM(Objective):
         }
 
     def loss(self, model, batch):
+        """{"clm": `Term` over the N predicted tokens}."""
         return {self.name: self.predict(model, self._hidden(model, batch), batch)}
 
     def scores(self, model, batch):

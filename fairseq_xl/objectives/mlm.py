@@ -22,6 +22,13 @@ class MaskingConfig(ObjectiveConfig):
     random_token_prob: float = 0.1  # of these, the share replaced by a random piece (X5)
     frequency_exponent: float = 0.5  # positions are drawn with weight freq^-exponent; 0: uniformly (X5)
 
+    def __post_init__(self):
+        super().__post_init__()
+        self.require("mask_prob", 0 <= self.mask_prob <= 1, "from 0 to 1")
+        self.require("mask_token_prob", 0 <= self.mask_token_prob <= 1, "from 0 to 1")
+        left = 1 - self.mask_token_prob
+        self.require("random_token_prob", 0 <= self.random_token_prob <= left + 1e-9, f"from 0 to {left:g}")
+
 
 class MaskedObjective(Objective):
     """Masks framed sequences and predicts the masked tokens; what the sequences are is up to the subclass."""
@@ -50,6 +57,7 @@ class MaskedObjective(Objective):
         }
 
     def loss(self, model, batch):
+        """{name of the objective: `Term` over the N masked tokens}."""
         hidden = model.encode(
             batch["tokens"],
             positions=batch.get("positions"),

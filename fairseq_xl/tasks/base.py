@@ -1,5 +1,6 @@
 """What all our tasks share: the dictionary, identity checks of checkpoints, and remedies for fairseq's data loading."""
 
+import json
 import logging
 import os
 import signal
@@ -11,6 +12,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask
 from omegaconf import II
 
+from fairseq_xl import compat
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.errors import UserError
@@ -55,13 +57,17 @@ class XLTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        """Loads ``dict.txt`` of the (first) data folder."""
+        """Loads ``dict.txt``, the same in every data folder, and checks that the text was binarised with it."""
         if not cfg.data:
             raise UserError("name the folder of binarised text that `python -m preprocess` wrote")
-        folder = Path(cfg.data.split(os.pathsep)[0])
-        if not folder.is_dir():
-            raise UserError(f"{folder}: no such folder of binarised text")
-        return cls(cfg, XLDictionary.load(folder / "dict.txt"))
+        folders = [Path(folder) for folder in cfg.data.split(os.pathsep)]
+        for folder in folders:
+            if not folder.is_dir():
+                raise UserError(f"{folder}: no such folder of binarised text")
+        dictionary = XLDictionary.load(folders[0] / "dict.txt")
+        for folder in folders:
+            _check_dictionary(folder, dictionary)
+        return cls(cfg, dictionary)
 
     def folder(self, epoch=1):
         """The data folder of an epoch: shards take turns, as fairseq's do."""
@@ -70,13 +76,16 @@ class XLTask(FairseqTask):
 
     @property
     def source_dictionary(self):
+        """The joint dictionary."""
         return self.dictionary
 
     @property
     def target_dictionary(self):
+        """The joint dictionary."""
         return self.dictionary
 
     def build_model(self, cfg, from_checkpoint=False):
+        """Builds the model and remembers what tells its weights apart from others of the same shapes."""
         model = super().build_model(cfg, from_checkpoint)
         self.heads = cfg.heads
         return model
@@ -95,15 +104,14 @@ class XLTask(FairseqTask):
         }
 
     def state_dict(self):
+        """fairseq hook: what a checkpoint keeps of the task."""
         return {"fairseq_xl": self.identity()}
 
     def load_state_dict(self, state_dict):
         """Checks a checkpoint's identity before its weights are loaded (generate, validate, interactive, eval-lm)."""
         identity = state_dict.get("fairseq_xl")
         if identity is None:
-            raise UserError(
-                "this checkpoint was not written by fairseq_xl; convert its weights with fairseq_xl.checkpoints"
-            )
+            raise UserError("the checkpoint was not written by fairseq_xl")
         self.check_identity(identity, "the checkpoint")
         self.framing = Framing.of(identity["framing"], self.dictionary)
 
@@ -118,7 +126,7 @@ class XLTask(FairseqTask):
         """
         identity = state.get("task_state", {}).get("fairseq_xl")
         if identity is None:
-            raise UserError(f"{path} was not written by fairseq_xl; convert its weights with fairseq_xl.checkpoints")
+            raise UserError(f"{path} was not written by fairseq_xl")
         self.check_identity(identity, path)
         if identity["heads"] != self.heads:
             raise UserError(
@@ -143,6 +151,14 @@ class XLTask(FairseqTask):
 
     # --- stopping ----------------------------------------------------------------------------------------------
 
+    def get_checkpoint_dict(self):
+        """fairseq hook: how long --patience has waited, which fairseq itself forgets."""
+        return {type(self).__name__: compat.early_stopping()}
+
+    def set_checkpoint_dict(self, state):
+        """fairseq hook: goes on waiting where the stopped run was."""
+        compat.restore_early_stopping(state)
+
     def begin_epoch(self, epoch, model):
         """On SIGTERM training stops after the update in progress, saves and exits with 0, without validating."""
         run = self.cfg._get_parent()
@@ -155,3 +171,14 @@ class XLTask(FairseqTask):
             run.dataset.disable_validation = True
 
         signal.signal(signal.SIGTERM, stop)
+
+
+def _check_dictionary(folder, dictionary):
+    """Raises `UserError` if the folder's text was binarised with another dictionary."""
+    if XLDictionary.load(folder / "dict.txt").digest() != dictionary.digest():
+        raise UserError(f"{folder / 'dict.txt'} is another dictionary than that of the first data folder")
+    manifest = folder / "manifest.json"
+    if manifest.is_file():
+        written = json.loads(manifest.read_text(encoding="utf-8")).get("dictionary", {}).get("sha256")
+        if written not in (None, dictionary.digest()):
+            raise UserError(f"{folder / 'dict.txt'} is not the dictionary that the text was binarised with: {manifest}")

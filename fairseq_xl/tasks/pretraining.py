@@ -47,7 +47,7 @@ class XLPretrainingConfig(XLTaskConfig):
     )
     update_freq: Any = II("optimization.update_freq")
     tokens_per_sample: int = field(
-        default=0, metadata={"help": "not used; fairseq-eval-lm subtracts --context-window before the task can refuse it"}
+        default=0, metadata={"help": "not used: fairseq-eval-lm subtracts --context-window before we can refuse it"}
     )
 
 
@@ -72,6 +72,7 @@ class DrawnBatches(FairseqDataset):
         }
 
     def collater(self, samples):
+        """Batches come whole: the only element, or {} where a rank has none."""
         return samples[0] if samples else {}
 
 
@@ -81,9 +82,20 @@ class XLPretrainingTask(XLTask):
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
-        self.objectives = build_objectives(cfg.objectives, cfg.objective_options, dictionary, self.framing)
+        self._build_objectives()
+
+    def _build_objectives(self):
+        self.objectives = build_objectives(
+            self.cfg.objectives, self.cfg.objective_options, self.dictionary, self.framing
+        )
+
+    def load_state_dict(self, state_dict):
+        """Checks the checkpoint's identity and takes over its framing."""
+        super().load_state_dict(state_dict)
+        self._build_objectives()
 
     def identity(self):
+        """What every checkpoint says of itself, and its objectives."""
         return super().identity() | {
             "objectives": self.cfg.objectives,
             "objective_options": self.cfg.objective_options or "",
@@ -101,6 +113,13 @@ class XLPretrainingTask(XLTask):
         ]
 
     def build_model(self, cfg, from_checkpoint=False):
+        """Builds the model with the heads of all objectives; `UserError` if an objective needs more positions."""
+        for name, objective in self.objectives.items():
+            if objective.positions > cfg.max_positions:
+                raise UserError(
+                    f"{name}.length={objective.cfg.length} takes {objective.positions} positions, the model has "
+                    f"--max-positions {cfg.max_positions}"
+                )
         model = super().build_model(cfg, from_checkpoint)
         for objective in self.objectives.values():
             model.add_heads(objective.heads(cfg))

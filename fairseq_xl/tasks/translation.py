@@ -129,7 +129,7 @@ class XLTranslationTask(XLTask):
         )
 
     def get_batch_iterator(self, dataset, max_positions=None, required_batch_size_multiple=1, **kwargs):
-        """fairseq's iterator, but the last partial batch is kept and over-long lines outside training are cut, not lost."""
+        """fairseq's iterator; but the last partial batch is kept, and outside training over-long lines are cut."""
         if dataset is not self.datasets.get("train") and max_positions is not None:
             cut, max_positions = dataset.cut_at(max_positions), None
             if len(cut):

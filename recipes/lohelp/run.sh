@@ -18,7 +18,7 @@ for model in pretrained random; do
     bash recipes/xlm/translate.sh "$output/data-bin" "$output/$model" recipes/lohelp/translate.yaml -s en -t de \
         ${initialisation[@]+"${initialisation[@]}"}
     bash recipes/xlm/score.sh "$output/data-bin" "$output/$model/checkpoint_best.pt" "$output/$model" en de \
-        corpora/lohelp/bitext/test.en-de.de --cpu
+        corpora/lohelp/bitext/test.en-de.de
 done
 python -m fairseq_xl.evaluation.bleu --plain corpora/lohelp/bitext/test.en-de.en corpora/lohelp/bitext/test.en-de.de \
     --language de >"$output/copy.json"

@@ -35,12 +35,10 @@ def test_same_ids_as_fairseqs_own_reader(data_bin):
     assert XLDictionary.load(data_bin / "dict.txt").symbols == Dictionary.load(str(data_bin / "dict.txt")).symbols
 
 
-def test_mask_and_languages_are_appended_where_the_file_lacks_them(write):
-    dictionary = XLDictionary.load(write("a 1"), languages=["en", "de"])
-    assert dictionary.symbols[4:] == ["a", "<mask>", "[en]", "[de]"]
-    assert dictionary.languages == ["en", "de"]
-    dictionary = XLDictionary.load(write("a 1", "<mask> 0", "[en] 0"), languages=["en", "de"])
-    assert dictionary.symbols[4:] == ["a", "<mask>", "[en]", "[de]"]
+def test_mask_is_appended_where_the_file_lacks_it(write):
+    dictionary = XLDictionary.load(write("a 1"))
+    assert dictionary.symbols[4:] == ["a", "<mask>"]
+    assert (dictionary.mask_index, dictionary.languages) == (5, [])
 
 
 def test_a_piece_that_looks_like_a_language_is_a_piece(write):

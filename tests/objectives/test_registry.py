@@ -11,14 +11,14 @@ from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import OBJECTIVES, Objective, build_objectives
 
-NEW = '''
+NEW = """
 from fairseq_xl.objectives.base import Objective
 
 @Objective.register
 class Copying(Objective):
     name = "copying"
     reads = "monolingual"
-'''
+"""
 
 
 @pytest.fixture
@@ -104,10 +104,34 @@ def test_ill_typed_values(refusal, value):
     assert "for mlm: " in sentence and "(keys: weight" in sentence
 
 
+def test_options_of_objectives_that_are_not_chosen_are_checked_and_not_used(build, refusal):
+    assert list(build("clm", "mlm.mask_prob=0.2 clm.length=64")) == ["clm"]
+    assert "'maskprob'" in refusal("clm", "mlm.maskprob=0.2")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "mask_prob=2",
+        "mask_prob=-1",
+        "mask_token_prob=-1",
+        "random_token_prob=0.3",
+        "length=1",
+        "alpha=-1",
+        "batch_tokens=0",
+    ],
+)
+def test_values_out_of_range(refusal, setting):
+    key, value = setting.split("=")
+    assert refusal("mlm", f"mlm.{setting}").startswith(f"--objective-options: {key}={value}")
+
+
 def test_a_fraction_is_no_length(refusal):
     assert "length=1.5" in refusal("mlm", "mlm.length=1.5")
 
 
-@pytest.mark.parametrize("option", ["mask_prob=0.2", "tlm.weight=1", "mlm.weight", "mlm", "=", "mlm.mask_prob 0.2"])
+@pytest.mark.parametrize(
+    "option", ["mask_prob=0.2", "nonsense.weight=1", "mlm.weight", "mlm", "=", "mlm.mask_prob 0.2"]
+)
 def test_malformed_options(refusal, option):
-    assert "expected OBJECTIVE.KEY=VALUE for one of mlm" in refusal("mlm", option)
+    assert "expected OBJECTIVE.KEY=VALUE for one of clm, mlm, tlm" in refusal("mlm", option)

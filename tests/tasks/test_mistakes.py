@@ -96,6 +96,7 @@ def other_data(data_bin, tmp_path_factory):
     for name, symbols in changed.items():
         shutil.copytree(data_bin, root / name)
         (root / name / "dict.txt").write_text("\n".join(symbols) + "\n", encoding="utf-8")
+        (root / name / "manifest.json").unlink()  # as if the text were of that dictionary
     return root
 
 
@@ -137,4 +138,51 @@ def test_checkpoint_of_another_program(data_bin, trained, tmp_path):
     torch.save(state, tmp_path / "run" / "checkpoint_last.pt")
     refused(
         pretraining(data_bin, tmp_path / "run"), tmp_path / "run" / "checkpoint_last.pt", "not written by fairseq_xl"
+    )
+
+
+def another_dictionary(data):
+    """Turns the pieces of a copy's dict.txt around: the same symbols in another order."""
+    for file in data.rglob("dict*.txt"):
+        lines = file.read_text().splitlines()
+        pieces = [line for line in lines if not line.startswith(("<", "["))]
+        file.write_text("\n".join(pieces[::-1] + lines[len(pieces) :]) + "\n")
+
+
+def test_dictionary_that_the_text_was_not_binarised_with(data_bin, tmp_path):
+    shutil.copytree(data_bin, tmp_path / "data")
+    another_dictionary(tmp_path / "data")
+    refused(pretraining(tmp_path / "data", tmp_path / "run"), tmp_path / "data" / "dict.txt", "not the dictionary")
+
+
+def test_shards_with_different_dictionaries(data_bin, tmp_path):
+    shutil.copytree(data_bin, tmp_path / "data")
+    another_dictionary(tmp_path / "data")
+    (tmp_path / "data" / "manifest.json").unlink()
+    refused(pretraining(f"{data_bin}:{tmp_path / 'data'}", tmp_path / "run"), tmp_path / "data" / "dict.txt", "another")
+
+
+def test_shards_take_turns(data_bin, tmp_path):
+    """Epoch 2 reads the second shard, here one with other text in German."""
+    shutil.copytree(data_bin, tmp_path / "data")
+    for end in ("bin", "idx"):
+        shutil.copy(data_bin / "fr" / f"train.{end}", tmp_path / "data" / "de" / f"train.{end}")
+    line = ["--updates-per-epoch", 2, "--max-update", 4, "--no-save", "--disable-validation", "--langs", "de"]
+    both = run_train(pretraining(f"{data_bin}:{tmp_path / 'data'}", tmp_path / "run", *line, objectives="clm"))
+    first = run_train(pretraining(data_bin, tmp_path / "run", *line, objectives="clm"))
+    second = run_train(pretraining(tmp_path / "data", tmp_path / "run", *line, objectives="clm"))
+
+    def tokens(output, update):
+        return output.samples[update][0]["batch"]["tokens"].tolist()
+
+    assert [tokens(both, update) for update in (1, 2)] == [tokens(first, update) for update in (1, 2)]
+    assert [tokens(both, update) for update in (3, 4)] == [tokens(second, update) for update in (3, 4)]
+    assert tokens(first, 3) != tokens(second, 3)
+
+
+@pytest.mark.parametrize("objective", ["mlm", "tlm"])
+def test_objective_longer_than_the_model(data_bin, tmp_path, objective):
+    options = ["--objective-options", f"{objective}.length=600", "--max-tokens", 2000]
+    refused(
+        pretraining(data_bin, tmp_path, *options, objectives=objective), f"{objective}.length=600", "--max-positions"
     )

@@ -236,3 +236,31 @@ def test_sigterm_saves_and_exits_0(data_bin, tmp_path):
     whole = run_train([*RUNS["alternate"](data_bin, tmp_path / "whole"), "--max-update", last, "--disable-validation"])
     assert losses_after(rest, 0) == losses_after(whole, stop)
     assert equal_parameters(load(saved), load(tmp_path / "whole" / "checkpoint_last.pt"))
+
+
+def test_resume_waits_as_long_as_an_uninterrupted_run_for_early_stopping(data_bin, tmp_path):
+    """--patience counts on (X8): with a rate that ruins the model, both stop after the same update."""
+
+    def line(folder):
+        every = ["--save-interval-updates", 1, "--no-epoch-checkpoints", "--patience", 3, "--lr", 3]
+        return pretraining(data_bin, folder, "--updates-per-epoch", UPDATES, *every)
+
+    whole = run_train([*line(tmp_path / "whole"), "--max-update", 60])
+    last = max(whole.updates)
+    assert 4 <= last < 60
+    stopped = 0
+    for limit in (number for number in range(2, 62, 2) if number != last):
+        seen = run_train([*line(tmp_path / "parts"), "--max-update", limit]).updates
+        stopped = max(seen, default=stopped)
+        if stopped < limit:
+            break
+    assert stopped == last
+
+
+def test_a_finished_run_stays_as_it_is(data_bin, tmp_path):
+    line = pretraining(data_bin, tmp_path, "--updates-per-epoch", UPDATES, "--max-update", 3, "--disable-validation")
+    run_train(line)
+    written = (tmp_path / "checkpoint_last.pt").read_bytes()
+    again = run_train(line)
+    assert not again.updates and "nothing to do: 3 updates are made" in again.log
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == written

@@ -98,14 +98,15 @@ class XLTranslationTask(XLTask):
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Opens the bitext of a split. Training and validation leave empty lines out, other splits keep every line."""
-        named = self.cfg.source_lang and split not in ("train", "valid")
+        for_training = split.startswith(("train", "valid"))
+        named = self.cfg.source_lang and not for_training
         directions = []
         for source, target in [self.inference_pair] if named else self.lang_pairs:
             text = self._bitext(split, source, target, epoch)
             sides, sizes = (
                 (text.sides, text.sizes) if text.source == source else (text.sides[::-1], text.sizes[:, ::-1])
             )
-            lines = text.filled if split in ("train", "valid") else np.arange(len(sizes))
+            lines = text.filled if for_training else np.arange(len(sizes))
             directions.append(self._direction(*sides, sizes, lines, source, target))
         self.datasets[split] = TranslationDataset(directions, self.framing, self.dictionary.pad(), split == "train")
 

@@ -11,7 +11,7 @@ from preprocess.sample import english, french, german, spanish
 from preprocess.sample.grammar import (DRAWS, Scene, adjectives_of, chance, countable, members, pick, place_phrase,
                                        some, verbs_of)
 from preprocess.sample.lexicon import TOPICS, is_plain, nouns, verbs
-from preprocess.sample.syntax import Clause, Document, Phrase, Sentence, combinations, walk
+from preprocess.sample.syntax import Document, Phrase, Sentence, combinations, walk
 
 REALISERS = {"en": english, "de": german, "fr": french, "es": spanish}
 HELD_OUT_SHARE = 8  # one combination in this many never occurs in training text

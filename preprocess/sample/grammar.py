@@ -267,8 +267,8 @@ class Scene:
         if not about:
             return None
         thing = object_phrase(rng, pick(rng, about), "")
-        thing = replace(thing, determiner="indefinite" if not thing.plural else pick(rng, ("two", "three", "many",
-                                                                                         "indefinite")))
+        several = ("two", "three", "many", "indefinite")
+        thing = replace(thing, determiner=pick(rng, several) if thing.plural else "indefinite")
         tense = "present" if self.tense == "future" else self.tense
         return Sentence(Clause(None, "exist", thing, place=place_phrase(rng, self.topic, self.place),
                                front=pick(rng, ("", "place")), tense=tense))

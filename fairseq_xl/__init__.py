@@ -6,5 +6,12 @@ compat.install()
 
 # fairseq imports nothing below a user-dir whose package was imported before, and criterions never: do it here.
 from fairseq_xl import criterions, models, objectives, tasks  # noqa: E402, F401
-from fairseq_xl.criterions import pretraining as _pretraining_criterion  # noqa: E402, F401
-from fairseq_xl.tasks import pretraining as _pretraining_task, translation as _translation_task  # noqa: E402, F401
+from fairseq_xl.criterions import (  # noqa: E402, F401
+    classification as _classification_criterion,
+    pretraining as _pretraining_criterion,
+)
+from fairseq_xl.tasks import (  # noqa: E402, F401
+    classification as _classification_task,
+    pretraining as _pretraining_task,
+    translation as _translation_task,
+)

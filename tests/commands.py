@@ -190,3 +190,10 @@ def translation(data, save_dir, *more):
     return [data, "--task", "xl_translation", "--criterion", "label_smoothed_cross_entropy", "--arch", "xl_mt_tiny",
             "--encoder-layers", 1, "--decoder-layers", 1, *SIZE, "--max-tokens", 256, "--save-dir", save_dir,
             *OPTIMISATION, *more]  # fmt: skip
+
+
+def classification(data, files, save_dir, *more):
+    """A command line of fairseq-train: one layer of 16 channels on task files in English and German."""
+    return [data, "--task", "xl_classification", "--criterion", "xl_classification", "--arch", "xl_xlm_tiny",
+            "--layers", 1, *SIZE, "--length", MAX_POSITIONS, "--task-files", files, "--train-langs", "en,de",
+            "--eval-langs", "en,de", "--batch-size", 16, "--save-dir", save_dir, *OPTIMISATION, *more]  # fmt: skip

@@ -32,6 +32,7 @@ LAYERS = {
     "tasks": {"data", "modules", "models", "objectives", "criterions", "checkpoints", "compat"},
     "checkpoints": {"compat"},
     "evaluation": {"compat"},
+    "retrieval": {"data", "models", "evaluation"},
 }
 
 

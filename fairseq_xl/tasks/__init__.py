@@ -1,1 +1,1 @@
-"""fairseq tasks: pre-training and translation."""
+"""fairseq tasks: pre-training, translation and classification."""

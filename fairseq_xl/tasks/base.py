@@ -90,6 +90,10 @@ class XLTask(FairseqTask):
         self.heads = cfg.heads
         return model
 
+    def get_batch_iterator(self, dataset, required_batch_size_multiple=1, **kwargs):
+        """fairseq's iterator; but the last partial batch, which it drops by default, is kept."""
+        return super().get_batch_iterator(dataset, required_batch_size_multiple=1, **kwargs)
+
     # --- identity of checkpoints -------------------------------------------------------------------------------
 
     def identity(self):

@@ -129,8 +129,8 @@ class XLTranslationTask(XLTask):
             f"{self.folder(epoch)}: no bitext {source}-{target} or {target}-{source} for the split {split!r}"
         )
 
-    def get_batch_iterator(self, dataset, max_positions=None, required_batch_size_multiple=1, **kwargs):
-        """fairseq's iterator; but the last partial batch is kept, and outside training over-long lines are cut."""
+    def get_batch_iterator(self, dataset, max_positions=None, **kwargs):
+        """fairseq's iterator; but outside training over-long lines are cut."""
         if dataset is not self.datasets.get("train") and max_positions is not None:
             cut, max_positions = dataset.cut_at(max_positions), None
             if len(cut):
@@ -140,9 +140,7 @@ class XLTranslationTask(XLTask):
                     dataset.max_positions,
                     (cut[:10] + 1).tolist(),
                 )
-        return super().get_batch_iterator(
-            dataset, max_positions=max_positions, required_batch_size_multiple=1, **kwargs
-        )
+        return super().get_batch_iterator(dataset, max_positions=max_positions, **kwargs)
 
     # --- generation --------------------------------------------------------------------------------------------
 

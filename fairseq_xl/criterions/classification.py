@@ -1,0 +1,77 @@
+"""Cross-entropy over classes, with accuracy by language."""
+
+import math
+
+import torch
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from torch.nn import functional as F
+
+
+@register_criterion("xl_classification", dataclass=FairseqDataclass)
+class XLClassificationCriterion(FairseqCriterion):
+    """Cross-entropy of the class; accuracy by language and its average, the score of selection (X9, G7)."""
+
+    def forward(self, model, sample, reduce=True):
+        """Sample of `ClassificationDataset` -> summed loss in nats, number of examples, what is logged."""
+        return self.score(model(self.task.objective, sample["batch"]), sample)
+
+    def score(self, logits, sample):
+        """Logits (B, classes) -> the same as `forward`."""
+        target, languages = sample["target"], sample["batch"]["languages"][:, 0]
+        loss = F.cross_entropy(logits.float(), target, reduction="sum")
+        predicted = logits.argmax(-1)
+        log = {
+            "loss": loss.detach(),
+            "sample_size": sample["nsentences"],
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+        }
+        counted = {
+            "count": (languages, self.task.dictionary.languages),
+            "right": (languages[predicted == target], self.task.dictionary.languages),
+            "predicted": (predicted, range(logits.size(-1))),
+            "gold": (target, range(logits.size(-1))),
+        }
+        for what, (numbers, names) in counted.items():
+            counts = torch.bincount(numbers, minlength=len(names)).tolist()
+            log |= {f"{what} {name}": count for name, count in zip(names, counts)}
+        return loss, sample["nsentences"], log
+
+    @staticmethod
+    def reduce_metrics(logging_outputs):
+        """Logs bits an example, and in per cent the accuracy by language and `accuracy`, their mean over languages.
+
+        `_predicted_N` and `_gold_N`, which fairseq doesn't print, are the shares of class N.
+        """
+
+        def total(key):
+            return float(sum(log.get(key, 0) for log in logging_outputs))
+
+        def names(what):
+            return [key.removeprefix(f"{what} ") for key in logging_outputs[0] if key.startswith(f"{what} ")]
+
+        size = total("sample_size")
+        metrics.log_scalar("loss", total("loss") / size / math.log(2), size, round=3)
+        for language in names("count"):
+            count = total(f"count {language}")
+            if count:
+                metrics.log_scalar(f"accuracy_{language}", 100 * total(f"right {language}") / count, count, round=2)
+        metrics.log_derived("accuracy", _mean([f"accuracy_{language}" for language in names("count")]))
+        for what in ("predicted", "gold"):
+            for number in names(what):
+                metrics.log_scalar(f"_{what}_{number}", 100 * total(f"{what} {number}") / size, size)
+
+    @staticmethod
+    def logging_outputs_can_be_summed():
+        """Every rank logs the same keys, zeros included."""
+        return True
+
+
+def _mean(keys):
+    def mean(meters):
+        values = [float(meters[key].avg) for key in keys if key in meters and meters[key].avg is not None]
+        return round(sum(values) / len(values), 3) if values else 0.0
+
+    return mean

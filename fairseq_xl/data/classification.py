@@ -1,0 +1,135 @@
+"""Labelled sentences and sentence pairs from tab-separated files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+
+from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.text import cut
+from fairseq_xl.errors import UserError
+
+FIELDS = {1: "label TAB text", 2: "label TAB text TAB text"}
+
+
+@dataclass(frozen=True)
+class Example:
+    """One line of a file: its label, its text or two texts, its language, the file and the number of the line."""
+
+    label: str
+    texts: tuple
+    language: str
+    file: str
+    line: int  # from 1
+
+
+def read_examples(path, language):
+    """A file of lines ``label TAB text`` or ``label TAB text TAB text`` -> a list of `Example`.
+
+    Raises `UserError` naming file and line for a missing file, ill-encoded text, another number of fields than the
+    first line has, or an empty label or text.
+    """
+    if not Path(path).is_file():
+        raise UserError(f"{path}: no such file of labelled text in language {language!r}")
+    examples = []
+    for number, raw in enumerate(Path(path).read_bytes().removesuffix(b"\n").split(b"\n"), start=1):
+        try:
+            label, *texts = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r").split("\t")
+        except UnicodeDecodeError:
+            raise UserError(f"{path}, line {number}: not UTF-8") from None
+        expected = FIELDS[len(examples[0].texts)] if examples else " or ".join(FIELDS.values())
+        if len(texts) not in ([len(examples[0].texts)] if examples else FIELDS):
+            raise UserError(f"{path}, line {number}: expected {expected}, found {len(texts) + 1} fields")
+        if not all(part.strip() for part in (label, *texts)):
+            raise UserError(f"{path}, line {number}: an empty label or text")
+        examples.append(Example(label, tuple(texts), language, str(path), number))
+    return examples
+
+
+def frame(sides, framing, longest):
+    """One or two ended sentences -> tokens (t,) of at most `longest`; the longer side is cut first (X9)."""
+    if len(sides) == 1:
+        return framing.sentence(cut(sides[0], longest - 1))
+    room = longest - 2  # <s>, and </s> between the sides
+    first = cut(sides[0], max(room // 2, room - len(sides[1])))
+    return framing.pair(first, cut(sides[1], room - len(first)))[0]
+
+
+class ClassificationDataset(FairseqDataset):
+    """Examples as framed token sequences: a sentence, or a pair whose positions run through (X9).
+
+    Args:
+        split: name of the split; `train` is drawn at random.
+        examples: list of `Example`.
+        classes: all labels, in the order of the classes.
+        rows: the framed token sequence of each example.
+        dictionary: the joint `XLDictionary`.
+        per_epoch: draw this many examples for each epoch (X9); None takes all once.
+    """
+
+    #: examples are drawn and batches cut anew each epoch: what fairseq caches makes resuming inexact
+    can_reuse_epoch_itr_across_epochs = False
+
+    def __init__(self, split, examples, classes, rows, dictionary, per_epoch=None):
+        self.split, self.examples, self.rows, self.per_epoch = split, examples, rows, per_epoch
+        self.pad = dictionary.pad()
+        for example in examples:
+            if example.label not in classes:
+                raise UserError(
+                    f"{example.file}, line {example.line}: label {example.label!r} is none of the classes "
+                    f"{', '.join(classes)}"
+                )
+        self.targets = np.array([classes.index(example.label) for example in examples])
+        self.languages = np.array([dictionary.language_id(example.language) for example in examples])
+        self.sizes = np.array([len(tokens) for tokens in rows])
+
+    def __len__(self):
+        return len(self.examples)
+
+    def num_tokens(self, index):
+        """Length of an input."""
+        return int(self.sizes[index])
+
+    def num_tokens_vec(self, indices):
+        """(n,) lengths of inputs."""
+        return self.sizes[indices]
+
+    def size(self, index):
+        """Length of an input."""
+        return int(self.sizes[index])
+
+    def ordered_indices(self):
+        """This epoch's examples by length, ties in random order (fairseq seeds numpy with seed and epoch here).
+
+        More than there are come from several passes, each of which has every example once.
+        """
+        indices = np.arange(len(self))
+        if self.split == "train":
+            wanted = self.per_epoch or len(self)
+            passes = [np.random.permutation(len(self)) for _ in range(-(-wanted // len(self)))]
+            indices = np.concatenate(passes)[:wanted]
+        return indices[np.argsort(self.sizes[indices], kind="stable")]
+
+    def __getitem__(self, index):
+        return index
+
+    def collater(self, indices):
+        """B indices -> batch of tokens and padding_mask (B, T) and languages (B, 1); target (B,), id (B,)."""
+        if not indices:
+            return {}
+        tokens = pad_rows([self.rows[index] for index in indices], self.pad)
+        padding = torch.from_numpy(tokens == self.pad)
+        return {
+            "id": torch.tensor(indices),
+            "split": self.split,
+            "nsentences": len(indices),
+            "ntokens": int((~padding).sum()),
+            "target": torch.from_numpy(self.targets[indices]),
+            "batch": {
+                "tokens": torch.from_numpy(tokens),
+                "languages": torch.from_numpy(self.languages[indices])[:, None],
+                "padding_mask": padding if padding.any() else None,
+            },
+        }

@@ -1,0 +1,75 @@
+"""Scores of classification from prediction files: ``python -m fairseq_xl.evaluation.classification FOLDER``.
+
+FOLDER holds what fairseq-validate wrote with ``--predictions-to``. Prints one JSON line; averages only over a complete
+set of languages.
+"""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.evaluation.bootstrap import accuracy
+
+
+def read_predictions(path):
+    """A prediction file -> labels and predictions, two lists in the order of the lines.
+
+    Raises `UserError` unless there is one prediction for each line.
+    """
+    rows = [line.split("\t") for line in read_lines(path)]
+    for number, row in enumerate(rows, start=1):
+        if len(row) != 4 or row[0] != str(number):
+            raise UserError(f"{path}, line {number}: expected {number} TAB label TAB prediction TAB probability")
+    if not rows:
+        raise UserError(f"{path} holds no predictions")
+    return [row[1] for row in rows], [row[2] for row in rows]
+
+
+def macro_f1(labels, predictions):
+    """The mean of the classes' F1, 2 right / (gold + predicted), over all classes that occur; in per cent."""
+    gold, predicted = Counter(labels), Counter(predictions)
+    right = Counter(label for label, prediction in zip(labels, predictions) if label == prediction)
+    classes = gold.keys() | predicted.keys()
+    return 100 * sum(2 * right[name] / (gold[name] + predicted[name]) for name in classes) / len(classes)
+
+
+def score(labels, predictions):
+    """Accuracy with its interval, macro-F1, and the shares of the most frequent label and the most predicted one.
+
+    All in per cent. `majority` is what always answering the most frequent label would score; `most_predicted` near 100
+    is a model that has collapsed.
+    """
+    right = np.array([label == predicted for label, predicted in zip(labels, predictions)])
+    shares = [100 * Counter(names).most_common(1)[0][1] / len(names) for names in (labels, predictions)]
+    figures = {"macro_f1": macro_f1(labels, predictions), "majority": shares[0], "most_predicted": shares[1]}
+    return {"n": len(labels)} | accuracy(right) | {name: round(value, 2) for name, value in figures.items()}
+
+
+def main(arguments=None):
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m fairseq_xl.evaluation.classification", description=__doc__)
+    parser.add_argument("folder", help="folder of SPLIT.LANGUAGE.tsv prediction files")
+    parser.add_argument("--split", default="test", help="which split (default: test)")
+    parser.add_argument("--langs", required=True, help="the languages of the average, separated by commas")
+    options = parser.parse_args(arguments)
+    files = {
+        language: Path(options.folder) / f"{options.split}.{language}.tsv" for language in options.langs.split(",")
+    }
+    scores = {language: score(*read_predictions(path)) for language, path in files.items() if path.is_file()}
+    if not scores:
+        raise UserError(f"{options.folder}: no prediction file {options.split}.LANGUAGE.tsv of {options.langs}")
+    result = {"languages": scores, "missing": [language for language in files if language not in scores]}
+    if not result["missing"]:
+        for name in ("accuracy", "macro_f1", "majority"):
+            result[name] = round(sum(entry[name] for entry in scores.values()) / len(scores), 2)
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()

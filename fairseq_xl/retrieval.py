@@ -1,0 +1,192 @@
+"""Sentence retrieval without training (V11): ``python -m fairseq_xl.retrieval CHECKPOINT DATA --test en-de=PREFIX``.
+
+PREFIX.en and PREFIX.de hold aligned sentences. Each is a vector, the mean over its tokens or its first token in some
+layer, and its translation is the sentence of the other side with the best score. With --dev all layers and poolings are
+tried on held-out pairs and the best one, by the average accuracy with the margin score, is used for the test pairs.
+Prints one JSON line.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.text import TextEncoder, cut
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.evaluation.retrieval import evaluate
+from fairseq_xl.models.encoder import Encoder
+
+logger = logging.getLogger(__name__)
+
+POOLINGS = ("mean", "first")
+BATCH_TOKENS = 4096
+
+
+class Embedder:
+    """The encoder of a checkpoint of any task, as a function from sentences to vectors.
+
+    Args:
+        checkpoint: its file.
+        data: the folder with the dictionary and the SentencePiece model that it was trained with.
+    """
+
+    def __init__(self, checkpoint, data):
+        models, _, self.task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(checkpoint)], arg_overrides={"data": str(data)}
+        )
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.encoder = models[0].encoder.to(self.device).eval()
+        self.longest = self.encoder.embeddings.max_positions
+        self.encode = TextEncoder(Path(data) / "sentencepiece.model", self.task.dictionary)
+        self.choices = [(layer, pooling) for layer in range(len(self.encoder.layers) + 1) for pooling in POOLINGS]
+
+    def rows(self, sentences):
+        """Sentences -> framed token sequences, cut to what the model takes."""
+        ended = [self.encode(sentence) for sentence in sentences]
+        too_long = sum(len(tokens) >= self.longest for tokens in ended)
+        if too_long:
+            logger.warning("%d sentences are cut to %d tokens", too_long, self.longest)
+        return [self.task.framing.sentence(cut(tokens, self.longest - 1)) for tokens in ended]
+
+    @torch.no_grad()
+    def __call__(self, sentences, language, choices, batch_tokens=BATCH_TOKENS):
+        """n sentences of one language -> {(layer, pooling): (n, C) float32} for each of `choices`.
+
+        Layer 0 is the embeddings. The mean is over all tokens but padding.
+        """
+        rows, identity = self.rows(sentences), self.task.dictionary.language_id(language)
+        found = {choice: [None] * len(rows) for choice in choices}
+        for batch in batches([len(row) for row in rows], batch_tokens):
+            tokens = torch.from_numpy(pad_rows([rows[index] for index in batch], self.task.dictionary.pad()))
+            tokens = tokens.to(self.device)
+            padding = tokens.eq(self.task.dictionary.pad())
+            # named, since the encoder of a translation model has fairseq's interface
+            states = Encoder.forward(
+                self.encoder, tokens, languages=torch.full_like(tokens[:, :1], identity),
+                padding_mask=padding if padding.any() else None, all_layers=True,
+            )  # fmt: skip
+            for layer, pooling in choices:
+                for index, vector in zip(batch, pool(states[layer], padding, pooling).float().cpu().numpy()):
+                    found[layer, pooling][index] = vector
+        return {choice: np.stack(vectors) for choice, vectors in found.items()}
+
+
+def batches(lengths, most_tokens):
+    """Indices of sentences of similar length, in lists of at most `most_tokens` tokens with padding, or of one."""
+    batch = []
+    for index in np.argsort(lengths, kind="stable").tolist():
+        if batch and lengths[index] * (len(batch) + 1) > most_tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    yield batch
+
+
+def pool(hidden, padding, pooling):
+    """Hidden states (B, T, C), padding (B, T) bool -> (B, C)"""
+    if pooling == "first":
+        return hidden[:, 0]
+    return hidden.masked_fill(padding[..., None], 0).sum(1) / (~padding).sum(1, keepdim=True)
+
+
+def read_pairs(prefix, source, target):
+    """Aligned files PREFIX.source and PREFIX.target -> two lists of sentences.
+
+    Lines that are blank on either side, and those of which a side was there before, are left out: what to find must be
+    one sentence. Raises `UserError` for missing files, other numbers of lines, or fewer than two pairs.
+    """
+    sides = [read_lines(f"{prefix}.{language}") for language in (source, target)]
+    if len(sides[0]) != len(sides[1]):
+        raise UserError(f"{prefix}: {len(sides[0])} lines of {source!r} but {len(sides[1])} of {target!r}")
+    kept, seen = [], (set(), set())
+    for pair in zip(*(map(str.strip, side) for side in sides)):
+        if all(pair) and not any(sentence in before for sentence, before in zip(pair, seen)):
+            kept.append(pair)
+        for sentence, before in zip(pair, seen):
+            before.add(sentence)
+    if len(kept) < 2:
+        raise UserError(f"{prefix}: retrieval needs at least two different pairs of sentences, found {len(kept)}")
+    if len(kept) < len(sides[0]):
+        logger.info(
+            "%s: %d of %d lines are blank or repeated and left out", prefix, len(sides[0]) - len(kept), len(sides[0])
+        )
+    return [list(side) for side in zip(*kept)]
+
+
+def retrieve(embedder, files, choices):
+    """Files {pair: prefix} -> {choice: {pair: scores of `evaluate`, with "pairs", their number}}."""
+    results = {choice: {} for choice in choices}
+    for pair, prefix in files.items():
+        languages = pair.split("-")
+        sides = read_pairs(prefix, *languages)
+        vectors = [embedder(side, language, choices) for side, language in zip(sides, languages)]
+        for choice in choices:
+            results[choice][pair] = {"pairs": len(sides[0])} | evaluate(vectors[0][choice], vectors[1][choice])
+    return results
+
+
+def average(results, score):
+    """Mean accuracy over pairs and both directions, in per cent."""
+    values = [entry[score][direction]["accuracy"] for entry in results.values() for direction in entry[score]]
+    return round(sum(values) / len(values), 2)
+
+
+def main(arguments=None):
+    """The command."""
+    options = _parser().parse_args(arguments)
+    if not options.dev and (options.layer is None or options.pooling is None):
+        raise UserError("give --layer and --pooling, or --dev pairs to choose them on")
+    test, dev = _files(options.test), _files(options.dev)
+    embedder = Embedder(options.checkpoint, options.data)
+    choices = [
+        (layer, pooling)
+        for layer, pooling in embedder.choices
+        if options.layer in (None, layer) and options.pooling in (None, pooling)
+    ]
+    if not choices:
+        raise UserError(f"--layer {options.layer}: the model has the layers 0 to {len(embedder.encoder.layers)}")
+    result = {}
+    if dev:
+        tried = retrieve(embedder, dev, choices)
+        table = [{"layer": choice[0], "pooling": choice[1], **_averages(found)} for choice, found in tried.items()]
+        best = max(range(len(choices)), key=lambda number: table[number]["margin"])  # the first of equals
+        choices, result["dev"] = [choices[best]], table
+    (found,) = retrieve(embedder, test, choices).values()
+    result |= {"layer": choices[0][0], "pooling": choices[0][1], "average": _averages(found), "test": found}
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+def _averages(found):
+    return {score: average(found, score) for score in ("cosine", "margin")}
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="python -m fairseq_xl.retrieval", description=__doc__)
+    parser.add_argument("checkpoint", help="checkpoint of any task")
+    parser.add_argument("data", help="folder with its dict.txt and sentencepiece.model")
+    parser.add_argument("--test", nargs="+", required=True, metavar="XX-YY=PREFIX", help="test pairs, a file a side")
+    parser.add_argument("--dev", nargs="+", default=[], metavar="XX-YY=PREFIX", help="held-out pairs to choose on")
+    parser.add_argument("--layer", type=int, help="only this layer; 0: the embeddings")
+    parser.add_argument("--pooling", choices=POOLINGS, help="only the mean over tokens, or only the first token")
+    return parser
+
+
+def _files(named):
+    files = {}
+    for argument in named:
+        pair, found, prefix = argument.partition("=")
+        if not found or len(pair.split("-")) != 2:
+            raise UserError(f"{argument}: expected XX-YY=PREFIX for the files PREFIX.XX and PREFIX.YY")
+        files[pair] = prefix
+    return files
+
+
+if __name__ == "__main__":
+    main()

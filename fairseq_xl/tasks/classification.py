@@ -1,0 +1,215 @@
+"""Fine-tuning for classification of sentences and sentence pairs in any language."""
+
+import logging
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
+
+import torch
+from fairseq.distributed import utils as distributed_utils
+from fairseq.tasks import register_task
+from torch import nn
+
+from fairseq_xl import compat
+from fairseq_xl.checkpoints.surgery import donate
+from fairseq_xl.data.classification import FIELDS, ClassificationDataset, frame, read_examples
+from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.errors import UserError
+from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.modules.initialisation import initialise
+from fairseq_xl.tasks.base import XLTask, XLTaskConfig
+
+logger = logging.getLogger(__name__)
+
+HEAD = "classification"
+SHORTEST = 8  # tokens that --length must leave for an input
+COLLAPSED = 98.0  # per cent of the predictions in one class from which on a model is called collapsed
+
+
+@dataclass
+class XLClassificationConfig(XLTaskConfig):
+    """Options of `xl_classification`."""
+
+    task_files: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "folder of SPLIT.LANGUAGE.tsv: label TAB text, or label TAB text TAB text; of several, joined by "
+            "':', the first that has a file gives it"
+        },
+    )
+    train_langs: str = field(default="en", metadata={"help": "languages to train on, separated by commas"})
+    eval_langs: str = field(default="en", metadata={"help": "languages of every other split, separated by commas"})
+    length: int = field(default=256, metadata={"help": "most tokens of an input; the longer side is cut first (X9)"})
+    examples_per_epoch: Optional[int] = field(
+        default=None, metadata={"help": "examples drawn for an epoch (X9: 20000; default: all, once)"}
+    )
+    head_dropout: float = field(default=0.1, metadata={"help": "dropout in front of the classification layer"})
+    init_from: Optional[str] = field(default=None, metadata={"help": "checkpoint whose encoder is fine-tuned"})
+    predictions_to: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "folder where fairseq-validate writes SPLIT.LANGUAGE.tsv: line, label, prediction, probability"
+        },
+    )
+
+
+class ClassScores:
+    """Stands in for an objective: the scores of the classes from the first token (X9)."""
+
+    def loss(self, model, batch):
+        """Batch -> logits (B, classes)."""
+        return model.heads[HEAD](model.encode(**batch)[:, 0])
+
+
+@register_task("xl_classification", dataclass=XLClassificationConfig)
+class XLClassificationTask(XLTask):
+    """Fine-tunes an encoder and a layer on its first token (X9, V9, G7) in any languages, and tests it in any."""
+
+    def __init__(self, cfg, dictionary):
+        super().__init__(cfg, dictionary)
+        self.objective = ClassScores()
+        self.labels = None  # the classes in order, from the training files or the checkpoint
+        self.sides = None  # 1: sentences, 2: pairs
+        self.predictions = {}  # split -> {index of the example: (class, probability)}
+        for language in (*self._languages("train"), *self._languages("valid")):
+            dictionary.language_id(language)
+        if cfg.length < SHORTEST:
+            raise UserError(f"--length {cfg.length}: an input needs at least {SHORTEST} tokens")
+        if cfg.examples_per_epoch is not None and cfg.examples_per_epoch < 1:
+            raise UserError(f"--examples-per-epoch {cfg.examples_per_epoch}: at least 1 is needed")
+
+    # --- identity ----------------------------------------------------------------------------------------------
+
+    def identity(self):
+        """What every checkpoint says of itself, and its classes."""
+        return super().identity() | {"labels": self.labels, "sides": self.sides}
+
+    def load_state_dict(self, state_dict):
+        """Checks the checkpoint's identity and takes over its classes."""
+        super().load_state_dict(state_dict)
+        self.labels, self.sides = (state_dict["fairseq_xl"][name] for name in ("labels", "sides"))
+
+    def check_fits(self, state, path):
+        """Raises `UserError` unless a checkpoint to go on from has this run's classes."""
+        super().check_fits(state, path)
+        identity = state["task_state"]["fairseq_xl"]
+        if "labels" not in identity:
+            raise UserError(f"{path} has no classifier: name it as --init-from to fine-tune its encoder")
+        for name, ours in (("labels", self.labels), ("sides", self.sides)):
+            if identity[name] != ours:
+                raise UserError(f"{path} was trained on other files: its {name} are {identity[name]}, here {ours}")
+
+    # --- model -------------------------------------------------------------------------------------------------
+
+    def build_model(self, cfg, from_checkpoint=False):
+        """Builds the encoder and its classifier; a new one takes its encoder from --init-from."""
+        if self.labels is None:
+            self.labels = sorted({example.label for example in self._examples("train")})
+        if len(self.labels) < 2:
+            raise UserError(f"{self.cfg.task_files}: the training files have one label only: {self.labels[0]!r}")
+        if self.cfg.length > cfg.max_positions:
+            raise UserError(f"--length {self.cfg.length} is more than the model's --max-positions {cfg.max_positions}")
+        model = super().build_model(cfg, from_checkpoint)
+        if not isinstance(model, XLEncoderModel):
+            raise UserError("xl_classification needs an encoder: --arch xl_xlm_tiny and the like")
+        layer = nn.Linear(cfg.embed_dim, len(self.labels))
+        initialise(layer)
+        model.add_heads({HEAD: nn.Sequential(nn.Dropout(self.cfg.head_dropout), layer)})
+        if self.cfg.init_from and not from_checkpoint:
+            self._initialise(model, self.cfg.init_from)
+        return model
+
+    def _initialise(self, model, path):
+        state = compat.load_checkpoint(path)
+        super().check_fits(state, path)
+        copied, new = donate(model.state_dict(), state["model"], "encoder", path)
+        model.load_state_dict(copied, strict=False)
+        logger.info("encoder from %s: %d tensors, new: %s", path, len(copied), ", ".join(new) or "none")
+
+    # --- data --------------------------------------------------------------------------------------------------
+
+    def _languages(self, split):
+        return (self.cfg.train_langs if split == "train" else self.cfg.eval_langs).split(",")
+
+    def _examples(self, split):
+        """All examples of a split, language by language; `UserError` if they are not all sentences or all pairs."""
+        if not self.cfg.task_files:
+            raise UserError("--task-files: name a folder of SPLIT.LANGUAGE.tsv files")
+        folders = [Path(folder) for folder in self.cfg.task_files.split(os.pathsep)]
+        examples = []
+        for language in self._languages(split):
+            name = f"{split}.{language}.tsv"
+            folder = next((folder for folder in folders if (folder / name).is_file()), folders[0])
+            examples += read_examples(folder / name, language)
+        self.sides = self.sides or len(examples[0].texts)
+        for example in examples:
+            if len(example.texts) != self.sides:
+                raise UserError(
+                    f"{example.file}: expected {FIELDS[self.sides]} as in the other files, "
+                    f"found {len(example.texts) + 1} fields"
+                )
+        return examples
+
+    def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
+        """Reads and encodes the files of a split in its languages."""
+        examples = self._examples(split)
+        encode = TextEncoder(self.folder() / "sentencepiece.model", self.dictionary)
+        rows = [frame([encode(text) for text in example.texts], self.framing, self.cfg.length) for example in examples]
+        self.datasets[split] = ClassificationDataset(
+            split, examples, self.labels, rows, self.dictionary, self.cfg.examples_per_epoch
+        )
+
+    def get_batch_iterator(self, dataset, max_tokens=None, **kwargs):
+        """fairseq's iterator; `UserError` where an example alone is more than --max-tokens."""
+        longest = int(dataset.sizes.max())
+        if max_tokens is not None and longest > max_tokens:
+            raise UserError(f"an input has {longest} tokens: raise --max-tokens {max_tokens} or lower --length")
+        return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
+
+    # --- validation --------------------------------------------------------------------------------------------
+
+    def valid_step(self, sample, model, criterion):
+        """Scores a batch; with --predictions-to its predictions are kept until the split is complete."""
+        model.eval()
+        with torch.no_grad():
+            logits = model(self.objective, sample["batch"])
+            result = criterion.score(logits, sample)
+        if self.cfg.predictions_to:
+            self._keep(sample, logits.float().softmax(-1))
+        return result
+
+    def _keep(self, sample, probabilities):
+        if distributed_utils.get_data_parallel_world_size() > 1:
+            raise UserError("--predictions-to works in one process only")
+        split = sample["split"]
+        kept = self.predictions.setdefault(split, {})
+        best = probabilities.max(-1)
+        kept.update(zip(sample["id"].tolist(), zip(best.indices.tolist(), best.values.tolist())))
+        if len(kept) == len(self.datasets[split]):
+            self._write(split, self.predictions.pop(split))
+
+    def _write(self, split, predictions):
+        lines = {language: [] for language in self._languages(split)}
+        for index, example in enumerate(self.datasets[split].examples):
+            predicted, probability = predictions[index]
+            line = f"{example.line}\t{example.label}\t{self.labels[predicted]}\t{probability:.6f}\n"
+            lines[example.language].append(line)
+        folder = Path(self.cfg.predictions_to)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for language, rows in lines.items():
+                with compat.replacing(folder / f"{split}.{language}.tsv") as file:
+                    file.write("".join(rows).encode("utf-8"))
+        except OSError as error:
+            raise UserError(f"--predictions-to {folder}: {error.strerror}") from error
+
+    def post_validate(self, model, stats, agg):
+        """fairseq hook, after a validation in training: warns when nearly every prediction is the same class."""
+        for number, label in enumerate(self.labels):
+            predicted, gold = agg[f"_predicted_{number}"].avg, agg[f"_gold_{number}"].avg
+            if predicted >= COLLAPSED > gold:
+                logger.warning(
+                    "the model has collapsed: %.1f %% of its predictions are %r, which is right for %.1f %%; a lower "
+                    "--lr, more warm-up or more updates may help", predicted, label, gold,
+                )  # fmt: skip

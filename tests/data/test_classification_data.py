@@ -1,0 +1,104 @@
+"""Labelled text: reading, framing, batches, draws."""
+
+import numpy as np
+import pytest
+
+from fairseq_xl.data.classification import ClassificationDataset, Example, frame, read_examples
+from fairseq_xl.data.framing import Framing
+from fairseq_xl.errors import UserError
+
+S, PAD, END = 0, 1, 2
+
+
+@pytest.fixture
+def framing(dictionary):
+    return Framing.of("xl", dictionary)
+
+
+def ended(first, count):
+    return np.array([*range(first, first + count), END])
+
+
+def test_a_sentence_is_cut(framing):
+    assert frame([ended(5, 3)], framing, 5).tolist() == [S, 5, 6, 7, END]
+    assert frame([ended(5, 3)], framing, 4).tolist() == [S, 5, 6, END]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "longest", "kept"),
+    [
+        ((3, 2), 9, (3, 2)),  # <s> 3 </s> </s> 2 </s>: fits
+        ((6, 2), 10, (4, 2)),  # only the longer side
+        ((2, 6), 10, (2, 4)),
+        ((7, 6), 10, (3, 3)),  # both, to the same length
+        ((6, 7), 11, (3, 4)),
+        ((20, 1), 8, (3, 1)),
+    ],
+)
+def test_the_longer_side_of_a_pair_is_cut_first(framing, sizes, longest, kept):
+    tokens = frame([ended(5, sizes[0]), ended(30, sizes[1])], framing, longest).tolist()
+    assert tokens == [S, *range(5, 5 + kept[0]), END, END, *range(30, 30 + kept[1]), END]
+    assert len(tokens) <= longest
+
+
+def dataset(dictionary, sizes, split="train", per_epoch=None):
+    examples = [Example("ab"[n % 2], ("text",), ["en", "fr"][n % 2], "file", n + 1) for n in range(len(sizes))]
+    rows = [np.array([S, *[7] * (size - 2), END]) for size in sizes]
+    return ClassificationDataset(split, examples, ["a", "b"], rows, dictionary, per_epoch)
+
+
+def test_a_batch(dictionary):
+    sample = dataset(dictionary, [4, 3, 4]).collater([0, 1])
+    assert sample["batch"]["tokens"].tolist() == [[S, 7, 7, END], [S, 7, END, PAD]]
+    assert sample["batch"]["padding_mask"].tolist() == [[False] * 4, [False, False, False, True]]
+    assert sample["batch"]["languages"].tolist() == [[1], [2]]  # de en fr
+    assert sample["target"].tolist() == [0, 1] and sample["ntokens"] == 7 and sample["id"].tolist() == [0, 1]
+    assert dataset(dictionary, [4, 3, 4]).collater([0, 2])["batch"]["padding_mask"] is None
+    assert dataset(dictionary, [4]).collater([]) == {}
+
+
+def test_draws_of_an_epoch(dictionary):
+    """Fewer than there are: each at most once, others in another epoch. More: each as often, give or take one."""
+    few = dataset(dictionary, [5] * 20, per_epoch=8)
+    np.random.seed(1)
+    epochs = [few.ordered_indices().tolist() for _ in range(2)]
+    assert all(len(set(epoch)) == 8 for epoch in epochs) and set(epochs[0]) != set(epochs[1])
+    many = dataset(dictionary, [5, 4, 3], per_epoch=7).ordered_indices()
+    assert sorted(np.bincount(many).tolist()) == [2, 2, 3] and np.all(np.diff(many) <= 0)  # by length
+    assert sorted(dataset(dictionary, [5] * 9).ordered_indices().tolist()) == list(range(9))
+    assert dataset(dictionary, [5] * 9, "valid", per_epoch=4).ordered_indices().tolist() == list(range(9))
+
+
+def test_reading(tmp_path):
+    path = tmp_path / "train.en.tsv"
+    path.write_bytes("\ufeffyes\tone\u2028line\tüber\r\nno\tx\ty\r\n".encode())
+    first, second = read_examples(path, "en")
+    assert (first.label, first.texts, first.line) == ("yes", ("one\u2028line", "über"), 1)
+    assert (second.label, second.texts, second.line) == ("no", ("x", "y"), 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"a\tx\na\tx\ty\n", "line 2: expected label TAB text, found 3 fields"),
+        (b"a\tx\ty\na\tx\n", "line 2: expected label TAB text TAB text, found 2 fields"),
+        (b"a\n", "line 1: expected label TAB text or label TAB text TAB text, found 1 fields"),
+        (b"a\tx\ty\tz\n", "line 1: expected .* found 4 fields"),
+        (b"a\tx\n\na\tx\n", "line 2: expected label TAB text, found 1 fields"),
+        (b"a\tx\na\t\xff\n", "line 2: not UTF-8"),
+        (b"a\t \n", "line 1: an empty label or text"),
+        (b"", "line 1: expected"),
+    ],
+)
+def test_files_that_are_wrong(tmp_path, content, sentence):
+    path = tmp_path / "train.en.tsv"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"{path}, {sentence}"):
+        read_examples(path, "en")
+
+
+def test_a_label_that_was_not_trained(dictionary):
+    with pytest.raises(UserError, match="valid.en.tsv, line 4: label 'c' is none of the classes a, b"):
+        ClassificationDataset(
+            "valid", [Example("c", ("x",), "en", "valid.en.tsv", 4)], ["a", "b"], [ended(5, 1)], dictionary
+        )

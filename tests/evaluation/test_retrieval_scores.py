@@ -1,0 +1,48 @@
+"""Retrieval: the margin worked out by hand, and cases whose answer is plain."""
+
+import numpy as np
+import pytest
+
+from fairseq_xl.evaluation.retrieval import cosine, evaluate, margin
+
+SIMILARITY = np.array([[0.8, 0.6, 0.1], [0.9, 0.7, 0.3], [0.5, 0.2, 0.4]])
+
+
+def test_cosine():
+    found = cosine(np.array([[3.0, 4.0], [1.0, 0.0]]), np.array([[0.0, 2.0], [-1.0, 0.0], [0.0, 0.0]]))
+    assert found == pytest.approx(np.array([[0.8, -0.6, 0.0], [0.0, -1.0, 0.0]]))
+
+
+def test_margin_with_two_neighbours():
+    """Rows' nearest two: 0.7, 0.8, 0.45; columns': 0.85, 0.65, 0.35."""
+    expected = [
+        [0.8 / 0.775, 0.6 / 0.675, 0.1 / 0.525],
+        [0.9 / 0.825, 0.7 / 0.725, 0.3 / 0.575],
+        [0.5 / 0.65, 0.2 / 0.55, 0.4 / 0.4],
+    ]
+    assert margin(SIMILARITY, 2) == pytest.approx(np.array(expected))
+    # by cosine the third source finds the first target, which is near to everything; by margin its own
+    assert SIMILARITY.argmax(1).tolist() == [0, 0, 0] and margin(SIMILARITY, 2).argmax(1).tolist() == [0, 0, 2]
+
+
+def test_margin_with_more_neighbours_than_sentences():
+    assert margin(SIMILARITY, 4) == pytest.approx(margin(SIMILARITY, 3))
+    assert margin(SIMILARITY, 3)[0, 1] == pytest.approx(0.6 / ((0.5 + 0.5) / 2))
+
+
+def test_identical_vectors_find_each_other():
+    vectors = np.random.default_rng(1).normal(size=(50, 8))
+    result = evaluate(vectors, 3 * vectors)
+    assert all(result[name][way]["accuracy"] == 100 for name in ("cosine", "margin") for way in ("forward", "backward"))
+
+
+def test_directions_differ():
+    """Sources 0 and 1 are nearest to target 0; targets 0 and 1 are nearest to their own."""
+    source, target = np.array([[1.0, 0.0], [0.8, 0.6]]), np.array([[1.0, 0.0], [-0.1, 1.0]])
+    result = evaluate(source, target)["cosine"]
+    assert (result["forward"]["accuracy"], result["backward"]["accuracy"]) == (50.0, 100.0)
+
+
+def test_a_model_that_says_the_same_of_everything_finds_one():
+    result = evaluate(np.ones((20, 4)), np.ones((20, 4)))
+    assert result["cosine"]["forward"]["accuracy"] == result["margin"]["backward"]["accuracy"] == 5.0

@@ -1,0 +1,319 @@
+"""Classification through fairseq-train and fairseq-validate: it learns, selects, resumes, writes and warns."""
+
+import json
+import random
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import classification as scores
+from fairseq_xl.tasks.classification import ClassScores
+from tests.commands import classification, equal_parameters, load, pretraining, run_train, run_validate
+from tests.tasks.test_evaluation_commands import validation_losses
+from tests.tasks.tiny_text import WORDS, sentences
+
+LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dropout", 0, "--head-dropout", 0]
+SPLITS = {"train": 120, "valid": 31, "test": 29}  # odd: last batches are partial
+
+
+def write_task(root, sides):
+    """SPLIT.XX.tsv: the label of a sentence says whether its word is that for `river` or for `stone`.
+
+    Of pairs the label tells by the second side; the first has either word at random.
+    """
+    root.mkdir()
+    for split, count in SPLITS.items():
+        rng = random.Random(split)
+        drawn = sentences(WORDS, count * sides, f"{split} classes")
+        for code in ("en", "de", "fr"):
+            lines = []
+            for number in range(count):
+                texts, topic = [], None
+                for side in range(sides):
+                    topic = rng.randrange(2)
+                    plain = [
+                        word for word in drawn[code][number * sides + side].split() if word not in WORDS[code][3:5]
+                    ]
+                    plain.insert(rng.randint(0, len(plain)), WORDS[code][3 + topic])
+                    texts.append(" ".join(plain))
+                lines.append("\t".join((("river", "stone")[topic], *texts)))
+            (root / f"{split}.{code}.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def task_files(tmp_path_factory):
+    """{1: folder of labelled sentences, 2: of pairs}. Read only."""
+    root = tmp_path_factory.mktemp("tasks")
+    return {sides: write_task(root / str(sides), sides) for sides in (1, 2)}
+
+
+SELECTION = ["--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric", "--no-epoch-checkpoints"]
+
+
+@pytest.fixture(scope="module")
+def learned(data_bin, task_files, tmp_path_factory):
+    """{1 or 2: (its folder, what training logged)}."""
+    made = {}
+    for sides, files in task_files.items():
+        folder = tmp_path_factory.mktemp(f"learned{sides}")
+        line = classification(data_bin, files, folder, "--max-epoch", 12, "--lr", 0.01, *SELECTION, *LEARNING)
+        made[sides] = folder, run_train(line)
+    return made
+
+
+def validate(data, checkpoint, *more):
+    return run_validate([data, "--task", "xl_classification", "--path", checkpoint, "--user-dir", "fairseq_xl",
+                         "--batch-size", 8, *more])  # fmt: skip
+
+
+@pytest.mark.parametrize("sides", [1, 2])
+def test_it_learns_and_predicts_every_line(data_bin, task_files, learned, tmp_path, sides, capsys):
+    folder, output = learned[sides]
+    validate(data_bin, folder / "checkpoint_best.pt", "--valid-subset", "valid,test", "--predictions-to", tmp_path)
+    capsys.readouterr()
+    for split in ("valid", "test"):
+        scores.main([str(tmp_path), "--split", split, "--langs", "en,de"])
+        result = json.loads(capsys.readouterr().out)
+        assert result["accuracy"] > 90 and result["majority"] < 70
+        for code in ("en", "de"):
+            rows = (task_files[sides] / f"{split}.{code}.tsv").read_text(encoding="utf-8").splitlines()
+            labels, _ = scores.read_predictions(tmp_path / f"{split}.{code}.tsv")
+            assert labels == [row.split("\t")[0] for row in rows] and len(labels) == SPLITS[split]
+    # the best epoch by the average over languages was kept
+    seen = validation_losses(output)
+    best = max(float(found["accuracy"]) for found in seen)
+    scores.main([str(tmp_path), "--split", "valid", "--langs", "en,de"])
+    assert json.loads(capsys.readouterr().out)["accuracy"] == pytest.approx(best, abs=0.01)
+    for found in seen:
+        mean = (float(found["accuracy_en"]) + float(found["accuracy_de"])) / 2
+        assert float(found["accuracy"]) == pytest.approx(mean, abs=0.01)
+    assert "has collapsed" not in output.log.split("epoch 012")[1]
+
+
+def test_a_language_that_was_not_trained(data_bin, learned, tmp_path):
+    folder, _ = learned[1]
+    output = validate(data_bin, folder / "checkpoint_best.pt", "--eval-langs", "fr", "--predictions-to", tmp_path)
+    (found,) = validation_losses(output)
+    assert float(found["accuracy"]) == pytest.approx(float(found["accuracy_fr"]), abs=0.01)
+    assert "accuracy_en" not in found
+    assert [path.name for path in tmp_path.iterdir()] == ["valid.fr.tsv"]
+    labels, predictions = scores.read_predictions(tmp_path / "valid.fr.tsv")
+    assert float(found["accuracy_fr"]) == scores.score(labels, predictions)["accuracy"]
+
+
+def test_the_head_reads_the_first_token():
+    class Model:
+        heads = {"classification": torch.nn.Linear(2, 3, bias=False)}
+
+        def encode(self, tokens):
+            return hidden
+
+    hidden = torch.tensor([[[1.0, 2.0], [50.0, 60.0]], [[3.0, 4.0], [70.0, 80.0]]])
+    Model.heads["classification"].weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    assert ClassScores().loss(Model(), {"tokens": None}).tolist() == [[1, 2, 3], [3, 4, 7]]
+
+
+@pytest.mark.parametrize("sides", [1, 2])
+def test_predictions_are_those_of_lines_by_themselves(data_bin, task_files, learned, tmp_path, sides):
+    """Encoded by the SentencePiece model, framed and scored here one by one, without padding."""
+    import sentencepiece
+
+    checkpoint = learned[sides][0] / "checkpoint_best.pt"
+    validate(data_bin, checkpoint, "--predictions-to", tmp_path, "--batch-size", 31)
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
+    model.eval()
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(data_bin / "sentencepiece.model"))
+    rows = (tmp_path / "valid.de.tsv").read_text(encoding="utf-8").splitlines()
+    lines = (task_files[sides] / "valid.de.tsv").read_text(encoding="utf-8").splitlines()
+    german = torch.tensor([[task.dictionary.languages.index("de")]])
+    for line, row in zip(lines, rows, strict=True):
+        texts = [pieces.encode(text, out_type=str) for text in line.split("\t")[1:]]
+        ids = [[task.dictionary.index(piece) for piece in text] for text in texts]
+        tokens = [0, *ids[0], 2] if sides == 1 else [0, *ids[0], 2, 2, *ids[1], 2]
+        with torch.no_grad():
+            first = model.encode(torch.tensor([tokens]), languages=german)[0, 0]
+            shares = model.heads["classification"](first).softmax(0)
+        assert float(row.split("\t")[3]) == pytest.approx(float(shares.max()), abs=2e-6)
+        assert row.split("\t")[2] == ("river", "stone")[int(shares.argmax())]
+
+
+def test_resume_is_exact(data_bin, task_files, tmp_path):
+    """Stopped within epochs 1 and 2 and at the end of one; an epoch is 70 examples, so 5 updates, the last smaller."""
+
+    def line(folder, last):
+        more = ["--examples-per-epoch", 70, "--max-update", last, "--disable-validation", "--no-epoch-checkpoints"]
+        return classification(data_bin, task_files[1], tmp_path / folder, *more, "--save-interval-updates", 1)
+
+    whole = run_train(line("whole", 12))
+    assert len(whole.updates) == 12 and len(set(whole.losses)) == 12
+    drawn = [sorted(index for number in epoch for index in whole.samples[number][0]["id"].tolist())
+             for epoch in (range(1, 6), range(6, 11))]  # fmt: skip
+    assert len(drawn[0]) == len(set(drawn[0])) == 70 and drawn[0] != drawn[1]
+    updates = {}
+    for stop in (3, 5, 8, 12):
+        updates |= run_train(line("parts", stop)).updates
+    assert updates == whole.updates
+    assert equal_parameters(*(load(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "parts")))
+
+
+def test_a_collapsed_model_is_told(data_bin, task_files, tmp_path):
+    """Trained on a class that fills its files but for one line, and validated on even classes."""
+    files = tmp_path / "files"
+    files.mkdir()
+    for code in ("en", "de"):
+        rows = (task_files[1] / f"train.{code}.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+        stone = [row for row in rows if row.startswith("stone")]
+        (files / f"train.{code}.tsv").write_text(
+            "".join(stone + rows[:1] + [row for row in rows if "river" in row][:1])
+        )
+        (files / f"valid.{code}.tsv").write_bytes((task_files[1] / f"valid.{code}.tsv").read_bytes())
+    output = run_train(classification(data_bin, files, tmp_path / "run", "--max-epoch", 1, "--no-save"))
+    assert "the model has collapsed: 100.0 % of its predictions are 'stone'" in output.log
+    for code in ("en", "de"):  # the same predictions are no collapse where that is the truth
+        (files / f"valid.{code}.tsv").write_text("".join(stone) if code == "de" else "".join(stone[:3]))
+    output = run_train(classification(data_bin, files, tmp_path / "run", "--max-epoch", 1, "--no-save"))
+    assert "has collapsed" not in output.log and float(validation_losses(output)[0]["accuracy"]) == 100
+
+
+# Fine-tuning and mistakes
+
+
+@pytest.fixture(scope="module")
+def pretrained(data_bin, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pretrained")
+    run_train(pretraining(data_bin, folder, "--max-update", 1, "--disable-validation"))
+    return folder / "checkpoint_last.pt"
+
+
+def test_fine_tuning_starts_from_the_encoder(data_bin, task_files, pretrained, tmp_path):
+    line = classification(data_bin, task_files[1], tmp_path, "--init-from", pretrained, "--max-update", 1, "--lr", 0)
+    run_train([*line, "--disable-validation"])
+    before, after = load(pretrained), load(tmp_path / "checkpoint_last.pt")
+    names = [name for name in after if name.startswith("encoder.")]
+    assert len(names) > 10 and all(torch.equal(before[name], after[name]) for name in names)
+
+
+def refused(line, *sentence):
+    with pytest.raises(UserError) as error:
+        run_train(line)
+    assert "\n" not in str(error.value)
+    for part in sentence:
+        assert str(part) in str(error.value), str(error.value)
+
+
+@pytest.fixture
+def changed(task_files, tmp_path):
+    """A function: copies the sentences' files, replaces one, returns the folder."""
+
+    def change(name, content):
+        folder = tmp_path / "changed"
+        folder.mkdir()
+        for path in task_files[1].iterdir():
+            (folder / path.name).write_bytes(path.read_bytes())
+        (folder / name).write_bytes(content)
+        return folder
+
+    return change
+
+
+def test_files_that_are_missing(data_bin, task_files, tmp_path):
+    refused(
+        classification(data_bin, tmp_path / "no", tmp_path), tmp_path / "no" / "train.en.tsv", "no such file", "'en'"
+    )
+    one = [*classification(data_bin, task_files[1], tmp_path)]
+    place = one.index("--task-files")
+    refused(one[:place] + one[place + 2 :], "--task-files: name a folder")
+    (tmp_path / "valid.en.tsv").write_text("river\tx\n")
+    refused(classification(data_bin, tmp_path, tmp_path), tmp_path / "train.en.tsv", "no such file")
+
+
+def test_files_in_two_folders(data_bin, task_files, tmp_path):
+    (tmp_path / "translated").mkdir()
+    (tmp_path / "rest").mkdir()
+    for path in task_files[1].iterdir():
+        folder = "translated" if path.name == "train.de.tsv" else "rest"
+        (tmp_path / folder / path.name).write_bytes(path.read_bytes())
+    files = f"{tmp_path / 'rest'}:{tmp_path / 'translated'}"
+    seen = run_train(classification(data_bin, files, tmp_path / "run", "--max-update", 1, "--no-save"))
+    assert len(seen.updates) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("train.de.tsv", b"river\tFluss\nstone\n", "train.de.tsv, line 2: expected label TAB text, found 1 fields"),
+        ("train.de.tsv", b"river\ta\tb\n", "train.de.tsv: expected label TAB text as in the other files, found 3"),
+        ("valid.en.tsv", b"river\ta\tb\n", "valid.en.tsv: expected label TAB text as in the other files, found 3"),
+        ("valid.en.tsv", b"river\ta\nsand\ta\n", "valid.en.tsv, line 2: label 'sand' is none of the classes river"),
+        ("valid.de.tsv", b"river\t\xff\n", "valid.de.tsv, line 1: not UTF-8"),
+    ],
+)  # fmt: skip
+def test_files_that_are_wrong(data_bin, changed, tmp_path, name, content, sentence):
+    refused(classification(data_bin, changed(name, content), tmp_path / "run"), sentence)
+
+
+def test_one_label_only(data_bin, changed, tmp_path):
+    folder = changed("train.de.tsv", b"river\ta\n")
+    line = classification(data_bin, folder, tmp_path / "run", "--train-langs", "de")
+    refused(line, folder, "one label only: 'river'")
+
+
+def test_options_that_do_not_fit(data_bin, task_files, tmp_path):
+    line = classification(data_bin, task_files[1], tmp_path)
+    refused([*line, "--eval-langs", "en,xx"], "language 'xx'", "en, de, fr")
+    refused([*line, "--train-langs", "xx"], "language 'xx'")
+    refused([*line, "--length", 41], "--length 41", "--max-positions 40")
+    refused([*line, "--length", 5], "--length 5", "at least 8")
+    refused([*line, "--examples-per-epoch", 0], "--examples-per-epoch 0")
+    refused([*line, "--max-tokens", 9], "raise --max-tokens 9")
+    line[line.index("xl_xlm_tiny")] = "xl_mt_tiny"
+    place = line.index("--layers")
+    refused(line[:place] + line[place + 2 :], "xl_classification needs an encoder")
+
+
+def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, tmp_path):
+    line = classification(data_bin, task_files[1], tmp_path / "run")
+    init = [*line, "--init-from", pretrained]
+    refused([*init, "--heads", 4], pretrained, "2 attention heads, this model 4")
+    refused([*init, "--framing", "xlm"], pretrained, "--framing xl, this run has xlm")
+    refused([*init, "--layers", 2], pretrained, "1 layers, the encoder to initialise has 2")
+    refused([*line, "--init-from", tmp_path / "no.pt"], tmp_path / "no.pt")
+    refused([*line, "--finetune-from-model", pretrained], pretrained, "name it as --init-from")
+    other = tmp_path / "data"
+    other.mkdir()
+    lines = (data_bin / "dict.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    (other / "dict.txt").write_text("".join([lines[1], lines[0], *lines[2:]]), encoding="utf-8")
+    refused([other, *init[1:]], pretrained, "another dictionary")
+
+
+def test_going_on_with_other_files(data_bin, task_files, changed, tmp_path):
+    """Classes of another name, and pairs for sentences, would fit the weights."""
+    run_train(classification(data_bin, task_files[1], tmp_path / "run", "--max-update", 1, "--disable-validation"))
+    rows = (task_files[1] / "train.en.tsv").read_bytes().replace(b"river\t", b"sand\t")
+    line = classification(data_bin, changed("train.en.tsv", rows), tmp_path / "run", "--train-langs", "en")
+    refused([*line, "--disable-validation"], "its labels are ['river', 'stone'], here ['sand', 'stone']")
+    refused(classification(data_bin, task_files[2], tmp_path / "run"), "its sides are 1, here 2")
+
+
+def test_subword_models_that_do_not_fit(data_bin, task_files, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("dict.txt", "manifest.json"):
+        (data / name).write_bytes((data_bin / name).read_bytes())
+    line = classification(data, task_files[1], tmp_path / "run")
+    model = data / "sentencepiece.model"
+    refused(line, model, "no such SentencePiece model")
+    model.write_bytes(b"nonsense")
+    refused(line, model, "is not a SentencePiece model")
+    model.write_bytes((data_bin / "sentencepiece.model").read_bytes()[:-2] + b"xx")
+    with pytest.raises(UserError, match=str(model)):
+        run_train(line)
+
+
+def test_predictions_that_cannot_be_written(data_bin, learned, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=f"--predictions-to {tmp_path / 'file'}: File exists"):
+        validate(data_bin, learned[1][0] / "checkpoint_best.pt", "--predictions-to", tmp_path / "file")

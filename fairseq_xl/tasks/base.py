@@ -54,6 +54,7 @@ class XLTask(FairseqTask):
         super().__init__(cfg)
         self.dictionary = dictionary
         self.framing = Framing.of(str(cfg.framing), dictionary)
+        self.terminated = False  # whether this process got SIGTERM
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
@@ -165,16 +166,22 @@ class XLTask(FairseqTask):
 
     def begin_epoch(self, epoch, model):
         """On SIGTERM training stops after the update in progress, saves and exits with 0, without validating."""
-        run = self.cfg._get_parent()
-        if run is None or "optimization" not in run:
+        if self.cfg._get_parent() is None:  # no command's configuration: nothing to stop
             return
 
         def stop(signum, frame):
             logger.warning("SIGTERM: saving after this update, then stopping")
-            run.optimization.stop_time_hours = 1e-9
-            run.dataset.disable_validation = True
+            self.terminated = True
 
         signal.signal(signal.SIGTERM, stop)
+
+    def optimizer_step(self, optimizer, model, update_num):
+        """fairseq hook: makes the update; then all ranks stop together if one of them got SIGTERM."""
+        super().optimizer_step(optimizer, model, update_num)
+        if compat.any_rank(self.terminated, next(model.parameters()).device):
+            run = self.cfg._get_parent()
+            run.optimization.stop_time_hours = 1e-9
+            run.dataset.disable_validation = True
 
 
 def _check_dictionary(folder, dictionary):

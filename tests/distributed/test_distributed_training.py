@@ -1,0 +1,189 @@
+"""Two processes train as one process with twice the accumulation does, whatever the data and the objectives."""
+
+import shutil
+
+import numpy as np
+import pytest
+from fairseq import checkpoint_utils
+from tiny_data import write_items
+
+from fairseq_xl.objectives import OBJECTIVES
+from tests.commands import equal_parameters, load, pretraining, run_train, translation
+from tests.distributed.headed import Headed
+from tests.distributed.two_processes import run_jobs
+
+NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
+EPOCH = 4  # updates of an epoch of pre-training
+DDP = {"legacy": ["--ddp-backend", "legacy_ddp"], "pytorch": ["--ddp-backend", "pytorch_ddp"],
+       "unused": ["--ddp-backend", "pytorch_ddp", "--find-unused-parameters"]}  # fmt: skip
+ALL = sorted(OBJECTIVES)
+UNEVEN = "mlm.length=32 mlm.batch_tokens=600 tlm.length=10 tlm.batch_sentences=1"
+
+
+def with_a_single_sentence(data_bin, root):
+    """A copy of the data-bin where fr has one sentence, in training and validation, and en-fr one pair."""
+    shutil.copytree(data_bin, root)
+    sentence = [4, 5, 6, 7, 2]
+    for split in ("train", "valid"):
+        write_items(root / "fr" / split, [sentence])
+        for language in ("en", "fr"):
+            write_items(root / "en-fr" / f"{split}.en-fr.{language}", [sentence])
+    return root
+
+
+def runs(data, single):
+    """{name: (command line but for --save-dir, --update-freq of two processes, {name: options of DDP})}."""
+
+    def pretrain(*more, objectives="mlm,tlm", data=data, updates=6):
+        return pretraining(data, "unused", "--updates-per-epoch", EPOCH, *NO_DROPOUT, *more, "--max-update", updates,
+                           objectives=objectives)  # fmt: skip
+
+    def translate(*more, data=data):
+        return translation(data, "unused", *NO_DROPOUT, *more)
+
+    both = {name: DDP[name] for name in ("legacy", "unused")}
+    return {
+        "mlm-tlm": (pretrain(), 1, {name: DDP[name] for name in ("legacy", "pytorch")}),
+        "translation": (translate("--lang-pairs", "en-de,de-en", "--max-update", 5), 1,
+                        {name: DDP[name] for name in ("legacy", "pytorch")}),
+        # 7 batches an epoch for two processes: one of them has none in the last update, nor in validation
+        "odd": (translate("-s", "de", "-t", "en", "--max-tokens", 84, "--max-epoch", 2), 1, {"legacy": DDP["legacy"]}),
+        "all-alternate": (pretrain(objectives=",".join(ALL), updates=2 * len(ALL)), 1, both),
+        "all-cycle": (pretrain("--schedule", "cycle", objectives=",".join(ALL), updates=3), len(ALL), both),
+        "headed-alternate": (pretrain(objectives="headed,tlm"), 1, both),
+        "headed-cycle": (pretrain("--schedule", "cycle", objectives="headed,tlm"), 2, both),
+        "single": (pretrain("--langs", "fr", "--pairs", "en-fr", data=single), 1, {"legacy": DDP["legacy"]}),
+        "single-among-others": (pretrain(data=single), 1, {"legacy": DDP["legacy"]}),
+        "single-pair": (translate("-s", "en", "-t", "fr", "--max-epoch", 3, data=single), 1,
+                        {"pytorch": DDP["pytorch"]}),
+        "cost": (pretrain("--schedule", "random", "--objective-options", UNEVEN), 1, {"legacy": DDP["legacy"]}),
+    }  # fmt: skip
+
+
+LAST, STOPS = 7, (3, EPOCH)  # updates of the whole runs, and where others stop
+
+
+def resumed(data, root):
+    """Jobs that train to `LAST` at once, and stop on the way and go on; dropout is on."""
+    lines = {
+        "pretraining": lambda folder: pretraining(data, folder, "--updates-per-epoch", EPOCH),
+        "translation": lambda folder: translation(data, folder, "--lang-pairs", "en-de,de-en", "--max-tokens", 320),
+    }
+    jobs = {}
+    for name, line in lines.items():
+        every = ["--save-interval-updates", 1, "--no-epoch-checkpoints", "--disable-validation"]
+        jobs[f"{name}-whole"] = [*line(root / f"{name}-whole"), *every, "--max-update", LAST]
+        for stop in STOPS:
+            for part, end in (("first", stop), ("rest", LAST)):
+                jobs[f"{name}-{stop}-{part}"] = [*line(root / f"{name}-{stop}"), *every, "--max-update", end]
+    return jobs
+
+
+@pytest.fixture(scope="module")
+def headed():
+    """The objective `headed` is known in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(OBJECTIVES, Headed.name, Headed)
+        yield
+
+
+@pytest.fixture(scope="module")
+def single(data_bin, tmp_path_factory):
+    """The data-bin of `with_a_single_sentence`."""
+    return with_a_single_sentence(data_bin, tmp_path_factory.mktemp("single") / "data-bin")
+
+
+@pytest.fixture(scope="module")
+def two(data_bin, single, tmp_path_factory):
+    """{name: both ranks' results} of all runs with two processes; and, as "folder", where checkpoints are."""
+    root = tmp_path_factory.mktemp("two")
+    jobs = {}
+    for name, (line, frequency, backends) in runs(data_bin, single).items():
+        for backend, options in backends.items():
+            folder = ["--save-dir", root / f"{name}-{backend}", "--no-epoch-checkpoints"]
+            jobs[f"{name}-{backend}"] = [*line, *options, *folder, "--update-freq", frequency]
+    return run_jobs(root / "results", jobs | resumed(data_bin, root)) | {"folder": root}
+
+
+@pytest.fixture(scope="module")
+def one(data_bin, single, headed, tmp_path_factory):
+    """A function: name of a run -> (its output in one process with twice the accumulation, final parameters)."""
+    made = {}
+
+    def run(name):
+        if name not in made:
+            line, frequency, _ = runs(data_bin, single)[name]
+            folder = tmp_path_factory.mktemp(name)
+            output = run_train([*line, "--update-freq", 2 * frequency, "--save-dir", folder, "--no-epoch-checkpoints"])
+            made[name] = output, load(folder / "checkpoint_last.pt")
+        return made[name]
+
+    return run
+
+
+def floats(losses):
+    """{update: losses of its micro-steps, in increasing order} of float.hex."""
+    return {int(update): sorted(map(float.fromhex, values)) for update, values in losses.items()}
+
+
+def of_both(ranks):
+    """The micro-steps' losses of both ranks together."""
+    updates = ranks[0]["losses"].keys() | ranks[1]["losses"].keys()
+    return floats({key: sum((rank["losses"].get(key, []) for rank in ranks), []) for key in updates})
+
+
+CASES = [(name, backend) for name, (_, _, backends) in runs(None, None).items() for backend in backends]
+
+
+@pytest.mark.parametrize(("name", "backend"), CASES)
+def test_distributed_losses_are_those_of_one_process(two, one, name, backend):
+    ranks, (output, _) = two[f"{name}-{backend}"], one(name)
+    expected, found = floats(output.updates), of_both(ranks)
+    assert found.keys() == expected.keys() and len(expected) >= 3
+    for update, losses in expected.items():
+        assert found[update] == pytest.approx(losses, rel=1e-5), update
+    # what is logged is reduced over ranks, validation included
+    assert len(ranks[0]["loss"]) == len(output.statistics("loss"))
+    np.testing.assert_allclose(
+        *(np.array(log, float) for log in (ranks[0]["loss"], output.statistics("loss"))), atol=2e-3
+    )
+
+
+def test_distributed_ranks_draw_different_batches(two):
+    ranks = two["mlm-tlm-legacy"]
+    for update, losses in ranks[0]["losses"].items():
+        assert losses != ranks[1]["losses"][update]
+
+
+def test_distributed_run_with_nothing_left_for_a_rank(two):
+    """The runs called odd and single are what their names say."""
+    counts = [len(rank["losses"]) for rank in two["odd-legacy"]]
+    assert counts[0] == counts[1] + 2  # once in each of two epochs
+    assert [len(rank["losses"]) for rank in two["single-pair-pytorch"]] == [3, 0]
+
+
+@pytest.mark.parametrize("backend", ["legacy", "unused"])
+@pytest.mark.parametrize("schedule", ["alternate", "cycle"])
+def test_distributed_parameters_without_gradient_do_not_move(two, one, schedule, backend):
+    """headed's own parameters are used in every second update; Adam would move them in the others too."""
+    parameters = load(two["folder"] / f"headed-{schedule}-{backend}" / "checkpoint_last.pt")
+    _, expected = one(f"headed-{schedule}")
+    for key in ("heads.headed.weight", "heads.headed.bias"):
+        assert parameters[key].numpy() == pytest.approx(expected[key].numpy(), abs=1e-5)
+    path = two["folder"] / f"headed-{schedule}-{backend}" / "checkpoint_last.pt"
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(path))["last_optimizer_state"]["state"]
+    steps = sorted({int(of["step"]) for of in state.values()})
+    assert steps == ([3, 6] if schedule == "alternate" else [6])
+
+
+@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("name", ["pretraining", "translation"])
+def test_distributed_resume_is_exact(two, name, stop):
+    for rank in range(2):
+        whole, first, rest = (
+            two[run][rank]["losses"] for run in (f"{name}-whole", f"{name}-{stop}-first", f"{name}-{stop}-rest")
+        )
+        assert len(whole) == LAST and len(first) == stop and len(rest) == LAST - stop
+        assert first | rest == whole
+    ends = [load(two["folder"] / run / "checkpoint_last.pt") for run in (f"{name}-whole", f"{name}-{stop}")]
+    assert equal_parameters(*ends)

@@ -1,12 +1,11 @@
 """The stages in order: check, sample, vocabulary, encode, dictionary, binarise, manifest."""
 
-import fcntl
 import importlib.metadata
 import logging
 import platform
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 
 import sentencepiece
@@ -16,7 +15,7 @@ from preprocess import check, encode, vocabulary
 from preprocess.binarize import binarize, encoded_name, outputs
 from preprocess.config import Config, Folder, PreprocessError, Split, read_config
 from preprocess.files import Workers, replacing, sha256_of, write_json
-from preprocess.stages import Stages, read_json
+from preprocess.stages import Stages, locked, read_json
 
 FORMAT = 1  # of the manifest and of what the stages leave; another one makes every stage run again
 
@@ -41,26 +40,11 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
     stages = Stages(Path(data_bin)) if data_bin is not None else None
     if spm_model is None and not check_only and not any(vocabulary.training_files(config).values()):
         problems.append("there is no training text to learn a vocabulary from; --spm-model and --dict reuse one")
-    with _locked(stages):
+    with locked(stages) if stages else nullcontext():
         reports = check.check(config, problems, workers, stages.folder / "check" if stages else None)
         check.tell(config, reports)
         if not check_only:
             _Preparation(config, reports, stages, workers).run(spm_model, dictionary)
-
-
-@contextmanager
-def _locked(stages: Stages | None):
-    """Keep a second run out of the folder. The lock goes with the process, however it ends."""
-    if stages is None:
-        yield
-        return
-    stages.folder.mkdir(parents=True, exist_ok=True)
-    with open(stages.folder / "lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise PreprocessError(f"{stages.data_bin}: another preparation is writing there") from error
-        yield
 
 
 class _Preparation:

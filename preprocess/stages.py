@@ -1,11 +1,14 @@
 """What was done already: a stage whose inputs did not change and whose outputs are in place is skipped."""
 
+import fcntl
 import hashlib
 import json
 import logging
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 
+from preprocess.config import PreprocessError
 from preprocess.files import write_json
 
 logger = logging.getLogger("preprocess")
@@ -56,6 +59,21 @@ class Stages:
     def _sizes(self, outputs: list[Path]) -> list:
         return [[str(path.relative_to(self.data_bin)), path.stat().st_size if path.exists() else None]
                 for path in outputs]
+
+
+@contextmanager
+def locked(stages: Stages):
+    """Keep a second run out of the folder. The lock goes with the process, however it ends.
+
+    Raises PreprocessError when another run has it.
+    """
+    stages.folder.mkdir(parents=True, exist_ok=True)
+    with open(stages.folder / "lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PreprocessError(f"{stages.data_bin}: another preparation is writing there") from error
+        yield
 
 
 def read_json(path: Path):

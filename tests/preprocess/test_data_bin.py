@@ -11,10 +11,11 @@ import pytest
 import sentencepiece
 from tiny_corpus import change, content, write_corpus
 
-from preprocess import binarize, files, pipeline, stages
+from preprocess import binarize, files, stages
 from preprocess.__main__ import main
 from preprocess.config import PreprocessError, read_config
 from preprocess.pipeline import prepare
+from preprocess.stages import Stages, locked
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -284,7 +285,7 @@ def test_lost_lines_are_told(corpus, tmp_path, fairseq_in_process, monkeypatch):
 
 
 def test_two_runs_at_once_are_refused(corpus, prepared):
-    with pipeline._locked(pipeline.Stages(prepared)):
+    with locked(Stages(prepared)):
         with pytest.raises(PreprocessError, match="another preparation is writing there"):
             prepare(corpus, prepared)
 

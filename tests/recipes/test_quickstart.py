@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +85,22 @@ def test_quickstart_differs_only_in_the_initialisation(quickstart):
         commands.append(first.replace(str(folder / model), "OUT"))
     assert "--init-encoder-from" in commands[0] and "--init-decoder-from" in commands[0]
     assert re.sub(r" --init-(encoder|decoder)-from \S+", "", commands[0]) == commands[1]
+
+
+def test_quickstart_reads_a_corpus_by_its_name(tmp_path):
+    """Where there is no apt-get, the reader that the name stands for says so, and nothing else is done."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("bash", "dirname", "basename", "cat", "cksum", "date", "mkdir", "sed", "grep"):
+        (programs / name).symlink_to(shutil.which(name))
+    copy = tmp_path / "copy"
+    for name in ("recipes", "preprocess", "fairseq_xl", "setup.cfg"):
+        copy.mkdir(exist_ok=True)
+        (copy / name).symlink_to(ROOT / name)
+    environment = {"PATH": f"{sys.prefix}/bin:{programs}", "VIRTUAL_ENV": sys.prefix}
+    done = run("bash", str(copy / "recipes/quickstart.sh"), "--corpus", "libreoffice-help", **environment)
+    assert done.returncode == 1 and "there is no apt-get here" in done.stderr.splitlines()[-1]
+    assert (copy / "corpora/libreoffice-help").is_dir() and not (copy / "runs/libreoffice-help/data-bin").exists()
 
 
 @pytest.mark.parametrize(

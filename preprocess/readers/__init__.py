@@ -1,0 +1,1 @@
+"""Readers: published corpora to the corpus folder that `python -m preprocess` reads (README.md)."""

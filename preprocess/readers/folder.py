@@ -1,0 +1,73 @@
+"""Writing a corpus folder: mono/SPLIT.XX, bitext/SPLIT.en-XX.{en,XX}, and its description corpus.yaml."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import yaml
+
+from preprocess.config import SPLITS
+from preprocess.files import replacing
+
+SMALL, LARGE = 8000, 32000  # sub-words for a few languages and for many
+FEW = 4  # languages
+
+
+def write_aligned(paths: Sequence[Path], documents: Iterable[Iterable[Sequence[str]]]) -> dict[str, int]:
+    """Write documents of aligned lines, one file a language, an empty line between documents in each.
+
+    Args:
+        paths: a file for each language.
+        documents: rows with a text for each language; documents without rows are left out.
+
+    Returns how many documents and lines were written and how many words, separated by blanks, on each side.
+    """
+    counts = {"documents": 0, "lines": 0} | {f"words {path.name.rsplit('.', 1)[1]}": 0 for path in paths}
+    columns = [[] for _ in paths]
+    for document in documents:
+        rows = list(document)
+        if not rows:
+            continue
+        counts["documents"] += 1
+        counts["lines"] += len(rows)
+        for path, column, texts in zip(paths, columns, zip(*rows)):
+            column += [*([""] if column else []), *texts]
+            counts[f"words {path.name.rsplit('.', 1)[1]}"] += sum(len(text.split()) for text in texts)
+    for path, column in zip(paths, columns):
+        with replacing(path) as file:
+            file.writelines(f"{line}\n".encode() for line in column)
+    return counts
+
+
+def mono_path(split: str, language: str) -> str:
+    """Path of monolingual text in a corpus folder."""
+    return f"mono/{split}.{language}"
+
+
+def bitext_path(split: str, pair: str) -> str:
+    """Path of bitext in a corpus folder, without the language's suffix."""
+    return f"bitext/{split}.{pair}"
+
+
+def describe(folder: Path, languages: Sequence[str], pairs: Sequence[str]) -> None:
+    """Write corpus.yaml: every file of the folder that has text; test sets of bitext only."""
+
+    def present(paths: dict[str, str], suffix: str) -> dict[str, str]:
+        return {split: path for split, path in paths.items() if _has_text(folder / f"{path}{suffix}")}
+
+    monolingual = {language: present({split: mono_path(split, language) for split in SPLITS[:2]}, "")
+                   for language in languages}
+    bitext = {pair: present({split: bitext_path(split, pair) for split in SPLITS}, "." + pair.split("-")[0])
+              for pair in pairs}
+    description = {
+        "languages": list(languages),
+        "vocabulary": {"model": "unigram", "size": SMALL if len(languages) <= FEW else LARGE, "alpha": 0.5},
+        "monolingual": {name: splits for name, splits in monolingual.items() if splits},
+        "bitext": {name: splits for name, splits in bitext.items() if splits},
+    }
+    with replacing(folder / "corpus.yaml") as file:
+        file.write(yaml.safe_dump({name: part for name, part in description.items() if part},
+                                  sort_keys=False, allow_unicode=True).encode())
+
+
+def _has_text(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0

@@ -1,0 +1,35 @@
+"""The command: ``python -m preprocess.readers.libreoffice_help DEST --langs en,de,fr``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from preprocess.config import PreprocessError
+from preprocess.readers import command
+from preprocess.readers.libreoffice_help.corpus import build
+from preprocess.readers.libreoffice_help.languages import LANGUAGES, chosen
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m preprocess.readers.libreoffice_help",
+                                     description="Aligned help pages of LibreOffice from the distribution's packages.")
+    parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write; one begun is continued")
+    parser.add_argument("--langs", default="en,de,fr", metavar="XX,YY",
+                        help="languages, English always among them (default: en,de,fr; "
+                        f"there are {','.join(LANGUAGES)})")
+    parser.add_argument("--packages", type=Path, metavar="FOLDER",
+                        help="folder with libreoffice-help-*.deb (default: fetch them with apt-get)")
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        if options.packages and not options.packages.is_dir():
+            raise PreprocessError(f"--packages: there is no folder {options.packages}")
+        build(options.destination, chosen(options.langs), options.packages)
+
+    return command.run("libreoffice_help", work)
+
+
+if __name__ == "__main__":
+    command.end_on_sigterm()
+    sys.exit(main())

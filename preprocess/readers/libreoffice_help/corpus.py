@@ -1,0 +1,134 @@
+"""The stages: packages, pages, splits, the corpus folder."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+from preprocess.config import SPLITS, PreprocessError
+from preprocess.files import replacing, sha256_of, write_json
+from preprocess.readers.folder import bitext_path, describe, mono_path, write_aligned
+from preprocess.readers.libreoffice_help import packages
+from preprocess.readers.libreoffice_help.languages import Language
+from preprocess.readers.libreoffice_help.page import INTERFACE, read_page
+from preprocess.readers.libreoffice_help.translation import has_other_numbers, is_translated
+from preprocess.readers.splitting import SHORT, Documents, split, without_leaks
+from preprocess.stages import Stages, locked, read_json
+
+FORMAT = 1  # another one makes every stage run again
+
+logger = logging.getLogger("preprocess")
+
+
+def build(folder: Path, languages: list[Language], given: Path | None) -> None:
+    """Write the corpus folder.
+
+    Args:
+        folder: where; one that was begun is continued, what is up to date is left alone.
+        languages: English first.
+        given: folder with the packages, None to fetch them with apt-get.
+
+    Raises PreprocessError for whatever the user can mend.
+    """
+    stages = Stages(folder)
+    with locked(stages):
+        found = _found(languages, given, folder / ".stages" / "packages")
+        hashes = {language.code: sha256_of(path) for language, path in found.items()}
+        pages = {}
+        for language, path in found.items():
+            target = folder / ".stages" / f"pages.{language.code}.json"
+            stages.run(f"pages {language.code}", [FORMAT, hashes[language.code]], [target, folder / "COPYRIGHT"],
+                       lambda: _read_package(path, language, target, folder / "COPYRIGHT"))
+            pages[language] = target
+        codes = [language.code for language in languages]
+        counts = stages.run("corpus", [FORMAT, hashes, codes], _outputs(folder, codes),
+                            lambda: _write(folder, pages))
+        if not (folder / "corpus.yaml").exists():
+            describe(folder, codes, [f"en-{code}" for code in codes[1:]])
+        manifest = {"format": FORMAT, "counts": counts,
+                    "packages": {path.name: hashes[language.code] for language, path in found.items()}}
+        if read_json(folder / "manifest.json") != manifest:
+            write_json(folder / "manifest.json", manifest)
+
+
+def _found(languages: list[Language], given: Path | None, fetched: Path) -> dict[Language, Path]:
+    """Each language's package."""
+    if given is None:
+        fetched.mkdir(parents=True, exist_ok=True)
+        with tqdm(languages, desc="packages", unit=" packages") as bar:
+            return {language: packages.fetch(language, fetched) for language in bar}
+    found = {language: packages.find(language, given) for language in languages}
+    missing = [f"libreoffice-help-{language.package}_*.deb" for language, path in found.items() if path is None]
+    if missing:
+        raise PreprocessError(f"{given} lacks {', '.join(missing)}")
+    return found
+
+
+def _read_package(package: Path, language: Language, target: Path, copyright_file: Path) -> dict:
+    """Read every page of a package; the pages go to a JSON file, page -> id -> text."""
+    pages = {}
+    with tqdm(packages.members(package, language), desc=f"pages {language.code}", unit=" pages") as bar:
+        for name, content in bar:
+            if name == packages.COPYRIGHT:
+                with replacing(copyright_file) as file:
+                    file.write(content)
+            elif name not in INTERFACE and (paragraphs := read_page(content, name)):
+                pages[name] = paragraphs
+    if not pages:
+        raise PreprocessError(f"{package} has no help pages in {language.folder}")
+    write_json(target, dict(sorted(pages.items())))
+    return {"pages": len(pages), "paragraphs": sum(map(len, pages.values()))}
+
+
+def _write(folder: Path, pages: dict[Language, Path]) -> dict:
+    """Everything but the description, which is written anew after this; documents, lines and words of each file."""
+    (folder / "corpus.yaml").unlink(missing_ok=True)
+    (english_name, english_path), *others = pages.items()
+    whole = read_json(english_path)
+    splits = split(whole)
+    english = without_leaks(whole, splits, SHORT)
+    counts = _write_monolingual(folder, english_name.code, english, splits)
+    with tqdm(others, desc="corpus", unit=" languages") as bar:
+        for language, path in bar:
+            text = without_leaks(dict(_translated(read_json(path), english, language)), splits, 0)
+            counts |= _write_monolingual(folder, language.code, text, splits)
+            counts |= _write_bitext(folder, language.code, english, text, splits)
+    return counts
+
+
+def _translated(pages: Documents, english: Documents, language: Language) -> Iterator[tuple[str, dict[str, str]]]:
+    """Of each page what has an English paragraph, in its order, and is no copy of it."""
+    for name, originals in english.items():
+        own = pages.get(name, {})
+        yield name, {identity: own[identity] for identity, original in originals.items()
+                     if identity in own and is_translated(own[identity], original, language)}
+
+
+def _write_monolingual(folder: Path, code: str, pages: Documents, splits: dict[str, str]) -> dict:
+    counts = {}
+    for name in SPLITS:
+        path = mono_path(name, code)
+        rows = ([(text,) for text in texts.values()] for page, texts in pages.items() if splits[page] == name)
+        counts[path] = write_aligned([folder / path], rows)
+    return counts
+
+
+def _write_bitext(folder: Path, code: str, english: Documents, text: Documents, splits: dict[str, str]) -> dict:
+    counts = {}
+    for name in SPLITS:
+        path = bitext_path(name, f"en-{code}")
+        rows = (
+            [(english[page][identity], own) for identity, own in texts.items()
+             if not has_other_numbers(own, english[page][identity])]
+            for page, texts in text.items() if splits[page] == name
+        )
+        counts[path] = write_aligned([folder / f"{path}.{side}" for side in ("en", code)], rows)
+    return counts
+
+
+def _outputs(folder: Path, codes: list[str]) -> list[Path]:
+    names = [mono_path(name, code) for name in SPLITS for code in codes]
+    names += [f"{bitext_path(name, f'en-{code}')}.{side}"
+              for name in SPLITS for code in codes[1:] for side in ("en", code)]
+    return [folder / name for name in names]

@@ -1,0 +1,53 @@
+"""The languages that are read: names in the packages, and the script of what counts as translated."""
+
+from dataclasses import dataclass
+
+from preprocess.config import PreprocessError
+
+
+@dataclass(frozen=True)
+class Language:
+    """A language; its package is libreoffice-help-`package`, its pages are in a folder `folder`."""
+
+    code: str
+    package: str
+    folder: str
+    scripts: tuple[str, ...] = ()  # beginnings of its letters' Unicode names; () for Latin, which tells nothing
+
+
+LANGUAGES = {
+    language.code: language
+    for language in (
+        Language("en", "en-us", "en-US"),
+        Language("de", "de", "de"),
+        Language("fr", "fr", "fr"),
+        Language("es", "es", "es"),
+        Language("ru", "ru", "ru", ("CYRILLIC",)),
+        Language("zh", "zh-cn", "zh-CN", ("CJK",)),
+        Language("hi", "hi", "hi", ("DEVANAGARI",)),
+        Language("vi", "vi", "vi"),
+        Language("tr", "tr", "tr"),
+        Language("el", "el", "el", ("GREEK",)),
+        Language("ja", "ja", "ja", ("CJK", "HIRAGANA", "KATAKANA")),
+        Language("ko", "ko", "ko", ("HANGUL",)),
+        Language("it", "it", "it"),
+        Language("nl", "nl", "nl"),
+        Language("pt", "pt-br", "pt-BR"),
+        Language("pl", "pl", "pl"),
+    )
+}
+
+
+def chosen(names: str) -> list[Language]:
+    """The languages named, separated by commas; English comes first, named or not.
+
+    Raises PreprocessError for a language that isn't read, and when there is none but English.
+    """
+    codes = list(dict.fromkeys(filter(None, (name.strip() for name in names.split(",")))))
+    unknown = [code for code in codes if code not in LANGUAGES]
+    if unknown:
+        raise PreprocessError(f"--langs: unknown {', '.join(unknown)}; valid: {', '.join(LANGUAGES)}")
+    others = [code for code in codes if code != "en"]
+    if not others:
+        raise PreprocessError("--langs: name one language besides en, or more")
+    return [LANGUAGES[code] for code in ["en", *others]]

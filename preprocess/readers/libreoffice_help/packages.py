@@ -1,0 +1,77 @@
+"""The packages: fetching them with apt-get, finding them in a folder, and the pages inside."""
+
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from preprocess.config import PreprocessError
+from preprocess.readers.libreoffice_help.languages import Language
+
+PAGES = "usr/share/libreoffice/help/{}/text/"
+COPYRIGHT = "copyright"  # the name under which `members` gives the package's licence
+
+
+def find(language: Language, folder: Path) -> Path | None:
+    """The language's package in a folder, the last one by name if there are several."""
+    found = sorted(folder.glob(f"libreoffice-help-{language.package}_*.deb"))
+    return found[-1] if found else None
+
+
+def fetch(language: Language, folder: Path) -> Path:
+    """Download the language's package with `apt-get download`, unless `folder` has it; its path.
+
+    It gets its name there when it is complete. Raises PreprocessError when there is no apt-get, or when it fails.
+    """
+    if present := find(language, folder):
+        return present
+    if not shutil.which("apt-get"):
+        raise PreprocessError("there is no apt-get here: give a folder with the packages "
+                              "libreoffice-help-*.deb by --packages")
+    begun = folder / "begun"
+    shutil.rmtree(begun, ignore_errors=True)
+    begun.mkdir(parents=True)
+    name = f"libreoffice-help-{language.package}"
+    done = subprocess.run(["apt-get", "download", "--quiet", name], cwd=begun, text=True, capture_output=True,
+                          stdin=subprocess.DEVNULL, env=os.environ | {"LC_ALL": "C"})
+    path = find(language, begun)
+    if done.returncode or not path:
+        said = [line for line in done.stderr.splitlines() if line.startswith("E:")] or ["it gave no file"]
+        raise PreprocessError(f"apt-get could not download {name} ({said[0].removeprefix('E: ')}); "
+                              "after `apt-get update`, run the same command again")
+    os.replace(path, folder / path.name)
+    shutil.rmtree(begun)
+    return folder / path.name
+
+
+def members(package: Path, language: Language) -> Iterator[tuple[str, bytes]]:
+    """(path below the language's folder of pages, content) of every page, and (COPYRIGHT, content).
+
+    The package is streamed, nothing is unpacked to the disk. Raises PreprocessError when it is damaged or when
+    there is no dpkg-deb to read it with.
+    """
+    if not shutil.which("dpkg-deb"):
+        raise PreprocessError("there is no dpkg-deb here, which reads the packages: install dpkg")
+    folder = PAGES.format(language.folder)
+    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:
+        try:
+            with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
+                for entry in archive:
+                    name = entry.name.removeprefix("./")
+                    if not entry.isfile():
+                        continue
+                    if name.startswith(folder) and name.endswith(".html"):
+                        yield name.removeprefix(folder), archive.extractfile(entry).read()
+                    elif name.startswith("usr/share/doc/") and name.endswith("/copyright"):
+                        yield COPYRIGHT, archive.extractfile(entry).read()
+            process.stdout.read()  # what pads the archive: dpkg-deb would fail for want of a reader
+            damaged = process.wait() != 0
+        except tarfile.TarError:
+            damaged = True
+        finally:
+            process.kill()
+    if damaged:
+        raise PreprocessError(f"{package} is damaged or no Debian package: fetch it again")

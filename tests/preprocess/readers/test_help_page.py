@@ -1,0 +1,141 @@
+"""Reading one page of LibreOffice's help, and telling translations from English left in place."""
+
+import pytest
+from help_pages import html
+
+from preprocess.config import PreprocessError
+from preprocess.readers.libreoffice_help.languages import LANGUAGES, chosen
+from preprocess.readers.libreoffice_help.page import read_page
+from preprocess.readers.libreoffice_help.translation import has_other_numbers, is_translated
+
+
+def read(body, name="swriter/01/page.html"):
+    return read_page(html(body).encode(), name)
+
+
+def test_headings_paragraphs_lists_tables_and_notes_are_read_in_order():
+    body = """<h1 id="hd_1" dir="auto"><a name="top"></a>Frames</h1>
+    <p id="par_1" class="paragraph">A <span class="emph">frame</span>
+       holds\u00a0text&nbsp;<br>and&shy; pictures .</p>
+    <ul><li><p id="par_2" class="listitem">Choose <span class="menuitem">Insert</span>.</p></li></ul>
+    <table><tr><td><p id="par_3" class="tablecontentintable">Width</p></td></tr></table>
+    <div class="note"><div class="noteicon"><img alt="note"></div>
+    <div class="notetext"><p id="par_4">Frames may be empty.</p></div></div>
+    <!-- nothing --><p id="par_5" class="paragraph">One<!-- two -->three</p>"""
+    assert list(read(body).items()) == [
+        ("hd_1", "Frames"), ("par_1", "A frame holds text and pictures."), ("par_2", "Choose Insert."),
+        ("par_3", "Width"), ("par_4", "Frames may be empty."), ("par_5", "Onethree"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '<div class="embedded"><h2 id="x">At home elsewhere</h2></div>',
+        '<p id="x" class="embedded">At home elsewhere</p>',
+        '<div class="relatedtopics"><div class="relatedbody"><p id="x">Another page</p></div></div>',
+        '<p id="x" class="related">Related Topics</p>',
+        '<pre id="x">PRINT one</pre>',
+        '<div class="bascode"><p id="x">PRINT one</p></div>',
+        '<p id="x" class="code">PRINT one</p>',
+        '<p id="x" class="howtogetheader">To access this command...</p>',
+        '<p id="x" class="paragraph">1234 .</p>',
+        '<p id="x" class="paragraph"><img src="x.png" alt="An icon"></p>',
+    ],
+)
+def test_what_is_no_text_of_the_page_is_left_out(body):
+    assert read(body + '<p id="kept">Text</p>') == {"kept": "Text"}
+
+
+SWITCH = '<p id="p">Choose <span id="s" class="switchinline">{}</span>.</p>'
+MAC, CALC, WRITER, DEFAULT, WIN = (
+    f'<span hidden="true" id="{name}x"{style}>{name}</span>'
+    for name, style in [(n, f' class="{n}"') for n in ("MAC", "CALC", "WRITER")] + [("default", ""),
+                                                                                    ("WIN", ' class="WIN"')]
+)
+
+
+@pytest.mark.parametrize(
+    "variants, name, shown",
+    [
+        (MAC + DEFAULT, "swriter/x.html", "default"),
+        (CALC + WRITER, "swriter/x.html", "WRITER"),
+        (WRITER + CALC, "scalc/x.html", "CALC"),
+        (WRITER + CALC, "shared/x.html", "WRITER"),
+        (MAC + WIN, "shared/x.html", "WIN"),
+        (CALC + DEFAULT, "scalc/x.html", "default"),
+    ],
+)
+def test_one_variant_of_a_switch_is_read(variants, name, shown):
+    assert read(SWITCH.format(variants), name) == {"p": f"Choose {shown}."}
+
+
+def test_a_variant_for_macos_alone_is_not_shown():
+    assert read(SWITCH.format(MAC)) == {"p": "Choose."}
+
+
+def test_blocks_of_a_macos_variant_are_left_out_beside_another():
+    two = ('<span class="switch"><span class="MAC"><p id="a">Command</p></span>'
+           '<span id="defaultx"><p id="b">Control</p></span></span>')
+    assert read(two) == {"b": "Control"}
+    assert read('<span class="switch"><span class="MAC"><p id="a">Command</p></span></span>') == {"a": "Command"}
+
+
+def test_ids_come_from_the_structure_not_from_the_text():
+    """The same place gets the same id where another language has code, or nothing, before it."""
+    one = '<p class="paragraph">First</p><p class="paragraph">Second</p><p id="a">Third</p><p id="a">Fourth</p>'
+    two = '<p class="paragraph"> </p><p class="paragraph">Zweitens</p><p id="a">3</p><p id="a">Viertens</p>'
+    english, german = read(one), read(two)
+    assert len(english) == 4
+    assert {english[identity]: text for identity, text in german.items()} == {
+        "Second": "Zweitens", "Fourth": "Viertens"}
+
+
+def test_a_line_end_between_chinese_characters_is_no_blank():
+    assert read('<p id="a">打开\n   文件 menu\nbar</p>') == {"a": "打开文件 menu bar"}
+
+
+def test_a_page_without_display_area_is_empty():
+    assert read_page(b"<html><body><p id='a'>Text</p></body></html>", "x.html") == {}
+
+
+@pytest.mark.parametrize(
+    "text, english, language, expected",
+    [
+        ("Frames", "Frames", "de", False),
+        ("Rahmen", "Frames", "de", True),
+        ("Choose the Frame tool to draw the frames", "Choose the frame tool to draw frames", "de", False),
+        ("Anchor", "Anchors", "de", True),
+        ("Zeigt die Rahmen im Dialog", "Shows the frames of this dialog", "de", True),
+        ("Frames", "The frames", "ru", False),
+        ("Рамки Frames", "The frames", "ru", True),
+        ("フレーム", "The frames", "ja", True),
+        ("框", "The frames", "ja", True),
+        ("框", "The frames", "ko", False),
+        ("Πλαίσια", "The frames", "el", True),
+    ],
+)
+def test_english_left_in_place_is_no_translation(text, english, language, expected):
+    assert is_translated(text, english, LANGUAGES[language]) == expected
+
+
+@pytest.mark.parametrize(
+    "text, english, expected",
+    [
+        ("Fehler 502", "Error 503", True),
+        ("Fehler 1.000", "Error 1,000", False),
+        ("Fehler zehn", "Error 10", False),
+        ("Von 10 bis 20", "From 20 to 30", False),
+        ("3 Fehler", "4 errors", True),
+        ("Seite 3", "Page 4", False),
+    ],
+)
+def test_texts_with_other_numbers_are_no_translations(text, english, expected):
+    assert has_other_numbers(text, english) == expected
+
+
+def test_english_comes_first_among_the_languages():
+    assert [language.code for language in chosen("fr, en,de,fr")] == ["en", "fr", "de"]
+    for wrong, message in (("de,xx", "unknown xx"), ("en", "besides en"), ("", "besides en")):
+        with pytest.raises(PreprocessError, match=message):
+            chosen(wrong)

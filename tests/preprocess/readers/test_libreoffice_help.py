@@ -1,0 +1,218 @@
+"""The reader of LibreOffice's help as a command, on packages made here."""
+
+import json
+import shutil
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+from help_pages import html, pages, paragraph, write_package
+
+from preprocess.__main__ import main as preprocess
+from preprocess.readers.libreoffice_help import corpus, packages
+from preprocess.readers.libreoffice_help.__main__ import main
+from preprocess.readers.text import letters_and_digits
+
+pytestmark = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="the packages are read with dpkg-deb")
+
+
+@pytest.fixture(scope="module")
+def debs(tmp_path_factory):
+    """Packages in three languages; Russian lacks some pages, and one page isn't translated."""
+    folder = tmp_path_factory.mktemp("debs")
+    english, german, russian = pages("en"), pages("de"), pages("ru", 40)
+    russian["swriter/guide/page001.html"] = english["swriter/guide/page001.html"]
+    german["swriter/guide/extra.html"] = html(paragraph("par_id1", "Diese Seite gibt es nur auf Deutsch."))
+    for contents in (english, german, russian):
+        contents["shared/05/err_html.html"] = html(paragraph("par_id1", "Die Seite / the page / страница"))
+    for language, contents in (("en", english), ("de", german), ("ru", russian)):
+        write_package(folder, language, contents)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(debs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("built") / "help"
+    assert main([str(folder), "--langs", "de,ru", "--packages", str(debs)]) == 0
+    return folder
+
+
+def lines(path):
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def documents(path):
+    return [document.split("\n") for document in path.read_text(encoding="utf-8").strip("\n").split("\n\n")]
+
+
+def snapshot(folder):
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*")
+            if path.is_file() and path.name != "lock"}
+
+
+def test_bitext_is_aligned_by_page_and_paragraph(built):
+    for code, other in (("de", "Kapitel"), ("ru", "главы")):
+        for split in ("train", "valid", "test"):
+            english, own = (documents(built / f"bitext/{split}.en-{code}.{side}") for side in ("en", code))
+            assert [len(document) for document in english] == [len(document) for document in own]
+            for left, right in zip(sum(english, []), sum(own, [])):
+                numbers = [[word.strip(".") for word in line.split() if word.strip(".").isdigit()]
+                           for line in (left, right)]
+                assert numbers[0] == numbers[1] and ("chapter" in left) == (other in right)
+
+
+def test_every_page_is_in_one_split_the_same_in_all_languages(built):
+    numbers = {}
+    for path in [*built.glob("mono/*.*"), *built.glob("bitext/*.*")]:
+        for word in path.read_text(encoding="utf-8").split():
+            if word.strip(".").isdigit():
+                numbers.setdefault(word.strip("."), set()).add(path.name.split(".")[0])
+    assert len(numbers) == 180 and all(len(splits) == 1 for splits in numbers.values())
+    assert {"train", "valid", "test"} == set.union(*numbers.values())
+
+
+def test_no_evaluated_text_is_in_training(built):
+    def keys(*names):
+        return {letters_and_digits(line) for name in names for path in built.glob(f"*/{name}")
+                for line in lines(path) if line}
+
+    for code in ("en", "de", "ru"):
+        train, valid, test = (keys(f"{split}.{code}", f"{split}.*.{code}") for split in ("train", "valid", "test"))
+        assert len(test) > 5 and not (train & test or train & valid or valid & test)
+    assert "example" in keys("train.en") and "beispiel" in keys("train.de")
+
+
+def test_untranslated_pages_and_pages_without_english_are_left_out(built):
+    russian = "\n".join(lines(built / "mono/train.ru"))
+    assert "dialog" not in russian and "nur auf Deutsch" not in "\n".join(lines(built / "mono/train.de"))
+    assert sum(len(documents(built / f"mono/{split}.ru")) for split in ("train", "valid", "test")) == 39
+    assert sum(len(documents(built / f"mono/{split}.de")) for split in ("train", "valid", "test")) == 60
+    assert not any("страница" in path.read_text(encoding="utf-8") for path in built.glob("mono/*"))
+
+
+def test_counts_are_those_of_the_files(built):
+    for name, counts in json.loads((built / "manifest.json").read_text())["counts"].items():
+        sides = [built / name] if name.startswith("mono") else [built / f"{name}.en", built / f"{name}.{name[-2:]}"]
+        for path in sides:
+            assert counts["lines"] == sum(map(bool, lines(path)))
+            assert counts["documents"] == len(documents(path))
+            assert counts[f"words {path.name[-2:]}"] == len(path.read_text(encoding="utf-8").split())
+
+
+def test_the_description_is_one_that_preprocess_reads(built, caplog):
+    assert preprocess([str(built / "corpus.yaml"), "--check-only"]) == 0
+    assert (built / "COPYRIGHT").read_text() == "Licence: as you like\n"
+
+
+def test_a_second_run_changes_nothing(built, debs):
+    before = snapshot(built)
+    assert main([str(built), "--langs", "de,ru", "--packages", str(debs)]) == 0
+    assert snapshot(built) == before
+
+
+@pytest.mark.parametrize("moment", range(8))
+def test_a_stop_loses_nothing(moment, debs, built, tmp_path, monkeypatch):
+    """Stopped at any stage's page or file, the same command ends with the same files and reads no package twice."""
+    folder, calls, read = tmp_path / "help", [], []
+    write, members = corpus.write_aligned, packages.members
+
+    def stop(*arguments):
+        calls.append(arguments)
+        if len(calls) == moment + 1:
+            raise KeyboardInterrupt
+        return write(*arguments)
+
+    def watched(package, language):
+        for number, member in enumerate(members(package, language)):
+            if moment < 3 and number == 7 and len(read) == moment:
+                raise KeyboardInterrupt
+            yield member
+        read.append(language.code)
+
+    monkeypatch.setattr(corpus, "write_aligned", stop if moment >= 3 else write)
+    monkeypatch.setattr(packages, "members", watched)
+    command = [str(folder), "--langs", "de,ru", "--packages", str(debs)]
+    assert main(command) == 130 and not (folder / "manifest.json").exists()
+    done = list(read)
+    monkeypatch.setattr(corpus, "write_aligned", write)
+    monkeypatch.setattr(packages, "members", members)
+    opened = []
+    monkeypatch.setattr(packages, "members", lambda package, language: opened.append(language.code) or members(
+        package, language))
+    assert main(command) == 0
+    assert sorted(done + opened) == ["de", "en", "ru"]
+    assert {path.relative_to(folder): content for path, (content, _) in snapshot(folder).items()} == {
+        path.relative_to(built): content for path, (content, _) in snapshot(built).items()}
+
+
+def test_another_language_leaves_the_splits_alone(debs, built, tmp_path):
+    folder = tmp_path / "help"
+    assert main([str(folder), "--langs", "de", "--packages", str(debs)]) == 0
+    for name in ("mono/train.en", "mono/test.de", "bitext/test.en-de.de", "bitext/train.en-de.en"):
+        assert (folder / name).read_bytes() == (built / name).read_bytes()
+    assert main([str(folder), "--langs", "de,ru", "--packages", str(debs)]) == 0
+    assert (folder / "corpus.yaml").read_bytes() == (built / "corpus.yaml").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "langs, folder, message",
+    [
+        ("xx", "debs", "--langs: unknown xx; valid: en, de, fr"),
+        ("de,fr", "debs", "lacks libreoffice-help-fr_*.deb"),
+        ("de", "absent", "--packages: there is no folder"),
+        ("de", "damaged", "is damaged or no Debian package"),
+        ("de", "cut", "is damaged or no Debian package"),
+        ("de", "other", "has no help pages in en-US"),
+    ],
+)
+def test_problems_are_told_in_one_sentence(langs, folder, message, debs, tmp_path, capsys):
+    for kind in ("damaged", "cut", "other"):
+        shutil.copytree(debs, tmp_path / kind, ignore=shutil.ignore_patterns("tree*"))
+    english = "libreoffice-help-en-us_1_all.deb"
+    (tmp_path / "damaged" / english).write_bytes(b"no package\n")
+    (tmp_path / "cut" / english).write_bytes((debs / english).read_bytes()[:40000])
+    shutil.copy(debs / "libreoffice-help-de_1_all.deb", tmp_path / "other" / english)
+    given = debs if folder == "debs" else tmp_path / folder
+    assert main([str(tmp_path / "out"), "--langs", langs, "--packages", str(given)]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("libreoffice_help: ") and message in said
+    assert not (tmp_path / "out" / "corpus.yaml").exists()
+
+
+# Fetching
+
+
+@pytest.fixture
+def apt(debs, monkeypatch):
+    """A stand-in for apt-get that copies from a folder: what it was asked for, and what it fails at."""
+    state = SimpleNamespace(asked=[], fails=None)
+
+    def run(command, cwd, **_):
+        assert command[:2] == ["apt-get", "download"]
+        state.asked.append(command[-1])
+        if command[-1] == state.fails:
+            (cwd / f"{command[-1]}_1_all.deb").write_bytes(b"half")
+            return subprocess.CompletedProcess(command, 100, "", "W: x\nE: Unable to locate package\n")
+        shutil.copy(debs / f"{command[-1]}_1_all.deb", cwd)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(packages.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(packages.subprocess, "run", run)
+    return state
+
+
+def test_packages_are_fetched_once(apt, built, tmp_path, capsys):
+    folder = tmp_path / "help"
+    apt.fails = "libreoffice-help-de"
+    assert main([str(folder), "--langs", "de,ru"]) == 1
+    assert "could not download libreoffice-help-de (Unable to locate package)" in capsys.readouterr().err
+    apt.fails = None
+    assert main([str(folder), "--langs", "de,ru"]) == 0
+    assert apt.asked == [f"libreoffice-help-{name}" for name in ("en-us", "de", "de", "ru")]
+    assert (folder / "mono/train.ru").read_bytes() == (built / "mono/train.ru").read_bytes()
+
+
+def test_where_there_is_no_apt_the_packages_are_asked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(packages.shutil, "which", lambda name: None)
+    assert main([str(tmp_path / "help"), "--langs", "de"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith("libreoffice_help: there is no apt-get here: give")

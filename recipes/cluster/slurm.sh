@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+#SBATCH --job-name=fairseq_xl
+#SBATCH --open-mode=append
+#SBATCH --signal=TERM@120
+# sbatch --nodes 2 --ntasks-per-node 8 --gpus-per-node 8 recipes/cluster/slurm.sh DATA SAVE_DIR CONFIG.yaml [...]
+# Trains in as many processes as SLURM has tasks; without GPUs leave out --gpus-per-node. Submit it from the
+# repository's folder, with the environment active. Two minutes before the time limit every process is told to stop:
+# the run is saved and the job ends with 0. Submitted again, it goes on where it stopped.
+set -euo pipefail
+cd "${SLURM_SUBMIT_DIR:?start slurm.sh with sbatch}"
+usage="usage: sbatch [...] recipes/cluster/slurm.sh DATA SAVE_DIR CONFIG.yaml [CONFIG.yaml ...] [--flag value ...]"
+data=${1:?$usage}
+save=${2:?$usage}
+shift 2
+mkdir -p "$save"
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR MASTER_PORT=${MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))} WORLD_SIZE=$SLURM_NTASKS
+# shellcheck disable=SC2016  # each task has its own rank
+exec srun bash -c 'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID && exec "$@"' task \
+    python recipes/launch.py train "$data" "$@" --save-dir "$save" --log-file "$save/train.log"

@@ -1,0 +1,196 @@
+"""Every way to start several processes, and what ends them: SIGTERM, a mistake."""
+
+import os
+import re
+import signal
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import checkpoint_utils, options
+from fairseq.distributed import utils as distributed_utils
+from fairseq_cli import train as fairseq_train
+
+from fairseq_xl import compat
+from fairseq_xl.errors import UserError
+from tests.commands import CPU, configuration, load, pretraining, run_train, translation
+from tests.distributed.two_processes import ROOT, Launch, environment, free_port, pair, train
+
+NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
+SHORT = ["--max-update", 3, "--updates-per-epoch", 3]
+ENDLESS = ["--max-update", 1000000, "--updates-per-epoch", 1000, "--disable-validation"]
+LOSS = re.compile(r"valid on 'valid' subset \| loss ([0-9.]+)")
+
+
+def line(data, folder, *more):
+    return [*pretraining(data, folder, "--no-epoch-checkpoints", *NO_DROPOUT, *more), *CPU]
+
+
+def expect_one_process(found, command):
+    """The validation losses in the text `found` are those of one process with twice the accumulation."""
+    expected = LOSS.findall(run_train([*command, "--update-freq", 2], []).log)
+    assert len(expected) == len(LOSS.findall(found)) > 0, found
+    assert [float(loss) for loss in LOSS.findall(found)] == pytest.approx([float(loss) for loss in expected], abs=2e-3)
+
+
+def expect_whole_checkpoint(data, folder, tmp_path):
+    """The checkpoint in `folder` has the weights of one process after as many updates, and can be resumed."""
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_last.pt"))
+    made = state["optimizer_history"][-1]["num_updates"]
+    one = ["--update-freq", 2, "--updates-per-epoch", 1000, "--disable-validation"]
+    run_train(line(data, tmp_path / "one", *one, "--max-update", made), [])
+    expected = load(tmp_path / "one" / "checkpoint_last.pt")
+    assert made >= 3 and state["model"].keys() == expected.keys()
+    for key, values in state["model"].items():
+        if not key.endswith("qkv.bias"):  # the gradient of the keys is zero but for rounding, which Adam scales up
+            assert values.numpy() == pytest.approx(expected[key].numpy(), abs=1e-3), key
+    rest = run_train(line(data, folder, *one, "--max-update", made + 1), [])
+    assert list(rest.updates) == [made + 1]
+
+
+def test_distributed_sigterm_to_one_rank_stops_all(data_bin, tmp_path):
+    with pair(tmp_path / "logs", train(line(data_bin, tmp_path / "run", *ENDLESS))) as launch:
+        launch.wait_for("num_updates=3,")
+        launch.processes[1].send_signal(signal.SIGTERM)
+        assert launch.statuses() == [0, 0], launch.text
+    expect_whole_checkpoint(data_bin, tmp_path / "run", tmp_path)
+
+
+def test_distributed_processes_started_here_without_cuda(data_bin, tmp_path):
+    """fairseq starts as many as there are GPUs; and SIGTERM to the process that started them reaches all."""
+    command = train(line(data_bin, tmp_path / "run", *ENDLESS, "--distributed-world-size", 2))
+    with Launch(tmp_path / "logs", [command], [environment()]) as launch:
+        launch.wait_for("num_updates=3,")
+        assert "training on 2 devices" in launch.text
+        launch.processes[0].send_signal(signal.SIGTERM)
+        assert launch.statuses() == [0], launch.text
+    expect_whole_checkpoint(data_bin, tmp_path / "run", tmp_path)
+
+
+def configured(folder, command):
+    """DATA, SAVE_DIR and a YAML file that give the recipes' scripts the command line `command`."""
+    data, *flags = map(str, command)
+    values, key = {}, None
+    for word in flags:
+        key = word[2:] if word.startswith("--") else key
+        values[key] = "true" if word.startswith("--") else f"'{word}'"
+    save = values.pop("save-dir").strip("'")
+    del values["user-dir"]
+    folder.mkdir()
+    (folder / "run.yaml").write_text("".join(f"{key}: {value}\n" for key, value in values.items()), encoding="utf-8")
+    return [data, save, folder / "run.yaml"]
+
+
+def test_distributed_torchrun_recipe(data_bin, tmp_path):
+    def command(folder):
+        return [*translation(data_bin, folder, "--lang-pairs", "en-de,de-en", *NO_DROPOUT, "--max-update", 3), *CPU]
+
+    script = ["bash", ROOT / "recipes" / "cluster" / "torchrun.sh", *configured(tmp_path / "yaml", command("run"))]
+    script[3] = tmp_path / "run"
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    with Launch(tmp_path / "logs", [script], [environment(PROCESSES=2, PATH=path)]) as launch:
+        assert launch.statuses() == [0], launch.text
+    assert "training on 2 devices" in launch.text and (tmp_path / "run" / "checkpoint_last.pt").exists()
+    expect_one_process(launch.text, command(tmp_path / "one"))
+
+
+SRUN = """#!/usr/bin/env bash
+# Two tasks on this machine.
+for task in 0 1; do SLURM_PROCID=$task SLURM_LOCALID=$task "$@" & tasks+=($!); done
+for task in "${tasks[@]}"; do wait "$task" || exit 1; done
+"""
+SCONTROL = """#!/usr/bin/env bash
+[ "$*" = "show hostnames nodes[1-2]" ] && printf 'localhost\\nelsewhere\\n'
+"""
+
+
+def test_distributed_slurm_recipe(data_bin, tmp_path):
+    """SLURM itself is played by two scripts: what is tested is what the recipe makes of its variables."""
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    slurm = {"SUBMIT_DIR": ROOT, "JOB_NODELIST": "nodes[1-2]", "JOB_ID": 7, "NTASKS": 2}
+    variables = environment(PATH=path, MASTER_PORT=free_port(), **{f"SLURM_{key}": slurm[key] for key in slurm})
+    script = ["bash", ROOT / "recipes" / "cluster" / "slurm.sh",
+              *configured(tmp_path / "yaml", line(data_bin, tmp_path / "run", *SHORT))]  # fmt: skip
+    with Launch(tmp_path / "logs", [script], [variables]) as launch:
+        assert launch.statuses() == [0], launch.text
+    assert "training on 2 devices" in launch.text
+    expect_one_process(launch.text, line(data_bin, tmp_path / "one", *SHORT))
+
+
+def test_distributed_mistake_ends_all_ranks(data_bin, tmp_path):
+    """Only the first rank reads the checkpoint; the other one waits for what was in it."""
+    (tmp_path / "checkpoint_last.pt").write_bytes(b"no checkpoint")
+    with pair(tmp_path / "logs", train(line(data_bin, tmp_path, *SHORT))) as launch:
+        statuses = launch.statuses()
+    assert statuses[0] == 1 and statuses[1] != 0
+    assert "fairseq_xl: error: " in launch.text and "checkpoint_last.pt is not a checkpoint" in launch.text
+
+
+# What is decided before anything starts
+
+
+@pytest.fixture
+def launcher(monkeypatch):
+    """A function that sets the launcher's variables, all of them or none, and the number of GPUs."""
+
+    def announce(gpus=0, **variables):
+        for name in (*compat.LAUNCHER, "LOCAL_RANK", "SLURM_STEP_NUM_TASKS"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, str(value))
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+
+    return announce
+
+
+def training(world_size=1):
+    return SimpleNamespace(distributed_world_size=world_size, distributed_rank=0, distributed_init_method=None,
+                           distributed_no_spawn=False, device_id=0)  # fmt: skip
+
+
+TORCHRUN = {"MASTER_ADDR": "localhost", "MASTER_PORT": 1}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "local", "on_cpu", "device"), [(0, 1, True, 0), (2, 1, True, 0), (2, 1, False, 1), (1, 1, False, 0)]
+)
+def test_distributed_ranks_from_the_environment(launcher, gpus, local, on_cpu, device):
+    launcher(gpus, WORLD_SIZE=4, RANK=3, LOCAL_RANK=local, **TORCHRUN)
+    found = training(max(1, gpus))
+    compat._find_the_others(found, on_cpu)
+    assert (found.distributed_world_size, found.distributed_rank, found.device_id) == (4, 3, device)
+    assert found.distributed_init_method == "env://" and found.distributed_no_spawn
+
+
+@pytest.mark.parametrize("variables", [{}, {"WORLD_SIZE": 1, "RANK": 0, **TORCHRUN}])
+def test_distributed_launches_of_one_process(launcher, variables):
+    """--cpu beside four GPUs, whose number is fairseq's default; and torchrun with one process."""
+    launcher(4, **variables)
+    found = training(4)
+    compat._find_the_others(found, True)
+    assert found.distributed_world_size == 1 and found.distributed_init_method is None
+
+
+def test_distributed_slurm_tasks_that_would_not_find_each_other_are_refused(launcher):
+    launcher(SLURM_STEP_NUM_TASKS=2)
+    with pytest.raises(UserError, match="recipes/cluster/slurm.sh"):
+        compat._find_the_others(training(2), True)
+
+
+def test_distributed_processes_that_would_train_alone_are_refused(launcher, data_bin, tmp_path):
+    launcher(WORLD_SIZE=2, RANK=0, **TORCHRUN)
+    with pytest.raises(UserError, match="2 processes were started and this command uses one"):
+        run_train(line(data_bin, tmp_path, *SHORT), [])
+    assert not list(tmp_path.iterdir())
+
+
+def test_distributed_rank_that_would_start_others_is_refused(launcher, data_bin, tmp_path):
+    launcher()
+    meeting = ["--distributed-world-size", 2, "--distributed-rank", 1, "--distributed-init-method", "tcp://localhost:1"]
+    parsed = configuration(options.get_training_parser(), line(data_bin, tmp_path, *meeting))
+    with pytest.raises(UserError, match="--distributed-rank 1 is one process of 2: add --distributed-no-spawn"):
+        distributed_utils.call_main(parsed, fairseq_train.main)

@@ -49,15 +49,28 @@ def bitext_path(split: str, pair: str) -> str:
 
 
 def describe(folder: Path, languages: Sequence[str], pairs: Sequence[str]) -> None:
-    """Write corpus.yaml: every file of the folder that has text; test sets of bitext only."""
+    """Write corpus.yaml: every file of the folder that has text; test sets of bitext only.
 
-    def present(paths: dict[str, str], suffix: str) -> dict[str, str]:
-        return {split: path for split, path in paths.items() if _has_text(folder / f"{path}{suffix}")}
+    A language without monolingual text has its sides of the bitext for that: all for training, the first one for
+    validation.
+    """
 
-    monolingual = {language: present({split: mono_path(split, language) for split in SPLITS[:2]}, "")
-                   for language in languages}
-    bitext = {pair: present({split: bitext_path(split, pair) for split in SPLITS}, "." + pair.split("-")[0])
-              for pair in pairs}
+    def has_text(name: str) -> bool:
+        return (folder / name).exists() and (folder / name).stat().st_size > 0
+
+    bitext, sides = {}, {}
+    for pair in pairs:
+        names = {split: bitext_path(split, pair) for split in SPLITS}
+        bitext[pair] = {split: name for split, name in names.items() if has_text(f"{name}.{pair.split('-')[0]}")}
+        for language in pair.split("-"):
+            for split, name in bitext[pair].items():
+                sides.setdefault((language, split), []).append(f"{name}.{language}")
+    monolingual = {}
+    for language in languages:
+        own = {split: mono_path(split, language) for split in SPLITS[:2]}
+        monolingual[language] = {split: name for split, name in own.items() if has_text(name)} or {
+            split: files for split, files in (("train", sides.get((language, "train"))),
+                                              ("valid", sides.get((language, "valid"), [])[:1])) if files}
     description = {
         "languages": list(languages),
         "vocabulary": {"model": "unigram", "size": SMALL if len(languages) <= FEW else LARGE, "alpha": 0.5},
@@ -67,7 +80,3 @@ def describe(folder: Path, languages: Sequence[str], pairs: Sequence[str]) -> No
     with replacing(folder / "corpus.yaml") as file:
         file.write(yaml.safe_dump({name: part for name, part in description.items() if part},
                                   sort_keys=False, allow_unicode=True).encode())
-
-
-def _has_text(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 0

@@ -1,0 +1,59 @@
+"""Downloads that go on where they stopped and are compared with a checksum."""
+
+import http.client
+import os
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from tqdm import tqdm
+
+from preprocess.config import PreprocessError
+from preprocess.files import BLOCK, sha256_of
+
+TIMEOUT = 60  # seconds without a byte
+
+
+def open_url(url: str, start: int):
+    """The response for the bytes of `url` from `start` on; its `status` is 206 when the server begins there."""
+    headers = {"Range": f"bytes={start}-"} if start else {}
+    return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
+
+
+def download(url: str, path: Path, size: int, sha256: str) -> None:
+    """Download a file unless it is there already. It gets its name when it is complete and its checksum is right.
+
+    Raises PreprocessError when the server can't be reached or the connection ends, after which another call goes on,
+    and when the content isn't what `size` in bytes and `sha256` say.
+    """
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    if not part.exists() or part.stat().st_size < size:
+        try:
+            _fetch(url, part, size)
+        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise PreprocessError(f"{url}: {reason}; run the same command to continue") from error
+    found = part.stat().st_size
+    if found < size:
+        raise PreprocessError(f"{url}: the connection ended after {found} of {size} bytes; "
+                              "run the same command to continue")
+    if found > size or sha256_of(part) != sha256:
+        part.unlink()
+        raise PreprocessError(f"{url}: not the file that was expected ({size} bytes, SHA-256 {sha256}); "
+                              "what was downloaded is removed")
+    os.replace(part, path)
+
+
+def _fetch(url: str, part: Path, size: int) -> None:
+    start = part.stat().st_size if part.exists() else 0
+    with open_url(url, start) as response:
+        if response.status != 206:  # the server sends the whole file
+            start = 0
+        with (open(part, "ab" if start else "wb") as file,
+              tqdm(total=size, initial=start, unit="B", unit_scale=True, desc=url.rsplit("/", 1)[1]) as bar):
+            while block := response.read(BLOCK):
+                file.write(block)
+                bar.update(len(block))

@@ -1,0 +1,157 @@
+"""The command: ``python -m preprocess.readers.opus DEST --pair en-de FILE.zip ...``, OPUS corpora in Moses format.
+
+A zip holds a text file for each language, NAME.de-en.de and NAME.de-en.en, aligned line by line, among others. There
+are no documents in them, and no division: sentences for validation and test are drawn by a hash of their text.
+"""
+
+import argparse
+import hashlib
+import heapq
+import sys
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from tqdm import tqdm
+
+from preprocess.config import LANGUAGE, SPLITS, PreprocessError
+from preprocess.files import replacing, sha256_of, write_json
+from preprocess.readers import command
+from preprocess.readers.aligned import Pairs
+from preprocess.readers.folder import bitext_path, describe
+from preprocess.readers.text import letters_and_digits
+from preprocess.stages import Stages, locked, read_json
+
+FORMAT = 1  # another one makes the stage run again
+LARGEST_SHARE = 10  # at most a tenth of the sentences is drawn for validation, and as many for test
+
+
+def build(folder: Path, pair: str, archives: list[Path], held_out: int) -> None:
+    """Write the corpus folder.
+
+    Args:
+        folder: where; what is up to date is left alone.
+        pair: such as en-de, either order.
+        archives: zip files, read one after the other.
+        held_out: sentences for validation, and for test; fewer when the corpus is small.
+
+    Raises PreprocessError for whatever the user can mend.
+    """
+    for path in archives:
+        if not path.is_file():
+            raise PreprocessError(f"{path}: there is no such file")
+    stages = Stages(folder)
+    with locked(stages):
+        inputs = [FORMAT, pair, held_out, [sha256_of(path) for path in archives]]
+        outputs = [folder / f"{bitext_path(split, pair)}.{side}" for split in SPLITS for side in pair.split("-")]
+        counts = stages.run(f"corpus {pair}", inputs, outputs, lambda: _write(folder, pair, archives, held_out))
+        manifest = {"format": FORMAT, "counts": counts,
+                    "archives": {path.name: sha256 for path, sha256 in zip(archives, inputs[-1])}}
+        if read_json(folder / "manifest.json") != manifest or not (folder / "corpus.yaml").exists():
+            describe(folder, pair.split("-"), [pair])
+            write_json(folder / "manifest.json", manifest)
+
+
+def _write(folder: Path, pair: str, archives: list[Path], held_out: int) -> dict:
+    """Draw, then write; a training pair that shares a side with a drawn one is left out, and repetitions of those."""
+    drawn = _draw(pair, archives, held_out)
+    sides = [{}, {}]  # text of each side -> the split that it is drawn for
+    for first, _, split, second in drawn:
+        sides[0][first] = sides[1][second] = split
+    kept = {(first, second): split for first, _, split, second in drawn}
+    counts, read = dict.fromkeys((*SPLITS, "left out"), 0), []
+    with ExitStack() as stack:
+        files = {split: [stack.enter_context(replacing(folder / f"{bitext_path(split, pair)}.{language}"))
+                         for language in pair.split("-")] for split in SPLITS}
+        for path in archives:
+            for texts in _pairs(path, pair, read, "write"):
+                keys = tuple(map(letters_and_digits, texts))
+                leaks = keys[0] in sides[0] or keys[1] in sides[1]
+                split = kept.pop(keys, "left out") if leaks else "train"
+                counts[split] += 1
+                for file, text in zip(files.get(split, ()), texts):
+                    file.write(f"{text}\n".encode())
+    return counts | {path.name: found for path, found in zip(archives, read)}
+
+
+def _draw(pair: str, archives: list[Path], held_out: int) -> list[tuple[str, int, str, str]]:
+    """(text of the first side, its hash, split, text of the second side), letters and digits only.
+
+    The sentences with the smallest hashes are drawn: most of them are the same when an archive is added. One whose
+    second side was drawn before could be in both splits: it isn't drawn.
+    """
+    smallest, seen, total = [], set(), 0
+    room = 4 * held_out  # twice as many as are drawn, for those that aren't for their second side
+    for path in archives:
+        for texts in _pairs(path, pair, [], "draw"):
+            total += 1
+            first, second = map(letters_and_digits, texts)
+            place = int.from_bytes(hashlib.sha256(first.encode()).digest()[:8], "big")
+            if not first or not second or first in seen or len(smallest) >= room and place > -smallest[0][0]:
+                continue
+            heapq.heappush(smallest, (-place, first, second))
+            seen.add(first)
+            if len(smallest) > room:
+                seen.discard(heapq.heappop(smallest)[1])
+    each = min(held_out, total // LARGEST_SHARE)
+    drawn, second_sides = [], set()
+    for place, first, second in sorted(smallest, reverse=True):
+        if len(drawn) < 2 * each and second not in second_sides:
+            drawn.append((first, -place, SPLITS[1 + len(drawn) % 2], second))
+            second_sides.add(second)
+    return drawn
+
+
+def _pairs(path: Path, pair: str, counts: list[dict], purpose: str) -> Iterator[tuple[str, str]]:
+    """Pairs of an archive; what was left out is appended to `counts`."""
+    languages = pair.split("-")
+    try:
+        with zipfile.ZipFile(path) as archive, ExitStack() as stack:
+            names = _members(path, archive, languages)
+            pairs = Pairs(f"{path.name} {pair}", *(stack.enter_context(archive.open(name)) for name in names))
+            bar = stack.enter_context(tqdm(pairs, desc=f"{purpose} {path.name}", unit=" pairs", unit_scale=True))
+            yield from bar
+            counts.append(pairs.counts)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise PreprocessError(f"{path} is damaged or no zip file ({error}): download it again") from error
+
+
+def _members(path: Path, archive: zipfile.ZipFile, languages: list[str]) -> list[str]:
+    """NAME.de-en.de and NAME.de-en.en; OPUS names the pair in alphabetical order."""
+    both = "-".join(sorted(languages)), "-".join(languages), "-".join(languages[::-1])
+    found = [[name for name in archive.namelist() if name.endswith(tuple(f".{pair}.{language}" for pair in both))]
+             for language in languages]
+    if any(len(names) != 1 for names in found):
+        wanted = " and one ".join(f"*.{both[0]}.{language}" for language in languages)
+        raise PreprocessError(f"{path}: expected one file {wanted}, "
+                              f"found {', '.join(archive.namelist()) or 'nothing'}")
+    return [names[0] for names in found]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m preprocess.readers.opus",
+                                     description="OPUS corpora in Moses format, as downloaded.")
+    parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
+    parser.add_argument("archives", metavar="FILE.zip", type=Path, nargs="+", help="Moses files of the pair")
+    parser.add_argument("--pair", required=True, metavar="XX-YY", help="such as en-de")
+    parser.add_argument("--held-out", type=int, default=2000, metavar="N",
+                        help="sentences for validation, and for test (default: 2000; at most a tenth of all)")
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        languages = options.pair.split("-")
+        if len(set(languages)) != 2 or len(languages) != 2 or not all(map(LANGUAGE.fullmatch, languages)):
+            raise PreprocessError(f"--pair: expected two languages such as en-de, found {options.pair!r}")
+        if options.held_out < 1:
+            raise PreprocessError(f"--held-out must be 1 or more, found {options.held_out}")
+        build(options.destination, options.pair, options.archives, options.held_out)
+
+    return command.run("opus", work)
+
+
+if __name__ == "__main__":
+    command.end_on_sigterm()
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""The stages: archives, their members, test sets, the corpus folder."""
+
+import shutil
+import tarfile
+import zlib
+from contextlib import ExitStack
+from pathlib import Path
+
+from tqdm import tqdm
+
+from preprocess.config import PreprocessError
+from preprocess.files import replacing, write_json
+from preprocess.readers.aligned import Pairs
+from preprocess.readers.download import download
+from preprocess.readers.folder import bitext_path, describe
+from preprocess.readers.wmt14.archives import ARCHIVES, TEST, VALIDATION, Archive
+from preprocess.stages import Stages, locked, read_json
+
+FORMAT = 1  # another one makes every stage run again
+
+
+def build(folder: Path, pairs: list[str]) -> None:
+    """Write the corpus folder; one that was begun is continued.
+
+    Raises PreprocessError for whatever the user can mend.
+    """
+    stages = Stages(folder)
+    counts = {}
+    with locked(stages):
+        for archive in ARCHIVES:
+            wanted = [member for pair in pairs for member in archive.members(pair).values()]
+            outputs = [_extracted(folder, member) for member in dict.fromkeys(wanted)]
+            stages.run(f"archive {archive.name}", [FORMAT, archive.sha256, wanted], outputs,
+                       lambda: _extract(archive, folder, dict.fromkeys(wanted)))
+        for pair in pairs:
+            for split, work in (("train", _train), ("valid", _held_out), ("test", _held_out)):
+                path = bitext_path(split, pair)
+                outputs = [folder / f"{path}.{language}" for language in pair.split("-")]
+                inputs = [FORMAT, [archive.sha256 for archive in ARCHIVES], VALIDATION, TEST]
+                counts[path] = stages.run(f"{split} {pair}", inputs, outputs, lambda: work(folder, split, pair))
+        languages = list(dict.fromkeys(language for pair in pairs for language in pair.split("-")))
+        manifest = {"format": FORMAT, "pairs": pairs, "counts": counts,
+                    "archives": {archive.url: archive.sha256 for archive in ARCHIVES},
+                    "test sets": {"valid": VALIDATION, "test": TEST}}
+        if read_json(folder / "manifest.json") != manifest or not (folder / "corpus.yaml").exists():
+            describe(folder, languages, pairs)
+            write_json(folder / "manifest.json", manifest)
+
+
+def _extracted(folder: Path, member: str) -> Path:
+    return folder / ".stages" / "members" / member
+
+
+def _extract(archive: Archive, folder: Path, wanted: dict[str, None]) -> dict:
+    """Download an archive and unpack what is read of it."""
+    path = folder / ".stages" / "archives" / archive.name
+    download(archive.url, path, archive.size, archive.sha256)
+    missing = dict(wanted)
+    try:
+        with tarfile.open(path, mode="r|gz") as opened, tqdm(desc=archive.name, unit=" members") as bar:
+            for entry in opened:
+                bar.update()
+                name = entry.name.removeprefix("./")
+                if name in missing:
+                    with replacing(_extracted(folder, name)) as file:
+                        shutil.copyfileobj(opened.extractfile(entry), file)
+                    del missing[name]
+                if not missing:
+                    break
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise PreprocessError(f"{path} is damaged ({error}): remove it and run the same command") from error
+    if missing:
+        raise PreprocessError(f"{path} lacks {', '.join(missing)}")
+    return {}
+
+
+def _train(folder: Path, split: str, pair: str) -> dict:
+    """All archives' pairs one after the other; what was left out, by archive."""
+    languages = pair.split("-")
+    counts = {}
+    with ExitStack() as stack:
+        outputs = [stack.enter_context(replacing(folder / f"{bitext_path(split, pair)}.{language}"))
+                   for language in languages]
+        for archive in ARCHIVES:
+            sides = [stack.enter_context(open(_extracted(folder, archive.members(pair)[language]), "rb"))
+                     for language in languages]
+            pairs = Pairs(f"{archive.name} {pair}", *sides)
+            with tqdm(pairs, desc=f"{archive.name} {pair}", unit=" pairs", unit_scale=True) as bar:
+                for texts in bar:
+                    for output, text in zip(outputs, texts):
+                        output.write(f"{text}\n".encode())
+            counts[archive.name] = pairs.counts
+    return counts
+
+
+def _held_out(folder: Path, split: str, pair: str) -> dict:
+    """A news test set, every line of it."""
+    columns = test_set(VALIDATION if split == "valid" else TEST, pair)
+    for language, lines in zip(pair.split("-"), columns):
+        with replacing(folder / f"{bitext_path(split, pair)}.{language}") as file:
+            file.writelines(f"{' '.join(line.split())}\n".encode() for line in lines)
+    return {"pairs": len(columns[0])}
+
+
+def test_set(name: str, pair: str) -> tuple[list[str], list[str]]:
+    """Source and reference of one of sacrebleu's test sets, which downloads it once.
+
+    Raises PreprocessError when sacrebleu isn't installed or the set can't be had.
+    """
+    try:
+        import sacrebleu
+    except ImportError as error:
+        raise PreprocessError(f"sacrebleu is not installed, which gives {name} {pair}: pip install sacrebleu"
+                              ) from error
+    try:
+        paths = [sacrebleu.get_source_file(name, pair), sacrebleu.get_reference_files(name, pair)[0]]
+    except (Exception, SystemExit) as error:  # it raises bare exceptions and leaves the program
+        raise PreprocessError(f"sacrebleu can't give {name} {pair} ({error}); run the same command to continue"
+                              ) from error
+    source, reference = (Path(path).read_text(encoding="utf-8").split("\n")[:-1] for path in paths)
+    if len(source) != len(reference):
+        raise PreprocessError(f"sacrebleu's {name} {pair} has {len(source)} sources and {len(reference)} references")
+    return source, reference

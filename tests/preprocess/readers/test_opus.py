@@ -1,0 +1,111 @@
+"""OPUS corpora in Moses format, from zip files made here."""
+
+import json
+import zipfile
+
+import pytest
+
+from preprocess.__main__ import main as preprocess
+from preprocess.readers.opus import main
+from preprocess.readers.text import letters_and_digits
+
+
+def write_zip(path, english, german, pair="de-en"):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("README", "Corpus Name: Books\n")
+        for language, lines in (("de", german), ("en", english)):
+            archive.writestr(f"Books.{pair}.{language}", "".join(f"{line}\n" for line in lines).encode())
+        archive.writestr(f"Books.{pair}.xml", "<cesAlign/>")
+    return path
+
+
+ENGLISH = [f"The book number {number} is blue." for number in range(300)] + ["The BOOK number 7 is blue!", "", "Odd"]
+GERMAN = [f"Das Buch Nummer {number} ist blau." for number in range(300)] + ["Das Buch mit der 7 ist blau.", "Leer", ""]
+
+
+@pytest.fixture
+def archive(tmp_path):
+    return write_zip(tmp_path / "books.zip", ENGLISH, GERMAN)
+
+
+def lines(path):
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def read(folder, pair="en-de"):
+    return {split: list(zip(*(lines(folder / f"bitext/{split}.{pair}.{side}") for side in pair.split("-"))))
+            for split in ("train", "valid", "test")}
+
+
+def test_sentences_are_divided_and_stay_aligned(archive, tmp_path):
+    folder = tmp_path / "out"
+    assert main([str(folder), str(archive), "--pair", "en-de", "--held-out", "20"]) == 0
+    found = read(folder)
+    assert (len(found["valid"]), len(found["test"])) == (20, 20)
+    written = [pair for pairs in found.values() for pair in pairs]
+    assert set(written) <= set(zip(ENGLISH, GERMAN)) and len(written) == len(set(written)) >= 300
+    counts = json.loads((folder / "manifest.json").read_text())["counts"]
+    assert counts["train"] == len(found["train"]) and counts["books.zip"] == {"pairs": 301, "empty": 2, "invalid": 0}
+    assert preprocess([str(folder / "corpus.yaml"), "--check-only"]) == 0
+
+
+def test_either_order_of_the_pair_reads_the_same(archive, tmp_path):
+    assert main([str(tmp_path / "a"), str(archive), "--pair", "de-en"]) == 0
+    other = write_zip(tmp_path / "other.zip", ENGLISH, GERMAN, "en-de")
+    assert main([str(tmp_path / "b"), str(other), "--pair", "de-en"]) == 0
+    assert read(tmp_path / "a", "de-en") == read(tmp_path / "b", "de-en")
+    assert set(read(tmp_path / "a", "de-en")["train"]) <= set(zip(GERMAN, ENGLISH))
+
+
+def test_no_held_out_sentence_is_in_training(tmp_path):
+    """Each English sentence has two translations, and each German one belongs to two English sentences."""
+    english = [f"Book {number} is {word}" for number in range(200) for word in ("blue", "azure")] * 2
+    german = [f"Buch {number} ist blau" for number in range(200) for _ in range(2)] + [
+        f"Buch {number} ist {word}" for number in range(200) for word in ("bläulich", "himmelblau")]
+    folder = tmp_path / "out"
+    archives = [str(write_zip(tmp_path / f"{name}.zip", english, german)) for name in ("one", "two")]
+    assert main([str(folder), *archives, "--pair", "en-de", "--held-out", "15"]) == 0
+    found = read(folder)
+    assert len(found["test"]) == len(found["valid"]) == 15 and len(found["train"]) > 1000
+    for side in (0, 1):
+        keys = {split: {letters_and_digits(pair[side]) for pair in pairs} for split, pairs in found.items()}
+        assert not keys["train"] & (keys["valid"] | keys["test"])
+    assert not {pair[1] for pair in found["valid"]} & {pair[1] for pair in found["test"]}
+
+
+def test_a_small_corpus_gives_a_tenth(archive, tmp_path):
+    assert main([str(tmp_path / "out"), str(archive), "--pair", "en-de"]) == 0
+    found = read(tmp_path / "out")
+    assert len(found["valid"]) == len(found["test"]) == 30
+
+
+def test_a_second_run_does_nothing(archive, tmp_path):
+    command = [str(tmp_path / "out"), str(archive), "--pair", "en-de"]
+    assert main(command) == 0
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*") if path.is_file()}
+    assert main(command) == 0
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["absent.zip", "--pair", "en-de"], "absent.zip: there is no such file"),
+        (["books.zip", "--pair", "en-fr"], "expected one file *.en-fr.en and one *.en-fr.fr, found README, Books"),
+        (["books.zip", "--pair", "english"], "--pair: expected two languages such as en-de, found 'english'"),
+        (["books.zip", "--pair", "en-de", "--held-out", "0"], "--held-out must be 1 or more, found 0"),
+        (["text.zip", "--pair", "en-de"], "text.zip is damaged or no zip file"),
+        (["cut.zip", "--pair", "en-de"], "cut.zip is damaged or no zip file"),
+        (["uneven.zip", "--pair", "en-de"], "uneven.zip en-de: one side ends at line 303, the other one goes on"),
+    ],
+)
+def test_problems_are_told_in_one_sentence(arguments, message, archive, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.zip").write_text("no zip\n")
+    content = archive.read_bytes()
+    (tmp_path / "cut.zip").write_bytes(content[:200] + bytes(200) + content[400:])
+    write_zip(tmp_path / "uneven.zip", ENGLISH, [*GERMAN, "Mehr"])
+    assert main([str(tmp_path / "out"), *arguments]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("opus: ") and message in said
+    assert not (tmp_path / "out/corpus.yaml").exists()

@@ -13,8 +13,8 @@ data=${1:?$usage}
 save=${2:?$usage}
 shift 2
 mkdir -p "$save"
-MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export MASTER_ADDR MASTER_PORT=${MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))} WORLD_SIZE=$SLURM_NTASKS
+nodes=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+export MASTER_ADDR=${nodes%%$'\n'*} MASTER_PORT=${MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))} WORLD_SIZE=$SLURM_NTASKS
 # shellcheck disable=SC2016  # each task has its own rank
-exec srun bash -c 'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID && exec "$@"' task \
+exec srun --kill-on-bad-exit=1 bash -c 'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID && exec "$@"' task \
     python recipes/launch.py train "$data" "$@" --save-dir "$save" --log-file "$save/train.log"

@@ -97,6 +97,7 @@ def test_distributed_torchrun_recipe(data_bin, tmp_path):
 
 SRUN = """#!/usr/bin/env bash
 # Two tasks on this machine.
+[ "$1" = --kill-on-bad-exit=1 ] && shift || exit 1
 for task in 0 1; do SLURM_PROCID=$task SLURM_LOCALID=$task "$@" & tasks+=($!); done
 for task in "${tasks[@]}"; do wait "$task" || exit 1; done
 """

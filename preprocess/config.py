@@ -1,10 +1,12 @@
 """The YAML description of a corpus: languages, vocabulary, monolingual files, bitext pairs and test sets."""
 
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import yaml
+
+from preprocess import tokenisers
 
 SPLITS = ("train", "valid", "test")
 # "-" separates the languages of a pair and "." the parts of fairseq's file names, so that neither can be in a name
@@ -73,6 +75,7 @@ class Config:
     languages: tuple[str, ...]
     vocabulary: Vocabulary
     folders: tuple[Folder, ...]
+    tokenisers: dict[str, str] = field(default_factory=dict)  # by language; a language without one is raw text (X3)
 
     def sides(self) -> list[tuple[Folder, Split, Side]]:
         """Every side with the folder and split that it is in, in the order of the description."""
@@ -84,7 +87,8 @@ class Config:
 
     def as_dict(self) -> dict:
         """The description for the manifest; no machine's paths but those that the user wrote."""
-        return {"languages": list(self.languages), "vocabulary": asdict(self.vocabulary)}
+        described = {"languages": list(self.languages), "vocabulary": asdict(self.vocabulary)}
+        return described | ({"tokeniser": self.tokenisers} if self.tokenisers else {})
 
 
 class _Loader(yaml.BaseLoader):
@@ -121,13 +125,14 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise PreprocessError(f"{path} is not YAML: {error}") from error
     problems = list(loader.repeated)
-    valid = ("languages", "vocabulary", "monolingual", "bitext")
+    valid = ("languages", "vocabulary", "tokeniser", "monolingual", "bitext")
     content = _mapping(content, str(path), valid, problems)
     languages = _languages(content.get("languages", []), problems)
     vocabulary = _vocabulary(content.get("vocabulary", {}), problems)
+    chosen = _tokenisers(content.get("tokeniser", {}), languages, problems)
     folders = _folders(content, languages, problems)
     _complain_of_languages_without_text(languages, folders, problems)
-    return Config(path.resolve().parent, languages, vocabulary, folders), problems
+    return Config(path.resolve().parent, languages, vocabulary, folders, chosen), problems
 
 
 def _mapping(value, where: str, valid: tuple[str, ...] | None, problems: list[str]) -> dict:
@@ -165,6 +170,17 @@ def _vocabulary(value, problems: list[str]) -> Vocabulary:
     vocabulary = Vocabulary(**chosen)
     problems += vocabulary.problems()
     return vocabulary
+
+
+def _tokenisers(value, languages: tuple[str, ...], problems: list[str]) -> dict[str, str]:
+    chosen = {}
+    for language, name in _mapping(value, "tokeniser", languages, problems).items():
+        if name in tokenisers.PACKAGES:
+            chosen[language] = name
+        else:
+            problems.append(f"tokeniser {language}: unknown {name!r}; valid: {', '.join(tokenisers.PACKAGES)}")
+    problems += tokenisers.problems(chosen)
+    return chosen
 
 
 def _folders(content: dict, languages: tuple[str, ...], problems: list[str]) -> tuple[Folder, ...]:

@@ -1,5 +1,6 @@
 """Text to pieces, in parallel and in order: what fairseq-preprocess reads."""
 
+import functools
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import sentencepiece
 from tqdm import tqdm
 
+from preprocess import tokenisers
 from preprocess.files import Workers, lines_of, read_blocks, replacing, write_json
 from preprocess.stages import read_json
 from preprocess.vocabulary import SPECIAL, load_model, symbols_of
@@ -36,13 +38,16 @@ def start(model: Path, reserved: tuple[str, ...]) -> None:
     _symbols = ["<unk>" if symbol in (*SPECIAL, *reserved) else symbol for symbol in symbols_of(_model)]
 
 
-def encode_block(block: bytes) -> Encoded:
-    """Encode whole lines. Blank lines stay blank, and no other becomes so.
+def encode_block(block: bytes, tokeniser: tuple[str, str] | None = None) -> Encoded:
+    """Encode whole lines, tokenised before by (name, language). Blank lines stay blank, and no other becomes so.
 
     (A line of nothing but a zero-width space has no pieces: it is written as <unk>, since an empty line would end
     a document.)
     """
     lines = lines_of(block)
+    if tokeniser:
+        tokenise = tokenisers.load(*tokeniser)
+        lines = [tokenise(line) for line in lines]
     rows = _model.encode(lines, out_type=int, num_threads=1)
     rows = [row if row or not line else [_model.unk_id()] for row, line in zip(rows, lines)]
     text = "".join(" ".join([_symbols[index] for index in row]) + "\n" for row in rows)
@@ -59,18 +64,19 @@ def encode_block(block: bytes) -> Encoded:
     )
 
 
-def encode(paths: list[Path], boundaries: list[bool], output: Path, workers: Workers, progress: tqdm) -> dict:
+def encode(paths: list[Path], boundaries: list[bool], output: Path, workers: Workers, progress: tqdm,
+           tokeniser: tuple[str, str] | None = None) -> dict:
     """Encode `paths` one after the other into `output`, with an empty line after those marked in `boundaries`.
 
-    Frequencies of the ids go to `output`.counts.json. Returns counts of lines and tokens, of
-    all and of each file, and the hash of the encoded text.
+    `tokeniser` is its name and the language, None for raw text. Frequencies of the ids go to `output`.counts.json.
+    Returns counts of lines and tokens, of all and of each file, and the hash of the encoded text.
     """
     totals, files = {"lines": 0, "blank": 0, "tokens": 0, "unknown": 0}, []
     frequencies, digest = {}, hashlib.sha256()
     with replacing(output) as file:
         for path, boundary in zip(paths, boundaries):
             counted = dict.fromkeys(totals, 0)
-            for block in workers.map(encode_block, read_blocks(path)):
+            for block in workers.map(functools.partial(encode_block, tokeniser=tokeniser), read_blocks(path)):
                 file.write(block.text)
                 digest.update(block.text)
                 progress.update(block.lines)

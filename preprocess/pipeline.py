@@ -11,7 +11,7 @@ from pathlib import Path
 import sentencepiece
 from tqdm import tqdm
 
-from preprocess import check, encode, vocabulary
+from preprocess import check, encode, tokenisers, vocabulary
 from preprocess.binarize import binarize, encoded_name, outputs
 from preprocess.config import Config, Folder, PreprocessError, Split, read_config
 from preprocess.files import Workers, replacing, sha256_of, write_json
@@ -74,6 +74,7 @@ class _Preparation:
         sample = self.stages.folder / "sample.txt"
         inputs = [FORMAT, vocabulary.SEED, options.alpha, options.sentences,
                   {language: [self.reports[name].sha256 for name in names] for language, names in files.items()}]
+        inputs += [self.tokeniser(language) for language in self.config.tokenisers]
         sampling = self.stages.run("sample", inputs, [sample],
                                    lambda: vocabulary.write_sample(self.config, counts, sample))
         inputs = [FORMAT, sha256_of(sample), options.model, options.size, options.coverage, sentencepiece.__version__]
@@ -111,14 +112,21 @@ class _Preparation:
                 boundaries = self.boundaries(split)
                 output = self.encoded / name
                 before = bar.n
+                inputs = [fixed, [self.reports[file].sha256 for file in side.files], boundaries]
+                inputs += self.tokeniser(side.language)
+                tokeniser = tuple(self.tokeniser(side.language)[:2]) or None
                 units[name] = self.stages.run(
-                    f"encode {name}", [fixed, [self.reports[file].sha256 for file in side.files], boundaries],
-                    [output, encode.counts_of(output)],
+                    f"encode {name}", inputs, [output, encode.counts_of(output)],
                     lambda: encode.encode([self.config.root / file for file in side.files], boundaries, output,
-                                          workers, bar),
+                                          workers, bar, tokeniser),
                 )
                 bar.update(before + sum(self.reports[file].lines for file in side.files) - bar.n)
         return units
+
+    def tokeniser(self, language: str) -> list[str]:
+        """Name, language and package version of a language's tokeniser, [] for raw text."""
+        name = self.config.tokenisers.get(language)
+        return [name, language, *tokenisers.versions({language: name}).values()] if name else []
 
     def boundaries(self, split: Split) -> list[bool]:
         """After which of several files an empty line is put, the same on both sides: documents end with their file."""
@@ -186,7 +194,7 @@ class _Preparation:
         datasets = {name: {key: unit[key] for key in ("lines", "blank", "tokens", "unknown")}
                     for name, unit in units.items()}
         versions = {"python": platform.python_version(), "fairseq": fairseq_version(),
-                    "sentencepiece": sentencepiece.__version__}
+                    "sentencepiece": sentencepiece.__version__, **tokenisers.versions(self.config.tokenisers)}
         manifest = {"format": FORMAT, "config": self.config.as_dict(), "sampling": sampling, "seed": vocabulary.SEED,
                     "sentencepiece_sha256": sha256_of(self.model), "dictionary": described, "datasets": datasets,
                     "files": files, "versions": versions}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import sentencepiece
 
+from preprocess import tokenisers
 from preprocess.config import Config, PreprocessError, Vocabulary
 from preprocess.files import lines_of, read_blocks, replacing
 
@@ -77,9 +78,11 @@ def write_sample(config: Config, counts: dict[str, int], path: Path) -> dict:
     with replacing(path) as file:
         for language, names in training_files(config).items():
             text = sentences_of(config.root / name for name in names)
+            name = config.tokenisers.get(language)
+            tokenise = tokenisers.load(name, language) if name else str
             rng = random.Random(f"{SEED} {language}")  # a language's draw doesn't depend on the others
             for sentence in draw(text, counts[language], wanted[language], rng):
-                file.write(sentence.encode("utf-8") + b"\n")
+                file.write(tokenise(sentence).encode("utf-8") + b"\n")
     total = sum(wanted.values())
     return {
         language: {"sentences": counts[language], "share": round(share, 6), "drawn": wanted[language],

@@ -45,7 +45,7 @@ def test_meaning(tmp_path):
     ("[en, de, no]", "[en, de, no, en]", "languages: 'en' is named twice"),
     ("  no: {train: a.no}", "  no: {train: a.no}\n  en: {train: c.en}", "'en' is named twice in one mapping (line 6)"),
     ("bitext:", "bitexts: {}\nbitext:",
-     "unknown key 'bitexts'; valid keys: languages, vocabulary, monolingual, bitext"),
+     "unknown key 'bitexts'; valid keys: languages, vocabulary, tokeniser, monolingual, bitext"),
     ("valid: v.en", "dev: v.en", "monolingual en: unknown key 'dev'; valid keys: train, valid, test"),
     ("bitext:", "vocabulary: {sise: 3}\nbitext:", "valid keys: model, size, alpha, sentences, coverage"),
     ("bitext:", "vocabulary: {size: big}\nbitext:", "vocabulary: size must be of type int, found 'big'"),

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 90  # seconds until processes that have not ended are given up
+PATIENCE = 240  # seconds until processes that have not ended are given up
 
 
 def environment(**more):

@@ -25,7 +25,8 @@ while [ $# -gt 0 ]; do
 done
 named=""
 [ "$corpus" != libreoffice-help ] || { named=$corpus; corpus=""; }
-output=${output:-$root/runs/${named:-quickstart}}
+own=$(basename "${corpus%.*}")
+output=${output:-$root/runs/${named:-quickstart${own:+-$own}}}
 [ -z "$corpus" ] || [ -f "$corpus" ] || { echo "quickstart: $corpus: no such file" >&2; exit 2; }
 [ -z "$corpus" ] || corpus=$(cd "$(dirname "$corpus")" && pwd)/$(basename "$corpus")
 mkdir -p "$output" && output=$(cd "$output" && pwd)

@@ -92,6 +92,7 @@ class XLPretrainingTask(XLTask):
     def load_state_dict(self, state_dict):
         """Checks the checkpoint's identity and takes over its framing."""
         super().load_state_dict(state_dict)
+        self.trained_objectives = state_dict["fairseq_xl"].get("objectives", "").split(",")
         self._build_objectives()
 
     def identity(self):
@@ -232,6 +233,8 @@ class XLPretrainingTask(XLTask):
         """Batches for fairseq-eval-lm: every token of a split once, scored by the CLM objective (X4, X14)."""
         if "clm" not in self.objectives:
             raise UserError("fairseq-eval-lm scores a causal language model: give --objectives clm")
+        if "clm" not in self.trained_objectives:
+            raise UserError(f"the checkpoint was trained with {','.join(self.trained_objectives)}, not with clm")
         if context_window:
             raise UserError("--context-window is not supported: no state is carried over between blocks (X4)")
         plan = [d for d in validation_plan(self._supplies(dataset, max_tokens, batch_size)) if d.objective == "clm"]

@@ -61,10 +61,27 @@ class XLTranslationTask(XLTask):
             dictionary.language_id(language)
         self.inference_pair = (cfg.source_lang, cfg.target_lang) if single else self.lang_pairs[0]
 
+    def identity(self):
+        """What every checkpoint says of itself, and the directions that it was trained for."""
+        return super().identity() | {"lang_pairs": ["-".join(pair) for pair in self.lang_pairs]}
+
+    def load_state_dict(self, state_dict):
+        """Checks the checkpoint's identity, and that it was trained to read the source and write the target."""
+        super().load_state_dict(state_dict)
+        trained = state_dict["fairseq_xl"].get("lang_pairs")
+        if trained is None:
+            raise UserError("the checkpoint is no translation model; --init-encoder-from starts one from it")
+        source, target = self.inference_pair
+        sources, targets = zip(*(pair.split("-") for pair in trained))
+        if source not in sources or target not in targets:
+            raise UserError(f"the checkpoint was trained for {', '.join(trained)}, not for {source}-{target}")
+
     # --- model -------------------------------------------------------------------------------------------------
 
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model; a new one takes its weights from the checkpoints that --init-* name."""
+        if not hasattr(cfg, "share_embeddings"):
+            raise UserError("--arch: translation needs an encoder-decoder, xl_mt_tiny for one")
         model = super().build_model(cfg, from_checkpoint)
         if not from_checkpoint:
             self._initialise(model, cfg)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fairseq_xl.errors import UserError
-from tests.commands import pretraining, run_generate, run_train, run_validate, translation
+from tests.commands import pretraining, run_eval_lm, run_generate, run_train, run_validate, translation
 
 
 def one_direction(data, folder, *more):
@@ -178,6 +178,27 @@ def test_shards_take_turns(data_bin, tmp_path):
     assert [tokens(both, update) for update in (1, 2)] == [tokens(first, update) for update in (1, 2)]
     assert [tokens(both, update) for update in (3, 4)] == [tokens(second, update) for update in (3, 4)]
     assert tokens(first, 3) != tokens(second, 3)
+
+
+def test_direction_that_the_model_was_not_trained_for(data_bin, trained):
+    line = ["--task", "xl_translation", "--user-dir", "fairseq_xl", "-s", "de", "-t", "en"]
+    with pytest.raises(UserError, match="trained for en-de, not for de-en"):
+        run_generate([data_bin, *line, "--path", trained / "translation" / "checkpoint_last.pt"])
+
+
+def test_translation_with_a_pretraining_checkpoint_or_architecture(data_bin, tmp_path, trained):
+    line = ["--task", "xl_translation", "--user-dir", "fairseq_xl", "-s", "en", "-t", "de"]
+    with pytest.raises(UserError, match="no translation model"):
+        run_generate([data_bin, *line, "--path", trained / "pretraining" / "checkpoint_last.pt"])
+    rest = ["--arch", "xl_xlm_tiny", "--criterion", "label_smoothed_cross_entropy", "--optimizer", "adam", "--lr", 0.1]
+    refused([data_bin, *line, *rest, "--max-tokens", 256, "--save-dir", tmp_path], "--arch", "xl_mt_tiny")
+
+
+def test_perplexity_of_a_model_that_is_not_causal(data_bin, trained):
+    line = ["--task", "xl_pretraining", "--user-dir", "fairseq_xl", "--objectives", "clm", "--gen-subset", "valid"]
+    options = ["--objective-options", "clm.length=32", "--path", trained / "pretraining" / "checkpoint_last.pt"]
+    with pytest.raises(UserError, match="trained with mlm,tlm, not with clm"):
+        run_eval_lm([data_bin, *line, *options])
 
 
 @pytest.mark.parametrize("objective", ["mlm", "tlm"])

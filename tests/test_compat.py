@@ -328,11 +328,11 @@ def test_a_passing_failure_is_tried_again_on_a_fresh_file(tmp_path, monkeypatch)
         save(obj, stream)
 
     monkeypatch.setattr(torch, "save", unreliable)
-    monkeypatch.setattr(compat, "SECONDS_BETWEEN_ATTEMPTS", 0)
+    monkeypatch.setattr(compat.saving, "SECONDS_BETWEEN_ATTEMPTS", 0)
     path = str(tmp_path / "c.pt")
     checkpoint_utils.torch_persistent_save(checkpoint(), path)
     assert not failures and open(path, "rb").read(2) == b"PK"
-    failures.extend(OSError(errno.EIO, "lasting") for _ in range(compat.SAVE_ATTEMPTS))
+    failures.extend(OSError(errno.EIO, "lasting") for _ in range(compat.saving.SAVE_ATTEMPTS))
     with pytest.raises(OSError, match="lasting"):
         checkpoint_utils.torch_persistent_save(checkpoint(), path)
 
@@ -347,7 +347,7 @@ def test_installing_twice_changes_nothing():
 
 def test_only_mistakes_lose_their_traceback(capsys):
     others = []
-    show = compat._showing_mistakes(lambda *error: others.append(error))
+    show = compat.mistakes._showing_mistakes(lambda *error: others.append(error))
     show(UserError, UserError("--data x does not exist"), None)
     assert capsys.readouterr().err == "fairseq_xl: error: --data x does not exist\n"
     defect = ValueError("a defect")
@@ -357,7 +357,7 @@ def test_only_mistakes_lose_their_traceback(capsys):
 
 def test_a_mistake_in_a_spawned_rank_is_one_sentence_too(capsys):
     others = []
-    show = compat._showing_mistakes(lambda *error: others.append(error))
+    show = compat.mistakes._showing_mistakes(lambda *error: others.append(error))
     raised = torch.multiprocessing.ProcessRaisedException
     text = "-- Process 0 terminated\nTraceback (most recent call last):\n  File ...\n{}: wrong file\n"
     told, defect = (raised(text.format(name), 0, 1) for name in ("fairseq_xl.errors.UserError", "ValueError"))

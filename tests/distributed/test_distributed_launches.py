@@ -139,7 +139,7 @@ def launcher(monkeypatch):
     """A function that sets the launcher's variables, all of them or none, and the number of GPUs."""
 
     def announce(gpus=0, **variables):
-        for name in (*compat.LAUNCHER, "LOCAL_RANK", "SLURM_STEP_NUM_TASKS"):
+        for name in (*compat.processes.LAUNCHER, "LOCAL_RANK", "SLURM_STEP_NUM_TASKS"):
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, str(value))
@@ -162,7 +162,7 @@ TORCHRUN = {"MASTER_ADDR": "localhost", "MASTER_PORT": 1}
 def test_distributed_ranks_from_the_environment(launcher, gpus, local, on_cpu, device):
     launcher(gpus, WORLD_SIZE=4, RANK=3, LOCAL_RANK=local, **TORCHRUN)
     found = training(max(1, gpus))
-    compat._find_the_others(found, on_cpu)
+    compat.processes._find_the_others(found, on_cpu)
     assert (found.distributed_world_size, found.distributed_rank, found.device_id) == (4, 3, device)
     assert found.distributed_init_method == "env://" and found.distributed_no_spawn
 
@@ -172,14 +172,14 @@ def test_distributed_launches_of_one_process(launcher, variables):
     """--cpu beside four GPUs, whose number is fairseq's default; and torchrun with one process."""
     launcher(4, **variables)
     found = training(4)
-    compat._find_the_others(found, True)
+    compat.processes._find_the_others(found, True)
     assert found.distributed_world_size == 1 and found.distributed_init_method is None
 
 
 def test_distributed_slurm_tasks_that_would_not_find_each_other_are_refused(launcher):
     launcher(SLURM_STEP_NUM_TASKS=2)
     with pytest.raises(UserError, match="recipes/cluster/slurm.sh"):
-        compat._find_the_others(training(2), True)
+        compat.processes._find_the_others(training(2), True)
 
 
 def test_distributed_processes_that_would_train_alone_are_refused(launcher, data_bin, tmp_path):

@@ -1,0 +1,147 @@
+"""Training in several processes: how they are started, meet, agree and share gradients."""
+
+import functools
+import os
+import signal
+import socket
+
+import torch
+from fairseq.distributed import LegacyDistributedDataParallel, utils as distributed_utils
+from fairseq.models import distributed_fairseq_model
+
+from fairseq_xl.errors import UserError
+
+#: what torchrun, and recipes/cluster/slurm.sh, tell each process
+LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+#: how long ranks may take to end once another one has failed
+SECONDS_OF_GRACE = 30
+
+
+def install() -> None:
+    """Launches with and without CUDA, and gradients that no rank has, for both of fairseq's wrappers."""
+    distributed_utils.call_main = _launching(distributed_utils.call_main)
+    distributed_fairseq_model.DistributedDataParallel = _on_any_device(torch.nn.parallel.DistributedDataParallel)
+    reduce_gradients = LegacyDistributedDataParallel.all_reduce_grads
+    LegacyDistributedDataParallel.all_reduce_grads = _leaving_out_missing_gradients(reduce_gradients)
+
+
+def any_rank(flag: bool, device) -> bool:
+    """Whether `flag` is true on any rank. All ranks must call it together; a process alone gets its own flag.
+
+    Args:
+        flag: this rank's.
+        device: where tensors are that the ranks' backend can reduce.
+    """
+    group = distributed_utils.get_data_parallel_group()
+    if group is None or distributed_utils.get_world_size(group) == 1:
+        return flag
+    flags = torch.tensor([int(flag)], device=device)
+    distributed_utils.all_reduce(flags, group)
+    return bool(flags.item())
+
+
+def _launching(original):
+    """Training in several processes, started by a launcher or here, with and without CUDA.
+
+    Without CUDA fairseq divides by the number of GPUs, or starts as many processes as there are GPUs: none. Under
+    torchrun it trains one whole model in each process where it sees at most one GPU. And a SIGTERM to the process that
+    starts the others ends all of them before they save.
+    """
+
+    @functools.wraps(original)
+    def call_main(cfg, main, **kwargs):
+        training = cfg.distributed_training
+        if cfg.optimizer is None or cfg.common.tpu or training.pipeline_model_parallel:  # the first: evaluation
+            return original(cfg, main, **kwargs)
+        on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+        if on_cpu and training.distributed_backend == "nccl":
+            training.distributed_backend = "gloo"
+        if training.distributed_init_method is None:
+            _find_the_others(training, on_cpu)
+        if training.distributed_init_method is None or training.distributed_no_spawn:
+            return original(cfg, main, **kwargs)
+        _spawn(cfg, main, on_cpu, kwargs)
+
+    return call_main
+
+
+def _find_the_others(training, on_cpu: bool) -> None:
+    """Sets how ranks meet, or leaves it None for one process: from the launcher's environment, or on this machine."""
+    gpus = torch.cuda.device_count()
+    if all(name in os.environ for name in LAUNCHER):
+        training.distributed_world_size, training.distributed_rank = (int(os.environ[key]) for key in LAUNCHER[2:])
+        if training.distributed_world_size > 1:
+            training.distributed_init_method, training.distributed_no_spawn = "env://", True
+            # a GPU each, also where every process is shown one GPU only
+            local = int(os.environ.get("LOCAL_RANK", training.distributed_rank))
+            training.device_id = 0 if on_cpu else local % gpus
+    elif not on_cpu:
+        distributed_utils.infer_init_method(training)
+    elif training.distributed_world_size == gpus:  # fairseq's default, which does not look at --cpu
+        training.distributed_world_size = 1
+    elif training.distributed_world_size > 1:
+        if int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
+            raise UserError("without CUDA, SLURM's tasks find each other through recipes/cluster/slurm.sh only")
+        with socket.create_server(("localhost", 0)) as free:
+            training.distributed_init_method = f"tcp://localhost:{free.getsockname()[1]}"
+
+
+def _spawn(cfg, main, on_cpu: bool, kwargs: dict) -> None:
+    """Start this machine's ranks, hand SIGTERM on to them, and wait for their end."""
+    training = cfg.distributed_training
+    first, count = training.distributed_rank, training.distributed_world_size
+    if on_cpu and first:
+        raise UserError(f"--distributed-rank {first} is one process of {count}: add --distributed-no-spawn")
+    training.distributed_rank = None  # fairseq counts from the first
+    arguments = (main, cfg, kwargs | {"start_rank": first})
+    count = count if on_cpu else min(count, torch.cuda.device_count())
+    ranks = torch.multiprocessing.spawn(distributed_utils.distributed_main, arguments, count, join=False)
+
+    def hand_on(signum, frame):
+        for process in ranks.processes:
+            process.terminate()
+
+    signal.signal(signal.SIGTERM, hand_on)
+    while not ranks.join(grace_period=SECONDS_OF_GRACE):
+        pass
+
+
+def check_that_ranks_know_each_other(cfg) -> None:
+    """A command that imports the plugin too late for `_launching` would train a whole model in every process."""
+    started = int(os.environ["WORLD_SIZE"]) if all(name in os.environ for name in LAUNCHER) else 1
+    if started > 1 and cfg.distributed_training.distributed_world_size == 1:
+        raise UserError(
+            f"{started} processes were started and this command uses one: add --distributed-world-size {started} "
+            "--distributed-init-method env:// --distributed-rank $RANK --distributed-no-spawn"
+        )
+
+
+def _on_any_device(original):
+    """pytorch_ddp: fairseq always names a GPU."""
+
+    @functools.wraps(original)
+    def wrapped(module, device_ids=None, output_device=None, **kwargs):
+        if not next(module.parameters()).is_cuda:
+            device_ids = output_device = None
+        return original(module, device_ids=device_ids, output_device=output_device, **kwargs)
+
+    return wrapped
+
+
+def _leaving_out_missing_gradients(original):
+    """legacy_ddp: a parameter that no rank used has no gradient; fairseq gives it zeros, with which Adam moves it."""
+
+    @functools.wraps(original)
+    def all_reduce_grads(self):
+        if self.accumulate_grads:
+            return
+        parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        used = [parameter.grad is not None for parameter in parameters]
+        used = torch.tensor(used, dtype=torch.int32, device=parameters[0].device)
+        distributed_utils.all_reduce(used, self.process_group)
+        original(self)
+        for parameter, ranks in zip(parameters, used.tolist()):
+            if not ranks:
+                parameter.grad = None
+
+    return all_reduce_grads

@@ -4,6 +4,7 @@ An objective says which text it reads, turns draws into a batch with noise and t
 its loss as named terms. Adding one is one file in this package and its test.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Optional
 
@@ -133,6 +134,19 @@ def build_objectives(names, options, dictionary, framing):
         settings[owner].append(setting)
     configs = {name: _configure(OBJECTIVES[name], settings[name]) for name in OBJECTIVES}
     return {name: OBJECTIVES[name](configs[name], dictionary, framing) for name in names}
+
+
+def settings_as_text(options):
+    """``{"mlm": {"mask_prob": 0.2}}``, as YAML has it, -> ``mlm.mask_prob=0.2``; text and None stay as they are."""
+    if options is None or isinstance(options, str):
+        return options
+    if not isinstance(options, Mapping) or not all(isinstance(settings, Mapping) for settings in options.values()):
+        raise UserError(f"objective_options: expected {{OBJECTIVE: {{KEY: VALUE}}}} and found {options}")
+    return " ".join(
+        f"{owner}.{key}={'null' if value is None else value}"
+        for owner, settings in options.items()
+        for key, value in settings.items()
+    )
 
 
 def _configure(objective, settings) -> Any:

@@ -15,7 +15,7 @@ from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.plan import SCHEDULES, Draws, Supply, training_plan, validation_plan
 from fairseq_xl.errors import UserError
-from fairseq_xl.objectives import build_objectives
+from fairseq_xl.objectives import build_objectives, settings_as_text
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig
 
 PAIR = re.compile(r"(\w+)-(\w+)")
@@ -26,7 +26,7 @@ class XLPretrainingConfig(XLTaskConfig):
     """Options of `xl_pretraining`."""
 
     objectives: str = field(default="mlm", metadata={"help": "objectives, separated by commas: mlm,tlm"})
-    objective_options: Optional[str] = field(
+    objective_options: Any = field(  # text; or in YAML for fairseq-hydra-train {mlm: {mask_prob: 0.2}}
         default=None,
         metadata={"help": "settings of objectives, separated by blanks: 'mlm.mask_prob=0.2 tlm.weight=0.5'"},
     )
@@ -83,6 +83,14 @@ class XLPretrainingTask(XLTask):
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
         self._build_objectives()
+
+    @classmethod
+    def setup_task(cls, cfg, **kwargs):
+        """Turns settings of objectives that are a mapping into text."""
+        cfg.objective_options, run = settings_as_text(cfg.objective_options), cfg._get_parent()
+        if run is not None:  # what a checkpoint keeps; a mapping there would hide from --objective-options later
+            run.task.objective_options = cfg.objective_options
+        return super().setup_task(cfg, **kwargs)
 
     def _build_objectives(self):
         self.objectives = build_objectives(

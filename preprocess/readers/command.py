@@ -22,8 +22,11 @@ def run(name: str, work: Callable[[], None]) -> int:
         return 1
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        sys.stderr.write(f"{name}: the disk is full: make room, and run the same command to continue\n"
-                         if full else f"{name}: {error.filename or ''}: {error.strerror or error}\n")
+        sys.stderr.write(
+            f"{name}: the disk is full: make room, and run the same command to continue\n"
+            if full
+            else f"{name}: {error.filename or ''}: {error.strerror or error}\n"
+        )
         return 1
     except KeyboardInterrupt:
         sys.stderr.write(f"{name}: interrupted, run the same command to continue\n")

@@ -38,12 +38,14 @@ def download(url: str, path: Path, size: int, sha256: str) -> None:
             raise PreprocessError(f"{url}: {reason}; run the same command to continue") from error
     found = part.stat().st_size
     if found < size:
-        raise PreprocessError(f"{url}: the connection ended after {found} of {size} bytes; "
-                              "run the same command to continue")
+        raise PreprocessError(
+            f"{url}: the connection ended after {found} of {size} bytes; run the same command to continue"
+        )
     if found > size or sha256_of(part) != sha256:
         part.unlink()
-        raise PreprocessError(f"{url}: not the file that was expected ({size} bytes, SHA-256 {sha256}); "
-                              "what was downloaded is removed")
+        raise PreprocessError(
+            f"{url}: not the file that was expected ({size} bytes, SHA-256 {sha256}); what was downloaded is removed"
+        )
     os.replace(part, path)
 
 
@@ -52,8 +54,10 @@ def _fetch(url: str, part: Path, size: int) -> None:
     with open_url(url, start) as response:
         if response.status != 206:  # the server sends the whole file
             start = 0
-        with (open(part, "ab" if start else "wb") as file,
-              tqdm(total=size, initial=start, unit="B", unit_scale=True, desc=url.rsplit("/", 1)[1]) as bar):
+        with (
+            open(part, "ab" if start else "wb") as file,
+            tqdm(total=size, initial=start, unit="B", unit_scale=True, desc=url.rsplit("/", 1)[1]) as bar,
+        ):
             while block := response.read(BLOCK):
                 file.write(block)
                 bar.update(len(block))

@@ -69,8 +69,13 @@ def describe(folder: Path, languages: Sequence[str], pairs: Sequence[str]) -> No
     for language in languages:
         own = {split: mono_path(split, language) for split in SPLITS[:2]}
         monolingual[language] = {split: name for split, name in own.items() if has_text(name)} or {
-            split: files for split, files in (("train", sides.get((language, "train"))),
-                                              ("valid", sides.get((language, "valid"), [])[:1])) if files}
+            split: files
+            for split, files in (
+                ("train", sides.get((language, "train"))),
+                ("valid", sides.get((language, "valid"), [])[:1]),
+            )
+            if files
+        }
     description = {
         "languages": list(languages),
         "vocabulary": {"model": "unigram", "size": SMALL if len(languages) <= FEW else LARGE, "alpha": 0.5},
@@ -78,5 +83,8 @@ def describe(folder: Path, languages: Sequence[str], pairs: Sequence[str]) -> No
         "bitext": {name: splits for name, splits in bitext.items() if splits},
     }
     with replacing(folder / "corpus.yaml") as file:
-        file.write(yaml.safe_dump({name: part for name, part in description.items() if part},
-                                  sort_keys=False, allow_unicode=True).encode())
+        file.write(
+            yaml.safe_dump(
+                {name: part for name, part in description.items() if part}, sort_keys=False, allow_unicode=True
+            ).encode()
+        )

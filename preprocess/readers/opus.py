@@ -47,8 +47,11 @@ def build(folder: Path, pair: str, archives: list[Path], held_out: int) -> None:
         inputs = [FORMAT, pair, held_out, [sha256_of(path) for path in archives]]
         outputs = [folder / f"{bitext_path(split, pair)}.{side}" for split in SPLITS for side in pair.split("-")]
         counts = stages.run(f"corpus {pair}", inputs, outputs, lambda: _write(folder, pair, archives, held_out))
-        manifest = {"format": FORMAT, "counts": counts,
-                    "archives": {path.name: sha256 for path, sha256 in zip(archives, inputs[-1])}}
+        manifest = {
+            "format": FORMAT,
+            "counts": counts,
+            "archives": {path.name: sha256 for path, sha256 in zip(archives, inputs[-1])},
+        }
         if read_json(folder / "manifest.json") != manifest or not (folder / "corpus.yaml").exists():
             describe(folder, pair.split("-"), [pair])
             write_json(folder / "manifest.json", manifest)
@@ -63,8 +66,13 @@ def _write(folder: Path, pair: str, archives: list[Path], held_out: int) -> dict
     kept = {(first, second): split for first, _, split, second in drawn}
     counts, read = dict.fromkeys((*SPLITS, "left out"), 0), []
     with ExitStack() as stack:
-        files = {split: [stack.enter_context(replacing(folder / f"{bitext_path(split, pair)}.{language}"))
-                         for language in pair.split("-")] for split in SPLITS}
+        files = {
+            split: [
+                stack.enter_context(replacing(folder / f"{bitext_path(split, pair)}.{language}"))
+                for language in pair.split("-")
+            ]
+            for split in SPLITS
+        }
         for path in archives:
             for texts in _pairs(path, pair, read, "write"):
                 keys = tuple(map(letters_and_digits, texts))
@@ -121,24 +129,31 @@ def _pairs(path: Path, pair: str, counts: list[dict], purpose: str) -> Iterator[
 def _members(path: Path, archive: zipfile.ZipFile, languages: list[str]) -> list[str]:
     """NAME.de-en.de and NAME.de-en.en; OPUS names the pair in alphabetical order."""
     both = "-".join(sorted(languages)), "-".join(languages), "-".join(languages[::-1])
-    found = [[name for name in archive.namelist() if name.endswith(tuple(f".{pair}.{language}" for pair in both))]
-             for language in languages]
+    found = [
+        [name for name in archive.namelist() if name.endswith(tuple(f".{pair}.{language}" for pair in both))]
+        for language in languages
+    ]
     if any(len(names) != 1 for names in found):
         wanted = " and one ".join(f"*.{both[0]}.{language}" for language in languages)
-        raise PreprocessError(f"{path}: expected one file {wanted}, "
-                              f"found {', '.join(archive.namelist()) or 'nothing'}")
+        raise PreprocessError(f"{path}: expected one file {wanted}, found {', '.join(archive.namelist()) or 'nothing'}")
     return [names[0] for names in found]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m preprocess.readers.opus",
-                                     description="OPUS corpora in Moses format, as downloaded.")
+    parser = argparse.ArgumentParser(
+        prog="python -m preprocess.readers.opus", description="OPUS corpora in Moses format, as downloaded."
+    )
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
     parser.add_argument("archives", metavar="FILE.zip", type=Path, nargs="+", help="Moses files of the pair")
     parser.add_argument("--pair", required=True, metavar="XX-YY", help="such as en-de")
-    parser.add_argument("--held-out", type=int, default=2000, metavar="N",
-                        help="sentences for validation, and for test (default: 2000; at most a tenth of all)")
+    parser.add_argument(
+        "--held-out",
+        type=int,
+        default=2000,
+        metavar="N",
+        help="sentences for validation, and for test (default: 2000; at most a tenth of all)",
+    )
     options = parser.parse_args(arguments)
 
     def work() -> None:

@@ -89,5 +89,7 @@ def without_leaks(documents: Documents, splits: dict[str, str], short: int) -> D
         for key in places[lower].keys() & places[upper].keys():
             brief = min(words for _, _, words in places[upper][key]) < short
             removed.update((name, identity) for name, identity, _ in places[upper if brief else lower][key])
-    return {name: {identity: text for identity, text in texts.items() if (name, identity) not in removed}
-            for name, texts in documents.items()}
+    return {
+        name: {identity: text for identity, text in texts.items() if (name, identity) not in removed}
+        for name, texts in documents.items()
+    }

@@ -12,14 +12,23 @@ from preprocess.readers.libreoffice_help.languages import LANGUAGES, chosen
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m preprocess.readers.libreoffice_help",
-                                     description="Aligned help pages of LibreOffice from the distribution's packages.")
+    parser = argparse.ArgumentParser(
+        prog="python -m preprocess.readers.libreoffice_help",
+        description="Aligned help pages of LibreOffice from the distribution's packages.",
+    )
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write; one begun is continued")
-    parser.add_argument("--langs", default="en,de,fr", metavar="XX,YY",
-                        help="languages, English always among them (default: en,de,fr; "
-                        f"there are {','.join(LANGUAGES)})")
-    parser.add_argument("--packages", type=Path, metavar="FOLDER",
-                        help="folder with libreoffice-help-*.deb (default: fetch them with apt-get)")
+    parser.add_argument(
+        "--langs",
+        default="en,de,fr",
+        metavar="XX,YY",
+        help=f"languages, English always among them (default: en,de,fr; there are {','.join(LANGUAGES)})",
+    )
+    parser.add_argument(
+        "--packages",
+        type=Path,
+        metavar="FOLDER",
+        help="folder with libreoffice-help-*.deb (default: fetch them with apt-get)",
+    )
     options = parser.parse_args(arguments)
 
     def work() -> None:

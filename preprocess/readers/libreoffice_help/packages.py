@@ -28,19 +28,28 @@ def fetch(language: Language, folder: Path) -> Path:
     if present := find(language, folder):
         return present
     if not shutil.which("apt-get"):
-        raise PreprocessError("there is no apt-get here: give a folder with the packages "
-                              "libreoffice-help-*.deb by --packages")
+        raise PreprocessError(
+            "there is no apt-get here: give a folder with the packages libreoffice-help-*.deb by --packages"
+        )
     begun = folder / "begun"
     shutil.rmtree(begun, ignore_errors=True)
     begun.mkdir(parents=True)
     name = f"libreoffice-help-{language.package}"
-    done = subprocess.run(["apt-get", "download", "--quiet", name], cwd=begun, text=True, capture_output=True,
-                          stdin=subprocess.DEVNULL, env=os.environ | {"LC_ALL": "C"})
+    done = subprocess.run(
+        ["apt-get", "download", "--quiet", name],
+        cwd=begun,
+        text=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"LC_ALL": "C"},
+    )
     path = find(language, begun)
     if done.returncode or not path:
         said = [line for line in done.stderr.splitlines() if line.startswith("E:")] or ["it gave no file"]
-        raise PreprocessError(f"apt-get could not download {name} ({said[0].removeprefix('E: ')}); "
-                              "after `apt-get update`, run the same command again")
+        raise PreprocessError(
+            f"apt-get could not download {name} ({said[0].removeprefix('E: ')}); "
+            "after `apt-get update`, run the same command again"
+        )
     os.replace(path, folder / path.name)
     shutil.rmtree(begun)
     return folder / path.name
@@ -55,8 +64,9 @@ def members(package: Path, language: Language) -> Iterator[tuple[str, bytes]]:
     if not shutil.which("dpkg-deb"):
         raise PreprocessError("there is no dpkg-deb here, which reads the packages: install dpkg")
     folder = PAGES.format(language.folder)
-    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        ["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         try:
             with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
                 for entry in archive:

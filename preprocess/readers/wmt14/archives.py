@@ -27,10 +27,22 @@ class Archive:
 
 
 ARCHIVES = (
-    Archive("https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz", 657632379,
-            "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7", "training/europarl-v7.{0}"),
-    Archive("https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz", 918311367,
-            "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5", "commoncrawl.{0}"),
-    Archive("https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz", 80418416,
-            "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485", "training/news-commentary-v9.{0}"),
+    Archive(
+        "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
+        657632379,
+        "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
+        "training/europarl-v7.{0}",
+    ),
+    Archive(
+        "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
+        918311367,
+        "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
+        "commoncrawl.{0}",
+    ),
+    Archive(
+        "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
+        80418416,
+        "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
+        "training/news-commentary-v9.{0}",
+    ),
 )

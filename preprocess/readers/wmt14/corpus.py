@@ -30,8 +30,12 @@ def build(folder: Path, pairs: list[str]) -> None:
         for archive in ARCHIVES:
             wanted = [member for pair in pairs for member in archive.members(pair).values()]
             outputs = [_extracted(folder, member) for member in dict.fromkeys(wanted)]
-            stages.run(f"archive {archive.name}", [FORMAT, archive.sha256, wanted], outputs,
-                       lambda: _extract(archive, folder, dict.fromkeys(wanted)))
+            stages.run(
+                f"archive {archive.name}",
+                [FORMAT, archive.sha256, wanted],
+                outputs,
+                lambda: _extract(archive, folder, dict.fromkeys(wanted)),
+            )
         for pair in pairs:
             for split, work in (("train", _train), ("valid", _held_out), ("test", _held_out)):
                 path = bitext_path(split, pair)
@@ -39,9 +43,13 @@ def build(folder: Path, pairs: list[str]) -> None:
                 inputs = [FORMAT, [archive.sha256 for archive in ARCHIVES], VALIDATION, TEST]
                 counts[path] = stages.run(f"{split} {pair}", inputs, outputs, lambda: work(folder, split, pair))
         languages = list(dict.fromkeys(language for pair in pairs for language in pair.split("-")))
-        manifest = {"format": FORMAT, "pairs": pairs, "counts": counts,
-                    "archives": {archive.url: archive.sha256 for archive in ARCHIVES},
-                    "test sets": {"valid": VALIDATION, "test": TEST}}
+        manifest = {
+            "format": FORMAT,
+            "pairs": pairs,
+            "counts": counts,
+            "archives": {archive.url: archive.sha256 for archive in ARCHIVES},
+            "test sets": {"valid": VALIDATION, "test": TEST},
+        }
         if read_json(folder / "manifest.json") != manifest or not (folder / "corpus.yaml").exists():
             describe(folder, languages, pairs)
             write_json(folder / "manifest.json", manifest)
@@ -79,11 +87,14 @@ def _train(folder: Path, split: str, pair: str) -> dict:
     languages = pair.split("-")
     counts = {}
     with ExitStack() as stack:
-        outputs = [stack.enter_context(replacing(folder / f"{bitext_path(split, pair)}.{language}"))
-                   for language in languages]
+        outputs = [
+            stack.enter_context(replacing(folder / f"{bitext_path(split, pair)}.{language}")) for language in languages
+        ]
         for archive in ARCHIVES:
-            sides = [stack.enter_context(open(_extracted(folder, archive.members(pair)[language]), "rb"))
-                     for language in languages]
+            sides = [
+                stack.enter_context(open(_extracted(folder, archive.members(pair)[language]), "rb"))
+                for language in languages
+            ]
             pairs = Pairs(f"{archive.name} {pair}", *sides)
             with tqdm(pairs, desc=f"{archive.name} {pair}", unit=" pairs", unit_scale=True) as bar:
                 for texts in bar:
@@ -110,13 +121,15 @@ def test_set(name: str, pair: str) -> tuple[list[str], list[str]]:
     try:
         import sacrebleu
     except ImportError as error:
-        raise PreprocessError(f"sacrebleu is not installed, which gives {name} {pair}: pip install sacrebleu"
-                              ) from error
+        raise PreprocessError(
+            f"sacrebleu is not installed, which gives {name} {pair}: pip install sacrebleu"
+        ) from error
     try:
         paths = [sacrebleu.get_source_file(name, pair), sacrebleu.get_reference_files(name, pair)[0]]
     except (Exception, SystemExit) as error:  # it raises bare exceptions and leaves the program
-        raise PreprocessError(f"sacrebleu can't give {name} {pair} ({error}); run the same command to continue"
-                              ) from error
+        raise PreprocessError(
+            f"sacrebleu can't give {name} {pair} ({error}); run the same command to continue"
+        ) from error
     source, reference = (Path(path).read_text(encoding="utf-8").split("\n")[:-1] for path in paths)
     if len(source) != len(reference):
         raise PreprocessError(f"sacrebleu's {name} {pair} has {len(source)} sources and {len(reference)} references")

@@ -23,8 +23,12 @@ def test_headings_paragraphs_lists_tables_and_notes_are_read_in_order():
     <div class="notetext"><p id="par_4">Frames may be empty.</p></div></div>
     <!-- nothing --><p id="par_5" class="paragraph">One<!-- two -->three</p>"""
     assert list(read(body).items()) == [
-        ("hd_1", "Frames"), ("par_1", "A frame holds text and pictures."), ("par_2", "Choose Insert."),
-        ("par_3", "Width"), ("par_4", "Frames may be empty."), ("par_5", "Onethree"),
+        ("hd_1", "Frames"),
+        ("par_1", "A frame holds text and pictures."),
+        ("par_2", "Choose Insert."),
+        ("par_3", "Width"),
+        ("par_4", "Frames may be empty."),
+        ("par_5", "Onethree"),
     ]
 
 
@@ -50,8 +54,8 @@ def test_what_is_no_text_of_the_page_is_left_out(body):
 SWITCH = '<p id="p">Choose <span id="s" class="switchinline">{}</span>.</p>'
 MAC, CALC, WRITER, DEFAULT, WIN = (
     f'<span hidden="true" id="{name}x"{style}>{name}</span>'
-    for name, style in [(n, f' class="{n}"') for n in ("MAC", "CALC", "WRITER")] + [("default", ""),
-                                                                                    ("WIN", ' class="WIN"')]
+    for name, style in [(n, f' class="{n}"') for n in ("MAC", "CALC", "WRITER")]
+    + [("default", ""), ("WIN", ' class="WIN"')]
 )
 
 
@@ -75,8 +79,10 @@ def test_a_variant_for_macos_alone_is_not_shown():
 
 
 def test_blocks_of_a_macos_variant_are_left_out_beside_another():
-    two = ('<span class="switch"><span class="MAC"><p id="a">Command</p></span>'
-           '<span id="defaultx"><p id="b">Control</p></span></span>')
+    two = (
+        '<span class="switch"><span class="MAC"><p id="a">Command</p></span>'
+        '<span id="defaultx"><p id="b">Control</p></span></span>'
+    )
     assert read(two) == {"b": "Control"}
     assert read('<span class="switch"><span class="MAC"><p id="a">Command</p></span></span>') == {"a": "Command"}
 
@@ -88,7 +94,9 @@ def test_ids_come_from_the_structure_not_from_the_text():
     english, german = read(one), read(two)
     assert len(english) == 4
     assert {english[identity]: text for identity, text in german.items()} == {
-        "Second": "Zweitens", "Fourth": "Viertens"}
+        "Second": "Zweitens",
+        "Fourth": "Viertens",
+    }
 
 
 def test_a_line_end_between_chinese_characters_is_no_blank():

@@ -46,8 +46,11 @@ def documents(path):
 
 
 def snapshot(folder):
-    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*")
-            if path.is_file() and path.name != "lock"}
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "lock"
+    }
 
 
 def test_bitext_is_aligned_by_page_and_paragraph(built):
@@ -56,8 +59,9 @@ def test_bitext_is_aligned_by_page_and_paragraph(built):
             english, own = (documents(built / f"bitext/{split}.en-{code}.{side}") for side in ("en", code))
             assert [len(document) for document in english] == [len(document) for document in own]
             for left, right in zip(sum(english, []), sum(own, [])):
-                numbers = [[word.strip(".") for word in line.split() if word.strip(".").isdigit()]
-                           for line in (left, right)]
+                numbers = [
+                    [word.strip(".") for word in line.split() if word.strip(".").isdigit()] for line in (left, right)
+                ]
                 assert numbers[0] == numbers[1] and ("chapter" in left) == (other in right)
 
 
@@ -73,8 +77,13 @@ def test_every_page_is_in_one_split_the_same_in_all_languages(built):
 
 def test_no_evaluated_text_is_in_training(built):
     def keys(*names):
-        return {letters_and_digits(line) for name in names for path in built.glob(f"*/{name}")
-                for line in lines(path) if line}
+        return {
+            letters_and_digits(line)
+            for name in names
+            for path in built.glob(f"*/{name}")
+            for line in lines(path)
+            if line
+        }
 
     for code in ("en", "de", "ru"):
         train, valid, test = (keys(f"{split}.{code}", f"{split}.*.{code}") for split in ("train", "valid", "test"))
@@ -137,12 +146,14 @@ def test_a_stop_loses_nothing(moment, debs, built, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "write_aligned", write)
     monkeypatch.setattr(packages, "members", members)
     opened = []
-    monkeypatch.setattr(packages, "members", lambda package, language: opened.append(language.code) or members(
-        package, language))
+    monkeypatch.setattr(
+        packages, "members", lambda package, language: opened.append(language.code) or members(package, language)
+    )
     assert main(command) == 0
     assert sorted(done + opened) == ["de", "en", "ru"]
     assert {path.relative_to(folder): content for path, (content, _) in snapshot(folder).items()} == {
-        path.relative_to(built): content for path, (content, _) in snapshot(built).items()}
+        path.relative_to(built): content for path, (content, _) in snapshot(built).items()
+    }
 
 
 def test_another_language_leaves_the_splits_alone(debs, built, tmp_path):

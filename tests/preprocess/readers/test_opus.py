@@ -33,8 +33,10 @@ def lines(path):
 
 
 def read(folder, pair="en-de"):
-    return {split: list(zip(*(lines(folder / f"bitext/{split}.{pair}.{side}") for side in pair.split("-"))))
-            for split in ("train", "valid", "test")}
+    return {
+        split: list(zip(*(lines(folder / f"bitext/{split}.{pair}.{side}") for side in pair.split("-"))))
+        for split in ("train", "valid", "test")
+    }
 
 
 def test_sentences_are_divided_and_stay_aligned(archive, tmp_path):
@@ -61,7 +63,8 @@ def test_no_held_out_sentence_is_in_training(tmp_path):
     """Each English sentence has two translations, and each German one belongs to two English sentences."""
     english = [f"Book {number} is {word}" for number in range(200) for word in ("blue", "azure")] * 2
     german = [f"Buch {number} ist blau" for number in range(200) for _ in range(2)] + [
-        f"Buch {number} ist {word}" for number in range(200) for word in ("bläulich", "himmelblau")]
+        f"Buch {number} ist {word}" for number in range(200) for word in ("bläulich", "himmelblau")
+    ]
     folder = tmp_path / "out"
     archives = [str(write_zip(tmp_path / f"{name}.zip", english, german)) for name in ("one", "two")]
     assert main([str(folder), *archives, "--pair", "en-de", "--held-out", "15"]) == 0

@@ -10,8 +10,10 @@ def text(*words):
 
 
 def many(count, prefix=""):
-    return {f"{prefix}{number:04d}": {"a": text(f"{prefix}{number}x"), "b": text(f"{number}{prefix}y")}
-            for number in range(count)}
+    return {
+        f"{prefix}{number:04d}": {"a": text(f"{prefix}{number}x"), "b": text(f"{number}{prefix}y")}
+        for number in range(count)
+    }
 
 
 def test_splits_have_about_their_shares():
@@ -28,9 +30,11 @@ def test_a_document_stays_in_its_split_when_others_come():
 def test_near_duplicates_share_a_split_through_others():
     """a-b and b-c have much in common, a-c nothing."""
     for number in range(40):
-        texts = {f"a{number}": {"1": text(f"p{number}"), "2": text(f"q{number}")},
-                 f"b{number}": {"1": text(f"q{number}").upper(), "2": text(f"r{number}")},
-                 f"c{number}": {"1": text(f"r{number}")}}
+        texts = {
+            f"a{number}": {"1": text(f"p{number}"), "2": text(f"q{number}")},
+            f"b{number}": {"1": text(f"q{number}").upper(), "2": text(f"r{number}")},
+            f"c{number}": {"1": text(f"r{number}")},
+        }
         assert len(set(split(many(5) | texts)[name] for name in texts)) == 1
 
 
@@ -42,23 +46,31 @@ def test_short_and_common_text_joins_no_documents():
 
 def test_a_large_group_is_training_text():
     chain = {f"{number:03d}": {"1": text(f"w{number}"), "2": text(f"w{number + 1}")} for number in range(21)}
-    found = [split({f"{key}{name}": {i: f"{key} {t}" for i, t in texts.items()} for name, texts in chain.items()})
-             for key in "abcdefghijklmnopqrstuvwxyz"]
+    found = [
+        split({f"{key}{name}": {i: f"{key} {t}" for i, t in texts.items()} for name, texts in chain.items()})
+        for key in "abcdefghijklmnopqrstuvwxyz"
+    ]
     assert {name for splits in found for name in splits.values()} == {"train"}
 
 
 def test_repeated_text_leaves_training_and_short_text_leaves_the_test_set():
     long, short = "This sentence, of seven words, is repeated.", "Example"
-    documents = {"a": {"1": long, "2": short, "3": "Only in training"},
-                 "b": {"1": long.upper() + "!", "2": short, "3": "Only in validation"},
-                 "c": {"1": long, "2": "example:", "3": "Only in the test set"}}
+    documents = {
+        "a": {"1": long, "2": short, "3": "Only in training"},
+        "b": {"1": long.upper() + "!", "2": short, "3": "Only in validation"},
+        "c": {"1": long, "2": "example:", "3": "Only in the test set"},
+    }
     splits = {"a": "train", "b": "valid", "c": "test"}
     assert without_leaks(documents, splits, 6) == {
-        "a": {"2": short, "3": "Only in training"}, "b": {"3": "Only in validation"},
-        "c": {"1": long, "3": "Only in the test set"}}
+        "a": {"2": short, "3": "Only in training"},
+        "b": {"3": "Only in validation"},
+        "c": {"1": long, "3": "Only in the test set"},
+    }
     assert without_leaks(documents, splits, 0) == {
-        "a": {"3": "Only in training"}, "b": {"3": "Only in validation"},
-        "c": {"1": long, "2": "example:", "3": "Only in the test set"}}
+        "a": {"3": "Only in training"},
+        "b": {"3": "Only in validation"},
+        "c": {"1": long, "2": "example:", "3": "Only in the test set"},
+    }
 
 
 def test_text_repeated_within_a_split_stays():

@@ -86,7 +86,8 @@ def test_another_file_is_refused_and_removed(server, tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    "error", [urllib.error.URLError("no route"), ConnectionResetError("no route"), http.client.IncompleteRead(b"")])
+    "error", [urllib.error.URLError("no route"), ConnectionResetError("no route"), http.client.IncompleteRead(b"")]
+)
 def test_a_server_that_cannot_be_reached_is_one_sentence(server, tmp_path, error):
     server.error = error
     with pytest.raises(PreprocessError, match="file.tgz: .*; run the same command to continue"):
@@ -122,7 +123,8 @@ def contents():
                 lines[5] += "\u2028goes on\x85here \r"
                 text = "".join(f"{line}\n" for line in lines).encode()
                 members[f"{archive.member.format(pair)}.{language}"] = text.replace(
-                    b"sentence 7", b"\xff\xfe" if language == "fr" else b"sentence 7")
+                    b"sentence 7", b"\xff\xfe" if language == "fr" else b"sentence 7"
+                )
         found[archive.url] = archive_of(members)
     return found
 
@@ -131,8 +133,15 @@ def contents():
 def official(server, tmp_path, monkeypatch):
     """The server with small archives, and sacrebleu with small test sets."""
     server.files = contents()
-    small = [Archive(archive.url, len(server.files[archive.url]), hashlib.sha256(server.files[archive.url]).hexdigest(),
-                     archive.member) for archive in ARCHIVES]
+    small = [
+        Archive(
+            archive.url,
+            len(server.files[archive.url]),
+            hashlib.sha256(server.files[archive.url]).hexdigest(),
+            archive.member,
+        )
+        for archive in ARCHIVES
+    ]
     monkeypatch.setattr(corpus, "ARCHIVES", small)
     server.sets = []
 
@@ -153,7 +162,10 @@ def lines(path):
 
 def test_the_official_archives_are_those_of_the_shared_task():
     assert [archive.name for archive in ARCHIVES] == [
-        "training-parallel-europarl-v7.tgz", "training-parallel-commoncrawl.tgz", "training-parallel-nc-v9.tgz"]
+        "training-parallel-europarl-v7.tgz",
+        "training-parallel-commoncrawl.tgz",
+        "training-parallel-nc-v9.tgz",
+    ]
     assert all(len(archive.sha256) == 64 for archive in ARCHIVES)
     assert ARCHIVES[1].members("en-de") == {"en": "commoncrawl.de-en.en", "de": "commoncrawl.de-en.de"}
 
@@ -163,9 +175,15 @@ def test_archives_become_aligned_bitext(official, tmp_path):
     assert main([str(folder), "--pairs", "en-de,en-fr"]) == 0
     for code, left_out in (("de", (3,)), ("fr", (3, 7))):
         english, other = (lines(folder / f"bitext/train.en-{code}.{side}") for side in ("en", code))
-        expected = [[line + (" goes on here" if number == 5 else "") for archive in ARCHIVES
-                     for number, line in enumerate(sentences(archive.name, language)) if number not in left_out]
-                    for language in ("en", code)]
+        expected = [
+            [
+                line + (" goes on here" if number == 5 else "")
+                for archive in ARCHIVES
+                for number, line in enumerate(sentences(archive.name, language))
+                if number not in left_out
+            ]
+            for language in ("en", code)
+        ]
         assert [english, other] == expected
     assert lines(folder / "bitext/valid.en-fr.fr") == sentences("wmt13", "fr", 4)
     assert lines(folder / "bitext/test.en-de.en") == sentences("wmt14/full", "en", 4)
@@ -173,7 +191,9 @@ def test_archives_become_aligned_bitext(official, tmp_path):
     assert counts["bitext/train.en-fr"]["training-parallel-nc-v9.tgz"] == {"pairs": 10, "empty": 1, "invalid": 1}
     assert preprocess([str(folder / "corpus.yaml"), "--check-only"]) == 0
     assert yaml.safe_load((folder / "corpus.yaml").read_text())["monolingual"]["en"] == {
-        "train": ["bitext/train.en-de.en", "bitext/train.en-fr.en"], "valid": ["bitext/valid.en-de.en"]}
+        "train": ["bitext/train.en-de.en", "bitext/train.en-fr.en"],
+        "valid": ["bitext/valid.en-de.en"],
+    }
 
 
 def test_a_stop_loses_no_archive(official, tmp_path, capsys):

@@ -1,13 +1,13 @@
 """What depends on the installed fairseq, torch and numpy: the only package that knows which they are.
 
 :func:`install` is called once, when the plugin is imported. It makes fairseq's checkpoints safe to read (plain data
-only, nothing in the file is run), safe to write (whole or not at all), lets it train in several processes with and
-without CUDA, and makes a user's mistake one sentence long.
+only, nothing in the file is run), safe to write (whole or not at all), lets it train in several processes and in 16
+bits with and without CUDA, and makes a user's mistake one sentence long.
 """
 
 import functools
 
-from fairseq_xl.compat import loading, mistakes, processes, saving, training
+from fairseq_xl.compat import loading, mistakes, precision, processes, saving, training
 from fairseq_xl.compat.installed import HAS_LINEAR_CROSS_ENTROPY, versions
 from fairseq_xl.compat.loading import load_checkpoint, load_plain
 from fairseq_xl.compat.processes import any_rank
@@ -31,5 +31,5 @@ __all__ = [
 @functools.lru_cache(maxsize=None)
 def install() -> None:
     """Adapt fairseq, torch and the interpreter to this package. A second call changes nothing."""
-    for part in (loading, saving, processes, training, mistakes):
+    for part in (loading, saving, processes, training, precision, mistakes):
         part.install()

@@ -126,10 +126,3 @@ def test_launch_merges_yaml_in_order(tmp_path):
 def test_launch_names_a_missing_configuration(tmp_path):
     done = run(sys.executable, "recipes/launch.py", "train", "data", "absent.yaml")
     assert done.returncode == 1 and done.stderr == "launch.py: absent.yaml: no such file\n"
-
-
-def test_lohelp_says_what_corpus_it_needs(tmp_path):
-    if (ROOT / "corpora/lohelp").exists():
-        pytest.skip("the corpus is there")
-    done = run("bash", "recipes/lohelp/run.sh", str(tmp_path))
-    assert done.returncode == 2 and "corpora/lohelp" in done.stderr.splitlines()[-1]

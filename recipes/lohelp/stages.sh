@@ -1,0 +1,107 @@
+# What run.sh and smoke.sh do with a corpus folder; sourced by them from the repository's folder, with
+#   corpus   the corpus folder (README.md has its layout)
+#   output   where everything goes; $output/data-bin is the binarised text
+#   configs  folder of pretrain.yaml, translate.yaml and classify.yaml, laid over the toy or paper values of recipes/xlm
+#   updates  flags that follow those of the configurations: (--max-update 5) to try things out, () otherwise
+# A model is what translation and classification start from: "random", or objectives joined by "-" (mlm-tlm).
+# Everything that is complete is skipped, everything else goes on where it stopped.
+
+# Where a model's weights are; nothing for random ones.
+pretrained() { [ "$1" = random ] || echo "$output/$1/checkpoint_last.pt"; }
+
+# Shows a command's name, keeps its output in a log, and shows the end of it if it fails.
+logged() {
+    local log=$1; shift
+    mkdir -p "$(dirname "$log")"
+    echo "--- $log" >&2
+    "$@" >"$log" 2>&1 || { tail -n 3 "$log" >&2; echo "lohelp: failed, see $log" >&2; exit 1; }
+}
+
+# fetch_corpus LANG,LANG: the distribution's packages, if the corpus folder is not there.
+fetch_corpus() {
+    [ -f "$corpus/bitext/train.${1%%,*}-${1##*,}.${1##*,}" ] ||
+        python -m preprocess.readers.libreoffice_help "$corpus" --langs "$1"
+}
+
+# corpus_description LANG,LANG SIZE: what `python -m preprocess` reads, on standard output; pairs are with the first.
+corpus_description() {
+    local language pair languages=${1//,/ } first=${1%%,*} text=$corpus/bitext
+    echo "languages: [${1//,/, }]"
+    echo "vocabulary: {model: unigram, size: $2, alpha: 0.5}"
+    echo "monolingual:"
+    for language in $languages; do
+        echo "  $language: {train: $corpus/mono/train.$language, valid: $corpus/mono/valid.$language}"
+    done
+    echo "bitext:"
+    for language in $languages; do
+        pair=$first-$language
+        [ "$language" = "$first" ] ||
+            echo "  $pair: {train: $text/train.$pair, valid: $text/valid.$pair, test: $text/test.$pair}"
+    done
+}
+
+# pretrain MODEL
+pretrain() {
+    logged "$output/$1/out.log" bash recipes/xlm/pretrain.sh "$output/data-bin" "$output/$1" "$configs/pretrain.yaml" \
+        --objectives "${1//-/,}" ${updates[@]+"${updates[@]}"}
+}
+
+# translate MODEL SOURCE TARGET [--flag value ...]: trains, translates the test set; flags are for fairseq-generate.
+translate() {
+    local weights save="$output/$1/$2-$3" initialisation=() model=$1 source=$2 target=$3; shift 3
+    [ -s "$save/bleu.json" ] && return
+    weights=$(pretrained "$model")
+    [ -z "$weights" ] || initialisation=(--init-encoder-from "$weights" --init-decoder-from "$weights")
+    logged "$save/out.log" bash recipes/xlm/translate.sh "$output/data-bin" "$save" "$configs/translate.yaml" \
+        -s "$source" -t "$target" ${initialisation[@]+"${initialisation[@]}"} ${updates[@]+"${updates[@]}"}
+    bash recipes/xlm/score.sh "$output/data-bin" "$save/checkpoint_last.pt" "$save" "$source" "$target" \
+        "$corpus/bitext/test.$source-$target.$target" "$@" >/dev/null
+}
+
+# classify MODEL TASK LANG,LANG SEED: trains in the first language, tests in all.
+classify() {
+    local weights save="$output/$1/$2-$4" initialisation=()
+    [ -s "$save/scores.json" ] && return
+    weights=$(pretrained "$1")
+    [ -z "$weights" ] || initialisation=(--init-from "$weights")
+    logged "$save/out.log" bash recipes/xlm/classify.sh "$output/data-bin" "$save" "$corpus/tasks/$2" "${3%%,*}" "$3" \
+        recipes/xlm/config/classify-toy.yaml "$configs/classify-$2.yaml" --seed "$4" \
+        ${initialisation[@]+"${initialisation[@]}"} ${updates[@]+"${updates[@]}"}
+}
+
+# retrieve MODEL LANG,LANG: from the first language to each other one and back; layer and pooling chosen on valid pairs.
+retrieve() {
+    local language first=${2%%,*} dev=() test=() weights save="$output/$1"
+    [ -s "$save/retrieval.json" ] && return
+    for language in ${2//,/ }; do
+        [ "$language" = "$first" ] && continue
+        dev+=("$first-$language=$corpus/bitext/valid.$first-$language")
+        test+=("$first-$language=$corpus/tasks/retrieval/$first-$language")
+    done
+    weights=$(pretrained "$1")
+    if [ -z "$weights" ]; then
+        weights=$output/$1/untrained/checkpoint_last.pt  # one update of size zero
+        [ -f "$weights" ] || logged "$output/$1/untrained/out.log" bash recipes/xlm/pretrain.sh "$output/data-bin" \
+            "$output/$1/untrained" "$configs/pretrain.yaml" --objectives mlm --max-update 1 --lr 0 --warmup-updates 0
+    fi
+    echo "--- $save/retrieval.json" >&2
+    python -m fairseq_xl.retrieval "$weights" "$output/data-bin" --dev "${dev[@]}" --test "${test[@]}" \
+        >"$save/retrieval.json.tmp" 2>"$save/retrieval.log" || { tail -n 3 "$save/retrieval.log" >&2; exit 1; }
+    mv "$save/retrieval.json.tmp" "$save/retrieval.json"
+}
+
+# copy_baseline SOURCE TARGET
+copy_baseline() {
+    [ -s "$output/copy.$1-$2.json" ] && return
+    python -m fairseq_xl.evaluation.bleu --plain "$corpus/bitext/test.$1-$2.$1" "$corpus/bitext/test.$1-$2.$2" \
+        --language "$2" >"$output/copy.$1-$2.json"
+}
+
+# curves NAME METRIC LOG: one picture of a log that every model may have, $output/MODEL/LOG.
+curves() {
+    local model runs=()
+    for model in ${models//,/ }; do
+        [ ! -f "$output/$model/$3" ] || runs+=("$model=$output/$model/$3")
+    done
+    python -m fairseq_xl.evaluation.curves --output "$output/$1.png" --metric "$2" "${runs[@]}"
+}

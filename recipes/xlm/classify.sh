@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# classify.sh DATA SAVE_DIR TASK_FILES TRAIN_LANGS EVAL_LANGS [CONFIG.yaml ...] [--flag value ...]: fine-tunes a
+# classifier (X9), best epoch by the average over EVAL_LANGS of the valid files, then predicts their test files and
+# writes SAVE_DIR/scores.json. --init-from CKPT gives the encoder; without it, random weights. Languages are joined by
+# commas. At paper size without a CONFIG; config/classify-toy.yaml makes it small. Run again, it goes on where it stopped.
+set -euo pipefail
+recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+usage="usage: classify.sh DATA SAVE_DIR TASK_FILES TRAIN_LANGS EVAL_LANGS [CONFIG.yaml ...] [--flag value ...]"
+data=${1:?$usage} save=${2:?$usage} files=${3:?$usage} train=${4:?$usage} evaluate=${5:?$usage}
+shift 5
+export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
+mkdir -p "$save"
+python "$recipe/../launch.py" train "$data" "$recipe/config/classify.yaml" "$@" --task-files "$files" \
+    --train-langs "$train" --eval-langs "$evaluate" --save-dir "$save" --log-file "$save/train.log"
+python "$recipe/../launch.py" validate "$data" "$recipe/config/classify-test.yaml" --path "$save/checkpoint_best.pt" \
+    --task-files "$files" --eval-langs "$evaluate" --predictions-to "$save/predictions" >"$save/test.log" 2>&1 ||
+    { tail -n 3 "$save/test.log" >&2; exit 1; }
+python -m fairseq_xl.evaluation.classification "$save/predictions" --langs "$evaluate" >"$save/scores.json.tmp"
+mv "$save/scores.json.tmp" "$save/scores.json"

@@ -9,14 +9,14 @@ from tqdm import tqdm
 from preprocess.config import SPLITS, PreprocessError
 from preprocess.files import replacing, sha256_of, write_json
 from preprocess.readers.folder import bitext_path, describe, mono_path, write_aligned
-from preprocess.readers.libreoffice_help import packages
+from preprocess.readers.libreoffice_help import packages, tasks
 from preprocess.readers.libreoffice_help.languages import Language
 from preprocess.readers.libreoffice_help.page import INTERFACE, read_page
 from preprocess.readers.libreoffice_help.translation import has_other_numbers, is_translated
 from preprocess.readers.splitting import SHORT, Documents, split, without_leaks
 from preprocess.stages import Stages, locked, read_json
 
-FORMAT = 1  # another one makes every stage run again
+FORMAT = 2  # another one makes every stage run again
 
 logger = logging.getLogger("preprocess")
 
@@ -38,16 +38,22 @@ def build(folder: Path, languages: list[Language], given: Path | None) -> None:
         pages = {}
         for language, path in found.items():
             target = folder / ".stages" / f"pages.{language.code}.json"
-            stages.run(f"pages {language.code}", [FORMAT, hashes[language.code]], [target, folder / "COPYRIGHT"],
-                       lambda: _read_package(path, language, target, folder / "COPYRIGHT"))
+            stages.run(
+                f"pages {language.code}",
+                [FORMAT, hashes[language.code]],
+                [target, folder / "COPYRIGHT"],
+                lambda: _read_package(path, language, target, folder / "COPYRIGHT"),
+            )
             pages[language] = target
         codes = [language.code for language in languages]
-        counts = stages.run("corpus", [FORMAT, hashes, codes], _outputs(folder, codes),
-                            lambda: _write(folder, pages))
+        counts = stages.run("corpus", [FORMAT, hashes, codes], _outputs(folder, codes), lambda: _write(folder, pages))
         if not (folder / "corpus.yaml").exists():
             describe(folder, codes, [f"en-{code}" for code in codes[1:]])
-        manifest = {"format": FORMAT, "counts": counts,
-                    "packages": {path.name: hashes[language.code] for language, path in found.items()}}
+        manifest = {
+            "format": FORMAT,
+            "counts": counts,
+            "packages": {path.name: hashes[language.code] for language, path in found.items()},
+        }
         if read_json(folder / "manifest.json") != manifest:
             write_json(folder / "manifest.json", manifest)
 
@@ -66,7 +72,7 @@ def _found(languages: list[Language], given: Path | None, fetched: Path) -> dict
 
 
 def _read_package(package: Path, language: Language, target: Path, copyright_file: Path) -> dict:
-    """Read every page of a package; the pages go to a JSON file, page -> id -> text."""
+    """Read every page of a package; the pages go to a JSON file, page -> id -> [kind, text]."""
     pages = {}
     with tqdm(packages.members(package, language), desc=f"pages {language.code}", unit=" pages") as bar:
         for name, content in bar:
@@ -82,27 +88,56 @@ def _read_package(package: Path, language: Language, target: Path, copyright_fil
 
 
 def _write(folder: Path, pages: dict[Language, Path]) -> dict:
-    """Everything but the description, which is written anew after this; documents, lines and words of each file."""
+    """Everything but the description, which is written anew after this; documents, lines and words of each file.
+
+    What several languages share, and so the items of the tasks, is decided in English.
+    """
     (folder / "corpus.yaml").unlink(missing_ok=True)
     (english_name, english_path), *others = pages.items()
-    whole = read_json(english_path)
+    whole, kinds = _texts(english_path), _kinds(english_path)
     splits = split(whole)
     english = without_leaks(whole, splits, SHORT)
+    items = tasks.plan(english, kinds, splits)
     counts = _write_monolingual(folder, english_name.code, english, splits)
+    counts |= tasks.write(folder, english_name.code, items, english, english)
     with tqdm(others, desc="corpus", unit=" languages") as bar:
         for language, path in bar:
-            text = without_leaks(dict(_translated(read_json(path), english, language)), splits, 0)
+            text = without_leaks(dict(_translated(_texts(path), english, language)), splits, 0)
             counts |= _write_monolingual(folder, language.code, text, splits)
-            counts |= _write_bitext(folder, language.code, english, text, splits)
+            aligned = _aligned(text, english)
+            counts |= _write_bitext(folder, language.code, english, aligned, splits)
+            counts |= tasks.write(folder, language.code, items, aligned, english)
     return counts
+
+
+def _texts(path: Path) -> Documents:
+    return {name: {identity: text for identity, (_, text) in page.items()} for name, page in read_json(path).items()}
+
+
+def _kinds(path: Path) -> tasks.Kinds:
+    return {name: {identity: kind for identity, (kind, _) in page.items()} for name, page in read_json(path).items()}
 
 
 def _translated(pages: Documents, english: Documents, language: Language) -> Iterator[tuple[str, dict[str, str]]]:
     """Of each page what has an English paragraph, in its order, and is no copy of it."""
     for name, originals in english.items():
         own = pages.get(name, {})
-        yield name, {identity: own[identity] for identity, original in originals.items()
-                     if identity in own and is_translated(own[identity], original, language)}
+        yield (
+            name,
+            {
+                identity: own[identity]
+                for identity, original in originals.items()
+                if identity in own and is_translated(own[identity], original, language)
+            },
+        )
+
+
+def _aligned(text: Documents, english: Documents) -> Documents:
+    """What is the translation of the English paragraph with its id."""
+    return {
+        page: {identity: own for identity, own in texts.items() if not has_other_numbers(own, english[page][identity])}
+        for page, texts in text.items()
+    }
 
 
 def _write_monolingual(folder: Path, code: str, pages: Documents, splits: dict[str, str]) -> dict:
@@ -119,9 +154,9 @@ def _write_bitext(folder: Path, code: str, english: Documents, text: Documents, 
     for name in SPLITS:
         path = bitext_path(name, f"en-{code}")
         rows = (
-            [(english[page][identity], own) for identity, own in texts.items()
-             if not has_other_numbers(own, english[page][identity])]
-            for page, texts in text.items() if splits[page] == name
+            [(english[page][identity], own) for identity, own in texts.items()]
+            for page, texts in text.items()
+            if splits[page] == name
         )
         counts[path] = write_aligned([folder / f"{path}.{side}" for side in ("en", code)], rows)
     return counts
@@ -129,6 +164,8 @@ def _write_bitext(folder: Path, code: str, english: Documents, text: Documents, 
 
 def _outputs(folder: Path, codes: list[str]) -> list[Path]:
     names = [mono_path(name, code) for name in SPLITS for code in codes]
-    names += [f"{bitext_path(name, f'en-{code}')}.{side}"
-              for name in SPLITS for code in codes[1:] for side in ("en", code)]
+    names += [
+        f"{bitext_path(name, f'en-{code}')}.{side}" for name in SPLITS for code in codes[1:] for side in ("en", code)
+    ]
+    names += [name for code in codes for name in tasks.outputs(code)]
     return [folder / name for name in names]

@@ -1,4 +1,4 @@
-"""A help page: its paragraphs' ids and texts.
+"""A help page: its paragraphs' ids, kinds and texts.
 
 A page repeats paragraphs of others ("embedded"), shows some for one system or application only ("switch"), and ends
 in links to further pages; the words of a program are set as code. What is left is text at its home page.
@@ -6,6 +6,7 @@ in links to further pages; the words of a program are set as code. What is left 
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from lxml import etree, html
 
@@ -20,15 +21,32 @@ BOILERPLATE = {"howtogetheader", "youtube_consent", "bug"}
 # the browser's own pages, not help
 INTERFACE = {"shared/help/browserhelp.html", "shared/05/err_html.html"}
 # of what a switch shows, the variant of the page's own application comes after "default" only
-APPLICATIONS = {"swriter": "WRITER", "scalc": "CALC", "simpress": "IMPRESS", "sdraw": "DRAW", "schart": "CHART",
-                "smath": "MATH", "sbasic": "BASIC", "sdatabase": "BASE"}
+APPLICATIONS = {
+    "swriter": "WRITER",
+    "scalc": "CALC",
+    "simpress": "IMPRESS",
+    "sdraw": "DRAW",
+    "schart": "CHART",
+    "smath": "MATH",
+    "sbasic": "BASIC",
+    "sdatabase": "BASE",
+}
 # then these in order; not MAC, which the packages' systems never show
 VARIANTS = ("UNIX", "WIN", *APPLICATIONS.values())
+
+TEXT, CELL = "text", "cell"  # kinds of paragraphs: running text, and cells of tables; headings are h1 to h6
 
 Element = etree._Element  # the name that lxml documents for annotations
 
 
-def read_page(content: bytes, name: str) -> dict[str, str]:
+class Paragraph(NamedTuple):
+    """A paragraph of a page."""
+
+    kind: str  # TEXT, CELL, or a heading's tag
+    text: str
+
+
+def read_page(content: bytes, name: str) -> dict[str, Paragraph]:
     """Paragraphs of a page in order, by id; text of code, links, other pages' paragraphs and bare numbers left out.
 
     Args:
@@ -46,7 +64,7 @@ def read_page(content: bytes, name: str) -> dict[str, str]:
             if _is_text(block):
                 text = one_line("".join(_strings(block, application)))
                 if has_letter(text):
-                    paragraphs[identity] = text
+                    paragraphs[identity] = Paragraph(_kind(block), text)
     return paragraphs
 
 
@@ -70,6 +88,12 @@ def _is_text(block: Element) -> bool:
     link = style == "related" or boxes & LINK_BOXES
     elsewhere = style == "embedded" or "embedded" in boxes
     return not (code or link or elsewhere or style in BOILERPLATE or _hidden(block))
+
+
+def _kind(block: Element) -> str:
+    if block.tag not in ("p", "pre"):
+        return block.tag
+    return TEXT if next(block.iterancestors("td", "th"), None) is None else CELL
 
 
 def _hidden(block: Element) -> bool:

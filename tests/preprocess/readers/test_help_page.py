@@ -10,7 +10,7 @@ from preprocess.readers.libreoffice_help.translation import has_other_numbers, i
 
 
 def read(body, name="swriter/01/page.html"):
-    return read_page(html(body).encode(), name)
+    return {identity: text for identity, (_, text) in read_page(html(body).encode(), name).items()}
 
 
 def test_headings_paragraphs_lists_tables_and_notes_are_read_in_order():
@@ -30,6 +30,14 @@ def test_headings_paragraphs_lists_tables_and_notes_are_read_in_order():
         ("par_4", "Frames may be empty."),
         ("par_5", "Onethree"),
     ]
+
+
+def test_kinds_tell_headings_cells_and_text():
+    body = """<h1 id="a">Frames</h1><p id="b">Text</p><h3 id="c">More</h3><ul><li><p id="d">Item</p></li></ul>
+    <table><tr><td><p id="e">Cell</p></td><th><p id="f">Head</p></th></tr></table>"""
+    found = read_page(html(body).encode(), "swriter/x.html")
+    assert "".join(found) == "abcdef"
+    assert [paragraph.kind for paragraph in found.values()] == ["h1", "text", "h3", "text", "cell", "cell"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model
 
 from fairseq_xl.models.config import EncoderConfig, EncoderDecoderConfig
-from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.encoder import XLEncoderModel, XLVecoModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 
 
@@ -61,3 +61,24 @@ register_architecture(
 register_architecture(
     "xl_mt_big", XLEncoderDecoderModel, EncoderDecoderConfig, encoder_layers=6, decoder_layers=6, **_BIG
 )
+
+# XLM-R's form: no language embeddings, a dense layer before the output, positions from row 2 on (V2, G1)
+_XLMR = dict(language_embeddings="none", output_form="dense", position_offset=2, layer_norm_eps=1e-5)
+_XLMR_SIZES = {
+    "tiny": (3, _XLMR | _TINY),
+    "small": (6, _XLMR | dict(embed_dim=768, ffn_dim=3072, heads=12)),
+    "base": (12, _XLMR | dict(embed_dim=768, ffn_dim=3072, heads=12)),
+    "large": (24, _XLMR | dict(embed_dim=1024, ffn_dim=4096, heads=16)),
+}
+for _size, (_layers, _shape) in _XLMR_SIZES.items():
+    register_architecture(f"xl_xlmr_{_size}", XLEncoderModel, EncoderConfig, layers=_layers, **_shape)
+    register_architecture(f"xl_veco_{_size}", XLVecoModel, EncoderConfig, layers=_layers, **_shape)
+    register_architecture(  # all layers as the encoder, the first or last of them as the decoder (V10)
+        f"xl_veco_mt_{_size}",
+        XLEncoderDecoderModel,
+        EncoderDecoderConfig,
+        encoder_layers=_layers,
+        decoder_layers=min(_layers, 6),
+        share_embeddings=True,
+        **_shape,
+    )

@@ -21,13 +21,14 @@ class Encoder(nn.Module):
         bank: the vocabulary's tokens
         layers: number of layers
         num_languages: rows of the language table, where the model has one
+        cross_attention: make the parameters of cross-attention, for `forward` with a memory
     """
 
-    def __init__(self, cfg: BackboneConfig, bank: Bank, layers: int, num_languages: int):
+    def __init__(self, cfg: BackboneConfig, bank: Bank, layers: int, num_languages: int, cross_attention: bool = False):
         super().__init__()
         self.bank = bank
         self.embeddings = Embeddings(cfg, bank, num_languages)
-        self.layers = nn.ModuleList(Layer(cfg, cross_attention=False) for _ in range(layers))
+        self.layers = nn.ModuleList(Layer(cfg, cross_attention) for _ in range(layers))
 
     def forward(
         self,
@@ -37,6 +38,8 @@ class Encoder(nn.Module):
         languages: Optional[Tensor] = None,
         padding_mask: Optional[Tensor] = None,
         causal: bool = False,
+        memory: Optional[Tensor] = None,
+        memory_padding_mask: Optional[Tensor] = None,
         all_layers: bool = False,
     ) -> Union[Tensor, List[Tensor]]:
         """(B, T) -> hidden states (B, T, C)
@@ -47,12 +50,20 @@ class Encoder(nn.Module):
             languages: (B, T) or (B, 1) language ids; not read by a model without language embeddings
             padding_mask: (B, T) bool, True at padding; None when nothing is padded
             causal: a position sees itself and earlier ones only. Padding on the right needs no mask then
+            memory: (B, S, C) what cross-attention reads; None leaves cross-attention out
+            memory_padding_mask: (B, S) bool, True at padding
             all_layers: return the embeddings and every layer's output instead, a list of layers + 1
         """
         hidden = self.embeddings(tokens, positions, languages, padding_mask=padding_mask)
         states = [hidden]
         for layer in self.layers:
-            hidden = layer(hidden, padding_mask=padding_mask, causal=causal)
+            hidden = layer(
+                hidden,
+                padding_mask=padding_mask,
+                causal=causal,
+                memory=memory,
+                memory_padding_mask=memory_padding_mask,
+            )
             if all_layers:
                 states.append(hidden)
         return states if all_layers else hidden
@@ -70,10 +81,14 @@ class XLEncoderModel(BaseFairseqModel):
         output.{dense,norm}.*  with the dense output form       heads.NAME.*
     """
 
+    #: whether the layers have cross-attention
+    cross_attention = False
+
     def __init__(self, cfg: EncoderConfig, vocab_size: int, pad: int, num_languages: int):
         super().__init__()
         self.cfg = cfg
-        self.encoder = Encoder(cfg, Bank(vocab_size, cfg.embed_dim, pad, bias=True), cfg.layers, num_languages)
+        bank = Bank(vocab_size, cfg.embed_dim, pad, bias=True)
+        self.encoder = Encoder(cfg, bank, cfg.layers, num_languages, self.cross_attention)
         self.output = OutputLayer(cfg, self.encoder.bank)
         self.heads = nn.ModuleDict()
         self.apply(initialise)
@@ -95,9 +110,19 @@ class XLEncoderModel(BaseFairseqModel):
         languages: Optional[Tensor] = None,
         padding_mask: Optional[Tensor] = None,
         causal: bool = False,
+        memory: Optional[Tensor] = None,
+        memory_padding_mask: Optional[Tensor] = None,
     ) -> Tensor:
         """The last layer's hidden states: (B, T) -> (B, T, C), see `Encoder.forward`."""
-        return self.encoder(tokens, positions=positions, languages=languages, padding_mask=padding_mask, causal=causal)
+        return self.encoder(
+            tokens,
+            positions=positions,
+            languages=languages,
+            padding_mask=padding_mask,
+            causal=causal,
+            memory=memory,
+            memory_padding_mask=memory_padding_mask,
+        )
 
     def forward(self, objective, batch):
         """The only entry in training: `objective.loss(model, batch)`.
@@ -114,3 +139,13 @@ class XLEncoderModel(BaseFairseqModel):
     def max_positions(self) -> int:
         """Longest input, in tokens."""
         return self.cfg.max_positions
+
+
+class XLVecoModel(XLEncoderModel):
+    """Layers that are encoder and decoder in one: self-attention and feed-forward, and cross-attention between (V1).
+
+    Names in the state dict as in `XLEncoderModel`, and `encoder.layers.N.cross_attention.{query,key_value,out}.*`,
+    `encoder.layers.N.cross_attention_norm.*`.
+    """
+
+    cross_attention = True

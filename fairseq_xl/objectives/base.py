@@ -60,8 +60,10 @@ class Objective:
 
     Config = ObjectiveConfig
     name = None
-    #: `monolingual` (token streams) or `parallel` (sentence pairs)
+    #: `monolingual` (token streams), `documents` (adjacent segments of one) or `parallel` (sentence pairs)
     reads = None
+    #: whether the loss runs layers with cross-attention
+    needs_cross_attention = False
     #: tokens that framing adds to an example
     framed_tokens = 1
 

@@ -1,5 +1,7 @@
 """Pre-training with any set of objectives."""
 
+import fnmatch
+import logging
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,12 +13,17 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from omegaconf import II
 
+from fairseq_xl import compat
+from fairseq_xl.checkpoints.surgery import inherit
+from fairseq_xl.data.documents import AdjacentSegments
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.plan import SCHEDULES, Draws, Supply, training_plan, validation_plan
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import build_objectives, settings_as_text
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig
+
+logger = logging.getLogger(__name__)
 
 PAIR = re.compile(r"(\w+)-(\w+)")
 
@@ -44,6 +51,17 @@ class XLPretrainingConfig(XLTaskConfig):
     pairs: Optional[str] = field(
         default=None,
         metadata={"help": "language pairs, separated by commas: en-de,en-fr (default: all that are there)"},
+    )
+    init_from: Optional[str] = field(
+        default=None,
+        metadata={"help": "checkpoint whose weights a new run begins with; what it lacks is new and named in the log"},
+    )
+    train_only: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "patterns of parameter names, separated by commas; all others stay as they are (V7: "
+            "'*.cross_attention*')"
+        },
     )
     update_freq: Any = II("optimization.update_freq")
     tokens_per_sample: int = field(
@@ -113,7 +131,7 @@ class XLPretrainingTask(XLTask):
     @cached_property
     def log_keys(self):
         """(term, source) of everything that is logged, the same in every step and on every rank."""
-        names = {"monolingual": self._languages(), "parallel": self._pairs()}
+        names = {"monolingual": self._languages(), "documents": self._languages(), "parallel": self._pairs()}
         return [
             (term, source)
             for objective in self.objectives.values()
@@ -130,15 +148,31 @@ class XLPretrainingTask(XLTask):
                     f"--max-positions {cfg.max_positions}"
                 )
         model = super().build_model(cfg, from_checkpoint)
-        for objective in self.objectives.values():
+        for name, objective in self.objectives.items():
+            if objective.needs_cross_attention and not model.cross_attention:
+                raise UserError(f"{name} needs layers with cross-attention: --arch xl_veco_tiny and the like")
             model.add_heads(objective.heads(cfg))
+        if self.cfg.init_from and not from_checkpoint:
+            self._initialise(model, self.cfg.init_from)
+        if self.cfg.train_only:
+            freeze_others(model, self.cfg.train_only.split(","))
         return model
+
+    def _initialise(self, model, path):
+        state = compat.load_checkpoint(path)
+        self.check_fits(state, path)
+        copied, new = inherit(model.state_dict(), state["model"], path)
+        model.load_state_dict(copied, strict=False)
+        logger.info("weights from %s: %d tensors, new: %s", path, len(copied), ", ".join(new) or "none")
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Opens the text that the objectives read; a language without this split is left out, except in training."""
         folder = self.folder(epoch)
         opened = {
             "monolingual": lambda: {name: TokenStream(folder / name / split, name) for name in self._languages(split)},
+            "documents": lambda: {
+                name: AdjacentSegments(folder / name / split, name) for name in self._languages(split)
+            },
             "parallel": lambda: {
                 name: SentencePairs(folder / name / f"{split}.{name}", *name.split("-")) for name in self._pairs(split)
             },
@@ -259,6 +293,16 @@ class XLPretrainingTask(XLTask):
             "target": target,
             "net_input": {"objective": NextTokenScores(self.objectives["clm"]), "batch": batch},
         }
+
+
+def freeze_others(model, patterns):
+    """Leaves only parameters trainable whose names match one of `patterns` (V7); `UserError` if one matches none."""
+    names = [name for name, _ in model.named_parameters()]
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise UserError(f"--train-only {pattern}: no parameter has such a name; the first is {names[0]}")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 class NextTokenScores:

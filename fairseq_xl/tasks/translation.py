@@ -6,10 +6,11 @@ from typing import Optional
 
 import numpy as np
 import torch
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
 from fairseq_xl import compat
-from fairseq_xl.checkpoints.surgery import donate
+from fairseq_xl.checkpoints.surgery import LAYERS, donate
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
@@ -36,7 +37,15 @@ class XLTranslationConfig(XLTaskConfig):
     )
     init_decoder_from: Optional[str] = field(
         default=None,
-        metadata={"help": "checkpoint whose encoder initialises the decoder, but for cross-attention (X11)"},
+        metadata={
+            "help": "checkpoint whose encoder initialises the decoder; cross-attention too where it has one (X11, V10)"
+        },
+    )
+    init_decoder_layers: ChoiceEnum(LAYERS) = field(
+        default="all",
+        metadata={
+            "help": "which layers of a deeper checkpoint the decoder takes, as many as it has: first, last (V10)"
+        },
     )
     init_embeddings_from: Optional[str] = field(
         default=None,
@@ -95,13 +104,14 @@ class XLTranslationTask(XLTask):
         )
         if cfg.share_embeddings and encoder and decoder and encoder != decoder:
             raise UserError("--share-embeddings: encoder and decoder must be initialised from the same checkpoint")
-        transfers = [(embeddings, "encoder", "bank.tokens"), (embeddings, "decoder", "bank.tokens")]
+        layers = str(self.cfg.init_decoder_layers)
+        transfers = [(embeddings, "encoder", "bank.tokens", "all"), (embeddings, "decoder", "bank.tokens", "all")]
         if cfg.share_embeddings:  # the one table belongs to the encoder
-            transfers = [(embeddings, "encoder", "bank.tokens"), (decoder, "encoder", "bank")]
+            transfers = [(embeddings, "encoder", "bank.tokens", "all"), (decoder, "encoder", "bank", "all")]
         recipient = model.state_dict()
-        for path, stack, only in transfers + [(encoder, "encoder", None), (decoder, "decoder", None)]:
+        for path, stack, *part in transfers + [(encoder, "encoder", None, "all"), (decoder, "decoder", None, layers)]:
             if path:
-                copied, new = donate(recipient, self._donor(path), stack, path, only)
+                copied, new = donate(recipient, self._donor(path), stack, path, *part)
                 recipient.update(copied)
                 logger.info("%s from %s: %d tensors, new: %s", stack, path, len(copied), ", ".join(new) or "none")
         model.load_state_dict(recipient)

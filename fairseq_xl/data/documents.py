@@ -1,0 +1,86 @@
+"""Monolingual documents as pairs of adjacent segments (VECO, V3)."""
+
+import logging
+from functools import lru_cache
+
+import numpy as np
+
+from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+
+class AdjacentSegments:
+    """Pairs of adjacent segments of one document: windows of whole sentences, each cut in two.
+
+    A window has up to twice as many tokens as a segment; windows follow each other through a document and never reach
+    over its end, an empty line. The cut is the end of the sentence that is nearest to the middle of the window, and what
+    is too long for a segment then is left off. A window of a single sentence is no pair.
+
+    Args:
+        path: prefix of the ``.bin`` and ``.idx`` files.
+        language: code of its language.
+    """
+
+    def __init__(self, path, language):
+        self.stream = TokenStream(path, language)
+        self.path, self.language, self.sentences = self.stream.path, language, self.stream.sentences
+        self.windows = lru_cache(maxsize=4)(self._windows)
+
+    def __reduce__(self):
+        return AdjacentSegments, (self.path, self.language)
+
+    def _windows(self, longest):
+        """Where first segments begin and second ones begin and end, (n, 3)."""
+        items = open_text(self.path, self.language)  # named: its sizes are unmapped when it goes
+        starts = np.concatenate(([0], np.cumsum(items.sizes, dtype=np.int64)))  # of sentences, and the end of the last
+        reach = np.searchsorted(starts, starts[:-1] + 2 * longest, side="right") - 1
+        blank = np.flatnonzero(np.diff(starts) == 1)
+        firsts, lasts = [], []
+        for first, last in zip([0, *(blank + 1).tolist()], [*blank.tolist(), len(items)]):
+            while first < last:
+                firsts.append(first)
+                first = min(max(int(reach[first]), first + 1), last)
+                lasts.append(first)
+        firsts, lasts = np.array(firsts, dtype=np.int64), np.array(lasts, dtype=np.int64)
+        several = lasts - firsts > 1
+        if not several.any():
+            raise UserError(
+                f"{self.path}: no document of language {self.language!r} has two sentences; documents are separated by "
+                "empty lines"
+            )
+        if not several.all():
+            logger.info("%s: %d of %d windows are one sentence and left out", self.path, (~several).sum(), len(several))
+        firsts, lasts = firsts[several], lasts[several]
+        middles = (starts[firsts] + starts[lasts]) / 2
+        after = np.searchsorted(starts, middles)
+        nearest = np.where(starts[after] - middles < middles - starts[after - 1], after, after - 1)
+        return np.stack((starts[firsts], starts[np.clip(nearest, firsts + 1, lasts - 1)], starts[lasts]), axis=1)
+
+    def pairs(self, examples, longest):
+        """The two segments of each of `examples`: two lists of arrays of at most `longest` tokens."""
+        tokens = self.stream.tokens
+        bounds = self.windows(longest)[examples].tolist()
+        first = [tokens[begin : min(cut, begin + longest)] for begin, cut, _ in bounds]
+        return first, [tokens[cut : min(end, cut + longest)] for _, cut, end in bounds]
+
+    def every(self, longest):
+        """All pairs in order: examples (n,), sizes of both segments together (n,)."""
+        windows = self.windows(longest)
+        return np.arange(len(windows)), np.minimum(np.diff(windows), longest).sum(1)
+
+    def mean_size(self, longest):
+        """Mean number of tokens of a pair, both segments together."""
+        return self.every(longest)[1].mean()
+
+    def draw(self, rng, count, longest):
+        """`count` pairs at random, each at most once in a pass: examples (count,), sizes (count,)."""
+        every, sizes = self.every(longest)
+        passes = []
+        while count > 0:
+            passes.append(rng.choice(len(every), min(count, len(every)), replace=False))
+            count -= len(every)
+        examples = np.concatenate(passes)
+        return examples, sizes[examples]

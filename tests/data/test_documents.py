@@ -1,0 +1,83 @@
+"""Adjacent segments of documents (V3): where windows are cut, and that none reaches over a document's end."""
+
+import pickle
+
+import numpy as np
+import pytest
+from tiny_data import write_items
+
+from fairseq_xl.data.documents import AdjacentSegments
+from fairseq_xl.errors import UserError
+
+#: a document of three sentences, one of a single short sentence, one that is one long sentence, two empty lines between
+ITEMS = [[5, 6, 2], [7, 2], [8, 9, 10, 2], [2], [11, 2], [2], [2], [12, 13, 14, 15, 16, 17, 18, 2]]
+
+
+@pytest.fixture
+def segments(tmp_path):
+    return AdjacentSegments(write_items(tmp_path / "train", ITEMS), "en")
+
+
+def as_lists(pairs):
+    return [[np.asarray(part).tolist() for part in side] for side in pairs]
+
+
+def test_pairs_end_where_a_sentence_ends(segments):
+    """Of 9 tokens, 3 | 6 and 5 | 4 end sentences, and the second is nearer to the middle."""
+    first, second = as_lists(segments.pairs(segments.every(6)[0], 6))
+    assert first == [[5, 6, 2, 7, 2]] and second == [[8, 9, 10, 2]]
+    assert segments.every(6)[1].tolist() == [9]
+
+
+def test_windows_hold_whole_sentences(segments):
+    """8 tokens hold two sentences of the first document and not the third, which is no pair then."""
+    first, second = as_lists(segments.pairs(segments.every(4)[0], 4))
+    assert first == [[5, 6, 2]] and second == [[7, 2]]
+
+
+def test_what_is_too_long_for_a_segment_is_left_off(tmp_path):
+    text = AdjacentSegments(write_items(tmp_path / "uneven", [[4, 2], [5, 6, 7, 8, 9, 2]]), "en")
+    assert as_lists(text.pairs(np.array([0]), 4)) == [[[4, 2]], [[5, 6, 7, 8]]]
+    assert text.every(4)[1].tolist() == [6]
+
+
+def test_windows_go_through_documents_in_order(tmp_path):
+    rng = np.random.default_rng(3)
+    documents = [[[*rng.integers(4, 60_000, size).tolist(), 2] for size in rng.integers(1, 12, 40)] for _ in range(7)]
+    items = [sentence for document in documents for sentence in ([2], *document)]
+    text = AdjacentSegments(write_items(tmp_path / "long", items), "en")
+    examples, sizes = text.every(16)
+    first, second = as_lists(text.pairs(examples, 16))
+    assert [len(x) + len(y) for x, y in zip(first, second)] == sizes.tolist()
+    for x, y in zip(first, second):
+        assert len(x) <= 16 and len(y) <= 16
+        assert sum(contains(document, x) and contains(document, y) for document in documents) == 1
+        assert x[-1] == 2 or len(x) == 16
+    assert sizes.sum() > 0.9 * sum(map(len, items))
+
+
+def contains(document, tokens):
+    """Whether the tokens stand in a document one after the other."""
+    text = ",".join(str(token) for sentence in document for token in sentence)
+    return ",".join(map(str, tokens)) in text
+
+
+def test_a_pass_takes_every_pair_once(tmp_path):
+    twice = [*ITEMS, [2], [20, 2], [21, 2]]
+    text = AdjacentSegments(write_items(tmp_path / "more", twice), "en")
+    examples, sizes = text.draw(np.random.default_rng(1), 5, 6)
+    assert sorted(examples[:2].tolist()) == sorted(examples[2:4].tolist()) == [0, 1]
+    assert sizes.tolist() == [[9, 4][example] for example in examples]
+    assert text.mean_size(6) == 6.5
+
+
+def test_workers_open_the_file_anew(segments):
+    again = pickle.loads(pickle.dumps(segments))
+    assert (again.sentences, again.language) == (5, "en")
+    assert as_lists(again.pairs(np.array([0]), 6)) == as_lists(segments.pairs(np.array([0]), 6))
+
+
+def test_text_without_documents_of_two_sentences_is_refused(tmp_path):
+    text = AdjacentSegments(write_items(tmp_path / "single", [[4, 2], [2], [5, 2]]), "en")
+    with pytest.raises(UserError, match="no document of language 'en' has two sentences; documents are separated by"):
+        text.every(8)

@@ -1,0 +1,247 @@
+"""VECO's objectives (V3-V6): literal batches, what each term sees, and the loss written out from the formulas."""
+
+import copy
+
+import pytest
+import torch
+from tiny_data import write_items
+from torch.nn import functional as F
+
+from fairseq_xl.data.documents import AdjacentSegments
+
+PAD, MASK = 1, 20
+NOTHING = "{0}.mask_prob=0"
+HALF = "{0}.mask_prob=0.5"
+EVERYTHING = "{0}.mask_prob=1 {0}.mask_token_prob=1 {0}.random_token_prob=0"
+
+
+@pytest.fixture
+def documents(tmp_path):
+    """Two documents in English: 4 5 6 | 7 8, and 9 | 10 11."""
+    items = [[4, 5, 6, 2], [7, 8, 2], [2], [9, 2], [10, 11, 2]]
+    return AdjacentSegments(write_items(tmp_path / "documents", items), "en")
+
+
+@pytest.fixture
+def model(dictionary):
+    """A small VECO model with random weights, without dropout."""
+    from fairseq_xl.models.config import EncoderConfig
+    from fairseq_xl.models.encoder import XLVecoModel
+
+    torch.manual_seed(1)
+    cfg = EncoderConfig(
+        embed_dim=16, ffn_dim=32, heads=2, layers=2, dropout=0.0, attention_dropout=0.0, max_positions=40,
+        language_embeddings="none", output_form="dense", position_offset=2,
+    )  # fmt: skip
+    model = XLVecoModel(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.double()
+
+
+@pytest.fixture(params=["veco_mono", "veco_bi"])
+def case(request, build, draws, documents, pairs):
+    """case(options, examples) -> objective and batch."""
+    source = {"veco_mono": documents, "veco_bi": pairs}[request.param]
+
+    def case(options=HALF, examples=(0, 1)):
+        objective = build(request.param, options.format(request.param))
+        return objective, objective.collate(draws(list(examples)), source)
+
+    return case
+
+
+def side_of(batch, side):
+    """Tokens and padding (B, T) of x or y, and what is predicted there: (B, T) bool, targets (N,)."""
+    part = slice(None, len(batch["tokens"]) // 2) if side == "x" else slice(len(batch["tokens"]) // 2, None)
+    predicted = torch.zeros(batch["tokens"].numel(), dtype=torch.bool)
+    predicted[batch[side]["predicted"]] = True
+    tokens = batch["tokens"]
+    padding = torch.zeros_like(tokens, dtype=torch.bool) if batch["padding_mask"] is None else batch["padding_mask"]
+    return tokens[part], padding[part], predicted.view_as(tokens)[part], batch[side]["target"]
+
+
+def test_batch_of_segments(build, draws, documents):
+    batch = build("veco_mono", EVERYTHING.format("veco_mono")).collate(draws([0, 1]), documents)
+    assert batch["tokens"].tolist() == [
+        [0, MASK, MASK, MASK, 2], [0, MASK, 2, PAD, PAD], [0, MASK, MASK, 2, PAD], [0, MASK, MASK, 2, PAD],
+    ]  # fmt: skip
+    assert batch["x"]["target"].tolist() == [4, 5, 6, 9] and batch["y"]["target"].tolist() == [7, 8, 10, 11]
+    assert batch["x"]["predicted"].tolist() == [1, 2, 3, 6] and batch["y"]["predicted"].tolist() == [11, 12, 16, 17]
+    assert batch["padding_mask"].tolist() == batch["tokens"].eq(PAD).tolist()
+    assert batch["languages"].tolist() == [[1], [1], [1], [1]]
+
+
+def test_batch_of_translations(build, draws, pairs):
+    batch = build("veco_bi", NOTHING.format("veco_bi")).collate(draws([0, 1], [6, 8]), pairs)
+    assert batch["tokens"].tolist() == [[0, 4, 5, 6, 2], [0, 7, 2, PAD, PAD], [0, 14, 2, PAD, PAD], [0, 15, 16, 2, PAD]]
+    assert batch["languages"].tolist() == [[1], [1], [0], [0]]
+    assert batch["tlm"]["tokens"].tolist() == [[0, 4, 5, 6, 2, 2, 14, 2], [0, 7, 2, 2, 15, 16, 2, PAD]]
+
+
+def test_the_papers_values_are_the_defaults(build):
+    mono, bi = build("veco_mono").cfg, build("veco_bi").cfg
+    assert (mono.mask_prob, bi.mask_prob, mono.length, bi.length) == (0.15, 0.25, 512, 128)  # V3, V8
+    assert mono.alpha == bi.alpha == 0.5 and mono.frequency_exponent == 0
+
+
+def test_the_two_sides_are_masked_independently(build, draws, tmp_path):
+    """Two equal segments: whether a position of x is masked says nothing of that of y."""
+    source = AdjacentSegments(write_items(tmp_path / "twins", [[5, 6, 7, 8, 2]] * 2), "en")
+    objective = build("veco_mono", "veco_mono.mask_prob=0.5 veco_mono.mask_token_prob=1 veco_mono.random_token_prob=0")
+    masked = objective.collate(draws([0] * 4000), source)["tokens"].eq(MASK)[:, 1:5].double()
+    x, y = masked[:4000], masked[4000:]
+    assert x.mean().item() == pytest.approx(0.5, abs=0.02) and y.mean().item() == pytest.approx(0.5, abs=0.02)
+    assert (x * y).mean().item() == pytest.approx(0.25, abs=0.02)
+
+
+def test_loss_from_the_formulas(case, model):
+    """IS: X = FFN(SelfAttn(X)). CS: S = SelfAttn(Y) under a triangular mask, Z = CrossAttn(S, X^(N)), Y = FFN(Z)."""
+    objective, batch = case()
+    terms = model(objective, batch)
+    layers = model.encoder.layers
+
+    def attention(queries, keys, query, key_value, out, visible):
+        q, k, v = (part.unflatten(-1, (2, 8)).transpose(0, 1) for part in (query(queries), *key_value(keys)))
+        scores = q @ k.transpose(1, 2) / 8**0.5
+        return out((scores.masked_fill(~visible, float("-inf")).softmax(-1) @ v).transpose(0, 1).flatten(1))
+
+    def run(tokens, visible, memory=None):
+        """One sequence (t,) without padding, its mask (t, t) -> states (t, C)."""
+        embeddings = model.encoder.embeddings
+        positions = embeddings.positions(torch.arange(len(tokens)) + 2)
+        hidden = embeddings.norm(embeddings.bank.tokens(tokens) + positions)
+        for layer in layers:
+            own = layer.self_attention
+
+            def parts(states, own=own):
+                return own.qkv(states).chunk(3, dim=-1)
+
+            update = attention(hidden, hidden, lambda h: parts(h)[0], lambda h: parts(h)[1:], own.out, visible)
+            hidden = layer.self_attention_norm(hidden + update)
+            if memory is not None:
+                cross = layer.cross_attention
+                everything = torch.ones(len(tokens), len(memory), dtype=torch.bool)
+                update = attention(
+                    hidden, memory, cross.query, lambda m: cross.key_value(m).chunk(2, dim=-1), cross.out, everything
+                )
+                hidden = layer.cross_attention_norm(hidden + update)
+            hidden = layer.ffn_norm(hidden + layer.ffn.down(F.gelu(layer.ffn.up(hidden))))
+        return hidden
+
+    expected = dict.fromkeys(("is_x", "is_y", "cs_xy", "cs_yx"), 0.0)
+    sides = {side: side_of(batch, side) for side in "xy"}
+    rest = {side: sides[side][3].tolist() for side in "xy"}
+    for row in range(len(batch["tokens"]) // 2):
+        tokens = {side: sides[side][0][row][~sides[side][1][row]] for side in "xy"}
+        chosen = {side: sides[side][2][row][~sides[side][1][row]] for side in "xy"}
+        square = {side: torch.ones(len(tokens[side]), len(tokens[side]), dtype=torch.bool) for side in "xy"}
+        states = {side: run(tokens[side], square[side]) for side in "xy"}
+        targets = {side: [rest[side].pop(0) for _ in range(int(chosen[side].sum()))] for side in "xy"}
+        crossed = {side: run(tokens[side], square[side].tril(), memory=states[other]) for side, other in ("xy", "yx")}
+        for term, hidden, side in (
+            ("is_x", states["x"], "x"), ("is_y", states["y"], "y"),
+            ("cs_xy", crossed["y"], "y"), ("cs_yx", crossed["x"], "x"),
+        ):  # fmt: skip
+            logits = model.output(hidden[chosen[side]])
+            for scores, target in zip(logits, targets[side]):
+                expected[term] -= scores.log_softmax(-1)[target].item()
+    for term, value in expected.items():
+        assert terms[f"{objective.name}_{term}"].sum.item() == pytest.approx(value)
+    assert [terms[f"{objective.name}_{term}"].count for term in ("is_x", "is_y")] == [
+        len(batch["x"]["target"]), len(batch["y"]["target"]),
+    ]  # fmt: skip
+
+
+def test_no_gradient_reaches_the_encoder_through_the_memory(case, model):
+    """V5: x is looked up in a table of its own; CS(x→y) doesn't reach it, IS(x) does."""
+    objective, batch = case()
+    bank = model.encoder.bank.tokens
+    tables = {side: copy.deepcopy(bank.weight.detach()).requires_grad_() for side in "xy"}
+    half = len(batch["tokens"]) // 2
+
+    def by_side(tokens):
+        assert len(tokens) == 2 * half
+        return torch.cat([F.embedding(tokens[:half], tables["x"]), F.embedding(tokens[half:], tables["y"])])
+
+    bank.forward = by_side
+    terms = super(type(objective), objective).loss(model, batch)  # without TLM, which mixes the sides
+
+    def reaches(term, side):
+        (gradient,) = torch.autograd.grad(
+            terms[f"{objective.name}_{term}"].sum, tables[side], retain_graph=True, allow_unused=True
+        )
+        return gradient is not None and bool(gradient.abs().max() > 0)
+
+    assert not reaches("cs_xy", "x") and reaches("cs_xy", "y")
+    assert not reaches("cs_yx", "y") and reaches("cs_yx", "x")
+    assert reaches("is_x", "x") and not reaches("is_x", "y")
+    assert reaches("is_y", "y") and not reaches("is_y", "x")
+
+
+def test_a_position_reacts_to_earlier_ones_and_to_no_later_one(case, model):
+    """The triangular mask of CS: y's position t, in the states that predict y from x."""
+    objective, batch = case(NOTHING)
+    tokens = batch["tokens"]
+    half, length = len(tokens) // 2, int((~batch["padding_mask"])[-1].sum())
+
+    def states(tokens):
+        memory = model.encode(batch["tokens"], languages=batch["languages"], padding_mask=batch["padding_mask"])
+        return model.encode(
+            tokens, languages=batch["languages"], causal=True, memory=memory.roll(half, 0),
+            memory_padding_mask=batch["padding_mask"].roll(half, 0),
+        )[-1]  # fmt: skip
+
+    before = states(tokens)
+    for changed in range(length):
+        other = tokens.clone()
+        other[-1, changed] = 13
+        moved = (states(other) - before).abs().amax(-1)[:length] > 1e-9
+        assert moved.tolist() == [t >= changed for t in range(length)]
+
+
+def test_y_reacts_to_all_of_x_and_to_no_padding(case, model):
+    objective, batch = case()
+    terms = model(objective, batch)
+    name = f"{objective.name}_cs_xy"
+    for row, column in batch["padding_mask"][: len(batch["tokens"]) // 2].nonzero().tolist():
+        batch["tokens"][row, column] = 12
+    assert model(objective, batch)[name].sum.item() == pytest.approx(terms[name].sum.item())
+    for column in range(3):
+        tokens = batch["tokens"].clone()
+        tokens[0, column] = 13
+        assert model(objective, batch | {"tokens": tokens})[name].sum.item() != pytest.approx(terms[name].sum.item())
+
+
+def test_swapping_the_sides_swaps_the_terms(case, model):
+    objective, batch = case()
+    half = batch["tokens"].numel() // 2
+    swapped = dict(batch)
+    for name in ("tokens", "padding_mask", "languages"):
+        swapped[name] = batch[name].roll(len(batch["tokens"]) // 2, 0)
+    swapped["x"] = {"predicted": batch["y"]["predicted"] - half, "target": batch["y"]["target"]}
+    swapped["y"] = {"predicted": batch["x"]["predicted"] + half, "target": batch["x"]["target"]}
+    terms, others = model(objective, batch), model(objective, swapped)
+    for term, other in (("is_x", "is_y"), ("is_y", "is_x"), ("cs_xy", "cs_yx"), ("cs_yx", "cs_xy")):
+        one, two = terms[f"{objective.name}_{term}"], others[f"{objective.name}_{other}"]
+        assert one.sum.item() == pytest.approx(two.sum.item()) and one.count == two.count > 0
+
+
+def test_one_pass_feeds_both(case, model, monkeypatch):
+    """Two runs of the layers in sum, and a third for TLM (V6)."""
+    objective, batch = case()
+    calls = []
+    encode = model.encode
+    monkeypatch.setattr(model, "encode", lambda *args, **named: calls.append(named) or encode(*args, **named))
+    model(objective, batch)
+    assert len(calls) == (3 if objective.name == "veco_bi" else 2)
+
+
+def test_a_batch_is_the_sum_of_its_examples(build, model, draws, documents, pairs):
+    for name, source in (("veco_mono", documents), ("veco_bi", pairs)):
+        objective = build(name, HALF.format(name))
+        terms = model(objective, objective.collate(draws([0, 1], [6, 8]), source))
+        alone = [model(objective, objective.collate(draws([n], [key]), source)) for n, key in ((0, 6), (1, 8))]
+        for term in objective.terms:
+            assert terms[term].sum.item() == pytest.approx(sum(part[term].sum.item() for part in alone))
+            assert terms[term].count == sum(part[term].count for part in alone)

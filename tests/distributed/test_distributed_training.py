@@ -17,6 +17,7 @@ EPOCH = 4  # updates of an epoch of pre-training
 DDP = {"legacy": ["--ddp-backend", "legacy_ddp"], "pytorch": ["--ddp-backend", "pytorch_ddp"],
        "unused": ["--ddp-backend", "pytorch_ddp", "--find-unused-parameters"]}  # fmt: skip
 ALL = sorted(OBJECTIVES)
+CROSS = ["--arch", "xl_veco_tiny"]  # which every objective can train
 UNEVEN = "mlm.length=32 mlm.batch_tokens=600 tlm.length=10 tlm.batch_sentences=1"
 
 
@@ -48,8 +49,8 @@ def runs(data, single):
                         {name: DDP[name] for name in ("legacy", "pytorch")}),
         # 7 batches an epoch for two processes: one of them has none in the last update, nor in validation
         "odd": (translate("-s", "de", "-t", "en", "--max-tokens", 84, "--max-epoch", 2), 1, {"legacy": DDP["legacy"]}),
-        "all-alternate": (pretrain(objectives=",".join(ALL), updates=2 * len(ALL)), 1, both),
-        "all-cycle": (pretrain("--schedule", "cycle", objectives=",".join(ALL), updates=3), len(ALL), both),
+        "all-alternate": (pretrain(*CROSS, objectives=",".join(ALL), updates=2 * len(ALL)), 1, both),
+        "all-cycle": (pretrain(*CROSS, "--schedule", "cycle", objectives=",".join(ALL), updates=3), len(ALL), both),
         "headed-alternate": (pretrain(objectives="headed,tlm"), 1, both),
         "headed-cycle": (pretrain("--schedule", "cycle", objectives="headed,tlm"), 2, both),
         "single": (pretrain("--langs", "fr", "--pairs", "en-fr", data=single), 1, {"legacy": DDP["legacy"]}),

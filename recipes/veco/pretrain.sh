@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# pretrain.sh DATA SAVE_DIR INIT [CONFIG.yaml ...] [--flag value ...]: VECO pre-training in two stages (V7).
+# Everything but cross-attention begins with the weights of INIT: XLM-R's, or those of any pre-trained encoder of the same
+# shape. SAVE_DIR/cross-attention trains cross-attention alone, SAVE_DIR everything. At paper size without a CONFIG;
+# config/toy.yaml makes it small. A CONFIG called NAME.yaml has its first stage in cross-attention-NAME.yaml, if that is
+# there, else in config/cross-attention.yaml. Run again, it goes on where it stopped.
+set -euo pipefail
+recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+usage="usage: pretrain.sh DATA SAVE_DIR INIT [CONFIG.yaml ...] [--flag value ...]"
+data=${1:?$usage} save=${2:?$usage} init=${3:?$usage}
+shift 3
+configs=("$recipe/config/pretrain.yaml") first=$recipe/config/cross-attention.yaml
+while [ $# -gt 0 ] && [[ $1 = *.yaml ]]; do
+    configs+=("$1")
+    own=$(dirname "$1")/cross-attention-$(basename "$1")
+    [ ! -f "$own" ] || first=$own
+    shift
+done
+mkdir -p "$save/cross-attention"
+train() {
+    local folder=$1; shift
+    python "$recipe/../launch.py" train "$data" "${configs[@]}" "$@" --save-dir "$folder" --log-file "$folder/train.log"
+}
+train "$save/cross-attention" "$first" --init-from "$init" "$@"
+train "$save" --init-from "$save/cross-attention/checkpoint_last.pt" "$@"

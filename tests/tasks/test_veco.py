@@ -1,0 +1,152 @@
+"""VECO through fairseq's commands: two stages, resuming, and what its checkpoint becomes (V7, V9, V10)."""
+
+import pytest
+import torch
+
+from fairseq_xl.errors import UserError
+from tests.commands import (
+    classification, equal_parameters, load, pretraining, run_generate, run_train, run_validate, translation,
+)  # fmt: skip
+from tests.tasks.test_classification import write_task
+
+BOTH = "veco_mono,veco_bi"
+LAYERS = 3
+CROSS = "cross_attention"
+VECO = ["--arch", "xl_veco_tiny", "--layers", LAYERS]
+MT = ["--arch", "xl_veco_mt_tiny", "--encoder-layers", LAYERS, "--decoder-layers", 2, "-s", "en", "-t", "de"]
+
+
+def veco(data, folder, *more, objectives=BOTH):
+    return pretraining(
+        data, folder, *VECO, "--updates-per-epoch", 4, "--no-epoch-checkpoints", *more, objectives=objectives
+    )
+
+
+@pytest.fixture(scope="module")
+def stages(data_bin, tmp_path_factory):
+    """Folders of MLM (what stands for XLM-R), of the first stage from it, and of the second from that."""
+    root = tmp_path_factory.mktemp("stages")
+    xlmr = ["--arch", "xl_xlmr_tiny", "--max-update", 3]
+    run_train(veco(data_bin, root / "mlm", *xlmr, objectives="mlm"))
+    first = ["--init-from", root / "mlm/checkpoint_last.pt", "--train-only", "*.cross_attention*", "--max-update", 6]
+    outputs = [run_train(veco(data_bin, root / "first", *first))]
+    second = ["--init-from", root / "first/checkpoint_last.pt", "--max-update", 6]
+    outputs.append(run_train(veco(data_bin, root / "second", *second)))
+    return root, outputs
+
+
+def test_the_first_stage_trains_cross_attention_alone(stages):
+    root, (output, _) = stages
+    before, after = load(root / "mlm/checkpoint_last.pt"), load(root / "first/checkpoint_last.pt")
+    assert {key for key in after if key not in before} == {key for key in after if CROSS in key}
+    for key, value in before.items():
+        assert torch.equal(value, after[key]), key
+    assert all(value.abs().max() > 0 for key, value in after.items() if key.endswith("cross_attention.query.weight"))
+    (line,) = [record for record in output.log.splitlines() if record.startswith("weights from")]
+    assert "new: encoder.layers.0.cross_attention" in line
+
+
+def test_the_second_stage_trains_everything(stages):
+    root, _ = stages
+    before, after = load(root / "first/checkpoint_last.pt"), load(root / "second/checkpoint_last.pt")
+    same = [key for key in before if torch.equal(before[key], after[key])]
+    assert before.keys() == after.keys() and not same
+
+
+def test_monolingual_and_bilingual_batches_alternate(stages):
+    _, (output, _) = stages
+    assert [samples[0]["objective"] for samples in output.samples.values()] == ["veco_mono", "veco_bi"] * 3
+
+
+def test_both_stages_resume_bit_by_bit(data_bin, tmp_path, stages):
+    root, outputs = stages
+    first = ["--init-from", root / "mlm/checkpoint_last.pt", "--train-only", "*.cross_attention*"]
+    second = ["--init-from", root / "first/checkpoint_last.pt"]
+    for name, flags, whole in (("first", first, outputs[0]), ("second", second, outputs[1])):
+        line = veco(data_bin, tmp_path / name, *flags, "--save-interval-updates", 1)
+        begun = run_train([*line, "--max-update", 3])
+        rest = run_train([*line, "--max-update", 6])
+        assert begun.losses + rest.losses == whole.losses
+        assert equal_parameters(load(tmp_path / name / "checkpoint_last.pt"), load(root / name / "checkpoint_last.pt"))
+
+
+def start(data, folder, *more):
+    """A translation model's parameters before its first update has any effect: the learning rate is 0."""
+    run_train(translation(data, folder, *MT, "--max-update", 1, "--disable-validation", "--lr", 0, *more))
+    return load(folder / "checkpoint_last.pt")
+
+
+@pytest.mark.parametrize("which, layers", [("first", (0, 1)), ("last", (1, 2))])
+def test_a_translation_model_from_one_checkpoint(data_bin, tmp_path, stages, which, layers):
+    """V10: all layers without cross-attention are the encoder; the first or last ones, whole, the decoder."""
+    checkpoint = stages[0] / "second/checkpoint_last.pt"
+    flags = ["--init-encoder-from", checkpoint, "--init-decoder-from", checkpoint, "--init-decoder-layers", which]
+    state, donor = start(data_bin, tmp_path, *flags), load(checkpoint)
+    for key, value in state.items():
+        stack, _, name = key.partition(".")
+        if name.startswith("layers.") and stack == "decoder":
+            number, rest = name.split(".")[1], name.split(".", 2)[2]
+            name = f"layers.{layers[int(number)]}.{rest}"
+        source = f"output.{name.removeprefix('output.')}" if name.startswith("output.") else f"encoder.{name}"
+        assert torch.equal(value, donor[source]), key
+    assert not [key for key in state if key.startswith("encoder.") and CROSS in key]
+    assert {key.split(".")[2] for key in state if key.startswith("encoder.layers.")} == {"0", "1", "2"}
+
+
+def test_it_trains_and_translates(data_bin, tmp_path, stages):
+    checkpoint = stages[0] / "second/checkpoint_last.pt"
+    flags = ["--init-encoder-from", checkpoint, "--init-decoder-from", checkpoint, "--init-decoder-layers", "last"]
+    run_train(translation(data_bin, tmp_path, *MT, *flags, "--max-update", 3))
+    state = load(tmp_path / "checkpoint_last.pt")
+    name = "layers.1.ffn.up.weight"  # copied from one place to two that are trained apart
+    assert not torch.equal(state[f"encoder.{name}"], state[f"decoder.{name.replace('1', '0')}"])
+    generated = run_generate(
+        [data_bin, "--task", "xl_translation", "--path", tmp_path / "checkpoint_last.pt", "-s", "en", "-t", "de",
+         "--beam", 2, "--user-dir", "fairseq_xl"]
+    )  # fmt: skip
+    assert len(generated.lines("H")) == len(generated.lines("S")) > 10
+
+
+def test_a_decoder_of_other_depth_needs_a_choice(data_bin, tmp_path, stages):
+    checkpoint = stages[0] / "second/checkpoint_last.pt"
+    with pytest.raises(UserError, match="has 3 layers, the decoder to initialise has 2"):
+        start(data_bin, tmp_path, "--init-decoder-from", checkpoint)
+
+
+def test_a_decoder_deeper_than_the_checkpoint_is_refused(data_bin, tmp_path, stages):
+    checkpoint = stages[0] / "second/checkpoint_last.pt"
+    with pytest.raises(UserError, match="has 3 layers, 4 are wanted"):
+        start(data_bin, tmp_path, "--init-decoder-from", checkpoint, "--init-decoder-layers", "last",
+              "--decoder-layers", 4)  # fmt: skip
+
+
+def test_the_checkpoint_is_an_encoder_too(data_bin, tmp_path, stages):
+    """V9: cross-attention is left behind by --init-from alone, and the rest is fine-tuned."""
+    checkpoint = stages[0] / "second/checkpoint_last.pt"
+    encoder = ["--arch", "xl_xlmr_tiny", "--layers", LAYERS, "--init-from", checkpoint]
+    files = write_task(tmp_path / "task", 1)
+    run_train(classification(data_bin, files, tmp_path, *encoder, "--max-update", 1, "--lr", 0))
+    state, donor = load(tmp_path / "checkpoint_last.pt"), load(checkpoint)
+    shared = {key: value for key, value in state.items() if key.startswith("encoder.")}
+    assert {key for key in donor if key.startswith("encoder.") and key not in shared} == {
+        key for key in donor if CROSS in key
+    }
+    assert all(torch.equal(value, donor[key]) for key, value in shared.items())
+
+
+def test_other_models_cannot_train_it(data_bin, tmp_path):
+    with pytest.raises(UserError, match="veco_mono needs layers with cross-attention: --arch xl_veco_tiny"):
+        run_train(pretraining(data_bin, tmp_path, objectives=BOTH))
+
+
+def test_a_pattern_without_a_parameter_is_refused(data_bin, tmp_path):
+    with pytest.raises(UserError, match=r"--train-only \*.cross-attention\*: no parameter has such a name"):
+        run_train(veco(data_bin, tmp_path, "--train-only", "*.cross-attention*"))
+
+
+def test_validation_scores_every_pair(data_bin, tmp_path, stages):
+    output = run_validate(
+        [data_bin, "--task", "xl_pretraining", "--path", stages[0] / "second/checkpoint_last.pt", "--max-tokens", 256,
+         "--valid-subset", "valid", "--user-dir", "fairseq_xl"]
+    )  # fmt: skip
+    assert "veco_bi_cs_xy_en-fr_ppl" in output.log and "veco_mono_is_x_de_ppl" in output.log

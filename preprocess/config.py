@@ -19,13 +19,14 @@ class PreprocessError(ValueError):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """How the sub-words are learned (X2)."""
+    """How the sub-words are learned (X2), or the existing model that they are taken from."""
 
     model: str = "unigram"  # "unigram" or "bpe"
     size: int = 8000  # pieces of the SentencePiece model, <s>, </s> and <unk> included
     alpha: float = 0.5  # exponent of the languages' shares in the sample, q_i ~ p_i^alpha (X2)
     sentences: int = 1000000  # at most so many sentences are drawn from all languages together
     coverage: float = 0.9995  # share of the characters that get a piece of their own
+    sentencepiece: str = ""  # an existing SentencePiece model instead of all the above, relative to the YAML file
 
     def problems(self) -> list[str]:
         """What is out of range, a sentence each."""
@@ -87,7 +88,10 @@ class Config:
 
     def as_dict(self) -> dict:
         """The description for the manifest; no machine's paths but those that the user wrote."""
-        described = {"languages": list(self.languages), "vocabulary": asdict(self.vocabulary)}
+        existing = self.vocabulary.sentencepiece  # what isn't learned has no settings
+        vocabulary = {key: value for key, value in asdict(self.vocabulary).items()
+                      if bool(existing) == (key == "sentencepiece")}
+        described = {"languages": list(self.languages), "vocabulary": vocabulary}
         return described | ({"tokeniser": self.tokenisers} if self.tokenisers else {})
 
 
@@ -167,6 +171,12 @@ def _vocabulary(value, problems: list[str]) -> Vocabulary:
             chosen[key] = kinds[key](text)
         except (TypeError, ValueError):
             problems.append(f"vocabulary: {key} must be of type {kinds[key].__name__}, found {text!r}")
+    if "sentencepiece" in chosen:
+        others = [key for key in chosen if key != "sentencepiece"]
+        if others:
+            problems.append(f"vocabulary: sentencepiece names an existing model; leave out {', '.join(others)}")
+        if not chosen["sentencepiece"]:
+            problems.append("vocabulary: sentencepiece must name the file of a model")
     vocabulary = Vocabulary(**chosen)
     problems += vocabulary.problems()
     return vocabulary

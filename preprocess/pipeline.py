@@ -38,13 +38,27 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
         raise PreprocessError("--spm-model and --dict belong together: give both to reuse a vocabulary, or none")
     config, problems = read_config(config_path)
     stages = Stages(Path(data_bin)) if data_bin is not None else None
-    if spm_model is None and not check_only and not any(vocabulary.training_files(config).values()):
-        problems.append("there is no training text to learn a vocabulary from; --spm-model and --dict reuse one")
+    problems += _vocabulary_problems(config, spm_model, check_only)
     with locked(stages) if stages else nullcontext():
         reports = check.check(config, problems, workers, stages.folder / "check" if stages else None)
         check.tell(config, reports)
         if not check_only:
             _Preparation(config, reports, stages, workers).run(spm_model, dictionary)
+
+
+def _vocabulary_problems(config: Config, spm_model, check_only: bool) -> list[str]:
+    """Why the vocabulary that is asked for can't be had, a sentence each."""
+    if config.vocabulary.sentencepiece:
+        if spm_model is not None:
+            return ["vocabulary: sentencepiece names a model already; leave out --spm-model and --dict"]
+        try:
+            vocabulary.load_model(config.root / config.vocabulary.sentencepiece)
+        except PreprocessError as error:
+            return [f"vocabulary: sentencepiece: {error}"]
+    elif spm_model is None and not check_only and not any(vocabulary.training_files(config).values()):
+        return ["there is no training text to learn a vocabulary from; vocabulary: {sentencepiece: FILE}, or "
+                "--spm-model and --dict, reuse one"]
+    return []
 
 
 class _Preparation:
@@ -58,7 +72,9 @@ class _Preparation:
         self.encoded = stages.folder / "encoded"
 
     def run(self, spm_model, dictionary) -> None:
-        sampling = self.reuse_model(Path(spm_model)) if spm_model else self.new_model()
+        named = self.config.vocabulary.sentencepiece
+        existing = Path(spm_model) if spm_model else named and self.config.root / named
+        sampling = self.reuse_model(existing) if existing else self.new_model()
         symbols, units = self.symbols(dictionary), self.encode_all()
         described = self.write_dictionary(symbols, units)
         self.binarize_all(units)
@@ -83,7 +99,7 @@ class _Preparation:
         return sampling
 
     def reuse_model(self, path: Path) -> None:
-        """Copy an existing model; nothing is drawn."""
+        """Copy an existing model, of the description or of the command line; nothing is drawn."""
         vocabulary.load_model(path)
 
         def copy():

@@ -270,6 +270,51 @@ def test_vocabulary_is_reused(corpus, prepared, tmp_path, fairseq_in_process):
         prepare(other, tmp_path / "reusing", spm_model=prepared / "sentencepiece.model")
 
 
+def existing_model(folder, lines):
+    """A SentencePiece model that was trained elsewhere, on other text and with another method."""
+    with open(folder / "sentencepiece.bpe.model", "wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=file, model_type="bpe", vocab_size=45, minloglevel=2)
+    return folder / "sentencepiece.bpe.model"
+
+
+def test_an_existing_model_is_taken(corpus, tmp_path, fairseq_in_process):
+    lines = (corpus.parent / "train.en").read_text(encoding="utf-8").split("\n")
+    model = existing_model(corpus.parent, [*lines, *(corpus.parent / "train.en-de.de").read_text("utf-8").split("\n")])
+    change(corpus, vocabulary={"sentencepiece": model.name})  # relative to the description
+    data_bin = tmp_path / "data-bin"
+    prepare(corpus, data_bin)
+    assert (data_bin / "sentencepiece.model").read_bytes() == model.read_bytes()
+    dictionary = check_against_sources(corpus, data_bin)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    pieces = [processor.id_to_piece(index) for index in range(3, 45)]
+    assert dictionary.symbols == ["<s>", "<pad>", "</s>", "<unk>", *pieces, "<mask>", "[en]", "[de]"]
+    frequencies = Counter()
+    for name in ("train.en", "train.en-de.en", "train.en-de.de"):
+        for line in (corpus.parent / name).read_text(encoding="utf-8").split("\n"):
+            frequencies.update(processor.encode(line, out_type=str))
+    assert dictionary.count[4:-3] == [frequencies[piece] for piece in pieces]
+    manifest = json.loads((data_bin / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["config"]["vocabulary"] == {"sentencepiece": model.name} and manifest["sampling"] is None
+    assert manifest["sentencepiece_sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
+    fairseq_in_process.clear()
+    prepare(corpus, data_bin)
+    assert fairseq_in_process == []
+
+
+def test_an_existing_model_is_checked(corpus, tmp_path):
+    change(corpus, vocabulary={"sentencepiece": "missing.model"})
+    with pytest.raises(PreprocessError, match="vocabulary: sentencepiece: .*missing.model is no SentencePiece model"):
+        prepare(corpus, None, check_only=True)
+    change(corpus, vocabulary={"sentencepiece": "train.en"})
+    with pytest.raises(PreprocessError, match="vocabulary: sentencepiece: .*train.en is no SentencePiece model"):
+        prepare(corpus, tmp_path / "data-bin")
+    model = existing_model(corpus.parent, (corpus.parent / "train.en").read_text(encoding="utf-8").split("\n"))
+    change(corpus, vocabulary={"sentencepiece": str(model)})
+    with pytest.raises(PreprocessError, match="names a model already; leave out --spm-model and --dict"):
+        prepare(corpus, tmp_path / "data-bin", spm_model=model, dictionary=tmp_path / "dict.txt")
+
+
 def test_lost_lines_are_told(corpus, tmp_path, fairseq_in_process, monkeypatch):
     complete = binarize.run_fairseq
 

@@ -1,6 +1,7 @@
 """Published encoders under our names: fairseq's RoBERTa (XLM-R), transformers' XLM-R and XLM.
 
-Pure functions on state dicts; the names on our side are in `XLEncoderModel`.
+Pure functions on state dicts; the names on our side are in `XLEncoderModel`. Shapes don't tell how many attention
+heads weights are for: `fairseq_xl.checkpoints.published` compares what a file says of itself.
 """
 
 import re
@@ -22,21 +23,19 @@ _ONE_PARAMETER = {
 }
 
 
-def from_fairseq_roberta(state: State, *, file_heads: int, heads: int) -> State:
+def from_fairseq_roberta(state: State) -> State:
     """fairseq's RobertaModel, in present names or those of the published XLM-R files (decoder.*, emb_layer_norm).
 
     The model needs position_offset 2, output_form dense, language_embeddings none, layer_norm_eps 1e-5.
 
     Args:
         state: the file's state dict
-        file_heads: attention heads of the file's model
-        heads: attention heads of the model that will take the weights
 
     Returns:
         our state dict; without bank.bias and output.* where the file has no output layer
 
     Raises:
-        UserError: different head counts; names that are missing or left over; an output layer that is not tied
+        UserError: names that are missing or left over; an output layer that is not tied
     """
 
     def simplify(name: str) -> str:
@@ -57,13 +56,12 @@ def from_fairseq_roberta(state: State, *, file_heads: int, heads: int) -> State:
         "ffn.down": ("layers.{n}.fc2",),
         "ffn_norm": ("layers.{n}.final_layer_norm",),
     }
-    _check_heads(file_heads, heads)
     given = _simplified(state, simplify, ignored=("version",))
     _drop_tied(given, {"lm_head.weight": "embed_tokens.weight"})
     return _convert(given, stem, head, layer)
 
 
-def from_transformers_xlm_roberta(state: State, *, file_heads: int, heads: int) -> State:
+def from_transformers_xlm_roberta(state: State) -> State:
     """transformers' XLMRobertaModel or XLMRobertaForMaskedLM; as `from_fairseq_roberta`.
 
     The embedding of the one token type, the same everywhere, is added to the positions. The pooler is left out.
@@ -85,7 +83,6 @@ def from_transformers_xlm_roberta(state: State, *, file_heads: int, heads: int) 
         "ffn.down": ("encoder.layer.{n}.output.dense",),
         "ffn_norm": ("encoder.layer.{n}.output.LayerNorm",),
     }
-    _check_heads(file_heads, heads)
     given = _simplified(
         state,
         lambda name: name.removeprefix("roberta."),
@@ -103,7 +100,7 @@ def from_transformers_xlm_roberta(state: State, *, file_heads: int, heads: int) 
     return converted
 
 
-def from_transformers_xlm(state: State, *, file_heads: int, heads: int) -> State:
+def from_transformers_xlm(state: State) -> State:
     """transformers' XLMModel or XLMWithLMHeadModel; as `from_fairseq_roberta`, for the defaults of our config.
 
     Sinusoidal positions are taken over as a table. Where the file has no language embeddings the model needs
@@ -122,18 +119,11 @@ def from_transformers_xlm(state: State, *, file_heads: int, heads: int) -> State
         "ffn.down": ("ffns.{n}.lin2",),
         "ffn_norm": ("layer_norm2.{n}",),
     }
-    _check_heads(file_heads, heads)
     given = _simplified(state, lambda name: name.removeprefix("transformer."), ignored=("position_ids",))
     if "lang_embeddings.weight" in given:
         stem["encoder.embeddings.languages"] = ("lang_embeddings",)
     _drop_tied(given, {"pred_layer.proj.weight": "embeddings.weight"})
     return _convert(given, stem, {"encoder.bank": ("pred_layer.proj",)}, layer)
-
-
-def _check_heads(file_heads: int, heads: int) -> None:
-    """Weights of another head count have the same shapes and mean something else (U1)."""
-    if file_heads != heads:
-        raise UserError(f"the weights are of a model with {file_heads} attention heads, --heads is {heads}")
 
 
 def _simplified(state: State, simplify: Callable[[str], str], ignored: Tuple[str, ...]) -> State:

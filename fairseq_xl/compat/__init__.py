@@ -9,7 +9,7 @@ import functools
 
 from fairseq_xl.compat import loading, mistakes, precision, processes, saving, training
 from fairseq_xl.compat.installed import HAS_LINEAR_CROSS_ENTROPY, versions
-from fairseq_xl.compat.loading import load_checkpoint, load_plain
+from fairseq_xl.compat.loading import check_checkpoint, load_checkpoint, load_plain
 from fairseq_xl.compat.processes import any_rank
 from fairseq_xl.compat.saving import replacing, save_checkpoint
 from fairseq_xl.compat.training import early_stopping, restore_early_stopping
@@ -17,6 +17,7 @@ from fairseq_xl.compat.training import early_stopping, restore_early_stopping
 __all__ = [
     "HAS_LINEAR_CROSS_ENTROPY",
     "any_rank",
+    "check_checkpoint",
     "early_stopping",
     "install",
     "load_checkpoint",

@@ -62,8 +62,11 @@ def load_checkpoint(path) -> dict:
     Raises:
         UserError: as in :func:`load_plain`, or the file holds no model.
     """
-    state = load_plain(path)
-    name = getattr(path, "name", path)
+    return check_checkpoint(load_plain(path), getattr(path, "name", path))
+
+
+def check_checkpoint(state, name) -> dict:
+    """The content of the file `name` as it is, if it is that of a fairseq checkpoint; `UserError` if it isn't."""
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UserError(f"{name} is not a fairseq checkpoint: it holds no model parameters under the key 'model'")
     if not state.keys() & {"optimizer_history", "best_loss"}:  # the second is how fairseq once wrote it

@@ -13,6 +13,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II
 
 from fairseq_xl import compat
+from fairseq_xl.checkpoints import published
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.errors import UserError
@@ -153,6 +154,32 @@ class XLTask(FairseqTask):
                 f"{self.folder() / 'dict.txt'} ({len(self.dictionary)} symbols, languages "
                 f"{', '.join(self.dictionary.languages)})"
             )
+
+    def read_donor(self, path, model, tokens_only=False):
+        """Weights that a new model starts from: a checkpoint of ours, or a published encoder.
+
+        Args:
+            path: a file, or for published encoders also their folder (`fairseq_xl.checkpoints.published`).
+            model: the new model; it gives the rows that a published encoder lacks.
+            tokens_only: only the table of tokens will be used, so that a published encoder may differ in the rest.
+
+        Returns: a state dict under our names, as `XLEncoderModel` lists them.
+        Raises `UserError` where the weights would mean something else in this run's model.
+        """
+        donor = published.read(path)
+        if not isinstance(donor, published.Published):
+            state = compat.check_checkpoint(donor, path)
+            XLTask.check_fits(self, state, path)  # not the task's own: a donor may be of another task
+            return state["model"]
+        for name in ["embed_dim"] if tokens_only else donor.options:
+            found, needed = self.framing.name if name == "framing" else getattr(model.cfg, name), donor.options[name]
+            if str(found) != str(needed):
+                raise UserError(f"{path} needs --{name.replace('_', '-')} {needed}, this run has {found}")
+        symbols = self.dictionary.symbols[: self.dictionary.first_language]
+        published.check_symbols(donor, symbols, self.folder() / "dict.txt")
+        state, new = published.with_new_rows(donor, model.state_dict(), self.dictionary.languages)
+        logger.info("%s: published weights, new rows: %s", path, ", ".join(new) or "none")
+        return state
 
     # --- stopping ----------------------------------------------------------------------------------------------
 

@@ -45,7 +45,9 @@ class XLClassificationConfig(XLTaskConfig):
         default=None, metadata={"help": "examples drawn for an epoch (X9: 20000; default: all, once)"}
     )
     head_dropout: float = field(default=0.1, metadata={"help": "dropout in front of the classification layer"})
-    init_from: Optional[str] = field(default=None, metadata={"help": "checkpoint whose encoder is fine-tuned"})
+    init_from: Optional[str] = field(
+        default=None, metadata={"help": "checkpoint, or published XLM-R or XLM, whose encoder is fine-tuned"}
+    )
     predictions_to: Optional[str] = field(
         default=None,
         metadata={
@@ -121,9 +123,7 @@ class XLClassificationTask(XLTask):
         return model
 
     def _initialise(self, model, path):
-        state = compat.load_checkpoint(path)
-        super().check_fits(state, path)
-        copied, new = donate(model.state_dict(), state["model"], "encoder", path)
+        copied, new = donate(model.state_dict(), self.read_donor(path, model), "encoder", path)
         model.load_state_dict(copied, strict=False)
         logger.info("encoder from %s: %d tensors, new: %s", path, len(copied), ", ".join(new) or "none")
 

@@ -13,7 +13,6 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from omegaconf import II
 
-from fairseq_xl import compat
 from fairseq_xl.checkpoints.surgery import inherit
 from fairseq_xl.data.documents import AdjacentSegments
 from fairseq_xl.data.monolingual import TokenStream
@@ -54,7 +53,10 @@ class XLPretrainingConfig(XLTaskConfig):
     )
     init_from: Optional[str] = field(
         default=None,
-        metadata={"help": "checkpoint whose weights a new run begins with; what it lacks is new and named in the log"},
+        metadata={
+            "help": "checkpoint, or published XLM-R or XLM, whose weights a new run begins with; what it lacks is new "
+            "and named in the log"
+        },
     )
     train_only: Optional[str] = field(
         default=None,
@@ -159,9 +161,7 @@ class XLPretrainingTask(XLTask):
         return model
 
     def _initialise(self, model, path):
-        state = compat.load_checkpoint(path)
-        self.check_fits(state, path)
-        copied, new = inherit(model.state_dict(), state["model"], path)
+        copied, new = inherit(model.state_dict(), self.read_donor(path, model), path)
         model.load_state_dict(copied, strict=False)
         logger.info("weights from %s: %d tensors, new: %s", path, len(copied), ", ".join(new) or "none")
 

@@ -9,7 +9,6 @@ import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
-from fairseq_xl import compat
 from fairseq_xl.checkpoints.surgery import LAYERS, donate
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.translation import Direction, TranslationDataset
@@ -33,13 +32,12 @@ class XLTranslationConfig(XLTaskConfig):
         default=None, metadata={"help": "target language, for generation or one direction", "argparse_alias": "-t"}
     )
     init_encoder_from: Optional[str] = field(
-        default=None, metadata={"help": "checkpoint whose encoder initialises the encoder (X11, X13)"}
+        default=None,
+        metadata={"help": "checkpoint, or published XLM-R or XLM, whose encoder initialises the encoder (X11, X13)"},
     )
     init_decoder_from: Optional[str] = field(
         default=None,
-        metadata={
-            "help": "checkpoint whose encoder initialises the decoder; cross-attention too where it has one (X11, V10)"
-        },
+        metadata={"help": "the same for the decoder; cross-attention too where the checkpoint has one (X11, V10)"},
     )
     init_decoder_layers: ChoiceEnum(LAYERS) = field(
         default="all",
@@ -49,7 +47,7 @@ class XLTranslationConfig(XLTaskConfig):
     )
     init_embeddings_from: Optional[str] = field(
         default=None,
-        metadata={"help": "checkpoint whose token embeddings initialise both sides, nothing else (X11: EMB)"},
+        metadata={"help": "the same, of which token embeddings initialise both sides and nothing else (X11: EMB)"},
     )
 
 
@@ -108,18 +106,18 @@ class XLTranslationTask(XLTask):
         transfers = [(embeddings, "encoder", "bank.tokens", "all"), (embeddings, "decoder", "bank.tokens", "all")]
         if cfg.share_embeddings:  # the one table belongs to the encoder
             transfers = [(embeddings, "encoder", "bank.tokens", "all"), (decoder, "encoder", "bank", "all")]
+        donors = {
+            path: self.read_donor(path, model, tokens_only=path not in (encoder, decoder))
+            for path in dict.fromkeys((embeddings, encoder, decoder))
+            if path
+        }
         recipient = model.state_dict()
         for path, stack, *part in transfers + [(encoder, "encoder", None, "all"), (decoder, "decoder", None, layers)]:
             if path:
-                copied, new = donate(recipient, self._donor(path), stack, path, *part)
+                copied, new = donate(recipient, donors[path], stack, path, *part)
                 recipient.update(copied)
                 logger.info("%s from %s: %d tensors, new: %s", stack, path, len(copied), ", ".join(new) or "none")
         model.load_state_dict(recipient)
-
-    def _donor(self, path):
-        state = compat.load_checkpoint(path)
-        self.check_fits(state, path)
-        return state["model"]
 
     # --- data --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,307 @@
+"""Published encoders, from the files that they come in to weights under our names.
+
+======================= ======================================= =============================================
+encoder                 weights                                 symbols, beside them or within
+======================= ======================================= =============================================
+XLM-R (fairseq)         model.pt                                dict.txt, or sentencepiece.bpe.model
+XLM-R (transformers)    model.safetensors or pytorch_model.bin  sentencepiece.bpe.model, or dict.txt
+XLM (transformers)      the same, with config.json              vocab.json
+XLM, Unicoder           NAME.pth, a dict with model and params  dico_id2word in the file
+======================= ======================================= =============================================
+
+XLM-R's rows are ``<s> <pad> </s> <unk>``, the pieces of its SentencePiece model in order and ``<mask>``: ours up to the
+symbols of languages, where the text was prepared with that model (V7). XLM's rows are ``<s> </s> <pad> <unk>``, ten
+``<specialN>`` and the words of its codes: they are put in our order, with ``<special1>`` as ``<mask>`` and without the
+other nine (U1). Its words must be our pieces in order, as they are written there: ``th@@ e`` in a .pth, ``th e</w>`` in
+a vocab.json; the two writings are not told apart, and so never mistaken for each other.
+
+Files are read as plain data. No released weights have been through this so far: the layouts are those of the programs
+that wrote them.
+"""
+
+import argparse
+import json
+import re
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Dict, List, Tuple, Union
+
+import safetensors
+import safetensors.torch
+import sentencepiece
+import torch
+from torch import Tensor
+
+from fairseq_xl import compat
+from fairseq_xl.checkpoints.keys import from_fairseq_roberta, from_transformers_xlm, from_transformers_xlm_roberta
+from fairseq_xl.errors import UserError
+
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
+MASK = "<mask>"
+XLM_MASK = "<special1>"
+XLM_SPECIAL = re.compile(r"<special\d+>")
+
+TOKENS = "encoder.bank.tokens.weight"
+BIAS = "encoder.bank.bias"
+LANGUAGES = "encoder.embeddings.languages.weight"
+
+CONFIG = "config.json"
+TRANSFORMERS_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+FAIRSEQ_WEIGHTS = "model.pt"
+DICTIONARY, PIECES, WORDS = "dict.txt", "sentencepiece.bpe.model", "vocab.json"
+
+Settings = Dict[str, Any]  # what a file says of its model
+
+
+@dataclass(frozen=True)
+class Published:
+    """An encoder and what a model and its text need to be to mean the same by the weights."""
+
+    state: Dict[str, Tensor]  # under our names; without bank.bias and output.* where the file has no output layer
+    symbols: List[str]  # of the rows of tokens, in our order: <s> <pad> </s> <unk>, pieces, <mask>
+    symbols_from: Path  # the file that names them
+    languages: List[str]  # of the rows of language embeddings; empty without any
+    options: Settings  # that our model and task need, by name: framing, heads, layer_norm_eps, ...
+
+
+def read(path) -> Union[Published, Any]:
+    """Reads a published encoder.
+
+    Args:
+        path: the file of weights, or the folder that has it.
+
+    Returns: `Published`, or the whole content of a file that torch.save wrote and that is of no published kind.
+    Raises `UserError` for what can't be read, lacks something beside it, or is no model that ours can be.
+    """
+    file = _file_of(Path(path))
+    content = _load_safetensors(file) if file.suffix == ".safetensors" else compat.load_plain(file)
+    if not isinstance(content, dict):
+        return content
+    model = content.get("model")
+    try:
+        if isinstance(model, dict):
+            names = {name.removeprefix("module."): value for name, value in model.items()}
+            if "attentions.0.q_lin.weight" in names:
+                return _xlm(_in_32_bits(names), _settings(content.get("params")), content.get("dico_id2word"), file)
+            if any(".sentence_encoder." in name for name in names):
+                settings = content.get("args") or (content.get("cfg") or {}).get("model")
+                return _fairseq(_in_32_bits(names), _settings(settings), file)
+        elif content and all(isinstance(value, Tensor) for value in content.values()):
+            return _transformers(_in_32_bits(content), file)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    return content
+
+
+def check_symbols(donor: Published, symbols: List[str], origin) -> None:
+    """Raises `UserError` naming the first of our `symbols`, of the file `origin`, that is not the donor's."""
+    for row, (theirs, ours) in enumerate(zip_longest(donor.symbols, symbols)):
+        if theirs != ours:
+            there, here = ("nothing" if symbol is None else repr(symbol) for symbol in (theirs, ours))
+            raise UserError(
+                f"the rows of {donor.symbols_from} are not those of {origin}: symbol {row} is {there} there and {here} "
+                "here (the text has to be prepared with the sub-words of the weights)"
+            )
+
+
+def with_new_rows(donor: Published, recipient: Dict[str, Tensor], languages: List[str]) -> Tuple[dict, List[str]]:
+    """The donor's state dict with rows for our languages: new symbols, and embeddings of the languages it lacks.
+
+    Args:
+        donor: its symbols are the first of ours.
+        recipient: state dict of the new model, which gives the new rows; the bias of a new row is 0, as it is there.
+        languages: ours in order; their symbols are the last of the dictionary.
+
+    Returns: the state dict and the names of what is new in it.
+    """
+    state, new = dict(donor.state), [f"[{language}]" for language in languages]
+    state[TOKENS] = torch.cat((donor.state[TOKENS], recipient[TOKENS][len(donor.symbols) :]))
+    if BIAS in state:
+        state[BIAS] = torch.cat((donor.state[BIAS], donor.state[BIAS].new_zeros(len(languages))))
+    if LANGUAGES in state and LANGUAGES in recipient:
+        state[LANGUAGES] = recipient[LANGUAGES].clone()
+        for row, language in enumerate(languages):
+            if language in donor.languages:
+                state[LANGUAGES][row] = donor.state[LANGUAGES][donor.languages.index(language)]
+            else:
+                new.append(f"embedding of {language}")
+    return state, new
+
+
+def _in_32_bits(state: Dict[str, Tensor]) -> Dict[str, Tensor]:
+    return {name: value.float() for name, value in state.items()}
+
+
+# --- the kinds -------------------------------------------------------------------------------------------------
+
+
+def _fairseq(given: Dict[str, Tensor], settings: Settings, file: Path) -> Published:
+    activation = _needed(settings, "activation_fn")
+    _check_activation(activation, ("gelu",))  # its output layer has the same one
+    state = from_fairseq_roberta(given)
+    options = _options(state, _needed(settings, "encoder_attention_heads"), activation, 1e-5, "xl")
+    return _with_pieces(state, options, _beside(file, DICTIONARY, PIECES))
+
+
+def _transformers(given: Dict[str, Tensor], file: Path) -> Published:
+    config = _read_json(_beside(file, CONFIG))
+    kind = config.get("model_type")
+    if kind == "xlm":
+        words = _beside(file, WORDS)
+        return _xlm(given, config, {number: word for word, number in _read_json(words).items()}, words)
+    if kind != "xlm-roberta":
+        raise UserError(f"{CONFIG} has model_type {kind!r}; xlm-roberta and xlm can be taken over")
+    _check_activation(_needed(config, "hidden_act"), ("gelu", "relu"))
+    if _needed(config, "pad_token_id") != 1:
+        raise UserError(f"{CONFIG} has pad_token_id {config['pad_token_id']}, where XLM-R has 1")
+    state = from_transformers_xlm_roberta(given)
+    heads, eps = _needed(config, "num_attention_heads"), _needed(config, "layer_norm_eps")
+    options = _options(state, heads, config["hidden_act"], eps, "xl")
+    return _with_pieces(state, options, _beside(file, PIECES, DICTIONARY))
+
+
+def _with_pieces(state: Dict[str, Tensor], options: Settings, symbols_from: Path) -> Published:
+    """XLM-R, whose rows are in our order."""
+    pieces = _read_dictionary(symbols_from) if symbols_from.name == DICTIONARY else _read_model(symbols_from)
+    symbols = [*SPECIAL, *(piece for piece in pieces if piece not in (*SPECIAL, MASK)), MASK]
+    _check_rows(state, symbols, symbols_from)
+    return Published(state, symbols, symbols_from, [], options)
+
+
+def _xlm(given: Dict[str, Tensor], settings: Settings, numbered, symbols_from: Path) -> Published:
+    """XLM under its own names, which transformers keeps; `numbered` is {row: word}, of the file `symbols_from`."""
+    if not isinstance(numbered, dict):
+        raise UserError("it holds no 'dico_id2word', without which nothing says what its rows are")
+    state = from_transformers_xlm(given)
+    if numbered.keys() != set(range(len(numbered))):
+        raise UserError(f"the words of {symbols_from} are not numbered from 0 without a gap")
+    words = [numbered[row] for row in range(len(numbered))]
+    _check_rows(state, words, symbols_from)
+    rows, symbols = _in_our_order(words, symbols_from)
+    for name in (TOKENS, BIAS):
+        if name in state:
+            state[name] = state[name][rows]
+    eps = settings.get("layer_norm_eps", 1e-12)  # XLM's own files don't say what is a constant there
+    activation = "gelu" if _needed(settings, "gelu_activation") else "relu"
+    options = _options(state, _needed(settings, "n_heads"), activation, eps, "xlm")
+    languages = _languages(settings, len(state[LANGUAGES])) if LANGUAGES in state else []
+    return Published(state, symbols, symbols_from, languages, options)
+
+
+def _in_our_order(words: List[str], origin: Path) -> Tuple[List[int], List[str]]:
+    """XLM's words by row -> the rows to take, and our symbols for them."""
+    place = {word: row for row, word in enumerate(words)}
+    missing = [symbol for symbol in (*SPECIAL, XLM_MASK) if symbol not in place]
+    if missing:
+        raise UserError(f"{origin} has no {missing[0]} among its words")
+    plain = [row for row, word in enumerate(words) if word not in SPECIAL and not XLM_SPECIAL.fullmatch(word)]
+    rows = [*(place[symbol] for symbol in SPECIAL), *plain, place[XLM_MASK]]
+    return rows, [*(words[row] for row in rows[:-1]), MASK]
+
+
+def _languages(settings: Settings, count: int) -> List[str]:
+    named = {int(number): language for number, language in (settings.get("id2lang") or {}).items()}
+    if named.keys() != set(range(count)):
+        raise UserError(f"it has {count} language embeddings, and its 'id2lang' doesn't name them all")
+    return [named[number] for number in range(count)]
+
+
+def _options(state: Dict[str, Tensor], heads: int, activation: str, eps: float, framing: str) -> Settings:
+    """What our model needs to be. Heads change no shape, and weights of another count mean something else (U1)."""
+    positions = state["encoder.embeddings.positions.weight"]
+    offset = 0 if framing == "xlm" else 2
+    options = {
+        "framing": framing,
+        "heads": heads,
+        "embed_dim": positions.size(1),
+        "ffn_dim": state["encoder.layers.0.ffn.up.bias"].size(0),
+        "activation": activation,
+        "layer_norm_eps": eps,
+        "position_offset": offset,
+        "max_positions": len(positions) - offset,
+        "language_embeddings": "added" if LANGUAGES in state else "none",
+    }
+    if BIAS in state:  # what isn't there can have any form
+        options["output_form"] = "dense" if "output.dense.weight" in state else "plain"
+    return options
+
+
+# --- files -----------------------------------------------------------------------------------------------------
+
+
+def _file_of(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    names = (*TRANSFORMERS_WEIGHTS, FAIRSEQ_WEIGHTS)
+    for name in names:
+        if (path / name).is_file():
+            return path / name
+    raise UserError(f"{path} is a folder without published weights: none of {', '.join(names)} is there")
+
+
+def _beside(file: Path, *names: str) -> Path:
+    """The first of `names` that is in the file's folder."""
+    for name in names:
+        if file.with_name(name).is_file():
+            return file.with_name(name)
+    raise UserError(f"{' or '.join(names)} is needed beside {file.name}")
+
+
+def _load_safetensors(file: Path) -> Dict[str, Tensor]:
+    try:
+        return safetensors.torch.load_file(file)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read as a checkpoint: {error.strerror or error}") from error
+    except safetensors.SafetensorError as error:
+        raise UserError(f"{file} is not a safetensors file, or it is damaged or cut short ({error})") from error
+
+
+def _read_json(file: Path) -> Settings:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{file} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{file} holds no JSON object")
+    return content
+
+
+def _read_dictionary(file: Path) -> List[str]:
+    """Symbols of fairseq's dict.txt, a line "symbol count" each."""
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not a fairseq dictionary: {error}") from error
+    return [line.rstrip().rpartition(" ")[0] for line in lines if line]
+
+
+def _read_model(file: Path) -> List[str]:
+    """The ordinary pieces of a SentencePiece model in order."""
+    try:
+        model = sentencepiece.SentencePieceProcessor(model_file=str(file))
+    except (RuntimeError, OSError):
+        raise UserError(f"{file} is not a SentencePiece model") from None
+    ids = range(model.get_piece_size())
+    return [model.id_to_piece(n) for n in ids if not (model.is_unknown(n) or model.is_control(n) or model.is_unused(n))]
+
+
+def _settings(written) -> Settings:
+    """A file's own settings, which programs save as a namespace or as a mapping."""
+    return dict(vars(written) if isinstance(written, argparse.Namespace) else written or {})
+
+
+def _needed(settings: Settings, name: str) -> Any:
+    if settings.get(name) is None:
+        raise UserError(f"nothing says its {name}")
+    return settings[name]
+
+
+def _check_activation(found: str, valid: Tuple[str, ...]) -> None:
+    if found not in valid:
+        raise UserError(f"its activation is {found}; {' and '.join(valid)} can be taken over")
+
+
+def _check_rows(state: Dict[str, Tensor], symbols: List[str], symbols_from: Path) -> None:
+    if len(state[TOKENS]) != len(symbols):
+        raise UserError(f"it has {len(state[TOKENS])} rows of tokens, and {symbols_from} makes {len(symbols)} symbols")

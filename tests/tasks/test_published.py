@@ -1,0 +1,497 @@
+"""Published encoders with random weights, in the layouts that they come in, as the start of our models."""
+
+import functools
+import json
+import shutil
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import options, tasks
+from fairseq.data import Dictionary
+from torch import nn
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.framing import Framing, pad_rows
+from fairseq_xl.data.indexed import open_text
+from fairseq_xl.errors import UserError
+from fairseq_xl.models.config import EncoderConfig
+from fairseq_xl.models.encoder import XLEncoderModel
+from tests.commands import (
+    MAX_POSITIONS, classification, configuration, load, one_run, pretraining, run_train, translation,
+)  # fmt: skip
+
+LAYERS, HEADS = 2, 2
+XLM_SPECIAL = ["<s>", "</s>", "<pad>", "<unk>", *(f"<special{number}>" for number in range(10))]
+XLM_LANGUAGES = ["fr", "xx", "en"]  # of the file; ours are en, de, fr
+
+XLM_R_OPTIONS = ["--arch", "xl_xlmr_tiny", "--layers", LAYERS]
+XLM_OPTIONS = ["--arch", "xl_xlm_tiny", "--layers", LAYERS, "--framing", "xlm", "--ffn-dim", 64]
+XLM_R_MODEL = dict(layer_norm_eps=1e-5, output_form="dense", language_embeddings="none", position_offset=2, ffn_dim=32)
+
+
+@pytest.fixture(scope="module")
+def dictionary(data_bin):
+    return XLDictionary.load(data_bin / "dict.txt")
+
+
+@pytest.fixture(scope="module")
+def symbols(dictionary):
+    """Ours but the languages': <s> <pad> </s> <unk>, pieces, <mask>."""
+    return dictionary.symbols[: dictionary.first_language]
+
+
+def randomise(model):
+    torch.manual_seed(0)
+    for name, parameter in model.named_parameters():
+        mean = 1.0 if parameter.dim() == 1 and "norm" in name.lower() and name.endswith("weight") else 0.0
+        nn.init.normal_(parameter, mean=mean, std=0.3)
+    return model.eval()
+
+
+# Files: each maker fills a folder and returns what to name and the model that is in it
+
+
+def write_symbols(data_bin, symbols, folder, name):
+    if name == "dict.txt":  # of the pieces only: fairseq's tasks add <mask>
+        (folder / name).write_text("".join(f"{symbol} 7\n" for symbol in symbols[4:-1]), encoding="utf-8")
+    else:
+        shutil.copy(data_bin / "sentencepiece.model", folder / name)
+
+
+def fairseq_xlm_r(data_bin, symbols, folder, published_names=True, whole_folder=False, beside="dict.txt"):
+    from fairseq.models.roberta import RobertaModel
+
+    dictionary = Dictionary()
+    for symbol in symbols[4:]:
+        dictionary.add_symbol(symbol)
+    args = Namespace(
+        arch="roberta_base", encoder_layers=LAYERS, encoder_embed_dim=16, encoder_ffn_embed_dim=32,
+        encoder_attention_heads=HEADS, max_positions=MAX_POSITIONS, tokens_per_sample=MAX_POSITIONS,
+    )  # fmt: skip
+    theirs = randomise(RobertaModel.build_model(args, SimpleNamespace(source_dictionary=dictionary)))
+    state = theirs.state_dict()
+    if published_names:
+        state = {
+            name.replace("encoder.", "decoder.", 1).replace("layernorm_embedding", "emb_layer_norm"): value
+            for name, value in state.items()
+        }
+    settings = {"args": args, "cfg": None} if published_names else {"args": None, "cfg": {"model": vars(args)}}
+    content = settings | {"model": state, "optimizer_history": [], "extra_state": {}, "last_optimizer_state": None}
+    torch.save(content, folder / "model.pt")
+    write_symbols(data_bin, symbols, folder, beside)
+
+    def run(tokens, languages):
+        logits, extra = theirs(tokens, features_only=False, return_all_hiddens=True)
+        return extra["inner_states"][-1].transpose(0, 1), logits
+
+    return folder if whole_folder else folder / "model.pt", run
+
+
+def transformers_xlm_r(data_bin, symbols, folder, file=None, head=True):
+    from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaModel
+
+    config = XLMRobertaConfig(
+        vocab_size=len(symbols), hidden_size=16, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        intermediate_size=32, max_position_embeddings=MAX_POSITIONS + 2, type_vocab_size=1, layer_norm_eps=1e-5,
+        pad_token_id=1, bos_token_id=0, eos_token_id=2,
+    )  # fmt: skip
+    theirs = randomise(XLMRobertaForMaskedLM(config) if head else XLMRobertaModel(config))
+    save_transformers(theirs, folder, file)
+    write_symbols(data_bin, symbols, folder, "sentencepiece.bpe.model")
+
+    def run(tokens, languages):
+        result = theirs(tokens, attention_mask=tokens.ne(1).long(), output_hidden_states=True)
+        return result.hidden_states[-1], result.logits if head else None
+
+    return folder / file if file else folder, run
+
+
+def save_transformers(model, folder, file):
+    model.save_pretrained(folder)
+    if file == "pytorch_model.bin":
+        (folder / "model.safetensors").unlink()
+        torch.save(model.state_dict(), folder / file)
+
+
+def xlm_words(symbols):
+    return [*XLM_SPECIAL, *symbols[4:-1]]
+
+
+def xlm_model(symbols):
+    from transformers import XLMConfig, XLMWithLMHeadModel
+
+    words = xlm_words(symbols)
+    config = XLMConfig(
+        vocab_size=len(words), emb_dim=16, n_layers=LAYERS, n_heads=HEADS, max_position_embeddings=MAX_POSITIONS,
+        n_langs=len(XLM_LANGUAGES), id2lang=dict(enumerate(XLM_LANGUAGES)), pad_token_id=2, eos_token_id=1,
+    )  # fmt: skip
+    theirs = randomise(XLMWithLMHeadModel(config))
+    place = {word: row for row, word in enumerate(words)}
+    rows = torch.tensor([place.get(symbol, place["<special1>"]) for symbol in symbols])
+
+    def run(tokens, languages):
+        """Our ids in, theirs through the model, logits of our symbols out."""
+        names = ["en", "de", "fr"]
+        ids = torch.tensor([XLM_LANGUAGES.index(names[language]) for language in languages.flatten()])
+        result = theirs(
+            rows[tokens], attention_mask=tokens.ne(1), langs=ids[:, None].expand_as(tokens), output_hidden_states=True
+        )
+        return result.hidden_states[-1], result.logits[..., rows]
+
+    return theirs, run
+
+
+def xlm_pth(data_bin, symbols, folder, prefix=""):
+    """XLM's own names are those of transformers without "transformer."; its params are all of its options."""
+    theirs, run = xlm_model(symbols)
+    state = {
+        prefix + name.removeprefix("transformer."): value
+        for name, value in theirs.state_dict().items()
+        if not name.endswith("position_ids")
+    }
+    words = dict(enumerate(xlm_words(symbols)))
+    params = {
+        "n_heads": HEADS, "n_langs": len(XLM_LANGUAGES), "id2lang": dict(enumerate(XLM_LANGUAGES)), "emb_dim": 16,
+        "gelu_activation": True, "asm": False, "sinusoidal_embeddings": False, "pad_index": 2, "lgs": "fr-xx-en",
+    }  # fmt: skip
+    content = {
+        "model": state, "params": params, "dico_id2word": words, "dico_word2id": {w: n for n, w in words.items()},
+        "dico_counts": {word: 1 for word in words.values()}, "epoch": 3,
+    }  # fmt: skip
+    torch.save(content, folder / "mlm_tlm.pth")
+    return folder / "mlm_tlm.pth", run
+
+
+def transformers_xlm(data_bin, symbols, folder, file=None):
+    theirs, run = xlm_model(symbols)
+    save_transformers(theirs, folder, file)
+    words = {word: row for row, word in enumerate(xlm_words(symbols))}
+    (folder / "vocab.json").write_text(json.dumps(words), encoding="utf-8")
+    return folder / file if file else folder, run
+
+
+KINDS = {
+    "fairseq": (fairseq_xlm_r, {}),
+    "fairseq today, folder, pieces": (
+        fairseq_xlm_r,
+        {"published_names": False, "whole_folder": True, "beside": "sentencepiece.bpe.model"},
+    ),
+    "transformers": (transformers_xlm_r, {}),
+    "transformers file": (transformers_xlm_r, {"file": "model.safetensors"}),
+    "transformers older file, no head": (transformers_xlm_r, {"file": "pytorch_model.bin", "head": False}),
+    "XLM": (xlm_pth, {}),
+    "XLM from several processes": (xlm_pth, {"prefix": "module."}),
+    "transformers XLM": (transformers_xlm, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def make(data_bin, symbols, tmp_path_factory):
+    """A copy of a donor of a kind: its path, and its model as a function (tokens, languages) -> (hidden, logits)."""
+
+    @functools.lru_cache(maxsize=None)
+    def original(kind):
+        maker, more = KINDS[kind]
+        folder = tmp_path_factory.mktemp("original")
+        path, run = maker(data_bin, symbols, folder, **more)
+        return folder, path.relative_to(folder), run
+
+    def made(kind):
+        folder, path, run = original(kind)
+        return shutil.copytree(folder, tmp_path_factory.mktemp("published") / "donor") / path, run
+
+    return made
+
+
+def real_batch(data_bin, dictionary, framing):
+    """The first validation sentences of en and fr: tokens (4, T) with padding, languages (4, 1)."""
+    texts = {language: open_text(data_bin / language / "valid", language) for language in ("en", "fr")}
+    rows = [Framing.of(framing, dictionary).sentence(text[n].numpy()) for text in texts.values() for n in range(2)]
+    return torch.from_numpy(pad_rows(rows, dictionary.pad())), torch.tensor([[0], [0], [2], [2]])
+
+
+def options_of(kind):
+    return XLM_OPTIONS if "XLM" in kind else XLM_R_OPTIONS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_starts_as_the_published_model(data_bin, dictionary, make, tmp_path, kind):
+    """Two updates that move nothing; then the checkpoint computes what the published model does."""
+    path, theirs = make(kind)
+    line = pretraining(data_bin, tmp_path, *options_of(kind), "--max-update", 2, "--updates-per-epoch", 2, "--lr", 0,
+                       "--disable-validation", "--init-from", path)  # fmt: skip
+    output = run_train(line)
+    assert list(output.updates) == [1, 2]
+    rows = "[en], [de], [fr]" + (", embedding of de" if "XLM" in kind else "")
+    assert f"{path}: published weights, new rows: {rows}" in output.log
+    is_xlm = "XLM" in kind
+    config = EncoderConfig(embed_dim=16, heads=HEADS, layers=LAYERS, max_positions=MAX_POSITIONS,
+                           **(dict(ffn_dim=64) if is_xlm else XLM_R_MODEL))  # fmt: skip
+    model = XLEncoderModel(config, len(dictionary), dictionary.pad(), dictionary.num_languages).eval()
+    model.load_state_dict(load(tmp_path / "checkpoint_last.pt"))
+    tokens, languages = real_batch(data_bin, dictionary, "xlm" if is_xlm else "xl")
+    padding = tokens.eq(dictionary.pad())
+    assert padding.any() and len(tokens.unique()) > 10
+    with torch.no_grad():
+        hidden = model.encode(tokens, languages=languages, padding_mask=padding)
+        logits = model.output(hidden)
+        expected_hidden, expected_logits = theirs(tokens, languages)
+    torch.testing.assert_close(hidden[~padding], expected_hidden[~padding], atol=1e-5, rtol=0)
+    if expected_logits is None:
+        assert "new: encoder.bank.bias, output.dense.weight" in output.log
+    else:
+        shared = logits[..., : dictionary.first_language]
+        torch.testing.assert_close(shared[~padding], expected_logits[~padding], atol=1e-5, rtol=0)
+
+
+def start(data_bin, folder, *more, task=pretraining, objectives=None):
+    """State dict of the model before any update, and the log."""
+    arguments = task(data_bin, folder, *more, **({"objectives": objectives} if objectives else {}))
+    with one_run() as output:
+        cfg = configuration(options.get_training_parser(), [*arguments, "--cpu"])
+        torch.manual_seed(5)
+        built = tasks.setup_task(cfg.task).build_model(cfg.model)
+    return built.state_dict(), output.log
+
+
+def test_new_rows_are_those_of_a_new_model(data_bin, dictionary, make, tmp_path):
+    path, _ = make("XLM")
+    fresh, _ = start(data_bin, tmp_path, *XLM_OPTIONS)
+    state, _ = start(data_bin, tmp_path, *XLM_OPTIONS, "--init-from", path)
+    given = torch.load(path, weights_only=True)["model"]
+    first = dictionary.first_language
+    tokens, languages = "encoder.bank.tokens.weight", "encoder.embeddings.languages.weight"
+    assert torch.equal(state[tokens][first:], fresh[tokens][first:])
+    assert state[tokens][first:].std() > 0.01
+    assert torch.equal(state["encoder.bank.bias"][first:], torch.zeros(3))
+    assert torch.equal(state[languages][1], fresh[languages][1])  # de
+    assert torch.equal(state[languages][0], given["lang_embeddings.weight"][2])  # en
+    assert torch.equal(state[languages][2], given["lang_embeddings.weight"][0])  # fr
+    for symbol, word in (("<s>", "<s>"), ("<pad>", "<pad>"), ("</s>", "</s>"), ("<mask>", "<special1>")):
+        row = xlm_words(dictionary.symbols[:first]).index(word)
+        assert torch.equal(state[tokens][dictionary.index(symbol)], given["embeddings.weight"][row])
+
+
+@pytest.mark.parametrize("kind", ["fairseq", "transformers"])
+def test_cross_attention_of_veco_is_new(data_bin, make, tmp_path, kind):
+    path, _ = make(kind)
+    output = run_train(
+        pretraining(data_bin, tmp_path, "--arch", "xl_veco_tiny", "--layers", LAYERS, "--max-update", 2, "--no-save",
+                    "--updates-per-epoch", 2, "--disable-validation", "--init-from", path, objectives="mlm")
+    )  # fmt: skip
+    assert len(output.updates) == 2
+    (told,) = [line for line in output.log.splitlines() if line.startswith("weights from ")]
+    new = told.partition("new: ")[2].split(", ")
+    assert new and all(".cross_attention" in name for name in new)
+    assert {name.split(".")[2] for name in new} == {"0", "1"}
+
+
+def test_translation_from_a_published_encoder(data_bin, make, tmp_path):
+    path, _ = make("transformers")
+    line = ["-s", "en", "-t", "de", "--arch", "xl_veco_mt_tiny", "--encoder-layers", LAYERS, "--decoder-layers", 1,
+            "--init-encoder-from", path, "--init-decoder-from", path, "--init-decoder-layers", "last"]  # fmt: skip
+    output = run_train(translation(data_bin, tmp_path, *line, "--max-update", 2, "--lr", 0, "--disable-validation"))
+    assert len(output.updates) == 2 and output.log.count("published weights") == 1  # it is read once
+    state = load(tmp_path / "checkpoint_last.pt")
+    donor, _ = start(data_bin, tmp_path, *XLM_R_OPTIONS, "--init-from", path)
+    last = "layers.1.ffn.up.weight"
+    assert torch.equal(state[f"encoder.{last}"], donor[f"encoder.{last}"])
+    assert torch.equal(state["decoder.layers.0.ffn.up.weight"], donor[f"encoder.{last}"])
+    assert torch.equal(state["decoder.output.dense.weight"], donor["output.dense.weight"])
+    assert torch.equal(state["encoder.bank.bias"], donor["encoder.bank.bias"])
+    told = [line for line in output.log.splitlines() if line.startswith("decoder from ")]
+    assert "layers.0.cross_attention.query.weight" in told[0]
+
+
+def test_embeddings_alone_fit_any_model_of_their_width(data_bin, dictionary, make, tmp_path):
+    path, _ = make("XLM")  # two layers, another framing, another form
+    common = ["-s", "en", "-t", "de", "--heads", 4]
+    state, _ = start(data_bin, tmp_path, *common, "--init-embeddings-from", path, task=translation)
+    fresh, _ = start(data_bin, tmp_path, *common, task=translation)
+    donor, _ = start(data_bin, tmp_path, *XLM_OPTIONS, "--init-from", path)
+    given = donor["encoder.bank.tokens.weight"][: dictionary.first_language]
+    for side in ("encoder", "decoder"):
+        assert torch.equal(state[f"{side}.bank.tokens.weight"][: len(given)], given)
+    others = [name for name in state if not name.endswith("bank.tokens.weight")]
+    assert others and all(torch.equal(state[name], fresh[name]) for name in others)
+    with pytest.raises(UserError, match="needs --embed-dim 16, this run has 32"):
+        start(data_bin, tmp_path, *common, "--embed-dim", 32, "--init-embeddings-from", path, task=translation)
+
+
+@pytest.mark.parametrize("kind", ["fairseq", "XLM"])
+def test_classification_from_a_published_encoder(data_bin, make, tmp_path, kind):
+    path, _ = make(kind)
+    files = tmp_path / "files"
+    files.mkdir()
+    for split in ("train", "valid"):
+        for language in ("en", "de"):
+            lines = [f"{label}\tthe {noun} {label}\n" for label in ("small", "green") for noun in ("house", "book")]
+            (files / f"{split}.{language}.tsv").write_text("".join(lines), encoding="utf-8")
+    line = classification(data_bin, files, tmp_path / "run", *options_of(kind), "--init-from", path, "--max-update", 2)
+    output = run_train([*line, "--batch-size", 4])
+    assert len(output.updates) == 2
+    (told,) = [line for line in output.log.splitlines() if line.startswith("encoder from ")]
+    assert told.endswith("new: none")  # of the encoder
+
+
+# What doesn't fit: one sentence, before training
+
+XLM_R_MISTAKES = [
+    (["--heads", 4], "needs --heads 2, this run has 4"),
+    (["--embed-dim", 8], "needs --embed-dim 16, this run has 8"),
+    (["--ffn-dim", 16], "needs --ffn-dim 32, this run has 16"),
+    (["--position-offset", 0], "needs --position-offset 2, this run has 0"),
+    (["--max-positions", 50], "needs --max-positions 40, this run has 50"),
+    (["--layer-norm-eps", "1e-12"], "needs --layer-norm-eps 1e-05, this run has 1e-12"),
+    (["--language-embeddings", "added"], "needs --language-embeddings none, this run has added"),
+    (["--output-form", "plain"], "needs --output-form dense, this run has plain"),
+    (["--activation", "relu"], "needs --activation gelu, this run has relu"),
+    (["--framing", "xlm"], "needs --framing xl, this run has xlm"),
+    (["--layers", 3], "has 2 layers, the model to initialise has 3"),
+]
+XLM_MISTAKES = [
+    (["--heads", 4], "needs --heads 2, this run has 4"),
+    (["--position-offset", 2], "needs --position-offset 0, this run has 2"),
+    (["--language-embeddings", "none"], "needs --language-embeddings added, this run has none"),
+    (["--output-form", "dense"], "needs --output-form plain, this run has dense"),
+    (["--layer-norm-eps", "1e-5"], "needs --layer-norm-eps 1e-12, this run has 1e-05"),
+    (["--framing", "xl"], "needs --framing xlm, this run has xl"),
+]
+PLACES = [("fairseq", *mistake) for mistake in XLM_R_MISTAKES] + [("transformers", *XLM_R_MISTAKES[0])]
+PLACES += [("XLM", *mistake) for mistake in XLM_MISTAKES] + [("transformers XLM", *XLM_MISTAKES[0])]
+
+
+@pytest.mark.parametrize("kind, more, sentence", PLACES)
+def test_an_option_that_does_not_fit_is_named(data_bin, make, tmp_path, kind, more, sentence):
+    path, _ = make(kind)
+    with pytest.raises(UserError) as error:
+        start(data_bin, tmp_path, *options_of(kind), *more, "--init-from", path)
+    assert str(error.value) == f"{path} {sentence}"
+
+
+def test_a_head_that_is_not_there_has_any_form(data_bin, make, tmp_path):
+    path, _ = make("transformers older file, no head")
+    _, log = start(data_bin, tmp_path, *XLM_R_OPTIONS, "--output-form", "plain", "--init-from", path)
+    assert "new: encoder.bank.bias" in log
+
+
+def test_weights_in_16_bits(data_bin, make, tmp_path):
+    path, _ = make("transformers older file, no head")
+    halves = {name: value.half() for name, value in torch.load(path, weights_only=True).items()}
+    torch.save(halves, path)
+    state, _ = start(data_bin, tmp_path, *XLM_R_OPTIONS, "--init-from", path)
+    table, types = (halves[f"embeddings.{name}_embeddings.weight"].float() for name in ("position", "token_type"))
+    assert torch.equal(state["encoder.embeddings.positions.weight"], table + types)
+
+
+def rewrite(path, **changes):
+    """Replace keys of a file that torch.save wrote; None leaves one out."""
+    content = torch.load(path, weights_only=True) | changes
+    torch.save({key: value for key, value in content.items() if value is not None}, path)
+
+
+def rewrite_json(path, **changes):
+    content = json.loads(path.read_text(encoding="utf-8")) | changes
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}), encoding="utf-8")
+
+
+def change_line(path, number, line):
+    """Replace a line of a text, counted from 0; None leaves it out."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    lines[number : number + 1] = [] if line is None else [line]
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def change_args(path, **changes):
+    args = torch.load(path, weights_only=True)["args"]
+    rewrite(path, args=Namespace(**(vars(args) | changes)))
+
+
+def change_params(path, **changes):
+    rewrite(path, params=torch.load(path, weights_only=True)["params"] | changes)
+
+
+def change_word(path, row, word):
+    words = torch.load(path, weights_only=True)["dico_id2word"]
+    rewrite(path, dico_id2word=words | {row: word})
+
+
+class Anything:
+    """What is no plain data."""
+
+
+def as_in_vocab_json(path):
+    words = json.loads((path / "vocab.json").read_text(encoding="utf-8"))
+    words = {word if row < len(XLM_SPECIAL) else f"{word}</w>": row for word, row in words.items()}
+    (path / "vocab.json").write_text(json.dumps(words), encoding="utf-8")
+
+
+FILES = {
+    "another piece": ("fairseq", lambda path: change_line(path.with_name("dict.txt"), 3, "other 1"),
+                      r"the rows of .*/dict.txt are not those of .*/data-bin/dict.txt: symbol 7 is 'other' there and "
+                      r"'.*' here \(the text has to be prepared with the sub-words of the weights\)"),
+    "order": ("XLM", lambda path: (change_word(path, 14, "x"), change_word(path, 15, "y")),
+              r"the rows of .*/mlm_tlm.pth are not those of .*: symbol 4 is 'x' there and '.*' here"),
+    "ends of words": ("transformers XLM", as_in_vocab_json, "vocab.json are not those of .*: symbol 4 is '.*</w>' "),
+    "a piece too few": ("fairseq", lambda path: change_line(path.with_name("dict.txt"), -2, None),
+                        r"it has \d+ rows of tokens, and .*/dict.txt makes \d+ symbols"),
+    "no symbols": ("fairseq", lambda path: path.with_name("dict.txt").unlink(),
+                   "model.pt: dict.txt or sentencepiece.bpe.model is needed beside model.pt"),
+    "no pieces": ("transformers", lambda path: (path / "sentencepiece.bpe.model").unlink(),
+                  "sentencepiece.bpe.model or dict.txt is needed beside model.safetensors"),
+    "no model of pieces": ("transformers", lambda path: (path / "sentencepiece.bpe.model").write_bytes(b"x"),
+                           "sentencepiece.bpe.model is not a SentencePiece model"),
+    "no words": ("transformers XLM", lambda path: (path / "vocab.json").unlink(), "vocab.json is needed beside"),
+    "no text": ("fairseq", lambda path: path.with_name("dict.txt").write_bytes(b"\xff 1\n"),
+                "dict.txt is not a fairseq dictionary"),
+    "no config": ("transformers", lambda path: (path / "config.json").unlink(),
+                  "config.json is needed beside model.safetensors"),
+    "no JSON": ("transformers", lambda path: (path / "config.json").write_text("{"), "config.json is not JSON"),
+    "no object": ("transformers", lambda path: (path / "config.json").write_text("[]"), "holds no JSON object"),
+    "another model": ("transformers", lambda path: rewrite_json(path / "config.json", model_type="bert"),
+                      "model_type 'bert'; xlm-roberta and xlm can be taken over"),
+    "activation": ("transformers", lambda path: rewrite_json(path / "config.json", hidden_act="silu"),
+                   "its activation is silu; gelu and relu can be taken over"),
+    "padding": ("transformers", lambda path: rewrite_json(path / "config.json", pad_token_id=0),
+                "pad_token_id 0, where XLM-R has 1"),
+    "no heads": ("transformers", lambda path: rewrite_json(path / "config.json", num_attention_heads=None),
+                 "nothing says its num_attention_heads"),
+    "no heads in fairseq's": ("fairseq", lambda path: change_args(path, encoder_attention_heads=None),
+                              "model.pt: nothing says its encoder_attention_heads"),
+    "activation of fairseq's": ("fairseq", lambda path: change_args(path, activation_fn="relu"),
+                                "its activation is relu; gelu can be taken over"),
+    "no settings": ("XLM", lambda path: rewrite(path, params=None), "nothing says its gelu_activation"),
+    "no dico": ("XLM", lambda path: rewrite(path, dico_id2word=None), "it holds no 'dico_id2word', without which"),
+    "gap": ("XLM", lambda path: change_word(path, 999, "x"), "are not numbered from 0 without a gap"),
+    "no <special1>": ("XLM", lambda path: change_word(path, 5, "x"), "has no <special1> among its words"),
+    "no languages": ("XLM", lambda path: change_params(path, id2lang=None),
+                     "it has 3 language embeddings, and its 'id2lang' doesn't name them all"),
+    "names": ("XLM", lambda path: rewrite(path, model=torch.load(path, weights_only=True)["model"] | {"encoder_attn":
+              torch.zeros(1)}), "nothing missing, encoder_attn unexpected"),
+    "no plain data": ("XLM", lambda path: torch.save({"model": {}, "params": Anything()}, path),
+                      "was refused: it holds .*Anything, and a checkpoint may hold only tensors and plain data"),
+    "cut": ("transformers file", lambda path: path.write_bytes(path.read_bytes()[:200]),
+            "model.safetensors is not a safetensors file, or it is damaged or cut short"),
+    "cut .pth": ("XLM", lambda path: path.write_bytes(path.read_bytes()[:200]),
+                 "mlm_tlm.pth is not a checkpoint, or it is damaged or cut short"),
+    "missing": ("transformers file", lambda path: path.unlink(),
+                "model.safetensors cannot be read as a checkpoint: No such file"),
+    "empty folder": ("transformers", lambda path: (path / "model.safetensors").unlink(),
+                     "is a folder without published weights: none of model.safetensors, pytorch_model.bin, model.pt"),
+    "another kind": ("XLM", lambda path: torch.save({"encoder": {}}, path),
+                     "mlm_tlm.pth is not a fairseq checkpoint: it holds no model parameters"),
+    "no dict at all": ("XLM", lambda path: torch.save([1], path), "is not a fairseq checkpoint"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", FILES)
+def test_files_that_cannot_be_taken_over(data_bin, make, tmp_path, mistake):
+    kind, spoil, sentence = FILES[mistake]
+    path, _ = make(kind)
+    spoil(path)
+    with pytest.raises(UserError, match=sentence) as error:
+        start(data_bin, tmp_path, *options_of(kind), "--init-from", path)
+    folder = path if path.is_dir() else path.parent
+    assert str(folder) in str(error.value) and "\n" not in str(error.value)

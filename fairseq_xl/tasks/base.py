@@ -103,6 +103,13 @@ class XLTask(FairseqTask):
             open_model(args.sentencepiece_model, self.folder())
         return super().build_bpe(args)
 
+    def get_interactive_tokens_and_lengths(self, lines, encode_fn):
+        """fairseq's; `UserError` for a line that was no UTF-8, which Python reads as surrogates in some locales."""
+        for line in lines:
+            if any("\ud800" <= character <= "\udfff" for character in line):
+                raise UserError(f"the line {ascii(line[:40])} of the input is not UTF-8")
+        return super().get_interactive_tokens_and_lengths(lines, encode_fn)
+
     def get_batch_iterator(self, dataset, required_batch_size_multiple=1, **kwargs):
         """fairseq's iterator; but the last partial batch, which it drops by default, is kept."""
         return super().get_batch_iterator(dataset, required_batch_size_multiple=1, **kwargs)

@@ -170,7 +170,7 @@ def with_small_files(call, most):
 
     def limited():
         os.dup2(writing, 2)
-        sys.stderr = os.fdopen(2, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", 1, closefd=False)  # a line at a time
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
         try:
             call()
@@ -183,7 +183,7 @@ def with_small_files(call, most):
     process = multiprocessing.get_context("fork").Process(target=limited)
     process.start()
     os.close(writing)
-    with os.fdopen(reading, encoding="utf-8") as stream:
+    with os.fdopen(reading, encoding="utf-8") as stream:  # to its end
         shown = stream.read()
     process.join()
     return process.exitcode, shown

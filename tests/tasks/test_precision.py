@@ -167,8 +167,8 @@ def test_evaluation_with_fp16(data_bin, task_files, tmp_path):
     run_train(classification(data_bin, task_files, tmp_path / "nc", *short))
 
     def validate(task, folder, *more):
-        (found,) = validation_losses(run_validate([data_bin, "--task", task, "--path", folder / "checkpoint_last.pt",
-                                                   "--max-tokens", 256, "--user-dir", "fairseq_xl", *more]))  # fmt: skip
+        line = ["--task", task, "--path", folder / "checkpoint_last.pt", "--max-tokens", 256]
+        (found,) = validation_losses(run_validate([data_bin, "--user-dir", "fairseq_xl", *line, *more]))
         return float(found["loss"])
 
     language_model = tmp_path / "clm" / "checkpoint_last.pt"

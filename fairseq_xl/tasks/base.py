@@ -57,7 +57,7 @@ class XLTask(FairseqTask):
         self.dictionary = dictionary
         self.framing = Framing.of(str(cfg.framing), dictionary)
         self.loaded_framing = None  # of the checkpoints that were loaded to be evaluated
-        self.terminated = False  # whether this process got SIGTERM
+        self.terminated = False  # whether this process got SIGTERM or SIGINT
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
@@ -192,18 +192,24 @@ class XLTask(FairseqTask):
         compat.restore_early_stopping(state)
 
     def begin_epoch(self, epoch, model):
-        """On SIGTERM training stops after the update in progress, saves and exits with 0, without validating."""
+        """On SIGTERM or Ctrl-C training stops after the update in progress, saves and exits with 0, without validating.
+
+        A second Ctrl-C stops at once.
+        """
         if self.cfg._get_parent() is None:  # no command's configuration: nothing to stop
             return
 
         def stop(signum, frame):
-            logger.warning("SIGTERM: saving after this update, then stopping")
+            logger.warning("%s: saving after this update, then stopping", signal.Signals(signum).name)
             self.terminated = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
         signal.signal(signal.SIGTERM, stop)
+        if not self.terminated:
+            signal.signal(signal.SIGINT, stop)
 
     def optimizer_step(self, optimizer, model, update_num):
-        """fairseq hook: makes the update; then all ranks stop together if one of them got SIGTERM."""
+        """fairseq hook: makes the update; then all ranks stop together if one of them got a signal."""
         super().optimizer_step(optimizer, model, update_num)
         if compat.any_rank(self.terminated, next(model.parameters()).device):
             run = self.cfg._get_parent()

@@ -9,6 +9,7 @@ import traceback
 import warnings
 
 import torch
+from fairseq import options
 from fairseq.dataclass import utils as dataclass_utils
 from hydra.core.hydra_config import HydraConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -23,6 +24,7 @@ def install() -> None:
     # in fairseq-hydra-train: hydra tells of errors in its own way unless it is asked to let them pass
     if HydraConfig.initialized():
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    options.parse_args_and_arch = _without_usage(options.parse_args_and_arch)
     dataclass_utils.merge_with_parent = _naming_options(dataclass_utils.merge_with_parent)
     # every command of fairseq calls hydra as it was years ago; one warning comes without the place that asked for it
     warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.")
@@ -85,3 +87,22 @@ def _naming_options(original):
             raise UserError(f"{cfg._get_full_key(error.key)}: {reason} (options: {known})") from error
 
     return merge_with_parent
+
+
+def _without_usage(original):
+    """argparse writes hundreds of lines of usage in front of what is wrong, and all of fairseq's names after it."""
+
+    @functools.wraps(original)
+    def parse_args_and_arch(parser, *args, **kwargs):
+        parser.error = functools.partial(_refuse_arguments, parser)
+        return original(parser, *args, **kwargs)
+
+    return parse_args_and_arch
+
+
+def _refuse_arguments(parser, message):
+    wrong, listed, choices = message.partition("(choose from ")
+    if listed:
+        ours = [name for name in re.findall(r"[\w.-]+", choices) if name.startswith("xl_")]
+        wrong += f"(choose from {', '.join(ours)}, or fairseq's own)" if ours else f"(choose from {choices}"
+    parser.exit(2, f"{parser.prog}: error: {wrong}\n")

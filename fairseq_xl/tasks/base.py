@@ -62,6 +62,9 @@ class XLTask(FairseqTask):
     @classmethod
     def setup_task(cls, cfg, **kwargs):
         """Loads ``dict.txt``, the same in every data folder, and checks that the text was binarised with it."""
+        run = cfg._get_parent() if OmegaConf.is_config(cfg) else None
+        if run is not None and run.dataset.train_subset != "train":
+            raise UserError(f"--train-subset {run.dataset.train_subset}: what is trained on is the split 'train'")
         if not cfg.data:
             raise UserError("name the folder of binarised text that `python -m preprocess` wrote")
         folders = [Path(folder) for folder in cfg.data.split(os.pathsep)]

@@ -1,5 +1,6 @@
 """Options that fit neither the data nor the checkpoint: one sentence, before training."""
 
+import re
 import shutil
 
 import pytest
@@ -204,3 +205,30 @@ def test_objective_longer_than_the_model(data_bin, tmp_path, objective):
     refused(
         pretraining(data_bin, tmp_path, *options, objectives=objective), f"{objective}.length=600", "--max-positions"
     )
+
+
+def test_split_to_train_on_that_is_another(data_bin, tmp_path):
+    with pytest.raises(UserError, match="--train-subset valid: what is trained on is the split 'train'"):
+        run_train(pretraining(data_bin, tmp_path, "--train-subset", "valid"))
+
+
+@pytest.mark.parametrize(
+    "flags, sentence",
+    [
+        (
+            ["--arch", "xl_xlm_tinny"],
+            r"invalid choice: 'xl_xlm_tinny' \(choose from xl_\w+(, xl_\w+)*, or fairseq's own\)",
+        ),
+        (
+            ["--task", "xl_pretrain"],
+            r"invalid choice: 'xl_pretrain' \(choose from xl_\w+(, xl_\w+)*, or fairseq's own\)",
+        ),
+        (["--max-update", "many"], "argument --max-update: invalid int value: 'many'"),
+        (["--nonsense", "3"], "unrecognized arguments: --nonsense 3"),
+    ],
+)
+def test_argument_that_is_wrong_without_the_usage_of_all(data_bin, tmp_path, capsys, flags, sentence):
+    with pytest.raises(SystemExit) as ended:
+        run_train(pretraining(data_bin, tmp_path, *flags))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and re.search(f"error: .*{sentence}$", line)

@@ -120,12 +120,11 @@ def read_pairs(prefix, source, target):
     return [list(side) for side in zip(*kept)]
 
 
-def retrieve(embedder, files, choices):
-    """Files {pair: prefix} -> {choice: {pair: scores of `evaluate`, with "pairs", their number}}."""
+def retrieve(embedder, texts, choices):
+    """Sentences {pair: two lists} -> {choice: {pair: scores of `evaluate`, with "pairs", their number}}."""
     results = {choice: {} for choice in choices}
-    for pair, prefix in files.items():
+    for pair, sides in texts.items():
         languages = pair.split("-")
-        sides = read_pairs(prefix, *languages)
         vectors = [embedder(side, language, choices) for side, language in zip(sides, languages)]
         for choice in choices:
             results[choice][pair] = {"pairs": len(sides[0])} | evaluate(vectors[0][choice], vectors[1][choice])
@@ -184,7 +183,7 @@ def _files(named):
         pair, found, prefix = argument.partition("=")
         if not found or len(pair.split("-")) != 2:
             raise UserError(f"{argument}: expected XX-YY=PREFIX for the files PREFIX.XX and PREFIX.YY")
-        files[pair] = prefix
+        files[pair] = read_pairs(prefix, *pair.split("-"))
     return files
 
 

@@ -12,6 +12,9 @@ from preprocess.config import PreprocessError
 from preprocess.pipeline import prepare
 
 
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m preprocess", description="From raw text to a data-bin.")
@@ -41,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = error.errno in NO_ROOM
         sys.stderr.write(f"The disk of {options.data_bin} is full: make room, and run the same command to continue\n"
                          if full else f"{error.filename}: {error.strerror}\n")
         return 1

@@ -1,5 +1,6 @@
 """`fairseq-preprocess` for one folder of the data-bin, into a temporary folder that takes its place at the end."""
 
+import errno
 import os
 import shutil
 import struct
@@ -44,8 +45,16 @@ def run_fairseq(options: list[str], cwd: Path, log: Path) -> None:
         command = [sys.executable, "-m", "fairseq_cli.preprocess", *options]
         environment = {"OMP_NUM_THREADS": "1", **os.environ}
         result = subprocess.run(command, cwd=cwd, stdout=output, stderr=subprocess.STDOUT, env=environment)
-    if result.returncode:
+    check_end(result.returncode, log)
+
+
+def check_end(status: int, log: Path) -> None:
+    """Raises OSError for a disk that got full, and PreprocessError with the log's last line for any other failure."""
+    if status:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if lines and os.strerror(code) in lines[-1]:
+                raise OSError(code, os.strerror(code), str(log))
         raise PreprocessError(f"fairseq-preprocess failed (its output is in {log}): {lines[-1] if lines else ''}")
 
 

@@ -19,6 +19,7 @@ LONG_CHARACTERS = 4000  # and so is one with more characters (Chinese, Thai: no 
 MAX_BITMAP = 1 << 28  # bits (32 MiB): repeated lines are counted with a fixed amount of memory, hence "about"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 SEPARATORS = "\u2028\u2029"  # a line end for some programs (Python's splitlines), no line end for others (wc, fairseq)
+NUL = "\0"  # the end of a text for some programs, and a sign of binary files
 
 logger = logging.getLogger("preprocess")
 
@@ -31,6 +32,7 @@ class Report:
     blank: int = 0
     documents: int = 0  # runs of lines that are not blank
     over_long: int = 0
+    first_over_long: int = 0  # its line, from 1
     duplicates: int = 0  # about: lines that were there before, by a hash in a bitmap
     ends_blank: bool = True  # the last line is blank, so that a document ends with the file
     sha256: str = ""
@@ -45,10 +47,11 @@ class _Block:
     lines: int
     blank: np.ndarray  # line numbers
     documents: int  # runs that begin in this block, one at its first line included
-    over_long: int
+    over_long: list[int]  # line numbers
     hashes: np.ndarray  # uint64, of the lines that are not blank
     invalid: list[int]  # line numbers
     separators: list[int]  # line numbers
+    nul: list[int]  # line numbers
 
 
 def examine(block: bytes) -> _Block:
@@ -59,21 +62,27 @@ def examine(block: bytes) -> _Block:
     except UnicodeDecodeError:
         lines = lines_of(block, errors="replace")
         invalid = [number for number, line in enumerate(block.split(b"\n")) if not _is_utf8(line)]
-    separators = []
-    if any(separator.encode() in block for separator in SEPARATORS):
-        raw = block.decode("utf-8", "replace").split("\n")
-        separators = [number for number, line in enumerate(raw) if any(char in line for char in SEPARATORS)]
     full = np.array([bool(line) for line in lines])
     hashes = [hashlib.blake2b(line.encode(), digest_size=8).digest() for line in lines if line]
     return _Block(
         lines=len(lines),
         blank=np.flatnonzero(~full),
         documents=int(full[0]) + int((full[1:] & ~full[:-1]).sum()),
-        over_long=sum(len(line) > LONG_CHARACTERS or line.count(" ") >= LONG_TOKENS for line in lines),
+        over_long=[number for number, line in enumerate(lines)
+                   if len(line) > LONG_CHARACTERS or line.count(" ") >= LONG_TOKENS],
         hashes=np.frombuffer(b"".join(hashes), dtype=np.uint64),
         invalid=invalid,
-        separators=separators,
+        separators=_with(SEPARATORS, block),
+        nul=_with(NUL, block),
     )
+
+
+def _with(characters: str, block: bytes) -> list[int]:
+    """Numbers of the lines that have one of the characters; most blocks have none."""
+    found = [char.encode() for char in characters if char.encode() in block]
+    if not found:
+        return []
+    return [number for number, line in enumerate(block.split(b"\n")) if any(char in line for char in found)]
 
 
 def _is_utf8(line: bytes) -> bool:
@@ -107,7 +116,7 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
     """Read one file; `name` is how the user calls it."""
     report, seen = Report(), _Seen(path.stat().st_size)
     content, blank_lines = hashlib.sha256(), hashlib.sha256()
-    invalid, separators = [], []  # [the first one's number, how many]
+    invalid, separators, nul, over_long = [], [], [], []  # [the first one's number, how many]
 
     def watched() -> Iterable[bytes]:
         for number, block in enumerate(read_blocks(path)):
@@ -121,11 +130,12 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
         blank_lines.update((block.blank + report.lines).tobytes())
         _count(invalid, block.invalid, report.lines)
         _count(separators, block.separators, report.lines)
+        _count(nul, block.nul, report.lines)
+        _count(over_long, block.over_long, report.lines)
         begins_full = not len(block.blank) or block.blank[0] != 0
         report.documents += block.documents - int(begins_full and not report.ends_blank)
         report.lines += block.lines
         report.blank += len(block.blank)
-        report.over_long += block.over_long
         report.duplicates += seen.add(block.hashes)
         report.ends_blank = bool(len(block.blank)) and int(block.blank[-1]) == block.lines - 1
     if invalid:
@@ -133,6 +143,9 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
     if separators:
         report.problems.append(f"{name}: U+2028 or U+2029, a line end to some programs, in {_told(separators)}; "
                                "replace it with a blank")
+    if nul:
+        report.problems.append(f"{name}: a NUL character, which no text has, in {_told(nul)}; is it a binary file?")
+    report.first_over_long, report.over_long = over_long or (0, 0)
     if report.lines == report.blank:
         report.problems.append(f"{name}: empty, there is no sentence in it")
     report.sha256, report.blank_lines = content.hexdigest(), blank_lines.hexdigest()
@@ -168,7 +181,8 @@ def check(config: Config, problems: list[str], count: int, records: Path | None)
         else:
             todo.append(name)
     total = sum((config.root / name).stat().st_size for name in todo)
-    with Workers(count) as workers, tqdm(total=total, unit="B", unit_scale=True, desc="check", disable=not todo) as bar:
+    hidden = None if todo else True  # None: only a terminal shows it
+    with Workers(count) as workers, tqdm(total=total, unit="B", unit_scale=True, desc="check", disable=hidden) as bar:
         for name in todo:
             path = config.root / name
             state = _state(path)
@@ -221,6 +235,11 @@ def tell(config: Config, reports: dict[str, Report]) -> None:
             name, report.lines, 100 * report.blank / report.lines, report.documents,
             100 * report.over_long / sentences, 100 * report.duplicates / sentences,
         )
+        if report.over_long:
+            logger.warning(
+                "%s: %d line(s) of more than %d words or %d characters, first line %d; training cuts or leaves out "
+                "what is too long for it", name, report.over_long, LONG_TOKENS, LONG_CHARACTERS, report.first_over_long,
+            )
     for first, second in _bitext(config, reports):
         if reports[first].blank_lines != reports[second].blank_lines:
             number = _first_one_sided(config.root / first, config.root / second)

@@ -126,8 +126,12 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
         content = loader.get_single_data()
     except FileNotFoundError as error:
         raise PreprocessError(f"{path}: there is no such file") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise PreprocessError(f"{path} is not YAML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise PreprocessError(f"{path} is not UTF-8: it has the byte 0x{error.object[error.start]:02x}") from error
+    except yaml.YAMLError as error:  # its text is several lines
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise PreprocessError(f"{path} is not YAML{where}: {getattr(error, 'problem', None) or error}") from error
     problems = list(loader.repeated)
     valid = ("languages", "vocabulary", "tokeniser", "monolingual", "bitext")
     content = _mapping(content, str(path), valid, problems)

@@ -38,15 +38,18 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
         raise PreprocessError("--spm-model and --dict belong together: give both to reuse a vocabulary, or none")
     config, problems = read_config(config_path)
     stages = Stages(Path(data_bin)) if data_bin is not None else None
-    problems += _vocabulary_problems(config, spm_model, check_only)
+    problems += _vocabulary_problems(config, spm_model, dictionary, check_only)
     with locked(stages) if stages else nullcontext():
         reports = check.check(config, problems, workers, stages.folder / "check" if stages else None)
         check.tell(config, reports)
-        if not check_only:
+        if check_only:
+            logger.info("no problems found: %d files, %d lines", len(reports),
+                        sum(report.lines for report in reports.values()))
+        else:
             _Preparation(config, reports, stages, workers).run(spm_model, dictionary)
 
 
-def _vocabulary_problems(config: Config, spm_model, check_only: bool) -> list[str]:
+def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool) -> list[str]:
     """Why the vocabulary that is asked for can't be had, a sentence each."""
     if config.vocabulary.sentencepiece:
         if spm_model is not None:
@@ -55,7 +58,9 @@ def _vocabulary_problems(config: Config, spm_model, check_only: bool) -> list[st
             vocabulary.load_model(config.root / config.vocabulary.sentencepiece)
         except PreprocessError as error:
             return [f"vocabulary: sentencepiece: {error}"]
-    elif spm_model is None and not check_only and not any(vocabulary.training_files(config).values()):
+    elif spm_model is not None:
+        vocabulary.check_pair(Path(spm_model), Path(dictionary), config.languages)
+    elif not check_only and not any(split.name == "train" for _, split, _ in config.sides()):
         return ["there is no training text to learn a vocabulary from; vocabulary: {sentencepiece: FILE}, or "
                 "--spm-model and --dict, reuse one"]
     return []
@@ -122,12 +127,12 @@ class _Preparation:
         lines = sum(self.reports[name].lines for _, _, side in self.config.sides() for name in side.files)
         units = {}
         with (Workers(self.workers, encode.start, (self.model, reserved)) as workers,
-              tqdm(total=lines, unit=" lines", unit_scale=True, desc="encode") as bar):
+              tqdm(total=lines, unit=" lines", unit_scale=True, desc="encode", disable=None) as bar):
+            done = 0  # a bar that is not shown doesn't count
             for folder, split, side in self.config.sides():
                 name = encoded_name(folder, split.name, side.language)
                 boundaries = self.boundaries(split)
                 output = self.encoded / name
-                before = bar.n
                 inputs = [fixed, [self.reports[file].sha256 for file in side.files], boundaries]
                 inputs += self.tokeniser(side.language)
                 tokeniser = tuple(self.tokeniser(side.language)[:2]) or None
@@ -136,7 +141,8 @@ class _Preparation:
                     lambda: encode.encode([self.config.root / file for file in side.files], boundaries, output,
                                           workers, bar, tokeniser),
                 )
-                bar.update(before + sum(self.reports[file].lines for file in side.files) - bar.n)
+                done += sum(self.reports[file].lines for file in side.files)
+                bar.update(done - bar.n)
         return units
 
     def tokeniser(self, language: str) -> list[str]:

@@ -47,7 +47,8 @@ class Stages:
 
     def names(self) -> list[str]:
         """The stages that have a record."""
-        return [read_json(path)["name"] for path in sorted((self.folder / "records").glob("*.json"))]
+        records = [read_json(path) for path in sorted((self.folder / "records").glob("*.json"))]
+        return [record["name"] for record in records if record]
 
     def forget(self, name: str) -> None:
         """Drop a record."""
@@ -77,8 +78,8 @@ def locked(stages: Stages):
 
 
 def read_json(path: Path):
-    """The content of a JSON file, None if there is none."""
+    """The content of a JSON file, None if there is none or it is damaged: what it told is found out again."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return None

@@ -123,8 +123,10 @@ def load_model(path: Path) -> sentencepiece.SentencePieceProcessor:
     """Raises PreprocessError for a file that is missing or no model."""
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=Path(path).read_bytes())
-    except (OSError, RuntimeError) as error:
-        raise PreprocessError(f"{path} is no SentencePiece model: {error}") from error
+    except OSError as error:
+        raise PreprocessError(f"{path} is no SentencePiece model: {error.strerror}") from error
+    except RuntimeError as error:
+        raise PreprocessError(f"{path} is no SentencePiece model, or it is damaged") from error
 
 
 def symbols_of(model: sentencepiece.SentencePieceProcessor) -> list[str]:
@@ -165,12 +167,22 @@ def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
                 if not symbol or not count.isdigit():
                     raise PreprocessError(f"{path}: line {number} is not 'symbol count': {line.rstrip()!r}")
                 symbols.append(symbol)
-    except (OSError, UnicodeDecodeError) as error:
-        raise PreprocessError(f"{path} is no dictionary: {error}") from error
+    except OSError as error:
+        raise PreprocessError(f"{path} is no dictionary: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PreprocessError(f"{path} is no dictionary: it is not UTF-8") from error
     missing = [symbol for symbol in (MASK, *language_symbols(languages)) if symbol not in symbols]
     if MASK in missing and len(missing) <= len(list(languages)):
         raise PreprocessError(f"{path} has language symbols but no {MASK}, which must stand before them")
     return symbols + missing
+
+
+def check_pair(model: Path, dictionary: Path, languages: Iterable[str]) -> None:
+    """Raises PreprocessError unless both files can be read and the dictionary has most of the model's pieces."""
+    pieces, known = set(symbols_of(load_model(model))), set(reused_symbols(dictionary, languages))
+    if 2 * len(pieces & known) < len(pieces):
+        raise PreprocessError(f"--dict {dictionary} is not the dictionary of --spm-model {model}: it has "
+                              f"{len(pieces & known)} of its {len(pieces)} pieces")
 
 
 def write_dictionary(symbols: list[str], counts: dict[str, int], path: Path) -> dict:

@@ -71,7 +71,7 @@ step "5/6 fairseq-generate and BLEU"
 cp "$test_source" "$output/source.$source" && cp "$reference" "$output/reference.$target"
 for model in pretrained random; do
     bash recipes/xlm/score.sh "$output/data-bin" "$output/$model/checkpoint_best.pt" "$output/$model" \
-        "$source" "$target" "$output/reference.$target"
+        "$source" "$target" "$output/reference.$target" >/dev/null # it is in bleu.json
 done
 python -m fairseq_xl.evaluation.bleu --plain "$output/source.$source" "$output/reference.$target" \
     --language "$target" >"$output/copy.json"

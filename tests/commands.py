@@ -68,7 +68,8 @@ class Output:
 def one_run():
     """Runs the body as if the process did nothing else before or after; yields its `Output`."""
     output, root, threads = Output(), logging.getLogger(), torch.get_num_threads()
-    handlers, level, sigterm = list(root.handlers), root.level, signal.getsignal(signal.SIGTERM)
+    handlers, level = list(root.handlers), root.level
+    signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     step, filters = FairseqTask.train_step, list(root.filters)
 
     def recorded_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
@@ -102,7 +103,8 @@ def one_run():
         torch.set_num_threads(threads)
         root.handlers, root.filters = handlers, filters
         root.setLevel(level)
-        signal.signal(signal.SIGTERM, sigterm)
+        for number, handler in signals.items():
+            signal.signal(number, handler)
         metrics.reset()
         for function in (checkpoint_utils.save_checkpoint, train.should_stop_early):
             vars(function).clear()

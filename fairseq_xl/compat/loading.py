@@ -9,6 +9,7 @@ import math
 import os
 import re
 import typing
+import zipfile
 
 import numpy
 import omegaconf
@@ -16,6 +17,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.file_io import PathManager
+from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl.compat.processes import check_that_ranks_know_each_other
 from fairseq_xl.errors import UserError
@@ -26,6 +28,9 @@ except ImportError:  # numpy 1
     from numpy.core import multiarray
 
 logger = logging.getLogger(__name__)
+
+NO_CHECKPOINT = "is not a checkpoint, or it is damaged or cut short"
+ZIP = b"PK\x03\x04"  # how a file of torch.save begins since torch 1.6
 
 
 def install() -> None:
@@ -75,6 +80,7 @@ def check_checkpoint(state, name) -> dict:
 
 
 def _load_stream(stream, name: str):
+    _check_parts(stream, name)
     try:
         return torch.load(stream, map_location="cpu", weights_only=True)
     except MemoryError:
@@ -87,11 +93,28 @@ def _load_stream(stream, name: str):
                 f"{name} was refused: it holds {what}, and a checkpoint may hold only tensors and plain data "
                 "(nothing in the file was run)"
             ) from error
-        raise UserError(f"{name} is not a checkpoint, or it is damaged or cut short ({_first_line(error)})") from error
+        raise UserError(f"{name} {NO_CHECKPOINT} ({_first_line(error)})") from error
+
+
+def _check_parts(stream, name: str) -> None:
+    """torch compares no checksums: zeros in the middle of a file would become weights, without a word."""
+    begins = stream.read(len(ZIP))
+    stream.seek(0)
+    if not begins:
+        raise UserError(f"{name} {NO_CHECKPOINT} (it is empty)")
+    if begins == ZIP:
+        try:
+            with zipfile.ZipFile(stream) as parts:
+                damaged = parts.testzip()
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise UserError(f"{name} {NO_CHECKPOINT} (it has no table of contents)") from error
+        if damaged:
+            raise UserError(f"{name} {NO_CHECKPOINT} (its part {damaged} has another checksum)")
+        stream.seek(0)
 
 
 def _first_line(error: Exception) -> str:
-    if str(error).startswith("Weights only load failed"):  # the rest is advice to turn the check off
+    if str(error).startswith(("Weights only load failed", "Cannot use ``weights_only")):  # then advice to turn it off
         return "not a file of plain data written by torch.save"
     return (str(error).splitlines() or [""])[0].split(". ")[0] or type(error).__name__
 
@@ -139,20 +162,22 @@ def _make_loading_safe() -> None:
 
     @functools.wraps(to_cpu)
     def load_checkpoint_to_cpu(path, *args, **kwargs):
-        with _existing(path):
+        with _existing(path), _unreadable(path):
             return to_cpu(path, *args, **kwargs)
 
     @functools.wraps(ensemble)
-    def load_model_ensemble_and_task(*args, **kwargs):
-        with _mistake(OSError, "Model file not found"):
-            return ensemble(*args, **kwargs)
+    def load_model_ensemble_and_task(filenames, *args, **kwargs):
+        read = checkpoint_utils.load_checkpoint_to_cpu
+        with _mistake(OSError, "Model file not found"), _no_fit(filenames), _reading(_for_a_task(read)):
+            return ensemble(filenames, *args, **kwargs)
 
     @functools.wraps(resume)
     def load_checkpoint_and_iterator(cfg, trainer, **kwargs):
         check_that_ranks_know_each_other(trainer.cfg)
-        _check_restore_file(cfg.restore_file, trainer.checkpoint_suffix)
-        no_fit = _mistake(Exception, "Cannot load model parameters")
-        with _mistake(ValueError, "--finetune-from-model"), no_fit, _checked_by(trainer.task):
+        _check_restore_file(cfg, trainer.checkpoint_suffix)
+        read = _checked_by(trainer.task, checkpoint_utils.load_checkpoint_to_cpu)
+        other = _mistake(AssertionError, "Criterion does not match", "Optimizer does not match")
+        with _mistake(ValueError, "--finetune-from-model"), other, _no_fit([cfg.restore_file]), _reading(read):
             state, iterator = resume(cfg, trainer, **kwargs)
         _stop_if_done(trainer)
         return state, iterator
@@ -162,10 +187,8 @@ def _make_loading_safe() -> None:
     checkpoint_utils.load_checkpoint = load_checkpoint_and_iterator
 
 
-@contextlib.contextmanager
-def _checked_by(task):
+def _checked_by(task, read):
     """Show the task each checkpoint that is read, before its weights are used: fairseq asks it afterwards, or never."""
-    read = checkpoint_utils.load_checkpoint_to_cpu
 
     def checked(path, *args, **kwargs):
         state = read(path, *args, **kwargs)
@@ -173,11 +196,55 @@ def _checked_by(task):
             task.check_fits(state, path)
         return state
 
-    checkpoint_utils.load_checkpoint_to_cpu = checked
+    return checked
+
+
+def _for_a_task(read):
+    """Have each checkpoint to evaluate shown to its task, with its name: fairseq passes over those that say nothing."""
+
+    def shown(path, *args, **kwargs):
+        state = read(path, *args, **kwargs)
+        if not state.get("cfg") and not state.get("args"):
+            raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration under the key 'cfg'")
+        state["task_state"] = {**(state.get("task_state") or {}), "path": str(path)}
+        return state
+
+    return shown
+
+
+@contextlib.contextmanager
+def _reading(read):
+    before, checkpoint_utils.load_checkpoint_to_cpu = checkpoint_utils.load_checkpoint_to_cpu, read
     try:
         yield
     finally:
-        checkpoint_utils.load_checkpoint_to_cpu = read
+        checkpoint_utils.load_checkpoint_to_cpu = before
+
+
+@contextlib.contextmanager
+def _unreadable(path):
+    """fairseq brings what it read to its present form, and fails in many ways on what it never wrote."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, AttributeError, OmegaConfBaseException) as error:
+        reason = f"{type(error).__name__}: {_first_line(error)}"
+        raise UserError(f"{path} is not a checkpoint that fairseq can bring to its present form ({reason})") from error
+
+
+@contextlib.contextmanager
+def _no_fit(files):
+    """Name the file and the first parameter that does not fit; fairseq names the one or lists all of the others."""
+    try:
+        yield
+    except Exception as error:
+        whole, listed = str(error), str(error.__context__) if error.__context__ else str(error)
+        resuming = whole.startswith("Cannot load model parameters")
+        if isinstance(error, UserError) or not (resuming or whole.startswith("Error(s) in loading state_dict")):
+            raise
+        names = ", ".join(map(str, files))
+        told = whole.split(";")[0] if resuming else f"Cannot load model parameters from checkpoint {names}"
+        first = " ".join((listed.split("\n") + [""])[1].split()).split(", ")[0].rstrip(". ")  # of perhaps hundreds
+        raise UserError(f"{told}: the model of this run is another one ({first or listed})") from error
 
 
 def _stop_if_done(trainer) -> None:
@@ -188,19 +255,22 @@ def _stop_if_done(trainer) -> None:
         trainer.cfg.optimization.stop_min_lr = math.inf  # what fairseq asks before the next epoch
 
 
-def _check_restore_file(restore_file: str, suffix: str) -> None:
+def _check_restore_file(cfg, suffix: str) -> None:
     """fairseq trains from scratch, silently, if the file to restore is missing: right only for a run's own last one."""
-    path = restore_file.replace(".pt", f"{suffix or ''}.pt")
-    if os.path.basename(restore_file) != "checkpoint_last.pt" and not PathManager.isfile(path):
+    path = cfg.restore_file.replace(".pt", f"{suffix or ''}.pt")
+    if os.path.basename(cfg.restore_file) != "checkpoint_last.pt" and not PathManager.isfile(path):
         raise UserError(f"--restore-file {path} does not exist")
+    last = os.path.join(cfg.save_dir, path)  # what --restore-file names by its whole path stays that
+    if os.path.lexists(last) and not os.path.isfile(last):
+        raise UserError(f"{last} is not a file: it is where the run's last checkpoint is read and written")
 
 
 @contextlib.contextmanager
-def _mistake(kind: type, beginning: str):
-    """Tell fairseq's own errors of the given kind and wording as a user's mistake."""
+def _mistake(kind: type, *beginnings: str):
+    """Tell fairseq's own errors of the given kind and wordings as a user's mistake."""
     try:
         yield
     except kind as error:
-        if isinstance(error, UserError) or not str(error).startswith(beginning):
+        if isinstance(error, UserError) or not str(error).startswith(beginnings):
             raise
-        raise UserError(str(error)) from error
+        raise UserError(str(error).split(": {")[0]) from error  # one of them ends in the whole configuration

@@ -1,16 +1,20 @@
 """A user's mistake is one sentence on the screen, and not a traceback."""
 
+import fileinput
 import functools
 import os
 import re
 import sys
+import traceback
 import warnings
 
 import torch
+from fairseq import options
 from fairseq.dataclass import utils as dataclass_utils
 from hydra.core.hydra_config import HydraConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from fairseq_xl.compat.saving import NO_PLACE, NO_ROOM
 from fairseq_xl.errors import UserError
 
 
@@ -20,6 +24,7 @@ def install() -> None:
     # in fairseq-hydra-train: hydra tells of errors in its own way unless it is asked to let them pass
     if HydraConfig.initialized():
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    options.parse_args_and_arch = _without_usage(options.parse_args_and_arch)
     dataclass_utils.merge_with_parent = _naming_options(dataclass_utils.merge_with_parent)
     # every command of fairseq calls hydra as it was years ago; one warning comes without the place that asked for it
     warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.")
@@ -43,13 +48,30 @@ def _showing_mistakes(previous):
 
 
 def _sentence(error) -> "str | None":
+    raised = error
     while error is not None and not isinstance(error, torch.multiprocessing.ProcessRaisedException):
         if isinstance(error, UserError):
-            return str(error)
+            break
         error = error.__cause__ or error.__context__  # fairseq wraps what goes wrong while weights are loaded
-    # a rank's error carries its traceback as text
+    # the error of a rank, or of a process that loads data, carries its traceback as text
     told = re.search(rf"^{UserError.__module__}\.{UserError.__name__}: (.*)$", str(error), re.MULTILINE)
-    return told and told.group(1)
+    if told:
+        return told.group(1)
+    return str(error) if isinstance(error, UserError) else _of_the_machine(raised)
+
+
+def _of_the_machine(error) -> "str | None":
+    """A full disk, a file that is not to be had, input that is no text: mistakes wherever in fairseq they come up."""
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        where = f" of {error.filename}" if error.filename else ""
+        return f"no room is left on the disk{where}: what was being written is cut short"
+    if isinstance(error, OSError) and error.errno in NO_PLACE and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, UnicodeDecodeError):
+        files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
+        if fileinput.__file__ in files:  # that is how fairseq-interactive reads
+            return f"the input is not UTF-8: it has the byte 0x{error.object[error.start]:02x}"
+    return None
 
 
 def _naming_options(original):
@@ -65,3 +87,22 @@ def _naming_options(original):
             raise UserError(f"{cfg._get_full_key(error.key)}: {reason} (options: {known})") from error
 
     return merge_with_parent
+
+
+def _without_usage(original):
+    """argparse writes hundreds of lines of usage in front of what is wrong, and all of fairseq's names after it."""
+
+    @functools.wraps(original)
+    def parse_args_and_arch(parser, *args, **kwargs):
+        parser.error = functools.partial(_refuse_arguments, parser)
+        return original(parser, *args, **kwargs)
+
+    return parse_args_and_arch
+
+
+def _refuse_arguments(parser, message):
+    wrong, listed, choices = message.partition("(choose from ")
+    if listed:
+        ours = [name for name in re.findall(r"[\w.-]+", choices) if name.startswith("xl_")]
+        wrong += f"(choose from {', '.join(ours)}, or fairseq's own)" if ours else f"(choose from {choices}"
+    parser.exit(2, f"{parser.prog}: error: {wrong}\n")

@@ -4,7 +4,7 @@ import functools
 import sys
 
 import torch
-from fairseq import options
+from fairseq import options, trainer
 from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer, fp16_optimizer
 
 #: what the checkpoint's optimizer state holds beside fairseq's
@@ -13,6 +13,7 @@ MASTERS, SCALER = "fp32_params", "loss_scaler"
 
 def install() -> None:
     """Let fairseq train in 16 bits without CUDA, leave unused parameters alone, and save all of its state."""
+    trainer.torch = _TorchOfTrainer()
     options.parse_args_and_arch = _asking_for_tpus_only_by_name(options.parse_args_and_arch)
     build = FP16Optimizer.build_optimizer.__func__
     FP16Optimizer.build_optimizer = classmethod(_one_by_one(build))
@@ -21,6 +22,23 @@ def install() -> None:
     for optimizer in (FP16Optimizer, MemoryEfficientFP16Optimizer):
         optimizer.state_dict = _with_all_state(optimizer.state_dict)
         optimizer.load_state_dict = _from_all_state(optimizer.load_state_dict)
+
+
+class _TorchOfTrainer:
+    """torch as ``fairseq.trainer`` sees it: the same, but what it makes stays on the CPU where there is no GPU.
+
+    After a gradient overflow it moves a zero to the GPU without asking whether there is one.
+    """
+
+    @staticmethod
+    def tensor(*args, **kwargs):
+        made = torch.tensor(*args, **kwargs)
+        if not torch.cuda.is_available():
+            made.cuda = made.cpu
+        return made
+
+    def __getattr__(self, name: str):
+        return getattr(torch, name)
 
 
 def _asking_for_tpus_only_by_name(original):

@@ -17,13 +17,16 @@ from fairseq_xl.errors import UserError
 logger = logging.getLogger(__name__)
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+#: what trying again does not change
+NO_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 SAVE_ATTEMPTS = 3
 SECONDS_BETWEEN_ATTEMPTS = 2.5
 
 
 def install() -> None:
-    """Make fairseq save and copy checkpoints in one step."""
+    """Make fairseq save and copy checkpoints in one step, and look at their folder in words of its own."""
     PathManager.copy = staticmethod(_copying_in_one_step(PathManager.copy))
+    checkpoint_utils.verify_checkpoint_directory = _telling_of_the_folder(checkpoint_utils.verify_checkpoint_directory)
     checkpoint_utils.torch_persistent_save = _saving_in_one_step(checkpoint_utils.torch_persistent_save)
 
 
@@ -35,9 +38,12 @@ def replacing(path):
         path: a local file name; ``path`` + ".tmp" is written beside it.
 
     Raises:
-        UserError: no room on the disk; what ``path`` held is kept.
+        UserError: no room on the disk (what ``path`` held is kept), no such folder, no right to write there, or
+            ``path`` is a folder, a device or the like.
     """
     path = os.fspath(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UserError(f"{path} was not written: it is there and not a file")
     temporary = f"{path}.tmp"
     try:
         with open(temporary, "wb") as stream:
@@ -47,6 +53,8 @@ def replacing(path):
         os.replace(temporary, path)
         _sync_folder(os.path.dirname(path) or ".")
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_PLACE:
+            raise UserError(f"{path} was not written: {error.strerror}") from error
         if not _no_room(error):
             raise
         kept = " and the previous file is kept" if os.path.exists(path) else ""
@@ -86,6 +94,19 @@ def _no_room(error) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _telling_of_the_folder(original):
+    """--save-dir: fairseq warns of a folder that cannot be written, and then shows where in its code it did."""
+
+    @functools.wraps(original)
+    def verify_checkpoint_directory(save_dir):
+        try:
+            original(save_dir)
+        except OSError as error:
+            raise UserError(f"--save-dir {save_dir}: {error.strerror}") from error
+
+    return verify_checkpoint_directory
 
 
 def _copying_in_one_step(original):

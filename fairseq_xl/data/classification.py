@@ -33,8 +33,10 @@ def read_examples(path, language):
     """
     if not Path(path).is_file():
         raise UserError(f"{path}: no such file of labelled text in language {language!r}")
-    examples = []
-    for number, raw in enumerate(Path(path).read_bytes().removesuffix(b"\n").split(b"\n"), start=1):
+    content, examples = Path(path).read_bytes(), []
+    if not content.strip():
+        raise UserError(f"{path}, line 1: expected {' or '.join(FIELDS.values())}, and the file is empty")
+    for number, raw in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
         try:
             label, *texts = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r").split("\t")
         except UnicodeDecodeError:

@@ -34,7 +34,8 @@ class XLDictionary(Dictionary):
             with open(path, encoding="utf-8") as file:  # from a name, fairseq hides what is wrong with the encoding
                 dictionary.add_from_file(file)
         except (ValueError, RuntimeError) as error:
-            raise UserError(f"{path} is not a fairseq dictionary ('symbol count' on every line): {error}") from error
+            told = " ".join(str(error).split())  # fairseq quotes a line with its end
+            raise UserError(f"{path} is not a fairseq dictionary ('symbol count' on every line): {told}") from error
         dictionary.mask_index = dictionary.add_symbol(MASK, n=0)
         dictionary._find_languages(path)
         return dictionary

@@ -16,7 +16,7 @@ class AdjacentSegments:
     """Pairs of adjacent segments of one document: windows of whole sentences, each cut in two.
 
     A window has up to twice as many tokens as a segment; windows follow each other through a document and never reach
-    over its end, an empty line. The cut is the end of the sentence that is nearest to the middle of the window, and what
+    over its end, an empty line. The cut is at the sentence's end that is nearest to the middle of the window, and what
     is too long for a segment then is left off. A window of a single sentence is no pair.
 
     Args:

@@ -1,13 +1,32 @@
 """Raw text encoded on the fly, as `python -m preprocess` encodes it."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
 import sentencepiece
 
+from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.errors import UserError
+
+
+def open_model(path, folder):
+    """A SentencePiece model for the text of a data folder.
+
+    Raises `UserError` for a missing or damaged model, and for another one than the folder's manifest names.
+    """
+    if not Path(path).is_file():
+        raise UserError(f"{path}: no such SentencePiece model; `python -m preprocess` writes it")
+    try:
+        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    except (RuntimeError, OSError):
+        raise UserError(f"{path} is not a SentencePiece model, or it is damaged") from None
+    written = read_manifest(folder).get("sentencepiece_sha256")
+    if written not in (None, hashlib.sha256(Path(path).read_bytes()).hexdigest()):
+        raise UserError(
+            f"{path} is not the SentencePiece model that the text was encoded with: {Path(folder) / 'manifest.json'}"
+        )
+    return model
 
 
 class TextEncoder:
@@ -17,22 +36,18 @@ class TextEncoder:
         model: file of the SentencePiece model that the dictionary was made with.
         dictionary: the joint `XLDictionary`.
 
-    Raises `UserError` for a missing or damaged model, and for another one than the manifest beside it names.
+    Raises `UserError` as `open_model` does, and for a model of which the dictionary lacks most pieces.
     """
 
     def __init__(self, model, dictionary):
-        if not Path(model).is_file():
-            raise UserError(f"{model}: no such SentencePiece model; `python -m preprocess` writes it")
-        try:
-            self.processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-        except (RuntimeError, OSError):
-            raise UserError(f"{model} is not a SentencePiece model") from None
-        manifest = Path(model).with_name("manifest.json")
-        if manifest.is_file():
-            written = json.loads(manifest.read_text(encoding="utf-8")).get("sentencepiece_sha256")
-            if written not in (None, hashlib.sha256(Path(model).read_bytes()).hexdigest()):
-                raise UserError(f"{model} is not the SentencePiece model that the text was encoded with: {manifest}")
+        self.processor = open_model(model, Path(model).parent)
         pieces = [self.processor.id_to_piece(number) for number in range(len(self.processor))]
+        known = sum(piece in dictionary for piece in pieces)
+        if 2 * known < len(pieces):
+            raise UserError(
+                f"{model} is not the SentencePiece model of the dictionary, which has {known} of its {len(pieces)} "
+                "pieces"
+            )
         indices = np.array([dictionary.index(piece) for piece in pieces])
         self.indices = np.where(dictionary.is_piece[indices], indices, dictionary.unk())  # by SentencePiece id
         self.eos = dictionary.eos()

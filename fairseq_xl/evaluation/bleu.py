@@ -5,6 +5,7 @@ Prints one JSON line: detokenised sacreBLEU with its signature, and tokenised BL
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -13,28 +14,40 @@ from sacrebleu.metrics import BLEU
 from fairseq_xl import compat
 from fairseq_xl.errors import UserError
 
+HYPOTHESIS = re.compile(r"D-(\d+)\t[^\t]*\t(.*)", re.DOTALL)
+
 
 def read_lines(path):
-    """Lines of a UTF-8 file, split at newlines only; `UserError` for a missing or ill-encoded file."""
+    r"""Lines of a UTF-8 file, ended by \n or \r\n and nothing else; a byte-order mark is left out.
+
+    Raises `UserError` for a missing or ill-encoded file.
+    """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        content = Path(path).read_bytes()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    try:
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8: {error}") from None
-    return text.removesuffix("\n").split("\n") if text else []
+        number = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path} is not UTF-8: line {number} has the byte 0x{content[error.start]:02x}") from None
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 def detokenised(path):
     """Best hypotheses of a fairseq-generate output (its ``D-`` lines) in the order of the test lines.
 
-    Raises `UserError` unless every test line has exactly one.
+    Raises `UserError` unless every test line has exactly one, or for a line that was cut short.
     """
     best = {}
-    for line in read_lines(path):
+    for place, line in enumerate(read_lines(path), start=1):
         if line.startswith("D-"):
-            number, _, text = line[2:].split("\t", 2)
-            best.setdefault(int(number), text)
+            found = HYPOTHESIS.fullmatch(line)
+            if not found:
+                raise UserError(f"{path}, line {place}: expected D-NUMBER TAB score TAB text, found {line[:40]!r}")
+            best.setdefault(int(found[1]), found[2])
     if not best or sorted(best) != list(range(len(best))):
         raise UserError(
             f"{path}: expected one D- line for each test line, found {len(best)} of {max(best, default=-1) + 1}"
@@ -84,8 +97,13 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     hypotheses = read_lines(options.generated) if options.plain else detokenised(options.generated)
     references = read_lines(options.reference)
+    if not hypotheses or len(hypotheses) != len(references):
+        raise UserError(
+            f"{options.generated}: {len(hypotheses)} hypotheses but {len(references)} references in {options.reference}"
+        )
     if options.save:
-        Path(options.save).write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
+        with compat.replacing(options.save) as file:
+            file.write("".join(f"{line}\n" for line in hypotheses).encode("utf-8"))
     result = {"sacrebleu": bleu(hypotheses, references, bootstrap=options.bootstrap)}
     result["tokenised"] = tokenised_bleu(hypotheses, references, options.language)
     sys.stdout.write(json.dumps(result | {"lines": len(hypotheses)}) + "\n")

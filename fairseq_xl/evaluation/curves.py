@@ -6,9 +6,11 @@ Reads what fairseq-train prints, or writes to ``--log-file``, with ``--log-forma
 import argparse
 import json
 import logging
+import math
 import re
 from pathlib import Path
 
+from fairseq_xl import compat
 from fairseq_xl.errors import UserError
 
 ENTRY = re.compile(r"\{\"epoch\": .*\}$")
@@ -49,17 +51,24 @@ def draw(logs, output, metric="loss"):
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    form = Path(output).suffix.removeprefix(".") or "png"
+    if form not in figure.canvas.get_supported_filetypes():
+        raise UserError(f"--output {output}: {form!r} is no kind of picture; .png, .pdf or .svg are")
     for colour, (name, path) in enumerate(logs.items()):
         entries = read_log(path)
-        for kind, style in (("train_inner", {"alpha": 0.4, "linewidth": 1}), ("valid", {"label": name, "marker": "."})):
+        for kind, style in (
+            ("train_inner", {"label": f"{name}: training", "alpha": 0.4, "linewidth": 1}),
+            ("valid", {"label": f"{name}: validation", "marker": "."}),
+        ):
             points = [(e["num_updates"], e[metric]) for e in entries[kind] if metric in e and "num_updates" in e]
-            if points:
+            if any(math.isfinite(value) for _, value in points):
                 axes.plot(*zip(*points), color=f"C{colour}", **style)
     if not axes.lines:
         raise UserError(f"no entry of {metric!r} in {', '.join(map(str, logs.values()))}")
     axes.set(xlabel="updates", ylabel=f"{metric} (bits per token)" if "loss" in metric else metric)
     axes.legend()
-    figure.savefig(output, dpi=120)
+    with compat.replacing(output) as file:
+        figure.savefig(file, dpi=120, format=form)
     pyplot.close(figure)
 
 

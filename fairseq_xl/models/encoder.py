@@ -129,7 +129,8 @@ class XLEncoderModel(BaseFairseqModel):
 
         Inside `forward`, so that wrappers for distributed training see which parameters a loss uses.
         """
-        return objective.loss(self, batch)
+        with self.encoder.bank.one_gradient():
+            return objective.loss(self, batch)
 
     def get_normalized_probs(self, net_output, log_probs: bool, sample=None) -> Tensor:
         """(logits (..., V), extra) -> probabilities, or their logarithms, in float32."""

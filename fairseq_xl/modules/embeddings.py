@@ -1,11 +1,15 @@
 """From token ids to the first hidden states. Shapes: B batch, T time, C channels, V vocabulary."""
 
-from typing import Optional
+import contextlib
+from typing import Iterator, Optional
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.modules.dropout import Dropout
 
 
 class Bank(nn.Module):
@@ -15,6 +19,46 @@ class Bank(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, embed_dim, padding_idx=pad)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+        self._uses = None  # inside of `one_gradient`: the table to look up in and the table to predict with
+
+    @contextlib.contextmanager
+    def one_gradient(self) -> Iterator[None]:
+        """For a forward pass that looks tokens up and predicts: the table then has one gradient (V, C) throughout.
+
+        Left to torch, lookup and prediction have one each, and a third is their sum.
+        """
+        self._uses = _TwoUses.apply(self.tokens.weight)
+        try:
+            yield
+        finally:
+            self._uses = None
+
+    @property
+    def output_table(self) -> Tensor:
+        """The token table (V, C) as the output layer has to use it."""
+        return self.tokens.weight if self._uses is None else self._uses[1]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Rows of the table: (B, T) -> (B, T, C)"""
+        if self._uses is None:
+            return self.tokens(tokens)
+        return F.embedding(tokens, self._uses[0], self.tokens.padding_idx, sparse=True)
+
+
+class _TwoUses(torch.autograd.Function):
+    """A table twice. The sparse gradient of the first is added to that of the second, in place: nobody else has it."""
+
+    @staticmethod
+    def forward(ctx, table):
+        ctx.set_materialize_grads(False)
+        return table.view_as(table), table.view_as(table)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, of_rows, of_table):
+        if of_rows is None or of_table is None:
+            return of_table if of_rows is None else of_rows.to_dense()
+        return of_table.add_(of_rows)
 
 
 class Embeddings(nn.Module):
@@ -41,7 +85,7 @@ class Embeddings(nn.Module):
                 )
             self.languages = nn.Embedding(num_languages, cfg.embed_dim)
         self.norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
-        self.dropout = nn.Dropout(cfg.dropout)
+        self.dropout = Dropout(cfg.dropout)
 
     @property
     def bank(self) -> Bank:
@@ -76,7 +120,7 @@ class Embeddings(nn.Module):
                 positions = torch.arange(first_position, last, device=tokens.device)
             else:  # by count, so that padding on the left shifts nothing
                 positions = first_position + ((~padding_mask).cumsum(dim=1) - 1).clamp(min=0)
-        hidden = self.bank.tokens(tokens) + self.positions(positions + self.position_offset)
+        hidden = self.bank(tokens) + self.positions(positions + self.position_offset)
         if self.languages is not None:
             if languages is None:
                 raise UserError("The model adds language embeddings and the batch doesn't say its languages")

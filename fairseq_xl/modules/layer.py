@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fairseq_xl.modules.attention import CrossAttention, IncrementalState, SelfAttention, attend
+from fairseq_xl.modules.dropout import Dropout
 
 ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu}
 
@@ -18,7 +19,7 @@ class FeedForward(nn.Module):
         self.up = nn.Linear(embed_dim, ffn_dim)
         self.down = nn.Linear(ffn_dim, embed_dim)
         self.activation = ACTIVATIONS[activation]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(..., C) -> (..., C)"""
@@ -47,7 +48,7 @@ class Layer(nn.Module):
             self.cross_attention_norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
         self.ffn = FeedForward(cfg.embed_dim, cfg.ffn_dim, str(cfg.activation), cfg.activation_dropout)
         self.ffn_norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
-        self.dropout = nn.Dropout(cfg.dropout)
+        self.dropout = Dropout(cfg.dropout)
 
     def forward(
         self,

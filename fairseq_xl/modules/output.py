@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from fairseq_xl import compat
@@ -10,6 +11,7 @@ from fairseq_xl.modules.embeddings import Bank
 _LARGE_LOGITS = 2**24  # logits (N x V) from which chunks are worth their overhead
 _CHUNK_LOGITS = 2**23  # logits held at a time; each chunk also passes over the whole table ...
 _SMALLEST_CHUNK = 128  # ... so it should be no fewer predictions than this
+_SLICE_LOGITS = 2**23  # logits of a slice of the vocabulary: 32 MB, which a process gives back once they are freed
 
 
 class OutputLayer(nn.Module):
@@ -38,34 +40,72 @@ class OutputLayer(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(..., C) -> logits (..., V)"""
-        return F.linear(self.transform(hidden), self.bank.tokens.weight, self.bank.bias)
+        return F.linear(self.transform(hidden), self.bank.output_table, self.bank.bias)
 
     def cross_entropy(self, hidden: Tensor, target: Tensor) -> Tensor:
         """Summed negative log-likelihood, in nats, of target (N,) at hidden (N, C).
 
-        Large batches of predictions go through torch's chunked loss, which never holds all logits (N, V).
+        Where predictions are many, torch's chunked loss is used, which never holds all logits (N, V).
         """
-        weight, bias = self.bank.tokens.weight, self.bank.bias
+        weight, bias = self.bank.output_table, self.bank.bias
         transformed = self.transform(hidden)
         if not _chunking_pays(transformed, weight):
-            return F.cross_entropy(F.linear(transformed, weight, bias).float(), target, reduction="sum")
+            return _CrossEntropy.apply(transformed, weight, bias, target)
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=max(_SMALLEST_CHUNK, _CHUNK_LOGITS // len(weight)))
-        return F.linear_cross_entropy(
-            transformed, weight, target, linear_bias=bias, reduction="sum", options=options
-        ).float()
+        return F.linear_cross_entropy(transformed, weight, target, linear_bias=bias, reduction="sum", options=options)
 
 
 def _chunking_pays(hidden: Tensor, weight: Tensor) -> bool:
     """Whether torch's chunked loss saves memory without losing speed or precision.
 
-    It keeps a second gradient of the table (V, C) in place of the logits (N, V) and their gradients, so it saves
-    nothing below N = C. Measured on one CPU core, float32, C = 512: at N = 1024, V = 32k, 277 MB instead of 392 and
-    the same time; at N = 256, V = 250k, 1065 MB instead of 746. Its gradients are made before the loss is scaled,
-    which float16 cannot take.
+    It holds a second gradient of the table (V, C) where `_CrossEntropy` holds the logits (N, V), so it saves nothing
+    below N = C. float32 only: its gradients are made before the loss is scaled, which float16 cannot take, and bfloat16
+    would have the sum of the losses in 8 bits.
     """
     return (
         compat.HAS_LINEAR_CROSS_ENTROPY
-        and hidden.dtype in (torch.float32, torch.bfloat16)
+        and hidden.dtype == torch.float32
         and len(hidden) >= 2 * hidden.size(-1)
         and len(hidden) * len(weight) >= _LARGE_LOGITS
     )
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Summed cross-entropy that holds one float a logit, and only until the logit's gradient is used.
+
+    Both passes go over the vocabulary in slices; log sum exp s = top + log sum exp(s - top), with a top for each slice.
+    The target's part, -s[target], takes no logits: it is a product of rows (N, C).
+    """
+
+    @staticmethod
+    def forward(ctx, hidden, weight, bias, target):
+        ctx.save_for_backward(hidden, weight, target)
+        ctx.width = max(_SLICE_LOGITS // max(len(hidden), 1), 1)
+        ctx.powers, tops, normalisers = [], [], []
+        for weights, biases in zip(weight.split(ctx.width), bias.split(ctx.width)):
+            logits = torch.addmm(biases, hidden, weights.t()).float()
+            tops.append(logits.amax(dim=1, keepdim=True))
+            ctx.powers.append(logits.sub_(tops[-1]).exp_())
+            normalisers.append(tops[-1] + ctx.powers[-1].sum(dim=1, keepdim=True).log())
+        normaliser = torch.cat(normalisers, dim=1).logsumexp(dim=1, keepdim=True)
+        ctx.factors = [(top - normaliser).exp() for top in tops]  # from powers to probabilities
+        at_target = (hidden.float() * weight[target].float()).sum(dim=1) + bias[target].float()
+        return (normaliser.squeeze(1) - at_target).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):
+        if not ctx.powers:
+            raise RuntimeError("the loss's gradient can be taken once: its probabilities are freed on the way")
+        hidden, weight, target = ctx.saved_tensors
+        by_hidden = -gradient * weight[target].float()
+        by_weight, by_bias = torch.empty_like(weight), weight.new_empty(len(weight))
+        parts = (tensor.split(ctx.width) for tensor in (weight, by_weight, by_bias))
+        for factor, weights, by_weights, by_biases in zip(ctx.factors, *parts):
+            by_logits = ctx.powers.pop(0).mul_(factor * gradient).type_as(hidden)
+            by_hidden += by_logits @ weights
+            torch.mm(by_logits.t(), hidden, out=by_weights)
+            torch.sum(by_logits, dim=0, out=by_biases)
+        by_weight.index_add_(0, target, (-gradient * hidden).type_as(weight))
+        by_bias.index_add_(0, target, (-gradient).expand(len(target)).type_as(by_bias))
+        return by_hidden.type_as(hidden), by_weight, by_bias, None

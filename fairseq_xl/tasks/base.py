@@ -1,6 +1,5 @@
 """What all our tasks share: the dictionary, identity checks of checkpoints, and remedies for fairseq's data loading."""
 
-import json
 import logging
 import os
 import signal
@@ -10,17 +9,20 @@ from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask
-from omegaconf import II
+from omegaconf import II, OmegaConf
 
 from fairseq_xl import compat
 from fairseq_xl.checkpoints import published
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import FRAMINGS, Framing
+from fairseq_xl.data.manifest import read_manifest
+from fairseq_xl.data.text import open_model
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
+IDENTITY = {"task", "dictionary", "languages", "framing", "heads"}  # what each checkpoint of this format says
 
 
 @dataclass
@@ -55,11 +57,15 @@ class XLTask(FairseqTask):
         super().__init__(cfg)
         self.dictionary = dictionary
         self.framing = Framing.of(str(cfg.framing), dictionary)
-        self.terminated = False  # whether this process got SIGTERM
+        self.loaded_framing = None  # of the checkpoints that were loaded to be evaluated
+        self.terminated = False  # whether this process got SIGTERM or SIGINT
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
         """Loads ``dict.txt``, the same in every data folder, and checks that the text was binarised with it."""
+        run = cfg._get_parent() if OmegaConf.is_config(cfg) else None
+        if run is not None and run.dataset.train_subset != "train":
+            raise UserError(f"--train-subset {run.dataset.train_subset}: what is trained on is the split 'train'")
         if not cfg.data:
             raise UserError("name the folder of binarised text that `python -m preprocess` wrote")
         folders = [Path(folder) for folder in cfg.data.split(os.pathsep)]
@@ -92,6 +98,22 @@ class XLTask(FairseqTask):
         self.heads = cfg.heads
         return model
 
+    def build_bpe(self, args):
+        """fairseq's sub-words of raw input; `UserError` for another SentencePiece model than that of the text."""
+        if getattr(args, "_name", None) == "sentencepiece":
+            if OmegaConf.is_missing(args, "sentencepiece_model"):
+                path = self.folder() / "sentencepiece.model"
+                raise UserError(f"--bpe sentencepiece needs --sentencepiece-model {path}")
+            open_model(args.sentencepiece_model, self.folder())
+        return super().build_bpe(args)
+
+    def get_interactive_tokens_and_lengths(self, lines, encode_fn):
+        """fairseq's; `UserError` for a line that was no UTF-8, which Python reads as surrogates in some locales."""
+        for line in lines:
+            if any("\ud800" <= character <= "\udfff" for character in line):
+                raise UserError(f"the line {ascii(line[:40])} of the input is not UTF-8")
+        return super().get_interactive_tokens_and_lengths(lines, encode_fn)
+
     def get_batch_iterator(self, dataset, required_batch_size_multiple=1, **kwargs):
         """fairseq's iterator; but the last partial batch, which it drops by default, is kept."""
         return super().get_batch_iterator(dataset, required_batch_size_multiple=1, **kwargs)
@@ -115,10 +137,15 @@ class XLTask(FairseqTask):
 
     def load_state_dict(self, state_dict):
         """Checks a checkpoint's identity before its weights are loaded (generate, validate, interactive, eval-lm)."""
+        path = state_dict.get("path", "the checkpoint")  # `fairseq_xl.compat` adds it
         identity = state_dict.get("fairseq_xl")
-        if identity is None:
-            raise UserError("the checkpoint was not written by fairseq_xl")
-        self.check_identity(identity, "the checkpoint")
+        self.check_identity(identity, path)
+        if self.loaded_framing not in (None, identity["framing"]):
+            raise UserError(
+                f"{path} was trained with --framing {identity['framing']}, the checkpoint before it with "
+                f"{self.loaded_framing}"
+            )
+        self.loaded_framing = identity["framing"]
         self.framing = Framing.of(identity["framing"], self.dictionary)
 
     def check_fits(self, state, path):
@@ -130,9 +157,7 @@ class XLTask(FairseqTask):
             state: the whole checkpoint.
             path: its file, for messages.
         """
-        identity = state.get("task_state", {}).get("fairseq_xl")
-        if identity is None:
-            raise UserError(f"{path} was not written by fairseq_xl")
+        identity = (state.get("task_state") or {}).get("fairseq_xl")
         self.check_identity(identity, path)
         if identity["heads"] != self.heads:
             raise UserError(
@@ -145,9 +170,14 @@ class XLTask(FairseqTask):
             )
 
     def check_identity(self, identity, origin):
-        """Raises `UserError` if `identity`, of the file `origin`, has another format or dictionary."""
+        """Raises `UserError` if `identity`, of the file `origin`, is none or has another format or dictionary."""
+        if not isinstance(identity, dict) or "format" not in identity:
+            raise UserError(f"{origin} was not written by fairseq_xl")
         if identity["format"] != FORMAT_VERSION:
             raise UserError(f"{origin} has format {identity['format']}, this version reads {FORMAT_VERSION}")
+        missing = IDENTITY - identity.keys()
+        if missing:
+            raise UserError(f"{origin} is damaged: its identity lacks {', '.join(sorted(missing))}")
         if identity["dictionary"] != self.dictionary.digest():
             raise UserError(
                 f"{origin} was trained with another dictionary (languages {', '.join(identity['languages'])}) than "
@@ -192,18 +222,24 @@ class XLTask(FairseqTask):
         compat.restore_early_stopping(state)
 
     def begin_epoch(self, epoch, model):
-        """On SIGTERM training stops after the update in progress, saves and exits with 0, without validating."""
+        """On SIGTERM or Ctrl-C training stops after the update in progress, saves and exits with 0, without validating.
+
+        A second Ctrl-C stops at once.
+        """
         if self.cfg._get_parent() is None:  # no command's configuration: nothing to stop
             return
 
         def stop(signum, frame):
-            logger.warning("SIGTERM: saving after this update, then stopping")
+            logger.warning("%s: saving after this update, then stopping", signal.Signals(signum).name)
             self.terminated = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
         signal.signal(signal.SIGTERM, stop)
+        if not self.terminated:
+            signal.signal(signal.SIGINT, stop)
 
     def optimizer_step(self, optimizer, model, update_num):
-        """fairseq hook: makes the update; then all ranks stop together if one of them got SIGTERM."""
+        """fairseq hook: makes the update; then all ranks stop together if one of them got a signal."""
         super().optimizer_step(optimizer, model, update_num)
         if compat.any_rank(self.terminated, next(model.parameters()).device):
             run = self.cfg._get_parent()
@@ -215,8 +251,17 @@ def _check_dictionary(folder, dictionary):
     """Raises `UserError` if the folder's text was binarised with another dictionary."""
     if XLDictionary.load(folder / "dict.txt").digest() != dictionary.digest():
         raise UserError(f"{folder / 'dict.txt'} is another dictionary than that of the first data folder")
-    manifest = folder / "manifest.json"
-    if manifest.is_file():
-        written = json.loads(manifest.read_text(encoding="utf-8")).get("dictionary", {}).get("sha256")
-        if written not in (None, dictionary.digest()):
-            raise UserError(f"{folder / 'dict.txt'} is not the dictionary that the text was binarised with: {manifest}")
+    written = read_manifest(folder).get("dictionary", {}).get("sha256")
+    if written not in (None, dictionary.digest()):
+        raise UserError(
+            f"{folder / 'dict.txt'} is not the dictionary that the text was binarised with: {folder / 'manifest.json'}"
+        )
+    joint = (folder / "dict.txt").read_bytes()
+    for beside in sorted(folder.glob("*/dict*.txt")):
+        if set(beside.parent.name.split("-")) <= set(dictionary.languages) and beside.read_bytes() != joint:
+            symbols = XLDictionary.load(beside).symbols
+            if symbols != dictionary.symbols[: len(symbols)]:
+                raise UserError(
+                    f"{folder / 'dict.txt'} is not the dictionary that the text of {beside.parent.name} was binarised "
+                    f"with: {beside}"
+                )

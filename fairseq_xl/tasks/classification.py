@@ -90,6 +90,9 @@ class XLClassificationTask(XLTask):
     def load_state_dict(self, state_dict):
         """Checks the checkpoint's identity and takes over its classes."""
         super().load_state_dict(state_dict)
+        if "labels" not in state_dict["fairseq_xl"]:
+            path = state_dict.get("path", "the checkpoint")
+            raise UserError(f"{path} has no classifier; --init-from starts one from it")
         self.labels, self.sides = (state_dict["fairseq_xl"][name] for name in ("labels", "sides"))
 
     def check_fits(self, state, path):
@@ -155,7 +158,12 @@ class XLClassificationTask(XLTask):
         """Reads and encodes the files of a split in its languages."""
         examples = self._examples(split)
         encode = TextEncoder(self.folder() / "sentencepiece.model", self.dictionary)
-        rows = [frame([encode(text) for text in example.texts], self.framing, self.cfg.length) for example in examples]
+        encoded = [[encode(text) for text in example.texts] for example in examples]
+        cut = sum(sum(map(len, sides)) + len(sides) > self.cfg.length for sides in encoded)  # a symbol before each side
+        if cut:
+            logger.warning("%s: %d of %d inputs have more than %d tokens (--length) and are cut there", split, cut,
+                           len(encoded), self.cfg.length)  # fmt: skip
+        rows = [frame(sides, self.framing, self.cfg.length) for sides in encoded]
         self.datasets[split] = ClassificationDataset(
             split, examples, self.labels, rows, self.dictionary, self.cfg.examples_per_epoch
         )

@@ -15,6 +15,7 @@ from omegaconf import II
 
 from fairseq_xl.checkpoints.surgery import inherit
 from fairseq_xl.data.documents import AdjacentSegments
+from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.plan import SCHEDULES, Draws, Supply, training_plan, validation_plan
@@ -121,6 +122,7 @@ class XLPretrainingTask(XLTask):
         """Checks the checkpoint's identity and takes over its framing."""
         super().load_state_dict(state_dict)
         self.trained_objectives = state_dict["fairseq_xl"].get("objectives", "").split(",")
+        self.trained_path = state_dict.get("path", "the checkpoint")
         self._build_objectives()
 
     def identity(self):
@@ -187,13 +189,13 @@ class XLPretrainingTask(XLTask):
         )
 
     def _languages(self, split="train"):
-        present = [code for code in self.dictionary.languages if (self.folder() / code / "train.idx").exists()]
+        present = [code for code in self.dictionary.languages if is_begun(self.folder() / code / "train")]
         chosen = self._chosen("--langs", self.cfg.langs, present)
-        return [code for code in chosen if (self.folder() / code / f"{split}.idx").exists()]
+        return [code for code in chosen if is_begun(self.folder() / code / split)]
 
     def _pairs(self, split="train"):
         def there(name, split):
-            return (self.folder() / name / f"{split}.{name}.{name.split('-')[0]}.idx").exists()
+            return any(is_begun(self.folder() / name / f"{split}.{name}.{code}") for code in name.split("-"))
 
         names = sorted(path.name for path in self.folder().iterdir() if PAIR.fullmatch(path.name))
         present = [name for name in names if there(name, "train")]
@@ -276,7 +278,7 @@ class XLPretrainingTask(XLTask):
         if "clm" not in self.objectives:
             raise UserError("fairseq-eval-lm scores a causal language model: give --objectives clm")
         if "clm" not in self.trained_objectives:
-            raise UserError(f"the checkpoint was trained with {','.join(self.trained_objectives)}, not with clm")
+            raise UserError(f"{self.trained_path} was trained with {','.join(self.trained_objectives)}, not with clm")
         if context_window:
             raise UserError("--context-window is not supported: no state is carried over between blocks (X4)")
         plan = [d for d in validation_plan(self._supplies(dataset, max_tokens, batch_size)) if d.objective == "clm"]

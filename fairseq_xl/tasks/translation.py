@@ -10,6 +10,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
 from fairseq_xl.checkpoints.surgery import LAYERS, donate
+from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
@@ -75,13 +76,14 @@ class XLTranslationTask(XLTask):
     def load_state_dict(self, state_dict):
         """Checks the checkpoint's identity, and that it was trained to read the source and write the target."""
         super().load_state_dict(state_dict)
+        path = state_dict.get("path", "the checkpoint")
         trained = state_dict["fairseq_xl"].get("lang_pairs")
         if trained is None:
-            raise UserError("the checkpoint is no translation model; --init-encoder-from starts one from it")
+            raise UserError(f"{path} is no translation model; --init-encoder-from starts one from it")
         source, target = self.inference_pair
         sources, targets = zip(*(pair.split("-") for pair in trained))
         if source not in sources or target not in targets:
-            raise UserError(f"the checkpoint was trained for {', '.join(trained)}, not for {source}-{target}")
+            raise UserError(f"{path} was trained for {', '.join(trained)}, not for {source}-{target}")
 
     # --- model -------------------------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class XLTranslationTask(XLTask):
     def _bitext(self, split, source, target, epoch):
         for name in (f"{source}-{target}", f"{target}-{source}"):
             prefix = self.folder(epoch) / name / f"{split}.{name}"
-            if prefix.with_name(f"{prefix.name}.{source}.idx").exists():
+            if any(is_begun(f"{prefix}.{language}") for language in (source, target)):
                 return SentencePairs(prefix, *name.split("-"))
         raise UserError(
             f"{self.folder(epoch)}: no bitext {source}-{target} or {target}-{source} for the split {split!r}"
@@ -181,6 +183,12 @@ class XLTranslationTask(XLTask):
         """Source sentences that end in ``</s>`` (fairseq-interactive) -> dataset."""
         if constraints is not None:
             raise UserError("--constraints is not supported by xl_translation")
+        unknown = [bool((tokens[:-1] == self.dictionary.unk()).all()) for tokens in src_tokens if len(tokens) > 1]
+        if unknown and all(unknown):
+            logger.warning(
+                "no word of the input is known: raw text needs --bpe sentencepiece --sentencepiece-model %s",
+                self.folder() / "sentencepiece.model",
+            )
         sizes = np.stack((np.asarray(src_lengths), np.ones(len(src_lengths), dtype=np.int64)), axis=1)
         direction = self._direction(src_tokens, None, sizes, np.arange(len(sizes)), *self.inference_pair)
         return TranslationDataset([direction], self.framing, self.dictionary.pad(), shuffle=False)

@@ -87,6 +87,14 @@ def test_gradients_are_those_of_finite_differences(path):
     assert torch.autograd.gradcheck(lambda q, k, v: path(q, k, v, padding_mask=PADDING), inputs, **tolerance)
 
 
+def test_gradients_with_dropout_are_those_of_finite_differences():
+    def attended(query, key, value):
+        torch.manual_seed(3)  # the same weights are dropped every time
+        return attend_by_products(query, key, value, padding_mask=PADDING, causal=True, dropout=0.4)
+
+    assert torch.autograd.gradcheck(attended, projections(5, 5, torch.float64))
+
+
 def test_dropout_drops_weights_and_keeps_their_expectation():
     torch.manual_seed(1)
     query = torch.zeros(1, 1, 400, 1)
@@ -134,9 +142,7 @@ def test_cross_attention_projects_the_memory_once_and_reorders_it():
     state = {}
     expected = attention(hidden, memory, memory_padding_mask=PADDING, incremental_state=state)
     wrong = torch.full_like(memory, float("nan"))
-    torch.testing.assert_close(
-        attention(hidden, wrong, memory_padding_mask=PADDING, incremental_state=state), expected
-    )
+    torch.testing.assert_close(attention(hidden, wrong, memory_padding_mask=PADDING, incremental_state=state), expected)
     attention.reorder_incremental_state(state, torch.tensor([1]))
     found = attention(hidden[1:], wrong[1:], memory_padding_mask=PADDING[1:], incremental_state=state)
     torch.testing.assert_close(found, expected[1:])

@@ -78,3 +78,29 @@ def test_missing_languages_are_named():
         module(torch.tensor([[4, 5]]))
     with pytest.raises(UserError, match="--language-embeddings none"):
         Embeddings(BackboneConfig(embed_dim=8, heads=2), Bank(10, 8, PAD, bias=False), num_languages=0)
+
+
+@pytest.mark.parametrize("uses", ["rows table", "rows", "table", "rows table rows table"])
+def test_one_gradient_is_that_of_all_uses(uses):
+    bank, _ = embeddings()
+    tokens = torch.tensor([[4, 5, 4], [PAD, 6, 4]])
+    weights = torch.randn(2, 3, 8)
+
+    def loss(number, use):
+        return (number + 1) * ((bank(tokens) * weights).sum() if use == "rows" else bank.output_table.square().sum())
+
+    expected = torch.autograd.grad(sum(map(loss, *zip(*enumerate(uses.split())))), bank.tokens.weight)[0]
+    with bank.one_gradient():
+        total = sum(map(loss, *zip(*enumerate(uses.split()))))
+    total.backward()
+    torch.testing.assert_close(bank.tokens.weight.grad, expected)
+    assert bank.output_table is bank.tokens.weight
+
+
+def test_one_gradient_is_one_tensor():
+    bank, _ = embeddings()
+    seen = []
+    with bank.one_gradient():
+        bank.output_table.register_hook(lambda gradient: seen.append(gradient.data_ptr()))
+        (bank(torch.tensor([[4, 5]])).sum() + bank.output_table.square().sum()).backward()
+    assert seen == [bank.tokens.weight.grad.data_ptr()]

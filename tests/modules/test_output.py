@@ -69,6 +69,32 @@ def test_loss_and_gradients_are_torchs(form, chunked, monkeypatch):
         assert used
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_slices_of_the_vocabulary_change_nothing(dtype, monkeypatch):
+    bank, layer_ = layer("plain")
+    bank.to(dtype)
+    if dtype == torch.float32:
+        bank.bias.data[:3] += 100  # e^100 is no float
+    hidden = torch.randn(8, 4, dtype=dtype, requires_grad=True)
+    target = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])
+    expected = F.cross_entropy(layer_(hidden).float(), target, reduction="sum") * 3
+    expected = [expected, *torch.autograd.grad(expected, [hidden, *bank.parameters()])]
+    monkeypatch.setattr(output_module, "_SLICE_LOGITS", 8 * 3)  # of 3, 3, 3 and 1 tokens
+    found = layer_.cross_entropy(hidden, target) * 3
+    found = [found, *torch.autograd.grad(found, [hidden, *bank.parameters()])]
+    tolerance = 1e-4 if dtype == torch.float32 else 2e-2  # the logits' own precision
+    for one, other in zip(found, expected):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def test_a_gradient_that_was_freed_is_refused():
+    _, layer_ = layer("plain")
+    loss = layer_.cross_entropy(torch.randn(2, 4), torch.tensor([1, 2]))
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="can be taken once"):
+        loss.backward()
+
+
 def test_loss_of_a_batch_is_the_sum_of_its_predictions():
     _, layer_ = layer("dense")
     hidden, target = torch.randn(5, 4), torch.tensor([3, 1, 4, 1, 5])

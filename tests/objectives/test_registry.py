@@ -67,7 +67,7 @@ def test_a_name_is_registered_once():
 def test_every_objective_says_what_it_is():
     for name, objective in OBJECTIVES.items():
         assert objective.name == name
-        assert objective.reads in ("monolingual", "parallel")
+        assert objective.reads in ("monolingual", "documents", "parallel")
         assert objective.collate is not Objective.collate and objective.loss is not Objective.loss
         assert objective.__doc__
 

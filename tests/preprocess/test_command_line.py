@@ -1,10 +1,16 @@
 """The command as a user runs it."""
 
+import contextlib
+import fcntl
+import logging
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -30,12 +36,28 @@ def test_from_text_to_data_bin(corpus, tmp_path, fairseq_in_process):
     assert result.returncode == 0, result.stderr
     prepare(corpus, tmp_path / "in-process")
     assert content(tmp_path / "data-bin") == content(tmp_path / "in-process")
-    # rate and time left
-    assert re.search(r"check:.*\[\d\d:\d\d<.*B/s\]", result.stderr), result.stderr
-    assert re.search(r"encode:.*\[\d\d:\d\d<.*lines/s\]", result.stderr), result.stderr
+    assert "\r" not in result.stderr and "it/s" not in result.stderr  # no bars where nobody watches
     again = command(corpus, tmp_path / "data-bin")
     assert again.returncode == 0
     assert again.stderr.count("up to date") == result.stderr.count("\nencode ") + 5, again.stderr
+
+
+def test_a_terminal_shows_rate_and_time_left(corpus, tmp_path):
+    change(corpus, monolingual={})
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
+    run = subprocess.Popen([sys.executable, "-m", "preprocess", str(corpus), str(tmp_path / "data-bin")], cwd=ROOT,
+                           stdout=its, stderr=its, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    os.close(its)
+    shown = b""
+    with contextlib.suppress(OSError):  # how the end of a terminal shows on Linux
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    shown = shown.decode("utf-8")
+    assert run.wait() == 0, shown
+    assert re.search(r"check:.*\[\d\d:\d\d<.*B/s\]", shown), shown
+    assert re.search(r"encode:.*\[\d\d:\d\d<.*lines/s\]", shown), shown
 
 
 def test_problems_are_one_message(corpus, tmp_path):
@@ -47,8 +69,11 @@ def test_problems_are_one_message(corpus, tmp_path):
     assert content(tmp_path / "data-bin") == {}
 
 
-def test_check_only(corpus, tmp_path, capsys):
-    assert main([str(corpus), "--check-only"]) == 0
+def test_check_only(corpus, tmp_path, capsys, caplog):
+    with caplog.at_level(logging.INFO, logger="preprocess"):
+        assert main([str(corpus), "--check-only"]) == 0
+    lines = sum(path.read_bytes().count(b"\n") for path in corpus.parent.glob("*.*") if path != corpus)
+    assert caplog.messages[-1] == f"no problems found: 10 files, {lines} lines"
     assert main([str(corpus), str(tmp_path / "data-bin"), "--check-only"]) == 0
     assert content(tmp_path / "data-bin") == {}
     (corpus.parent / "train.en").unlink()

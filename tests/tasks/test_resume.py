@@ -213,6 +213,26 @@ def test_resume_after_sigterm_in_validation(data_bin, tmp_path, uninterrupted, m
     assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), parameters)
 
 
+def test_interrupted_once_and_twice(data_bin, tmp_path, monkeypatch):
+    """Ctrl-C saves and stops as SIGTERM does; the second one stops at once."""
+    line = [*RUNS["alternate"](data_bin, tmp_path), "--max-update", LAST, "--disable-validation"]
+    original, calls = FairseqTask.train_step, []
+
+    def interrupted(self, *arguments, **options):
+        calls.append(1)
+        for _ in range({3: 1, 5: 2}.get(len(calls), 0)):
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(FairseqTask, "train_step", interrupted)
+    first = run_train(line)
+    assert max(first.updates) == 3 and "SIGINT: saving after this update" in first.log
+    saved = (tmp_path / "checkpoint_last.pt").read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        run_train(line)
+    assert len(calls) == 5 and (tmp_path / "checkpoint_last.pt").read_bytes() == saved
+
+
 def test_sigterm_saves_and_exits_0(data_bin, tmp_path):
     """The real command in a process of its own."""
     line = [*RUNS["alternate"](data_bin, tmp_path / "terminated"), *WITH_WORKERS, "--disable-validation"]

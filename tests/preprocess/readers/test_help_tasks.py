@@ -28,7 +28,7 @@ REPEATED = {
     "de": "In jedem Fenster hinter dem ersten bleiben alle Farben der Zeile genau so wie vorher",
     "ru": "Цвета строки остаются прежними во всех окнах",
 }
-UNTRANSLATED = "p7s2"
+UNTRANSLATED, MISPLACED = "p19s2", "p19s3"  # a paragraph left in English, and one with another one's text at its id
 
 
 def mark(number, section):
@@ -54,7 +54,8 @@ def page(language, number):
     for section in range(1, sections_of(number) + 1):
         body.append(f'<h2 id="hd_{section}">{heading} {mark(number, section)}</h2>')
         own = WORDS["en"][2] if mark(number, section) == UNTRANSLATED else text
-        body.append(paragraph(f"par_{section}", own.format(mark(number, section))))
+        slid = language != "en" and mark(number, section) == MISPLACED
+        body.append(paragraph(f"par_{section}", own.format("p999s3" if slid else mark(number, section))))
     body.append(f'<h2 id="hd_9">Options {language}</h2>')
     body.append(paragraph("par_9", REPEATED[language]))
     body.append(f"<table><tr><td>{paragraph('par_10', f'Cell {language} {mark(number, 99)}')}</td></tr></table>")
@@ -110,6 +111,11 @@ def test_an_item_is_the_same_one_in_every_language(built, task):
         for language in ("de", "ru"):
             assert elsewhere(items(split, language)) == elsewhere(items(split, "en"))
             assert UNTRANSLATED not in str(items(split, language))
+
+
+def test_text_at_another_one_s_id_is_in_no_item(built):
+    assert "p999s3" in (built / "mono/train.de").read_text(encoding="utf-8")
+    assert not any("p999s3" in path.read_text(encoding="utf-8") for path in (built / "tasks").rglob("*.*"))
 
 
 @pytest.mark.parametrize("task", ["nc", "qam", "ntg"])
@@ -211,19 +217,63 @@ def test_counts_are_those_of_the_files(built):
 
 # Choosing, by hand
 
-
-def plan(texts, kinds, label="swriter/x.html"):
-    return tasks.plan({label: texts}, {label: kinds}, {label: "test"})
-
-
 LONG = "one two three four five six"
 
 
+def plan(pages):
+    """Items of test pages, each a list of (id, kind, text)."""
+    texts = {name: {identity: text for identity, _, text in page} for name, page in pages.items()}
+    kinds = {name: {identity: kind for identity, kind, _ in page} for name, page in pages.items()}
+    return tasks.plan(texts, kinds, dict.fromkeys(pages, "test"))
+
+
+def sections(*headings):
+    found = []
+    for number, heading in enumerate(headings):
+        found += [(f"h{number}", "h2", heading), (f"p{number}", "text", f"{LONG} {heading} {number}")]
+    return found
+
+
+def ids(items):
+    return sorted("".join(identity for places in item.texts for _, identity in places) for item in items)
+
+
+def test_the_wrong_paragraph_is_the_next_section_s():
+    assert ids(plan({"shared/x.html": sections("A", "B", "C")}).qam) == ["h0p0p1", "h1p1p2", "h2p2p0"]
+
+
+@pytest.mark.parametrize("repeated, items", [(3, 5), (4, 2)])
+def test_a_heading_of_many_sections_is_no_question(repeated, items):
+    assert len(plan({"shared/x.html": sections("Own", "Mine", *["Options"] * repeated)}).qam) == items
+
+
+def test_a_paragraph_of_a_few_words_is_no_answer():
+    page = [*sections("A", "B"), ("h7", "h2", "C"), ("p7", "text", "four words and no"), ("c", "cell", LONG)]
+    assert ids(plan({"shared/x.html": page}).qam) == ["h0p0p1", "h1p1p0"]
+
+
 def test_what_stood_between_a_heading_and_a_paragraph_separates_them():
-    kinds = {"h": "h2", "x": "h3", "p": "text", "h2": "h2", "p2": "text", "h3": "h2", "p3": "text"}
-    texts = {"h": "Head", "p": LONG, "h2": "Second", "p2": f"{LONG} b", "h3": "Third", "p3": f"{LONG} c"}
-    headings = {item.texts[0][0][1] for item in plan(texts, kinds).qam}
-    assert headings == {"h2", "h3"}
+    page = [("h", "h2", "Head"), ("x", "h3", "Gone"), ("p", "text", LONG), *sections("A", "B")]
+    kinds = {"shared/x.html": {identity: kind for identity, kind, _ in page}}
+    texts = {"shared/x.html": {identity: text for identity, _, text in page if identity != "x"}}
+    assert ids(tasks.plan(texts, kinds, {"shared/x.html": "test"}).qam) == ["h0p0p1", "h1p1p0"]
+
+
+@pytest.mark.parametrize("words, items", [(19, []), (20, ["bt"])])
+def test_a_body_has_twenty_words(words, items):
+    page = [("t", "h1", "Title"), ("b", "text", " ".join(["word"] * words)), ("c", "cell", LONG)]
+    assert ids(plan({"shared/x.html": page}).ntg) == items
+
+
+def test_a_page_gives_six_passages_of_paragraphs_that_have_twenty_words():
+    page = [(f"p{number:02}", "text", " ".join(["word"] * 10)) for number in range(20)]
+    pages = {f"scalc/{split}.html": split for split in SPLITS}
+    texts = {name: {identity: text for identity, _, text in page} for name in pages}
+    kinds = {name: {identity: kind for identity, kind, _ in page} for name in pages}
+    found = tasks.plan(texts, kinds, pages).nc
+    for split in SPLITS:
+        expected = [f"p{number:02}p{number + 1:02}" for number in range(0, 12, 2)]
+        assert ids(item for item in found if item.split == split) == expected
 
 
 def test_what_is_wrong_on_one_page_and_right_on_another_is_no_item():
@@ -245,4 +295,4 @@ def test_what_is_wrong_on_one_page_and_right_on_another_is_no_item():
     ],
 )
 def test_a_sentence_is_a_paragraph_without_an_inner_end(text, kind, chosen):
-    assert bool(plan({"p": text}, {"p": kind}).retrieval) == chosen
+    assert bool(plan({"shared/x.html": [("p", kind, text)]}).retrieval) == chosen

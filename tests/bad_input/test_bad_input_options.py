@@ -1,11 +1,13 @@
-"""Text that isn't there: one sentence, before training."""
+"""Options that fit neither the data nor the checkpoint: one sentence, before training."""
 
+import re
 import shutil
 
 import pytest
 import torch
 
 from fairseq_xl.errors import UserError
+from tests.bad_input.every_command import told
 from tests.commands import pretraining, run_eval_lm, run_generate, run_train, run_validate, translation
 
 
@@ -14,12 +16,7 @@ def one_direction(data, folder, *more):
 
 
 def refused(line, *sentence):
-    with pytest.raises(UserError) as error:
-        run_train(line)
-    message = str(error.value)
-    assert "\n" not in message
-    for part in sentence:
-        assert str(part) in message, message
+    told(lambda: run_train(line), *sentence)
 
 
 def test_language_that_is_missing(data_bin, tmp_path):
@@ -95,8 +92,9 @@ def other_data(data_bin, tmp_path_factory):
     changed = {"exchanged": [lines[1], lines[0], *lines[2:]], "longer": ["new 1", *lines]}
     for name, symbols in changed.items():
         shutil.copytree(data_bin, root / name)
-        (root / name / "dict.txt").write_text("\n".join(symbols) + "\n", encoding="utf-8")
-        (root / name / "manifest.json").unlink()  # as if the text were of that dictionary
+        for file in (root / name).rglob("dict*.txt"):  # as if the text were of that dictionary
+            file.write_text("\n".join(symbols) + "\n", encoding="utf-8")
+        (root / name / "manifest.json").unlink()
     return root
 
 
@@ -207,3 +205,30 @@ def test_objective_longer_than_the_model(data_bin, tmp_path, objective):
     refused(
         pretraining(data_bin, tmp_path, *options, objectives=objective), f"{objective}.length=600", "--max-positions"
     )
+
+
+def test_split_to_train_on_that_is_another(data_bin, tmp_path):
+    with pytest.raises(UserError, match="--train-subset valid: what is trained on is the split 'train'"):
+        run_train(pretraining(data_bin, tmp_path, "--train-subset", "valid"))
+
+
+@pytest.mark.parametrize(
+    "flags, sentence",
+    [
+        (
+            ["--arch", "xl_xlm_tinny"],
+            r"invalid choice: 'xl_xlm_tinny' \(choose from xl_\w+(, xl_\w+)*, or fairseq's own\)",
+        ),
+        (
+            ["--task", "xl_pretrain"],
+            r"invalid choice: 'xl_pretrain' \(choose from xl_\w+(, xl_\w+)*, or fairseq's own\)",
+        ),
+        (["--max-update", "many"], "argument --max-update: invalid int value: 'many'"),
+        (["--nonsense", "3"], "unrecognized arguments: --nonsense 3"),
+    ],
+)
+def test_argument_that_is_wrong_without_the_usage_of_all(data_bin, tmp_path, capsys, flags, sentence):
+    with pytest.raises(SystemExit) as ended:
+        run_train(pretraining(data_bin, tmp_path, *flags))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and re.search(f"error: .*{sentence}$", line)

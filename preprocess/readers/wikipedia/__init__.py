@@ -1,0 +1,1 @@
+"""Monolingual text from Wikipedia: its dumps, or what wikiextractor made of them."""

@@ -1,0 +1,59 @@
+"""The command: ``python -m preprocess.readers.wikipedia DEST en=enwiki-latest-pages-articles.xml.bz2 ...``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from preprocess.config import LANGUAGE, PreprocessError
+from preprocess.readers import command
+from preprocess.readers.wikipedia.corpus import build
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m preprocess.readers.wikipedia",
+        description="Monolingual text from Wikipedia's dumps, or from what wikiextractor made of them.",
+    )
+    parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
+    parser.add_argument(
+        "sources",
+        metavar="XX=SOURCE",
+        nargs="+",
+        help="language, and a dump (.xml, .xml.bz2, .xml.gz) or a file or folder of wikiextractor's output; "
+        "a language may have several",
+    )
+    parser.add_argument(
+        "--held-out",
+        type=int,
+        default=500,
+        metavar="N",
+        help="documents of each language for validation (default: 500; at most a tenth of all)",
+    )
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes for dumps (default: 1)")
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        for name in ("held_out", "workers"):
+            if getattr(options, name) < 1:
+                option = name.replace("_", "-")
+                raise PreprocessError(f"--{option} must be 1 or more, found {getattr(options, name)}")
+        build(options.destination, _sources(options.sources), options.held_out, options.workers)
+
+    return command.run("wikipedia", work)
+
+
+def _sources(named: list[str]) -> dict[str, list[Path]]:
+    """Paths by language. Raises PreprocessError for an argument that isn't XX=SOURCE."""
+    sources = {}
+    for argument in named:
+        language, _, path = argument.partition("=")
+        if not LANGUAGE.fullmatch(language) or not path:
+            raise PreprocessError(f"expected XX=SOURCE such as en=enwiki.xml.bz2, found {argument!r}")
+        sources.setdefault(language, []).append(Path(path))
+    return sources
+
+
+if __name__ == "__main__":
+    command.end_on_sigterm()
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""The stages: a corpus folder with the monolingual text of each language."""
+
+import hashlib
+import heapq
+import html
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+from preprocess.files import replacing, sha256_of, write_json
+from preprocess.readers.folder import describe, mono_path
+from preprocess.readers.text import has_letter, one_line
+from preprocess.readers.wikipedia import dump, extracted
+from preprocess.readers.wikipedia.files import DUMP, TAGGED, files_of, kind_of
+from preprocess.stages import Stages, key_of, locked, read_json
+
+FORMAT = 1  # another one makes every stage run again
+LARGEST_SHARE = 10  # at most a tenth of the documents is for validation
+SPLITS = ("train", "valid")
+
+logger = logging.getLogger("preprocess")
+
+
+def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: int) -> None:
+    """Write the corpus folder.
+
+    Args:
+        folder: where; a language that is up to date is left alone.
+        sources: for each language dumps, files that wikiextractor wrote, or folders of such files.
+        held_out: documents for validation in each language; fewer where there are few.
+        workers: processes that turn wikitext into text.
+
+    Raises PreprocessError for whatever the user can mend.
+    """
+    files = {language: [file for path in paths for file in files_of(path)] for language, paths in sources.items()}
+    kinds = {path: kind_of(path) for paths in files.values() for path in paths}
+    version = dump.wikiextractor_version() if DUMP in kinds.values() else None
+    stages = Stages(folder)
+    with locked(stages):
+        counts, hashes = {}, {}
+        for language, paths in files.items():
+            hashes[language] = key_of([sha256_of(path) for path in paths])
+            outputs = [folder / mono_path(split, language) for split in SPLITS]
+            counts[language] = stages.run(
+                f"text {language}",
+                [FORMAT, held_out, hashes[language], version if DUMP in map(kinds.get, paths) else None],
+                outputs,
+                lambda: _write(outputs, language, [(path, kinds[path]) for path in paths], held_out, workers),
+            )
+        manifest = {"format": FORMAT, "counts": counts, "sources": hashes, "wikiextractor": version}
+        if read_json(folder / "manifest.json") != manifest or not (folder / "corpus.yaml").exists():
+            describe(folder, list(files), [])
+            write_json(folder / "manifest.json", manifest)
+
+
+def _write(outputs: list[Path], language: str, files: list[tuple[Path, str]], held_out: int, workers: int) -> dict:
+    """Write a language's documents, an empty line between them; documents, lines and words of each split."""
+    counts = {split: {"documents": 0, "lines": 0, "words": 0} for split in SPLITS}
+    failed = []
+    with replacing(outputs[0]) as train, replacing(outputs[1]) as valid:
+        documents = tqdm(_documents(files, workers, failed), desc=language, unit=" documents", unit_scale=True)
+        for split, lines in divided(documents, held_out):
+            count, file = counts[split], train if split == "train" else valid
+            text = "".join(f"{line}\n" for line in lines)
+            file.write((f"\n{text}" if count["documents"] else text).encode())
+            count["documents"] += 1
+            count["lines"] += len(lines)
+            count["words"] += len(text.split())
+    if failed:
+        logger.warning("%s: wikiextractor failed at %d articles, which are left out", language, len(failed))
+    return counts | {"failed": len(failed)}
+
+
+def _documents(files: list[tuple[Path, str]], workers: int, failed: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """(id, lines) of the documents that have text; ids of articles that wikiextractor fails at go to `failed`."""
+    for path, kind in files:
+        if kind == DUMP:
+            found = dump.paragraphs(path, workers)
+        else:
+            found = extracted.tagged(path) if kind == TAGGED else extracted.json_lines(path)
+        for identity, paragraphs in found:
+            if paragraphs is None:
+                failed.append(identity)
+                continue
+            lines = [one_line(html.unescape(paragraph)) for paragraph in paragraphs]
+            if lines := [line for line in lines if has_letter(line)]:
+                yield identity, lines
+
+
+def divided(documents: Iterable[tuple[str, list[str]]], held_out: int) -> Iterator[tuple[str, list[str]]]:
+    """(split, lines) of each document; for validation those whose ids have the smallest hashes.
+
+    Most of them are the same in the next year's dump. At most `held_out` + 1 documents are in memory.
+    """
+    smallest, total = [], 0
+    for identity, lines in documents:
+        total += 1
+        place = int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big")
+        heapq.heappush(smallest, (-place, identity, lines))
+        if len(smallest) > held_out:
+            yield "train", heapq.heappop(smallest)[2]
+    for number, (_, _, lines) in enumerate(sorted(smallest, reverse=True)):
+        yield "valid" if number < min(held_out, total // LARGEST_SHARE) else "train", lines

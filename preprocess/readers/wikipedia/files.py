@@ -1,0 +1,61 @@
+"""The files that are read, plain or compressed, and what is in them."""
+
+import bz2
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from xml.etree.ElementTree import ParseError
+
+from preprocess.config import PreprocessError
+
+DUMP, TAGGED, JSON = "dump", "tagged", "json"  # a dump; wikiextractor's <doc> elements; its lines of JSON
+START = 1000  # bytes: enough for what comes before <mediawiki
+
+
+@contextmanager
+def opened(path: Path) -> Iterator:
+    """A binary file, decompressed by what its first bytes say.
+
+    Raises PreprocessError for what is wrong with the content while it is read.
+    """
+    with open(path, "rb") as raw:
+        magic = raw.read(3)
+        raw.seek(0)
+        reader = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}.get(magic)
+        try:
+            if reader is None:
+                yield raw
+            else:
+                with reader(raw) as file:
+                    yield file
+        except (EOFError, OSError, zlib.error, ParseError, UnicodeDecodeError) as error:
+            raise PreprocessError(f"{path} is damaged ({error}): get it again") from error
+
+
+def kind_of(path: Path) -> str:
+    """DUMP, TAGGED or JSON. Raises PreprocessError for anything else."""
+    with opened(path) as file:
+        start = file.read(START).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if start.startswith(b"<doc "):
+        return TAGGED
+    if start.startswith(b"{"):
+        return JSON
+    if b"<mediawiki" in start:
+        return DUMP
+    raise PreprocessError(f"{path} is no Wikipedia dump (XML that begins with <mediawiki) and no output of "
+                          "wikiextractor (<doc ...> or lines of JSON)")  # fmt: skip
+
+
+def files_of(source: Path) -> list[Path]:
+    """The source itself, or the files below a folder in the order of their names, hidden ones left out.
+
+    Raises PreprocessError when there is none.
+    """
+    if source.is_file():
+        return [source]
+    found = sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith("."))
+    if not found:
+        raise PreprocessError(f"{source}: there is no such file" if not source.exists() else f"{source} has no files")
+    return found

@@ -1,0 +1,74 @@
+"""Where the time of a step goes: torch's profile, by kinds of operations."""
+
+from collections import defaultdict
+from typing import Callable
+
+from torch.profiler import ProfilerActivity, profile
+
+#: kind -> (names of operators of that kind anywhere, names of the autograd nodes or ranges around other operators).
+#: The first kind that matches wins, operators before surroundings, and inner surroundings before outer ones.
+KINDS = {
+    "matrix products": ({"mm", "addmm", "addmm_", "bmm", "baddbmm", "baddbmm_"}, ()),
+    "softmax": ({"_softmax", "_softmax_backward_data", "softmax"}, ()),
+    "random numbers": ({"bernoulli_", "random_"}, ()),
+    "layer norm": ({"native_layer_norm", "native_layer_norm_backward"}, ()),
+    "GELU": ({"gelu", "gelu_backward"}, ()),
+    "optimizer": ((), ("Optimizer.step", "optimizer")),
+    "cross-entropy": (
+        {"_log_softmax", "_log_softmax_backward_data", "nll_loss_forward", "nll_loss_backward"},
+        ("_CrossEntropy", "NllLoss", "LogSoftmax", "cross_entropy"),
+    ),
+    "attention, the rest": (
+        (),
+        ("_Products", "scaled_dot_product_attention", "BmmBackward", "BaddbmmBackward", "_safe_softmax"),
+    ),
+    "dropout, the rest": ((), ("_Dropped", "aten::dropout", "MulBackward")),
+    "embeddings": ({"embedding", "embedding_dense_backward"}, ("Embedding", "IndexBackward", "AccumulateGrad")),
+}
+
+
+def profiled(step: Callable[[], float], device: str) -> dict:
+    """Runs a step under torch's profiler.
+
+    Returns:
+        `kinds`: {kind: milliseconds}, those of `KINDS` and "other"; `operators`: the 15 that take longest,
+        [name, milliseconds, calls]. Times are of the processor, without what an operator calls; on CUDA, of the GPU.
+    """
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device == "cuda" else [])
+    with profile(activities=activities) as recorded:
+        step()
+    kinds, operators = defaultdict(float), defaultdict(lambda: [0.0, 0])
+    for event in recorded.events():
+        if device == "cuda" and event.device_type.name != "CPU":
+            continue  # kernels: counted with the operator that launched them
+        spent = event.self_device_time_total if device == "cuda" else event.self_cpu_time_total
+        kinds[kind_of(event)] += spent / 1000
+        operators[event.name][0] += spent / 1000
+        operators[event.name][1] += 1
+    longest = sorted(operators.items(), key=lambda item: -item[1][0])[:15]
+    return {
+        "kinds": {kind: round(kinds[kind], 2) for kind in [*KINDS, "other"]},
+        "operators": [[name, round(spent, 2), calls] for name, (spent, calls) in longest],
+    }
+
+
+def kind_of(event) -> str:
+    """The kind in `KINDS` of an event of torch's profile, or "other"."""
+    name = event.name.removeprefix("aten::")
+    for kind, (operators, _) in KINDS.items():
+        if name in operators and not _within(event, "optimizer"):
+            return kind
+    while event is not None:
+        for kind, (_, surroundings) in KINDS.items():
+            if any(part in event.name for part in surroundings):
+                return kind
+        event = event.cpu_parent
+    return "other"
+
+
+def _within(event, name: str) -> bool:
+    while event is not None:
+        if event.name == name:
+            return True
+        event = event.cpu_parent
+    return False

@@ -1,0 +1,162 @@
+"""Measures the training steps of `systems.SYSTEMS` and their matrix products, and writes what came out.
+
+python -m recipes.benchmark.measure OUTPUT_DIR [--rounds 15] [--device cuda] [--shape layers=12] …
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import asdict, fields
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_xl import compat
+from recipes.benchmark.report import write_picture, write_profile
+from recipes.benchmark.systems import LARGE_VOCABULARY, SHAPES, SYSTEMS, Shape, with_vocabulary
+
+WARM_UP = 2  # steps before the first that counts: memory is claimed, the optimizer's state is made
+STEPS_FOR_MEMORY = 3
+PROFILED_BATCH = 10**6
+
+
+class Worker:
+    """A process of `recipes.benchmark.worker`, which measures one system."""
+
+    def __init__(self, system: str, shape: Shape, device: str, log: Path, optimise: bool = True):
+        job = {"system": system, "shape": asdict(shape), "device": device, "optimise": optimise}
+        self.log = log
+        with open(log, "a", encoding="utf-8") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "recipes.benchmark.worker", json.dumps(job)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+            )  # fmt: skip
+
+    def answer(self) -> dict:
+        """Waits for the next answer."""
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"benchmark: a system failed, see {self.log}")
+        return json.loads(line)
+
+    def ask(self, do: str, **request) -> dict:
+        """Sends a request and waits for its answer."""
+        self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def end(self) -> None:
+        """Closes the pipe, at which the process ends."""
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def measure_speed(shape: Shape, device: str, rounds: int, log: Path) -> dict:
+    """All systems stay alive, and in each round each does one step on the round's batch, one after the other."""
+    workers = {system: Worker(system, shape, device, log) for system in [*SYSTEMS, "matmul"]}
+    born = {system: worker.answer() for system, worker in workers.items()}
+    steps = {system: [] for system in workers}
+    for number in range(WARM_UP + rounds):
+        for system, worker in workers.items():
+            steps[system].append(worker.ask("step", batch=number))
+        _say(f"round {number + 1} of {WARM_UP + rounds}: " + _summary(steps))
+    seconds = {system: [step["seconds"] for step in found[WARM_UP:]] for system, found in steps.items()}
+    found = {
+        "threads": born["fairseq"]["threads"],
+        "parameters": {system: born[system]["parameters"] for system in SYSTEMS},
+        "seconds": seconds,
+        "losses": {system: [step["loss"] for step in steps[system]] for system in SYSTEMS},
+        "tokens_per_second": {system: shape.tokens / statistics.median(taken) for system, taken in seconds.items()},
+        "times_fairseq": {system: _ratio(seconds["fairseq"], seconds[system]) for system in SYSTEMS},
+        "share_of_matmul_bound": {system: _ratio(seconds["matmul"], seconds[system]) for system in SYSTEMS},
+        "peak_mib": {system: workers[system].ask("peak")["mib"] for system in SYSTEMS},
+        "profile": {system: workers[system].ask("profile", batch=PROFILED_BATCH) for system in SYSTEMS},
+    }
+    for worker in workers.values():
+        worker.end()
+    return found
+
+
+def measure_memory(shape: Shape, device: str, log: Path) -> dict:
+    """Peak in MiB over model, gradients and activations: steps without update, a process for each system in turn."""
+    peaks = {}
+    for system in SYSTEMS:
+        worker = Worker(system, shape, device, log, optimise=False)
+        worker.answer()
+        for number in range(STEPS_FOR_MEMORY):
+            worker.ask("step", batch=number)
+        peaks[system] = worker.ask("peak")["mib"]
+        worker.end()
+        _say(f"vocabulary {shape.vocabulary}: {system} {peaks[system]:.0f} MiB")
+    return {
+        "vocabulary": shape.vocabulary,
+        "peak_mib": peaks,
+        "times_fairseq": {system: peaks[system] / peaks["fairseq"] for system in SYSTEMS},
+    }
+
+
+def _ratio(over: list, under: list) -> dict:
+    """Median over the rounds of over / under, and its 95 % interval from 10000 resamplings of the rounds."""
+    ratios = np.array(over) / np.array(under)
+    drawn = np.random.default_rng(0).choice(ratios, (10000, len(ratios)))
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    return {"median": float(np.median(ratios)), "low": float(low), "high": float(high)}
+
+
+def _summary(steps: dict) -> str:
+    return ", ".join(f"{system} {found[-1]['seconds']:.2f} s" for system, found in steps.items())
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+def _processor() -> str:
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def _versions() -> dict:
+    wanted = ("python", "torch", "fairseq", "numpy")
+    return {name: compat.versions()[name] for name in wanted} | {"transformers": version("transformers")}
+
+
+def _shape(device: str, changes: list) -> Shape:
+    types = {field.name: field.type for field in fields(Shape)}
+    values = dict(change.split("=", 1) for change in changes)
+    unknown = sorted(values.keys() - types)
+    if unknown:
+        sys.exit(f"benchmark: --shape {unknown[0]}: expected one of {', '.join(types)}")
+    return Shape(**asdict(SHAPES[device]) | {name: types[name](value) for name, value in values.items()})
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="bash recipes/benchmark/run.sh", description=__doc__.split("\n")[0])
+    parser.add_argument("output", type=Path, help="folder for benchmark.json, benchmark.png and profile.txt")
+    parser.add_argument("--rounds", type=int, default=15, help="steps of each system that count")
+    parser.add_argument("--device", choices=SHAPES, default="cpu")
+    parser.add_argument("--shape", nargs="*", default=[], metavar="KEY=VALUE", help="other sizes: layers=12 …")
+    parser.add_argument("--large-vocabulary", type=int, default=LARGE_VOCABULARY, help="of the second memory figures")
+    options = parser.parse_args()
+    shape, log = _shape(options.device, options.shape), options.output / "workers.log"
+    options.output.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    large = with_vocabulary(shape, options.large_vocabulary)
+    found = {
+        "machine": {"device": options.device, "processor": _processor()},
+        "versions": _versions(),
+        "shape": asdict(shape),
+        "speed": measure_speed(shape, options.device, options.rounds, log),
+        "memory": measure_memory(large, options.device, log),
+    }
+    (options.output / "benchmark.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_profile(found, options.output / "profile.txt")
+    write_picture(found, options.output / "benchmark.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""A data-bin, task files and a checkpoint of each task, made once for all mistakes."""
+
+import pytest
+
+from tests.bad_input.every_command import Place
+from tests.commands import classification, pretraining, run_train, translation
+from tests.tasks.conftest import data_bin  # noqa: F401
+from tests.tasks.test_classification import write_task
+
+
+@pytest.fixture(scope="session")
+def place(data_bin, tmp_path_factory):  # noqa: F811
+    """Where everything is right. Read only: `Place.but` makes a place with a mistake."""
+    root = tmp_path_factory.mktemp("right")
+    files = write_task(root / "files", 1)
+    lines = {
+        "pretraining": pretraining(data_bin, root / "pretraining", objectives="clm,mlm,tlm"),
+        "translation": translation(data_bin, root / "translation", "-s", "en", "-t", "de"),
+        "classification": classification(data_bin, files, root / "classification"),
+    }
+    for line in lines.values():
+        run_train([*line, "--max-update", 1, "--disable-validation"])
+    checkpoints = {task: root / task / "checkpoint_last.pt" for task in lines}
+    return Place(data_bin, files, data_bin.parent / "valid.en-de", **checkpoints)

@@ -1,0 +1,189 @@
+"""Every command that reads a data-bin or a checkpoint, and what its user sees of a mistake."""
+
+import contextlib
+import dataclasses
+import io
+import multiprocessing
+import os
+import resource
+import shutil
+import sys
+from pathlib import Path
+
+from fairseq_xl import retrieval
+from fairseq_xl.checkpoints import averaging
+from fairseq_xl.compat import mistakes
+from preprocess.config import PreprocessError
+from tests.commands import (
+    classification,
+    pretraining,
+    run_eval_lm,
+    run_generate,
+    run_interactive,
+    run_train,
+    run_validate,
+    translation,
+)
+
+OURS = ["--user-dir", "fairseq_xl"]
+SHORT = ["--max-update", 1, "--no-save"]
+CLM = ["--objectives", "clm", "--objective-options", "clm.length=32"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What commands are run on."""
+
+    data: Path
+    files: Path  # of classification
+    pairs: Path  # prefix of raw bitext
+    pretraining: Path  # checkpoints
+    translation: Path
+    classification: Path
+
+    def but(self, **changed):
+        """Another place that differs in some paths."""
+        return dataclasses.replace(self, **changed)
+
+    def copy_of_data(self, folder):
+        """A place whose data-bin may be spoilt."""
+        shutil.copytree(self.data, folder / "data-bin", ignore=shutil.ignore_patterns(".stages"))
+        return self.but(data=folder / "data-bin")
+
+    def copy_of_checkpoints(self, folder):
+        """A place whose checkpoints may be spoilt."""
+        folder.mkdir()
+        copies = {task: folder / f"{task}.pt" for task in TASKS}
+        for task, path in copies.items():
+            shutil.copy(getattr(self, task), path)
+        return self.but(**copies)
+
+
+TASKS = ("pretraining", "translation", "classification")
+
+
+def line_of(task, place, folder, *more):
+    """The command line of a training."""
+    if task == "pretraining":
+        return pretraining(place.data, folder, *more, objectives="clm,mlm,tlm")
+    if task == "translation":
+        return translation(place.data, folder, "-s", "en", "-t", "de", *more)
+    return classification(place.data, place.files, folder, *more)
+
+
+def from_encoder(place, folder):
+    line = line_of("translation", place, folder, "--init-encoder-from", place.pretraining)
+    run_train([*line, *SHORT, "--disable-validation"])
+
+
+def from_classifier(place, folder):
+    line = line_of("classification", place, folder, "--init-from", place.pretraining)
+    run_train([*line, *SHORT, "--disable-validation"])
+
+
+def generate(place, folder):
+    return run_generate([place.data, "--task", "xl_translation", "-s", "en", "-t", "de", "--path", place.translation,
+                         "--beam", 1, "--results-path", folder, *OURS])  # fmt: skip
+
+
+def interactive(place, folder, lines=("the house",), *more):
+    model = place.data / "sentencepiece.model"
+    return run_interactive([place.data, "--task", "xl_translation", "-s", "en", "-t", "de", "--path", place.translation,
+                            "--beam", 1, "--bpe", "sentencepiece", "--sentencepiece-model", model, *more, *OURS],
+                           lines)  # fmt: skip
+
+
+def validate(task):
+    def run(place, folder):
+        more = ["--task-files", place.files, "--eval-langs", "en,de", "--predictions-to", folder / "predictions"]
+        return run_validate([place.data, "--task", f"xl_{task}", "--path", getattr(place, task), "--batch-size", 8,
+                             *(more if task == "classification" else []), *OURS])  # fmt: skip
+
+    return run
+
+
+def perplexity(place, folder):
+    return run_eval_lm([place.data, "--task", "xl_pretraining", "--path", place.pretraining, "--gen-subset", "valid",
+                        *CLM, "--max-tokens", 256, *OURS])  # fmt: skip
+
+
+def retrieve(place, folder):
+    with contextlib.redirect_stdout(io.StringIO()):
+        retrieval.main([str(place.pretraining), str(place.data), "--layer", "1", "--pooling", "mean", "--test",
+                        f"en-de={place.pairs}"])  # fmt: skip
+
+
+def average(place, folder):
+    averaging.main(["--inputs", str(place.pretraining), str(place.pretraining), "--output", str(folder / "average.pt")])
+
+
+#: name -> function of a `Place` and a folder to write in
+COMMANDS = {
+    **{f"train {task}": lambda place, folder, task=task: run_train([*line_of(task, place, folder / "run"), *SHORT])
+       for task in TASKS},
+    "train from an encoder": from_encoder,
+    "train from an encoder's classifier": from_classifier,
+    "generate": generate,
+    "interactive": interactive,
+    **{f"validate {task}": validate(task) for task in TASKS},
+    "eval-lm": perplexity,
+    "retrieval": retrieve,
+    "averaging": average,
+}  # fmt: skip
+WITH_MODEL = [name for name in COMMANDS if name not in [f"train {task}" for task in TASKS]]
+WITH_DATA = [name for name in COMMANDS if name != "averaging"]
+WITH_RAW_TEXT = [name for name in COMMANDS if "class" in name] + ["interactive", "retrieval"]
+
+
+def sentence_of(call):
+    """What the user of a command sees: its one sentence, or "" if it ends well. A defect is raised."""
+    try:
+        call()
+    except PreprocessError as error:
+        return str(error)
+    except Exception as error:
+        shown = io.StringIO()
+        with contextlib.redirect_stderr(shown):
+            mistakes._showing_mistakes(_a_defect)(type(error), error, error.__traceback__)
+        return shown.getvalue().removeprefix("fairseq_xl: error: ").removesuffix("\n")
+    return ""
+
+
+def _a_defect(kind, error, trace):
+    raise error
+
+
+def told(call, *parts):
+    """Asserts that `call` ends in one sentence with all of `parts`."""
+    sentence = sentence_of(call)
+    assert sentence and "\n" not in sentence and len(sentence) < 500, sentence
+    for part in parts:
+        assert str(part) in sentence, sentence
+
+
+def with_small_files(call, most):
+    """Runs `call` in a process of its own that can write files of at most `most` bytes: a disk that gets full.
+
+    Returns: its exit status, as the interpreter would end with, and what it shows of an error.
+    """
+    reading, writing = os.pipe()
+
+    def limited():
+        os.dup2(writing, 2)
+        sys.stderr = os.fdopen(2, "w", 1, closefd=False)  # a line at a time
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+        try:
+            call()
+        except Exception as error:
+            mistakes._showing_mistakes(sys.__excepthook__)(type(error), error, error.__traceback__)
+            sys.stderr.flush()
+            os._exit(1)
+        os._exit(0)
+
+    process = multiprocessing.get_context("fork").Process(target=limited)
+    process.start()
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as stream:  # to its end
+        shown = stream.read()
+    process.join()
+    return process.exitcode, shown

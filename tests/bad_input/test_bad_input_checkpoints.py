@@ -1,0 +1,170 @@
+"""A checkpoint with a mistake in it: every command that reads one says so, and nothing that was there is lost."""
+
+import os
+
+import pytest
+import torch
+
+from tests.bad_input.every_command import COMMANDS, TASKS, WITH_MODEL, line_of, told
+from tests.commands import run_train
+
+
+class MakesFolder:
+    """Unpickled by a reader that runs what a file says, this makes a folder."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def content(change):
+    """A mistake: other bytes."""
+
+    def spoil(path):
+        path.write_bytes(change(path.read_bytes()))
+
+    return spoil
+
+
+def state(change):
+    """A mistake: a checkpoint that says something else."""
+
+    def spoil(path):
+        loaded = torch.load(path, weights_only=True)
+        torch.save(change(loaded) or loaded, path)
+
+    return spoil
+
+
+def of_transformers(loaded):
+    return {"roberta.embeddings.word_embeddings.weight": torch.zeros(5, 4)}
+
+
+def zeros(raw):
+    """In the middle of the largest tensor: what a disk leaves of a block that was never written."""
+    place = len(raw) // 3
+    return raw[:place] + bytes(512) + raw[place + 512 :]
+
+
+DAMAGED = "is not a checkpoint, or it is damaged or cut short"
+NOT_OURS = "was not written by fairseq_xl"
+MISTAKES = {
+    "cut in the middle": (content(lambda raw: raw[: len(raw) // 2]), DAMAGED),
+    "without its last bytes": (content(lambda raw: raw[:-10]), DAMAGED),
+    "empty": (content(lambda raw: b""), DAMAGED),
+    "zeros in the middle": (content(zeros), DAMAGED),
+    "zeros only": (content(lambda raw: bytes(len(raw))), DAMAGED),
+    "text": (content(lambda raw: b"the cat sat on the mat\n" * 30), DAMAGED),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), ""),
+    "weights alone": (state(lambda loaded: loaded["model"]), "is not a fairseq checkpoint"),
+    "of transformers": (state(of_transformers), "is not a fairseq checkpoint"),
+    "of another fairseq task": (state(lambda loaded: loaded.pop("task_state") and None), NOT_OURS),
+    "of another program": (state(lambda loaded: loaded["task_state"].update(fairseq_xl=[1])), NOT_OURS),
+    "without its framing": (state(lambda loaded: loaded["task_state"]["fairseq_xl"].pop("framing") == 0), "framing"),
+    "of a later format": (state(lambda loaded: loaded["task_state"]["fairseq_xl"].update(format=2)), "has format 2"),
+}  # fmt: skip
+FOR_A_TASK = ["of another fairseq task", "of another program", "without its framing", "of a later format"]
+
+
+def check(place, tmp_path, mistake, names):
+    spoil, sentence = MISTAKES[mistake]
+    wrong = place.copy_of_checkpoints(tmp_path / "checkpoints")
+    for task in TASKS:
+        spoil(getattr(wrong, task))
+    for name in names:
+        out = tmp_path / name.replace(" ", "-")
+        out.mkdir()
+        told(lambda: COMMANDS[name](wrong, out), tmp_path / "checkpoints", ".pt", sentence)
+        written = [path.name for path in out.rglob("*") if path.is_file()]
+        assert written in ([], ["generate-test.txt"]), name  # fairseq's log, without a hypothesis
+    return wrong
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_what_is_no_checkpoint_of_ours(place, tmp_path, mistake):
+    check(place, tmp_path, mistake, ["generate"] + ["averaging"] * (mistake not in FOR_A_TASK))
+
+
+@pytest.mark.parametrize("name", WITH_MODEL)
+def test_every_command_looks_at_its_checkpoint(place, tmp_path, name):
+    check(place, tmp_path, "zeros in the middle", [name])
+    if name != "averaging":  # which works on any model's
+        (tmp_path / "more").mkdir()
+        check(place, tmp_path / "more", "of another fairseq task", [name])
+
+
+@pytest.mark.parametrize("mistake", ["empty", "zeros in the middle", "a folder", "weights alone", *FOR_A_TASK[::2]])
+def test_resuming_keeps_what_it_refuses(place, tmp_path, mistake):
+    spoil, sentence = MISTAKES[mistake]
+    last = tmp_path / "run" / "checkpoint_last.pt"
+    last.parent.mkdir()
+    last.write_bytes(place.pretraining.read_bytes())
+    spoil(last)
+    before = last.read_bytes() if last.is_file() else None
+    line = line_of("pretraining", place, tmp_path / "run", "--max-update", 2, "--disable-validation")
+    told(lambda: run_train(line), last, sentence)
+    assert [path.name for path in last.parent.iterdir()] == [last.name]
+    assert before == (last.read_bytes() if last.is_file() else None)
+
+
+def test_nothing_in_a_checkpoint_is_run(place, tmp_path):
+    wrong = place.copy_of_checkpoints(tmp_path / "checkpoints")
+    for task in TASKS:
+        state(lambda loaded: loaded.update(trap=MakesFolder(tmp_path / "made")))(getattr(wrong, task))
+    for name in WITH_MODEL:
+        told(lambda: COMMANDS[name](wrong, tmp_path / "out"), tmp_path / "checkpoints", "was refused", "mkdir")
+    line = line_of("translation", wrong, tmp_path / "run", "--finetune-from-model", wrong.translation)
+    told(lambda: run_train(line), wrong.translation, "was refused", "mkdir")
+    assert not (tmp_path / "made").exists()
+
+
+def test_parameters_that_its_own_configuration_lacks(place, tmp_path):
+    wrong = place.copy_of_checkpoints(tmp_path / "checkpoints")
+    for task in TASKS:
+        state(lambda loaded: loaded["model"].pop(min(loaded["model"])) is None)(getattr(wrong, task))
+    for name, missing in (("generate", "decoder.bank.bias"), ("retrieval", "encoder.bank.bias")):
+        told(lambda: COMMANDS[name](wrong, tmp_path / "out"), tmp_path / "checkpoints", "Cannot load", missing)
+
+
+def test_without_a_configuration(place, tmp_path):
+    wrong = place.copy_of_checkpoints(tmp_path / "checkpoints")
+    for change in (lambda loaded: loaded.pop("cfg") and None, lambda loaded: loaded.update(cfg=3)):
+        state(change)(wrong.translation)
+        told(lambda: COMMANDS["generate"](wrong, tmp_path / "out"), wrong.translation, "is not a")
+
+
+def test_missing(place, tmp_path):
+    nowhere = tmp_path / "nowhere.pt"
+    wrong = place.but(pretraining=nowhere, translation=nowhere, classification=nowhere)
+    for name in WITH_MODEL:
+        told(lambda: COMMANDS[name](wrong, tmp_path / "out"), nowhere)
+
+
+def test_another_architecture(place, tmp_path):
+    (tmp_path / "run").mkdir()
+    last = tmp_path / "run" / "checkpoint_last.pt"
+    last.write_bytes(place.translation.read_bytes())
+    line = line_of("translation", place, last.parent, "--max-update", 2, "--disable-validation")
+    told(lambda: run_train([*line, "--ffn-dim", 48]), last, "Cannot load model parameters", "(32, 16)", "(48, 16)")
+    told(lambda: run_train([*line, "--optimizer", "sgd"]), "Optimizer does not match", "--reset-optimizer")
+    assert last.read_bytes() == place.translation.read_bytes()
+
+
+def test_models_of_two_framings_are_no_ensemble(place, tmp_path):
+    wrong = place.copy_of_checkpoints(tmp_path / "checkpoints")
+    state(lambda loaded: loaded["task_state"]["fairseq_xl"].update(framing="xlm"))(wrong.translation)
+    both = place.but(translation=f"{place.translation}:{wrong.translation}")
+    told(lambda: COMMANDS["generate"](both, tmp_path / "out"), wrong.translation, "--framing xlm", "xl")
+
+
+@pytest.mark.parametrize("name, given, sentence", [
+    ("generate", "classification", "is no translation model"),
+    ("generate", "pretraining", "is no translation model"),
+    ("eval-lm", "translation", "was trained with"),
+])  # fmt: skip
+def test_checkpoint_of_another_task(place, tmp_path, name, given, sentence):
+    reads = "translation" if name == "generate" else "pretraining"
+    path = getattr(place, given)
+    told(lambda: COMMANDS[name](place.but(**{reads: path}), tmp_path / "out"), path, sentence)

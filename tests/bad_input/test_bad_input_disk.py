@@ -1,0 +1,179 @@
+"""Disks that get full, places where nothing can be written, and what a kill leaves: nothing that was there is lost."""
+
+import multiprocessing
+import os
+import signal
+
+import pytest
+import torch
+
+from fairseq_xl import compat
+from fairseq_xl.evaluation import bleu, curves
+from preprocess import binarize, files
+from preprocess.__main__ import main as preprocess
+from preprocess.pipeline import prepare
+from tests.bad_input.every_command import COMMANDS, line_of, told, with_small_files
+from tests.commands import run_train
+from tests.preprocess.tiny_corpus import change, content, write_corpus
+from tests.tasks.conftest import preprocess_here
+
+SAVING = ["--save-interval-updates", 1, "--disable-validation", "--no-epoch-checkpoints"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    """Of torch, since some of these tests fork; fairseq-preprocess runs here too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setattr(binarize, "run_fairseq", preprocess_here)
+    yield
+    torch.set_num_threads(threads)
+
+
+def one_line(shown, *parts):
+    """What a command showed of an error: logs may stand before it."""
+    assert "Traceback" not in shown, shown
+    last = shown.splitlines()[-1]
+    for part in parts:
+        assert str(part) in last, shown
+
+
+def test_checkpoint(place, tmp_path):
+    last = tmp_path / "run" / "checkpoint_last.pt"
+    last.parent.mkdir()
+    last.write_bytes(place.pretraining.read_bytes())
+    line = line_of("pretraining", place, last.parent, *SAVING, "--max-update", 2)
+    status, shown = with_small_files(lambda: run_train(line), 20_000)
+    assert status == 1
+    one_line(shown, "fairseq_xl: error: ", "checkpoint_1_2.pt was not written", "no room is left on its disk")
+    assert last.read_bytes() == place.pretraining.read_bytes()
+    assert [path.name for path in last.parent.iterdir()] == [last.name]
+    assert list(run_train(line).updates) == [2]  # with room again it goes on
+
+
+def test_hypotheses(place, tmp_path):
+    status, shown = with_small_files(lambda: COMMANDS["generate"](place, tmp_path), 500)
+    assert status == 1
+    one_line(shown, "fairseq_xl: error: no room is left on the disk", "cut short")
+    (tmp_path / "reference").write_text("\n" * 13)
+    line = [str(tmp_path / "generate-test.txt"), str(tmp_path / "reference")]
+    told(lambda: bleu.main(line), "generate-test.txt")  # what is there is not scored
+
+
+@pytest.mark.parametrize("name", ["validate classification", "averaging"])
+def test_other_results(place, tmp_path, name):
+    for kept in ("average.pt", "predictions/valid.en.tsv"):
+        (tmp_path / kept).parent.mkdir(exist_ok=True)
+        (tmp_path / kept).write_text("old")
+    status, shown = with_small_files(lambda: COMMANDS[name](place, tmp_path), 200)
+    assert status == 1
+    one_line(shown, "fairseq_xl: error: ", "was not written and the previous file is kept: no room is left")
+    assert {path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == {"old"}
+
+
+def test_saved_hypotheses_and_curves(tmp_path):
+    (tmp_path / "lines").write_text("a line of some words\n" * 50)
+    (tmp_path / "log").write_text('{"epoch": 1, "loss": "2", "num_updates": "5"}\n')
+    lines = str(tmp_path / "lines")
+    for call in (
+        lambda: bleu.main([lines, lines, "--plain", "--save", str(tmp_path / "out")]),
+        lambda: curves.main([f"a={tmp_path / 'log'}", "--output", str(tmp_path / "out")]),
+    ):
+        status, shown = with_small_files(call, 100)
+        assert status == 1
+        one_line(shown, f"fairseq_xl: error: {tmp_path / 'out'} was not written: no room is left on its disk")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["lines", "log"]
+
+
+@pytest.mark.parametrize("most", [100, 2_000, 4_000])
+def test_preparation(tmp_path, most):
+    """While it checks, learns or binarises; with room again the result is that of a run that was not stopped."""
+    corpus = write_corpus(tmp_path / "corpus")
+    command = [str(corpus), str(tmp_path / "data-bin")]
+
+    def run():
+        if preprocess(command):
+            os._exit(1)
+
+    status, shown = with_small_files(run, most)
+    assert status == 1
+    one_line(shown, "The disk of", tmp_path / "data-bin", "make room, and run the same command to continue")
+    assert not (tmp_path / "data-bin" / "manifest.json").exists()
+    assert not list((tmp_path / "data-bin").rglob("*.tmp"))
+    prepare(corpus, tmp_path / "data-bin")
+    prepare(corpus, tmp_path / "whole")
+    assert content(tmp_path / "data-bin") == content(tmp_path / "whole")
+
+
+def test_fairseq_preprocess_on_a_full_disk(tmp_path, monkeypatch, capsys):
+    """It runs in a process of its own, whose last line is all that is known."""
+
+    def full(options, cwd, log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("OSError: [Errno 28] No space left on device\n")
+        binarize.check_end(1, log)
+
+    monkeypatch.setattr(binarize, "run_fairseq", full)
+    assert preprocess([str(write_corpus(tmp_path / "corpus")), str(tmp_path / "data-bin")]) == 1
+    one_line(capsys.readouterr().err, "The disk of", "is full: make room")
+
+
+@pytest.mark.parametrize("task", ["pretraining", "translation"])
+def test_save_dir_that_cannot_be(place, tmp_path, task):
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "run"):
+        told(lambda: run_train(line_of(task, place, folder, "--max-update", 1)), "--save-dir", folder)
+
+
+def test_other_places_that_cannot_be(place, tmp_path):
+    (tmp_path / "file").touch()
+    for name in ("generate", "validate classification", "averaging"):
+        told(lambda: COMMANDS[name](place, tmp_path / "file" / "out"), tmp_path / "file" / "out")
+    line = line_of("pretraining", place, tmp_path / "run", "--log-file", tmp_path / "no" / "log")
+    told(lambda: run_train(line), tmp_path / "no" / "log", "No such file")
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    told(lambda: compat.save_checkpoint({}, tmp_path / "pipe"), tmp_path / "pipe", "is there and not a file")
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_preparation_killed_and_run_again(tmp_path, monkeypatch):
+    """kill -9 as each third file gets its name, until a run comes to its end."""
+    corpus = write_corpus(tmp_path / "corpus")
+    prepare(corpus, tmp_path / "whole")
+    replace, kills = os.replace, 0
+
+    def killing(left):
+        def killed(source, target):
+            left.append(1)
+            if len(left) > 8:
+                os.kill(os.getpid(), signal.SIGKILL)
+            replace(source, target)
+
+        return killed
+
+    while not (tmp_path / "data-bin" / "manifest.json").exists():
+        monkeypatch.setattr(files.os, "replace", killing([]))
+        process = multiprocessing.get_context("fork").Process(target=prepare, args=(corpus, tmp_path / "data-bin"))
+        process.start()
+        process.join()
+        kills += process.exitcode == -signal.SIGKILL
+        assert process.exitcode in (0, -signal.SIGKILL) and kills < 20
+    monkeypatch.setattr(files.os, "replace", replace)
+    assert kills > 2
+    assert content(tmp_path / "data-bin") == content(tmp_path / "whole")
+
+
+def test_another_description_for_the_same_destination(tmp_path):
+    """The result is that of a fresh folder, and records that a crash of the machine emptied are made again."""
+    corpus = write_corpus(tmp_path / "corpus")
+    prepare(corpus, tmp_path / "data-bin")
+    change(corpus, vocabulary={"size": 50})
+    for record in (tmp_path / "data-bin" / ".stages").rglob("*.json"):
+        record.write_bytes(b"")
+    (tmp_path / "data-bin" / "manifest.json").write_bytes(b"{")
+    prepare(corpus, tmp_path / "data-bin")
+    prepare(corpus, tmp_path / "fresh")
+    assert content(tmp_path / "data-bin") == content(tmp_path / "fresh")

@@ -1,0 +1,112 @@
+"""The benchmark runs for real at nano size; nothing here looks at how long anything took."""
+
+import json
+import math
+import os
+import subprocess
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fairseq_xl.checkpoints.keys import from_fairseq_roberta, from_transformers_xlm_roberta
+from recipes.benchmark import systems
+from recipes.benchmark.breakdown import KINDS
+from recipes.benchmark.systems import NANO, SYSTEMS, Trainer, batch_of
+
+STILL = replace(NANO, layers=2, dropout=0.0)
+
+
+def benchmark(*arguments):
+    return subprocess.run(
+        ["bash", str(Path(systems.__file__).parent / "run.sh"), *arguments],
+        env=os.environ | {"XL_EXTRAS": "tests"},
+        text=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=1200,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a run of two rounds, and its benchmark.json."""
+    folder = tmp_path_factory.mktemp("benchmark")
+    sizes = [f"{name}={value}" for name, value in asdict(NANO).items()]
+    options = ["--rounds", "2", "--large-vocabulary", "300", "--shape", *sizes]
+    done = benchmark(str(folder), *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, json.loads((folder / "benchmark.json").read_text())
+
+
+def test_every_system_took_the_same_steps(finished):
+    _, found = finished
+    speed = found["speed"]
+    assert set(speed["losses"]) == set(SYSTEMS) and set(speed["seconds"]) == {*SYSTEMS, "matmul"}
+    for system, losses in speed["losses"].items():
+        assert len(losses) == 4 and len(speed["seconds"][system]) == 2
+        for loss in losses:  # of a model that knows nothing yet
+            assert abs(loss - math.log(NANO.vocabulary)) < 0.5
+    assert speed["parameters"]["fairseq_xl"] == speed["parameters"]["fairseq"]
+    # the embedding of transformers' one token type
+    assert speed["parameters"]["transformers"] == speed["parameters"]["fairseq"] + NANO.embed_dim
+
+
+def test_everything_is_reported(finished):
+    folder, found = finished
+    assert found["shape"] == asdict(NANO) and found["memory"]["vocabulary"] == 300
+    assert all(found["versions"][name] for name in ("python", "torch", "fairseq", "transformers"))
+    speed = found["speed"]
+    for key in ("times_fairseq", "share_of_matmul_bound"):
+        assert all(ratio["low"] <= ratio["median"] <= ratio["high"] for ratio in speed[key].values())
+    assert speed["times_fairseq"]["fairseq"]["median"] == found["memory"]["times_fairseq"]["fairseq"] == 1
+    for profile in speed["profile"].values():
+        assert list(profile["kinds"]) == [*KINDS, "other"] and profile["operators"]
+        assert all(profile["kinds"][kind] > 0 for kind in ("matrix products", "optimizer", "GELU", "layer norm"))
+    assert speed["profile"]["fairseq_xl"]["kinds"]["cross-entropy"] > 0
+    assert (folder / "benchmark.png").read_bytes().startswith(b"\x89PNG")
+    assert all(kind in (folder / "profile.txt").read_text() for kind in KINDS)
+
+
+def test_an_unknown_size_is_refused(tmp_path):
+    done = benchmark(str(tmp_path), "--shape", "layer=2")
+    assert done.returncode == 1 and "--shape layer: expected one of layers, embed_dim" in done.stderr
+
+
+def test_batches_are_the_same_everywhere_and_differ():
+    one, again, other = batch_of(NANO, 3), batch_of(NANO, 3), batch_of(NANO, 4)
+    assert all(torch.equal(left, right) for left, right in zip(one, again))
+    assert not torch.equal(one.tokens, other.tokens)
+    assert len(one.predicted) == len(one.predicted.unique()) == len(one.target) == NANO.predictions
+    assert (one.tokens.view(-1)[one.predicted] == NANO.vocabulary - 1).all()
+
+
+@pytest.mark.parametrize(
+    "system, take_over", [("fairseq", from_fairseq_roberta), ("transformers", from_transformers_xlm_roberta)]
+)
+def test_with_equal_weights_a_step_is_the_same(system, take_over):
+    """The loss, and the direction of the token table's gradient, in which every part of a step has a share.
+
+    Its length depends on the other gradients, which transformers has one more of, through clipping.
+    """
+    batch = batch_of(STILL, 0)
+    theirs, ours = SYSTEMS[system](STILL), SYSTEMS["fairseq_xl"](STILL)
+    ours.model.load_state_dict(take_over(theirs.model.state_dict(), file_heads=STILL.heads, heads=STILL.heads))
+    losses, gradients = [], []
+    for found in (theirs, ours):
+        trainer = Trainer(found, optimise=False)
+        losses.append(trainer.step(batch))
+        gradient = next(p.grad for p in found.model.parameters() if p.shape == (STILL.vocabulary, 16))
+        gradients.append(gradient / gradient.norm())
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
+
+
+def test_products_are_those_of_a_step():
+    """Counted by torch while fairseq's step runs: with dropout all of its products are plain ones."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counted:
+        Trainer(SYSTEMS["fairseq"](NANO)).step(batch_of(NANO, 0))
+    assert counted.get_total_flops() == systems.Products(NANO).operations

@@ -1,0 +1,201 @@
+"""fairseq-hydra-train with the YAML of recipes/xlm/hydra: the same runs as those of fairseq-train, and its mistakes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq import checkpoint_utils, options
+from fairseq.dataclass.initialize import add_defaults, hydra_init
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.objectives import settings_as_text
+from recipes.launch import flags
+from tests.commands import equal_parameters, run_train
+from tests.tasks.test_classification import write_task
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = ROOT / "recipes/xlm/hydra"
+#: name of the YAML -> the files that say the same to fairseq-train
+SAME = {
+    name: [ROOT / f"recipes/xlm/config/{name}.yaml", ROOT / f"recipes/xlm/config/{name}-toy.yaml"]
+    for name in ("pretrain", "translate", "classify")
+}
+
+
+def hydra_train(folder, name, *overrides):
+    """fairseq-hydra-train in a process of its own, started in `folder`, which isn't the repository's."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    return subprocess.run(
+        [sys.executable, "-c", "from fairseq_cli.hydra_train import cli_main; cli_main()", "--config-dir", CONFIGS,
+         "--config-name", name, f"common.user_dir={ROOT / 'fairseq_xl'}", "common.cpu=true", *overrides],
+        cwd=folder, capture_output=True, text=True, env=environment | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+# The configuration
+
+
+def composed(name):
+    """{section: {key: value}} of a YAML file with all defaults, as fairseq-hydra-train has it."""
+    GlobalHydra.instance().clear()
+    hydra_init(name)
+    with initialize_config_dir(config_dir=str(CONFIGS), version_base="1.1"):
+        cfg = compose(config_name=name)
+    add_defaults(cfg)
+    return OmegaConf.to_container(OmegaConf.create(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)))
+
+
+def parsed(name):
+    """The same of the flags for fairseq-train."""
+    line = ["--user-dir", "fairseq_xl", *flags(SAME[name])]
+    args = options.parse_args_and_arch(options.get_training_parser(), ["DATA", *line])
+    return OmegaConf.to_container(convert_namespace_to_omegaconf(args))
+
+
+#: what hydra has no command line to find out, and where things go
+ELSEWHERE = {"common.user_dir", "task.data", "checkpoint.save_dir", "common.tpu", "dataset.max_tokens_valid",
+             "dataset.batch_size_valid", "task.seed", "task.update_freq", "common.fp16_no_flatten_grads"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_yaml_says_what_the_flags_of_the_recipe_say(name):
+    ours, theirs = composed(name), parsed(name)
+    if name == "pretrain":
+        ours["task"]["objective_options"] = settings_as_text(ours["task"]["objective_options"])
+    different = {
+        f"{section}.{key}": (found, theirs[section].get(key))
+        for section, settings in ours.items()
+        if isinstance(settings, dict) and isinstance(theirs.get(section), dict)
+        for key, found in settings.items()
+        if found != theirs[section].get(key) and f"{section}.{key}" not in ELSEWHERE
+    }
+    assert not different
+    assert len(ours["model"]) > 10 and len(ours["task"]) > 8
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (None, None),
+        ("mlm.length=3", "mlm.length=3"),
+        ({}, ""),
+        ({"mlm": {"mask_prob": 0.2, "batch_tokens": None}, "tlm": {"length": 5}},
+         "mlm.mask_prob=0.2 mlm.batch_tokens=null tlm.length=5"),
+    ],
+)  # fmt: skip
+def test_settings_as_text(options, text):
+    assert settings_as_text(options) == text
+    assert settings_as_text(OmegaConf.create(options) if isinstance(options, dict) else options) == text
+
+
+@pytest.mark.parametrize("options", [{"mlm": 3}, ["mlm.length=3"], 7])
+def test_settings_that_are_neither_text_nor_a_mapping(options):
+    with pytest.raises(UserError, match="objective_options: expected {OBJECTIVE: {KEY: VALUE}}"):
+        settings_as_text(options)
+
+
+# Training
+
+NANO = {"embed_dim": 16, "ffn_dim": 32, "heads": 2}
+
+
+@pytest.fixture(scope="module")
+def here(data_bin, tmp_path_factory):
+    """A folder to start commands in, with data and task files that are named relative to it."""
+    folder = tmp_path_factory.mktemp("here")
+    (folder / "text").symlink_to(data_bin)
+    write_task(folder / "classes", sides=1)
+    return folder
+
+
+RUNS = {
+    "pretrain": {"updates_per_epoch": 3},
+    "translate": {"lang_pairs": "'en-de,de-en'"},
+    "classify": {"task_files": "classes", "train_langs": "'en,de'", "eval_langs": "'en,de'"},
+}
+
+
+def hydra_runs(here, name):
+    """Makes the run of `name`, in the case of pre-training in two parts; returns the same as flags."""
+    overrides = ["task.data=text", f"checkpoint.save_dir={name}/hydra", *(f"+model.{key}={NANO[key]}" for key in NANO)]
+    overrides += [f"task.{key}={value}" for key, value in RUNS[name].items()]
+    parts, given = [(5, [])], []
+    if name == "pretrain":  # settings in YAML's way, key by key, and in one line
+        line = "mlm.length=32 mlm.batch_tokens=256 mlm.mask_prob=0.3 tlm.batch_tokens=256 tlm.length=32"
+        new = ("mlm.mask_prob", "tlm.length")  # what the YAML does not have
+        keys = [f"{'+' * setting.startswith(new)}task.objective_options.{setting}" for setting in line.split()]
+        parts, given = [(2, keys), (5, [f"task.objective_options='{line}'"])], ["--objective-options", line]
+    for last, more in parts:
+        done = hydra_train(here, name, *overrides, *more, f"optimization.max_update={last}")
+        assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    for key, value in (NANO | RUNS[name]).items():
+        given += [f"--{key.replace('_', '-')}", str(value).strip("'")]
+    return given
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_is_that_of_fairseq_train(here, name, monkeypatch):
+    """Bit for bit, also one that was stopped and run again."""
+    monkeypatch.chdir(here)
+    given = hydra_runs(here, name)
+    run_train(["text", "--user-dir", ROOT / "fairseq_xl", *flags(SAME[name]), *given, "--max-update", 5, "--save-dir",
+               f"{name}/flags"])  # fmt: skip
+    one, two = (
+        checkpoint_utils.load_checkpoint_to_cpu(f"{name}/{way}/checkpoint_last.pt") for way in ("hydra", "flags")
+    )
+    assert equal_parameters(one["model"], two["model"])
+    assert one["optimizer_history"][-1] == two["optimizer_history"][-1]
+    assert one["task_state"] == two["task_state"]
+    assert one["cfg"]["task"]["objective_options"] == given[1] if name == "pretrain" else True
+    moments = [state["last_optimizer_state"]["state"] for state in (one, two)]
+    assert all(torch.equal(moments[0][key]["exp_avg"], moments[1][key]["exp_avg"]) for key in moments[0])
+    assert "outputs" not in os.listdir(here)  # hydra's folders
+
+
+# Mistakes and warnings
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("+task.nonsense=1", "task.nonsense: Key 'nonsense' not in 'XLPretrainingConfig' (options: data,"),
+        ("task.data=nowhere", "nowhere: no such folder of binarised text"),
+    ],
+)
+def test_a_mistake_is_one_sentence(here, override, sentence):
+    done = hydra_train(here, "pretrain", "task.data=text", f"checkpoint.save_dir={here / 'mistakes'}", override)
+    *before, last = done.stderr.strip().splitlines()
+    assert done.returncode == 1 and last.startswith("fairseq_xl: error: ") and sentence in last
+    assert "Traceback" not in done.stderr and not any("UserError" in line for line in before)
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "sentence"),
+    [
+        ("task", {"_name": "xl_pretraining", "updates_per_epoch": "many"}, "task.updates_per_epoch: Value 'many'"),
+        ("model", {"_name": "xl_xlm_tiny", "width": 3}, "model.width: Key 'width' not in 'xl_xlm_tiny_config'"),
+        ("criterion", {"_name": "xl_pretraining", "x": 1}, "criterion.x: Key 'x' not in"),
+    ],
+)
+def test_options_that_the_plugin_does_not_have(section, settings, sentence):
+    with pytest.raises(UserError) as error:
+        add_defaults(OmegaConf.create({section: settings}))
+    assert str(error.value).startswith(sentence) and "(options: " in str(error.value)
+
+
+def test_hydras_warnings_are_not_shown(here):
+    """fairseq's commands call an old interface of hydra, which a user can do nothing about."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fairseq_cli.train", "nowhere", "--user-dir", ROOT / "fairseq_xl", "--task",
+         "xl_pretraining", "--criterion", "xl_pretraining", "--arch", "xl_xlm_tiny", "--max-tokens", "256", "--cpu"],
+        cwd=here, capture_output=True, text=True,
+    )  # fmt: skip
+    assert "nowhere: no such folder" in done.stderr
+    assert "Warning" not in done.stderr and "hydra" not in done.stderr

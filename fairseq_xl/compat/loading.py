@@ -243,7 +243,8 @@ def _no_fit(files):
             raise
         names = ", ".join(map(str, files))
         told = whole.split(";")[0] if resuming else f"Cannot load model parameters from checkpoint {names}"
-        first = " ".join((listed.split("\n") + [""])[1].split()).split(", ")[0].rstrip(". ")  # of perhaps hundreds
+        first = " ".join((listed.split("\n") + [""])[1].split()).rstrip(". ").split('", "')[0]  # of perhaps hundreds
+        first = re.sub(r"torch\.Size\(\[(.*?)\]\)", r"(\1)", first)
         raise UserError(f"{told}: the model of this run is another one ({first or listed})") from error
 
 

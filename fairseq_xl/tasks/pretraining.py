@@ -121,8 +121,10 @@ class XLPretrainingTask(XLTask):
     def load_state_dict(self, state_dict):
         """Checks the checkpoint's identity and takes over its framing."""
         super().load_state_dict(state_dict)
-        self.trained_objectives = state_dict["fairseq_xl"].get("objectives", "").split(",")
-        self.trained_path = state_dict.get("path", "the checkpoint")
+        identity, self.trained_path = state_dict["fairseq_xl"], state_dict.get("path", "the checkpoint")
+        if "objectives" not in identity:
+            raise UserError(f"{self.trained_path} was trained with {identity['task']}, not with xl_pretraining")
+        self.trained_objectives = identity["objectives"].split(",")
         self._build_objectives()
 
     def identity(self):

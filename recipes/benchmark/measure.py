@@ -5,9 +5,11 @@ python -m recipes.benchmark.measure OUTPUT_DIR [--rounds 15] [--device cuda] [--
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
+import time
 from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -18,9 +20,11 @@ from fairseq_xl import compat
 from recipes.benchmark.report import write_picture, write_profile
 from recipes.benchmark.systems import LARGE_VOCABULARY, SHAPES, SYSTEMS, Shape, with_vocabulary
 
-WARM_UP = 2  # steps before the first that counts: memory is claimed, the optimizer's state is made
+WARM_UP = 1  # rounds after the first step that do not count either: memory is claimed, code is read
 STEPS_FOR_MEMORY = 3
 PROFILED_BATCH = 10**6
+ELSEWHERE = 0.05  # share of the processors that other programs may use in a round without its being repeated
+ATTEMPTS = 3  # rounds at most for each that shall count; those with the least elsewhere do
 
 
 class Worker:
@@ -55,21 +59,19 @@ class Worker:
 
 
 def measure_speed(shape: Shape, device: str, rounds: int, log: Path) -> dict:
-    """All systems stay alive, and in each round each does one step on the round's batch, one after the other."""
+    """Seconds, losses, ratios, peaks with the optimizer's state, and profiles; all systems stay alive throughout."""
     workers = {system: Worker(system, shape, device, log) for system in [*SYSTEMS, "matmul"]}
     born = {system: worker.answer() for system, worker in workers.items()}
-    steps = {system: [] for system in workers}
-    for number in range(WARM_UP + rounds):
-        for system, worker in workers.items():
-            steps[system].append(worker.ask("step", batch=number))
-        _say(f"round {number + 1} of {WARM_UP + rounds}: " + _summary(steps))
-    seconds = {system: [step["seconds"] for step in found[WARM_UP:]] for system, found in steps.items()}
+    taken = _alternate(workers, rounds)
+    counted = sorted(taken[WARM_UP:], key=lambda found: found["elsewhere"])[:rounds]
+    seconds = {system: [found[system]["seconds"] for found in counted] for system in workers}
     found = {
         "threads": born["fairseq"]["threads"],
         "parameters": {system: born[system]["parameters"] for system in SYSTEMS},
+        "rounds": {"run": len(taken), "counted": len(counted), "most_elsewhere": counted[-1]["elsewhere"]},
         "seconds": seconds,
-        "losses": {system: [step["loss"] for step in steps[system]] for system in SYSTEMS},
-        "tokens_per_second": {system: shape.tokens / statistics.median(taken) for system, taken in seconds.items()},
+        "losses": {system: [found[system]["loss"] for found in taken] for system in SYSTEMS},
+        "tokens_per_second": {system: shape.tokens / statistics.median(steps) for system, steps in seconds.items()},
         "times_fairseq": {system: _ratio(seconds["fairseq"], seconds[system]) for system in SYSTEMS},
         "share_of_matmul_bound": {system: _ratio(seconds["matmul"], seconds[system]) for system in SYSTEMS},
         "peak_mib": {system: workers[system].ask("peak")["mib"] for system in SYSTEMS},
@@ -78,6 +80,27 @@ def measure_speed(shape: Shape, device: str, rounds: int, log: Path) -> dict:
     for worker in workers.values():
         worker.end()
     return found
+
+
+def _alternate(workers: dict, rounds: int) -> list:
+    """Rounds of one step of each system on the round's batch, until `rounds` were free of other programs.
+
+    Returns:
+        for each round {system: its answer, "elsewhere": share of the machine's processors that was busy elsewhere}
+    """
+    taken, quiet = [], 0
+    last = {system: worker.ask("step", batch=0) for system, worker in workers.items()}
+    while quiet < rounds and len(taken) < WARM_UP + ATTEMPTS * rounds:
+        start, busy = time.perf_counter(), _busy()
+        steps = {system: worker.ask("step", batch=len(taken) + 1) for system, worker in workers.items()}
+        spent, busy = time.perf_counter() - start, _busy() - busy
+        own = sum(steps[system]["processor_seconds"] - last[system]["processor_seconds"] for system in workers)
+        elsewhere, last = max(busy - own, 0) / spent / os.cpu_count(), steps
+        quiet += len(taken) >= WARM_UP and elsewhere <= ELSEWHERE
+        taken.append(steps | {"elsewhere": elsewhere})
+        shown = ", ".join(f"{system} {step['seconds']:.2f} s" for system, step in steps.items())
+        _say(f"round {len(taken)}: {shown}; other programs {elsewhere:.0%} of the machine")
+    return taken
 
 
 def measure_memory(shape: Shape, device: str, log: Path) -> dict:
@@ -106,8 +129,11 @@ def _ratio(over: list, under: list) -> dict:
     return {"median": float(np.median(ratios)), "low": float(low), "high": float(high)}
 
 
-def _summary(steps: dict) -> str:
-    return ", ".join(f"{system} {found[-1]['seconds']:.2f} s" for system, found in steps.items())
+def _busy() -> float:
+    """Seconds that all processors together were busy since the machine's start."""
+    with open("/proc/stat", encoding="ascii") as stat:
+        user, nice, system, _, _, irq, softirq, steal = map(int, stat.readline().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def _say(line: str) -> None:
@@ -137,7 +163,7 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="bash recipes/benchmark/run.sh", description=__doc__.split("\n")[0])
     parser.add_argument("output", type=Path, help="folder for benchmark.json, benchmark.png and profile.txt")
-    parser.add_argument("--rounds", type=int, default=15, help="steps of each system that count")
+    parser.add_argument("--rounds", type=int, default=15, help="steps of each system that count (%(default)s)")
     parser.add_argument("--device", choices=SHAPES, default="cpu")
     parser.add_argument("--shape", nargs="*", default=[], metavar="KEY=VALUE", help="other sizes: layers=12 …")
     parser.add_argument("--large-vocabulary", type=int, default=LARGE_VOCABULARY, help="of the second memory figures")

@@ -34,13 +34,17 @@ class Worker:
         self.parameters = sum(parameter.numel() for parameter in self.trainer.model.parameters())
 
     def step(self, batch: int) -> dict:
-        """Seconds and loss (nats a prediction) of a step; its batch is made before the clock starts."""
+        """Seconds and loss (nats a prediction) of a step; its batch is made before the clock starts.
+
+        `processor_seconds` are of this process from its start, over all of its threads.
+        """
         batch = batch_of(self.shape, batch, self.device)
         self._synchronise()
         start = time.perf_counter()
         loss = self.trainer.step(batch)
         self._synchronise()
-        return {"seconds": time.perf_counter() - start, "loss": None if loss != loss else loss}
+        seconds = time.perf_counter() - start
+        return {"seconds": seconds, "loss": None if loss != loss else loss, "processor_seconds": time.process_time()}
 
     def peak(self) -> dict:
         """Most memory so far, in MiB: resident, beyond what was there before the model; on CUDA, of tensors."""

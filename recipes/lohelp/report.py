@@ -1,6 +1,6 @@
-"""Tables of run.sh from its score files: ``python recipes/lohelp/report.py OUTPUT --models … --langs … --seeds …``.
+"""Tables of a comparison from its score files: ``python recipes/lohelp/report.py OUTPUT --models … --langs … …``.
 
-Writes OUTPUT/report.md, OUTPUT/report.json and the curves. What was not run is an empty cell.
+Prints them and writes OUTPUT/report.md. What was not run is an empty cell.
 """
 
 import argparse
@@ -11,7 +11,17 @@ from pathlib import Path
 
 from scipy.stats import t as student
 
-NAMES = {"random": "random", "clm": "CLM", "mlm": "MLM", "mlm-tlm": "MLM + TLM"}
+NAMES = {
+    "random": "random",
+    "clm": "CLM",
+    "mlm": "MLM",
+    "mlm-tlm": "MLM + TLM",
+    "xlm": "XLM (MLM + TLM)",
+    "xlm-last": "XLM, last layers",
+    "veco": "VECO",
+    "veco-first": "VECO, first layers",
+    "veco-last": "VECO, last layers",
+}
 TASKS = {"nc": "module of a passage, zero-shot from English", "qam": "heading and paragraph, zero-shot from English"}
 
 
@@ -83,12 +93,13 @@ def retrieval(folder, models, languages):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path)
-    for name in ("models", "langs", "seeds", "targets"):
-        parser.add_argument(f"--{name}", type=lambda names: names.split(","), required=True)
+    for name in ("models", "langs", "seeds", "targets", "translations"):
+        required = name != "translations"
+        parser.add_argument(f"--{name}", type=lambda names: names.split(","), required=required)
     options = parser.parse_args()
     folder, languages = options.output, options.langs
     parts = [
-        translation(folder, options.models, options.targets),
+        translation(folder, options.translations or options.models, options.targets),
         *(classification(folder, options.models, task, languages, options.seeds) for task in TASKS),
         retrieval(folder, options.models, languages),
     ]

@@ -46,12 +46,14 @@ pretrain() {
         --objectives "${1//-/,}" ${updates[@]+"${updates[@]}"}
 }
 
-# translate MODEL SOURCE TARGET [--flag value ...]: trains, translates the test set; flags are for fairseq-generate.
+# translate MODEL[:first|:last] SOURCE TARGET [--flag value ...]: trains, translates the test set; flags are for
+# fairseq-generate. With :first or :last the decoder takes those layers of a deeper model.
 translate() {
-    local weights save="$output/$1/$2-$3" initialisation=() model=$1 source=$2 target=$3; shift 3
+    local weights save="$output/${1/:/-}/$2-$3" initialisation=() model=$1 source=$2 target=$3; shift 3
     [ -s "$save/bleu.json" ] && return
-    weights=$(pretrained "$model")
+    weights=$(pretrained "${model%%:*}")
     [ -z "$weights" ] || initialisation=(--init-encoder-from "$weights" --init-decoder-from "$weights")
+    [[ $model != *:* ]] || initialisation+=(--init-decoder-layers "${model##*:}")
     logged "$save/out.log" bash recipes/xlm/translate.sh "$output/data-bin" "$save" "$configs/translate.yaml" \
         -s "$source" -t "$target" ${initialisation[@]+"${initialisation[@]}"} ${updates[@]+"${updates[@]}"}
     bash recipes/xlm/score.sh "$output/data-bin" "$save/checkpoint_last.pt" "$save" "$source" "$target" \
@@ -103,5 +105,6 @@ curves() {
     for model in ${models//,/ }; do
         [ ! -f "$output/$model/$3" ] || runs+=("$model=$output/$model/$3")
     done
-    python -m fairseq_xl.evaluation.curves --output "$output/$1.png" --metric "$2" "${runs[@]}"
+    [ ${#runs[@]} -eq 0 ] ||
+        python -m fairseq_xl.evaluation.curves --output "$output/$1.png" --metric "$2" "${runs[@]}"
 }

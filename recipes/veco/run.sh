@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# run.sh [--output DIR] [--corpus FOLDER] [--langs L,L] [--targets L,L] [--stages S,S] [--seeds N,N] [--vocabulary N]
+#        [--updates N]
+#
+# VECO and XLM on real text in English, German, French, Russian and Chinese (../lohelp/README.md): both go on from one
+# MLM for as many tokens. en->de and en->fr from random weights, from XLM's last layers, from VECO's first and last layers;
+# zero-shot classification and retrieval in all languages; tables. Hours on two cores. Run again, it goes on where it
+# stopped. Stages: data pretrain translate classify retrieve report; --updates: every model is trained for N updates only,
+# to try things out; --vocabulary: sub-words, 8000 by default.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+languages=en,de,fr,ru,zh targets=de,fr
+output=$root/runs/veco corpus=$root/corpora/lohelp
+stages=data,pretrain,translate,classify,retrieve,report seeds=1,2,3
+updates=() vocabulary=8000
+while [ $# -gt 0 ]; do
+    case $1 in
+        --output) output=${2:?--output needs a folder}; shift 2 ;;
+        --corpus) corpus=$(cd "${2:?--corpus needs a folder}" && pwd); shift 2 ;;
+        --langs) languages=${2:?--langs needs languages}; shift 2 ;;
+        --targets) targets=${2:?--targets needs languages}; shift 2 ;;
+        --stages) stages=${2:?--stages needs names}; shift 2 ;;
+        --seeds) seeds=${2:?--seeds needs numbers}; shift 2 ;;
+        --vocabulary) vocabulary=${2:?--vocabulary needs a number}; shift 2 ;;
+        --updates) updates=(--max-update "${2:?--updates needs a number}"); shift 2 ;;
+        -h | --help) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
+        *) echo "veco: unknown argument $1 (run.sh --help)" >&2; exit 2 ;;
+    esac
+done
+mkdir -p "$output" && output=$(cd "$output" && pwd)
+cd "$root"
+configs=recipes/veco/lohelp
+. recipes/lohelp/stages.sh
+XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
+
+chosen() { case ",$stages," in *",$1,"*) ;; *) return 1 ;; esac; }
+if chosen data; then
+    fetch_corpus "$languages"
+    corpus_description "$languages" "$vocabulary" >"$output/corpus.yaml"
+    python -m preprocess "$output/corpus.yaml" "$output/data-bin"
+fi
+if chosen pretrain; then
+    start=$output/mlm/checkpoint_last.pt
+    logged "$output/mlm/out.log" bash recipes/xlm/pretrain.sh "$output/data-bin" "$output/mlm" $configs/mlm.yaml \
+        ${updates[@]+"${updates[@]}"}
+    logged "$output/xlm/out.log" bash recipes/xlm/pretrain.sh "$output/data-bin" "$output/xlm" $configs/mlm.yaml \
+        $configs/xlm.yaml --init-from "$start" ${updates[@]+"${updates[@]}"}
+    logged "$output/veco/out.log" bash recipes/veco/pretrain.sh "$output/data-bin" "$output/veco" "$start" \
+        $configs/pretrain.yaml ${updates[@]+"${updates[@]}"}
+fi
+for model in random xlm veco; do
+    ! chosen retrieve || retrieve $model "$languages"
+    if chosen classify; then
+        for seed in ${seeds//,/ }; do
+            classify $model nc "$languages" "$seed"
+            classify $model qam "$languages" "$seed"
+        done
+    fi
+done
+if chosen translate; then
+    for target in ${targets//,/ }; do
+        for model in random xlm:last veco:first veco:last; do
+            translate $model en "$target"
+        done
+    done
+fi
+if chosen report; then
+    models=random,xlm-last,veco-first,veco-last
+    for target in ${targets//,/ }; do
+        copy_baseline en "$target"
+        curves "en-$target" nll_loss "en-$target/train.log"
+    done
+    models=mlm,xlm,veco
+    curves pretraining ppl train.log
+    python recipes/lohelp/report.py "$output" --models random,xlm,veco --langs "$languages" --seeds "$seeds" \
+        --translations random,xlm-last,veco-first,veco-last --targets "$targets"
+fi

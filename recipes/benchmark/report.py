@@ -34,7 +34,8 @@ def write_picture(found: dict, output: Path) -> None:
     speed.bar(names, [measured["tokens_per_second"][system] for system in systems], color=["C0", "C1", "C2"])
     speed.axhline(measured["tokens_per_second"]["matmul"], color="black", linestyle="--", label="matrix products alone")
     speed.set(title="training step", ylabel="tokens a second")
-    speed.legend(loc="lower right")
+    speed.legend(loc="upper right")
+    speed.margins(y=0.15)
     for place, (label, peaks) in enumerate(
         {
             f"vocabulary {found['shape']['vocabulary']:,}, with Adam's state": measured["peak_mib"],
@@ -45,13 +46,14 @@ def write_picture(found: dict, output: Path) -> None:
         memory.bar(places, [peaks[system] / 1024 for system in systems], width=0.4, label=label)
     memory.set_xticks(range(len(systems)), names)
     memory.set(title="peak memory", ylabel="GiB")
-    memory.legend()
+    memory.legend(fontsize="small", loc="upper left")
+    memory.margins(y=0.25)
     beneath = [0.0] * len(systems)
     for number, kind in enumerate(measured["profile"][systems[0]]["kinds"]):
         heights = [measured["profile"][system]["kinds"][kind] / 1000 for system in systems]
         time.bar(names, heights, bottom=beneath, label=kind, color=f"C{number}" if number < 10 else "lightgrey")
         beneath = [low + height for low, height in zip(beneath, heights)]
     time.set(title="where a profiled step's time goes", ylabel="seconds")
-    time.legend(fontsize="x-small")
+    time.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5), reverse=True)
     figure.savefig(output, dpi=120)
     pyplot.close(figure)

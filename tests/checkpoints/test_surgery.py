@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.surgery import donate
+from fairseq_xl.checkpoints.surgery import choose_layers, count_layers, donate, inherit
 from fairseq_xl.errors import UserError
 
 LAYER = ["self_attention.qkv.weight", "ffn.up.weight"]
@@ -124,3 +124,39 @@ def test_the_grid_on_real_models(real_models):
             stack, _, rest = name.partition(".")
             taken = stack in stacks and "cross_attention" not in name
             assert torch.equal(tensor, donor[f"encoder.{rest}"] if taken else recipient[name]), name
+
+
+def deep(count):
+    """A stack of `count` layers; layer n is filled with n."""
+    layers = {f"layers.{number}.{name}": torch.full((2, 3), float(number)) for number in range(count) for name in LAYER}
+    return layers | state("embeddings.positions.weight", fill=99)
+
+
+@pytest.mark.parametrize("which, expected", [("first", range(6)), ("last", range(18, 24))])
+def test_layers_are_chosen_by_their_index(which, expected):
+    """V10: layer 1 is not taken for 10 to 19, nor layer 2 for 20."""
+    chosen = choose_layers(deep(24), 6, which, "a.pt")
+    assert count_layers(chosen) == 6 and len(chosen) == 6 * len(LAYER) + 1
+    for number, source in enumerate(expected):
+        assert [chosen[f"layers.{number}.{name}"][0, 0].item() for name in LAYER] == [source, source]
+    assert chosen["embeddings.positions.weight"][0, 0] == 99
+
+
+def test_more_layers_than_there_are():
+    with pytest.raises(UserError, match="a.pt has 3 layers, 4 are wanted"):
+        choose_layers(deep(3), 4, "last", "a.pt")
+
+
+def test_going_on_from_another_model():
+    """All that both have, heads and output included; what only the new model has stays new."""
+    given = state("encoder.layers.0.ffn.up.weight", "output.dense.weight", "heads.old.weight", fill=7)
+    cross = "encoder.layers.0.cross_attention.query.weight"
+    wanted = state("encoder.layers.0.ffn.up.weight", "output.dense.weight", cross, fill=0)
+    copied, new = inherit(wanted, given, "a.pt")
+    assert sorted(copied) == ["encoder.layers.0.ffn.up.weight", "output.dense.weight"]
+    assert all((tensor == 7).all() for tensor in copied.values()) and new == [cross]
+    with pytest.raises(UserError, match="a.pt has 1 layers, the model to initialise has 2"):
+        inherit(wanted | state("encoder.layers.1.ffn.up.weight", fill=0), given, "a.pt")
+    wide = state("encoder.layers.0.ffn.up.weight", fill=0, shape=(4, 3))
+    with pytest.raises(UserError, match=r"ffn.up.weight has shape \(2, 3\), the model to initialise needs \(4, 3\)"):
+        inherit(wide, given, "a.pt")

@@ -4,6 +4,7 @@ from dataclasses import fields
 from types import SimpleNamespace
 
 import pytest
+import torch
 from fairseq import models, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
@@ -22,7 +23,13 @@ ARCHITECTURES = {
     "xl_mt_small": dict(encoder_layers=3, decoder_layers=3, embed_dim=256, ffn_dim=1024, heads=4),
     "xl_mt_base": dict(encoder_layers=6, decoder_layers=6, embed_dim=512, ffn_dim=2048, heads=8),
     "xl_mt_big": dict(encoder_layers=6, decoder_layers=6, embed_dim=1024, ffn_dim=4096, heads=8),
+    "xl_xlmr_base": dict(layers=12, embed_dim=768, ffn_dim=3072, heads=12, position_offset=2),
+    "xl_veco_tiny": dict(layers=3, embed_dim=128, ffn_dim=512, heads=4, language_embeddings="none"),
+    "xl_veco_small": dict(layers=6, embed_dim=768, ffn_dim=3072, heads=12, output_form="dense"),
+    "xl_veco_large": dict(layers=24, embed_dim=1024, ffn_dim=4096, heads=16, layer_norm_eps=1e-5),
+    "xl_veco_mt_large": dict(encoder_layers=24, decoder_layers=6, embed_dim=1024, heads=16, share_embeddings=True),
 }
+XLMR_PIECES = 250_002
 
 
 def from_command_line(*arguments):
@@ -40,7 +47,7 @@ def test_defaults_on_the_command_line(name):
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_fields_keep_their_help_and_type(name):
-    base = EncoderDecoderConfig if name.startswith("xl_mt") else EncoderConfig
+    base = EncoderDecoderConfig if "_mt_" in name else EncoderConfig
     config = models.MODEL_DATACLASS_REGISTRY[name]
     for inherited, ours in zip(fields(base), fields(config)):
         assert (inherited.name, inherited.type, inherited.metadata) == (ours.name, ours.type, ours.metadata)
@@ -74,9 +81,7 @@ def test_config_in_a_checkpoint_is_plain_and_builds_the_same_model(dictionary):
 
 
 def test_parameter_count_of_the_tiny_encoder(dictionary):
-    model = models.build_model(
-        from_command_line("--arch", "xl_xlm_tiny").model, SimpleNamespace(dictionary=dictionary)
-    )
+    model = models.build_model(from_command_line("--arch", "xl_xlm_tiny").model, SimpleNamespace(dictionary=dictionary))
     # tokens 23 x 128 + 23; positions 512 x 128; languages 2 x 128; norm 2 x 128; each of 3 layers: attention
     # 4 x (128 x 128 + 128), feed-forward 2 x 128 x 512 + 512 + 128, two norms 2 x 2 x 128
     assert len(dictionary) == 23
@@ -105,3 +110,24 @@ def test_options_are_none_of_our_tasks():
     assert tasks
     for name, config in tasks.items():
         assert not ours & set(config.__dataclass_fields__), name
+
+
+@pytest.mark.parametrize("size, millions", [("large", 661.0), ("small", 250.0)])
+def test_parameters_of_veco(size, millions):
+    """V1, V2: counted with XLM-R's head and vocabulary; cross-attention has less than a fifth of them."""
+    config = models.MODEL_DATACLASS_REGISTRY[f"xl_veco_{size}"]()
+    with torch.device("meta"):
+        model = models.MODEL_REGISTRY[f"xl_veco_{size}"](config, XLMR_PIECES, 1, 0)
+    counts = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    assert round(sum(counts.values()) / 1e6, 1) == millions
+    assert 0 < sum(count for name, count in counts.items() if "cross_attention" in name) < 0.2 * sum(counts.values())
+
+
+def test_a_layer_of_veco_is_one_of_xlmr_with_cross_attention():
+    """V1: self-attention and feed-forward are the same parameters whichever way the layer is run."""
+    shapes = {}
+    for name in ("xl_veco_tiny", "xl_xlmr_tiny"):
+        model = models.MODEL_REGISTRY[name](models.MODEL_DATACLASS_REGISTRY[name](), 20, 1, 0)
+        shapes[name] = {key: value.shape for key, value in model.state_dict().items()}
+    without = {key: shape for key, shape in shapes["xl_veco_tiny"].items() if "cross_attention" not in key}
+    assert without == shapes["xl_xlmr_tiny"] and len(shapes["xl_veco_tiny"]) == len(without) + 3 * 8

@@ -93,7 +93,7 @@ def test_with_equal_weights_a_step_is_the_same(system, take_over):
     """
     batch = batch_of(STILL, 0)
     theirs, ours = SYSTEMS[system](STILL), SYSTEMS["fairseq_xl"](STILL)
-    ours.model.load_state_dict(take_over(theirs.model.state_dict(), file_heads=STILL.heads, heads=STILL.heads))
+    ours.model.load_state_dict(take_over(theirs.model.state_dict()))
     losses, gradients = [], []
     for found in (theirs, ours):
         trainer = Trainer(found, optimise=False)

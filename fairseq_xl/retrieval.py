@@ -47,9 +47,9 @@ class Embedder:
         self.encode = TextEncoder(Path(data) / "sentencepiece.model", self.task.dictionary)
         self.choices = [(layer, pooling) for layer in range(len(self.encoder.layers) + 1) for pooling in POOLINGS]
 
-    def rows(self, sentences):
-        """Sentences -> framed token sequences, cut to what the model takes."""
-        ended = [self.encode(sentence) for sentence in sentences]
+    def rows(self, sentences, language):
+        """Sentences of a language -> framed token sequences, cut to what the model takes."""
+        ended = [self.encode(sentence, language) for sentence in sentences]
         too_long = sum(len(tokens) >= self.longest for tokens in ended)
         if too_long:
             logger.warning("%d sentences are cut to %d tokens", too_long, self.longest)
@@ -61,7 +61,7 @@ class Embedder:
 
         Layer 0 is the embeddings. The mean is over all tokens but padding.
         """
-        rows, identity = self.rows(sentences), self.task.dictionary.language_id(language)
+        rows, identity = self.rows(sentences, language), self.task.dictionary.language_id(language)
         found = {choice: [None] * len(rows) for choice in choices}
         for batch in batches([len(row) for row in rows], batch_tokens):
             tokens = torch.from_numpy(pad_rows([rows[index] for index in batch], self.task.dictionary.pad()))

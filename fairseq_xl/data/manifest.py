@@ -15,6 +15,8 @@ def read_manifest(folder):
         return {}
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is damaged: {error}; `python -m preprocess` writes it again") from error
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("dictionary", {}), dict):
+    if not isinstance(manifest, dict) or not all(
+        isinstance(manifest.get(part, {}), dict) for part in ("dictionary", "config")
+    ):
         raise UserError(f"{path} is no manifest of `python -m preprocess`, which writes it again")
     return manifest

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
+from fairseq_xl.data import tokenisers
 from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.errors import UserError
 
@@ -33,14 +34,17 @@ class TextEncoder:
     """Raw text -> indices of the joint dictionary, ended by ``</s>``.
 
     Args:
-        model: file of the SentencePiece model that the dictionary was made with.
+        model: file of the SentencePiece model that the dictionary was made with; the manifest beside it names the
+            tokenisers of the languages that have one.
         dictionary: the joint `XLDictionary`.
 
-    Raises `UserError` as `open_model` does, and for a model of which the dictionary lacks most pieces.
+    Raises `UserError` as `open_model` does, for a model of which the dictionary lacks most pieces, and for a tokeniser
+    whose package is not installed.
     """
 
     def __init__(self, model, dictionary):
         self.processor = open_model(model, Path(model).parent)
+        self.tokenisers = tokenisers.named_in(Path(model).parent)
         pieces = [self.processor.id_to_piece(number) for number in range(len(self.processor))]
         known = sum(piece in dictionary for piece in pieces)
         if 2 * known < len(pieces):
@@ -52,8 +56,9 @@ class TextEncoder:
         self.indices = np.where(dictionary.is_piece[indices], indices, dictionary.unk())  # by SentencePiece id
         self.eos = dictionary.eos()
 
-    def __call__(self, text):
-        """Text -> (t,) int64, the last one ``</s>``; text without a piece is ``<unk>``."""
+    def __call__(self, text, language):
+        """Text of a language -> (t,) int64, the last one ``</s>``; text without a piece is ``<unk>``."""
+        text = tokenisers.tokenise(text, self.tokenisers.get(language), language)
         pieces = self.processor.encode(text, out_type=int) or [self.processor.unk_id()]
         return np.append(self.indices[pieces], self.eos)
 

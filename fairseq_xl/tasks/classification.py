@@ -158,7 +158,7 @@ class XLClassificationTask(XLTask):
         """Reads and encodes the files of a split in its languages."""
         examples = self._examples(split)
         encode = TextEncoder(self.folder() / "sentencepiece.model", self.dictionary)
-        encoded = [[encode(text) for text in example.texts] for example in examples]
+        encoded = [[encode(text, example.language) for text in example.texts] for example in examples]
         cut = sum(sum(map(len, sides)) + len(sides) > self.cfg.length for sides in encoded)  # a symbol before each side
         if cut:
             logger.warning("%s: %d of %d inputs have more than %d tokens (--length) and are cut there", split, cut,

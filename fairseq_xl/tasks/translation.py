@@ -1,6 +1,7 @@
 """Supervised translation from pre-trained encoders and decoders."""
 
 import logging
+import types
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -10,6 +11,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
 from fairseq_xl.checkpoints.surgery import LAYERS, donate
+from fairseq_xl.data import tokenisers
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.translation import Direction, TranslationDataset
@@ -178,6 +180,27 @@ class XLTranslationTask(XLTask):
             hidden = symbols | {self.dictionary.mask_index, self.dictionary.eos()}
             extra_gen_cls_kwargs = {"symbols_to_strip_from_output": hidden} | (extra_gen_cls_kwargs or {})
         return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
+
+    def build_tokenizer(self, args):
+        """What fairseq-interactive does to a raw line and, as fairseq-generate, to a hypothesis of words.
+
+        The manifest's tokenisers, of the source and undone of the target; --tokenizer where it names none.
+        Input that is sub-words already, without --bpe, is left as it is.
+        """
+        chosen = tokenisers.named_in(self.folder())
+        source, target = self.inference_pair
+        if not {source, target} & chosen.keys():
+            return super().build_tokenizer(args)
+        if args is not None:
+            raise UserError(
+                f"--tokenizer: leave it out, the tokenisers of {self.folder() / 'manifest.json'} are applied and undone"
+            )
+        run = self.cfg._get_parent()
+        raw = run is None or run.bpe is not None
+        return types.SimpleNamespace(
+            encode=lambda line: tokenisers.tokenise(line, chosen.get(source) if raw else None, source),
+            decode=lambda line: tokenisers.detokenise(line, chosen.get(target), target),
+        )
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None, **kwargs):
         """Source sentences that end in ``</s>`` (fairseq-interactive) -> dataset."""

@@ -118,7 +118,7 @@ def test_pairs_that_are_blank_or_repeated(tmp_path):
 
 def test_sentences_longer_than_the_model(data_bin, checkpoints, caplog):
     embedder = Embedder(checkpoints["pretraining"], data_bin)
-    row = embedder.rows(["house " * 60])[0]
+    row = embedder.rows(["house " * 60], "en")[0]
     assert len(row) == 40 and row[-1] == 2 and "1 sentences are cut to 40 tokens" in caplog.text
 
 

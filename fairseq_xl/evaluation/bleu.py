@@ -1,6 +1,7 @@
 """BLEU of what fairseq-generate wrote: ``python -m fairseq_xl.evaluation.bleu GENERATED REFERENCE``.
 
-Prints one JSON line: detokenised sacreBLEU with its signature, and tokenised BLEU (Moses, case-insensitive, V13).
+Prints one JSON line: detokenised sacreBLEU with its signature, whose tokeniser is that of the language, and tokenised
+BLEU (Moses, case-insensitive, V13), which says nothing of languages that are written without blanks.
 """
 
 import argparse
@@ -13,6 +14,10 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_xl import compat
 from fairseq_xl.errors import UserError
+
+#: sacreBLEU's tokeniser of a language; those with a package of their own give way to characters where it isn't there
+TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+TOKENIZERS |= dict.fromkeys(("bo", "dz", "km", "lo", "my", "th"), "char")  # no blanks between words
 
 HYPOTHESIS = re.compile(r"D-(\d+)\t[^\t]*\t(.*)", re.DOTALL)
 
@@ -55,6 +60,17 @@ def detokenised(path):
     return [best[number] for number in range(len(best))]
 
 
+def tokenizer_of(language):
+    """sacreBLEU's tokeniser for a language, by its code (`zh_CN` as `zh`): 13a where words have blanks between them."""
+    name = TOKENIZERS.get(re.split("[-_]", language)[0].lower(), "13a")
+    if name.endswith("mecab"):
+        try:
+            BLEU(tokenize=name)
+        except RuntimeError:  # sacreBLEU's, for a package that is not installed
+            return "char"
+    return name
+
+
 def bleu(hypotheses, references, lowercase=False, tokenize="13a", bootstrap=0):
     """Corpus BLEU of n hypotheses against n references.
 
@@ -62,7 +78,10 @@ def bleu(hypotheses, references, lowercase=False, tokenize="13a", bootstrap=0):
     """
     if len(hypotheses) != len(references):
         raise UserError(f"{len(hypotheses)} hypotheses but {len(references)} references")
-    metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
+    try:
+        metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
+    except (ImportError, RuntimeError):
+        raise UserError(f"sacreBLEU's tokeniser {tokenize} needs a package that is not installed") from None
     score = metric.corpus_score(hypotheses, [references], n_bootstrap=bootstrap or 1)
     result = {"score": round(score.score, 2), "signature": str(metric.get_signature())}
     return result | ({"interval": round(score._ci, 2)} if bootstrap else {})
@@ -91,7 +110,8 @@ def main(arguments=None):
     parser.add_argument("generated", help="output of fairseq-generate, or with --plain a file of hypotheses")
     parser.add_argument("reference", help="raw reference text, one line a test line")
     parser.add_argument("--plain", action="store_true", help="GENERATED holds a hypothesis a line")
-    parser.add_argument("--language", default="en", help="target language, for the Moses tokeniser")
+    parser.add_argument("--language", default="en", help="target language, for the tokenisers")
+    parser.add_argument("--tokenize", choices=BLEU.TOKENIZERS, help="sacreBLEU's tokeniser; by default the language's")
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% interval; 0: none")
     parser.add_argument("--save", help="write the hypotheses there, one a line")
     options = parser.parse_args(arguments)
@@ -104,7 +124,8 @@ def main(arguments=None):
     if options.save:
         with compat.replacing(options.save) as file:
             file.write("".join(f"{line}\n" for line in hypotheses).encode("utf-8"))
-    result = {"sacrebleu": bleu(hypotheses, references, bootstrap=options.bootstrap)}
+    tokenizer = options.tokenize or tokenizer_of(options.language)
+    result = {"sacrebleu": bleu(hypotheses, references, tokenize=tokenizer, bootstrap=options.bootstrap)}
     result["tokenised"] = tokenised_bleu(hypotheses, references, options.language)
     sys.stdout.write(json.dumps(result | {"lines": len(hypotheses)}) + "\n")
 

@@ -8,7 +8,7 @@ import pytest
 import sacrebleu
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import bleu, detokenised, main, read_lines, tokenised_bleu
+from fairseq_xl.evaluation.bleu import bleu, detokenised, main, read_lines, tokenised_bleu, tokenizer_of
 
 REFERENCES = ["The cat sat on the mat.", "There's a dog, isn't there?", "It is raining today in the old town."]
 HYPOTHESES = ["The cat sat on a mat.", "There is a dog, isn't there?", "It is raining today in town."]
@@ -108,6 +108,48 @@ def test_the_command(files, tmp_path, capsys):
     assert read_lines(tmp_path / "saved") == HYPOTHESES
     main([str(tmp_path / "saved"), str(files[1]), "--plain", "--bootstrap", "0"])
     assert json.loads(capsys.readouterr().out) == told
+
+
+def test_the_language_chooses_sacrebleus_tokeniser():
+    expected = {"de": "13a", "xx": "13a", "zh": "zh", "zh_CN": "zh", "zh-TW": "zh", "th": "char", "km": "char"}
+    assert {language: tokenizer_of(language) for language in expected} == expected
+
+
+@pytest.mark.parametrize("language, name", [("ja", "ja-mecab"), ("ko", "ko-mecab")])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_tokeniser_without_its_package_gives_way_to_characters(language, name, there, monkeypatch):
+    def made(tokenize):
+        assert tokenize == name
+        if not there:
+            raise RuntimeError("pip install")
+
+    monkeypatch.setattr("fairseq_xl.evaluation.bleu.BLEU", made)
+    assert tokenizer_of(language) == (name if there else "char")
+
+
+CHINESE = [["我来到北京清华大学。", "他喜欢看书和写字。"], ["我来到了北京清华大学。", "他很喜欢看书。"]]
+
+
+@pytest.mark.parametrize("language, tokenizer", [("zh", "zh"), ("th", "char"), ("en", "13a")])
+def test_text_without_blanks_is_scored_by_sacrebleus_tokeniser(tmp_path, capsys, language, tokenizer):
+    for name, lines in zip(("hypotheses", "references"), CHINESE):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    line = [str(tmp_path / "hypotheses"), str(tmp_path / "references"), "--plain", "--bootstrap", "0"]
+    expected = sacrebleu.corpus_bleu(CHINESE[0], [CHINESE[1]], tokenize=tokenizer, force=True).score
+    assert expected > 20 or tokenizer == "13a"
+    for more in (["--language", language], ["--language", "en", "--tokenize", tokenizer]):
+        main([*line, *more])
+        found = json.loads(capsys.readouterr().out)["sacrebleu"]
+        assert found["score"] == round(expected, 2) and f"tok:{tokenizer}|" in found["signature"]
+
+
+def test_a_tokeniser_that_is_not_installed_is_told(monkeypatch):
+    def missing(**options):
+        raise RuntimeError("Please install\nthem")
+
+    monkeypatch.setattr("fairseq_xl.evaluation.bleu.BLEU", missing)
+    with pytest.raises(UserError, match="tokeniser ko-mecab needs a package that is not installed$"):
+        bleu(HYPOTHESES, REFERENCES, tokenize="ko-mecab")
 
 
 def test_lines_end_at_newlines_only(tmp_path):

@@ -7,7 +7,7 @@ bits with and without CUDA, and makes a user's mistake one sentence long.
 
 import functools
 
-from fairseq_xl.compat import loading, mistakes, precision, processes, saving, training
+from fairseq_xl.compat import loading, mistakes, precision, processes, saving, training, workers
 from fairseq_xl.compat.installed import HAS_LINEAR_CROSS_ENTROPY, versions
 from fairseq_xl.compat.loading import check_checkpoint, load_checkpoint, load_plain
 from fairseq_xl.compat.processes import any_rank
@@ -32,5 +32,5 @@ __all__ = [
 @functools.lru_cache(maxsize=None)
 def install() -> None:
     """Adapt fairseq, torch and the interpreter to this package. A second call changes nothing."""
-    for part in (loading, saving, processes, training, precision, mistakes):
+    for part in (loading, saving, processes, workers, training, precision, mistakes):
         part.install()

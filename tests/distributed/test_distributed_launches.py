@@ -68,6 +68,30 @@ def test_distributed_processes_started_here_without_cuda(data_bin, tmp_path):
     expect_whole_checkpoint(data_bin, tmp_path / "run", tmp_path)
 
 
+def with_workers(data, folder, *more):
+    """Two processes load the data of one that trains, which makes updates of about a second."""
+    given = [*ENDLESS, "--update-freq", 50, "--cpu", "--num-workers", 2, "--no-progress-bar"]
+    return train(pretraining(data, folder, "--no-epoch-checkpoints", *given, *more))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_distributed_signal_to_the_whole_group_spares_the_workers(data_bin, tmp_path, number):
+    """SLURM and a terminal send it to all processes, also to those that load the data of the update in progress."""
+    with Launch(tmp_path / "logs", [with_workers(data_bin, tmp_path / "run")], [environment()]) as launch:
+        launch.wait_for("num_updates=2,")
+        os.killpg(launch.processes[0].pid, number)
+        assert launch.statuses() == [0], launch.text
+    assert load(tmp_path / "run" / "checkpoint_last.pt")
+
+
+def test_distributed_workers_end_with_a_training_that_fails(data_bin, tmp_path):
+    """The training waits for the end of its workers, and they for it."""
+    command = with_workers(data_bin, tmp_path / "run", "--lr", 1e38, "--update-freq", 1)
+    with Launch(tmp_path / "logs", [command], [environment()]) as launch:
+        assert launch.statuses() == [1], launch.text
+    assert "FloatingPointError" in launch.text
+
+
 def configured(folder, command):
     """DATA, SAVE_DIR and a YAML file that give the recipes' scripts the command line `command`."""
     data, *flags = map(str, command)

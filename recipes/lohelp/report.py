@@ -22,7 +22,10 @@ NAMES = {
     "veco-first": "VECO, first layers",
     "veco-last": "VECO, last layers",
 }
-TASKS = {"nc": "module of a passage, zero-shot from English", "qam": "heading and paragraph, zero-shot from English"}
+TASKS = {
+    "nc": "Which application a passage is about",
+    "qam": "Whether a paragraph belongs to a heading",
+}
 
 
 def read(path):
@@ -32,8 +35,6 @@ def read(path):
 
 def over_seeds(values):
     """Mean and half the width of its 95 % interval (Student's t) -> "m ± h"; one value has no interval."""
-    if not values:
-        return ""
     mean = f"{statistics.mean(values):.1f}"
     if len(values) == 1:
         return mean
@@ -61,33 +62,41 @@ def translation(folder, models, targets):
 
 
 def classification(folder, models, task, languages, seeds):
-    """Accuracy for each language and on average, mean over seeds; the last row is the majority's."""
+    """Accuracy for each language and on average, over seeds; a model without all seeds and languages has no figures."""
     rows, majority = [], [""] * (len(languages) + 1)
     for model in models:
         scores = [read(folder / model / f"{task}-{seed}" / "scores.json") for seed in seeds]
-        scores = [found for found in scores if found and not found["missing"]]
-        row = [over_seeds([found["languages"][language]["accuracy"] for found in scores]) for language in languages]
-        rows.append([NAMES[model], *row, over_seeds([found["accuracy"] for found in scores])])
-        for found in scores[:1]:
-            majority = [found["languages"][language]["majority"] for language in languages] + [found["majority"]]
+        if not all(found and found["languages"].keys() >= set(languages) for found in scores):
+            rows.append([NAMES[model]] + [""] * (len(languages) + 1))
+            continue
+        by_language = [[found["languages"][language]["accuracy"] for found in scores] for language in languages]
+        averages = [statistics.mean(values) for values in zip(*by_language)]
+        rows.append([NAMES[model], *map(over_seeds, by_language), over_seeds(averages)])
+        shares = [scores[0]["languages"][language]["majority"] for language in languages]
+        majority = [f"{share:.1f}" for share in (*shares, statistics.mean(shares))]
     return table([f"{task}: accuracy", *languages, "average"], [*rows, ["majority", *majority]])
 
 
 def retrieval(folder, models, languages):
     """Accuracy over both directions with the margin score, and the layer that the validation pairs chose."""
-    rows = []
+    rows, names = [], [f"{languages[0]}-{language}" for language in languages[1:]]
     for model in models:
-        found = read(folder / model / "retrieval.json")
-        if found is None:
-            rows.append([NAMES[model]] + [""] * (len(languages) + 1))
+        found = read(folder / model / "retrieval/scores.json")
+        if not found or not found["test"].keys() >= set(names):
+            rows.append([NAMES[model]] + [""] * (len(names) + 2))
             continue
-        cells = []
-        for language in languages[1:]:
-            directions = found["test"][f"{languages[0]}-{language}"]["margin"].values()
-            cells.append(f"{statistics.mean(entry['accuracy'] for entry in directions):.1f}")
-        rows.append([NAMES[model], *cells, found["average"]["margin"], f"{found['layer']}, {found['pooling']}"])
-    header = [f"{languages[0]}-{language}" for language in languages[1:]]
-    return table(["retrieval", *header, "average", "layer, pooling"], rows)
+        both = [list(found["test"][name]["margin"].values()) for name in names]
+        means = [statistics.mean(entry["accuracy"] for entry in directions) for directions in both]
+        halves = [statistics.mean(half(entry["interval"]) for entry in directions) for directions in both]
+        cells = [f"{mean:.1f} ± {width:.1f}" for mean, width in zip(means, halves)]
+        layer = f"{found['layer']}, {found['pooling']}"
+        rows.append([NAMES[model], *cells, f"{statistics.mean(means):.1f}", layer])
+    return table(["retrieval", *names, "average", "layer, pooling"], rows)
+
+
+def half(interval):
+    """Half the width of an interval."""
+    return (interval[1] - interval[0]) / 2
 
 
 def main():
@@ -98,11 +107,16 @@ def main():
         parser.add_argument(f"--{name}", type=lambda names: names.split(","), required=required)
     options = parser.parse_args()
     folder, languages = options.output, options.langs
+    seeds = f"mean over {len(options.seeds)} seed{'s' * (len(options.seeds) > 1)} and 95 % interval (Student's t)"
     parts = [
+        ["sacreBLEU; ± half the 95 % bootstrap interval over the test lines, one seed."],
         translation(folder, options.translations or options.models, options.targets),
-        *(classification(folder, options.models, task, languages, options.seeds) for task in TASKS),
-        retrieval(folder, options.models, languages),
     ]
+    for task, caption in TASKS.items():
+        parts.append([f"{caption}; trained on {languages[0]}, best epoch by all languages' validation; {seeds}."])
+        parts.append(classification(folder, options.models, task, languages, options.seeds))
+    parts.append(["Retrieval, both directions; ± the mean of their half 95 % bootstrap intervals, an upper bound."])
+    parts.append(retrieval(folder, options.models, languages))
     text = "\n\n".join("\n".join(part) for part in parts) + "\n"
     (folder / "report.md").write_text(text, encoding="utf-8")
     sys.stdout.write(text)

@@ -54,7 +54,7 @@ nc = read("mlm-tlm/nc-1/scores.json")
 print(
     f"lohelp BLEU pretrained={read('mlm-tlm/en-de/bleu.json')['sacrebleu']['score']:.2f} "
     f"random={read('random/en-de/bleu.json')['sacrebleu']['score']:.2f} "
-    f"retrieval={read('mlm-tlm/retrieval.json')['average']['margin']:.2f} "
+    f"retrieval={read('mlm-tlm/retrieval/scores.json')['average']['margin']:.2f} "
     f"nc={nc['accuracy']:.2f} majority={nc['majority']:.2f}"
 )
 PYTHON

@@ -4,7 +4,8 @@
 #   configs  folder of pretrain.yaml, translate.yaml and classify.yaml, laid over the toy or paper values of recipes/xlm
 #   updates  flags that follow those of the configurations: (--max-update 5) to try things out, () otherwise
 # A model is what translation and classification start from: "random", or objectives joined by "-" (mlm-tlm).
-# Everything that is complete is skipped, everything else goes on where it stopped.
+# Everything that is complete is skipped, everything else goes on where it stopped; what was made with other settings or
+# from other weights is refused.
 
 # Where a model's weights are; nothing for random ones.
 pretrained() { [ "$1" = random ] || echo "$output/$1/checkpoint_last.pt"; }
@@ -17,10 +18,30 @@ logged() {
     "$@" >"$log" 2>&1 || { tail -n 3 "$log" >&2; echo "lohelp: failed, see $log" >&2; exit 1; }
 }
 
-# fetch_corpus LANG,LANG: the distribution's packages, if the corpus folder is not there.
+# fetch_corpus LANG,LANG: the distribution's packages, into the default folder only and if it is not there.
 fetch_corpus() {
-    [ -f "$corpus/bitext/train.${1%%,*}-${1##*,}.${1##*,}" ] ||
+    local pair=${1%%,*}-${1##*,}
+    if [ "$corpus" = "$PWD/corpora/lohelp" ] && { [ ! -e "$corpus" ] || [ -f "$corpus/manifest.json" ]; }; then
         python -m preprocess.readers.libreoffice_help "$corpus" --langs "$1"
+    elif [ ! -f "$corpus/bitext/train.$pair.${1##*,}" ]; then
+        echo "lohelp: $corpus is no corpus of $1: it has no bitext/train.$pair.${1##*,}" >&2
+        exit 2
+    fi
+}
+
+# same_settings FOLDER TEXT: notes in FOLDER what it is made with, and stops if it was made with something else.
+same_settings() {
+    mkdir -p "$1"
+    [ -f "$1/settings" ] || echo "$2" >"$1/settings"
+    [ "$(cat "$1/settings")" = "$2" ] ||
+        { echo "lohelp: $1 was made with other settings or weights; remove it or choose another --output" >&2; exit 2; }
+}
+
+# What a model's weights are, as part of such a text.
+weights_of() {
+    local weights
+    weights=$(pretrained "$1")
+    if [ -z "$weights" ]; then echo random; else cksum <"$weights"; fi
 }
 
 # corpus_description LANG,LANG SIZE: what `python -m preprocess` reads, on standard output; pairs are with the first.
@@ -30,13 +51,13 @@ corpus_description() {
     echo "vocabulary: {model: unigram, size: $2, alpha: 0.5}"
     echo "monolingual:"
     for language in $languages; do
-        echo "  $language: {train: $corpus/mono/train.$language, valid: $corpus/mono/valid.$language}"
+        echo "  $language: {train: '$corpus/mono/train.$language', valid: '$corpus/mono/valid.$language'}"
     done
     echo "bitext:"
     for language in $languages; do
         pair=$first-$language
         [ "$language" = "$first" ] ||
-            echo "  $pair: {train: $text/train.$pair, valid: $text/valid.$pair, test: $text/test.$pair}"
+            echo "  $pair: {train: '$text/train.$pair', valid: '$text/valid.$pair', test: '$text/test.$pair'}"
     done
 }
 
@@ -50,10 +71,11 @@ pretrain() {
 # fairseq-generate. With :first or :last the decoder takes those layers of a deeper model.
 translate() {
     local weights save="$output/${1/:/-}/$2-$3" initialisation=() model=$1 source=$2 target=$3; shift 3
-    [ -s "$save/bleu.json" ] && return
     weights=$(pretrained "${model%%:*}")
     [ -z "$weights" ] || initialisation=(--init-encoder-from "$weights" --init-decoder-from "$weights")
     [[ $model != *:* ]] || initialisation+=(--init-decoder-layers "${model##*:}")
+    same_settings "$save" "$(cat "$configs/translate.yaml") ${updates[*]-} $* $(weights_of "${model%%:*}")"
+    [ -s "$save/bleu.json" ] && return
     logged "$save/out.log" bash recipes/xlm/translate.sh "$output/data-bin" "$save" "$configs/translate.yaml" \
         -s "$source" -t "$target" ${initialisation[@]+"${initialisation[@]}"} ${updates[@]+"${updates[@]}"}
     bash recipes/xlm/score.sh "$output/data-bin" "$save/checkpoint_last.pt" "$save" "$source" "$target" \
@@ -63,6 +85,7 @@ translate() {
 # classify MODEL TASK LANG,LANG SEED: trains in the first language, tests in all.
 classify() {
     local weights save="$output/$1/$2-$4" initialisation=()
+    same_settings "$save" "$(cat "$configs/classify-$2.yaml") ${updates[*]-} $3 $(weights_of "$1")"
     [ -s "$save/scores.json" ] && return
     weights=$(pretrained "$1")
     [ -z "$weights" ] || initialisation=(--init-from "$weights")
@@ -73,8 +96,9 @@ classify() {
 
 # retrieve MODEL LANG,LANG: from the first language to each other one and back; layer and pooling chosen on valid pairs.
 retrieve() {
-    local language first=${2%%,*} dev=() test=() weights save="$output/$1"
-    [ -s "$save/retrieval.json" ] && return
+    local language first=${2%%,*} dev=() test=() weights save="$output/$1/retrieval"
+    same_settings "$save" "$2 $(weights_of "$1")"
+    [ -s "$save/scores.json" ] && return
     for language in ${2//,/ }; do
         [ "$language" = "$first" ] && continue
         dev+=("$first-$language=$corpus/bitext/valid.$first-$language")
@@ -84,12 +108,12 @@ retrieve() {
     if [ -z "$weights" ]; then
         weights=$output/$1/untrained/checkpoint_last.pt  # one update of size zero
         [ -f "$weights" ] || logged "$output/$1/untrained/out.log" bash recipes/xlm/pretrain.sh "$output/data-bin" \
-            "$output/$1/untrained" "$configs/pretrain.yaml" --objectives mlm --max-update 1 --lr 0 --warmup-updates 0
+            "$output/$1/untrained" "$configs/pretrain.yaml" --objectives mlm --max-update 1 --lr 0 --warmup-updates 1
     fi
-    echo "--- $save/retrieval.json" >&2
+    echo "--- $save/scores.json" >&2
     python -m fairseq_xl.retrieval "$weights" "$output/data-bin" --dev "${dev[@]}" --test "${test[@]}" \
-        >"$save/retrieval.json.tmp" 2>"$save/retrieval.log" || { tail -n 3 "$save/retrieval.log" >&2; exit 1; }
-    mv "$save/retrieval.json.tmp" "$save/retrieval.json"
+        >"$save/scores.json.tmp" 2>"$save/out.log" || { tail -n 3 "$save/out.log" >&2; exit 1; }
+    mv "$save/scores.json.tmp" "$save/scores.json"
 }
 
 # copy_baseline SOURCE TARGET

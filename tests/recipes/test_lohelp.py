@@ -10,6 +10,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from preprocess.sample.__main__ import main as write_sample
+from recipes.lohelp import report
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,9 +53,9 @@ def comparison(corpus, tmp_path_factory):
     chosen = ["--langs", "en,de", "--targets", "de", "--models", "random,mlm", "--seeds", "1", "--updates", "3"]
     chosen += ["--vocabulary", "300"]
     command = ["bash", "recipes/lohelp/run.sh", "--corpus", str(corpus), "--output", str(output), *chosen]
-    done = run(*command, "--stages", "data,pretrain")
+    done = run(*command, "--stages", "data,pretrain,retrieve")
     assert done.returncode == 0, done.stdout + done.stderr
-    done = run(*command, "--stages", "retrieve,classify,translate,report", "--models", "mlm")
+    done = run(*command, "--stages", "classify,translate,report", "--models", "mlm")
     assert done.returncode == 0, done.stdout + done.stderr
     return command, output, done.stdout
 
@@ -75,8 +76,9 @@ def test_lohelp_tables_hold_the_scores_of_the_files(comparison, corpus):
             right.append(100 * sum(label == predicted for label, predicted in answers) / len(answers))
         cells = " | ".join(f"{accuracy:.1f}" for accuracy in (*right, sum(right) / 2))
         assert f"| {task}: accuracy | en | de | average |\n| --- | --- | --- | --- |\n| MLM | {cells} |\n" in tables
-    retrieval = json.loads((output / "mlm/retrieval.json").read_text())
-    assert f"| {retrieval['average']['margin']} | {retrieval['layer']}, {retrieval['pooling']} |\n" in tables
+    retrieval = json.loads((output / "mlm/retrieval/scores.json").read_text())
+    average, layer = retrieval["average"]["margin"], f"{retrieval['layer']}, {retrieval['pooling']}"
+    assert re.search(rf"^\| MLM \| \d+\.\d ± \d+\.\d \| {average:.1f} \| {layer} \|$", tables, re.MULTILINE)
 
 
 def test_lohelp_starts_every_model_from_its_own_weights(comparison):
@@ -84,6 +86,35 @@ def test_lohelp_starts_every_model_from_its_own_weights(comparison):
     log = (output / "mlm/en-de/out.log").read_text()
     assert f"--init-encoder-from {output}/mlm/checkpoint_last.pt --init-decoder-from" in log
     assert f"--init-from {output}/mlm/checkpoint_last.pt" in (output / "mlm/nc-1/out.log").read_text()
+
+
+def test_lohelp_has_a_baseline_of_untrained_weights(comparison):
+    _, output, _ = comparison
+    assert json.loads((output / "random/retrieval/scores.json").read_text())["test"]["en-de"]["pairs"] > 50
+    assert "--max-update 1 --lr 0" in (output / "random/untrained/out.log").read_text()
+
+
+def test_lohelp_does_not_take_figures_of_other_settings_for_its_own(comparison):
+    command, output, _ = comparison
+    for stage, folder, more in (
+        ("translate", "mlm/en-de", ["--updates", "4"]),
+        ("classify", "mlm/nc-1", ["--updates", "4"]),
+        ("retrieve", "mlm/retrieval", ["--langs", "de,en"]),
+    ):
+        done = run(*command, "--models", "mlm", "--stages", stage, *more)
+        assert done.returncode == 2
+        assert done.stderr.splitlines()[-1].startswith(f"lohelp: {output}/{folder} was made with other settings")
+
+
+@pytest.mark.parametrize("script", ["run.sh", "smoke.sh"])
+def test_lohelp_writes_nothing_into_a_folder_that_is_no_corpus(tmp_path, script):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/corpus.yaml").write_text("languages: [en]\n")
+    done = run(
+        "bash", f"recipes/lohelp/{script}", "--corpus", str(tmp_path / "mine"), "--output", str(tmp_path / "out")
+    )
+    assert done.returncode == 2 and f"lohelp: {tmp_path}/mine is no corpus of en,de" in done.stderr.splitlines()[-1]
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["corpus.yaml"]
 
 
 def test_lohelp_run_again_does_nothing_that_is_done(comparison):
@@ -98,6 +129,44 @@ def test_lohelp_run_again_does_nothing_that_is_done(comparison):
 def test_lohelp_refuses_wrong_arguments_in_one_sentence(script):
     done = run("bash", f"recipes/lohelp/{script}", "--curpus", "x")
     assert done.returncode == 2 and done.stderr == f"lohelp: unknown argument --curpus ({script} --help)\n"
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def nc(**accuracies):
+    languages = {language: {"accuracy": value, "majority": 40.0} for language, value in accuracies.items()}
+    return {"languages": languages, "missing": []}
+
+
+def test_tables_from_files_written_by_hand(tmp_path, monkeypatch, capsys):
+    """1, 2, 3 have the mean 2 and, with Student's t of two degrees of freedom, 4.303, the half width 4.303 / sqrt 3."""
+    for model, bleu in (("random", 3.5), ("copy", 4.25)):
+        name = "copy.en-de.json" if model == "copy" else "random/en-de/bleu.json"
+        write(tmp_path / name, {"sacrebleu": {"score": bleu, "interval": 0.5}})
+    for seed, accuracy in enumerate((1.0, 2.0, 3.0), start=1):
+        write(tmp_path / f"random/nc-{seed}/scores.json", nc(en=accuracy, de=10.0))
+    write(tmp_path / "mlm/nc-1/scores.json", nc(en=90.0, de=90.0))  # two seeds are missing
+    margin = {
+        "forward": {"accuracy": 50.0, "interval": [45.0, 55.0]},
+        "backward": {"accuracy": 60.0, "interval": [57.0, 63.0]},
+    }
+    write(
+        tmp_path / "mlm/retrieval/scores.json", {"layer": 2, "pooling": "mean", "test": {"en-de": {"margin": margin}}}
+    )
+    given = [tmp_path, "--models", "random,mlm", "--langs", "en,de", "--seeds", "1,2,3", "--targets", "de"]
+    monkeypatch.setattr("sys.argv", ["report.py", *map(str, given)])
+    report.main()
+    printed = capsys.readouterr().out
+    assert printed == (tmp_path / "report.md").read_text()
+    for line in (
+        "| random | 3.50 ± 0.50 |", "| MLM |  |", "| source copied | 4.25 ± 0.50 |",
+        "| random | 2.0 ± 2.5 | 10.0 ± 0.0 | 6.0 ± 1.2 |", "| MLM |  |  |  |", "| majority | 40.0 | 40.0 | 40.0 |",
+        "| random |  |  |  |", "| MLM | 55.0 ± 4.0 | 55.0 | 2, mean |",
+    ):  # fmt: skip
+        assert f"{line}\n" in printed
 
 
 @pytest.mark.slow

@@ -59,12 +59,17 @@ class AdjacentSegments:
         nearest = np.where(starts[after] - middles < middles - starts[after - 1], after, after - 1)
         return np.stack((starts[firsts], starts[np.clip(nearest, firsts + 1, lasts - 1)], starts[lasts]), axis=1)
 
-    def pairs(self, examples, longest):
-        """The two segments of each of `examples`: two lists of arrays of at most `longest` tokens."""
+    def texts(self, examples, longest):
+        """The two segments of each of `examples`, of at most `longest` tokens: a list of pairs of arrays."""
         tokens = self.stream.tokens
-        bounds = self.windows(longest)[examples].tolist()
-        first = [tokens[begin : min(cut, begin + longest)] for begin, cut, _ in bounds]
-        return first, [tokens[cut : min(end, cut + longest)] for _, cut, end in bounds]
+        return [
+            (tokens[begin : min(cut, begin + longest)], tokens[cut : min(end, cut + longest)])
+            for begin, cut, end in self.windows(longest)[examples].tolist()
+        ]
+
+    def languages(self, examples):
+        """The language of the two segments of each of `examples`: a list of pairs."""
+        return [(self.language, self.language)] * len(examples)
 
     def every(self, longest):
         """All pairs in order: examples (n,), sizes of both segments together (n,)."""

@@ -40,9 +40,13 @@ class TokenStream:
         width = file.stat().st_size // self.size
         return np.memmap(file, mode="r", dtype={2: np.uint16, 4: np.int32, 8: np.int64}[width])
 
-    def blocks(self, starts, length):
-        """Token blocks of up to `length` tokens from each of `starts` on: a list of (t,) arrays."""
-        return [self.tokens[start : start + length] for start in starts]
+    def texts(self, starts, length):
+        """The block of up to `length` tokens from each of `starts` on: a list of 1-tuples of arrays (t,)."""
+        return [(self.tokens[start : start + length],) for start in starts]
+
+    def languages(self, starts):
+        """The language of each block, a list of 1-tuples."""
+        return [(self.language,)] * len(starts)
 
     def every(self, length):
         """All blocks in order, for validation: starts (n,) and sizes (n,)."""

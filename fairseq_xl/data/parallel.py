@@ -38,9 +38,13 @@ class SentencePairs:
         """The pair's name, ``en-de``."""
         return f"{self.source}-{self.target}"
 
-    def pair(self, line):
-        """The two sentences of a line as int64 arrays, each ended by ``</s>``."""
-        return tuple(side[line].numpy() for side in self.sides)
+    def texts(self, lines, longest):
+        """The two sentences of each of `lines` as int64 arrays, each ended by ``</s>``: a list of pairs."""
+        return [tuple(side[line].numpy() for side in self.sides) for line in lines]
+
+    def languages(self, lines):
+        """The two languages of each pair: a list of pairs."""
+        return [(self.source, self.target)] * len(lines)
 
     def every(self, longest):
         """All pairs with sides of at most `longest` tokens, in order: lines (n,), sizes of both sides (n,)."""

@@ -33,7 +33,10 @@ class ObjectiveConfig:
 
     weight: float = 1.0  # factor of the objective's loss
     length: int = 256  # most tokens of a stream, or of each side of a pair (X5)
-    alpha: float = 0.7  # exponent of the sampling shares of languages and pairs (X6)
+    alpha: float = 0.7  # exponent of the sampling shares of languages and pairs (X6); 0: all alike (U2)
+    mixed: bool = (
+        False  # in training, draw each example of a batch from its own language or pair (G1, U2), not all (X6)
+    )
     batch_tokens: Optional[int] = None  # most tokens of a batch, padding counted
     batch_sentences: Optional[int] = None  # most examples; if neither is set, --max-tokens and --batch-size hold
 
@@ -95,6 +98,11 @@ class Objective:
     def collate(self, draws, source):
         """`Draws` of B examples and their source -> a dict of tensors, noise and target side by side."""
         raise NotImplementedError(f"{type(self).__name__}.collate")
+
+    def languages(self, draws, source):
+        """Language ids of B draws of k texts each, (k·B, 1): those of all first texts, then of all second ones."""
+        sides = zip(*source.languages(draws.examples))
+        return torch.tensor([[self.dictionary.language_id(code)] for side in sides for code in side])
 
     def loss(self, model, batch):
         """Model and batch -> {name of the term: `Term`}."""

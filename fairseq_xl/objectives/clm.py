@@ -16,14 +16,14 @@ class CLM(Objective):
 
     def collate(self, draws, source):
         """Tokens (B, T-1), language (B, 1), predicted positions and targets (N,): each token predicts the next."""
-        rows = [self.framing.sentence(block) for block in source.blocks(draws.examples, self.example_length)]
+        rows = [self.framing.sentence(block) for (block,) in source.texts(draws.examples, self.example_length)]
         whole = torch.from_numpy(pad_rows(rows, self.dictionary.pad()))
         tokens, following = whole[:, :-1], whole[:, 1:]
         predicted = following.ne(self.dictionary.pad())
         return {
             "tokens": tokens.contiguous(),
             "padding_mask": None,  # padding is on the right: no predicted position sees it
-            "languages": torch.full((len(rows), 1), self.dictionary.language_id(source.language)),
+            "languages": self.languages(draws, source),
             "predicted": predicted.flatten().nonzero().squeeze(1),
             "target": following[predicted],
         }

@@ -76,6 +76,5 @@ class MLM(MaskedObjective):
 
     def collate(self, draws, source):
         """Tokens (B, T), language (B, 1), predicted positions and targets (N,)."""
-        rows = [self.framing.sentence(block) for block in source.blocks(draws.examples, self.example_length)]
-        language = self.dictionary.language_id(source.language)
-        return self.masked(rows, draws.keys) | {"languages": torch.full((len(rows), 1), language)}
+        rows = [self.framing.sentence(block) for (block,) in source.texts(draws.examples, self.example_length)]
+        return self.masked(rows, draws.keys) | {"languages": self.languages(draws, source)}

@@ -25,11 +25,10 @@ class TLM(MaskedObjective):
 
         Which of the two sentences comes first is drawn with each pair.
         """
-        ids = [self.dictionary.language_id(language) for language in (source.source, source.target)]
         rows, positions, languages = [], [], []
-        for line, key in zip(draws.examples, draws.keys):
-            first = int(key & np.uint64(1))
-            pair = source.pair(line)
+        pairs = zip(source.texts(draws.examples, self.example_length), source.languages(draws.examples), draws.keys)
+        for pair, codes, key in pairs:
+            first, ids = int(key & np.uint64(1)), [self.dictionary.language_id(code) for code in codes]
             tokens, half = self.framing.pair(pair[first], pair[1 - first])
             rows.append(tokens)
             positions.append(np.concatenate((np.arange(half), np.arange(len(tokens) - half))))

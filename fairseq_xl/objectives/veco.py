@@ -6,7 +6,6 @@ Legend: B pairs, T time, C channels, N predicted tokens.
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.mlm import MaskedObjective, MaskingConfig
@@ -64,24 +63,19 @@ class VecoObjective(MaskedObjective):
         """The four terms: is_x, is_y, cs_xy (y predicted, x read) and cs_yx."""
         return tuple(f"{self.name}_{term}" for term in ("is_x", "is_y", "cs_xy", "cs_yx"))
 
-    def sides(self, draws, source):
-        """The B sentences or segments x, those y, and the names of their languages."""
-        raise NotImplementedError(f"{type(self).__name__}.sides")
-
     def collate(self, draws, source):
         """Tokens (2B, T) and languages (2B, 1), all x and then all y; per side predicted positions and targets (N,).
 
         The predicted positions count in the whole batch (2B, T), flattened.
         """
-        *sides, names = self.sides(draws, source)
+        sides = zip(*source.texts(draws.examples, self.example_length))
         rows = [self.framing.sentence(tokens) for side in sides for tokens in side]
         batch = self.masked(rows, np.concatenate((draws.keys, draws.keys ^ _OTHER_SIDE)))
-        languages = [self.dictionary.language_id(name) for name in names]
         half = batch["tokens"].numel() // 2
         predicted, target = batch.pop("predicted"), batch.pop("target")
         for side, chosen in (("x", predicted < half), ("y", predicted >= half)):
             batch[side] = {"predicted": predicted[chosen], "target": target[chosen]}
-        return batch | {"languages": torch.tensor(languages).repeat_interleave(len(draws.examples))[:, None]}
+        return batch | {"languages": self.languages(draws, source)}
 
     def loss(self, model, batch):
         """{"…_is_x", "…_is_y", "…_cs_xy", "…_cs_yx"}: `Term` over the N masked tokens of the side predicted."""
@@ -111,10 +105,6 @@ class VecoMonolingual(VecoObjective):
     name = "veco_mono"
     reads = "documents"
 
-    def sides(self, draws, source):
-        """Adjacent segments, in their order."""
-        return *source.pairs(draws.examples, self.example_length), (source.language, source.language)
-
 
 @Objective.register
 class VecoBilingual(VecoObjective):
@@ -132,10 +122,6 @@ class VecoBilingual(VecoObjective):
     def terms(self):
         """Those of VECO, and tlm."""
         return *super().terms, f"{self.name}_tlm"
-
-    def sides(self, draws, source):
-        """Sentences and their translations."""
-        return *zip(*(source.pair(line) for line in draws.examples)), (source.source, source.target)
 
     def collate(self, draws, source):
         """As above, and TLM's batch under "tlm"."""

@@ -16,6 +16,7 @@ from omegaconf import II
 from fairseq_xl.checkpoints.surgery import inherit
 from fairseq_xl.data.documents import AdjacentSegments
 from fairseq_xl.data.indexed import is_begun
+from fairseq_xl.data.mixed import MixedSource
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.plan import SCHEDULES, Draws, Supply, training_plan, validation_plan
@@ -25,6 +26,7 @@ from fairseq_xl.tasks.base import XLTask, XLTaskConfig
 
 logger = logging.getLogger(__name__)
 
+MIXED = "mixed"  # the name, in the log, of the source of batches of several languages
 PAIR = re.compile(r"(\w+)-(\w+)")
 
 
@@ -142,7 +144,7 @@ class XLPretrainingTask(XLTask):
             (term, source)
             for objective in self.objectives.values()
             for term in objective.terms
-            for source in names[objective.reads]
+            for source in (*names[objective.reads], *([MIXED] if objective.cfg.mixed else []))
         ]
 
     def build_model(self, cfg, from_checkpoint=False):
@@ -186,9 +188,11 @@ class XLPretrainingTask(XLTask):
         for kind, found in texts.items():
             if not found:
                 raise UserError(f"{folder}: no {kind} text for the split {split!r}")
-        self.datasets[split] = DrawnBatches(
-            self.objectives, {name: texts[objective.reads] for name, objective in self.objectives.items()}
-        )
+        sources = {name: texts[objective.reads] for name, objective in self.objectives.items()}
+        for name, objective in self.objectives.items():
+            if objective.cfg.mixed and split == "train":
+                sources[name] = {MIXED: MixedSource(sources[name], objective.cfg.alpha)}
+        self.datasets[split] = DrawnBatches(self.objectives, sources)
 
     def _languages(self, split="train"):
         present = [code for code in self.dictionary.languages if is_begun(self.folder() / code / "train")]

@@ -19,25 +19,26 @@ def segments(tmp_path):
 
 
 def as_lists(pairs):
-    return [[np.asarray(part).tolist() for part in side] for side in pairs]
+    """First segments, second segments."""
+    return [[np.asarray(part).tolist() for part in side] for side in zip(*pairs)]
 
 
 def test_pairs_end_where_a_sentence_ends(segments):
     """Of 9 tokens, 3 | 6 and 5 | 4 end sentences, and the second is nearer to the middle."""
-    first, second = as_lists(segments.pairs(segments.every(6)[0], 6))
+    first, second = as_lists(segments.texts(segments.every(6)[0], 6))
     assert first == [[5, 6, 2, 7, 2]] and second == [[8, 9, 10, 2]]
     assert segments.every(6)[1].tolist() == [9]
 
 
 def test_windows_hold_whole_sentences(segments):
     """8 tokens hold two sentences of the first document and not the third, which is no pair then."""
-    first, second = as_lists(segments.pairs(segments.every(4)[0], 4))
+    first, second = as_lists(segments.texts(segments.every(4)[0], 4))
     assert first == [[5, 6, 2]] and second == [[7, 2]]
 
 
 def test_what_is_too_long_for_a_segment_is_left_off(tmp_path):
     text = AdjacentSegments(write_items(tmp_path / "uneven", [[4, 2], [5, 6, 7, 8, 9, 2]]), "en")
-    assert as_lists(text.pairs(np.array([0]), 4)) == [[[4, 2]], [[5, 6, 7, 8]]]
+    assert as_lists(text.texts(np.array([0]), 4)) == [[[4, 2]], [[5, 6, 7, 8]]]
     assert text.every(4)[1].tolist() == [6]
 
 
@@ -47,7 +48,7 @@ def test_windows_go_through_documents_in_order(tmp_path):
     items = [sentence for document in documents for sentence in ([2], *document)]
     text = AdjacentSegments(write_items(tmp_path / "long", items), "en")
     examples, sizes = text.every(16)
-    first, second = as_lists(text.pairs(examples, 16))
+    first, second = as_lists(text.texts(examples, 16))
     assert [len(x) + len(y) for x, y in zip(first, second)] == sizes.tolist()
     for x, y in zip(first, second):
         assert len(x) <= 16 and len(y) <= 16
@@ -74,7 +75,7 @@ def test_a_pass_takes_every_pair_once(tmp_path):
 def test_workers_open_the_file_anew(segments):
     again = pickle.loads(pickle.dumps(segments))
     assert (again.sentences, again.language) == (5, "en")
-    assert as_lists(again.pairs(np.array([0]), 6)) == as_lists(segments.pairs(np.array([0]), 6))
+    assert as_lists(again.texts(np.array([0]), 6)) == as_lists(segments.texts(np.array([0]), 6))
 
 
 def test_text_without_documents_of_two_sentences_is_refused(tmp_path):

@@ -34,13 +34,13 @@ def test_the_stream_is_the_sentences_one_after_the_other(stream):
 
 
 def test_blocks(stream):
-    assert as_lists(stream.blocks(np.array([3, 0, 8]), 4)) == [[7, 2, 2, 8], [5, 6, 2, 7], [10, 2]]
+    assert as_lists(block for (block,) in stream.texts(np.array([3, 0, 8]), 4)) == [[7, 2, 2, 8], [5, 6, 2, 7], [10, 2]]
 
 
 def test_every_block_in_order_the_last_one_short(stream):
     starts, sizes = stream.every(4)
     assert (starts.tolist(), sizes.tolist()) == ([0, 4, 8], [4, 4, 2])
-    assert [token for block in as_lists(stream.blocks(starts, 4)) for token in block] == stream.tokens.tolist()
+    assert [token for (block,) in stream.texts(starts, 4) for token in block] == stream.tokens.tolist()
     assert stream.mean_size(4) == pytest.approx(10 / 3)
 
 

@@ -27,7 +27,7 @@ def pairs(tmp_path):
 
 def test_pairs(pairs):
     assert (pairs.name, pairs.source, pairs.target, pairs.sentences) == ("en-de", "en", "de", 3)
-    source, target = pairs.pair(2)
+    ((source, target),) = pairs.texts([2], 9)
     assert (source.tolist(), target.tolist()) == ([6, 7, 2], [17, 2])
     assert pairs.sizes.tolist() == [[2, 3], [1, 1], [3, 2], [1, 2], [2, 1], [5, 2]]
 
@@ -93,5 +93,5 @@ def test_an_empty_side_is_told(tmp_path):
 
 def test_pairs_travel_to_workers(pairs):
     there = pickle.loads(pickle.dumps(pairs))
-    assert [side.tolist() for side in there.pair(5)] == [[9, 9, 9, 9, 2], [19, 2]]
+    assert [side.tolist() for side in there.texts([5], 9)[0]] == [[9, 9, 9, 9, 2], [19, 2]]
     assert there.filled.tolist() == [0, 2, 5]

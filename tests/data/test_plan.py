@@ -131,7 +131,7 @@ class TestBatches:
         plan = plan_of([mlm, tlm], updates=200)
         for draws in plan:
             if draws.objective == "mlm":
-                longest = max(len(block) for block in streams[draws.source].blocks(draws.examples, 15)) + 1
+                longest = max(len(block) for (block,) in streams[draws.source].texts(draws.examples, 15)) + 1
                 assert longest * len(draws.examples) <= 64
             else:
                 longest = pairs["en-de"].sizes[draws.examples].sum(1).max() + 2

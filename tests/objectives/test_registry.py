@@ -89,12 +89,12 @@ def test_unknown_or_repeated_objectives(refusal, names):
 def test_an_unknown_key(refusal):
     sentence = refusal("mlm", "mlm.maskprob=0.2")
     assert "'maskprob'" in sentence
-    assert "(keys: weight, length, alpha, batch_tokens, batch_sentences, mask_prob, mask_token_prob" in sentence
+    assert "(keys: weight, length, alpha, mixed, batch_tokens, batch_sentences, mask_prob, mask_token_prob" in sentence
 
 
 def test_a_key_of_another_objective(refusal):
     sentence = refusal("mlm,clm", "clm.mask_prob=0.2")
-    assert "for clm" in sentence and sentence.endswith("(keys: weight, length, alpha, batch_tokens, batch_sentences)")
+    assert "for clm" in sentence and sentence.endswith("(keys: weight, length, alpha, mixed, batch_tokens, batch_sentences)")
 
 
 @pytest.mark.parametrize("value", ["much", "", "[1", "${nothing}", "[1,2]"])

@@ -87,6 +87,25 @@ def test_slices_of_the_vocabulary_change_nothing(dtype, monkeypatch):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("dtype, tolerance", [(torch.bfloat16, 0.03), (torch.float16, 0.003)])
+def test_a_confident_prediction_in_16_bits(dtype, tolerance, monkeypatch):
+    """Each loss is about 0.01 nats; a logit of 16 is a multiple of 0.125 in bfloat16."""
+    monkeypatch.setattr(output_module, "_SLICE_LOGITS", 300)
+    torch.manual_seed(0)
+    bank, layer_ = Bank(1000, 64, 1, bias=True), OutputLayer(BackboneConfig(embed_dim=64, heads=2), None)
+    layer_._bank[0] = bank
+    torch.nn.init.normal_(bank.tokens.weight)
+    bank.to(dtype)
+    target = torch.randint(1000, (200,))
+    hidden = bank.tokens.weight[target].detach() / 4
+    each = torch.stack([layer_.cross_entropy(hidden[[row]], target[[row]]) for row in range(200)])
+    exact = F.linear(hidden.double(), bank.tokens.weight.double(), bank.bias.double())
+    expected = F.cross_entropy(exact, target, reduction="sum")
+    assert 1 < expected < 3
+    assert each.min() >= 0
+    assert abs(each.sum() / expected - 1) < tolerance
+
+
 def test_a_gradient_that_was_freed_is_refused():
     _, layer_ = layer("plain")
     loss = layer_.cross_entropy(torch.randn(2, 4), torch.tensor([1, 2]))

@@ -13,7 +13,7 @@ MASTERS, SCALER = "fp32_params", "loss_scaler"
 
 def install() -> None:
     """Let fairseq train in 16 bits without CUDA, leave unused parameters alone, and save all of its state."""
-    trainer.torch = _TorchOfTrainer()
+    trainer.Trainer.__init__ = _knowing_its_device(trainer.Trainer.__init__)
     options.parse_args_and_arch = _asking_for_tpus_only_by_name(options.parse_args_and_arch)
     build = FP16Optimizer.build_optimizer.__func__
     FP16Optimizer.build_optimizer = classmethod(_one_by_one(build))
@@ -25,20 +25,30 @@ def install() -> None:
 
 
 class _TorchOfTrainer:
-    """torch as ``fairseq.trainer`` sees it: the same, but what it makes stays on the CPU where there is no GPU.
+    """torch as ``fairseq.trainer`` sees it: the same, but what it makes moves to the device of the run.
 
-    After a gradient overflow it moves a zero to the GPU without asking whether there is one.
+    After a gradient overflow it moves a zero to the GPU without asking whether there is one, and whether it trains there.
     """
 
-    @staticmethod
-    def tensor(*args, **kwargs):
+    def __init__(self, device):
+        self.of_the_run = device
+
+    def tensor(self, *args, **kwargs):
         made = torch.tensor(*args, **kwargs)
-        if not torch.cuda.is_available():
-            made.cuda = made.cpu
+        made.cuda = functools.partial(made.to, self.of_the_run)
         return made
 
     def __getattr__(self, name: str):
         return getattr(torch, name)
+
+
+def _knowing_its_device(original):
+    @functools.wraps(original)
+    def build(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        trainer.torch = _TorchOfTrainer(self.device)
+
+    return build
 
 
 def _asking_for_tpus_only_by_name(original):

@@ -111,6 +111,17 @@ def test_resume_is_exact(data_bin, tmp_path, name, stop):
         assert ("overflow" in part.log) == bool(scaling)
 
 
+def test_an_overflow_on_cpu_beside_a_gpu(data_bin, tmp_path, monkeypatch):
+    """--cpu decides: moving anything to this GPU would be an error."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for name in ("current_device", "get_rng_state", "set_rng_state", "manual_seed", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda *args: None)
+    monkeypatch.setattr(torch.Tensor, "cuda", None)
+    line = pretraining(data_bin, tmp_path, "--max-update", 3, "--disable-validation", "--no-save", "--fp16", *SCALING)
+    output = run_train(line)
+    assert "overflow" in output.log and 3 in output.updates
+
+
 # What an update does not use
 
 

@@ -81,6 +81,7 @@ def test_distributed_signal_to_the_whole_group_spares_the_workers(data_bin, tmp_
         launch.wait_for("num_updates=2,")
         os.killpg(launch.processes[0].pid, number)
         assert launch.statuses() == [0], launch.text
+    assert launch.text.count("saving after this update") == 1
     assert load(tmp_path / "run" / "checkpoint_last.pt")
 
 

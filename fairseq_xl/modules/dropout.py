@@ -43,7 +43,7 @@ def draw_kept(shape: Sequence[int], probability: float) -> Tuple[Tensor, float]:
     Returns:
         bool (shape), the factor
     """
-    values, dropped = math.prod(shape), round(probability * _LEVELS)
+    values, dropped = math.prod(shape), min(round(probability * _LEVELS), _LEVELS - 1)  # all dropped has no factor
     drawn = torch.empty(-(-values // 4), dtype=torch.int64).random_(-(2**63), None)
     levels = drawn.view(torch.int16)[:values].view(shape)  # uniform from -32768 to 32767
     return levels >= dropped - _LEVELS // 2, _LEVELS / (_LEVELS - dropped)

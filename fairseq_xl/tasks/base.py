@@ -22,6 +22,7 @@ from fairseq_xl.errors import UserError
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
+DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")  # options of every model
 IDENTITY = {"task", "dictionary", "languages", "framing", "heads"}  # what each checkpoint of this format says
 
 
@@ -94,6 +95,8 @@ class XLTask(FairseqTask):
 
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model and remembers what tells its weights apart from others of the same shapes."""
+        for name in DROPOUTS:
+            check_dropout(name, getattr(cfg, name))
         model = super().build_model(cfg, from_checkpoint)
         self.heads = cfg.heads
         return model
@@ -245,6 +248,12 @@ class XLTask(FairseqTask):
             run = self.cfg._get_parent()
             run.optimization.stop_time_hours = 1e-9
             run.dataset.disable_validation = True
+
+
+def check_dropout(name, probability):
+    """Raises `UserError` for an option that is no probability of dropping a value."""
+    if not 0 <= probability < 1:
+        raise UserError(f"--{name.replace('_', '-')} {probability}: a probability from 0 to below 1 is needed")
 
 
 def _check_dictionary(folder, dictionary):

@@ -19,7 +19,7 @@ from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.modules.initialisation import initialise
-from fairseq_xl.tasks.base import XLTask, XLTaskConfig
+from fairseq_xl.tasks.base import XLTask, XLTaskConfig, check_dropout
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +77,7 @@ class XLClassificationTask(XLTask):
         self.predictions = {}  # split -> {index of the example: (class, probability)}
         for language in (*self._languages("train"), *self._languages("valid")):
             dictionary.language_id(language)
+        check_dropout("head_dropout", cfg.head_dropout)
         if cfg.length < SHORTEST:
             raise UserError(f"--length {cfg.length}: an input needs at least {SHORTEST} tokens")
         if cfg.examples_per_epoch is not None and cfg.examples_per_epoch < 1:

@@ -72,6 +72,12 @@ def test_batch_that_is_too_small(data_bin, tmp_path):
     refused(pretraining(data_bin, tmp_path, "--max-tokens", 20), "raise --max-tokens")
 
 
+@pytest.mark.parametrize("option", ["--dropout", "--attention-dropout", "--activation-dropout"])
+@pytest.mark.parametrize("value", [1.0, 1.5, -0.1, "nan"])
+def test_dropout_that_is_no_probability(data_bin, tmp_path, option, value):
+    refused([*pretraining(data_bin, tmp_path), option, value], f"{option} {value}: a probability from 0 to below 1")
+
+
 def test_cycle_without_enough_micro_steps(data_bin, tmp_path):
     refused(pretraining(data_bin, tmp_path, "--schedule", "cycle"), "--update-freq", "multiple of the 2 objectives")
 

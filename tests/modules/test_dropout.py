@@ -32,6 +32,11 @@ def test_the_rest_is_scaled_by_what_is_really_dropped():
     assert kept.all() and factor == 1.0
 
 
+def test_a_probability_that_rounds_to_1_drops_nearly_all():
+    kept, factor = draw_kept((1000,), 1 - 2**-18)
+    assert factor == 65536 and kept.float().mean() < 0.01
+
+
 def test_gradients_pass_where_values_do():
     hidden = torch.ones(7, 5, requires_grad=True)
     found = Dropout(0.5)(hidden)

@@ -283,6 +283,7 @@ def test_options_that_do_not_fit(data_bin, task_files, tmp_path):
     refused([*line, "--length", 41], "--length 41", "--max-positions 40")
     refused([*line, "--length", 5], "--length 5", "at least 8")
     refused([*line, "--examples-per-epoch", 0], "--examples-per-epoch 0")
+    refused([*line, "--head-dropout", 1], "--head-dropout 1.0: a probability from 0 to below 1")
     refused([*line, "--max-tokens", 9], "raise --max-tokens 9")
     line[line.index("xl_xlm_tiny")] = "xl_mt_tiny"
     place = line.index("--layers")

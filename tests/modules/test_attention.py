@@ -82,9 +82,7 @@ def test_no_mask_is_built_when_nothing_is_padded(monkeypatch):
 @pytest.mark.parametrize("path", [attend, attend_by_products])
 def test_gradients_are_those_of_finite_differences(path):
     inputs = projections(2, 5, torch.float64)
-    # the products' softmax is in float32 and cannot be checked to float64's precision
-    tolerance = dict(eps=1e-6, atol=1e-5) if path is attend else dict(eps=1e-2, atol=1e-2, rtol=1e-2)
-    assert torch.autograd.gradcheck(lambda q, k, v: path(q, k, v, padding_mask=PADDING), inputs, **tolerance)
+    assert torch.autograd.gradcheck(lambda q, k, v: path(q, k, v, padding_mask=PADDING), inputs, atol=1e-6, rtol=1e-6)
 
 
 def test_gradients_with_dropout_are_those_of_finite_differences():
@@ -92,7 +90,7 @@ def test_gradients_with_dropout_are_those_of_finite_differences():
         torch.manual_seed(3)  # the same weights are dropped every time
         return attend_by_products(query, key, value, padding_mask=PADDING, causal=True, dropout=0.4)
 
-    assert torch.autograd.gradcheck(attended, projections(5, 5, torch.float64))
+    assert torch.autograd.gradcheck(attended, projections(5, 5, torch.float64), atol=1e-6, rtol=1e-6)
 
 
 def test_dropout_drops_weights_and_keeps_their_expectation():

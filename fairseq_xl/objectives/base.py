@@ -63,7 +63,8 @@ class Objective:
 
     Config = ObjectiveConfig
     name = None
-    #: `monolingual` (token streams), `documents` (adjacent segments of one) or `parallel` (sentence pairs)
+    #: `monolingual` (token streams), `documents` (adjacent segments of one), `parallel` (sentence pairs) or
+    #: `parallel_documents` (documents whose sentences are of two languages in turn)
     reads = None
     #: whether the loss runs layers with cross-attention
     needs_cross_attention = False
@@ -101,7 +102,7 @@ class Objective:
 
     def languages(self, draws, source):
         """Language ids of B draws of k texts each, (k·B, 1): those of all first texts, then of all second ones."""
-        sides = zip(*source.languages(draws.examples))
+        sides = zip(*source.languages(draws.examples, self.example_length))
         return torch.tensor([[self.dictionary.language_id(code)] for side in sides for code in side])
 
     def loss(self, model, batch):

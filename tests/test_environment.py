@@ -1,6 +1,8 @@
 """recipes/environment.sh with a Python that only pretends to install: what it asks of pip, and what it says."""
 
+import ast
 import configparser
+import importlib
 import json
 import os
 import re
@@ -89,7 +91,7 @@ class World:
 
     def installs(self):
         """What followed "install -c FILE" in each call of pip."""
-        return [call[call.index("-c") + 2:] for call in self.calls() if "install" in call]
+        return [call[call.index("-c") + 2 :] for call in self.calls() if "install" in call]
 
 
 @pytest.fixture
@@ -220,13 +222,47 @@ def test_torchaudio_that_breaks_others_is_removed(world):
     assert "torchaudio" not in json.loads((world.folder / "state.json").read_text())["installed"]
 
 
-def test_every_requirement_is_pinned():
+def required(*extras):
+    """Names of the packages that setup.cfg requires, always and by its extras."""
     setup = configparser.ConfigParser()
     setup.read(REPOSITORY / "setup.cfg")
-    lines = setup["options"]["install_requires"].split("\n")
-    for extra in setup["options.extras_require"].values():
-        lines += extra.split("\n")
-    wanted = {re.match(r"[\w.-]+", line).group(0) for line in lines if line}
+    lines = setup["options"]["install_requires"].split()
+    for extra in extras or setup["options.extras_require"]:
+        lines += setup["options.extras_require"][extra].split()
+    return {re.match(r"[\w.-]+", line).group(0) for line in lines}
+
+
+MODULES = {  # of packages of another name
+    "fairseq-fixed": "fairseq", "hydra-core": "hydra", "PyYAML": "yaml", "scikit-learn": "sklearn",
+    "wikiextractor": "wikiextractor.clean",  # the part that older ones can't import
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("package", sorted(required("tests")))
+def test_what_the_tests_need_is_there(package):
+    """A package that is missing would otherwise be a test that is left out."""
+    importlib.import_module(MODULES.get(package, package))
+
+
+@pytest.mark.parametrize("part, extras", [("recipes", ["hf", "recipes"]),
+                                          ("preprocess", ["recipes", "tokenisers", "wikipedia"])])  # fmt: skip
+def test_what_is_imported_is_required(part, extras):
+    """By name, and not as what another package happens to need."""
+    imported = set()
+    for path in (REPOSITORY / part).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(node.module.partition(".")[0])
+    imported -= {*sys.stdlib_module_names, "fairseq_xl", "preprocess", "recipes"}
+    assert {"recipes": "scipy", "preprocess": "lxml"}[part] in imported
+    for packages in (required(*extras), required("tests")):
+        assert imported <= {MODULES.get(package, package).partition(".")[0] for package in packages}
+
+
+def test_every_requirement_is_pinned():
+    wanted = required()
     pins = (REPOSITORY / "recipes" / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0] for line in pins if not line.startswith("#")}
     assert wanted <= pinned

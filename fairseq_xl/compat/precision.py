@@ -27,7 +27,7 @@ def install() -> None:
 class _TorchOfTrainer:
     """torch as ``fairseq.trainer`` sees it: the same, but what it makes moves to the device of the run.
 
-    After a gradient overflow it moves a zero to the GPU without asking whether there is one, and whether it trains there.
+    After a gradient overflow it moves a zero to the GPU without asking whether there is one and the run is on it.
     """
 
     def __init__(self, device):

@@ -1,15 +1,20 @@
 """Training in several processes: how they are started, meet, agree and share gradients."""
 
 import functools
+import logging
 import os
+import re
 import signal
 import socket
+import sys
 
 import torch
 from fairseq.distributed import LegacyDistributedDataParallel, utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
 
 from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 #: what torchrun, and recipes/cluster/slurm.sh, tell each process
 LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
@@ -51,9 +56,11 @@ def _launching(original):
     @functools.wraps(original)
     def call_main(cfg, main, **kwargs):
         training = cfg.distributed_training
-        if cfg.optimizer is None or cfg.common.tpu or training.pipeline_model_parallel:  # the first: evaluation
-            return original(cfg, main, **kwargs)
         on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+        if cfg.optimizer is None and on_cpu:
+            _evaluate_alone(training)
+        if cfg.optimizer is None or cfg.common.tpu or training.pipeline_model_parallel:
+            return original(cfg, main, **kwargs)
         if on_cpu and training.distributed_backend == "nccl":
             training.distributed_backend = "gloo"
         if training.distributed_init_method is None:
@@ -77,7 +84,8 @@ def _find_the_others(training, on_cpu: bool) -> None:
             training.device_id = 0 if on_cpu else local % gpus
     elif not on_cpu:
         distributed_utils.infer_init_method(training)
-    elif training.distributed_world_size == gpus:  # fairseq's default, which does not look at --cpu
+    elif _only_counts_gpus(training):
+        logger.info("--cpu: training in one process; --distributed-world-size on the command line starts several")
         training.distributed_world_size = 1
     elif training.distributed_world_size > 1:
         if int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
@@ -86,8 +94,21 @@ def _find_the_others(training, on_cpu: bool) -> None:
             training.distributed_init_method = f"tcp://localhost:{free.getsockname()[1]}"
 
 
+def _only_counts_gpus(training) -> bool:
+    """Whether the number of processes is fairseq's default: it is that of the GPUs, also with --cpu."""
+    asked = any(re.match("--distributed-w|.*distributed_world_size=", argument) for argument in sys.argv[1:])
+    return training.distributed_world_size == torch.cuda.device_count() > 1 and not asked
+
+
+def _evaluate_alone(training) -> None:
+    """Without CUDA fairseq's evaluation starts as many processes as there are GPUs: with none, nothing is evaluated."""
+    if training.distributed_world_size > 1 and not _only_counts_gpus(training):
+        raise UserError(f"--distributed-world-size {training.distributed_world_size}: evaluation without CUDA takes 1")
+    training.distributed_world_size, training.distributed_init_method = 1, None
+
+
 def _spawn(cfg, main, on_cpu: bool, kwargs: dict) -> None:
-    """Start this machine's ranks, hand SIGTERM on to them, and wait for their end."""
+    """Start this machine's ranks, hand SIGTERM and a first SIGINT on to them, and wait for their end."""
     training = cfg.distributed_training
     first, count = training.distributed_rank, training.distributed_world_size
     if on_cpu and first:
@@ -98,10 +119,12 @@ def _spawn(cfg, main, on_cpu: bool, kwargs: dict) -> None:
     ranks = torch.multiprocessing.spawn(distributed_utils.distributed_main, arguments, count, join=False)
 
     def hand_on(signum, frame):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         for process in ranks.processes:
-            process.terminate()
+            process.terminate()  # no SIGINT: Ctrl-C reaches the ranks too, and a second one would not let them save
 
     signal.signal(signal.SIGTERM, hand_on)
+    signal.signal(signal.SIGINT, hand_on)
     while not ranks.join(grace_period=SECONDS_OF_GRACE):
         pass
 

@@ -28,11 +28,13 @@ class XLClassificationCriterion(FairseqCriterion):
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
         }
+        classes, codes = logits.size(-1), self.task.dictionary.languages
+        classes_of = [f"{code} {number}" for code in codes for number in range(classes)]
         counted = {
-            "count": (languages, self.task.dictionary.languages),
-            "right": (languages[predicted == target], self.task.dictionary.languages),
-            "predicted": (predicted, range(logits.size(-1))),
-            "gold": (target, range(logits.size(-1))),
+            "count": (languages, codes),
+            "right": (languages[predicted == target], codes),
+            "predicted": (languages * classes + predicted, classes_of),
+            "gold": (languages * classes + target, classes_of),
         }
         for what, (numbers, names) in counted.items():
             counts = torch.bincount(numbers, minlength=len(names)).tolist()
@@ -43,7 +45,7 @@ class XLClassificationCriterion(FairseqCriterion):
     def reduce_metrics(logging_outputs):
         """Logs bits an example, and in per cent the accuracy by language and `accuracy`, their mean over languages.
 
-        `_predicted_N` and `_gold_N`, which fairseq doesn't print, are the shares of class N.
+        `_predicted_XX_N` and `_gold_XX_N`, which fairseq doesn't print, are the shares of class N in language XX.
         """
 
         def total(key):
@@ -60,8 +62,11 @@ class XLClassificationCriterion(FairseqCriterion):
                 metrics.log_scalar(f"accuracy_{language}", 100 * total(f"right {language}") / count, count, round=2)
         metrics.log_derived("accuracy", _mean([f"accuracy_{language}" for language in names("count")]))
         for what in ("predicted", "gold"):
-            for number in names(what):
-                metrics.log_scalar(f"_{what}_{number}", 100 * total(f"{what} {number}") / size, size)
+            for name in names(what):
+                language, number = name.split(" ")
+                count = total(f"count {language}")
+                if count:
+                    metrics.log_scalar(f"_{what}_{language}_{number}", 100 * total(f"{what} {name}") / count, count)
 
     @staticmethod
     def logging_outputs_can_be_summed():

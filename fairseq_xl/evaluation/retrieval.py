@@ -17,14 +17,17 @@ def margin(similarity, neighbours=NEIGHBOURS):
     """Similarities (N, M) -> ratio margin (N, M) of Artetxe & Schwenk (2019, eq. 1 and 2).
 
     The similarity over the mean of both sentences' mean similarity to their `neighbours` nearest ones: sentences that
-    are near to everything score lower.
+    are near to everything score lower. Where that mean is not above 0, which only sentences that are similar to nothing
+    have, the ratio says nothing and is -inf.
     """
 
     def nearest(axis):
         kept = min(neighbours, similarity.shape[axis])
-        return np.sort(similarity, axis=axis).take(range(-kept, 0), axis=axis).mean(axis=axis, keepdims=True)
+        return np.partition(similarity, -kept, axis).take(range(-kept, 0), axis).mean(axis, keepdims=True)
 
-    return similarity / ((nearest(1) + nearest(0)) / 2)
+    neighbourhood = (nearest(1) + nearest(0)) / 2
+    ratio = np.full_like(neighbourhood, -np.inf)
+    return np.divide(similarity, neighbourhood, out=ratio, where=neighbourhood > 0)
 
 
 def evaluate(source, target):

@@ -8,6 +8,7 @@ from typing import Optional
 
 import torch
 from fairseq.distributed import utils as distributed_utils
+from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from torch import nn
 
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 HEAD = "classification"
 SHORTEST = 8  # tokens that --length must leave for an input
-COLLAPSED = 98.0  # per cent of the predictions in one class from which on a model is called collapsed
+COLLAPSED = 98.0  # per cent of a language's predictions in one class from which on a model is called collapsed
 
 
 @dataclass
@@ -212,12 +213,25 @@ class XLClassificationTask(XLTask):
         except OSError as error:
             raise UserError(f"--predictions-to {folder}: {error.strerror}") from error
 
+    def reduce_metrics(self, logging_outputs, criterion):
+        """fairseq's; fairseq-validate, where nothing is trained on, calls it once a split and nothing after it."""
+        with metrics.aggregate() as found:
+            super().reduce_metrics(logging_outputs, criterion)
+        if "train" not in self.datasets:
+            self._warn_of_collapse(found)
+
     def post_validate(self, model, stats, agg):
-        """fairseq hook, after a validation in training: warns when nearly every prediction is the same class."""
-        for number, label in enumerate(self.labels):
-            predicted, gold = agg[f"_predicted_{number}"].avg, agg[f"_gold_{number}"].avg
-            if predicted >= COLLAPSED > gold:
-                logger.warning(
-                    "the model has collapsed: %.1f %% of its predictions are %r, which is right for %.1f %%; a lower "
-                    "--lr, more warm-up or more updates may help", predicted, label, gold,
-                )  # fmt: skip
+        """fairseq hook, after a validation in training."""
+        self._warn_of_collapse(agg)
+
+    def _warn_of_collapse(self, shares):
+        """Warns of every language in which nearly every prediction is the same class."""
+        for language in self.dictionary.languages:
+            for number, label in enumerate(self.labels):
+                names = [f"_{what}_{language}_{number}" for what in ("predicted", "gold")]
+                predicted, gold = (shares[name].avg if name in shares else 0.0 for name in names)
+                if predicted >= COLLAPSED > gold:
+                    logger.warning(
+                        "the model has collapsed in %s: %.1f %% of its predictions are %r, which is right for %.1f %%; "
+                        "a lower --lr, more warm-up or more updates may help", language, predicted, label, gold,
+                    )  # fmt: skip

@@ -57,15 +57,33 @@ def test_distributed_sigterm_to_one_rank_stops_all(data_bin, tmp_path):
     expect_whole_checkpoint(data_bin, tmp_path / "run", tmp_path)
 
 
-def test_distributed_processes_started_here_without_cuda(data_bin, tmp_path):
-    """fairseq starts as many as there are GPUs; and SIGTERM to the process that started them reaches all."""
+def to_parent(launch, number):
+    launch.processes[0].send_signal(number)
+
+
+def to_group(launch, number):
+    os.killpg(launch.processes[0].pid, number)
+
+
+@pytest.mark.parametrize(
+    ("number", "send"), [(signal.SIGTERM, to_parent), (signal.SIGINT, to_parent), (signal.SIGINT, to_group)]
+)
+def test_distributed_processes_started_here_without_cuda(data_bin, tmp_path, number, send):
+    """fairseq starts as many as there are GPUs; and a signal to the process that started them reaches all.
+
+    Ctrl-C goes to the whole group.
+    """
     command = train(line(data_bin, tmp_path / "run", *ENDLESS, "--distributed-world-size", 2))
     with Launch(tmp_path / "logs", [command], [environment()]) as launch:
         launch.wait_for("num_updates=3,")
         assert "training on 2 devices" in launch.text
-        launch.processes[0].send_signal(signal.SIGTERM)
+        send(launch, number)
         assert launch.statuses() == [0], launch.text
-    expect_whole_checkpoint(data_bin, tmp_path / "run", tmp_path)
+    assert "Traceback" not in launch.text
+    if number == signal.SIGTERM:  # the others stop in the same way
+        expect_whole_checkpoint(data_bin, tmp_path / "run", tmp_path)
+    else:
+        assert load(tmp_path / "run" / "checkpoint_last.pt")
 
 
 def with_workers(data, folder, *more):
@@ -199,6 +217,32 @@ def test_distributed_launches_of_one_process(launcher, variables):
     found = training(4)
     compat.processes._find_the_others(found, True)
     assert found.distributed_world_size == 1 and found.distributed_init_method is None
+
+
+@pytest.mark.parametrize("argument", ["--distributed-world-size", "--distributed-w=4", "a.distributed_world_size=4"])
+def test_distributed_processes_that_were_asked_for_are_started_beside_as_many_gpus(launcher, monkeypatch, argument):
+    launcher(4)
+    monkeypatch.setattr(sys, "argv", ["fairseq-train", "data", "--cpu", argument, "4"])
+    found = training(4)
+    compat.processes._find_the_others(found, True)
+    assert found.distributed_world_size == 4 and found.distributed_init_method.startswith("tcp://")
+
+
+@pytest.mark.parametrize("meeting", [[], ["--distributed-init-method", "tcp://localhost:1"]])
+def test_distributed_evaluation_without_cuda(launcher, data_bin, meeting):
+    """In one process, or not at all; not without doing anything, and successfully."""
+    launcher()
+
+    def validate(processes):
+        line = [data_bin, "--user-dir", "fairseq_xl", "--task", "xl_pretraining", "--path", "model.pt", *meeting]
+        parsed = configuration(options.get_validation_parser(), [*line, "--distributed-world-size", processes])
+        evaluated = []
+        distributed_utils.call_main(parsed, evaluated.append)
+        return evaluated
+
+    assert len(validate(1)) == 1
+    with pytest.raises(UserError, match="--distributed-world-size 2: evaluation without CUDA takes 1"):
+        validate(2)
 
 
 def test_distributed_slurm_tasks_that_would_not_find_each_other_are_refused(launcher):

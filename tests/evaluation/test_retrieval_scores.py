@@ -25,6 +25,21 @@ def test_margin_with_two_neighbours():
     assert SIMILARITY.argmax(1).tolist() == [0, 0, 0] and margin(SIMILARITY, 2).argmax(1).tolist() == [0, 0, 2]
 
 
+@pytest.mark.filterwarnings("error")
+def test_vectors_of_zeros_find_nothing_and_are_found_by_nothing():
+    similarity = cosine(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]))
+    assert margin(similarity, 1).tolist() == [[0, 0, 1], [-np.inf, -np.inf, 0]]
+    vectors = np.vstack([np.zeros((2, 5)), np.eye(5)])
+    result = evaluate(vectors, vectors)["margin"]
+    assert result["forward"]["accuracy"] == pytest.approx(100 * 5 / 7, abs=0.01)
+
+
+def test_nothing_that_is_unlike_its_neighbours_wins():
+    """Source 1 is opposed to every target: a quotient of two numbers below 0 would be the highest score."""
+    found = margin(np.array([[0.2, 0.1], [-0.9, -0.8]]), 1)
+    assert found[1].tolist() == [-np.inf, -np.inf] and found[0, 0] > 0
+
+
 def test_margin_with_more_neighbours_than_sentences():
     assert margin(SIMILARITY, 4) == pytest.approx(margin(SIMILARITY, 3))
     assert margin(SIMILARITY, 3)[0, 1] == pytest.approx(0.6 / ((0.5 + 0.5) / 2))

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import BackboneConfig
+from fairseq_xl.modules import output
 from fairseq_xl.modules.embeddings import Bank, Embeddings
 
 PAD = 1
@@ -95,6 +96,33 @@ def test_one_gradient_is_that_of_all_uses(uses):
     total.backward()
     torch.testing.assert_close(bank.tokens.weight.grad, expected)
     assert bank.output_table is bank.tokens.weight
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("losses", [1, 2])
+def test_one_gradient_of_the_output_layers_losses(chunked, losses, monkeypatch):
+    """Losses that keep a gradient of the table of their own: of one or two in a forward pass, accumulated twice."""
+    if chunked:
+        if not hasattr(F, "linear_cross_entropy"):
+            pytest.skip("this torch has no chunked loss")
+        for name, value in (("_LARGE_LOGITS", 0), ("_CHUNK_LOGITS", 0), ("_SMALLEST_CHUNK", 3)):
+            monkeypatch.setattr(output, name, value)
+    torch.manual_seed(0)
+    bank = Bank(10, 4, PAD, bias=True)
+    layer = output.OutputLayer(BackboneConfig(embed_dim=4, heads=2), bank)
+    tokens, target = torch.tensor([[4, 5, 4, 7, 6, 4, 9, 2]]), torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])
+    found, expected = [], []
+    for _ in range(2):
+        with bank.one_gradient():
+            hidden = bank(tokens)[0]
+            sum(layer.cross_entropy(hidden * number, target) for number in range(1, losses + 1)).backward()
+        found.append(bank.tokens.weight.grad.clone())
+    bank.zero_grad()
+    for _ in range(2):
+        logits = [F.linear(bank.tokens(tokens)[0] * number, bank.tokens.weight) for number in range(1, losses + 1)]
+        sum(F.cross_entropy(one, target, reduction="sum") for one in logits).backward()
+        expected.append(bank.tokens.weight.grad.clone())
+    torch.testing.assert_close(found, expected)
 
 
 def test_one_gradient_is_one_tensor():

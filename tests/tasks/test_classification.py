@@ -171,11 +171,26 @@ def test_a_collapsed_model_is_told(data_bin, task_files, tmp_path):
         )
         (files / f"valid.{code}.tsv").write_bytes((task_files[1] / f"valid.{code}.tsv").read_bytes())
     output = run_train(classification(data_bin, files, tmp_path / "run", "--max-epoch", 1, "--no-save"))
-    assert "the model has collapsed: 100.0 % of its predictions are 'stone'" in output.log
+    for code in ("en", "de"):
+        assert output.log.count(f"the model has collapsed in {code}: 100.0 % of its predictions are 'stone'") == 1
     for code in ("en", "de"):  # the same predictions are no collapse where that is the truth
         (files / f"valid.{code}.tsv").write_text("".join(stone) if code == "de" else "".join(stone[:3]))
     output = run_train(classification(data_bin, files, tmp_path / "run", "--max-epoch", 1, "--no-save"))
     assert "has collapsed" not in output.log and float(validation_losses(output)[0]["accuracy"]) == 100
+
+
+def test_a_collapse_in_one_language_is_told(data_bin, task_files, learned, tmp_path):
+    """French was not trained: a constant of its embedding leads to one class whatever the text, and only there."""
+    folder, _ = learned[1]
+    state = torch.load(folder / "checkpoint_best.pt", weights_only=True)
+    state["model"]["encoder.embeddings.languages.weight"][2] *= 1000  # of en, de, fr
+    torch.save(state, tmp_path / "collapsed.pt")
+    line = ["--eval-langs", "en,de,fr"]
+    log = validate(data_bin, tmp_path / "collapsed.pt", *line, "--valid-subset", "valid,test").log
+    assert [log.count(f"the model has collapsed in {code}:") for code in ("en", "de", "fr")] == [0, 0, 2]
+    line = classification(data_bin, task_files[1], tmp_path / "run", *line, "--max-update", 1, "--lr", 0, *LEARNING)
+    log = run_train([*line, "--finetune-from-model", tmp_path / "collapsed.pt"]).log
+    assert [log.count(f"the model has collapsed in {code}:") for code in ("en", "de", "fr")] == [0, 0, 1]
 
 
 # Fine-tuning and mistakes

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import importlib
 import hashlib
 import json
 import subprocess
@@ -121,7 +122,7 @@ EXTRACTED = [["A kettle is 5 < 6.", "Use.", "It holds water."], ["Tea is a drink
 
 @pytest.fixture
 def wikiextractor():
-    pytest.importorskip("wikiextractor.clean")
+    importlib.import_module("wikiextractor.clean")
 
 
 def documents(folder, split="train", language="en"):

@@ -7,6 +7,7 @@ import numpy as np
 
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.sampling import draw_passes
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class AdjacentSegments:
             for begin, cut, end in self.windows(longest)[examples].tolist()
         ]
 
-    def languages(self, examples):
+    def languages(self, examples, longest):
         """The language of the two segments of each of `examples`: a list of pairs."""
         return [(self.language, self.language)] * len(examples)
 
@@ -83,9 +84,5 @@ class AdjacentSegments:
     def draw(self, rng, count, longest):
         """`count` pairs at random, each at most once in a pass: examples (count,), sizes (count,)."""
         every, sizes = self.every(longest)
-        passes = []
-        while count > 0:
-            passes.append(rng.choice(len(every), min(count, len(every)), replace=False))
-            count -= len(every)
-        examples = np.concatenate(passes)
+        examples = draw_passes(rng, len(every), count)
         return examples, sizes[examples]

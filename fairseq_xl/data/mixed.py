@@ -41,9 +41,9 @@ class MixedSource:
         """The texts of each example, as its source has them."""
         return [source.texts(place, longest)[0] for source, place in self._found(examples)]
 
-    def languages(self, examples):
+    def languages(self, examples, longest):
         """The languages of each example's texts."""
-        return [source.languages(place)[0] for source, place in self._found(examples)]
+        return [source.languages(place, longest)[0] for source, place in self._found(examples)]
 
     def _found(self, examples):
         numbers, places = np.divmod(examples, _PLACES)

@@ -44,7 +44,7 @@ class TokenStream:
         """The block of up to `length` tokens from each of `starts` on: a list of 1-tuples of arrays (t,)."""
         return [(self.tokens[start : start + length],) for start in starts]
 
-    def languages(self, starts):
+    def languages(self, starts, length):
         """The language of each block, a list of 1-tuples."""
         return [(self.language,)] * len(starts)
 

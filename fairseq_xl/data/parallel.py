@@ -5,6 +5,7 @@ import logging
 import numpy as np
 
 from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.sampling import draw_passes
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class SentencePairs:
         """The two sentences of each of `lines` as int64 arrays, each ended by ``</s>``: a list of pairs."""
         return [tuple(side[line].numpy() for side in self.sides) for line in lines]
 
-    def languages(self, lines):
+    def languages(self, lines, longest):
         """The two languages of each pair: a list of pairs."""
         return [(self.source, self.target)] * len(lines)
 
@@ -57,11 +58,8 @@ class SentencePairs:
 
     def draw(self, rng, count, longest):
         """`count` pairs at random, each at most once in a pass: lines (count,), sizes of both sides (count,)."""
-        fitting, passes = self._fitting(longest), []
-        while count > 0:
-            passes.append(rng.choice(len(fitting), min(count, len(fitting)), replace=False))
-            count -= len(fitting)
-        lines = fitting[np.concatenate(passes)]
+        fitting = self._fitting(longest)
+        lines = fitting[draw_passes(rng, len(fitting), count)]
         return lines, self.sizes[lines].sum(1)
 
     def _fitting(self, longest):

@@ -8,3 +8,12 @@ def smoothed_shares(counts, alpha):
     counts = np.asarray(counts, dtype=np.float64)
     powered = (counts / counts.sum()) ** alpha
     return powered / powered.sum()
+
+
+def draw_passes(rng, available, count):
+    """`count` of the numbers below `available`, (count,), each at most once in a pass over all of them."""
+    passes = []
+    while count > 0:
+        passes.append(rng.choice(available, min(count, available), replace=False))
+        count -= available
+    return np.concatenate(passes)

@@ -40,6 +40,7 @@ class Encoder(nn.Module):
         causal: bool = False,
         memory: Optional[Tensor] = None,
         memory_padding_mask: Optional[Tensor] = None,
+        vectors: Optional[Tensor] = None,
         all_layers: bool = False,
     ) -> Union[Tensor, List[Tensor]]:
         """(B, T) -> hidden states (B, T, C)
@@ -52,9 +53,10 @@ class Encoder(nn.Module):
             causal: a position sees itself and earlier ones only. Padding on the right needs no mask then
             memory: (B, S, C) what cross-attention reads; None leaves cross-attention out
             memory_padding_mask: (B, S) bool, True at padding
+            vectors: (B, T, C) to use in place of the tokens' embeddings
             all_layers: return the embeddings and every layer's output instead, a list of layers + 1
         """
-        hidden = self.embeddings(tokens, positions, languages, padding_mask=padding_mask)
+        hidden = self.embeddings(tokens, positions, languages, padding_mask=padding_mask, vectors=vectors)
         states = [hidden]
         for layer in self.layers:
             hidden = layer(
@@ -112,6 +114,7 @@ class XLEncoderModel(BaseFairseqModel):
         causal: bool = False,
         memory: Optional[Tensor] = None,
         memory_padding_mask: Optional[Tensor] = None,
+        vectors: Optional[Tensor] = None,
     ) -> Tensor:
         """The last layer's hidden states: (B, T) -> (B, T, C), see `Encoder.forward`."""
         return self.encoder(
@@ -122,6 +125,7 @@ class XLEncoderModel(BaseFairseqModel):
             causal=causal,
             memory=memory,
             memory_padding_mask=memory_padding_mask,
+            vectors=vectors,
         )
 
     def forward(self, objective, batch):

@@ -99,6 +99,7 @@ class Embeddings(nn.Module):
         languages: Optional[Tensor] = None,
         first_position: int = 0,
         padding_mask: Optional[Tensor] = None,
+        vectors: Optional[Tensor] = None,
     ) -> Tensor:
         """(B, T) -> (B, T, C)
 
@@ -108,6 +109,7 @@ class Embeddings(nn.Module):
             languages: (B, T) or (B, 1) language ids; not read by a model without language embeddings
             first_position: the position of the first token
             padding_mask: (B, T) bool, True at padding; None when nothing is padded
+            vectors: (B, T, C) to use in place of the tokens' rows of the table
 
         Raises:
             UserError: more positions than `--max-positions`; no languages for a model that adds them
@@ -120,7 +122,8 @@ class Embeddings(nn.Module):
                 positions = torch.arange(first_position, last, device=tokens.device)
             else:  # by count, so that padding on the left shifts nothing
                 positions = first_position + ((~padding_mask).cumsum(dim=1) - 1).clamp(min=0)
-        hidden = self.bank(tokens) + self.positions(positions + self.position_offset)
+        rows = self.bank(tokens) if vectors is None else vectors
+        hidden = rows + self.positions(positions + self.position_offset)
         if self.languages is not None:
             if languages is None:
                 raise UserError("The model adds language embeddings and the batch doesn't say its languages")

@@ -34,9 +34,7 @@ class ObjectiveConfig:
     weight: float = 1.0  # factor of the objective's loss
     length: int = 256  # most tokens of a stream, or of each side of a pair (X5)
     alpha: float = 0.7  # exponent of the sampling shares of languages and pairs (X6); 0: all alike (U2)
-    mixed: bool = (
-        False  # in training, draw each example of a batch from its own language or pair (G1, U2), not all (X6)
-    )
+    mixed: bool = False  # in training each example of a batch has its own language or pair (G1, U2), not all one (X6)
     batch_tokens: Optional[int] = None  # most tokens of a batch, padding counted
     batch_sentences: Optional[int] = None  # most examples; if neither is set, --max-tokens and --batch-size hold
 
@@ -63,7 +61,8 @@ class Objective:
 
     Config = ObjectiveConfig
     name = None
-    #: `monolingual` (token streams), `documents` (adjacent segments of one) or `parallel` (sentence pairs)
+    #: `monolingual` (token streams), `documents` (adjacent segments of one), `parallel` (sentence pairs) or
+    #: `parallel_documents` (documents whose sentences are of two languages in turn)
     reads = None
     #: whether the loss runs layers with cross-attention
     needs_cross_attention = False
@@ -101,7 +100,7 @@ class Objective:
 
     def languages(self, draws, source):
         """Language ids of B draws of k texts each, (k·B, 1): those of all first texts, then of all second ones."""
-        sides = zip(*source.languages(draws.examples))
+        sides = zip(*source.languages(draws.examples, self.example_length))
         return torch.tensor([[self.dictionary.language_id(code)] for side in sides for code in side])
 
     def loss(self, model, batch):

@@ -26,8 +26,8 @@ class TLM(MaskedObjective):
         Which of the two sentences comes first is drawn with each pair.
         """
         rows, positions, languages = [], [], []
-        pairs = zip(source.texts(draws.examples, self.example_length), source.languages(draws.examples), draws.keys)
-        for pair, codes, key in pairs:
+        given = draws.examples, self.example_length
+        for pair, codes, key in zip(source.texts(*given), source.languages(*given), draws.keys):
             first, ids = int(key & np.uint64(1)), [self.dictionary.language_id(code) for code in codes]
             tokens, half = self.framing.pair(pair[first], pair[1 - first])
             rows.append(tokens)

@@ -19,6 +19,7 @@ from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.mixed import MixedSource
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.parallel_documents import ParallelDocuments
 from fairseq_xl.data.plan import SCHEDULES, Draws, Supply, training_plan, validation_plan
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import build_objectives, settings_as_text
@@ -27,6 +28,10 @@ from fairseq_xl.tasks.base import XLTask, XLTaskConfig
 logger = logging.getLogger(__name__)
 
 MIXED = "mixed"  # the name, in the log, of the source of batches of several languages
+# what objectives read -> the class of its sources
+ONE_LANGUAGE = {"monolingual": TokenStream, "documents": AdjacentSegments}
+TWO_LANGUAGES = {"parallel": SentencePairs, "parallel_documents": ParallelDocuments}
+
 PAIR = re.compile(r"(\w+)-(\w+)")
 
 
@@ -139,7 +144,8 @@ class XLPretrainingTask(XLTask):
     @cached_property
     def log_keys(self):
         """(term, source) of everything that is logged, the same in every step and on every rank."""
-        names = {"monolingual": self._languages(), "documents": self._languages(), "parallel": self._pairs()}
+        names = dict.fromkeys(("monolingual", "documents"), self._languages())
+        names |= dict.fromkeys(("parallel", "parallel_documents"), self._pairs())
         return [
             (term, source)
             for objective in self.objectives.values()
@@ -174,17 +180,14 @@ class XLPretrainingTask(XLTask):
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Opens the text that the objectives read; a language without this split is left out, except in training."""
         folder = self.folder(epoch)
-        opened = {
-            "monolingual": lambda: {name: TokenStream(folder / name / split, name) for name in self._languages(split)},
-            "documents": lambda: {
-                name: AdjacentSegments(folder / name / split, name) for name in self._languages(split)
-            },
-            "parallel": lambda: {
-                name: SentencePairs(folder / name / f"{split}.{name}", *name.split("-")) for name in self._pairs(split)
-            },
-        }
         needed = {objective.reads for objective in self.objectives.values()}
-        texts = {kind: opened[kind]() for kind in needed}
+        texts = {kind: {} for kind in needed}
+        for kind in needed & ONE_LANGUAGE.keys():
+            for name in self._languages(split):
+                texts[kind][name] = ONE_LANGUAGE[kind](folder / name / split, name)
+        for kind in needed & TWO_LANGUAGES.keys():
+            for name in self._pairs(split):
+                texts[kind][name] = TWO_LANGUAGES[kind](folder / name / f"{split}.{name}", *name.split("-"))
         for kind, found in texts.items():
             if not found:
                 raise UserError(f"{folder}: no {kind} text for the split {split!r}")

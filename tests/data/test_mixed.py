@@ -23,7 +23,7 @@ def streams(tmp_path):
 def test_every_example_is_drawn_on_its_own(streams, alpha, share):
     source = MixedSource(streams, alpha)
     examples, _ = source.draw(np.random.default_rng(2), 4000, 3)
-    languages = np.array([code for (code,) in source.languages(examples)])
+    languages = np.array([code for (code,) in source.languages(examples, 3)])
     assert (languages == "de").mean() == pytest.approx(share, abs=0.04)  # deviation at most 0.008
     half = languages[: len(languages) // 2] == "de"
     assert half.mean() == pytest.approx(share, abs=0.05)  # and not one language after the other
@@ -32,7 +32,7 @@ def test_every_example_is_drawn_on_its_own(streams, alpha, share):
 def test_an_example_has_the_text_of_its_language(streams):
     source = MixedSource(streams, 0)
     examples, sizes = source.draw(np.random.default_rng(3), 200, 6)
-    texts, languages = source.texts(examples, 6), source.languages(examples)
+    texts, languages = source.texts(examples, 6), source.languages(examples, 6)
     assert {code for (code,) in languages} == {"en", "de"}
     for (tokens,), (code,), size in zip(texts, languages, sizes):
         pieces = [token for token in tokens.tolist() if token != 2]
@@ -62,7 +62,7 @@ def test_pairs_keep_their_order(tmp_path):
     examples, sizes = source.draw(np.random.default_rng(5), 40, 9)
     found = {
         (codes, tuple(map(tuple, (x.tolist(), y.tolist()))))
-        for (x, y), codes in zip(source.texts(examples, 9), source.languages(examples))
+        for (x, y), codes in zip(source.texts(examples, 9), source.languages(examples, 9))
     }
     assert found == {(("de", "en"), ((10, 2), (11, 11, 2))), (("en", "fr"), ((50, 2), (51, 51, 2)))}
     assert set(sizes.tolist()) == {5}

@@ -1,0 +1,93 @@
+"""Cross-lingual word recovery (U4): literal batches, the attention matrix against a loop written from its formula."""
+
+import math
+
+import pytest
+import torch
+
+from fairseq_xl.objectives.word_recovery import AttentionMatrix
+
+PAD = 1
+
+
+@pytest.fixture
+def recovering(build, model):
+    """The objective, and a model with its head."""
+    objective = build("word_recovery")
+    model.add_heads(objective.heads(model.cfg))
+    torch.nn.init.normal_(model.heads["word_recovery"].weight, std=0.5)
+    return objective, model.double()
+
+
+def test_batch(build, pairs, draws):
+    """Even keys recover English from German, odd ones German from English; </s> of the other side is no word."""
+    batch = build("word_recovery").collate(draws([0, 1], [6, 7]), pairs)
+    assert batch["tokens"].tolist() == [[0, 4, 5, 6, 2], [0, 15, 16, 2, PAD]]
+    assert batch["words"].tolist() == [[14], [7]]
+    assert batch["languages"].tolist() == [[1], [0]]
+    assert batch["predicted"].tolist() == [1, 2, 3, 6, 7] and batch["target"].tolist() == [4, 5, 6, 15, 16]
+    assert batch["padding_mask"].tolist() == [[False] * 5, [False] * 4 + [True]]
+
+
+def test_attention_matrix_is_the_formulas_loop():
+    torch.manual_seed(4)
+    head = AttentionMatrix(6).double()
+    torch.nn.init.normal_(head.weight)
+    x, y = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(2, 3, 6, dtype=torch.float64)
+    padding = torch.tensor([[False, False, False], [False, False, True]])
+    mixed = head(x, y, padding)
+    w = head.weight.flatten()
+    for b in range(2):
+        words = [j for j in range(3) if not padding[b, j]]
+        for i in range(5):
+            scores = [float(w @ torch.cat([x[b, i], y[b, j], x[b, i] * y[b, j]])) for j in words]
+            powers = [math.exp(score) for score in scores]
+            expected = sum(power / sum(powers) * y[b, j] for power, j in zip(powers, words))
+            torch.testing.assert_close(mixed[b, i], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_padding_of_y_never_gets_weight(recovering, pairs, draws):
+    objective, model = recovering
+    batch = objective.collate(draws([0, 1], [7, 8]), pairs)
+    assert batch["words_padding_mask"].tolist() == [[False, False, False], [False, False, True]]
+    before = model(objective, batch)["word_recovery"].sum.item()
+    batch["words"][batch["words_padding_mask"]] = 9
+    assert model(objective, batch)["word_recovery"].sum.item() == pytest.approx(before)
+
+
+def test_the_encoder_reads_x_only_through_the_mixture(recovering, pairs, draws):
+    """Words of Y exchanged for one another change the loss; a word's own embedding enters by its scores alone."""
+    objective, model = recovering
+    batch = objective.collate(draws([0], [6]), pairs)  # a single word of Y: every mixture is that word
+    seen = {}
+    encode = model.encode
+    model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
+    model(objective, batch)
+    vectors, table = seen["vectors"], model.encoder.bank.tokens.weight
+    for place, token in enumerate(batch["tokens"][0].tolist()):
+        expected = table[14] if batch["is_word"][0, place] else table[token]
+        torch.testing.assert_close(vectors[0, place], expected)
+
+
+def test_every_parameter_of_the_matrix_is_trained(recovering, pairs, draws):
+    """Two of its three parts: what depends on x alone is the same for all words of Y and drops out of the softmax."""
+    objective, model = recovering
+    batch = objective.collate(draws([0, 1], [7, 8]), pairs)
+    model(objective, batch)["word_recovery"].sum.backward()
+    gradient = model.heads["word_recovery"].weight.grad
+    assert gradient[1].abs().max() > 1e-6 and gradient[2].abs().max() > 1e-6
+    assert gradient[0].abs().max() < 1e-6
+
+
+def test_sums_of_batches(recovering, pairs, draws):
+    objective, model = recovering
+    together = model(objective, objective.collate(draws([0, 1], [7, 8]), pairs))["word_recovery"]
+    alone = [
+        model(objective, objective.collate(draws([n], [key]), pairs))["word_recovery"] for n, key in ((0, 7), (1, 8))
+    ]
+    assert together.sum.item() == pytest.approx(sum(part.sum.item() for part in alone), rel=1e-6)
+    assert together.count == sum(part.count for part in alone) == 2
+
+
+def test_the_papers_length_is_the_default(build):
+    assert build("word_recovery").cfg.length == 128  # U3

@@ -11,6 +11,7 @@ import sys
 import torch
 from fairseq.distributed import LegacyDistributedDataParallel, utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
+from hydra.core.hydra_config import HydraConfig
 
 from fairseq_xl.errors import UserError
 
@@ -133,10 +134,13 @@ def check_that_ranks_know_each_other(cfg) -> None:
     """A command that imports the plugin too late for `_launching` would train a whole model in every process."""
     started = int(os.environ["WORLD_SIZE"]) if all(name in os.environ for name in LAUNCHER) else 1
     if started > 1 and cfg.distributed_training.distributed_world_size == 1:
-        raise UserError(
-            f"{started} processes were started and this command uses one: add --distributed-world-size {started} "
-            "--distributed-init-method env:// --distributed-rank $RANK --distributed-no-spawn"
+        flags = (
+            f"--distributed-world-size {started} --distributed-init-method env:// --distributed-rank $RANK "
+            "--distributed-no-spawn"
         )
+        if HydraConfig.initialized():
+            flags = "+launch=torchrun of recipes/xlm/hydra"
+        raise UserError(f"{started} processes were started and this command uses one: add {flags}")
 
 
 def _on_any_device(original):

@@ -138,6 +138,30 @@ def test_distributed_torchrun_recipe(data_bin, tmp_path):
     expect_one_process(launch.text, command(tmp_path / "one"))
 
 
+def torchrun_of_hydra(data, folder, *more):
+    """fairseq-hydra-train in two processes of torchrun, pre-training at nano size."""
+    size = [f"+model.{key}={value}" for key, value in (("embed_dim", 16), ("ffn_dim", 32), ("heads", 2))]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2, "-m",
+               "fairseq_cli.hydra_train", "--config-dir", ROOT / "recipes" / "xlm" / "hydra", "--config-name",
+               "pretrain", *size, "common.cpu=true", f"task.data={data}", f"checkpoint.save_dir={folder / 'run'}",
+               "optimization.max_update=2", *more]  # fmt: skip
+    return Launch(folder / "logs", [command], [environment()])
+
+
+def test_distributed_hydra_with_torchrun(data_bin, tmp_path):
+    gloo = "distributed_training.distributed_backend=gloo"
+    with torchrun_of_hydra(data_bin, tmp_path, "+launch=torchrun", gloo) as launch:
+        assert launch.statuses() == [0], launch.text
+    assert "training on 2 devices" in launch.text and (tmp_path / "run" / "checkpoint_last.pt").exists()
+
+
+def test_distributed_hydra_processes_that_would_train_alone_are_refused(data_bin, tmp_path):
+    with torchrun_of_hydra(data_bin, tmp_path) as launch:
+        assert launch.statuses() == [1], launch.text
+    assert "fairseq_xl: error: 2 processes were started and this command uses one: add +launch=torchrun" in launch.text
+    assert not (tmp_path / "run" / "checkpoint_last.pt").exists()
+
+
 SRUN = """#!/usr/bin/env bash
 # Two tasks on this machine.
 [ "$1" = --kill-on-bad-exit=1 ] && shift || exit 1

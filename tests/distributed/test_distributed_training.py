@@ -8,9 +8,11 @@ from fairseq import checkpoint_utils
 from tiny_data import write_items
 
 from fairseq_xl.objectives import OBJECTIVES
-from tests.commands import equal_parameters, load, pretraining, run_train, translation
+from tests.commands import classification, equal_parameters, load, pretraining, run_train, translation
 from tests.distributed.headed import Headed
-from tests.distributed.two_processes import run_jobs
+from tests.distributed.two_processes import pair, run_jobs, train
+from tests.tasks.conftest import write_encoded
+from tests.tasks.test_classification import write_task
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
 EPOCH = 4  # updates of an epoch of pre-training
@@ -32,7 +34,16 @@ def with_a_single_sentence(data_bin, root):
     return root
 
 
-def runs(data, single):
+def without_a_language(data_bin, root):
+    """A copy of the data-bin: fr has no text for validation, and de no sentence to train on, an empty line only."""
+    shutil.copytree(data_bin, root)
+    for end in ("bin", "idx"):
+        (root / "fr" / f"valid.{end}").unlink()
+    write_items(root / "de" / "train", [[2]])
+    return root
+
+
+def runs(data, single, empty, labelled):
     """{name: (command line but for --save-dir, --update-freq of two processes, {name: options of DDP})}."""
 
     def pretrain(*more, objectives="mlm,tlm", data=data, updates=6):
@@ -57,6 +68,10 @@ def runs(data, single):
         "single-among-others": (pretrain(data=single), 1, {"legacy": DDP["legacy"]}),
         "single-pair": (translate("-s", "en", "-t", "fr", "--max-epoch", 3, data=single), 1,
                         {"pytorch": DDP["pytorch"]}),
+        "none-in-validation": (pretrain("--langs", "en,fr", data=empty), 1, {"legacy": DDP["legacy"]}),
+        # 15 batches for two processes
+        "classification": (classification(f"{labelled}/data-bin", f"{labelled}/tasks", "unused", *NO_DROPOUT,
+                                          "--head-dropout", 0, "--max-epoch", 1), 1, both),
         "cost": (pretrain("--schedule", "random", "--objective-options", UNEVEN), 1, {"legacy": DDP["legacy"]}),
     }  # fmt: skip
 
@@ -89,17 +104,22 @@ def headed():
 
 
 @pytest.fixture(scope="module")
-def single(data_bin, tmp_path_factory):
-    """The data-bin of `with_a_single_sentence`."""
-    return with_a_single_sentence(data_bin, tmp_path_factory.mktemp("single") / "data-bin")
+def folders(data_bin, tmp_path_factory):
+    """What `runs` takes."""
+    root = tmp_path_factory.mktemp("folders")
+    (root / "labelled").mkdir()
+    write_encoded(root / "labelled")
+    write_task(root / "labelled" / "tasks", sides=1)
+    single = with_a_single_sentence(data_bin, root / "single")
+    return data_bin, single, without_a_language(data_bin, root / "empty"), root / "labelled"
 
 
 @pytest.fixture(scope="module")
-def two(data_bin, single, tmp_path_factory):
+def two(data_bin, folders, tmp_path_factory):
     """{name: both ranks' results} of all runs with two processes; and, as "folder", where checkpoints are."""
     root = tmp_path_factory.mktemp("two")
     jobs = {}
-    for name, (line, frequency, backends) in runs(data_bin, single).items():
+    for name, (line, frequency, backends) in runs(*folders).items():
         for backend, options in backends.items():
             folder = ["--save-dir", root / f"{name}-{backend}", "--no-epoch-checkpoints"]
             jobs[f"{name}-{backend}"] = [*line, *options, *folder, "--update-freq", frequency]
@@ -107,19 +127,27 @@ def two(data_bin, single, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def one(data_bin, single, headed, tmp_path_factory):
+def one(folders, headed, tmp_path_factory):
     """A function: name of a run -> (its output in one process with twice the accumulation, final parameters)."""
     made = {}
 
     def run(name):
         if name not in made:
-            line, frequency, _ = runs(data_bin, single)[name]
+            line, frequency, _ = runs(*folders)[name]
             folder = tmp_path_factory.mktemp(name)
             output = run_train([*line, "--update-freq", 2 * frequency, "--save-dir", folder, "--no-epoch-checkpoints"])
             made[name] = output, load(folder / "checkpoint_last.pt")
         return made[name]
 
     return run
+
+
+def test_distributed_language_without_a_sentence_ends_all_ranks(folders, tmp_path):
+    line = pretraining(folders[2], tmp_path / "run", *NO_DROPOUT, "--max-update", 2, "--cpu", "--num-workers", 0)
+    with pair(tmp_path / "logs", train(line)) as launch:
+        assert launch.statuses() == [1, 1], launch.text
+    assert launch.text.count("de/train: the text of language 'de' has no sentence") == 2
+    assert "Traceback" not in launch.text
 
 
 def floats(losses):
@@ -133,7 +161,7 @@ def of_both(ranks):
     return floats({key: sum((rank["losses"].get(key, []) for rank in ranks), []) for key in updates})
 
 
-CASES = [(name, backend) for name, (_, _, backends) in runs(None, None).items() for backend in backends]
+CASES = [(name, backend) for name, (_, _, backends) in runs(*[None] * 4).items() for backend in backends]
 
 
 @pytest.mark.parametrize(("name", "backend"), CASES)

@@ -28,14 +28,18 @@ def preprocess_here(arguments, cwd, log):
                 handler.close()
 
 
-@pytest.fixture(scope="session")
-def data_bin(tmp_path_factory):
-    """The data-bin of `write_corpus`. Read only."""
-    root = tmp_path_factory.mktemp("translations")
+def write_encoded(root):
+    """Writes the text of `write_corpus` and its data-bin in the folder `root`; returns the latter."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(binarize, "run_fairseq", preprocess_here)
         prepare(write_corpus(root), root / "data-bin", 1)
     return root / "data-bin"
+
+
+@pytest.fixture(scope="session")
+def data_bin(tmp_path_factory):
+    """The data-bin of `write_corpus`. Read only."""
+    return write_encoded(tmp_path_factory.mktemp("translations"))
 
 
 @pytest.fixture(scope="session")

@@ -104,7 +104,8 @@ def _only_counts_gpus(training) -> bool:
 def _evaluate_alone(training) -> None:
     """Without CUDA fairseq's evaluation starts as many processes as there are GPUs: with none, nothing is evaluated."""
     if training.distributed_world_size > 1 and not _only_counts_gpus(training):
-        raise UserError(f"--distributed-world-size {training.distributed_world_size}: evaluation without CUDA takes 1")
+        asked = training.distributed_world_size
+        raise UserError(f"--distributed-world-size {asked}: evaluation without CUDA takes one process")
     training.distributed_world_size, training.distributed_init_method = 1, None
 
 

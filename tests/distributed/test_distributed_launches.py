@@ -265,7 +265,7 @@ def test_distributed_evaluation_without_cuda(launcher, data_bin, meeting):
         return evaluated
 
     assert len(validate(1)) == 1
-    with pytest.raises(UserError, match="--distributed-world-size 2: evaluation without CUDA takes 1"):
+    with pytest.raises(UserError, match="--distributed-world-size 2: evaluation without CUDA takes one process"):
         validate(2)
 
 

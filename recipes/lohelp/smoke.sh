@@ -12,26 +12,14 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 output=$root/runs/lohelp-smoke corpus=$root/corpora/lohelp
-updates=() vocabulary=4000
-while [ $# -gt 0 ]; do
-    case $1 in
-        --output) output=${2:?--output needs a folder}; shift 2 ;;
-        --corpus) corpus=$(cd "${2:?--corpus needs a folder}" && pwd); shift 2 ;;
-        --vocabulary) vocabulary=${2:?--vocabulary needs a number}; shift 2 ;;
-        --updates) updates=(--max-update "${2:?--updates needs a number}"); shift 2 ;;
-        -h | --help) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
-        *) echo "lohelp: unknown argument $1 (smoke.sh --help)" >&2; exit 2 ;;
-    esac
-done
-mkdir -p "$output" && output=$(cd "$output" && pwd)
+languages=en,de updates=() vocabulary=4000
+. "$root/recipes/lohelp/stages.sh"
+options lohelp '--output --corpus --vocabulary --updates' "$@"
 cd "$root"
 configs=recipes/lohelp/smoke
-. recipes/lohelp/stages.sh
 XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
 
-fetch_corpus en,de
-corpus_description en,de "$vocabulary" >"$output/corpus.yaml"
-logged "$output/data.log" python -m preprocess "$output/corpus.yaml" "$output/data-bin"
+prepare
 pretrain mlm-tlm
 retrieve mlm-tlm en,de
 classify mlm-tlm nc en,de 1

@@ -7,6 +7,39 @@
 # Everything that is complete is skipped, everything else goes on where it stopped; what was made with other settings or
 # from other weights is refused.
 
+# options PROGRAM 'KNOWN ...' "$@": the command line of PROGRAM, which takes the KNOWN of the options below.
+options() {
+    local program=$1 known=" $2 "; shift 2
+    while [ $# -gt 0 ]; do
+        [[ $known = *" $1 "* || $1 = -h || $1 = --help ]] ||
+            { echo "$program: unknown argument $1 ($(basename "$0") --help)" >&2; exit 2; }
+        case $1 in
+            -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;;
+            --output) output=${2:?--output needs a folder} ;;
+            --corpus) corpus=$(cd "${2:?--corpus needs a folder}" && pwd) ;;
+            --langs) languages=${2:?--langs needs languages} ;;
+            --targets) targets=${2:?--targets needs languages} ;;
+            --models) models=${2:?--models needs names} ;;
+            --stages) stages=${2:?--stages needs names} ;;
+            --seeds) seeds=${2:?--seeds needs numbers} ;;
+            --vocabulary) vocabulary=${2:?--vocabulary needs a number} ;;
+            --updates) updates=(--max-update "${2:?--updates needs a number}") ;;
+        esac
+        shift 2
+    done
+    mkdir -p "$output" && output=$(cd "$output" && pwd)
+}
+
+# Whether a stage is among $stages.
+chosen() { case ",$stages," in *",$1,"*) ;; *) return 1 ;; esac; }
+
+# The corpus, binarised.
+prepare() {
+    fetch_corpus "$languages"
+    corpus_description "$languages" "$vocabulary" >"$output/corpus.yaml"
+    python -m preprocess "$output/corpus.yaml" "$output/data-bin"
+}
+
 # Where a model's weights are; nothing for random ones.
 pretrained() { [ "$1" = random ] || echo "$output/$1/checkpoint_last.pt"; }
 

@@ -181,10 +181,18 @@ SIZE = ["--embed-dim", 16, "--ffn-dim", 32, "--heads", 2, "--max-positions", MAX
 
 def pretraining(data, save_dir, *more, objectives="mlm,tlm"):
     """A command line of fairseq-train: one layer of 16 channels."""
-    lengths = " ".join(f"{name}.length=32" for name in objectives.split(","))
-    return [data, "--task", "xl_pretraining", "--objectives", objectives, "--objective-options", lengths,
+    settings = " ".join([f"{name}.length=32" for name in objectives.split(",")] + ["paraphrase.negatives=random"])
+    return [data, "--task", "xl_pretraining", "--objectives", objectives, "--objective-options", settings,
             "--criterion", "xl_pretraining", "--arch", "xl_xlm_tiny", "--layers", 1, *SIZE, "--max-tokens", 256,
             "--save-dir", save_dir, *OPTIMISATION, *more]  # fmt: skip
+
+
+def averaging(data, save_dir, *more):
+    """A command line of fairseq-train: the deep averaging network for mining, 16 channels."""
+    return [data, "--task", "xl_pretraining", "--objectives", "paraphrase_similarity", "--objective-options",
+            "paraphrase_similarity.length=32 paraphrase_similarity.batch_sentences=16", "--criterion", "xl_pretraining",
+            "--arch", "xl_dan", "--embed-dim", 16, "--max-tokens", 1024, "--save-dir", save_dir, *OPTIMISATION,
+            *more]  # fmt: skip
 
 
 def translation(data, save_dir, *more):

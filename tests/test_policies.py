@@ -33,6 +33,7 @@ LAYERS = {
     "checkpoints": {"compat"},
     "evaluation": {"compat"},
     "retrieval": {"data", "models", "evaluation"},
+    "mining": {"data", "models", "retrieval", "compat"},
 }
 
 

@@ -45,6 +45,11 @@ class MixedSource:
         """The languages of each example's texts."""
         return [source.languages(place, longest)[0] for source, place in self._found(examples)]
 
+    def negatives(self, examples, longest, keys, mined):
+        """A negative of each example, from its own source."""
+        found = zip(self._found(examples), keys[:, None])
+        return [source.negatives(place, longest, key, mined)[0] for (source, place), key in found]
+
     def _found(self, examples):
         numbers, places = np.divmod(examples, _PLACES)
         return [(self.sources[number], places[i : i + 1]) for i, number in enumerate(numbers.tolist())]

@@ -11,6 +11,7 @@ from typing import Any, Type
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model
 
+from fairseq_xl.models.averaging import AveragingConfig, XLAveragingModel
 from fairseq_xl.models.config import EncoderConfig, EncoderDecoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel, XLVecoModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
@@ -82,3 +83,6 @@ for _size, (_layers, _shape) in _XLMR_SIZES.items():
         share_embeddings=True,
         **_shape,
     )
+
+register_architecture("xl_unicoder", XLEncoderModel, EncoderConfig, layers=12, **_BIG | dict(heads=16))  # U1
+register_architecture("xl_dan", XLAveragingModel, AveragingConfig)  # U5

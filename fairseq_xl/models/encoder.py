@@ -83,6 +83,8 @@ class XLEncoderModel(BaseFairseqModel):
         output.{dense,norm}.*  with the dense output form       heads.NAME.*
     """
 
+    #: what to tell users who need one of these and have something else
+    described = "an encoder: --arch xl_xlm_tiny and the like"
     #: whether the layers have cross-attention
     cross_attention = False
 
@@ -153,4 +155,5 @@ class XLVecoModel(XLEncoderModel):
     `encoder.layers.N.cross_attention_norm.*`.
     """
 
+    described = "layers with cross-attention: --arch xl_veco_tiny and the like"
     cross_attention = True

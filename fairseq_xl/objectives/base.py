@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Optional
 
+import numpy as np
 import torch
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.errors import UserError
+from fairseq_xl.models.encoder import XLEncoderModel
 
 #: name -> class of every registered objective
 OBJECTIVES = {}
@@ -64,8 +67,8 @@ class Objective:
     #: `monolingual` (token streams), `documents` (adjacent segments of one), `parallel` (sentence pairs) or
     #: `parallel_documents` (documents whose sentences are of two languages in turn)
     reads = None
-    #: whether the loss runs layers with cross-attention
-    needs_cross_attention = False
+    #: class of the models that the loss runs on
+    model_class = XLEncoderModel
     #: tokens that framing adds to an example
     framed_tokens = 1
 
@@ -102,6 +105,24 @@ class Objective:
         """Language ids of B draws of k texts each, (k·B, 1): those of all first texts, then of all second ones."""
         sides = zip(*source.languages(draws.examples, self.example_length))
         return torch.tensor([[self.dictionary.language_id(code)] for side in sides for code in side])
+
+    def joined(self, pairs, codes, orders):
+        """B pairs of ended sentences as one sequence each; positions and languages begin anew in the second half (X7).
+
+        Args:
+            pairs, codes: (first, second) of each pair: the sentences, (n,) and (m,), and their languages.
+            orders: 1 for a pair whose second sentence comes first, else 0.
+
+        Returns: the B sequences (n+m+2,), positions (B, T), language ids (B, T).
+        """
+        rows, positions, languages = [], [], []
+        for pair, sides, order in zip(pairs, codes, orders):
+            tokens, half = self.framing.pair(pair[order], pair[1 - order])
+            ids = [self.dictionary.language_id(sides[side]) for side in (order, 1 - order)]
+            rows.append(tokens)
+            positions.append(np.concatenate((np.arange(half), np.arange(len(tokens) - half))))
+            languages.append(np.repeat(ids, (half, len(tokens) - half)))
+        return rows, torch.from_numpy(pad_rows(positions, 0)), torch.from_numpy(pad_rows(languages, 0))
 
     def loss(self, model, batch):
         """Model and batch -> {name of the term: `Term`}."""

@@ -5,9 +5,7 @@ half has its own language embedding.
 """
 
 import numpy as np
-import torch
 
-from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.mlm import MaskedObjective
 
@@ -25,15 +23,7 @@ class TLM(MaskedObjective):
 
         Which of the two sentences comes first is drawn with each pair.
         """
-        rows, positions, languages = [], [], []
         given = draws.examples, self.example_length
-        for pair, codes, key in zip(source.texts(*given), source.languages(*given), draws.keys):
-            first, ids = int(key & np.uint64(1)), [self.dictionary.language_id(code) for code in codes]
-            tokens, half = self.framing.pair(pair[first], pair[1 - first])
-            rows.append(tokens)
-            positions.append(np.concatenate((np.arange(half), np.arange(len(tokens) - half))))
-            languages.append(np.repeat((ids[first], ids[1 - first]), (half, len(tokens) - half)))
-        return self.masked(rows, draws.keys) | {
-            "positions": torch.from_numpy(pad_rows(positions, 0)),
-            "languages": torch.from_numpy(pad_rows(languages, 0)),
-        }
+        orders = (draws.keys & np.uint64(1)).astype(int)
+        rows, positions, languages = self.joined(source.texts(*given), source.languages(*given), orders)
+        return self.masked(rows, draws.keys) | {"positions": positions, "languages": languages}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairseq_xl.models.encoder import XLVecoModel
 from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.mlm import MaskedObjective, MaskingConfig
 from fairseq_xl.objectives.tlm import TLM
@@ -46,7 +47,7 @@ class VecoObjective(MaskedObjective):
     """
 
     framed_tokens = 2
-    needs_cross_attention = True
+    model_class = XLVecoModel
 
     @property
     def example_length(self):

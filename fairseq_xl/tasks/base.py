@@ -96,9 +96,9 @@ class XLTask(FairseqTask):
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model and remembers what tells its weights apart from others of the same shapes."""
         for name in DROPOUTS:
-            check_dropout(name, getattr(cfg, name))
+            check_dropout(name, getattr(cfg, name, 0.0))
         model = super().build_model(cfg, from_checkpoint)
-        self.heads = cfg.heads
+        self.heads = getattr(cfg, "heads", None)
         return model
 
     def build_bpe(self, args):

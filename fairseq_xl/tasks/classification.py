@@ -119,7 +119,7 @@ class XLClassificationTask(XLTask):
             raise UserError(f"--length {self.cfg.length} is more than the model's --max-positions {cfg.max_positions}")
         model = super().build_model(cfg, from_checkpoint)
         if not isinstance(model, XLEncoderModel):
-            raise UserError("xl_classification needs an encoder: --arch xl_xlm_tiny and the like")
+            raise UserError(f"xl_classification needs {XLEncoderModel.described}")
         layer = nn.Linear(cfg.embed_dim, len(self.labels))
         initialise(layer)
         model.add_heads({HEAD: nn.Sequential(nn.Dropout(self.cfg.head_dropout), layer)})

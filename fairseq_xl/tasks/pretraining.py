@@ -145,7 +145,7 @@ class XLPretrainingTask(XLTask):
     def log_keys(self):
         """(term, source) of everything that is logged, the same in every step and on every rank."""
         names = dict.fromkeys(("monolingual", "documents"), self._languages())
-        names |= dict.fromkeys(("parallel", "parallel_documents"), self._pairs())
+        names |= dict.fromkeys(("parallel", "parallel_documents"), self.language_pairs())
         return [
             (term, source)
             for objective in self.objectives.values()
@@ -163,8 +163,8 @@ class XLPretrainingTask(XLTask):
                 )
         model = super().build_model(cfg, from_checkpoint)
         for name, objective in self.objectives.items():
-            if objective.needs_cross_attention and not model.cross_attention:
-                raise UserError(f"{name} needs layers with cross-attention: --arch xl_veco_tiny and the like")
+            if not isinstance(model, objective.model_class):
+                raise UserError(f"{name} needs {objective.model_class.described}")
             model.add_heads(objective.heads(cfg))
         if self.cfg.init_from and not from_checkpoint:
             self._initialise(model, self.cfg.init_from)
@@ -186,7 +186,7 @@ class XLPretrainingTask(XLTask):
             for name in self._languages(split):
                 texts[kind][name] = ONE_LANGUAGE[kind](folder / name / split, name)
         for kind in needed & TWO_LANGUAGES.keys():
-            for name in self._pairs(split):
+            for name in self.language_pairs(split):
                 texts[kind][name] = TWO_LANGUAGES[kind](folder / name / f"{split}.{name}", *name.split("-"))
         for kind, found in texts.items():
             if not found:
@@ -202,7 +202,8 @@ class XLPretrainingTask(XLTask):
         chosen = self._chosen("--langs", self.cfg.langs, present)
         return [code for code in chosen if is_begun(self.folder() / code / split)]
 
-    def _pairs(self, split="train"):
+    def language_pairs(self, split="train"):
+        """The pairs of --pairs, or all of the folder, that have text of a split; `UserError` for one without."""
         def there(name, split):
             return any(is_begun(self.folder() / name / f"{split}.{name}.{code}") for code in name.split("-"))
 

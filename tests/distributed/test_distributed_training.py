@@ -7,8 +7,9 @@ import pytest
 from fairseq import checkpoint_utils
 from tiny_data import write_items
 
+from fairseq_xl.models.encoder import XLVecoModel
 from fairseq_xl.objectives import OBJECTIVES
-from tests.commands import classification, equal_parameters, load, pretraining, run_train, translation
+from tests.commands import averaging, classification, equal_parameters, load, pretraining, run_train, translation
 from tests.distributed.headed import Headed
 from tests.distributed.two_processes import pair, run_jobs, train
 from tests.tasks.conftest import write_encoded
@@ -18,8 +19,8 @@ NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
 EPOCH = 4  # updates of an epoch of pre-training
 DDP = {"legacy": ["--ddp-backend", "legacy_ddp"], "pytorch": ["--ddp-backend", "pytorch_ddp"],
        "unused": ["--ddp-backend", "pytorch_ddp", "--find-unused-parameters"]}  # fmt: skip
-ALL = sorted(OBJECTIVES)
-CROSS = ["--arch", "xl_veco_tiny"]  # which every objective can train
+ALL = sorted(name for name, objective in OBJECTIVES.items() if issubclass(XLVecoModel, objective.model_class))
+CROSS = ["--arch", "xl_veco_tiny"]  # which all these objectives can train
 UNEVEN = "mlm.length=32 mlm.batch_tokens=600 tlm.length=10 tlm.batch_sentences=1"
 
 
@@ -64,6 +65,8 @@ def runs(data, single, empty, labelled):
         "all-cycle": (pretrain(*CROSS, "--schedule", "cycle", objectives=",".join(ALL), updates=3), len(ALL), both),
         "headed-alternate": (pretrain(objectives="headed,tlm"), 1, both),
         "headed-cycle": (pretrain("--schedule", "cycle", objectives="headed,tlm"), 2, both),
+        "similarity": (averaging(data, "unused", "--updates-per-epoch", EPOCH, "--dropout", 0, "--max-update", 6), 1,
+                       {"legacy": DDP["legacy"]}),
         "single": (pretrain("--langs", "fr", "--pairs", "en-fr", data=single), 1, {"legacy": DDP["legacy"]}),
         "single-among-others": (pretrain(data=single), 1, {"legacy": DDP["legacy"]}),
         "single-pair": (translate("-s", "en", "-t", "fr", "--max-epoch", 3, data=single), 1,

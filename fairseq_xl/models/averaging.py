@@ -1,0 +1,70 @@
+"""The deep averaging network that finds hard negatives (Unicoder, U5). Shapes: B batch, T time, C channels."""
+
+from dataclasses import dataclass, field
+from typing import Dict
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import BaseFairseqModel
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@dataclass
+class AveragingConfig(FairseqDataclass):
+    """A deep averaging network."""
+
+    embed_dim: int = field(default=512, metadata={"help": "channels of words and sentences"})
+    layers: int = field(default=2, metadata={"help": "feed-forward layers over the average"})
+    dropout: float = field(default=0.1, metadata={"help": "probability of dropping a word from the average"})
+    max_positions: int = field(default=512, metadata={"help": "longest input, in tokens"})
+
+
+class XLAveragingModel(BaseFairseqModel):
+    """Sentences as vectors: the average of their words' embeddings through feed-forward layers (Iyyer et al. 2015).
+
+    The same for all languages, so that dot products compare sentences across them. The vectors have length 1: otherwise
+    a few long ones are near to everything, and the same sentence is the hard negative of thousands.
+
+    Names in the state dict: ``words.weight`` (V, C), ``feed_forward.N.{weight,bias}``.
+    """
+
+    #: what to tell users who need one of these and have something else
+    described = "a deep averaging network: --arch xl_dan"
+
+    def __init__(self, cfg: AveragingConfig, vocab_size: int, pad: int):
+        super().__init__()
+        self.cfg, self.pad = cfg, pad
+        self.words = nn.Embedding(vocab_size, cfg.embed_dim, padding_idx=pad)
+        nn.init.normal_(self.words.weight, std=cfg.embed_dim**-0.25)
+        self.feed_forward = nn.ModuleList(nn.Linear(cfg.embed_dim, cfg.embed_dim) for _ in range(cfg.layers))
+
+    @classmethod
+    def build_model(cls, cfg: AveragingConfig, task) -> "XLAveragingModel":
+        """The model for `task.dictionary`."""
+        return cls(cfg, len(task.dictionary), task.dictionary.pad())
+
+    def add_heads(self, heads: Dict[str, nn.Module]) -> None:
+        """For objectives, none of which has a head on this model."""
+        if heads:
+            raise ValueError(f"heads on an averaging model: {', '.join(heads)}")
+
+    def vectors(self, words: Tensor) -> Tensor:
+        """Words of sentences, (B, T) padded -> unit vectors (B, C) float32"""
+        if self.training and self.cfg.dropout:
+            dropped = torch.rand(words.shape, device=words.device) < self.cfg.dropout
+            dropped[:, 0] = False  # one word at least
+            words = words.masked_fill(dropped, self.pad)
+        hidden = F.embedding_bag(words, self.words.weight, mode="mean", padding_idx=self.pad)
+        for layer in self.feed_forward[:-1]:
+            hidden = F.gelu(layer(hidden))
+        hidden = self.feed_forward[-1](hidden) if self.feed_forward else hidden
+        return F.normalize(hidden.float(), dim=-1)
+
+    def forward(self, objective, batch):
+        """The only entry in training: `objective.loss(model, batch)`."""
+        return objective.loss(self, batch)
+
+    def max_positions(self) -> int:
+        """Longest input, in tokens."""
+        return self.cfg.max_positions

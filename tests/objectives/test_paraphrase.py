@@ -1,0 +1,84 @@
+"""Paraphrase classification (U5): literal batches, the loss by hand, negatives."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_xl.data.negatives import fingerprint, negatives_file
+from fairseq_xl.errors import UserError
+
+PAD = 1
+GENUINE, SECOND_FIRST = 1, 2  # bits of a key
+
+
+@pytest.fixture
+def classifying(build, model):
+    """The objective with random negatives, and a model with its head."""
+    objective = build("paraphrase", "paraphrase.negatives=random")
+    model.add_heads(objective.heads(model.cfg))
+    torch.nn.init.normal_(model.heads["paraphrase"][1].weight, std=0.5)
+    return objective, model.double().eval()
+
+
+def test_batch(classifying, pairs, draws):
+    """4 5 6 | 14 and 7 | 15 16: each other's second sentence is the only negative there is."""
+    keys = [GENUINE, 0, GENUINE | SECOND_FIRST, SECOND_FIRST]
+    batch = classifying[0].collate(draws([0, 0, 1, 1], [key + 16 for key in keys]), pairs)
+    assert batch["target"].tolist() == [1, 0, 1, 0]
+    assert batch["tokens"].tolist() == [
+        [0, 4, 5, 6, 2, 2, 14, 2, PAD],
+        [0, 4, 5, 6, 2, 2, 15, 16, 2],
+        [0, 15, 16, 2, 2, 7, 2, PAD, PAD],
+        [0, 14, 2, 2, 7, 2, PAD, PAD, PAD],
+    ]
+    assert batch["positions"][1].tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3]
+    languages = batch["languages"].tolist()  # de 0, en 1
+    assert languages[1] == [1] * 5 + [0] * 4 and languages[3][:6] == [0] * 3 + [1] * 3
+    assert torch.equal(batch["padding_mask"], batch["tokens"] == PAD)
+
+
+def test_positives_and_negatives_are_one_to_one(classifying, pairs, draws):
+    keys = np.random.default_rng(5).integers(2**64, size=4000, dtype=np.uint64)
+    batch = classifying[0].collate(draws([0] * 4000, keys), pairs)
+    assert batch["target"].double().mean() == pytest.approx(0.5, abs=0.03)  # 3.8 standard deviations
+    german_first = (batch["tokens"][:, 1] >= 14).double()
+    assert german_first.mean() == pytest.approx(0.5, abs=0.03)
+    assert abs(torch.corrcoef(torch.stack([batch["target"].double(), german_first]))[0, 1]) < 0.06
+
+
+def test_loss_by_hand(classifying, pairs, draws):
+    """The cross-entropy of the first token's two logits."""
+    objective, model = classifying
+    batch = objective.collate(draws([0, 1], [GENUINE, 0]), pairs)
+    term = model(objective, batch)["paraphrase"]
+    hidden = model.encode(
+        batch["tokens"], positions=batch["positions"], languages=batch["languages"], padding_mask=batch["padding_mask"]
+    )
+    layer, expected = model.heads["paraphrase"][1], 0.0
+    for row, label in zip(hidden, (1, 0)):
+        scores = [(layer.weight[n] @ row[0] + layer.bias[n]).item() for n in (0, 1)]
+        expected -= scores[label] - math.log(sum(math.exp(score) for score in scores))
+    assert term.sum.item() == pytest.approx(expected, rel=1e-6) and term.count == 2
+
+
+def test_a_batch_is_the_sum_of_its_examples(classifying, check_sums, pairs, draws):
+    examples, keys = [0, 1, 1], [GENUINE, SECOND_FIRST, GENUINE]
+    alone = [draws([example], [key]) for example, key in zip(examples, keys)]
+    check_sums(classifying[0], pairs, draws(examples, keys), alone)
+
+
+def test_mined_negatives_are_the_default(build, pairs, draws):
+    objective = build("paraphrase")
+    with pytest.raises(UserError, match="no mined negatives; `python -m fairseq_xl.mining` writes them"):
+        objective.collate(draws([0], [0]), pairs)
+    np.savez(negatives_file(pairs.prefix), negatives=np.array([[0], [0]]), text=fingerprint(pairs.sizes))
+    batch = objective.collate(draws([0, 1], [0, 0]), pairs)  # not what a miner would write: it tells the two apart
+    assert batch["tokens"].tolist() == [[0, 4, 5, 6, 2, 2, 14, 2], [0, 7, 2, 2, 14, 2, PAD, PAD]]
+
+
+def test_options(build):
+    assert build("paraphrase").cfg.length == 128  # U3
+    with pytest.raises(UserError, match="negatives=hard should be mined or random"):
+        build("paraphrase", "paraphrase.negatives=hard")

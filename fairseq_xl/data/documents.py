@@ -17,8 +17,9 @@ class AdjacentSegments:
     """Pairs of adjacent segments of one document: windows of whole sentences, each cut in two.
 
     A window has up to twice as many tokens as a segment; windows follow each other through a document and never reach
-    over its end, an empty line. The cut is at the sentence's end that is nearest to the middle of the window, and what
-    is too long for a segment then is left off. A window of a single sentence is no pair.
+    over its end, an empty line. The cut is at the sentence's end that is nearest to the middle of the window; what is
+    too long for a segment then is left off at the window's ends, so that the segments stay adjacent. A window of a
+    single sentence is no pair.
 
     Args:
         path: prefix of the ``.bin`` and ``.idx`` files.
@@ -39,6 +40,8 @@ class AdjacentSegments:
         starts = np.concatenate(([0], np.cumsum(items.sizes, dtype=np.int64)))  # of sentences, and the end of the last
         reach = np.searchsorted(starts, starts[:-1] + 2 * longest, side="right") - 1
         blank = np.flatnonzero(np.diff(starts) == 1)
+        if not len(blank):
+            logger.warning("%s: no empty line, so that all of it is one document", self.path)
         firsts, lasts = [], []
         for first, last in zip([0, *(blank + 1).tolist()], [*blank.tolist(), len(items)]):
             while first < last:
@@ -64,7 +67,7 @@ class AdjacentSegments:
         """The two segments of each of `examples`, of at most `longest` tokens: a list of pairs of arrays."""
         tokens = self.stream.tokens
         return [
-            (tokens[begin : min(cut, begin + longest)], tokens[cut : min(end, cut + longest)])
+            (tokens[max(begin, cut - longest) : cut], tokens[cut : min(end, cut + longest)])
             for begin, cut, end in self.windows(longest)[examples].tolist()
         ]
 

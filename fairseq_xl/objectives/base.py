@@ -38,7 +38,8 @@ class ObjectiveConfig:
     length: int = 256  # most tokens of a stream, or of each side of a pair (X5)
     alpha: float = 0.7  # exponent of the sampling shares of languages and pairs (X6); 0: all alike (U2)
     mixed: bool = False  # in training each example of a batch has its own language or pair (G1, U2), not all one (X6)
-    batch_tokens: Optional[int] = None  # most tokens of a batch, padding counted
+    # most tokens of a batch: of the texts drawn, both of a pair, filled up to the longest pair of the batch
+    batch_tokens: Optional[int] = None
     batch_sentences: Optional[int] = None  # most examples; if neither is set, --max-tokens and --batch-size hold
 
     def __post_init__(self):

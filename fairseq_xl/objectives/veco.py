@@ -3,7 +3,7 @@
 Legend: B pairs, T time, C channels, N predicted tokens.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.mlm import MaskedObjective, MaskingConfig
 from fairseq_xl.objectives.tlm import TLM
 
-_OTHER_SIDE = np.uint64(0xA5A5A5A5A5A5A5A5)  # makes the keys of y's noise from those of x's
+# make the keys of y's noise, and of TLM's, from those of x's
+_OTHER_SIDE = np.uint64(0xA5A5A5A5A5A5A5A5)
+_TOGETHER = np.uint64(0x3C5A96E10F78D2B4)
 
 
 @dataclass
@@ -44,6 +46,9 @@ class VecoObjective(MaskedObjective):
     IS-MLM: the layers without cross-attention read a masked side and predict its masked tokens. CS-MLM: the same layers
     with a triangular mask read a masked side, cross-attend to the last states of the other side, through which no
     gradient flows, and predict the masked tokens at their own positions. One pass without cross-attention feeds both.
+
+    `batch_tokens` counts x and y; since each of the 2B sides is filled up to the longest of them all, the layers see up
+    to twice as many.
     """
 
     framed_tokens = 2
@@ -125,8 +130,9 @@ class VecoBilingual(VecoObjective):
         return *super().terms, f"{self.name}_tlm"
 
     def collate(self, draws, source):
-        """As above, and TLM's batch under "tlm"."""
-        return super().collate(draws, source) | {"tlm": self.tlm.collate(draws, source)}
+        """As above, and TLM's batch, with noise of its own, under "tlm"."""
+        together = replace(draws, keys=draws.keys ^ _TOGETHER)
+        return super().collate(draws, source) | {"tlm": self.tlm.collate(together, source)}
 
     def loss(self, model, batch):
         """The terms above and "veco_bi_tlm"."""

@@ -1,5 +1,6 @@
 """Adjacent segments of documents (V3): where windows are cut, and that none reaches over a document's end."""
 
+import logging
 import pickle
 
 import numpy as np
@@ -36,10 +37,31 @@ def test_windows_hold_whole_sentences(segments):
     assert first == [[5, 6, 2]] and second == [[7, 2]]
 
 
-def test_what_is_too_long_for_a_segment_is_left_off(tmp_path):
-    text = AdjacentSegments(write_items(tmp_path / "uneven", [[4, 2], [5, 6, 7, 8, 9, 2]]), "en")
-    assert as_lists(text.texts(np.array([0]), 4)) == [[[4, 2]], [[5, 6, 7, 8]]]
+@pytest.mark.parametrize(
+    "items, expected",
+    [([[4, 2], [5, 6, 7, 8, 9, 2]], [[[4, 2]], [[5, 6, 7, 8]]]),
+     ([[5, 6, 7, 8, 9, 2], [4, 2]], [[[7, 8, 9, 2]], [[4, 2]]])],
+    ids=["end", "beginning"],
+)  # fmt: skip
+def test_what_is_too_long_for_a_segment_is_left_off_at_the_outer_end(tmp_path, items, expected):
+    text = AdjacentSegments(write_items(tmp_path / "uneven", items), "en")
+    assert as_lists(text.texts(np.array([0]), 4)) == expected
     assert text.every(4)[1].tolist() == [6]
+
+
+@pytest.mark.parametrize("items, cut", [([[4, 2], [5, 2], [6, 7, 8, 9, 2]], 4), ([[4, 5, 6, 7, 2], [8, 2], [9, 2]], 5)])
+def test_the_cut_is_the_sentences_end_nearest_to_the_middle(tmp_path, items, cut):
+    """Of 9 tokens, on either side of 4.5; the end before and the end behind the middle win once each."""
+    text = AdjacentSegments(write_items(tmp_path / "both", items), "en")
+    ((first, second),) = text.texts(np.array([0]), 8)
+    assert (len(first), len(second)) == (cut, 9 - cut)
+
+
+def test_text_without_an_empty_line_is_one_document_and_said_to_be(tmp_path, caplog):
+    text = AdjacentSegments(write_items(tmp_path / "lines", [[4, 2], [5, 2]]), "en")
+    with caplog.at_level(logging.WARNING):
+        assert len(text.every(4)[0]) == 1
+    assert "lines: no empty line, so that all of it is one document" in caplog.text
 
 
 def test_windows_go_through_documents_in_order(tmp_path):
@@ -52,8 +74,8 @@ def test_windows_go_through_documents_in_order(tmp_path):
     assert [len(x) + len(y) for x, y in zip(first, second)] == sizes.tolist()
     for x, y in zip(first, second):
         assert len(x) <= 16 and len(y) <= 16
-        assert sum(contains(document, x) and contains(document, y) for document in documents) == 1
-        assert x[-1] == 2 or len(x) == 16
+        assert sum(contains(document, x + y) for document in documents) == 1  # adjacent
+        assert x[-1] == 2 and (y[-1] == 2 or len(y) == 16)
     assert sizes.sum() > 0.9 * sum(map(len, items))
 
 

@@ -2,12 +2,17 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from tiny_data import write_items
 from torch.nn import functional as F
 
 from fairseq_xl.data.documents import AdjacentSegments
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.models.config import EncoderConfig
+from fairseq_xl.models.encoder import XLVecoModel
+from fairseq_xl.objectives.veco import VecoObjective
 
 PAD, MASK = 1, 20
 NOTHING = "{0}.mask_prob=0"
@@ -25,9 +30,6 @@ def documents(tmp_path):
 @pytest.fixture
 def model(dictionary):
     """A small VECO model with random weights, without dropout."""
-    from fairseq_xl.models.config import EncoderConfig
-    from fairseq_xl.models.encoder import XLVecoModel
-
     torch.manual_seed(1)
     cfg = EncoderConfig(
         embed_dim=16, ffn_dim=32, heads=2, layers=2, dropout=0.0, attention_dropout=0.0, max_positions=40,
@@ -178,17 +180,17 @@ def test_no_gradient_reaches_the_encoder_through_the_memory(case, model):
 
 
 def test_a_position_reacts_to_earlier_ones_and_to_no_later_one(case, model):
-    """The triangular mask of CS: y's position t, in the states that predict y from x."""
+    """The triangular mask of CS: y's position t, in the states from which the loss predicts y."""
     objective, batch = case(NOTHING)
-    tokens = batch["tokens"]
-    half, length = len(tokens) // 2, int((~batch["padding_mask"])[-1].sum())
+    tokens, length = batch["tokens"], int((~batch["padding_mask"])[-1].sum())
+    encode, passes = model.encode, []
+    model.encode = lambda *args, **named: passes.append(encode(*args, **named)) or passes[-1]
 
     def states(tokens):
-        memory = model.encode(batch["tokens"], languages=batch["languages"], padding_mask=batch["padding_mask"])
-        return model.encode(
-            tokens, languages=batch["languages"], causal=True, memory=memory.roll(half, 0),
-            memory_padding_mask=batch["padding_mask"].roll(half, 0),
-        )[-1]  # fmt: skip
+        passes.clear()
+        super(type(objective), objective).loss(model, batch | {"tokens": tokens})  # without TLM
+        assert len(passes) == 2
+        return passes[1][-1]  # what reads x's states, which no y changes
 
     before = states(tokens)
     for changed in range(length):
@@ -243,3 +245,53 @@ def test_a_batch_is_the_sum_of_its_examples(build, model, draws, documents, pair
         for term in objective.terms:
             assert terms[term].sum.item() == pytest.approx(sum(part[term].sum.item() for part in alone))
             assert terms[term].count == sum(part[term].count for part in alone)
+
+
+def test_the_tlm_term_is_that_of_tlm(build, model, draws, pairs):
+    objective = build("veco_bi")
+    batch = objective.collate(draws([0, 1]), pairs)
+    term = model(objective, batch)["veco_bi_tlm"]
+    (expected,) = build("tlm", "tlm.mask_prob=0.25 tlm.frequency_exponent=0").loss(model, batch["tlm"]).values()
+    assert term.sum.item() == pytest.approx(expected.sum.item())
+    assert term.weight == 1 and term.count == len(batch["tlm"]["target"]) > 0
+
+
+def test_tlm_is_masked_independently_of_the_sides(build, draws, tmp_path):
+    """Of one sentence of 400 words, what TLM masks where it comes first and what IS(x) masks."""
+    for code, start in (("en", 4), ("de", 14)):
+        write_items(tmp_path / f"train.en-de.{code}", [[*(start + n % 6 for n in range(400)), 2]])
+    pairs = SentencePairs(tmp_path / "train.en-de", "en", "de")
+    objective = build("veco_bi", "veco_bi.length=500")
+    batch = objective.collate(draws(np.zeros(60, dtype=int)), pairs)
+    width = batch["tokens"].shape[1]
+    alone = torch.zeros(batch["tokens"].numel())
+    alone[torch.cat([batch[side]["predicted"] for side in "xy"])] = 1
+    alone = alone.view(-1, width)[:60, 1:401]
+    tlm = batch["tlm"]
+    together = torch.zeros(tlm["tokens"].numel())
+    together[tlm["predicted"]] = 1
+    english_first = tlm["languages"][:, 0] == batch["languages"][0, 0]
+    assert 10 < english_first.sum() < 50
+    together = together.view(60, -1)[english_first, 1:401]
+    assert (alone[english_first] * together).mean().item() == pytest.approx(0.25**2, abs=0.015)
+
+
+@pytest.mark.parametrize("name", ["veco_mono", "veco_bi"])
+def test_the_longest_example_takes_all_positions(build, dictionary, draws, tmp_path, name):
+    """Segments, and sentences, that are as long as --max-positions allows."""
+    sentence = [*(4 + n % 6 for n in range(30)), 2]
+    model = XLVecoModel(
+        EncoderConfig(embed_dim=16, ffn_dim=32, heads=2, layers=1, max_positions=32),
+        len(dictionary), dictionary.pad(), dictionary.num_languages,
+    )  # fmt: skip
+    objective = build(name, f"{name}.length=32")
+    assert objective.positions == 32
+    if name == "veco_mono":
+        source = AdjacentSegments(write_items(tmp_path / "train", [sentence, sentence]), "en")
+    else:
+        for code in ("en", "de"):
+            write_items(tmp_path / f"train.en-de.{code}", [sentence])
+        source = SentencePairs(tmp_path / "train.en-de", "en", "de")
+    batch = objective.collate(draws(source.every(objective.example_length)[0]), source)
+    assert batch["tokens"].shape[1] == 32
+    VecoObjective.loss(objective, model, batch)

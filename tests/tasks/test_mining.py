@@ -141,14 +141,14 @@ def text(data_bin, tmp_path):
 
 
 def test_the_network_is_trained_and_mines_and_paraphrases_are_classified(text, tmp_path, capsys):
-    output = run_train(averaging(text, tmp_path / "dan", "--max-update", 60, "--updates-per-epoch", 60))
+    output = run_train(averaging(text, tmp_path / "dan", "--max-update", 90, "--updates-per-epoch", 90))
     losses = [float.fromhex(loss) for loss in output.losses]
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
     capsys.readouterr()
     mining.main([str(tmp_path / "dan/checkpoint_best.pt"), str(text), "--count", "2"])
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [entry["prefix"].split("/")[-1] for entry in found] == [
-        "train.de-en", "train.en-fr", "valid.de-en", "valid.en-fr"
+        "train.en-de", "train.en-fr", "valid.en-de", "valid.en-fr"
     ]  # fmt: skip
     for entry in found:
         similarity = entry["similarity"]
@@ -160,7 +160,7 @@ def test_the_network_is_trained_and_mines_and_paraphrases_are_classified(text, t
         pretraining(text, tmp_path / "model", *mined, "--max-update", 3, "--updates-per-epoch", 3,
                     objectives="paraphrase")
     )  # fmt: skip
-    assert len(output.losses) == 3 and "paraphrase_de-en_loss" in output.log
+    assert len(output.losses) == 3 and "paraphrase_en-de_loss" in output.log
 
 
 def test_mistakes_of_the_command(text, tmp_path):

@@ -4,7 +4,9 @@
 
 Each file maps flags of the command to values, ``lr: 0.0005`` for ``--lr 0.0005`` and ``fp16: true`` for ``--fp16``;
 a later file overrides an earlier one, ``null`` takes a flag away again, and flags on the command line come last.
-The full command is shown before it runs, and takes this process's place: signals and the exit status are its own.
+The full command is shown before it runs, and takes this process's place: signals and the exit status are its own. But
+for launchers of several processes, a training that a signal stopped ends with 75 instead of 0: what a script does next
+must not go on from half a training.
 """
 
 import os
@@ -47,6 +49,8 @@ def main():
         sys.exit(f"launch.py: a configuration is not YAML: {error}")
     sys.stderr.write(f"+ fairseq-{command.replace('_', '-')} {shlex.join(arguments)}\n")
     sys.stderr.flush()
+    if "WORLD_SIZE" not in os.environ:
+        os.environ.setdefault("XL_STOPPED_STATUS", str(os.EX_TEMPFAIL))
     os.execv(sys.executable, [sys.executable, "-m", f"fairseq_cli.{command}", *arguments])
 
 

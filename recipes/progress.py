@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import sys
 
 ENTRY = re.compile(r"\{\"epoch\": .*\}$")
@@ -29,6 +30,7 @@ def summary(line):
 
 
 def main():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training, which still has something to say
     with open(sys.argv[1], "w", encoding="utf-8") as log:
         for line in sys.stdin:
             log.write(line)

@@ -38,8 +38,10 @@ step() { printf '\n=== %s (%d s)\n' "$1" $(($(date +%s) - start)); }
 # Runs a training with its output in a log, shows how far it is, and the log's end if it fails.
 logged() {
     local log=$1; shift
-    "$@" ${updates[@]+"${updates[@]}"} 2>&1 | python recipes/progress.py "$log" ||
-        { tail -n 3 "$log" >&2; echo "quickstart: failed, see $log" >&2; exit 1; }
+    "$@" ${updates[@]+"${updates[@]}"} 2>&1 | python recipes/progress.py "$log" || case $? in
+        75) echo "quickstart: stopped; run it again to go on" >&2; exit 75 ;;
+        *) tail -n 3 "$log" >&2; echo "quickstart: failed, see $log" >&2; exit 1 ;;
+    esac
 }
 
 step "1/6 corpus: sub-words, dictionary, binarised text"

@@ -10,7 +10,7 @@ import functools
 from fairseq_xl.compat import loading, mistakes, precision, processes, saving, training, workers
 from fairseq_xl.compat.installed import HAS_LINEAR_CROSS_ENTROPY, versions
 from fairseq_xl.compat.loading import check_checkpoint, load_checkpoint, load_plain
-from fairseq_xl.compat.processes import any_rank
+from fairseq_xl.compat.processes import any_rank, end_as_stopped
 from fairseq_xl.compat.saving import replacing, save_checkpoint
 from fairseq_xl.compat.training import early_stopping, restore_early_stopping
 
@@ -19,6 +19,7 @@ __all__ = [
     "any_rank",
     "check_checkpoint",
     "early_stopping",
+    "end_as_stopped",
     "install",
     "load_checkpoint",
     "load_plain",

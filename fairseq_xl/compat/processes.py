@@ -19,8 +19,12 @@ logger = logging.getLogger(__name__)
 
 #: what torchrun, and recipes/cluster/slurm.sh, tell each process
 LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+#: environment variable: the exit status of a training that a signal stopped, instead of 0
+STOPPED_STATUS = "XL_STOPPED_STATUS"
 #: how long ranks may take to end once another one has failed
 SECONDS_OF_GRACE = 30
+
+_stopped = False  # whether a signal ends the training in progress
 
 
 def install() -> None:
@@ -29,6 +33,12 @@ def install() -> None:
     distributed_fairseq_model.DistributedDataParallel = _on_any_device(torch.nn.parallel.DistributedDataParallel)
     reduce_gradients = LegacyDistributedDataParallel.all_reduce_grads
     LegacyDistributedDataParallel.all_reduce_grads = _leaving_out_missing_gradients(reduce_gradients)
+
+
+def end_as_stopped() -> None:
+    """Have this training, which saves and returns after a signal, end with the status that the environment names."""
+    global _stopped
+    _stopped = True
 
 
 def any_rank(flag: bool, device) -> bool:
@@ -66,9 +76,14 @@ def _launching(original):
             training.distributed_backend = "gloo"
         if training.distributed_init_method is None:
             _find_the_others(training, on_cpu)
+        global _stopped
+        _stopped = False
         if training.distributed_init_method is None or training.distributed_no_spawn:
-            return original(cfg, main, **kwargs)
-        _spawn(cfg, main, on_cpu, kwargs)
+            original(cfg, main, **kwargs)
+        else:
+            _spawn(cfg, main, on_cpu, kwargs)
+        if _stopped and os.environ.get(STOPPED_STATUS):
+            sys.exit(int(os.environ[STOPPED_STATUS]))
 
     return call_main
 
@@ -121,6 +136,7 @@ def _spawn(cfg, main, on_cpu: bool, kwargs: dict) -> None:
     ranks = torch.multiprocessing.spawn(distributed_utils.distributed_main, arguments, count, join=False)
 
     def hand_on(signum, frame):
+        end_as_stopped()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for process in ranks.processes:
             process.terminate()  # no SIGINT: Ctrl-C reaches the ranks too, and a second one would not let them save

@@ -43,12 +43,18 @@ prepare() {
 # Where a model's weights are; nothing for random ones.
 pretrained() { [ "$1" = random ] || echo "$output/$1/checkpoint_last.pt"; }
 
-# Shows a command's name, keeps its output in a log, and shows the end of it if it fails.
+# Shows a command's name, keeps its output in a log, and shows the end of it if it fails; a training that was stopped
+# ends everything, since what follows needs all of it.
 logged() {
-    local log=$1; shift
+    local log=$1 status=0; shift
     mkdir -p "$(dirname "$log")"
     echo "--- $log" >&2
-    "$@" >"$log" 2>&1 || { tail -n 3 "$log" >&2; echo "lohelp: failed, see $log" >&2; exit 1; }
+    "$@" >"$log" 2>&1 || status=$?
+    case $status in
+        0) ;;
+        75) echo "$log: stopped; run it again to go on" >&2; exit 75 ;;
+        *) tail -n 3 "$log" >&2; echo "failed, see $log" >&2; exit 1 ;;
+    esac
 }
 
 # fetch_corpus LANG,LANG: the distribution's packages, into the default folder only and if it is not there.
@@ -57,7 +63,7 @@ fetch_corpus() {
     if [ "$corpus" = "$PWD/corpora/lohelp" ] && { [ ! -e "$corpus" ] || [ -f "$corpus/manifest.json" ]; }; then
         python -m preprocess.readers.libreoffice_help "$corpus" --langs "$1"
     elif [ ! -f "$corpus/bitext/train.$pair.${1##*,}" ]; then
-        echo "lohelp: $corpus is no corpus of $1: it has no bitext/train.$pair.${1##*,}" >&2
+        echo "$corpus is no corpus of $1: it has no bitext/train.$pair.${1##*,}" >&2
         exit 2
     fi
 }
@@ -67,7 +73,7 @@ same_settings() {
     mkdir -p "$1"
     [ -f "$1/settings" ] || echo "$2" >"$1/settings"
     [ "$(cat "$1/settings")" = "$2" ] ||
-        { echo "lohelp: $1 was made with other settings or weights; remove it or choose another --output" >&2; exit 2; }
+        { echo "$1 was made with other settings or weights; remove it or choose another --output" >&2; exit 2; }
 }
 
 # What a model's weights are, as part of such a text.

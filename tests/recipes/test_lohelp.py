@@ -178,3 +178,14 @@ def test_lohelp_smoke_ends_with_its_scores(corpus, tmp_path):
     last = done.stdout.splitlines()[-1]
     line = rf"lohelp BLEU pretrained={number} random={number} retrieval={number} nc={number} majority={number}"
     assert re.fullmatch(line, last)
+
+
+@pytest.mark.parametrize(
+    "status, ended, told", [(0, 0, ""), (75, 75, "stopped; run it again to go on"), (3, 1, "failed")]
+)
+def test_what_follows_a_training_needs_all_of_it(tmp_path, status, ended, told):
+    """75 is a training that a signal stopped."""
+    script = f"set -e; . recipes/lohelp/stages.sh; logged {tmp_path}/log bash -c 'exit {status}'; touch {tmp_path}/next"
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == ended and told in done.stderr
+    assert (tmp_path / "next").exists() == (status == 0)

@@ -233,19 +233,27 @@ def test_interrupted_once_and_twice(data_bin, tmp_path, monkeypatch):
     assert len(calls) == 5 and (tmp_path / "checkpoint_last.pt").read_bytes() == saved
 
 
-def test_sigterm_saves_and_exits_0(data_bin, tmp_path):
-    """The real command in a process of its own."""
+COMMANDS = {0: ["-m", "fairseq_cli.train"], 75: [ROOT / "recipes/launch.py", "train"]}
+
+
+@pytest.mark.parametrize("status", COMMANDS)
+def test_sigterm_saves_and_exits(data_bin, tmp_path, status):
+    """The real command in a process of its own ends with 0; in a recipe, whose next step needs all of it, with 75."""
     line = [*RUNS["alternate"](data_bin, tmp_path / "terminated"), *WITH_WORKERS, "--disable-validation"]
+    command = [*COMMANDS[status], *line]
+    if status:
+        (tmp_path / "none.yaml").write_text("cpu: true\n", encoding="utf-8")
+        command.insert(3, tmp_path / "none.yaml")  # behind the data
     log = tmp_path / "log"
     with open(log, "wb") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "fairseq_cli.train", *map(str, line), "--max-update", "100000"],
+            [sys.executable, *map(str, command), "--max-update", "100000"],
             cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, env=os.environ | {"OMP_NUM_THREADS": "1"},
         )  # fmt: skip
     try:
         wait_for(lambda: "num_updates=3," in log.read_text(), lambda: process.poll() is None)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0, log.read_text()
+        assert process.wait(PATIENCE) == status, log.read_text()
     finally:
         process.kill()
     saved = tmp_path / "terminated" / "checkpoint_last.pt"

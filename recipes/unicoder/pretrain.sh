@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# pretrain.sh DATA SAVE_DIR INIT [CONFIG.yaml ...] [--flag value ...]: Unicoder pre-training with its five tasks (U1-U6).
+# INIT is an XLM checkpoint, ours or published, or "random"; mine.sh has written negatives beside the sentence pairs of
+# DATA. At paper size without a CONFIG; config/toy.yaml makes it small, config/xglue.yaml is Unicoder for XGLUE, which goes
+# on from XLM-R. Run again, it goes on where it stopped.
+set -euo pipefail
+recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+usage="usage: pretrain.sh DATA SAVE_DIR INIT [CONFIG.yaml ...] [--flag value ...]"
+data=${1:?$usage} save=${2:?$usage} init=(--init-from "${3:?$usage}")
+[ "$3" != random ] || init=()
+shift 3
+mkdir -p "$save"
+exec python "$recipe/../launch.py" train "$data" "$recipe/config/pretrain.yaml" "$@" ${init[@]+"${init[@]}"} \
+    --save-dir "$save" --log-file "$save/train.log"

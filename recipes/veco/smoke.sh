@@ -2,36 +2,23 @@
 # smoke.sh [--output DIR] [--updates N]
 #
 # VECO in minutes on two cores, on the bundled synthetic sample: MLM in XLM-R's place, the two stages of VECO from it,
-# English-German translation from the last layers and from random weights with the same settings, retrieval from a middle
-# layer; ends with
+# English-German translation from all layers with the last two as the decoder, and from random weights with the same
+# settings, retrieval from a middle layer; ends with
 #     veco BLEU=<x> random BLEU=<y> retrieval=<z>
 # where retrieval is the accuracy over both directions with the margin score. Hypotheses, references and logs stay in DIR
 # (default: runs/veco-smoke). Run again, it goes on where it stopped. --updates N: every model is trained for N updates.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 output=$root/runs/veco-smoke updates=()
-while [ $# -gt 0 ]; do
-    case $1 in
-        --output) output=${2:?--output needs a folder}; shift 2 ;;
-        --updates) updates=(--max-update "${2:?--updates needs a number}" --save-interval-updates "$2"); shift 2 ;;
-        -h | --help) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
-        *) echo "veco: unknown argument $1 (smoke.sh --help)" >&2; exit 2 ;;
-    esac
-done
-mkdir -p "$output" && output=$(cd "$output" && pwd)
+. "$root/recipes/lohelp/stages.sh"
+options veco '--output --updates' "$@"
+[ ${#updates[@]} -eq 0 ] || updates+=(--save-interval-updates "${updates[1]}")
 cd "$root"
 XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
 
-# Keeps a command's output in a log, and shows the end of it if it fails.
-logged() {
-    local log=$1; shift
-    echo "--- $log" >&2
-    "$@" >"$log" 2>&1 || { tail -n 3 "$log" >&2; echo "veco: failed, see $log" >&2; exit 1; }
-}
 data=$output/data-bin config=recipes/veco/config sample=corpora/sample
 [ -f $sample/COMPLETE ] || { python -m preprocess.sample $sample && touch $sample/COMPLETE; }
 logged "$output/data.log" python -m preprocess recipes/sample.yaml "$data"
-mkdir -p "$output/mlm"
 logged "$output/mlm.log" python recipes/launch.py train "$data" $config/pretrain.yaml $config/toy.yaml \
     $config/mlm-toy.yaml --save-dir "$output/mlm" ${updates[@]+"${updates[@]}"}
 logged "$output/veco.log" bash recipes/veco/pretrain.sh "$data" "$output/veco" "$output/mlm/checkpoint_last.pt" \

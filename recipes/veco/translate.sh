@@ -2,8 +2,8 @@
 # translate.sh DATA SAVE_DIR CHECKPOINT [CONFIG.yaml ...] -s en -t de [--flag value ...]: translation from one VECO
 # checkpoint (V10): all its layers are the encoder, its last ones the decoder (--init-decoder-layers first: its first
 # ones). CHECKPOINT "random" starts from nothing with the same settings. At paper size without a CONFIG;
-# config/translate-toy.yaml makes it small. The checkpoints that
-# keep-interval-updates keeps, 10 at paper size, are averaged into SAVE_DIR/average.pt (V13). Run again, it goes on where it stopped.
+# config/translate-toy.yaml makes it small. The last ten checkpoints of save-interval-updates (V13), or all if fewer are
+# there, are averaged into SAVE_DIR/average.pt. Run again, it goes on where it stopped.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 usage="usage: translate.sh DATA SAVE_DIR CHECKPOINT [CONFIG.yaml ...] -s en -t de [--flag value ...]"
@@ -15,5 +15,10 @@ export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$save"
 python "$recipe/../launch.py" train "$data" "$recipe/config/translate.yaml" "$@" \
     ${initialisation[@]+"${initialisation[@]}"} --save-dir "$save" --log-file "$save/train.log"
-kept=$(find "$save" -maxdepth 1 -name 'checkpoint_*_*.pt' | wc -l)  # as many as keep-interval-updates says
-python -m fairseq_xl.checkpoints.averaging --last "$kept" "$save" --updates --output "$save/average.pt"
+kept=$(find "$save" -maxdepth 1 -name 'checkpoint_[0-9]*_[0-9]*.pt' | wc -l)
+if [ "$kept" -eq 0 ]; then
+    echo "veco: $save has no checkpoint of --save-interval-updates to average: lower it, or use checkpoint_last.pt" >&2
+    exit 1
+fi
+python -m fairseq_xl.checkpoints.averaging --last $((kept < 10 ? kept : 10)) "$save" --updates \
+    --output "$save/average.pt"

@@ -1,5 +1,6 @@
 """VECO's recipes at nano size, through their own scripts: pre-training in two stages, WMT14 in the official format."""
 
+import fcntl
 import json
 import os
 import re
@@ -8,18 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_xl.compat import load_checkpoint
 from preprocess.__main__ import main as preprocess
 from preprocess.readers.wmt14.__main__ import main as read_wmt14
 from preprocess.sample.__main__ import main as write_sample
+from tests.recipes import test_lohelp
+from tests.recipes.test_configurations import RECIPES, XLM, configuration
 
 pytest_plugins = "tests.preprocess.readers.small_wmt14"
+lohelp_corpus = test_lohelp.corpus  # a fixture
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = """
-languages: [en, de]
+languages: [en, de, fr]
 vocabulary: {model: unigram, size: 300}
 monolingual:
   en: {train: sample/mono/train.en, valid: sample/mono/valid.en}
   de: {train: sample/mono/train.de, valid: sample/mono/valid.de}
+  fr: {train: sample/mono/train.fr, valid: sample/mono/valid.fr}
 bitext:
   en-de: {train: sample/bitext/train.en-de, valid: sample/bitext/valid.en-de}
 """
@@ -27,11 +33,11 @@ NANO = "max-update: 2\nsave-interval-updates: 1\nlog-interval: 1\n"
 SHAPE = "embed-dim: 16\nffn-dim: 32\nheads: 2\n"
 
 
-def run(*command):
+def run(*command, timeout=600):
     environment = os.environ | {"XL_EXTRAS": "tests", "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         [*map(str, command)], cwd=ROOT, env=environment, text=True, capture_output=True, stdin=subprocess.DEVNULL,
-        timeout=600,
+        timeout=timeout,
     )  # fmt: skip
 
 
@@ -66,23 +72,79 @@ def test_two_stages_each_from_the_one_before(pretrained):
     assert second == (f"{folder}/veco/cross-attention/checkpoint_last.pt", "none")
 
 
-def test_wmt14_from_official_files_to_bleu(pretrained, official, tmp_path):
+@pytest.mark.parametrize(
+    ("pair", "settings", "averaged"),
+    [
+        ("en-de", {"max-update": 2, "max-tokens": 200, "keep-interval-updates": 2}, 2),
+        ("en-fr", {"max-update": 13, "max-tokens": 40, "keep-interval-updates": -1}, 10),
+    ],
+    ids=["en-de", "en-fr"],
+)
+def test_wmt14_from_official_files_to_bleu(pretrained, official, tmp_path, pair, settings, averaged):
     folder, corpus, output = pretrained[0], tmp_path / "wmt14", tmp_path / "out"
-    assert read_wmt14([str(corpus), "--pairs", "en-de"]) == 0
-    (tmp_path / "nano.yaml").write_text(NANO + SHAPE + "decoder-layers: 2\nkeep-interval-updates: 2\nmax-tokens: 200\n")
+    assert read_wmt14([str(corpus), "--pairs", "en-de,en-fr"]) == 0
+    settings = {"save-interval-updates": 1, "log-interval": 1} | settings
+    (tmp_path / "nano.yaml").write_text(SHAPE + "".join(f"{name}: {value}\n" for name, value in settings.items()))
     start = [folder / "data-bin", folder / "veco/checkpoint_last.pt", output, "--corpus", corpus]
     small = ["recipes/veco/config/translate-toy.yaml", tmp_path / "nano.yaml"]
-    shown, printed = succeeded(run("bash", "recipes/veco/wmt14.sh", "en-de", *start, *small))
+    shown, printed = succeeded(run("bash", "recipes/veco/wmt14.sh", pair, *start, *small))
     scores = json.loads(printed.splitlines()[-1])
     assert scores["lines"] == 4 and "tok:13a" in scores["sacrebleu"]["signature"]
-    assert "case:lc" in scores["tokenised"]["signature"] and (output / "en-de/average.pt").exists()
-    assert len(list((output / "en-de").glob("checkpoint_*_*.pt"))) == 2  # both are averaged
+    assert "case:lc" in scores["tokenised"]["signature"]
     assert "--init-decoder-layers last" in shown and "--init-decoder-from" in shown
+    assert "--decoder-layers 2" in shown and ("--update-freq 4" in shown) == (pair == "en-fr")
+    state = load_checkpoint(str(output / pair / "average.pt"))
+    kept = [path.name for path in (output / pair).glob("checkpoint_[0-9]*_[0-9]*.pt")]
+    assert (len(kept) > averaged) == (pair == "en-fr")
+    kept.sort(key=lambda name: int(re.fullmatch(r"checkpoint_\d+_(\d+)\.pt", name)[1]))
+    assert state["extra_state"]["averaged_from"] == kept[-averaged:] and len(kept) >= averaged
+    data = output / pair / "data-bin"
+    assert [path.name for path in data.iterdir() if path.is_dir() and path.name[0] != "."] == [pair]
     symbols = [
-        [line.split(" ")[0] for line in (place / "data-bin/dict.txt").read_text().splitlines()]
-        for place in (folder, output)
+        [line.split(" ")[0] for line in (place / "dict.txt").read_text().splitlines()]
+        for place in (folder / "data-bin", data)
     ]
     assert symbols[0] == symbols[1]
+
+
+def test_wmt14_goes_on_with_a_corpus_that_is_not_complete(tmp_path):
+    """The test set is there and the manifest is not: the reader is called, and finds another one at work."""
+    corpus = tmp_path / "wmt14"
+    (corpus / "bitext").mkdir(parents=True)
+    (corpus / "bitext/test.en-de.de").write_text("Hallo\n")
+    (corpus / ".stages").mkdir()
+    with open(corpus / ".stages/lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = run("bash", "recipes/veco/wmt14.sh", "en-de", "data", "random", tmp_path / "out", "--corpus", corpus)
+    assert done.returncode == 1 and done.stderr.endswith(f"{corpus}: another preparation is writing there\n")
+
+
+def test_nothing_to_average_is_one_sentence(pretrained, tmp_path):
+    folder, save = pretrained[0], tmp_path / "out"
+    (tmp_path / "nano.yaml").write_text(NANO.replace("save-interval-updates: 1", "save-interval-updates: 9") + SHAPE)
+    small = ["recipes/veco/config/translate-toy.yaml", tmp_path / "nano.yaml", "-s", "en", "-t", "de"]
+    done = run("bash", "recipes/veco/translate.sh", folder / "data-bin", save, "random", *small)
+    assert done.returncode == 1 and (save / "checkpoint_last.pt").exists()
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"veco: {save} has no checkpoint of --save-interval-updates to average")
+
+
+def test_classification_takes_the_encoder_of_a_checkpoint(pretrained, tmp_path):
+    folder, save = pretrained[0], tmp_path / "nc"
+    (tmp_path / "nano.yaml").write_text("arch: xl_xlmr_tiny\nlength: 64\nmax-update: 2\n" + SHAPE)
+    start = [folder / "data-bin", save, folder / "sample/tasks/nc", "en", "en,de"]
+    small = ["recipes/veco/config/classify.yaml", tmp_path / "nano.yaml"]
+    init = ["--init-from", folder / "veco/checkpoint_last.pt"]
+    shown, _ = succeeded(run("bash", "recipes/xlm/classify.sh", *start, *small, *init))
+    assert "--lr 2e-05" in shown and "--batch-size 32" in shown
+    assert set(json.loads((save / "scores.json").read_text())["languages"]) == {"en", "de"}
+
+
+def test_classification_at_paper_size_is_in_the_papers_grid():
+    cfg = configuration([XLM / "classify.yaml", RECIPES / "veco/config/classify.yaml"])
+    assert (cfg.model.layers, cfg.model.embed_dim, cfg.model.heads) == (24, 1024, 16)  # V2
+    assert cfg.optimization.lr == [2e-5] and cfg.optimization.max_epoch == 5 and cfg.dataset.batch_size == 32  # V9
+    assert cfg.task.examples_per_epoch is None
 
 
 @pytest.mark.parametrize("arguments", [["en-cs", "data", "checkpoint", "out"], ["en-de", "data"], []])
@@ -96,3 +158,23 @@ def test_smoke_ends_with_its_scores(tmp_path):
     _, printed = succeeded(run("bash", "recipes/veco/smoke.sh", "--output", tmp_path, "--updates", 3))
     number = r"\d+\.\d+"
     assert re.fullmatch(rf"veco BLEU={number} random BLEU={number} retrieval={number}", printed.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_the_comparison_ends_with_tables(lohelp_corpus, tmp_path):
+    tiny = ["--langs", "en,de", "--targets", "de", "--seeds", "1", "--updates", 3, "--vocabulary", 300]
+    _, printed = succeeded(
+        run("bash", "recipes/veco/run.sh", "--corpus", lohelp_corpus, "--output", tmp_path, *tiny, timeout=1800)
+    )
+    tables = (tmp_path / "report.md").read_text()
+    assert printed.endswith(tables)
+    for model in ("random", "XLM, last layers", "VECO, first layers", "VECO, last layers"):
+        assert f"| {model} | " in tables
+    assert "| |" not in tables and "|  |" not in tables  # no empty cell: every model has all scores
+    assert tables.count("\n| VECO | ") == tables.count("\n| XLM (MLM + TLM) | ") == 3  # nc, qam, retrieval
+    log = (tmp_path / "xlm/out.log").read_text() + (tmp_path / "veco/out.log").read_text()
+    assert log.count(f"--init-from {tmp_path}/mlm/checkpoint_last.pt") == 2
+    assert (
+        f"--init-decoder-from {tmp_path}/veco/checkpoint_last.pt --init-decoder-layers first"
+        in (tmp_path / "veco-first/en-de/out.log").read_text()
+    )

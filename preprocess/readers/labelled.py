@@ -1,0 +1,191 @@
+"""Labelled pairs of sentences: tab-separated files as they are published in, `label TAB text TAB text` out."""
+
+import argparse
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+from preprocess.config import PreprocessError
+from preprocess.files import replacing, sha256_of, write_json
+from preprocess.stages import Stages, locked, read_json
+
+FORMAT = 1  # another one makes every stage run again
+SHOWN = 80  # characters of a wrong header that an error shows
+
+logger = logging.getLogger("preprocess")
+
+
+class Example(NamedTuple):
+    """A row of a published file."""
+
+    language: str
+    label: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is written from one published file."""
+
+    name: str  # of the stage
+    source: Path
+    files: dict[str, str]  # language -> path in the folder that is written
+    read: Callable[[Path], Iterator[Example]]  # examples of these languages
+    placeholder: str = ""  # the text that stands where a sentence is missing
+    optional: bool = False  # a language without examples is left out; else it is an error
+    settings: tuple[str, ...] = ()  # what else the result depends on
+
+
+# Reading
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    r"""Number and fields of each line, as many as in the first one; every run of white space in a field is a blank.
+
+    Only b"\n" ends a line and only a tab ends a field: quote characters are text. Lines with nothing in them are passed
+    over.
+
+    Raises PreprocessError naming the line that is ill-encoded or has another number of fields, and for an empty file.
+    """
+    expected = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError:
+                raise PreprocessError(f"{path}, line {number}: not UTF-8") from None
+            if not text.strip("\r\n"):
+                continue
+            fields = [" ".join(field.split()) for field in text.split("\t")]
+            expected = expected or len(fields)
+            if len(fields) != expected:
+                raise PreprocessError(
+                    f"{path}, line {number}: expected {expected} fields as in the first line, found {len(fields)}"
+                )
+            yield number, fields
+    if not expected:
+        raise PreprocessError(f"{path}, line 1: the file is empty")
+
+
+def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Number of each line below the header and its fields in `columns`, in this order.
+
+    Raises PreprocessError as `read_rows` does, and when the header lacks one of them.
+    """
+    rows = read_rows(path)
+    number, header = next(rows)
+    if missing := [name for name in columns if name not in header]:
+        raise PreprocessError(
+            f"{path}, line {number}: expected a header with {', '.join(columns)}; {', '.join(missing)} is not in "
+            f"{' '.join(header)[:SHOWN]!r}"
+        )
+    places = [header.index(name) for name in columns]
+    for number, fields in rows:
+        yield number, [fields[place] for place in places]
+
+
+def one_of(path: Path, number: int, kind: str, found: str, valid: Mapping[str, str]) -> str:
+    """What `valid` has for a field; PreprocessError naming the line if it isn't there."""
+    if found not in valid:
+        raise PreprocessError(f"{path}, line {number}: {kind} {found!r} is none of {', '.join(valid)}")
+    return valid[found]
+
+
+# Writing
+
+
+def build(folder: Path, source: Path, parts: Sequence[Part], described: dict) -> None:
+    """Write the files of every part and the manifest; what is up to date is left alone.
+
+    Args:
+        folder: where.
+        source: the release; the manifest names its files relative to it.
+        parts: what to write.
+        described: what the manifest begins with.
+
+    Raises PreprocessError for whatever the user can mend.
+    """
+    for part in parts:
+        if not part.source.is_file():
+            raise PreprocessError(f"{part.source}: there is no such file")
+    stages = Stages(folder)
+    with locked(stages):
+        counts, hashes = {}, {}
+        for part in parts:
+            sha256 = hashes[str(part.source.relative_to(source))] = sha256_of(part.source)
+            counts |= stages.run(
+                part.name,
+                [FORMAT, sha256, part.files, part.settings],
+                [folder / name for name in part.files.values()],
+                lambda: _write(folder, part),
+            )
+        manifest = {"format": FORMAT, **described, "counts": counts, "files": hashes}
+        if read_json(folder / "manifest.json") != manifest:
+            write_json(folder / "manifest.json", manifest)
+
+
+def _write(folder: Path, part: Part) -> dict[str, dict]:
+    """Write a part; for each file lines, lines of each label, and pairs left out because a sentence is missing."""
+    left_out = ["empty", *([part.placeholder] if part.placeholder else [])]
+    counts = {name: {"lines": 0, **dict.fromkeys(left_out, 0), "labels": {}} for name in part.files.values()}
+    with ExitStack() as stack:
+        files = {}
+        for language, label, texts in tqdm(part.read(part.source), desc=part.name, unit=" pairs", unit_scale=True):
+            name = part.files[language]
+            if not all(texts) or part.placeholder in texts:
+                counts[name][part.placeholder if all(texts) else "empty"] += 1
+                continue
+            if name not in files:
+                files[name] = stack.enter_context(replacing(folder / name))
+            files[name].write("\t".join([label, *texts]).encode() + b"\n")
+            counts[name]["lines"] += 1
+            counts[name]["labels"][label] = counts[name]["labels"].get(label, 0) + 1
+        for language, name in part.files.items():
+            if not part.optional and name not in files:
+                raise PreprocessError(f"{part.source}: there is no labelled pair in language {language!r}")
+    for name, count in counts.items():
+        if not count["lines"]:
+            logger.warning("%s: no labelled pairs for %s, which is not written", part.source, name)
+        elif any(count[reason] for reason in left_out):
+            logger.info("%s: left out %s", name, ", ".join(f"{count[reason]} {reason}" for reason in left_out))
+    return counts
+
+
+# Commands
+
+
+def argument_parser(name: str, description: str, release: str, languages: Sequence[str]) -> argparse.ArgumentParser:
+    """The arguments that all readers of labelled pairs have: SOURCE, DEST and --langs."""
+    parser = argparse.ArgumentParser(prog=f"python -m preprocess.readers.{name}", description=description)
+    parser.add_argument("source", metavar="SOURCE", type=Path, help=release)
+    parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
+    parser.add_argument(
+        "--langs",
+        default=",".join(languages),
+        metavar="XX,XX",
+        help=f"any of {', '.join(languages)} (default: all)",
+    )
+    return parser
+
+
+def chosen(option: str, languages: Sequence[str]) -> list[str]:
+    """The languages of --langs. Raises PreprocessError for one that the release lacks."""
+    found = list(dict.fromkeys(option.split(",")))
+    if unknown := [language for language in found if language not in languages]:
+        raise PreprocessError(f"--langs: unknown {', '.join(map(repr, unknown))}; valid: {', '.join(languages)}")
+    return found
+
+
+def inside(source: Path, name: str) -> Path:
+    """The folder of that name in `source`, or `source` itself, which then is that folder."""
+    return source / name if (source / name).is_dir() else source
+
+
+def train_path(language: str) -> str:
+    """Path of training text; what was translated from English has a folder of its own."""
+    return f"train.{language}.tsv" if language == "en" else f"translate_train/train.{language}.tsv"

@@ -1,0 +1,59 @@
+"""The command: ``python -m preprocess.readers.pawsx SOURCE DEST``, paraphrases in seven languages.
+
+PAWS-X has PAWS's training pairs translated by machine, and validation and test pairs translated by people. A sentence
+without a translation is empty or "NS".
+"""
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from preprocess.readers import command
+from preprocess.readers.labelled import (
+    Example, Part, argument_parser, build, chosen, inside, one_of, read_table, train_path,
+)  # fmt: skip
+
+LANGUAGES = ("de", "en", "es", "fr", "ja", "ko", "zh")
+LABELS = {"0": "0", "1": "1"}
+PLACEHOLDER = "NS"
+
+
+def parts(source: Path, languages: list[str]) -> list[Part]:
+    """What is written of the release: `source` is its folder x-final or the folder around that."""
+    found = []
+    for language in languages:
+        train = "train.tsv" if language == "en" else "translated_train.tsv"
+        for name, split, path in (
+            (train, "train", train_path(language)),
+            ("dev_2k.tsv", "valid", f"valid.{language}.tsv"),
+            ("test_2k.tsv", "test", f"test.{language}.tsv"),
+        ):
+            file = inside(source, "x-final") / language / name
+            read = partial(examples, language=language)
+            found.append(Part(f"{split} {language}", file, {language: path}, read, placeholder=PLACEHOLDER))
+    return found
+
+
+def examples(path: Path, language: str) -> Iterator[Example]:
+    """Examples of a file."""
+    for number, (first, second, label) in read_table(path, ("sentence1", "sentence2", "label")):
+        yield Example(language, one_of(path, number, "label", label, LABELS), (first, second))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    parser = argument_parser("pawsx", "PAWS-X.", "folder of the unpacked release, x-final or what has it", LANGUAGES)
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        languages = chosen(options.langs, LANGUAGES)
+        described = {"corpus": ["PAWS-X"], "languages": languages}
+        build(options.destination, options.source, parts(options.source, languages), described)
+
+    return command.run("pawsx", work)
+
+
+if __name__ == "__main__":
+    command.end_on_sigterm()
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""The command: ``python -m preprocess.readers.xglue_qam SOURCE DEST``, whether a passage answers a question.
+
+QAM of XGLUE in English, French and German. It is the public successor of XQA, which the Unicoder paper fine-tunes on
+and which was never distributed. Training text is English only. The test files had no labels at first.
+"""
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from preprocess.config import PreprocessError
+from preprocess.readers import command
+from preprocess.readers.labelled import Example, Part, argument_parser, build, chosen, inside, one_of, read_rows
+
+LANGUAGES = ("de", "en", "fr")
+LABELS = {"0": "0", "1": "1"}
+LABELLED, UNLABELLED = 3, 2  # fields of a line
+
+
+def parts(source: Path, languages: list[str]) -> list[Part]:
+    """What is written of the release: `source` is its folder QAM or the folder around that."""
+    folder, found = inside(source, "QAM"), []
+    for language in languages:
+        read = partial(examples, language=language)
+        if language == "en":
+            found.append(Part("train en", folder / "xglue.qam.en.train", {"en": "train.en.tsv"}, read))
+        files = {language: f"valid.{language}.tsv"}
+        found.append(Part(f"valid {language}", folder / f"xglue.qam.{language}.dev", files, read))
+        files = {language: f"test.{language}.tsv"}
+        read = partial(examples, language=language, may_lack_labels=True)
+        found.append(Part(f"test {language}", folder / f"xglue.qam.{language}.test", files, read, optional=True))
+    return found
+
+
+def examples(path: Path, language: str, may_lack_labels: bool = False) -> Iterator[Example]:
+    """Examples of a file, which has no header; none of a file without labels, where that may be."""
+    for number, fields in read_rows(path):
+        if len(fields) == UNLABELLED and may_lack_labels:
+            continue
+        if len(fields) != LABELLED:
+            raise PreprocessError(
+                f"{path}, line {number}: expected question TAB passage TAB label, found {len(fields)} fields"
+            )
+        question, passage, label = fields
+        yield Example(language, one_of(path, number, "label", label, LABELS), (question, passage))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    parser = argument_parser(
+        "xglue_qam", "XGLUE's QAM.", "folder of the unpacked release, xglue_full_dataset or QAM in it", LANGUAGES
+    )
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        languages = chosen(options.langs, LANGUAGES)
+        described = {"corpus": ["XGLUE QAM"], "languages": languages}
+        build(options.destination, options.source, parts(options.source, languages), described)
+
+    return command.run("xglue_qam", work)
+
+
+if __name__ == "__main__":
+    command.end_on_sigterm()
+    sys.exit(main())

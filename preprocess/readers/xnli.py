@@ -1,0 +1,87 @@
+"""The command: ``python -m preprocess.readers.xnli SOURCE DEST``, natural language inference in 15 languages.
+
+XNLI 1.0 has the validation and test sets, XNLI-MT 1.0 MultiNLI's training set in every language, and the test sets
+translated into English. Training text is tokenised there; of evaluation text there are both forms.
+"""
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from preprocess.readers import command
+from preprocess.readers.labelled import (
+    Example, Part, argument_parser, build, chosen, inside, one_of, read_table, train_path,
+)  # fmt: skip
+
+LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
+LABELS = {name: name for name in ("contradiction", "entailment", "neutral")} | {"contradictory": "contradiction"}
+PLAIN, TOKENISED = ("sentence1", "sentence2"), ("sentence1_tokenized", "sentence2_tokenized")
+
+
+def parts(source: Path, languages: list[str], columns: tuple[str, str]) -> list[Part]:
+    """What is written of the two releases.
+
+    Args:
+        source: folder with both of them unpacked.
+        languages: which.
+        columns: the columns of evaluation text.
+    """
+    original, translated = inside(source, "XNLI-1.0"), inside(source, "XNLI-MT-1.0")
+    found = [
+        Part(
+            f"train {language}",
+            translated / f"multinli/multinli.train.{language}.tsv",
+            {language: train_path(language)},
+            partial(training, language=language),
+        )
+        for language in languages
+    ]
+    evaluated = partial(evaluation, languages=languages, columns=columns)
+    for split, name in (("valid", "dev"), ("test", "test")):
+        files = {language: f"{split}.{language}.tsv" for language in languages}
+        found.append(Part(split, original / f"xnli.{name}.tsv", files, evaluated, settings=columns))
+    into_english = translated / "xnli/xnli.test.en.tsv"
+    foreign = [language for language in languages if language != "en"]
+    if foreign and into_english.is_file():
+        files = {language: f"translate_test/{language}/test.en.tsv" for language in foreign}
+        evaluated = partial(evaluation, languages=foreign, columns=columns)
+        found.append(Part("translate_test", into_english, files, evaluated, optional=True, settings=columns))
+    return found
+
+
+def training(path: Path, language: str) -> Iterator[Example]:
+    """Examples of a training file."""
+    for number, (premise, hypothesis, label) in read_table(path, ("premise", "hypo", "label")):
+        yield Example(language, one_of(path, number, "label", label, LABELS), (premise, hypothesis))
+
+
+def evaluation(path: Path, languages: list[str], columns: tuple[str, str]) -> Iterator[Example]:
+    """Examples of a file that has all languages, one after the other; those of `languages`."""
+    valid = {language: language for language in LANGUAGES}
+    for number, (language, label, *texts) in read_table(path, ("language", "gold_label", *columns)):
+        one_of(path, number, "language", language, valid)
+        label = one_of(path, number, "label", label, LABELS)
+        if language in languages:
+            yield Example(language, label, tuple(texts))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    parser = argument_parser("xnli", "XNLI 1.0 and XNLI-MT 1.0.", "folder with both releases, unpacked", LANGUAGES)
+    parser.add_argument(
+        "--tokenised", action="store_true", help="evaluation text tokenised by the release, as training text always is"
+    )
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        languages, columns = chosen(options.langs, LANGUAGES), TOKENISED if options.tokenised else PLAIN
+        described = {"corpus": ["XNLI 1.0", "XNLI-MT 1.0"], "languages": languages, "columns": list(columns)}
+        build(options.destination, options.source, parts(options.source, languages, columns), described)
+
+    return command.run("xnli", work)
+
+
+if __name__ == "__main__":
+    command.end_on_sigterm()
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""XNLI 1.0 and XNLI-MT 1.0, from small files made here in the releases' formats."""
+
+import json
+
+import pytest
+
+from preprocess.readers.xnli import LANGUAGES, main
+
+HEADER = (
+    "language gold_label sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse sentence1 "
+    "sentence2 promptID pairID genre label1 label2 label3 label4 label5 sentence1_tokenized sentence2_tokenized match"
+).split()
+TRAIN = {
+    "en": [
+        'The new rights are nice enough\tEveryone " really likes the newest benefits\tneutral',
+        '" Yes , " he said .\tHe agreed .\tentailment',
+        "I burst through a set of doors .\tI didn 't move .\tcontradictory",
+    ],
+    "de": [
+        "Die neuen Rechte sind gut .\tAlle mögen sie .\tneutral",
+        "Leer\t\tentailment",
+        "Ich stürmte hinein .\tIch stand still .\tcontradictory",
+    ],
+}
+
+
+def row(language, label, premise, hypothesis, pair):
+    """A line of an evaluation file; the release leaves the columns of parses empty."""
+    tokenised = [text.replace(".", " .") for text in (premise, hypothesis)]
+    fields = [language, label, "", "", "", "", premise, hypothesis, pair, pair, "fiction", *[label] * 5, *tokenised]
+    return "\t".join([*fields, "True"])
+
+
+DEV = [
+    row("de", "neutral", "Er sagte: Mama, ich bin da.", 'Er rief "Mama" an.', "1"),
+    row("de", "contradiction", "Er kam.", "Er kam\u2028\u00a0nie.", "2"),
+    row("en", "neutral", "And he said, Mama, I'm home.", 'He called his "mom.', "1"),
+    row("en", "contradiction", "He came.", "He never came.", "2"),
+    row("zh", "entailment", "他来了。", "有人来了。", "3"),
+]
+TEST = [
+    row("de", "entailment", "Es regnet.", "Es ist nass.", "4"),
+    row("en", "entailment", "It rains.", "It is wet.", "4"),
+    row("zh", "entailment", "下雨了。", "天气潮湿。", "4"),
+]
+INTO_ENGLISH = [
+    row("de", "entailment", "It's raining.", "It is moist.", "4"),
+    row("en", "entailment", "It rains.", "It is wet.", "4"),
+    row("zh", "entailment", "Rain.", "Weather is damp.", "4"),
+]
+
+
+def write(path, lines, ending="\n"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(f"{line}{ending}" for line in lines).encode())
+
+
+@pytest.fixture
+def source(tmp_path):
+    """Both releases, unpacked."""
+    folder = tmp_path / "in"
+    for language, lines in TRAIN.items():
+        name = f"XNLI-MT-1.0/multinli/multinli.train.{language}.tsv"
+        write(folder / name, ["premise\thypo\tlabel", *lines])
+    for name, lines in (
+        ("XNLI-1.0/xnli.dev.tsv", DEV),
+        ("XNLI-1.0/xnli.test.tsv", TEST),
+        ("XNLI-MT-1.0/xnli/xnli.test.en.tsv", INTO_ENGLISH),
+    ):
+        write(folder / name, ["\t".join(HEADER), *lines])
+    return folder
+
+
+def command(source, tmp_path, *more):
+    return main([str(source), str(tmp_path / "out"), "--langs", "de,en", *more])
+
+
+def written(folder):
+    """Every file of examples, as text."""
+    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in folder.rglob("*.tsv")}
+
+
+EXPECTED = {
+    "train.en.tsv": (
+        'neutral\tThe new rights are nice enough\tEveryone " really likes the newest benefits\n'
+        'entailment\t" Yes , " he said .\tHe agreed .\n'
+        "contradiction\tI burst through a set of doors .\tI didn 't move .\n"
+    ),
+    "translate_train/train.de.tsv": (
+        "neutral\tDie neuen Rechte sind gut .\tAlle mögen sie .\n"
+        "contradiction\tIch stürmte hinein .\tIch stand still .\n"
+    ),
+    "valid.de.tsv": (
+        'neutral\tEr sagte: Mama, ich bin da.\tEr rief "Mama" an.\ncontradiction\tEr kam.\tEr kam nie.\n'
+    ),
+    "valid.en.tsv": (
+        'neutral\tAnd he said, Mama, I\'m home.\tHe called his "mom.\ncontradiction\tHe came.\tHe never came.\n'
+    ),
+    "test.de.tsv": "entailment\tEs regnet.\tEs ist nass.\n",
+    "test.en.tsv": "entailment\tIt rains.\tIt is wet.\n",
+    "translate_test/de/test.en.tsv": "entailment\tIt's raining.\tIt is moist.\n",
+}
+
+
+def test_every_file_has_its_language(source, tmp_path):
+    assert command(source, tmp_path) == 0
+    assert written(tmp_path / "out") == EXPECTED
+
+
+def test_manifest_counts_what_is_left_out(source, tmp_path):
+    assert command(source, tmp_path) == 0
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))
+    assert manifest["corpus"] == ["XNLI 1.0", "XNLI-MT 1.0"] and manifest["languages"] == ["de", "en"]
+    counts = manifest["counts"]
+    assert counts["translate_train/train.de.tsv"] == {
+        "lines": 2, "empty": 1, "labels": {"neutral": 1, "contradiction": 1},
+    }  # fmt: skip
+    assert counts["valid.en.tsv"] == {"lines": 2, "empty": 0, "labels": {"neutral": 1, "contradiction": 1}}
+    assert set(counts) == set(EXPECTED)
+    assert set(manifest["files"]) == {
+        "XNLI-1.0/xnli.dev.tsv",
+        "XNLI-1.0/xnli.test.tsv",
+        "XNLI-MT-1.0/multinli/multinli.train.de.tsv",
+        "XNLI-MT-1.0/multinli/multinli.train.en.tsv",
+        "XNLI-MT-1.0/xnli/xnli.test.en.tsv",
+    }
+
+
+def test_tokenised_evaluation_text(source, tmp_path):
+    assert command(source, tmp_path) == command(source, tmp_path, "--tokenised") == 0
+    assert written(tmp_path / "out") == EXPECTED | {
+        "valid.de.tsv": (
+            'neutral\tEr sagte: Mama, ich bin da .\tEr rief "Mama" an .\ncontradiction\tEr kam .\tEr kam nie .\n'
+        ),
+        "valid.en.tsv": (
+            'neutral\tAnd he said, Mama, I\'m home .\tHe called his "mom .\ncontradiction\tHe came .\tHe never came .\n'
+        ),
+        "test.de.tsv": "entailment\tEs regnet .\tEs ist nass .\n",
+        "test.en.tsv": "entailment\tIt rains .\tIt is wet .\n",
+        "translate_test/de/test.en.tsv": "entailment\tIt's raining .\tIt is moist .\n",
+    }
+
+
+def test_line_ends_byte_order_mark_and_empty_lines_are_no_text(source, tmp_path):
+    lines = ["\ufeffpremise\thypo\tlabel", *TRAIN["en"][:2], "", TRAIN["en"][2], ""]
+    write(source / "XNLI-MT-1.0/multinli/multinli.train.en.tsv", lines, ending="\r\n")
+    assert command(source, tmp_path) == 0
+    assert written(tmp_path / "out") == EXPECTED
+
+
+def test_both_releases_may_be_in_one_folder(source, tmp_path):
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for release in ("XNLI-1.0", "XNLI-MT-1.0"):
+        for path in (source / release).iterdir():
+            path.rename(flat / path.name)
+    assert command(flat, tmp_path) == 0
+    assert written(tmp_path / "out") == EXPECTED
+
+
+def test_without_translations_into_english_the_rest_is_written(source, tmp_path):
+    (source / "XNLI-MT-1.0/xnli/xnli.test.en.tsv").unlink()
+    assert command(source, tmp_path) == 0
+    rest = {name: text for name, text in EXPECTED.items() if not name.startswith("translate_test")}
+    assert written(tmp_path / "out") == rest
+
+
+def test_translations_that_do_not_name_their_language_are_not_written(source, tmp_path, caplog):
+    lines = [row("en", "entailment", "It's raining.", "It is moist.", "4")]
+    write(source / "XNLI-MT-1.0/xnli/xnli.test.en.tsv", ["\t".join(HEADER), *lines])
+    assert command(source, tmp_path) == 0
+    assert "translate_test/de/test.en.tsv" not in written(tmp_path / "out")
+    assert "no labelled pairs for translate_test/de/test.en.tsv, which is not written" in caplog.text
+
+
+def test_english_alone_has_no_translations(source, tmp_path):
+    assert main([str(source), str(tmp_path / "out"), "--langs", "en"]) == 0
+    assert set(written(tmp_path / "out")) == {"train.en.tsv", "valid.en.tsv", "test.en.tsv"}
+
+
+def test_a_second_run_does_nothing_and_a_changed_file_is_read_again(source, tmp_path):
+    def times():
+        return {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*") if path.is_file()}
+
+    assert command(source, tmp_path) == 0
+    before = times()
+    assert command(source, tmp_path) == 0 and times() == before
+    name = "translate_train/train.de.tsv"
+    write(source / "XNLI-MT-1.0/multinli/multinli.train.de.tsv", ["premise\thypo\tlabel", "Ja .\tNein .\tneutral"])
+    assert command(source, tmp_path) == 0
+    assert written(tmp_path / "out") == EXPECTED | {name: "neutral\tJa .\tNein .\n"}
+    changed = {str(path.relative_to(tmp_path / "out")) for path, time in times().items() if before[path] != time}
+    assert {entry for entry in changed if not entry.startswith(".stages")} == {name, "manifest.json"}
+
+
+def test_all_languages_are_the_default(source, tmp_path, capsys):
+    assert main([str(source), str(tmp_path / "out")]) == 1
+    assert "multinli.train.ar.tsv: there is no such file" in capsys.readouterr().err
+    assert len(LANGUAGES) == 15 and not (tmp_path / "out").exists()
+
+
+DEV_FILE, TRAIN_FILE = "XNLI-1.0/xnli.dev.tsv", "XNLI-MT-1.0/multinli/multinli.train.de.tsv"
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        (DEV_FILE, None, "{path}: there is no such file"),
+        (DEV_FILE, "", "{path}, line 1: the file is empty"),
+        (DEV_FILE, "\t".join(HEADER), "{path}: there is no labelled pair in language 'de'"),
+        (DEV_FILE, "\n".join(["\t".join(HEADER), *DEV[2:]]), "{path}: there is no labelled pair in language 'de'"),
+        (
+            DEV_FILE,
+            "\n".join(DEV),
+            "{path}, line 1: expected a header with language, gold_label, sentence1, sentence2; language, gold_label, "
+            "sentence1, sentence2 is not in",
+        ),
+        (
+            DEV_FILE,
+            "\n".join(["\t".join(HEADER), DEV[0], "de\tneutral\tEr kam."]),
+            "{path}, line 3: expected 19 fields as in the first line, found 3",
+        ),
+        (
+            DEV_FILE,
+            "\n".join(["\t".join(HEADER), row("nl", "neutral", "Ja.", "Nee.", "1")]),
+            "{path}, line 2: language 'nl' is none of ar, bg, de, el, en, es, fr, hi, ru, sw, th, tr, ur, vi, zh",
+        ),
+        (
+            DEV_FILE,
+            "\n".join(["\t".join(HEADER), row("de", "-", "Ja.", "Nein.", "1")]),
+            "{path}, line 2: label '-' is none of contradiction, entailment, neutral, contradictory",
+        ),
+        (
+            TRAIN_FILE,
+            "premise\thypo\tlabel\nJa .\tNein .\tneutral\nJa .\tNein .\tvielleicht\n",
+            "{path}, line 3: label 'vielleicht' is none of contradiction, entailment, neutral, contradictory",
+        ),
+        (
+            TRAIN_FILE,
+            "premise\thypo\tlabel\nJa .\tNein .\tneutral\nJa .\tneutral\n",
+            "{path}, line 3: expected 3 fields as in the first line, found 2",
+        ),
+        (TRAIN_FILE, b"premise\thypo\tlabel\nJa .\tSch\xf6n .\tneutral\n", "{path}, line 2: not UTF-8"),
+    ],
+)
+def test_problems_are_told_in_one_sentence(name, content, message, source, tmp_path, capsys):
+    path = source / name
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert command(source, tmp_path) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("xnli: " + message.format(path=path))
+    folder = tmp_path / "out"
+    assert not (folder / "manifest.json").exists() and not list(folder.rglob("*.tmp"))
+    assert not list(folder.glob("translate_train/*" if name == TRAIN_FILE else "valid*"))
+
+
+@pytest.mark.parametrize("option, unknown", [("de,deu", "'deu'"), ("EN", "'EN'"), ("", "''"), ("nl,xx", "'nl', 'xx'")])
+def test_an_unknown_language_is_one_sentence(option, unknown, source, tmp_path, capsys):
+    assert main([str(source), str(tmp_path / "out"), "--langs", option]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"xnli: --langs: unknown {unknown}; valid: {', '.join(LANGUAGES)}"

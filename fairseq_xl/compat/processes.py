@@ -133,7 +133,7 @@ def _spawn(cfg, main, on_cpu: bool, kwargs: dict) -> None:
     training.distributed_rank = None  # fairseq counts from the first
     arguments = (main, cfg, kwargs | {"start_rank": first})
     count = count if on_cpu else min(count, torch.cuda.device_count())
-    ranks = torch.multiprocessing.spawn(distributed_utils.distributed_main, arguments, count, join=False)
+    ranks = torch.multiprocessing.spawn(_rank, arguments, count, join=False)
 
     def hand_on(signum, frame):
         end_as_stopped()
@@ -145,6 +145,15 @@ def _spawn(cfg, main, on_cpu: bool, kwargs: dict) -> None:
     signal.signal(signal.SIGINT, hand_on)
     while not ranks.join(grace_period=SECONDS_OF_GRACE):
         pass
+
+
+def _rank(number, *arguments) -> None:
+    """One process that `_spawn` starts. What loads its data is forked, as elsewhere, not started anew like itself.
+
+    Such a process would import everything first, and until then a Ctrl-C would end it before it can be ignored.
+    """
+    torch.multiprocessing.set_start_method("fork", force=True)
+    distributed_utils.distributed_main(number, *arguments)
 
 
 def check_that_ranks_know_each_other(cfg) -> None:

@@ -103,6 +103,17 @@ def test_distributed_signal_to_the_whole_group_spares_the_workers(data_bin, tmp_
     assert load(tmp_path / "run" / "checkpoint_last.pt")
 
 
+def test_distributed_ctrl_c_while_the_workers_of_processes_started_here_begin(data_bin, tmp_path):
+    """They are forked, and ready at once: started anew, they would import everything first, and end by the signal."""
+    command = with_workers(data_bin, tmp_path / "run", "--distributed-world-size", 2)
+    with Launch(tmp_path / "logs", [command], [environment()]) as launch:
+        launch.wait_for("Start iterating over samples")
+        launch.wait_for("num_updates=1,")
+        os.killpg(launch.processes[0].pid, signal.SIGINT)
+        assert launch.statuses() == [0], launch.text
+    assert "Traceback" not in launch.text and load(tmp_path / "run" / "checkpoint_last.pt")
+
+
 def test_distributed_workers_end_with_a_training_that_fails(data_bin, tmp_path):
     """The training waits for the end of its workers, and they for it."""
     command = with_workers(data_bin, tmp_path / "run", "--lr", 1e38, "--update-freq", 1)

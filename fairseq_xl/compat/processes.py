@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import sys
+import warnings
 
 import torch
 from fairseq.distributed import LegacyDistributedDataParallel, utils as distributed_utils
@@ -170,13 +171,15 @@ def check_that_ranks_know_each_other(cfg) -> None:
 
 
 def _on_any_device(original):
-    """pytorch_ddp: fairseq always names a GPU."""
+    """pytorch_ddp: fairseq always names a GPU, and an option by a name that newer torch complains of."""
 
     @functools.wraps(original)
     def wrapped(module, device_ids=None, output_device=None, **kwargs):
         if not next(module.parameters()).is_cuda:
             device_ids = output_device = None
-        return original(module, device_ids=device_ids, output_device=output_device, **kwargs)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+            return original(module, device_ids=device_ids, output_device=output_device, **kwargs)
 
     return wrapped
 

@@ -1,5 +1,7 @@
 """Carrying weights from a pre-trained checkpoint into a new model: pure functions on state dicts."""
 
+import re
+
 from fairseq_xl.errors import UserError
 
 
@@ -22,11 +24,15 @@ def inherit(recipient, donor, origin):
 
 
 def donate(recipient, donor, stack, origin, only=None, layers="all"):
-    """Copies the donor's encoder into one stack of the recipient (X11, X13, V10).
+    """Copies one stack of the donor into that of the recipient; for a decoder, its encoder if it has no other.
+
+    A decoder is given the encoder of X11, X13 and V10 with the output layer beside it, or that of a translation model.
+    Where encoder and decoder of a model share a table of tokens, it is the decoder's too.
 
     Args:
         recipient: state dict of the new model, keys ``encoder.*`` and ``decoder.*``.
-        donor: state dict of a pre-trained model, keys ``encoder.*`` and ``output.*``.
+        donor: state dict of a pre-trained model, keys ``encoder.*`` and ``output.*``, or ``encoder.*`` and
+            ``decoder.*``.
         stack: ``encoder`` or ``decoder``: where the weights go.
         origin: the donor's file, for messages.
         only: copy only the keys below this prefix of the stack (``bank.tokens`` for the embeddings alone).
@@ -35,10 +41,11 @@ def donate(recipient, donor, stack, origin, only=None, layers="all"):
     Returns: the copied state dict {key of the recipient: tensor} and the list of the stack's keys that stay new.
     Raises `UserError` naming the first shape that doesn't fit, or layers that one side has and the other lacks.
     """
-    given = {key.removeprefix("encoder."): value for key, value in donor.items() if key.startswith("encoder.")}
-    if given and stack == "decoder":  # the dense part of an output layer belongs to the stack that predicts
-        given |= {key: value for key, value in donor.items() if key.startswith("output.")}
-    wanted = {key.removeprefix(f"{stack}."): value for key, value in recipient.items() if key.startswith(f"{stack}.")}
+    sources, places = _stack(donor, stack), _stack(recipient, stack)
+    if stack == "decoder" and not sources and (sources := _stack(donor, "encoder")):
+        sources |= {key: key for key in donor if key.startswith("output.")}  # they belong to the stack that predicts
+    given = {name: donor[key] for name, key in sources.items()}
+    wanted = {name: recipient[key] for name, key in places.items()}
     if only is not None:
         given, wanted = ({key: state[key] for key in state if key.startswith(only)} for state in (given, wanted))
     if not given:
@@ -46,7 +53,15 @@ def donate(recipient, donor, stack, origin, only=None, layers="all"):
     if layers != "all":
         given = choose_layers(given, count_layers(wanted), layers, origin)
     copied, new = _matching(wanted, given, origin, stack)
-    return {f"{stack}.{key}": value for key, value in copied.items()}, new
+    return {places[name]: value for name, value in copied.items()}, new
+
+
+def left_behind(donor, copied):
+    """What of the donor is in none of the tensors `copied`: the widest parts, as ``output``, ``heads.clm``."""
+    taken = {id(tensor) for tensor in copied}
+    used = {part for key, tensor in donor.items() if id(tensor) in taken for part in _parts(key)}
+    widest = [next(part for part in _parts(key) if part not in used) for key in donor if key not in used]
+    return list(dict.fromkeys(re.sub(r"\blayers\.\d+\.", "layers.*.", part) for part in widest))
 
 
 def choose_layers(state, count, which, origin):
@@ -74,6 +89,14 @@ def count_layers(state):
     return max(map(_layer, state), default=-1) + 1
 
 
+def _stack(state, stack):
+    """{name in the stack: key of the state dict}"""
+    names = {key.removeprefix(f"{stack}."): key for key in state if key.startswith(f"{stack}.")}
+    if names and not any(name.startswith("bank.") for name in names):  # the one bank is the encoder's
+        names |= {key.removeprefix("encoder."): key for key in state if key.startswith("encoder.bank.")}
+    return names
+
+
 def _matching(wanted, given, origin, recipient):
     depths = [count_layers(state) for state in (given, wanted)]
     if depths[0] != depths[1]:
@@ -86,6 +109,12 @@ def _matching(wanted, given, origin, recipient):
                 f"{tuple(wanted[key].shape)}"
             )
     return {key: given[key] for key in common}, [key for key in wanted if key not in given]
+
+
+def _parts(key):
+    """``a.b.c`` -> ``a``, ``a.b``, ``a.b.c``"""
+    names = key.split(".")
+    return [".".join(names[: count + 1]) for count in range(len(names))]
 
 
 def _layer(key):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.file_io import PathManager
 from fairseq.tasks import FairseqTask
 from omegaconf import II, OmegaConf
 
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")  # options of every model
 IDENTITY = {"task", "dictionary", "languages", "framing", "heads"}  # what each checkpoint of this format says
+# options that change what weights mean, but no shape that would tell
+FORM = ("activation", "layer_norm_eps", "position_offset", "language_embeddings", "output_form")
 
 
 @dataclass
@@ -188,26 +191,45 @@ class XLTask(FairseqTask):
                 f"{', '.join(self.dictionary.languages)})"
             )
 
-    def read_donor(self, path, model, tokens_only=False):
+    # --- the first weights -------------------------------------------------------------------------------------
+
+    def keeps_its_weights(self, from_checkpoint):
+        """Whether a model that is being built is trained from its first weights: no checkpoint will replace them."""
+        if from_checkpoint:
+            return False
+        run = self.cfg._get_parent()
+        restored = None if run is None else checkpoint_to_restore(run.checkpoint)
+        if restored:
+            logger.info("%s is restored: the weights that --init-* name are not read", restored)
+        return restored is None
+
+    def read_donor(self, path, model, part="model"):
         """Weights that a new model starts from: a checkpoint of ours, or a published encoder.
 
         Args:
             path: a file, or for published encoders also their folder (`fairseq_xl.checkpoints.published`).
             model: the new model; it gives the rows that a published encoder lacks.
-            tokens_only: only the table of tokens will be used, so that a published encoder may differ in the rest.
+            part: what of it will be used: the whole ``model``; its ``encoder``, so that its output layer may have any
+                form; or its table of ``tokens``, so that it may differ in all but their channels.
 
         Returns: a state dict under our names, as `XLEncoderModel` lists them.
         Raises `UserError` where the weights would mean something else in this run's model.
         """
         donor = published.read(path)
-        if not isinstance(donor, published.Published):
-            state = compat.check_checkpoint(donor, path)
-            XLTask.check_fits(self, state, path)  # not the task's own: a donor may be of another task
-            return state["model"]
-        for name in ["embed_dim"] if tokens_only else donor.options:
-            found, needed = self.framing.name if name == "framing" else getattr(model.cfg, name), donor.options[name]
-            if str(found) != str(needed):
+        ours = not isinstance(donor, published.Published)
+        if ours:
+            compat.check_checkpoint(donor, path)
+            if part == "tokens":
+                self.check_identity((donor.get("task_state") or {}).get("fairseq_xl"), path)
+            else:
+                XLTask.check_fits(self, donor, path)  # not the task's own: a donor may be of another task
+        for name, needed in (_form(donor, model.cfg, path) if ours else donor.options).items():
+            found = self.framing.name if name == "framing" else getattr(model.cfg, name)
+            matters = name == "embed_dim" if part == "tokens" else part == "model" or name != "output_form"
+            if matters and str(found) != str(needed):
                 raise UserError(f"{path} needs --{name.replace('_', '-')} {needed}, this run has {found}")
+        if ours:
+            return donor["model"]
         symbols = self.dictionary.symbols[: self.dictionary.first_language]
         published.check_symbols(donor, symbols, self.folder() / "dict.txt")
         state, new = published.with_new_rows(donor, model.state_dict(), self.dictionary.languages)
@@ -245,6 +267,7 @@ class XLTask(FairseqTask):
         """fairseq hook: makes the update; then all ranks stop together if one of them got a signal."""
         super().optimizer_step(optimizer, model, update_num)
         if compat.any_rank(self.terminated, next(model.parameters()).device):
+            compat.end_as_stopped()
             run = self.cfg._get_parent()
             run.optimization.stop_time_hours = 1e-9
             run.dataset.disable_validation = True
@@ -254,6 +277,30 @@ def check_dropout(name, probability):
     """Raises `UserError` for an option that is no probability of dropping a value."""
     if not 0 <= probability < 1:
         raise UserError(f"--{name.replace('_', '-')} {probability}: a probability from 0 to below 1 is needed")
+
+
+def checkpoint_to_restore(cfg):
+    """The file whose weights fairseq-train goes on with, or None: what `checkpoint_utils.load_checkpoint` will choose.
+
+    Args:
+        cfg: the run's `checkpoint` options. Those that reset something leave the weights as they are in the file.
+    """
+    path = cfg.restore_file.replace(".pt", f"{cfg.checkpoint_suffix or ''}.pt")
+    if cfg.restore_file == "checkpoint_last.pt":
+        path = os.path.join(cfg.save_dir, path)
+        if not PathManager.exists(path):
+            path = next(file for file in (cfg.continue_once, cfg.finetune_from_model, path) if file is not None)
+    return path if PathManager.isfile(path) else None
+
+
+def _form(checkpoint, cfg, path):
+    """{option of `FORM` that a model of `cfg` has: its value in the model of a checkpoint, the file `path`}"""
+    written = checkpoint.get("cfg")
+    written = written.get("model") if isinstance(written, dict) else None
+    names = [name for name in FORM if hasattr(cfg, name)]
+    if not isinstance(written, dict) or not written.keys() >= set(names):
+        raise UserError(f"{path} is damaged: it doesn't say its model's {', '.join(names)}")
+    return {name: written[name] for name in names}
 
 
 def _check_dictionary(folder, dictionary):

@@ -13,7 +13,7 @@ from fairseq.tasks import register_task
 from torch import nn
 
 from fairseq_xl import compat
-from fairseq_xl.checkpoints.surgery import donate
+from fairseq_xl.checkpoints.surgery import donate, left_behind
 from fairseq_xl.data.classification import FIELDS, ClassificationDataset, frame, read_examples
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
@@ -123,14 +123,16 @@ class XLClassificationTask(XLTask):
         layer = nn.Linear(cfg.embed_dim, len(self.labels))
         initialise(layer)
         model.add_heads({HEAD: nn.Sequential(nn.Dropout(self.cfg.head_dropout), layer)})
-        if self.cfg.init_from and not from_checkpoint:
+        if self.cfg.init_from and self.keeps_its_weights(from_checkpoint):
             self._initialise(model, self.cfg.init_from)
         return model
 
     def _initialise(self, model, path):
-        copied, new = donate(model.state_dict(), self.read_donor(path, model), "encoder", path)
+        donor = self.read_donor(path, model, part="encoder")
+        copied, new = donate(model.state_dict(), donor, "encoder", path)
         model.load_state_dict(copied, strict=False)
         logger.info("encoder from %s: %d tensors, new: %s", path, len(copied), ", ".join(new) or "none")
+        logger.info("%s: not used: %s", path, ", ".join(left_behind(donor, copied.values())) or "none")
 
     # --- data --------------------------------------------------------------------------------------------------
 

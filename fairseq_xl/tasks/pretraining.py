@@ -13,7 +13,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from omegaconf import II
 
-from fairseq_xl.checkpoints.surgery import inherit
+from fairseq_xl.checkpoints.surgery import inherit, left_behind
 from fairseq_xl.data.documents import AdjacentSegments
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.mixed import MixedSource
@@ -166,16 +166,18 @@ class XLPretrainingTask(XLTask):
             if not isinstance(model, objective.model_class):
                 raise UserError(f"{name} needs {objective.model_class.described}")
             model.add_heads(objective.heads(cfg))
-        if self.cfg.init_from and not from_checkpoint:
+        if self.cfg.init_from and self.keeps_its_weights(from_checkpoint):
             self._initialise(model, self.cfg.init_from)
         if self.cfg.train_only:
             freeze_others(model, self.cfg.train_only.split(","))
         return model
 
     def _initialise(self, model, path):
-        copied, new = inherit(model.state_dict(), self.read_donor(path, model), path)
+        donor = self.read_donor(path, model)
+        copied, new = inherit(model.state_dict(), donor, path)
         model.load_state_dict(copied, strict=False)
         logger.info("weights from %s: %d tensors, new: %s", path, len(copied), ", ".join(new) or "none")
+        logger.info("%s: not used: %s", path, ", ".join(left_behind(donor, copied.values())) or "none")
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Opens the text that the objectives read; a language without this split is left out, except in training."""
@@ -204,6 +206,7 @@ class XLPretrainingTask(XLTask):
 
     def language_pairs(self, split="train"):
         """The pairs of --pairs, or all of the folder, that have text of a split; `UserError` for one without."""
+
         def there(name, split):
             return any(is_begun(self.folder() / name / f"{split}.{name}.{code}") for code in name.split("-"))
 

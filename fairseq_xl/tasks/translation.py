@@ -10,7 +10,7 @@ import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
-from fairseq_xl.checkpoints.surgery import LAYERS, donate
+from fairseq_xl.checkpoints.surgery import LAYERS, donate, left_behind
 from fairseq_xl.data import tokenisers
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.parallel import SentencePairs
@@ -40,7 +40,10 @@ class XLTranslationConfig(XLTaskConfig):
     )
     init_decoder_from: Optional[str] = field(
         default=None,
-        metadata={"help": "the same for the decoder; cross-attention too where the checkpoint has one (X11, V10)"},
+        metadata={
+            "help": "the same for the decoder; cross-attention too where the checkpoint has one (X11, V10); a "
+            "translation model gives its decoder"
+        },
     )
     init_decoder_layers: ChoiceEnum(LAYERS) = field(
         default="all",
@@ -94,33 +97,33 @@ class XLTranslationTask(XLTask):
         if not hasattr(cfg, "share_embeddings"):
             raise UserError("--arch: translation needs an encoder-decoder, xl_mt_tiny for one")
         model = super().build_model(cfg, from_checkpoint)
-        if not from_checkpoint:
-            self._initialise(model, cfg)
+        named = (self.cfg.init_encoder_from, self.cfg.init_decoder_from, self.cfg.init_embeddings_from)
+        if any(named) and self.keeps_its_weights(from_checkpoint):
+            self._initialise(model, cfg, *named)
         return model
 
-    def _initialise(self, model, cfg):
-        encoder, decoder, embeddings = (
-            self.cfg.init_encoder_from,
-            self.cfg.init_decoder_from,
-            self.cfg.init_embeddings_from,
-        )
+    def _initialise(self, model, cfg, encoder, decoder, embeddings):
         if cfg.share_embeddings and encoder and decoder and encoder != decoder:
             raise UserError("--share-embeddings: encoder and decoder must be initialised from the same checkpoint")
-        layers = str(self.cfg.init_decoder_layers)
-        transfers = [(embeddings, "encoder", "bank.tokens", "all"), (embeddings, "decoder", "bank.tokens", "all")]
-        if cfg.share_embeddings:  # the one table belongs to the encoder
-            transfers = [(embeddings, "encoder", "bank.tokens", "all"), (decoder, "encoder", "bank", "all")]
-        donors = {
-            path: self.read_donor(path, model, tokens_only=path not in (encoder, decoder))
-            for path in dict.fromkeys((embeddings, encoder, decoder))
-            if path
-        }
-        recipient = model.state_dict()
-        for path, stack, *part in transfers + [(encoder, "encoder", None, "all"), (decoder, "decoder", None, layers)]:
+        parts = {embeddings: "tokens"} | {encoder: "encoder"} | {decoder: "model"}  # of one file the most that is used
+        donors = {path: self.read_donor(path, model, part) for path, part in parts.items() if path}
+        if cfg.share_embeddings and encoder and "decoder.bank.tokens.weight" in donors.get(decoder, ()):
+            raise UserError(f"--share-embeddings: encoder and decoder of {decoder} have a table of tokens each")
+        transfers = [
+            (embeddings, "encoder", "bank.tokens"),
+            (embeddings, "decoder", "bank.tokens"),
+            (encoder, "encoder"),
+            (decoder, "decoder", None, str(self.cfg.init_decoder_layers)),
+        ]
+        recipient, taken = model.state_dict(), {path: [] for path in donors}
+        for path, stack, *part in transfers:
             if path:
                 copied, new = donate(recipient, donors[path], stack, path, *part)
                 recipient.update(copied)
+                taken[path] += copied.values()
                 logger.info("%s from %s: %d tensors, new: %s", stack, path, len(copied), ", ".join(new) or "none")
+        for path, donor in donors.items():
+            logger.info("%s: not used: %s", path, ", ".join(left_behind(donor, taken[path])) or "none")
         model.load_state_dict(recipient)
 
     # --- data --------------------------------------------------------------------------------------------------

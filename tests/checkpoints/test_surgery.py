@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.surgery import choose_layers, count_layers, donate, inherit
+from fairseq_xl.checkpoints.surgery import choose_layers, count_layers, donate, inherit, left_behind
 from fairseq_xl.errors import UserError
 
 LAYER = ["self_attention.qkv.weight", "ffn.up.weight"]
@@ -43,6 +43,50 @@ def test_into_the_decoder(recipient, donor):
     assert sorted(copied) == sorted(f"decoder.{name}" for name in COMMON)
     assert all((tensor == 7).all() for tensor in copied.values())
     assert new == CROSS  # what a pre-trained encoder has not
+
+
+def shared(model):
+    """A translation model with one table."""
+    return {key: value for key, value in model.items() if not key.startswith("decoder.bank")} | {
+        "encoder.bank.bias": model["decoder.bank.bias"]
+    }
+
+
+def test_the_decoder_of_a_translation_model(recipient):
+    """A trained decoder is one: cross-attention, output layer and table too; the encoder is not taken for it."""
+    output = "decoder.output.dense.weight"
+    wanted = recipient | state(output, fill=0)
+    donor = {key: value + (3 if key.startswith("decoder.") else 7) for key, value in wanted.items()}
+    copied, new = donate(wanted, donor, "decoder", "a.pt")
+    assert sorted(copied) == sorted([*(f"decoder.{name}" for name in COMMON + CROSS), output]) and not new
+    assert all((tensor == 3).all() for tensor in copied.values())
+    copied, _ = donate(wanted, donor, "encoder", "a.pt")
+    assert all((tensor == 7).all() for tensor in copied.values()) and all(key.startswith("encoder.") for key in copied)
+
+
+def test_a_shared_table_is_the_decoders_too(recipient):
+    other = {key: value + 3 for key, value in recipient.items()}
+    banks = [f"bank.{name}" for name in ("bias", "tokens.weight")]
+    for model, place in ((recipient, "decoder"), (shared(recipient), "encoder")):
+        for donor in (other, shared(other)):
+            copied, new = donate(model, donor, "decoder", "a.pt")
+            assert sorted(key for key in copied if "bank" in key) == [f"{place}.{name}" for name in banks]
+            assert all((tensor == 3).all() for tensor in copied.values()) and not new
+
+
+def test_what_is_left_behind(recipient, donor):
+    copied, _ = donate(recipient, donor, "decoder", "a.pt")
+    assert left_behind(donor, copied.values()) == ["output", "heads"]
+    assert left_behind(recipient, [recipient[f"encoder.{name}"] for name in COMMON if name != "bank.bias"]) == [
+        "decoder"
+    ]
+    some = [value for key, value in recipient.items() if CROSS[0][len("layers.0.") :] not in key and "bank" not in key]
+    assert left_behind(recipient, some) == ["encoder.bank", "decoder.bank", "decoder.layers.*.cross_attention"]
+    first = [value for key, value in donor.items() if "layers.1" not in key and not key.startswith("output")]
+    assert left_behind(donor | state("heads.mlm.weight", fill=1), first) == [
+        "encoder.layers.1", "output", "heads.mlm"
+    ]  # fmt: skip
+    assert left_behind(donor, donor.values()) == []
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])

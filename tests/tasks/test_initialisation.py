@@ -1,10 +1,17 @@
 """The grid of initialisations of X11: random, CLM, MLM or embeddings, for the encoder and for the decoder."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from fairseq import checkpoint_utils
+from fairseq.dataclass.configs import CheckpointConfig
+from omegaconf import OmegaConf
 
 from fairseq_xl.errors import UserError
-from tests.commands import load, pretraining, run_train, translation
+from fairseq_xl.tasks.base import checkpoint_to_restore
+from tests.commands import classification, load, pretraining, run_train, translation
+from tests.tasks.test_classification import write_task
 
 EMBEDDINGS = {"bank.tokens.weight"}
 CROSS = "cross_attention"
@@ -88,6 +95,17 @@ def test_initialisation_reports_what_is_new(data_bin, tmp_path, pretrained):
                                    "--disable-validation", "--init-decoder-from", pretrained["mlm"]))  # fmt: skip
     told = [line for line in output.log.splitlines() if line.startswith("decoder from ")]
     assert len(told) == 1 and str(pretrained["mlm"]) in told[0] and f"layers.0.{CROSS}.query.weight" in told[0]
+    assert f"{pretrained['mlm']}: not used: none" in output.log.splitlines()
+
+
+def test_initialisation_reports_what_is_left_behind(data_bin, tmp_path, pretrained):
+    line = translation(data_bin, tmp_path, "-s", "en", "-t", "de", "--max-update", 1, "--no-save",
+                       "--disable-validation")  # fmt: skip
+    output = run_train([*line, "--init-encoder-from", pretrained["mlm"]])
+    assert f"{pretrained['mlm']}: not used: encoder.bank.bias" in output.log.splitlines()
+    output = run_train([*line, "--init-embeddings-from", pretrained["mlm"]])
+    left = "encoder.bank.bias, encoder.embeddings, encoder.layers"
+    assert f"{pretrained['mlm']}: not used: {left}" in output.log.splitlines()
 
 
 def test_initialisation_with_shared_embeddings(data_bin, tmp_path, pretrained):
@@ -98,23 +116,92 @@ def test_initialisation_with_shared_embeddings(data_bin, tmp_path, pretrained):
     assert torch.equal(state["decoder.layers.0.ffn.up.weight"], donor["encoder.layers.0.ffn.up.weight"])
 
 
-def test_initialisation_is_not_repeated_on_resume(data_bin, tmp_path, pretrained):
+@pytest.fixture(scope="module")
+def task_files(tmp_path_factory):
+    return write_task(tmp_path_factory.mktemp("tasks") / "files", 1)
+
+
+def run_from(task, data, files, folder, donor, *more):
+    """A short training of a task that starts from a file."""
+    more = ["--disable-validation", *more]
+    if task == "translation":
+        both = ["--init-encoder-from", donor, "--init-decoder-from", donor, "--init-embeddings-from", donor]
+        return run_train(translation(data, folder, "-s", "en", "-t", "de", *both, *more))
+    if task == "classification":
+        return run_train(classification(data, files, folder, "--init-from", donor, *more))
+    return run_train(pretraining(data, folder, "--updates-per-epoch", 5, "--init-from", donor, *more, objectives="mlm"))
+
+
+TASKS = ("pretraining", "translation", "classification")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_initialisation_is_not_repeated_on_resume(data_bin, tmp_path, task_files, pretrained, task):
     """A resumed run needs the pre-trained file no more than generation does."""
     donor = tmp_path / "donor.pt"
-    donor.write_bytes(pretrained["mlm"].read_bytes())
-    line = translation(
-        data_bin, tmp_path / "run", "-s", "en", "-t", "de", "--disable-validation", "--init-encoder-from", donor
-    )
-    run_train([*line, "--max-update", 2])
-    saved = load(tmp_path / "run" / "checkpoint_last.pt")
-    resumed = run_train([*line, "--max-update", 3])
-    assert list(resumed.updates) == [3]
-    whole = run_train([*translation(data_bin, tmp_path / "whole", "-s", "en", "-t", "de", "--disable-validation",
-                                    "--init-encoder-from", donor), "--max-update", 3])  # fmt: skip
-    assert (
-        resumed.updates[3] == whole.updates[3]
-        and saved.keys() == load(tmp_path / "whole" / "checkpoint_last.pt").keys()
-    )
+    donor.write_bytes(pretrained["clm"].read_bytes())
+    whole = run_from(task, data_bin, task_files, tmp_path / "whole", donor, "--max-update", 3)
+    run_from(task, data_bin, task_files, tmp_path / "run", donor, "--max-update", 2)
+    donor.unlink()
+    resumed = run_from(task, data_bin, task_files, tmp_path / "run", donor, "--max-update", 3)
+    assert list(resumed.updates) == [3] and resumed.updates[3] == whole.updates[3]
+    last = tmp_path / "run" / "checkpoint_last.pt"
+    assert f"{last} is restored: the weights that --init-* name are not read" in resumed.log
+    with pytest.raises(UserError, match="donor.pt cannot be read as a checkpoint"):
+        run_from(task, data_bin, task_files, tmp_path / "new", donor, "--max-update", 3)
+
+
+FILES = ["run/checkpoint_last.pt", "run/checkpoint_last-1.pt", "once.pt", "model.pt", "other.pt", "other-1.pt"]
+
+
+@pytest.mark.parametrize("present", [[], *([file] for file in FILES), FILES])
+@pytest.mark.parametrize("suffix", ["", "-1"])
+@pytest.mark.parametrize("options", [
+    {}, {"continue_once": "once.pt"}, {"finetune_from_model": "model.pt"}, {"restore_file": "other.pt"},
+    {"continue_once": "once.pt", "finetune_from_model": "model.pt"},
+    {"reset_optimizer": True, "reset_dataloader": True, "reset_meters": True, "reset_lr_scheduler": True},
+])  # fmt: skip
+def test_it_is_known_which_file_fairseq_restores(tmp_path, options, suffix, present):
+    paths = {name: str(tmp_path / name) if str(name).endswith(".pt") else name for name in options.values()}
+    cfg = OmegaConf.structured(CheckpointConfig(save_dir=str(tmp_path / "run"), checkpoint_suffix=suffix))
+    for name, value in options.items():
+        cfg[name] = paths[value]
+    (tmp_path / "run").mkdir()
+    for name in present:
+        (tmp_path / name).touch()
+    asked = []
+
+    class Asked(Exception):
+        pass
+
+    def load_checkpoint(path, *args, **kwargs):
+        asked.append(path)
+        raise Asked
+
+    trainer = SimpleNamespace(checkpoint_suffix=suffix, load_checkpoint=load_checkpoint)
+    try:
+        checkpoint_utils.load_checkpoint.__wrapped__(cfg, trainer)
+    except Asked:
+        pass
+    except ValueError as error:  # nothing is trained then
+        assert "does not exist" in str(error)
+    expected = [path for path in asked if (tmp_path / path).is_file()]
+    assert [checkpoint_to_restore(cfg)] == (expected or [None])
+
+
+def test_initialisation_from_a_translation_model_is_stack_by_stack(data_bin, tmp_path, pretrained):
+    """Its decoder is trained: the new one gets that with cross-attention, not the encoder."""
+    run_train(translation(data_bin, tmp_path / "donor", "-s", "en", "-t", "de", "--max-update", 3, "--lr", 0.01,
+                          "--disable-validation", "--decoder-layers", 2))  # fmt: skip
+    path = tmp_path / "donor" / "checkpoint_last.pt"
+    both, donor = ["--init-encoder-from", path, "--init-decoder-from", path], load(path)
+    state = start(data_bin, tmp_path / "same", "--decoder-layers", 2, *both)
+    assert state.keys() == donor.keys() and all(torch.equal(state[key], donor[key]) for key in state)
+    state = start(data_bin, tmp_path / "last", "--init-decoder-from", path, "--init-decoder-layers", "last")
+    for key, value in stack(state, "decoder").items():
+        assert torch.equal(value, donor["decoder." + key.replace("layers.0.", "layers.1.")]), key
+    with pytest.raises(UserError, match="--share-embeddings: encoder and decoder of .* have a table of tokens each"):
+        start(data_bin, tmp_path / "shared", "--decoder-layers", 2, "--share-embeddings", *both)
 
 
 # Mistakes: one sentence, before training
@@ -155,6 +242,10 @@ def others(data_bin, pretrained, tmp_path_factory):
     del state["task_state"]["fairseq_xl"]
     found["foreign"] = folder / "foreign.pt"
     torch.save(state, found["foreign"])
+    state = torch.load(pretrained["mlm"], weights_only=True)
+    for name, cfg in (("no form", {"model": {"activation": "gelu"}}), ("no configuration", 3)):
+        found[name] = folder / f"{name}.pt"
+        torch.save(state | {"cfg": cfg}, found[name])
     found["damaged"] = folder / "damaged.pt"
     found["damaged"].write_bytes(pretrained["mlm"].read_bytes()[:1000])
     found["missing"] = folder / "missing.pt"
@@ -169,6 +260,8 @@ SENTENCES = {
     "framing": "was trained with --framing xlm, this run has xl",
     "dictionary": "was trained with another dictionary",
     "foreign": "was not written by fairseq_xl",
+    "no form": "is damaged: it doesn't say its model's activation, layer_norm_eps, position_offset",
+    "no configuration": "is damaged: it doesn't say its model's activation, layer_norm_eps, position_offset",
     "damaged": "is not a checkpoint, or it is damaged or cut short",
     "missing": "missing.pt cannot be read as a checkpoint: No such file or directory",
 }
@@ -180,6 +273,51 @@ def test_initialisation_from_a_checkpoint_that_does_not_fit(data_bin, tmp_path, 
         start(data_bin, tmp_path, "--init-encoder-from", others[mistake])
     assert str(others[mistake]) in str(error.value) and "\n" not in str(error.value)
     assert not list(tmp_path.glob("*.pt"))
+
+
+#: another form of model in this run, of the same shapes but for what the donor's form has more
+FORMS = {
+    "--activation": ("gelu", ["relu"]),
+    "--layer-norm-eps": ("1e-12", ["1e-05"]),
+    "--position-offset": ("0", [2, "--max-positions", 38]),  # as many rows
+    "--language-embeddings": ("added", ["none"]),
+    "--output-form": ("plain", ["dense"]),
+}
+
+
+@pytest.mark.parametrize("option", FORMS)
+@pytest.mark.parametrize("task", TASKS)
+def test_initialisation_of_a_model_of_another_form(data_bin, tmp_path, task_files, pretrained, task, option):
+    theirs, ours = FORMS[option]
+    more = [option, *ours, "--max-update", 1]
+    if task == "pretraining":
+        more += ["--objective-options", "mlm.length=32"]
+    if task == "classification":
+        more += ["--length", 38]
+    path = pretrained["mlm"]
+    if (task, option) == ("classification", "--output-form"):  # a classifier has no use for an output layer
+        assert "new: none" in run_from(task, data_bin, task_files, tmp_path, path, *more).log
+        return
+    with pytest.raises(UserError) as error:
+        run_from(task, data_bin, task_files, tmp_path, path, *more)
+    assert str(error.value) == f"{path} needs {option} {theirs}, this run has {ours[0]}"
+
+
+def test_initialisation_of_what_form_does_not_touch(data_bin, tmp_path, pretrained, others):
+    """An encoder has no output layer; a table of tokens is one in any model of its width."""
+    line = ["--output-form", "dense", "--init-encoder-from", pretrained["mlm"]]
+    state, donor = start(data_bin, tmp_path / "encoder", *line), stack(load(pretrained["mlm"]), "encoder")
+    assert all(torch.equal(value, donor[key]) for key, value in stack(state, "encoder").items())
+    forms = [value for option, (_, ours) in FORMS.items() for value in (option, *ours)]
+    for name in ("heads", "layers", "framing"):
+        state = start(data_bin, tmp_path / name, *forms, "--init-embeddings-from", others[name])
+        table = load(others[name])["encoder.bank.tokens.weight"]
+        assert all(torch.equal(state[f"{side}.bank.tokens.weight"], table) for side in ("encoder", "decoder"))
+    for name in ("dictionary", "foreign"):
+        with pytest.raises(UserError, match=SENTENCES[name]):
+            start(data_bin, tmp_path / name, "--init-embeddings-from", others[name])
+    with pytest.raises(UserError, match="bank.tokens.weight has shape .*, the encoder to initialise needs"):
+        start(data_bin, tmp_path / "width", "--init-embeddings-from", others["width"])
 
 
 def test_initialisation_of_shared_embeddings_from_two_checkpoints(data_bin, tmp_path, pretrained):

@@ -295,7 +295,7 @@ def test_translation_from_a_published_encoder(data_bin, make, tmp_path):
     output = run_train(translation(data_bin, tmp_path, *line, "--max-update", 2, "--lr", 0, "--disable-validation"))
     assert len(output.updates) == 2 and output.log.count("published weights") == 1  # it is read once
     state = load(tmp_path / "checkpoint_last.pt")
-    donor, _ = start(data_bin, tmp_path, *XLM_R_OPTIONS, "--init-from", path)
+    donor, _ = start(data_bin, tmp_path / "donor", *XLM_R_OPTIONS, "--init-from", path)
     last = "layers.1.ffn.up.weight"
     assert torch.equal(state[f"encoder.{last}"], donor[f"encoder.{last}"])
     assert torch.equal(state["decoder.layers.0.ffn.up.weight"], donor[f"encoder.{last}"])

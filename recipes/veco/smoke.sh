@@ -5,8 +5,9 @@
 # English-German translation from all layers with the last two as the decoder, and from random weights with the same
 # settings, retrieval from a middle layer; ends with
 #     veco BLEU=<x> random BLEU=<y> retrieval=<z>
-# where retrieval is the accuracy over both directions with the margin score. Hypotheses, references and logs stay in DIR
-# (default: runs/veco-smoke). Run again, it goes on where it stopped. --updates N: every model is trained for N updates.
+# where retrieval is the accuracy over both directions with the margin score. Hypotheses, references and logs stay in
+# DIR (default: runs/veco-smoke). Run again, it goes on where it stopped. --updates N: every model is trained for N
+# updates.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 output=$root/runs/veco-smoke updates=()
@@ -29,7 +30,8 @@ for model in last random; do
     [ $model = last ] || checkpoint=random
     logged "$output/$model.log" bash recipes/veco/translate.sh "$data" "$output/$model" "$checkpoint" \
         $config/translate-toy.yaml -s en -t de ${updates[@]+"${updates[@]}"}
-    bash recipes/xlm/score.sh "$data" "$output/$model/average.pt" "$output/$model" en de "$output/reference.de" >/dev/null
+    bash recipes/xlm/score.sh "$data" "$output/$model/average.pt" "$output/$model" en de "$output/reference.de" \
+        >/dev/null
 done
 echo "--- $output/retrieval.json" >&2
 python -m fairseq_xl.retrieval "$output/veco/checkpoint_last.pt" "$data" --dev en-de=$sample/bitext/valid.en-de \

@@ -106,7 +106,7 @@ def _matching(wanted, given, origin, recipient):
         if given[key].shape != wanted[key].shape:
             raise UserError(
                 f"{origin}: {key} has shape {tuple(given[key].shape)}, the {recipient} to initialise needs "
-                f"{tuple(wanted[key].shape)}"
+                f"{tuple(wanted[key].shape)}: another --arch, or size"
             )
     return {key: given[key] for key in common}, [key for key in wanted if key not in given]
 

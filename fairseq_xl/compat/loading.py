@@ -93,7 +93,7 @@ def _load_stream(stream, name: str):
                 f"{name} was refused: it holds {what}, and a checkpoint may hold only tensors and plain data "
                 "(nothing in the file was run)"
             ) from error
-        raise UserError(f"{name} {NO_CHECKPOINT} ({_first_line(error)})") from error
+        raise UserError(f"{name} {NO_CHECKPOINT} ({type(error).__name__}: {_first_line(error)})") from error
 
 
 def _check_parts(stream, name: str) -> None:

@@ -9,6 +9,7 @@ from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.file_io import PathManager
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import FairseqTask
 from omegaconf import II, OmegaConf
 
@@ -57,6 +58,9 @@ class XLTask(FairseqTask):
     beside another dictionary, or with another framing, is refused in one sentence.
     """
 
+    #: the criterion that trains it; None: any
+    criterion = None
+
     def __init__(self, cfg, dictionary):
         super().__init__(cfg)
         self.dictionary = dictionary
@@ -70,6 +74,8 @@ class XLTask(FairseqTask):
         run = cfg._get_parent() if OmegaConf.is_config(cfg) else None
         if run is not None and run.dataset.train_subset != "train":
             raise UserError(f"--train-subset {run.dataset.train_subset}: what is trained on is the split 'train'")
+        if run is not None and run.optimizer is not None and cls.criterion not in (None, run.criterion._name):
+            raise UserError(f"{cfg._name} needs --criterion {cls.criterion}, not {run.criterion._name}")
         if not cfg.data:
             raise UserError("name the folder of binarised text that `python -m preprocess` wrote")
         folders = [Path(folder) for folder in cfg.data.split(os.pathsep)]
@@ -95,6 +101,16 @@ class XLTask(FairseqTask):
     def target_dictionary(self):
         """The joint dictionary."""
         return self.dictionary
+
+    def check_architecture(self, cfg):
+        """Raises `UserError` if `cfg` is not that of one of our models."""
+        name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+        if name not in ARCH_MODEL_REGISTRY or not hasattr(cfg, "max_positions"):
+            ours = sorted(known for known in ARCH_MODEL_REGISTRY if known.startswith("xl_"))
+            raise UserError(f"--arch {name}: choose one of {', '.join(ours)}")
+
+    def metrics(self):
+        """Names of what validation logs, for --best-checkpoint-metric; None: up to the criterion."""
 
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model and remembers what tells its weights apart from others of the same shapes."""
@@ -251,8 +267,12 @@ class XLTask(FairseqTask):
 
         A second Ctrl-C stops at once.
         """
-        if self.cfg._get_parent() is None:  # no command's configuration: nothing to stop
+        run = self.cfg._get_parent()
+        if run is None:  # no command's configuration: nothing to stop
             return
+        metric, known = run.checkpoint.best_checkpoint_metric, self.metrics()
+        if known is not None and metric not in known and not run.dataset.disable_validation:
+            raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
 
         def stop(signum, frame):
             logger.warning("%s: saving after this update, then stopping", signal.Signals(signum).name)

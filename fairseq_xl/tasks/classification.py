@@ -69,6 +69,8 @@ class ClassScores:
 class XLClassificationTask(XLTask):
     """Fine-tunes an encoder and a layer on its first token (X9, V9, G7) in any languages, and tests it in any."""
 
+    criterion = "xl_classification"
+
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
         self.objective = ClassScores()
@@ -109,8 +111,13 @@ class XLClassificationTask(XLTask):
 
     # --- model -------------------------------------------------------------------------------------------------
 
+    def metrics(self):
+        """Names of what validation logs: `accuracy`, that of each language, `loss`."""
+        return ["accuracy", "loss", *(f"accuracy_{language}" for language in self._languages("valid"))]
+
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the encoder and its classifier; a new one takes its encoder from --init-from."""
+        self.check_architecture(cfg)
         if self.labels is None:
             self.labels = sorted({example.label for example in self._examples("train")})
         if len(self.labels) < 2:

@@ -108,6 +108,8 @@ class DrawnBatches(FairseqDataset):
 class XLPretrainingTask(XLTask):
     """Pre-trains a model with ``--objectives``, drawn by ``--schedule`` (X4-X8)."""
 
+    criterion = "xl_pretraining"
+
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
         self._build_objectives()
@@ -153,8 +155,14 @@ class XLPretrainingTask(XLTask):
             for source in (*names[objective.reads], *([MIXED] if objective.cfg.mixed else []))
         ]
 
+    def metrics(self):
+        """Names of what validation logs: `ppl`, `loss`, and both of every term, by source and over all sources."""
+        names = dict.fromkeys(name for term, source in self.log_keys for name in (term, f"{term}_{source}"))
+        return ["ppl", "loss", *(f"{name}_{what}" for name in names for what in ("ppl", "loss"))]
+
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model with the heads of all objectives; `UserError` if an objective needs more positions."""
+        self.check_architecture(cfg)
         for name, objective in self.objectives.items():
             if objective.positions > cfg.max_positions:
                 raise UserError(

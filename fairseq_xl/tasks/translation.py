@@ -161,8 +161,8 @@ class XLTranslationTask(XLTask):
             f"{self.folder(epoch)}: no bitext {source}-{target} or {target}-{source} for the split {split!r}"
         )
 
-    def get_batch_iterator(self, dataset, max_positions=None, **kwargs):
-        """fairseq's iterator; but outside training over-long lines are cut."""
+    def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
+        """fairseq's iterator; but outside training over-long lines are cut; `UserError` for one over --max-tokens."""
         if dataset is not self.datasets.get("train") and max_positions is not None:
             cut, max_positions = dataset.cut_at(max_positions), None
             if len(cut):
@@ -172,7 +172,9 @@ class XLTranslationTask(XLTask):
                     dataset.max_positions,
                     (cut[:10] + 1).tolist(),
                 )
-        return super().get_batch_iterator(dataset, max_positions=max_positions, **kwargs)
+        if max_tokens is not None and max_positions is None and dataset.sizes.max() > max_tokens:
+            raise UserError(f"a line has {dataset.sizes.max()} tokens: raise --max-tokens {max_tokens}")
+        return super().get_batch_iterator(dataset, max_positions=max_positions, max_tokens=max_tokens, **kwargs)
 
     # --- generation --------------------------------------------------------------------------------------------
 

@@ -238,3 +238,44 @@ def test_argument_that_is_wrong_without_the_usage_of_all(data_bin, tmp_path, cap
         run_train(pretraining(data_bin, tmp_path, *flags))
     (line,) = capsys.readouterr().err.splitlines()
     assert ended.value.code == 2 and re.search(f"error: .*{sentence}$", line)
+
+
+def changed(line, option, value):
+    """A command line with another value of one of its options."""
+    line = [*line]
+    line[line.index(option) + 1] = value
+    return line
+
+
+SHAPE = ["--layers", "--embed-dim", "--ffn-dim", "--heads", "--max-positions"]  # options of our encoders
+
+
+@pytest.mark.parametrize(
+    ("arch", "sentence"),
+    [("transformer", "--arch transformer: choose one of xl_dan, "), ("roberta_base", "--arch roberta_base: choose one"),
+     ("xl_mt_tiny", "mlm needs an encoder: --arch xl_xlm_tiny"), ("xl_dan", "mlm needs an encoder")],
+)  # fmt: skip
+def test_architecture_that_is_none_of_ours_or_of_another_task(data_bin, tmp_path, arch, sentence):
+    line = changed(pretraining(data_bin, tmp_path), "--arch", arch)
+    for option in SHAPE:
+        del line[line.index(option) : line.index(option) + 2]
+    refused(line, sentence)
+
+
+def test_criterion_that_is_forgotten(data_bin, tmp_path):
+    line = pretraining(data_bin, tmp_path)
+    del line[line.index("--criterion") : line.index("--criterion") + 2]
+    refused(line, "xl_pretraining needs --criterion xl_pretraining, not cross_entropy")
+    assert not (tmp_path / "crash.pt").exists()
+
+
+def test_metric_that_is_not_logged(data_bin, tmp_path):
+    metric = ["--best-checkpoint-metric"]
+    refused(pretraining(data_bin, tmp_path, *metric, "pppl"), "--best-checkpoint-metric pppl: choose one of ppl, loss")
+    for known in ("ppl", "loss", "mlm_ppl", "tlm_en-de_loss"):
+        run_train(pretraining(data_bin, tmp_path / known, "--updates-per-epoch", 1, "--max-update", 1, *metric, known))
+        assert (tmp_path / known / "checkpoint_best.pt").exists()
+
+
+def test_line_that_is_longer_than_a_batch_of_translation(data_bin, tmp_path):
+    refused(changed(one_direction(data_bin, tmp_path), "--max-tokens", 5), "tokens: raise --max-tokens 5")

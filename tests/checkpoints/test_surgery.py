@@ -129,7 +129,8 @@ def test_another_shape_is_told(recipient, donor):
     with pytest.raises(UserError) as refused:
         donate(recipient, wider, "decoder", "a.pt")
     assert str(refused.value) == (
-        "a.pt: embeddings.positions.weight has shape (4, 3), the decoder to initialise needs (2, 3)"
+        "a.pt: embeddings.positions.weight has shape (4, 3), the decoder to initialise needs (2, 3): "
+        "another --arch, or size"
     )
 
 

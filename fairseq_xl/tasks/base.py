@@ -170,7 +170,7 @@ class XLTask(FairseqTask):
         self.loaded_framing = identity["framing"]
         self.framing = Framing.of(identity["framing"], self.dictionary)
 
-    def check_fits(self, state, path):
+    def check_fits(self, state, path, across_heads=False):
         """Raises `UserError` unless the weights of a checkpoint mean the same in this run's model.
 
         Called by `fairseq_xl.compat` before fairseq-train loads weights, to resume or to fine-tune.
@@ -178,10 +178,11 @@ class XLTask(FairseqTask):
         Args:
             state: the whole checkpoint.
             path: its file, for messages.
+            across_heads: let the number of attention heads differ (U1).
         """
         identity = (state.get("task_state") or {}).get("fairseq_xl")
         self.check_identity(identity, path)
-        if identity["heads"] != self.heads:
+        if identity["heads"] != self.heads and not across_heads:
             raise UserError(
                 f"{path} has {identity['heads']} attention heads, this model {self.heads}: the weights would fit "
                 "and mean something else"
@@ -231,6 +232,7 @@ class XLTask(FairseqTask):
         Returns: a state dict under our names, as `XLEncoderModel` lists them.
         Raises `UserError` where the weights would mean something else in this run's model.
         """
+        across_heads = getattr(self.cfg, "init_across_heads", False)
         donor = published.read(path)
         ours = not isinstance(donor, published.Published)
         if ours:
@@ -238,11 +240,11 @@ class XLTask(FairseqTask):
             if part == "tokens":
                 self.check_identity((donor.get("task_state") or {}).get("fairseq_xl"), path)
             else:
-                XLTask.check_fits(self, donor, path)  # not the task's own: a donor may be of another task
+                XLTask.check_fits(self, donor, path, across_heads)  # not the task's own: a donor may be of another
         for name, needed in (_form(donor, model.cfg, path) if ours else donor.options).items():
             found = self.framing.name if name == "framing" else getattr(model.cfg, name)
             matters = name == "embed_dim" if part == "tokens" else part == "model" or name != "output_form"
-            if matters and str(found) != str(needed):
+            if matters and str(found) != str(needed) and not (name == "heads" and across_heads):
                 raise UserError(f"{path} needs --{name.replace('_', '-')} {needed}, this run has {found}")
         if ours:
             return donor["model"]

@@ -66,6 +66,13 @@ class XLPretrainingConfig(XLTaskConfig):
             "and named in the log"
         },
     )
+    init_across_heads: bool = field(
+        default=False,
+        metadata={
+            "help": "let --init-from have another number of attention heads: its weights fit and compute something else "
+            "(U1: 16 heads from XLM's 8)"
+        },
+    )
     train_only: Optional[str] = field(
         default=None,
         metadata={

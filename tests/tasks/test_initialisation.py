@@ -275,6 +275,20 @@ def test_initialisation_from_a_checkpoint_that_does_not_fit(data_bin, tmp_path, 
     assert not list(tmp_path.glob("*.pt"))
 
 
+def test_pretraining_goes_on_across_heads_only_when_told_so(data_bin, tmp_path, others):
+    """U1: the weights of 4 heads fit 2, and compute something else."""
+    line = pretraining(data_bin, tmp_path, "--init-from", others["heads"], "--max-update", 1, objectives="mlm")
+    with pytest.raises(UserError, match=SENTENCES["heads"]):
+        run_train(line)
+    output = run_train([*line, "--init-across-heads", "--lr", 1e-20])
+    expected = load(others["heads"])
+    for key, value in load(tmp_path / "checkpoint_last.pt").items():
+        assert torch.allclose(value, expected[key], atol=1e-9), key
+    assert "new: none" in output.log
+    with pytest.raises(UserError, match="has 2 attention heads, this model 4"):  # resuming is another matter
+        run_train([*line, "--init-across-heads", "--heads", 4, "--max-update", 2])
+
+
 #: another form of model in this run, of the same shapes but for what the donor's form has more
 FORMS = {
     "--activation": ("gelu", ["relu"]),

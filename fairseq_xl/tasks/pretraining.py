@@ -69,8 +69,8 @@ class XLPretrainingConfig(XLTaskConfig):
     init_across_heads: bool = field(
         default=False,
         metadata={
-            "help": "let --init-from have another number of attention heads: its weights fit and compute something else "
-            "(U1: 16 heads from XLM's 8)"
+            "help": "let --init-from have another number of attention heads, as 16 and XLM's 8 (U1): its weights fit "
+            "and compute something else"
         },
     )
     train_only: Optional[str] = field(

@@ -7,27 +7,32 @@
 # (README, "Your own text"), whose first bitext pair with a test set is translated; libreoffice-help is real text in
 # English, German and French from the packages of Debian and its relatives, which apt-get fetches
 # (preprocess/readers/README.md). Hypotheses, references, logs and curves stay in DIR (default: runs/quickstart, and
-# runs/libreoffice-help for that corpus). Run again, it goes on where it stopped. --updates N trains every model for N
-# updates only, to try things out.
+# runs/libreoffice-help for that corpus). Run again, it goes on where it stopped; what was made from other text, with other
+# settings or weights is refused. --updates N trains every model for N updates only, to try things out.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 corpus="" output=""
 updates=()
+program=quickstart
+. "$root/recipes/common.sh"
 while [ $# -gt 0 ]; do
+    arguments 0 "$1" # shows help
     case $1 in
-        --corpus) corpus=${2:?--corpus needs a YAML file or libreoffice-help}; shift 2 ;;
-        --output) output=${2:?--output needs a folder}; shift 2 ;;
-        --updates) updates=(--max-update "${2:?--updates needs a number}"); shift 2 ;;
-        -h | --help) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
-        *) echo "quickstart: unknown argument $1 (--corpus CONFIG.yaml or libreoffice-help, --output DIR, --updates N)" >&2
-           exit 2 ;;
+        --corpus | --output | --updates) [ -n "${2:-}" ] || refuse "$1 needs a value (quickstart.sh --help)" ;;
+        *) refuse "unknown argument $1 (--corpus CONFIG.yaml or libreoffice-help, --output DIR, --updates N)" ;;
     esac
+    case $1 in
+        --corpus) corpus=$2 ;;
+        --output) output=$2 ;;
+        --updates) updates=(--max-update "$2") ;;
+    esac
+    shift 2
 done
 named=""
 [ "$corpus" != libreoffice-help ] || { named=$corpus; corpus=""; }
 own=$(basename "${corpus%.*}")
 output=${output:-$root/runs/${named:-quickstart${own:+-$own}}}
-[ -z "$corpus" ] || [ -f "$corpus" ] || { echo "quickstart: $corpus: no such file" >&2; exit 2; }
+[ -z "$corpus" ] || [ -f "$corpus" ] || refuse "$corpus: no such file"
 [ -z "$corpus" ] || corpus=$(cd "$(dirname "$corpus")" && pwd)/$(basename "$corpus")
 mkdir -p "$output" && output=$(cd "$output" && pwd)
 cd "$root"
@@ -57,11 +62,14 @@ IFS=$'\t' read -r source target test_source reference <<<"$test_set"
 python -m preprocess "$corpus" "$output/data-bin"
 
 config=recipes/xlm/config
+same_settings "$output" "$(cat $config/pretrain.yaml $config/pretrain-toy.yaml $config/translate.yaml \
+    $config/translate-toy.yaml) ${updates[*]-} $(cksum <"$output/data-bin/dict.txt")"
 step "2/6 pre-training: MLM + TLM"
 logged "$output/pretrain.log" bash recipes/xlm/pretrain.sh "$output/data-bin" "$output/pretrain" $config/pretrain-toy.yaml
 pretrained=$output/pretrain/checkpoint_best.pt
 
 step "3/6 translation $source -> $target from the pre-trained weights"
+same_settings "$output/pretrained" "from $(cksum <"$pretrained")"
 logged "$output/pretrained.log" bash recipes/xlm/translate.sh "$output/data-bin" "$output/pretrained" \
     $config/translate-toy.yaml -s "$source" -t "$target" --init-encoder-from "$pretrained" --init-decoder-from "$pretrained"
 

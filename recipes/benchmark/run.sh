@@ -4,6 +4,8 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 output=$root/runs/benchmark
+. "$root/recipes/common.sh"
+arguments 0 "$@"
 case ${1:-} in
     "" | -*) ;;
     *) output=$1; shift ;;

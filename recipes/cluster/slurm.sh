@@ -2,15 +2,16 @@
 #SBATCH --job-name=fairseq_xl
 #SBATCH --open-mode=append
 #SBATCH --signal=TERM@120
-# sbatch --nodes 2 --ntasks-per-node 8 --gpus-per-node 8 recipes/cluster/slurm.sh DATA SAVE_DIR CONFIG.yaml [...]
-# Trains in as many processes as SLURM has tasks; without GPUs leave out --gpus-per-node. Submit it from the
-# repository's folder, with the environment active. Two minutes before the time limit every process is told to stop:
-# the run is saved and the job ends with 0. Submitted again, it goes on where it stopped.
+# sbatch [...] recipes/cluster/slurm.sh DATA SAVE_DIR CONFIG.yaml [CONFIG.yaml ...] [--flag value ...]: trains in as many
+# processes as SLURM has tasks, --nodes 2 --ntasks-per-node 8 --gpus-per-node 8 for instance; without GPUs leave out
+# --gpus-per-node. Submit it from the repository's folder, with the environment active. Two minutes before the time limit
+# every process is told to stop: the run is saved and the job ends with 0. Submitted again, it goes on where it stopped.
 set -euo pipefail
-cd "${SLURM_SUBMIT_DIR:?start slurm.sh with sbatch}"
-usage="usage: sbatch [...] recipes/cluster/slurm.sh DATA SAVE_DIR CONFIG.yaml [CONFIG.yaml ...] [--flag value ...]"
-data=${1:?$usage}
-save=${2:?$usage}
+cd "${SLURM_SUBMIT_DIR:-$(dirname "${BASH_SOURCE[0]}")/../..}"
+. recipes/common.sh
+arguments 3 "$@"
+[ -n "${SLURM_SUBMIT_DIR:-}" ] || refuse "start it with sbatch"
+data=$1 save=$2
 shift 2
 mkdir -p "$save"
 nodes=$(scontrol show hostnames "$SLURM_JOB_NODELIST")

@@ -5,15 +5,15 @@
 # Run again, it goes on where it stopped.
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-usage="usage: torchrun.sh DATA SAVE_DIR CONFIG.yaml [CONFIG.yaml ...] [--flag value ...]"
-data=${1:?$usage}
-save=${2:?$usage}
+. "$recipes/common.sh"
+arguments 3 "$@"
+data=$1 save=$2
 shift 2
 if [ "${NODES:-1}" = 1 ]; then
     meeting=(--standalone)
 else
-    meeting=(--nnodes "$NODES" --rdzv_backend c10d --rdzv_id "${RUN:-fairseq_xl}"
-        --rdzv_endpoint "${HEAD:?with NODES, name the first machine: HEAD=host:port}")
+    [ -n "${HEAD:-}" ] || refuse "with NODES, name the first machine: HEAD=host:port"
+    meeting=(--nnodes "$NODES" --rdzv_backend c10d --rdzv_id "${RUN:-fairseq_xl}" --rdzv_endpoint "$HEAD")
 fi
 mkdir -p "$save"
 exec torchrun "${meeting[@]}" --nproc_per_node "${PROCESSES:-gpu}" "$recipes/launch.py" train "$data" "$@" \

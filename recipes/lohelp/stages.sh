@@ -6,24 +6,26 @@
 # A model is what translation and classification start from: "random", or objectives joined by "-" (mlm-tlm).
 # Everything that is complete is skipped, everything else goes on where it stopped; what was made with other settings or
 # from other weights is refused.
+. "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
 # options PROGRAM 'KNOWN ...' "$@": the command line of PROGRAM, which takes the KNOWN of the options below.
 options() {
-    local program=$1 known=" $2 "; shift 2
+    local known=" $2 "
+    program=$1; shift 2
     while [ $# -gt 0 ]; do
-        [[ $known = *" $1 "* || $1 = -h || $1 = --help ]] ||
-            { echo "$program: unknown argument $1 ($(basename "$0") --help)" >&2; exit 2; }
+        arguments 0 "$1"  # shows help
+        [[ $known = *" $1 "* ]] || refuse "unknown argument $1 ($(basename "$0") --help)"
+        [ -n "${2:-}" ] || refuse "$1 needs a value ($(basename "$0") --help)"
         case $1 in
-            -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit ;;
-            --output) output=${2:?--output needs a folder} ;;
-            --corpus) corpus=$(cd "${2:?--corpus needs a folder}" && pwd) ;;
-            --langs) languages=${2:?--langs needs languages} ;;
-            --targets) targets=${2:?--targets needs languages} ;;
-            --models) models=${2:?--models needs names} ;;
-            --stages) stages=${2:?--stages needs names} ;;
-            --seeds) seeds=${2:?--seeds needs numbers} ;;
-            --vocabulary) vocabulary=${2:?--vocabulary needs a number} ;;
-            --updates) updates=(--max-update "${2:?--updates needs a number}") ;;
+            --output) output=$2 ;;
+            --corpus) [ -d "$2" ] || refuse "--corpus $2: no such folder"; corpus=$(cd "$2" && pwd) ;;
+            --langs) languages=$2 ;;
+            --targets) targets=$2 ;;
+            --models) models=$2 ;;
+            --stages) stages=$2 ;;
+            --seeds) seeds=$2 ;;
+            --vocabulary) vocabulary=$2 ;;
+            --updates) updates=(--max-update "$2") ;;
         esac
         shift 2
     done
@@ -43,12 +45,12 @@ prepare() {
 # Where a model's weights are; nothing for random ones.
 pretrained() { [ "$1" = random ] || echo "$output/$1/checkpoint_last.pt"; }
 
-# Shows a command's name, keeps its output in a log, and shows the end of it if it fails; a training that was stopped
-# ends everything, since what follows needs all of it.
+# doing=NAME logged LOG COMMAND: shows a step's name, keeps the command's output in a log, and shows the end of it if it
+# fails; a training that was stopped ends everything, since what follows needs all of it.
 logged() {
     local log=$1 status=0; shift
     mkdir -p "$(dirname "$log")"
-    echo "--- $log" >&2
+    echo "--- ${doing:+$doing: }$log" >&2
     "$@" >"$log" 2>&1 || status=$?
     case $status in
         0) ;;
@@ -63,20 +65,11 @@ fetch_corpus() {
     if [ "$corpus" = "$PWD/corpora/lohelp" ] && { [ ! -e "$corpus" ] || [ -f "$corpus/manifest.json" ]; }; then
         python -m preprocess.readers.libreoffice_help "$corpus" --langs "$1"
     elif [ ! -f "$corpus/bitext/train.$pair.${1##*,}" ]; then
-        echo "$corpus is no corpus of $1: it has no bitext/train.$pair.${1##*,}" >&2
-        exit 2
+        refuse "$corpus is no corpus of $1: it has no bitext/train.$pair.${1##*,}"
     fi
 }
 
-# same_settings FOLDER TEXT: notes in FOLDER what it is made with, and stops if it was made with something else.
-same_settings() {
-    mkdir -p "$1"
-    [ -f "$1/settings" ] || echo "$2" >"$1/settings"
-    [ "$(cat "$1/settings")" = "$2" ] ||
-        { echo "$1 was made with other settings or weights; remove it or choose another --output" >&2; exit 2; }
-}
-
-# What a model's weights are, as part of such a text.
+# What a model's weights are, as part of the text that same_settings compares.
 weights_of() {
     local weights
     weights=$(pretrained "$1")
@@ -102,7 +95,7 @@ corpus_description() {
 
 # pretrain MODEL
 pretrain() {
-    logged "$output/$1/out.log" bash recipes/xlm/pretrain.sh "$output/data-bin" "$output/$1" "$configs/pretrain.yaml" \
+    doing="pre-training $1" logged "$output/$1/out.log" bash recipes/xlm/pretrain.sh "$output/data-bin" "$output/$1" "$configs/pretrain.yaml" \
         --objectives "${1//-/,}" ${updates[@]+"${updates[@]}"}
 }
 
@@ -115,8 +108,10 @@ translate() {
     [[ $model != *:* ]] || initialisation+=(--init-decoder-layers "${model##*:}")
     same_settings "$save" "$(cat "$configs/translate.yaml") ${updates[*]-} $* $(weights_of "${model%%:*}")"
     [ -s "$save/bleu.json" ] && return
-    logged "$save/out.log" bash recipes/xlm/translate.sh "$output/data-bin" "$save" "$configs/translate.yaml" \
-        -s "$source" -t "$target" ${initialisation[@]+"${initialisation[@]}"} ${updates[@]+"${updates[@]}"}
+    doing="translation $source-$target from $model" logged "$save/out.log" bash recipes/xlm/translate.sh \
+        "$output/data-bin" "$save" "$configs/translate.yaml" -s "$source" -t "$target" \
+        ${initialisation[@]+"${initialisation[@]}"} ${updates[@]+"${updates[@]}"}
+    echo "--- test set of $source-$target, from $model: $save/bleu.json" >&2
     bash recipes/xlm/score.sh "$output/data-bin" "$save/checkpoint_last.pt" "$save" "$source" "$target" \
         "$corpus/bitext/test.$source-$target.$target" "$@" >/dev/null
 }
@@ -128,8 +123,8 @@ classify() {
     [ -s "$save/scores.json" ] && return
     weights=$(pretrained "$1")
     [ -z "$weights" ] || initialisation=(--init-from "$weights")
-    logged "$save/out.log" bash recipes/xlm/classify.sh "$output/data-bin" "$save" "$corpus/tasks/$2" "${3%%,*}" "$3" \
-        recipes/xlm/config/classify-toy.yaml "$configs/classify-$2.yaml" --seed "$4" \
+    doing="classification $2 from $1, seed $4" logged "$save/out.log" bash recipes/xlm/classify.sh \
+        "$output/data-bin" "$save" "$corpus/tasks/$2" "${3%%,*}" "$3" recipes/xlm/config/classify-toy.yaml "$configs/classify-$2.yaml" --seed "$4" \
         ${initialisation[@]+"${initialisation[@]}"} ${updates[@]+"${updates[@]}"}
 }
 
@@ -146,10 +141,11 @@ retrieve() {
     weights=$(pretrained "$1")
     if [ -z "$weights" ]; then
         weights=$output/$1/untrained/checkpoint_last.pt  # one update of size zero
-        [ -f "$weights" ] || logged "$output/$1/untrained/out.log" bash recipes/xlm/pretrain.sh "$output/data-bin" \
-            "$output/$1/untrained" "$configs/pretrain.yaml" --objectives mlm --max-update 1 --lr 0 --warmup-updates 1
+        [ -f "$weights" ] || doing="untrained weights" logged "$output/$1/untrained/out.log" \
+            bash recipes/xlm/pretrain.sh "$output/data-bin" "$output/$1/untrained" "$configs/pretrain.yaml" \
+            --objectives mlm --max-update 1 --lr 0 --warmup-updates 1
     fi
-    echo "--- $save/scores.json" >&2
+    echo "--- retrieval with $1: $save/scores.json" >&2
     python -m fairseq_xl.retrieval "$weights" "$output/data-bin" --dev "${dev[@]}" --test "${test[@]}" \
         >"$save/scores.json.tmp" 2>"$save/out.log" || { tail -n 3 "$save/out.log" >&2; exit 1; }
     mv "$save/scores.json.tmp" "$save/scores.json"

@@ -5,8 +5,9 @@
 # commas. At paper size without a CONFIG; config/classify-toy.yaml makes it small. Run again, it goes on where it stopped.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage="usage: classify.sh DATA SAVE_DIR TASK_FILES TRAIN_LANGS EVAL_LANGS [CONFIG.yaml ...] [--flag value ...]"
-data=${1:?$usage} save=${2:?$usage} files=${3:?$usage} train=${4:?$usage} evaluate=${5:?$usage}
+. "$recipe/../common.sh"
+arguments 5 "$@"
+data=$1 save=$2 files=$3 train=$4 evaluate=$5
 shift 5
 export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$save"

@@ -3,8 +3,9 @@
 # At paper size without a CONFIG; config/pretrain-toy.yaml makes it small. Run again, it goes on where it stopped.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-data=${1:?usage: pretrain.sh DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]}
-save=${2:?usage: pretrain.sh DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]}
+. "$recipe/../common.sh"
+arguments 2 "$@"
+data=$1 save=$2
 shift 2
 mkdir -p "$save"
 exec python "$recipe/../launch.py" train "$data" "$recipe/config/pretrain.yaml" "$@" \

@@ -3,8 +3,9 @@
 # fairseq-generate and prints one JSON line: sacreBLEU with signature and interval, tokenised BLEU.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage="usage: score.sh DATA CHECKPOINT OUTPUT_DIR SOURCE_LANG TARGET_LANG REFERENCE [--flag value ...]"
-data=${1:?$usage} checkpoint=${2:?$usage} output=${3:?$usage} source=${4:?$usage} target=${5:?$usage} reference=${6:?$usage}
+. "$recipe/../common.sh"
+arguments 6 "$@"
+data=$1 checkpoint=$2 output=$3 source=$4 target=$5 reference=$6
 shift 6
 export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$output"

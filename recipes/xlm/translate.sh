@@ -4,8 +4,9 @@
 # one model with --lang-pairs en-de,de-en (X13). At paper size without a CONFIG; config/translate-toy.yaml makes it small.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-data=${1:?usage: translate.sh DATA SAVE_DIR [CONFIG.yaml ...] -s en -t de [--flag value ...]}
-save=${2:?usage: translate.sh DATA SAVE_DIR [CONFIG.yaml ...] -s en -t de [--flag value ...]}
+. "$recipe/../common.sh"
+arguments 2 "$@"
+data=$1 save=$2
 shift 2
 mkdir -p "$save"
 exec python "$recipe/../launch.py" train "$data" "$recipe/config/translate.yaml" "$@" \

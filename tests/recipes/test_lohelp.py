@@ -129,6 +129,10 @@ def test_lohelp_run_again_does_nothing_that_is_done(comparison):
 def test_lohelp_refuses_wrong_arguments_in_one_sentence(script):
     done = run("bash", f"recipes/lohelp/{script}", "--curpus", "x")
     assert done.returncode == 2 and done.stderr == f"lohelp: unknown argument --curpus ({script} --help)\n"
+    done = run("bash", f"recipes/lohelp/{script}", "--corpus", "absent")
+    assert done.returncode == 2 and done.stderr == "lohelp: --corpus absent: no such folder\n"
+    done = run("bash", f"recipes/lohelp/{script}", "--corpus")
+    assert done.returncode == 2 and done.stderr == f"lohelp: --corpus needs a value ({script} --help)\n"
 
 
 def write(path, content):
@@ -185,7 +189,8 @@ def test_lohelp_smoke_ends_with_its_scores(corpus, tmp_path):
 )
 def test_what_follows_a_training_needs_all_of_it(tmp_path, status, ended, told):
     """75 is a training that a signal stopped."""
-    script = f"set -e; . recipes/lohelp/stages.sh; logged {tmp_path}/log bash -c 'exit {status}'; touch {tmp_path}/next"
-    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True)
+    script = "set -e; . recipes/lohelp/stages.sh; doing=this logged $0/log bash -c 'exit $0' $1; touch $0/next"
+    done = subprocess.run(["bash", "-c", script, str(tmp_path), str(status)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == ended and told in done.stderr
+    assert done.stderr.splitlines()[0] == f"--- this: {tmp_path}/log"
     assert (tmp_path / "next").exists() == (status == 0)

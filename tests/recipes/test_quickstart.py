@@ -38,24 +38,60 @@ def run(*command, **environment):
     )
 
 
+def start(folder, updates=4):
+    """quickstart.sh on the corpus beside its output folder."""
+    given = ["--corpus", str(folder.parent / "corpus.yaml"), "--output", str(folder), "--updates", str(updates)]
+    return run("bash", "recipes/quickstart.sh", *given)
+
+
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory):
-    """A finished quickstart of a few updates: its folder and what it printed."""
+    """A quickstart of a few updates that failed once on its way and went on: its folder and what it printed."""
     folder = tmp_path_factory.mktemp("quickstart")
     write_sample([str(folder / "sample"), "--documents", "40"])
     (folder / "corpus.yaml").write_text(CORPUS)
-    done = run(
-        "bash",
-        "recipes/quickstart.sh",
-        "--corpus",
-        str(folder / "corpus.yaml"),
-        "--output",
-        str(folder / "out"),
-        "--updates",
-        "4",
-    )
+    output = folder / "out"
+    output.mkdir()
+    (output / "random").write_text("where a folder has to be\n")
+    done = start(output)
+    assert done.returncode == 1 and "4/6" in done.stdout and f"failed, see {output}/random.log" in done.stderr
+    (output / "random").unlink()
+    done = start(output)
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "out", done.stdout
+    return output, done.stdout
+
+
+def test_quickstart_goes_on_where_it_stopped(quickstart):
+    folder, _ = quickstart
+    for log in ("pretrain.log", "pretrained.log"):
+        assert "nothing to do: 4 updates are made" in (folder / log).read_text()
+    assert "nothing to do" not in (folder / "random.log").read_text()
+
+
+def test_quickstart_does_not_go_on_with_other_settings(quickstart):
+    folder, _ = quickstart
+    done = start(folder, updates=5)
+    assert done.returncode == 2
+    told = f"quickstart: {folder} was made with other settings or weights; remove it or choose another --output"
+    assert done.stderr.splitlines()[-1] == told
+
+
+def test_quickstart_does_not_go_on_from_other_weights(quickstart):
+    """A translation model that was begun from other weights than those that pre-training has now."""
+    folder, _ = quickstart
+    copy = folder.with_name("copy")
+    for name in ("data-bin", "pretrain"):
+        shutil.copytree(folder / name, copy / name)
+    (copy / "pretrained").mkdir()
+    for name in ("settings", "pretrained/settings"):
+        shutil.copy(folder / name, copy / name)
+    with open(copy / "pretrain/checkpoint_best.pt", "ab") as file:
+        file.write(b"other")
+    done = start(copy)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(
+        f"quickstart: {copy}/pretrained was made with other settings or weights"
+    )
 
 
 def test_quickstart_prints_the_bleu_of_its_files(quickstart):
@@ -108,11 +144,41 @@ def test_quickstart_reads_a_corpus_by_its_name(tmp_path):
     [
         (["--corpus", "absent.yaml"], "quickstart: absent.yaml: no such file"),
         (["--curpus", "x.yaml"], "quickstart: unknown argument --curpus"),
+        (["--corpus"], "quickstart: --corpus needs a value"),
     ],
 )
 def test_quickstart_refuses_wrong_arguments_in_one_sentence(arguments, message):
     done = run("bash", "recipes/quickstart.sh", *arguments)
     assert done.returncode == 2 and done.stderr.startswith(message) and done.stderr.count("\n") == 1
+
+
+SCRIPTS = sorted(
+    str(path.relative_to(ROOT)) for path in ROOT.glob("recipes/**/*.sh") if "\narguments " in path.read_text()
+)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_say_what_they_do(script):
+    done = run("bash", script, "--help")
+    top = (ROOT / script).read_text().split("\nset -")[0].splitlines()[1:]
+    assert done.returncode == 0 and not done.stderr
+    assert done.stdout.splitlines() == [line[1:].removeprefix(" ") for line in top if not line.startswith("#SBATCH")]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_name_their_arguments_in_one_line(script):
+    name, number = Path(script).name, int(re.search(r"\narguments (\d)", (ROOT / script).read_text())[1])
+    for given in [["x"] * (number - 1), ["", *["x"] * (number - 1)]] if number else []:
+        done = run("bash", script, *given)
+        assert done.returncode == 2 and re.fullmatch(rf"usage: .*{name} [^\n]*\n", done.stderr)
+        required = re.findall(r"(?<= )[A-Z_|a-z-]+(?:\.yaml)?(?= |$)", done.stderr.split(name)[1].split("[")[0])
+        assert len(required) == number
+
+
+def test_several_machines_need_a_place_to_meet():
+    done = run("bash", "recipes/cluster/torchrun.sh", "data", "save", "x.yaml", NODES="2", HEAD="")
+    assert done.returncode == 2
+    assert done.stderr == "torchrun.sh: with NODES, name the first machine: HEAD=host:port\n"
 
 
 def test_launch_merges_yaml_in_order(tmp_path):

@@ -3,10 +3,10 @@
 #        [--updates N]
 #
 # VECO and XLM on real text in English, German, French, Russian and Chinese (../lohelp/README.md): both go on from one
-# MLM for as many tokens. en->de and en->fr from random weights, from XLM's last layers, from VECO's first and last layers;
-# zero-shot classification and retrieval in all languages; tables. Hours on two cores. Run again, it goes on where it
-# stopped. Stages: data pretrain translate classify retrieve report; --updates: every model is trained for N updates only,
-# to try things out; --vocabulary: sub-words, 8000 by default.
+# MLM for as many tokens. en->de and en->fr from random weights, from XLM's last layers, from VECO's first and last
+# layers; zero-shot classification and retrieval in all languages; tables. Hours on two cores. Run again, it goes on
+# where it stopped. Stages: data pretrain translate classify retrieve report; --updates: every model is trained for N
+# updates only, to try things out; --vocabulary: sub-words, 8000 by default.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 languages=en,de,fr,ru,zh targets=de,fr

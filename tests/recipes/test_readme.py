@@ -1,0 +1,163 @@
+"""What README says: names and defaults are those of the program, and its commands go on from one another."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+
+import fairseq_xl  # noqa: F401
+from fairseq_xl.objectives import OBJECTIVES
+from preprocess.sample.__main__ import main as write_sample
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def table(heading):
+    """Rows of the tables beneath a heading, lists of cells without backticks."""
+    section = re.search(rf"^### {heading}\n(.*?)^##", README, re.MULTILINE | re.DOTALL)[1]
+    rows = re.findall(r"^\|([^-].*)\|$", section, re.MULTILINE)
+    return [[cell.strip().replace("`", "") for cell in row.split("|")] for row in rows]
+
+
+def blocks(text):
+    """Indented lines as text, a block each."""
+    found = re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
+    return ["".join(line[4:] for line in block.splitlines(keepends=True)) for block in found]
+
+
+def commands(text):
+    """Commands of indented blocks, lists of words; but those with something left out, or that stand for others."""
+    lines = [line for block in blocks(text) for line in block.replace("\\\n", " ").splitlines()]
+    words = [
+        shlex.split(line, comments=True) for line in lines if re.match(r"fairseq-|bash recipes/xlm|python -m", line)
+    ]
+    return [line for line in words if not {"…", "[--flag"} & set(line) and "DEST" not in line]
+
+
+COMMANDS = [*commands(README), *commands((ROOT / "recipes/xlm/README.md").read_text(encoding="utf-8"))]
+
+
+def test_architectures_are_those_of_the_table():
+    written = {}
+    for row in table("Architectures")[1:]:
+        encoders, translators, layers, *sizes = row
+        numbers = layers.split(" + ")
+        shape = dict(zip(("embed_dim", "ffn_dim", "heads"), (int(size) for size in sizes if size)))
+        for name in encoders.split(", "):
+            written[name] = shape | {"layers": int(numbers[0])}
+        if translators:
+            written[translators] = shape | dict(zip(("encoder_layers", "decoder_layers"), map(int, numbers)))
+    registered = {name: config() for name, config in MODEL_DATACLASS_REGISTRY.items() if name.startswith("xl_")}
+    assert set(written) == set(registered)
+    for name, shape in written.items():
+        assert {key: getattr(registered[name], key) for key in shape} == shape
+        assert len(shape) == (2 if name == "xl_dan" else 5 if "_mt_" in name else 4)
+
+
+def test_objectives_and_their_settings_are_those_of_the_tables():
+    rows = table("Objectives")
+    keys = next(number for number, row in enumerate(rows) if row[0] == "key")
+    columns = rows[0][4:]
+    written = {row[0]: dict(zip(columns, row[4:])) for row in rows[1:keys]}
+    shared = {}
+    for names, defaults, _ in rows[keys + 1 :]:
+        values = defaults.split(", ")
+        shared |= dict(zip(names.split(", "), values * (1 if len(values) > 1 else len(names.split(", ")))))
+    assert set(written) == set(OBJECTIVES)
+    for name, objective in OBJECTIVES.items():
+        settings = {field.name: field.default for field in fields(objective.Config)}
+        assert {key for key in columns if written[name][key]} == settings.keys() & set(columns)
+        for key, default in settings.items():
+            said = written[name][key] if shared[key] == "above" else shared[key]
+            assert said == str(default).lower(), (name, key)
+    assert set(shared) == {field.name for objective in OBJECTIVES.values() for field in fields(objective.Config)}
+
+
+def test_every_item_of_a_paper_that_is_cited_is_listed():
+    papers = (ROOT / "recipes/papers.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- \*\*([XUGVM]\d+)\*\* ", papers, re.MULTILINE)
+    assert len(listed) == len(set(listed)) == 15 + 14 + 15 + 16 + 13
+    folders = [path for name in ("fairseq_xl", "preprocess", "recipes", "tests") for path in (ROOT / name).rglob("*")]
+    for path in [ROOT / "README.md", *folders]:
+        if path.suffix in (".py", ".md", ".yaml", ".sh"):
+            cited = set(re.findall(r"\b[XUGVM]\d{1,2}\b", path.read_text(encoding="utf-8")))
+            assert cited <= set(listed), path
+
+
+def test_files_that_are_named_are_there():
+    named = re.findall(r"\b(?:recipes|preprocess|tests|fairseq_xl)/[\w./-]*\w", README)
+    assert len(named) > 20
+    assert not [name for name in named if not (ROOT / name).exists() and "*" not in name]
+
+
+def test_commands_take_what_was_written_before():
+    """Folders of runs are saved in before they are read, with the same sizes; options are fairseq's or ours."""
+    sizes = {}
+    for line in COMMANDS:
+        if line[0] == "fairseq-train":
+            given = [word for word in line[1:] if word not in ("--user-dir", "fairseq_xl")]  # it is imported already
+            cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), given))
+            size = cfg.model.embed_dim, cfg.model.heads
+            for name in ("init_from", "init_encoder_from", "init_decoder_from"):
+                if cfg.task.get(name):
+                    assert sizes[str(Path(cfg.task[name]).parent)] == size
+            sizes[cfg.checkpoint.save_dir] = size
+        for word in line:
+            for path in re.findall(r"(?:^|=)(runs/[\w/-]+)/checkpoint_best\.pt$", word):
+                written = {
+                    *sizes,
+                    *(other[3] for other in COMMANDS if other[:2] == ["bash", "recipes/xlm/pretrain.sh"]),
+                }
+                assert path in written | {"runs/hydra/pretrain", "runs/toy/en-de"}, line
+    assert len(sizes) == 3
+
+
+NANO = {
+    "fairseq-train": "--max-update 2 --num-workers 0 --cpu",
+    "fairseq-generate": "--max-len-a 0 --max-len-b 8 --cpu",
+    "fairseq-validate": "--cpu",
+    "fairseq-hydra-train": "optimization.max_update=2 common.cpu=true",
+    "pretrain.sh": "--max-update 2 --cpu",
+    "translate.sh": "--max-update 2 --cpu",
+    "classify.sh": "--max-update 2 --cpu",
+    "score.sh": "--max-len-a 0 --max-len-b 8 --cpu",
+}
+
+
+@pytest.mark.slow
+def test_commands_run_one_after_the_other(tmp_path):
+    """In a copy of the repository, on its sample, with as few updates as will do."""
+    for name in ("recipes", "preprocess", "fairseq_xl", "setup.cfg"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    write_sample([str(tmp_path / "corpora/my"), "--documents", "40"])
+    description = next(block for block in blocks(README) if block.startswith("languages:"))
+    (tmp_path / "corpora/my.yaml").write_text(description.replace("size: 32000", "size: 300"), encoding="utf-8")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    done, kinds = 0, set()
+    for line in COMMANDS:
+        kind = Path(line[1]).name if line[0] == "bash" else line[0]
+        given, to = (line[:-2], line[-1]) if line[-2] == ">" else (line, "log")
+        run = subprocess.run(
+            [*given, *NANO.get(kind, "").split()],
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        assert run.returncode == 0, f"{shlex.join(given)}\n{run.stdout[-2000:]}{run.stderr[-4000:]}"
+        (tmp_path / to).write_text(run.stdout)
+        done, kinds = done + 1, kinds | {kind}
+    assert kinds >= set(NANO) and done == len(COMMANDS)
+    for path in ("my/nc/scores.json", "my/retrieval.json", "toy/en-de/bleu.json", "toy/nc/scores.json"):
+        assert (tmp_path / "runs" / path).stat().st_size

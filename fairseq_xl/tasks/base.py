@@ -210,7 +210,7 @@ class XLTask(FairseqTask):
 
     # --- the first weights -------------------------------------------------------------------------------------
 
-    def keeps_its_weights(self, from_checkpoint):
+    def starts_anew(self, from_checkpoint):
         """Whether a model that is being built is trained from its first weights: no checkpoint will replace them."""
         if from_checkpoint:
             return False

@@ -130,7 +130,7 @@ class XLClassificationTask(XLTask):
         layer = nn.Linear(cfg.embed_dim, len(self.labels))
         initialise(layer)
         model.add_heads({HEAD: nn.Sequential(nn.Dropout(self.cfg.head_dropout), layer)})
-        if self.cfg.init_from and self.keeps_its_weights(from_checkpoint):
+        if self.cfg.init_from and self.starts_anew(from_checkpoint):
             self._initialise(model, self.cfg.init_from)
         return model
 

@@ -181,7 +181,7 @@ class XLPretrainingTask(XLTask):
             if not isinstance(model, objective.model_class):
                 raise UserError(f"{name} needs {objective.model_class.described}")
             model.add_heads(objective.heads(cfg))
-        if self.cfg.init_from and self.keeps_its_weights(from_checkpoint):
+        if self.cfg.init_from and self.starts_anew(from_checkpoint):
             self._initialise(model, self.cfg.init_from)
         if self.cfg.train_only:
             freeze_others(model, self.cfg.train_only.split(","))

@@ -98,7 +98,7 @@ class XLTranslationTask(XLTask):
             raise UserError("--arch: translation needs an encoder-decoder, xl_mt_tiny for one")
         model = super().build_model(cfg, from_checkpoint)
         named = (self.cfg.init_encoder_from, self.cfg.init_decoder_from, self.cfg.init_embeddings_from)
-        if any(named) and self.keeps_its_weights(from_checkpoint):
+        if any(named) and self.starts_anew(from_checkpoint):
             self._initialise(model, cfg, *named)
         return model
 

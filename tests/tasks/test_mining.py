@@ -84,8 +84,11 @@ def test_more_candidates_are_looked_up_where_the_nearest_are_translations(pairs,
     check(pairs, vectors, 1)
 
 
-def test_an_approximate_search_keeps_the_promises(pairs):
-    """It may miss the nearest, but what it finds is no translation and no copy."""
+@pytest.mark.parametrize("probes", [1, 32])
+def test_an_approximate_search_keeps_the_promises(pairs, monkeypatch, probes):
+    """It may miss the nearest, but what it finds is no translation and no copy, and it always finds something."""
+    monkeypatch.setattr(mining, "PROBES", probes)
+    monkeypatch.setattr(mining, "SPARE", 0)
     vectors = FixedVectors()
     mining.mine(vectors, pairs, 1, 2, MADE_WITH)
     mined = read_negatives(pairs.prefix, pairs.sizes)[:, 0]

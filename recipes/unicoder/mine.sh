@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # mine.sh DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: hard negatives for paraphrase classification (U5).
-# Trains the deep averaging network on random negatives, in SAVE_DIR, and writes what it finds beside the sentence pairs of
-# DATA; what was found, in numbers, is in SAVE_DIR/mined.json. config/dan-toy.yaml makes it small. Run again, it goes on
-# where it stopped.
+# Trains the deep averaging network on random negatives, in SAVE_DIR, and writes what it finds beside the sentence
+# pairs of DATA; what was found, in numbers, is in SAVE_DIR/mined.json. config/dan-toy.yaml makes it small. Run again,
+# it goes on where it stopped.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage="usage: mine.sh DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]"
-data=${1:?$usage} save=${2:?$usage}
+. "$recipe/../common.sh"
+arguments 2 "$@"
+data=$1 save=$2
 shift 2
 export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$save"
-python "$recipe/../launch.py" train "$data" "$recipe/config/dan.yaml" "$@" --save-dir "$save" --log-file "$save/train.log"
+python "$recipe/../launch.py" train "$data" "$recipe/config/dan.yaml" "$@" \
+    --save-dir "$save" --log-file "$save/train.log"
 python -m fairseq_xl.mining "$save/checkpoint_best.pt" "$data" >"$save/mined.json.tmp"
 mv "$save/mined.json.tmp" "$save/mined.json"

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# pretrain.sh DATA SAVE_DIR INIT [CONFIG.yaml ...] [--flag value ...]: Unicoder pre-training with its five tasks (U1-U6).
-# INIT is an XLM checkpoint, ours or published, or "random"; mine.sh has written negatives beside the sentence pairs of
-# DATA. At paper size without a CONFIG; config/toy.yaml makes it small, config/xglue.yaml is Unicoder for XGLUE, which goes
-# on from XLM-R. Run again, it goes on where it stopped.
+# pretrain.sh DATA SAVE_DIR INIT [CONFIG.yaml ...] [--flag value ...]: Unicoder pre-training with its five tasks
+# (U1-U6). INIT is an XLM checkpoint, ours or published, or "random"; mine.sh has written negatives beside the
+# sentence pairs of DATA. At paper size without a CONFIG; config/toy.yaml makes it small, config/xglue.yaml is
+# Unicoder for XGLUE, which goes on from XLM-R. Run again, it goes on where it stopped.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage="usage: pretrain.sh DATA SAVE_DIR INIT [CONFIG.yaml ...] [--flag value ...]"
-data=${1:?$usage} save=${2:?$usage} init=(--init-from "${3:?$usage}")
+. "$recipe/../common.sh"
+arguments 3 "$@"
+data=$1 save=$2 init=(--init-from "$3")
 [ "$3" != random ] || init=()
 shift 3
 mkdir -p "$save"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # smoke.sh [--output DIR] [--updates N]
 #
-# Unicoder in minutes on two cores, on the bundled synthetic sample in four languages: trains the network that mines hard
-# negatives, mines, pre-trains with all five tasks, fine-tunes a classifier of topics from it in English alone and in all
-# languages, and ends with
+# Unicoder in minutes on two cores, on the bundled synthetic sample in four languages: trains the network that mines
+# hard negatives, mines, pre-trains with all five tasks, fine-tunes a classifier of topics from it in English alone
+# and in all languages, and ends with
 #     unicoder zero-shot=<a> multi-language=<b> majority=<m>
-# where a, b and m are averages over the four languages, m that of always giving the most frequent label. Logs, predictions
-# and scores stay in DIR (default: runs/unicoder-smoke). Run again, it goes on where it stopped. --updates N: every model is
-# trained for N updates, to try things out.
+# where a, b and m are averages over the four languages, m that of always giving the most frequent label. Logs,
+# predictions and scores stay in DIR (default: runs/unicoder-smoke). Run again, it goes on where it stopped. --updates
+# N: every model is trained for N updates, to try things out.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 output=$root/runs/unicoder-smoke updates=()

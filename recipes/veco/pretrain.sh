@@ -6,8 +6,9 @@
 # there, else in config/cross-attention.yaml. Run again, it goes on where it stopped.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage="usage: pretrain.sh DATA SAVE_DIR INIT [CONFIG.yaml ...] [--flag value ...]"
-data=${1:?$usage} save=${2:?$usage} init=${3:?$usage}
+. "$recipe/../common.sh"
+arguments 3 "$@"
+data=$1 save=$2 init=$3
 shift 3
 configs=("$recipe/config/pretrain.yaml") first=$recipe/config/cross-attention.yaml
 while [ $# -gt 0 ] && [[ $1 = *.yaml ]]; do

@@ -6,8 +6,9 @@
 # there, are averaged into SAVE_DIR/average.pt. Run again, it goes on where it stopped.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-usage="usage: translate.sh DATA SAVE_DIR CHECKPOINT [CONFIG.yaml ...] -s en -t de [--flag value ...]"
-data=${1:?$usage} save=${2:?$usage} checkpoint=${3:?$usage}
+. "$recipe/../common.sh"
+arguments 3 "$@"
+data=$1 save=$2 checkpoint=$3
 shift 3
 initialisation=(--init-encoder-from "$checkpoint" --init-decoder-from "$checkpoint")
 [ "$checkpoint" != random ] || initialisation=()

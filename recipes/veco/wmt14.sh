@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# wmt14.sh en-de|en-fr DATA CHECKPOINT OUTPUT_DIR [--corpus FOLDER] [CONFIG.yaml ...] [--flag value ...]
-#
-# WMT14 translation from a VECO checkpoint (V10, V13): the shared task's Europarl, Common Crawl and News Commentary,
-# encoded with the vocabulary of DATA, the folder that CHECKPOINT was pre-trained on; fine-tuning; the last checkpoints
-# averaged; beam 5 on newstest2014; BLEU, tokenised and case-insensitive, and sacreBLEU. All in OUTPUT_DIR/PAIR.
+# wmt14.sh en-de|en-fr DATA CHECKPOINT OUTPUT_DIR [--corpus FOLDER] [CONFIG.yaml ...] [--flag value ...]: WMT14
+# translation from a VECO checkpoint (V10, V13). The shared task's Europarl, Common Crawl and News Commentary, encoded
+# with the vocabulary of DATA, the folder that CHECKPOINT was pre-trained on; fine-tuning; the last checkpoints averaged;
+# beam 5 on newstest2014; BLEU, tokenised and case-insensitive, and sacreBLEU. All in OUTPUT_DIR/PAIR.
 # English-German is complete with these three. English-French is not: its two largest archives, UN and 10^9, are not
 # read, and the paper's figure (V14) was obtained with all of it.
 # At paper size without a CONFIG; config/translate-toy.yaml makes it small. --corpus: the corpus folder that
 # preprocess.readers.wmt14 writes (default: corpora/wmt14-PAIR). Run again, it goes on where it stopped.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-usage="usage: wmt14.sh en-de|en-fr DATA CHECKPOINT OUTPUT_DIR [--corpus FOLDER] [CONFIG.yaml ...] [--flag value ...]"
-pair=${1:?$usage} data=${2:?$usage} checkpoint=${3:?$usage} output=${4:?$usage}/$1
+. "$root/recipes/common.sh"
+arguments 4 "$@"
+pair=$1 data=$2 checkpoint=$3 output=$4/$1
 shift 4
 corpus=$root/corpora/wmt14-$pair
-[ "${1:-}" != --corpus ] || { corpus=${2:?$usage}; shift 2; }
+[ "${1:-}" != --corpus ] || { corpus=${2:?--corpus needs a folder}; shift 2; }
 case $pair in
     en-de) configs=() ;;
     en-fr) configs=("$root/recipes/veco/config/translate-en-fr.yaml") ;;
-    *) echo "$usage" >&2; exit 2 ;;
+    *) refuse "$pair is neither en-de nor en-fr" ;;
 esac
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 language=${pair#en-}

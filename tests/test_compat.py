@@ -367,6 +367,38 @@ def test_a_mistake_in_a_spawned_rank_is_one_sentence_too(capsys):
     assert others == [(raised, defect, None)]
 
 
+def test_python_ends_while_a_thread_reads_ahead():
+    """A thread that wakes up inside torch after Python's end would abort the process: status -6, not 0."""
+    code = """
+import sys, time, torch
+from fairseq.data.iterators import BufferedIterator
+if "adapted" in sys.argv:
+    import fairseq_xl
+class Endless:
+    def __len__(self):
+        return sys.maxsize
+    def __iter__(self):
+        batch = torch.zeros(300, 300)
+        while True:
+            batch = batch @ batch
+            yield None
+class LongEnd:
+    sleep = time.sleep
+    def __del__(self):
+        self.sleep(0.5)
+long_end = LongEnd()
+next(BufferedIterator(sys.maxsize, Endless()))
+"""
+
+    def status(*arguments):
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True).returncode
+
+    assert status("adapted") == 0
+    if sys.version_info < (3, 14):
+        assert status() == -6  # a later Python leaves such threads asleep
+
+
 def test_versions_name_what_is_installed():
     versions = compat.versions()
     assert versions["torch"] == torch.__version__ and versions["numpy"] == numpy.__version__

@@ -1,13 +1,20 @@
-"""Processes that load data (--num-workers) outlive the signals that stop training."""
+"""What reads data: processes (--num-workers) outlive the signals that stop training, threads end before Python does."""
 
+import atexit
 import functools
+import itertools
 import os
+import queue
 import signal
 import threading
 import types
+import weakref
 
 import torch
 from fairseq.data import iterators
+
+
+_reading = weakref.WeakSet()  # the threads that read ahead
 
 
 def install() -> None:
@@ -15,6 +22,34 @@ def install() -> None:
     loader = functools.partial(torch.utils.data.DataLoader, worker_init_fn=_leave_signals_to_the_parent)
     data = _seen_with(torch.utils.data, DataLoader=loader)
     iterators.torch = _seen_with(torch, utils=_seen_with(torch.utils, data=data))
+    iterators.BackgroundConsumer = _ReadsAhead
+    atexit.register(_end_reading)
+
+
+class _ReadsAhead(iterators.BackgroundConsumer):
+    """fairseq's thread that reads ahead, with an end.
+
+    When Python ends while a thread is inside torch, the process aborts, and a training that has saved exits with 134.
+    """
+
+    def __init__(self, batches, source, *others):
+        super().__init__(batches, itertools.takewhile(lambda _: not self._ended.is_set(), source), *others)
+        self._ended = threading.Event()
+        _reading.add(self)
+
+    def end(self) -> None:
+        """Wait for the batch in progress, and throw away what nobody asked for."""
+        self._ended.set()
+        while self.is_alive():
+            try:
+                self._queue.get(timeout=0.1)
+            except queue.Empty:
+                pass
+
+
+def _end_reading() -> None:
+    for thread in list(_reading):
+        thread.end()
 
 
 def _seen_with(module: types.ModuleType, **replaced) -> types.ModuleType:

@@ -22,6 +22,12 @@ class BackboneConfig(FairseqDataclass):
     activation_dropout: float = field(
         default=0.0, metadata={"help": "probability of dropping a channel inside the feed-forward part (X1: none)"}
     )
+    init_std: float = field(
+        default=0.02,
+        metadata={
+            "help": "standard deviation of random weights; 0.64 / sqrt(--embed-dim) where that is far below 1024"
+        },
+    )
     max_positions: int = field(default=512, metadata={"help": "longest input, in tokens; rows of the position table"})
     layer_norm_eps: float = field(
         default=1e-12, metadata={"help": "epsilon of every LayerNorm (XLM 1e-12, XLM-R 1e-5)"}

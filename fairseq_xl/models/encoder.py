@@ -1,5 +1,6 @@
 """The encoder, and the model that is pre-trained and fine-tuned. Shapes: B batch, T time, C channels, V vocabulary."""
 
+from functools import partial
 from typing import Dict, List, Optional, Union
 
 from fairseq import utils
@@ -95,7 +96,7 @@ class XLEncoderModel(BaseFairseqModel):
         self.encoder = Encoder(cfg, bank, cfg.layers, num_languages, self.cross_attention)
         self.output = OutputLayer(cfg, self.encoder.bank)
         self.heads = nn.ModuleDict()
-        self.apply(initialise)
+        self.apply(partial(initialise, std=cfg.init_std))
 
     @classmethod
     def build_model(cls, cfg: EncoderConfig, task) -> "XLEncoderModel":

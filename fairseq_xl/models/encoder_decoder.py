@@ -1,5 +1,6 @@
 """Translation and generation. Shapes: B batch, S source time, T target time, C channels, V vocabulary."""
 
+from functools import partial
 from typing import Dict, List, Optional, Tuple
 
 from fairseq.models import BaseFairseqModel, FairseqIncrementalDecoder
@@ -156,7 +157,7 @@ class XLEncoderDecoderModel(BaseFairseqModel):
         target_bank = source_bank if cfg.share_embeddings else Bank(size, cfg.embed_dim, pad, bias=True)
         self.encoder = SourceEncoder(cfg, source_bank, cfg.encoder_layers, dictionary.num_languages)
         self.decoder = Decoder(cfg, dictionary, target_bank, owns_bank=not cfg.share_embeddings)
-        self.apply(initialise)
+        self.apply(partial(initialise, std=cfg.init_std))
 
     @classmethod
     def build_model(cls, cfg: EncoderDecoderConfig, task) -> "XLEncoderDecoderModel":

@@ -43,7 +43,7 @@ class ParaphraseClassification(Objective):
     def heads(self, model_cfg):
         """The classifier: dropout and a linear layer (C, 2)."""
         layer = nn.Linear(model_cfg.embed_dim, 2)
-        initialise(layer)
+        initialise(layer, model_cfg.init_std)
         return {self.name: nn.Sequential(nn.Dropout(model_cfg.dropout), layer)}
 
     def collate(self, draws, source):

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_xl.data.framing import pad_rows
-from fairseq_xl.modules.initialisation import STD
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig
 
 
@@ -24,9 +23,9 @@ class WordRecoveryConfig(ObjectiveConfig):
 class AttentionMatrix(nn.Module):
     """A_ij = w · [x_i ; y_j ; x_i ⊙ y_j] and x^t_i = sum over j of softmax_j(A_ij) y_j; w in three parts, (3, C)."""
 
-    def __init__(self, embed_dim: int):
+    def __init__(self, embed_dim: int, std: float):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(3, embed_dim).normal_(std=STD))
+        self.weight = nn.Parameter(torch.empty(3, embed_dim).normal_(std=std))
 
     def forward(self, x: Tensor, y: Tensor, padding_mask: Tensor) -> Tensor:
         """Word embeddings x (B, T, C) and y (B, S, C), padding of y (B, S) bool -> x^t (B, T, C)."""
@@ -51,7 +50,7 @@ class WordRecovery(Objective):
 
     def heads(self, model_cfg):
         """The trained w of the attention matrix."""
-        return {self.name: AttentionMatrix(model_cfg.embed_dim)}
+        return {self.name: AttentionMatrix(model_cfg.embed_dim, model_cfg.init_std)}
 
     def collate(self, draws, source):
         """Tokens (B, T) of X, languages (B, 1), the words of Y and their padding (B, S), predicted and targets (N,)."""

@@ -128,7 +128,7 @@ class XLClassificationTask(XLTask):
         if not isinstance(model, XLEncoderModel):
             raise UserError(f"xl_classification needs {XLEncoderModel.described}")
         layer = nn.Linear(cfg.embed_dim, len(self.labels))
-        initialise(layer)
+        initialise(layer, cfg.init_std)
         model.add_heads({HEAD: nn.Sequential(nn.Dropout(self.cfg.head_dropout), layer)})
         if self.cfg.init_from and self.starts_anew(from_checkpoint):
             self._initialise(model, self.cfg.init_from)

@@ -31,7 +31,7 @@ def test_batch(build, pairs, draws):
 
 def test_attention_matrix_is_the_formulas_loop():
     torch.manual_seed(4)
-    head = AttentionMatrix(6).double()
+    head = AttentionMatrix(6, std=0.02).double()
     torch.nn.init.normal_(head.weight)
     x, y = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(2, 3, 6, dtype=torch.float64)
     padding = torch.tensor([[False, False, False], [False, False, True]])

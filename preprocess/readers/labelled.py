@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from preprocess.config import PreprocessError
 from preprocess.files import replacing, sha256_of, write_json
+from preprocess.readers import command
 from preprocess.stages import Stages, locked, read_json
 
 FORMAT = 1  # another one makes every stage run again
@@ -171,6 +172,21 @@ def argument_parser(name: str, description: str, release: str, languages: Sequen
         help=f"any of {', '.join(languages)} (default: all)",
     )
     return parser
+
+
+def read_release(
+    name: str, corpus: str, release: str, languages: Sequence[str],
+    parts: Callable[[Path, list[str]], list[Part]], arguments: list[str] | None,
+) -> int:  # fmt: skip
+    """A command with no other arguments: writes the `parts` of SOURCE in the languages of --langs; the exit status."""
+    options = argument_parser(name, f"{corpus}.", release, languages).parse_args(arguments)
+
+    def work() -> None:
+        found = chosen(options.langs, languages)
+        described = {"corpus": [corpus], "languages": found}
+        build(options.destination, options.source, parts(options.source, found), described)
+
+    return command.run(name, work)
 
 
 def chosen(option: str, languages: Sequence[str]) -> list[str]:

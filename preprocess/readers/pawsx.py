@@ -10,9 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from preprocess.readers import command
-from preprocess.readers.labelled import (
-    Example, Part, argument_parser, build, chosen, inside, one_of, read_table, train_path,
-)  # fmt: skip
+from preprocess.readers.labelled import Example, Part, inside, one_of, read_release, read_table, train_path
 
 LANGUAGES = ("de", "en", "es", "fr", "ja", "ko", "zh")
 LABELS = {"0": "0", "1": "1"}
@@ -43,15 +41,8 @@ def examples(path: Path, language: str) -> Iterator[Example]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the exit status."""
-    parser = argument_parser("pawsx", "PAWS-X.", "folder of the unpacked release, x-final or what has it", LANGUAGES)
-    options = parser.parse_args(arguments)
-
-    def work() -> None:
-        languages = chosen(options.langs, LANGUAGES)
-        described = {"corpus": ["PAWS-X"], "languages": languages}
-        build(options.destination, options.source, parts(options.source, languages), described)
-
-    return command.run("pawsx", work)
+    release = "folder of the unpacked release, x-final or what has it"
+    return read_release("pawsx", "PAWS-X", release, LANGUAGES, parts, arguments)
 
 
 if __name__ == "__main__":

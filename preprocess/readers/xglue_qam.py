@@ -11,7 +11,7 @@ from pathlib import Path
 
 from preprocess.config import PreprocessError
 from preprocess.readers import command
-from preprocess.readers.labelled import Example, Part, argument_parser, build, chosen, inside, one_of, read_rows
+from preprocess.readers.labelled import Example, Part, inside, one_of, read_release, read_rows
 
 LANGUAGES = ("de", "en", "fr")
 LABELS = {"0": "0", "1": "1"}
@@ -48,17 +48,8 @@ def examples(path: Path, language: str, may_lack_labels: bool = False) -> Iterat
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the exit status."""
-    parser = argument_parser(
-        "xglue_qam", "XGLUE's QAM.", "folder of the unpacked release, xglue_full_dataset or QAM in it", LANGUAGES
-    )
-    options = parser.parse_args(arguments)
-
-    def work() -> None:
-        languages = chosen(options.langs, LANGUAGES)
-        described = {"corpus": ["XGLUE QAM"], "languages": languages}
-        build(options.destination, options.source, parts(options.source, languages), described)
-
-    return command.run("xglue_qam", work)
+    release = "folder of the unpacked release, xglue_full_dataset or QAM in it"
+    return read_release("xglue_qam", "XGLUE QAM", release, LANGUAGES, parts, arguments)
 
 
 if __name__ == "__main__":

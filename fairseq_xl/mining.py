@@ -4,13 +4,13 @@ For every sentence X of a binarised language pair the other language's sentences
 trained with `paraphrase_similarity`) finds most similar: never its translation, nor one of another copy of X, nor X
 itself. Writes DATA/en-de/train.en-de.negatives.npz, which `paraphrase.negatives=mined` reads, and prints a JSON line of
 statistics for every pair and split. Stopped, it goes on where it was; what is there already is not mined again. Memory:
-2 kB for every different sentence of the second side, at 512 channels.
+2 kB for every different sentence of the second side, at 512 channels, and while an exact index grows twice that.
 """
 
 import argparse
-import hashlib
 import json
 import logging
+import os
 import shutil
 import sys
 import zlib
@@ -22,7 +22,8 @@ from fairseq import checkpoint_utils
 
 from fairseq_xl import compat
 from fairseq_xl.data.framing import pad_rows
-from fairseq_xl.data.negatives import fingerprint, negatives_file
+from fairseq_xl.data.indexed import is_begun
+from fairseq_xl.data.negatives import fingerprint, negatives_file, read_arrays, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.averaging import XLAveragingModel
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 CHUNK = 8192  # sentences between two notes of progress
 BATCH_TOKENS = 65536
 SPARE = 8  # candidates looked up for a sentence in addition to the wanted ones, of which some are translations
+PER_CELL = 64  # sentences that each cell of an approximate index is learnt from
 PROBES = 32  # cells that an approximate search looks into first
 
 
@@ -42,76 +44,47 @@ class SentenceVectors:
     Args:
         checkpoint: its file.
         data: the folder of binarised text with the dictionary that it was trained with.
-        pairs: language pairs of the folder, separated by commas; None for all.
+        pairs: language pairs of the folder, separated by commas; None for those that it was trained with.
     """
 
     def __init__(self, checkpoint, data, pairs=None):
         models, _, self.task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides={"data": str(data), "pairs": pairs}
+            [str(checkpoint)], arg_overrides={"data": str(data)} | ({"pairs": pairs} if pairs else {})
         )
         if not isinstance(models[0], XLAveragingModel):
             raise UserError(f"{checkpoint}: mining needs {XLAveragingModel.described}")
+        self.channels = models[0].cfg.embed_dim
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.model = models[0].to(self.device).eval()
 
     @torch.no_grad()
     def __call__(self, side, lines):
         """The sentences of a binarised text in these `lines`, (n,), as vectors, (n, C) float32."""
-        found = np.empty((len(lines), self.model.cfg.embed_dim), dtype=np.float32)
+        found = np.empty((len(lines), self.channels), dtype=np.float32)
         for batch in batches(np.asarray(side.sizes)[lines], BATCH_TOKENS):
             words = pad_rows([side[lines[index]].numpy()[:-1] for index in batch], self.model.pad)
             found[batch] = self.model.vectors(torch.from_numpy(words).to(self.device)).float().cpu().numpy()
         return found
 
 
-class Candidates:
-    """All different sentences of the second side, and which of them are no negative of which sentence.
+def build_index(vectors, side, lines, exact_below):
+    """An index for inner products with the sentences of a side in m `lines`, in their order.
 
     Args:
-        pairs: the `SentencePairs`.
+        vectors: what gives their vectors, `SentenceVectors`.
+        exact_below: exact for fewer sentences than this, else approximate: in cells, of which a search sees some.
     """
-
-    def __init__(self, pairs):
-        self.lines = pairs.filled
-        contents = [_contents(side, self.lines) for side in pairs.sides]
-        (source, target), kinds = _numbered(*contents)
-        self.source, self.target = source, target  # (n,) number of the content of either side
-        self.kinds = kinds
-        self.sentences, first = np.unique(target, return_index=True)  # (m,) contents of the candidates
-        self.representatives = self.lines[first]  # (m,) a line of each
-        self.translations = np.unique(source * kinds + target)
-
-    def are_negatives(self, rows, candidates):
-        """Pairs `rows` (b,) and numbers of candidates (b, k), -1 for none -> (b, k) bool."""
-        contents, source = self.sentences[candidates], self.source[rows, None]
-        translation = np.isin(source * self.kinds + contents, self.translations)
-        return (candidates >= 0) & ~translation & (contents != source)
-
-
-def _contents(side, lines):
-    """(n,) uint64 that tell sentences apart by their tokens."""
-    digests = (hashlib.blake2b(side[line].numpy().tobytes(), digest_size=8).digest() for line in lines)
-    return np.frombuffer(b"".join(digests), dtype=np.uint64)
-
-
-def _numbered(*sides):
-    """Contents of both sides, (n,) each -> the same as numbers from 0 on, (2, n), and how many there are."""
-    values, numbers = np.unique(np.concatenate(sides), return_inverse=True)
-    return numbers.reshape(len(sides), -1), len(values)
-
-
-def build_index(vectors, exact_below):
-    """An index for inner products with m vectors, (m, C): exact for fewer than `exact_below`, else approximate."""
     faiss = _faiss()
-    if len(vectors) < exact_below:
-        index = faiss.IndexFlatIP(vectors.shape[1])
-    else:
-        cells = int(4 * len(vectors) ** 0.5)
-        index = faiss.IndexIVFFlat(
-            faiss.IndexFlatIP(vectors.shape[1]), vectors.shape[1], cells, faiss.METRIC_INNER_PRODUCT
-        )
-        index.train(vectors)
-    index.add(vectors)
+    index = faiss.IndexFlatIP(vectors.channels)
+    if len(lines) >= exact_below:
+        cells = max(1, min(int(4 * len(lines) ** 0.5), len(lines) // PER_CELL))
+        index = faiss.IndexIVFFlat(index, vectors.channels, cells, faiss.METRIC_INNER_PRODUCT)
+        learnt = np.random.default_rng(len(lines)).permutation(len(lines))[: cells * PER_CELL]
+        index.train(vectors(side, lines[np.sort(learnt)]))
+        index.make_direct_map()  # gives vectors back
+    for start in range(0, len(lines), CHUNK):
+        index.add(vectors(side, lines[start : start + CHUNK]))
+        logger.info("index: %d of %d different sentences", index.ntotal, len(lines))
     return index
 
 
@@ -119,43 +92,45 @@ def _faiss():
     try:
         import faiss
     except ImportError:
-        raise UserError("mining needs the package faiss: pip install 'fairseq_xl[mining]'") from None
+        raise UserError(
+            "mining needs the package faiss: pip install faiss-cpu, or XL_EXTRAS=mining . recipes/environment.sh"
+        ) from None
     return faiss
 
 
-def nearest_negatives(index, queries, rows, candidates, count):
-    """The `count` most similar negatives of the pairs `rows` (b,) with source vectors `queries` (b, C).
+def nearest_negatives(index, queries, lines, candidates, count):
+    """The `count` most similar negatives of the pairs `lines` (b,) with source vectors `queries` (b, C).
 
-    Returns: numbers of candidates (b, count), -1 where there are no more, and similarities (b, count).
+    Returns: lines of the second side (b, count), -1 where there are no more, and similarities (b, count).
     Raises `UserError` for a pair that has no negative at all.
     """
-    numbers = np.full((len(rows), count), -1, dtype=np.int64)
-    similarities = np.full((len(rows), count), -np.inf, dtype=np.float32)
-    left, wanted, probes = np.arange(len(rows)), count + SPARE, PROBES
+    negatives = np.full((len(lines), count), -1, dtype=np.int64)
+    similarities = np.full((len(lines), count), -np.inf, dtype=np.float32)
+    left, wanted, probes = np.arange(len(lines)), count + SPARE, PROBES
     while len(left):
         wanted = min(wanted, index.ntotal)
         if hasattr(index, "nprobe"):
             index.nprobe = min(probes, index.nlist)
         similarity, found = index.search(queries[left], wanted)
-        usable = candidates.are_negatives(rows[left], found)
+        found = np.where(found >= 0, candidates.representatives[found], -1)
+        usable = candidates.are_negatives(lines[left], found)
         order = np.argsort(~usable, axis=1, kind="stable")[:, :count]
-        for whole, part, nothing in ((numbers, found, -1), (similarities, similarity, -np.inf)):
+        for whole, part, nothing in ((negatives, found, -1), (similarities, similarity, -np.inf)):
             chosen = np.where(usable, part, nothing)
             whole[left, : order.shape[1]] = np.take_along_axis(chosen, order, axis=1)
         everywhere = wanted == index.ntotal and probes >= getattr(index, "nlist", 0)
         if everywhere and not usable.any(1).all():
-            line = candidates.lines[rows[left[~usable.any(1)][0]]] + 1
-            raise UserError(f"there is no negative for line {line}: every sentence is its translation")
+            raise candidates.no_negative(lines[left[~usable.any(1)][0]])
         enough = everywhere | (usable.sum(1) >= count)
         left, wanted, probes = left[~enough], 4 * wanted, 4 * probes
-    return numbers, similarities
+    return negatives, similarities
 
 
 def mine(vectors, pairs, count, exact_below, made_with):
     """Mines the negatives of one language pair and split, and writes them beside it.
 
     Args:
-        vectors: `SentenceVectors`, or anything that is called like it.
+        vectors: `SentenceVectors`, or anything that is called like it and has its `channels`.
         pairs: the `SentencePairs`.
         count: negatives for each sentence.
         exact_below: search exactly where there are fewer different sentences than this.
@@ -163,38 +138,47 @@ def mine(vectors, pairs, count, exact_below, made_with):
 
     Returns: the statistics, a dict.
     """
-    final, folder = negatives_file(pairs.prefix), Path(f"{pairs.prefix}.negatives.part")
     made_with = made_with | {"text": fingerprint(pairs.sizes), "count": count, "exact_below": exact_below}
-    statistics = Path(f"{pairs.prefix}.negatives.json")
-    if final.is_file() and statistics.is_file():
-        before = json.loads(statistics.read_text())
-        if before["made_with"] == made_with:
-            logger.info("%s is there already", final)
-            return before
+    before = _statistics_of(pairs, made_with)
+    if before is not None:
+        logger.info("%s is there already", negatives_file(pairs.prefix))
+        return before
+    folder = Path(f"{pairs.prefix}.negatives.part")
     _begin(folder, made_with)
-    candidates = Candidates(pairs)
-    index = build_index(vectors(pairs.sides[1], candidates.representatives), exact_below)
-    for start in range(0, len(candidates.lines), CHUNK):
-        rows, part = np.arange(start, min(start + CHUNK, len(candidates.lines))), folder / f"{start:012}.npz"
-        if not part.is_file():
-            _mine_part(vectors, pairs, candidates, index, rows, count, part)
-        logger.info("%s: %d of %d sentences", pairs.prefix, rows[-1] + 1, len(candidates.lines))
-    parts = [_read_part(part) for part in sorted(folder.glob("*.npz"))]
-    result = {"made_with": made_with, "prefix": pairs.prefix} | _statistics(parts, candidates)
-    negatives = np.full((len(pairs.sizes), count), -1, dtype=np.int32)
-    negatives[candidates.lines] = np.concatenate([part["negatives"] for part in parts])
-    with compat.replacing(final) as file:
-        np.savez(file, negatives=negatives, text=made_with["text"])
-    with compat.replacing(statistics) as file:
-        file.write(json.dumps(result, indent=1).encode() + b"\n")
+    parts = list(_mine_parts(vectors, pairs, count, exact_below, folder))
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    result = {"made_with": made_with, "prefix": pairs.prefix} | _summary(whole, pairs.candidates)
+    _write(pairs, whole["negatives"], result)
     shutil.rmtree(folder)
     return result
+
+
+def _statistics_file(prefix):
+    return Path(f"{prefix}.negatives.json")
+
+
+def _statistics_of(pairs, made_with):
+    """The statistics of negatives that are there, whole and made with the same; else None."""
+    try:
+        read_negatives(pairs.prefix, pairs.sizes)
+    except UserError:
+        return None
+    found = _read_json(_statistics_file(pairs.prefix))
+    return found if isinstance(found, dict) and found.get("made_with") == made_with else None
+
+
+def _read_json(path):
+    """What a JSON file holds; None where it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def _begin(folder, made_with):
     """A folder for parts; those that were made with something else are removed."""
     note = folder / "made_with.json"
-    if not note.is_file() or json.loads(note.read_text()) != made_with:
+    if _read_json(note) != made_with:
         if folder.is_dir():
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
@@ -202,26 +186,33 @@ def _begin(folder, made_with):
             file.write(json.dumps(made_with).encode())
 
 
-def _mine_part(vectors, pairs, candidates, index, rows, count, path):
-    """Mines the pairs `rows` and writes their negatives, and their similarities to three kinds of sentences."""
-    lines = candidates.lines[rows]
-    queries = vectors(pairs.sides[0], lines)
-    numbers, similarities = nearest_negatives(index, queries, rows, candidates, count)
-    negatives = np.where(numbers >= 0, candidates.representatives[numbers], -1)
-    others = np.random.default_rng(rows[0]).choice(candidates.representatives, len(rows))
-    translations, random = (np.einsum("bc,bc->b", queries, vectors(pairs.sides[1], each)) for each in (lines, others))
-    with compat.replacing(path) as file:
-        np.savez(file, negatives=negatives, mined=similarities[:, 0], translations=translations, random=random)
+def _mine_parts(vectors, pairs, count, exact_below, folder):
+    """What `_mine_part` finds for each `CHUNK` of the pairs, kept in a folder; what is there is not mined again."""
+    candidates, index = pairs.candidates, None
+    for start in range(0, len(candidates.lines), CHUNK):
+        lines, path = candidates.lines[start : start + CHUNK], folder / f"{start:012}.npz"
+        part = read_arrays(path)
+        if part is None:
+            if index is None:
+                index = build_index(vectors, pairs.sides[1], candidates.representatives, exact_below)
+            part = _mine_part(vectors(pairs.sides[0], lines), lines, candidates, index, count)
+            with compat.replacing(path) as file:
+                np.savez(file, **part)
+        yield part
+        logger.info("%s: %d of %d sentences", pairs.prefix, start + len(lines), len(candidates.lines))
 
 
-def _read_part(path):
-    with np.load(path, allow_pickle=False) as file:
-        return dict(file)
+def _mine_part(queries, lines, candidates, index, count):
+    """Negatives (b, count) of the pairs `lines` (b,) with source vectors (b, C), and three similarities (b,) each."""
+    negatives, similarities = nearest_negatives(index, queries, lines, candidates, count)
+    translations = candidates.number(lines)
+    random = np.random.default_rng(lines[0]).integers(index.ntotal, size=len(lines))
+    others = (np.einsum("bc,bc->b", queries, index.reconstruct_batch(numbers)) for numbers in (translations, random))
+    return dict(zip(("negatives", "mined", "translations", "random"), (negatives, similarities[:, 0], *others)))
 
 
-def _statistics(parts, candidates):
+def _summary(whole, candidates):
     """Numbers of sentences, mean similarities, per cent of the pairs whose negative is nearer than the translation."""
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     used = np.unique(whole["negatives"][whole["negatives"] >= 0], return_counts=True)[1]
     return {
         "pairs": len(candidates.lines),
@@ -233,6 +224,17 @@ def _statistics(parts, candidates):
     }
 
 
+def _write(pairs, found, result):
+    """Writes the negatives (n, k) of all pairs, and then the statistics: while those are there, they are of them."""
+    negatives = np.full((len(pairs.sizes), found.shape[1]), -1, dtype=np.int32)
+    negatives[pairs.filled] = found
+    _statistics_file(pairs.prefix).unlink(missing_ok=True)
+    with compat.replacing(negatives_file(pairs.prefix)) as file:
+        np.savez(file, negatives=negatives, text=result["made_with"]["text"])
+    with compat.replacing(_statistics_file(pairs.prefix)) as file:
+        file.write(json.dumps(result, indent=1).encode() + b"\n")
+
+
 def main(arguments=None):
     """The command."""
     options = _parser().parse_args(arguments)
@@ -240,22 +242,30 @@ def main(arguments=None):
         raise UserError(f"--count {options.count}: a sentence needs one negative or more")
     vectors = SentenceVectors(options.checkpoint, options.data, options.pairs)
     made_with = {"checkpoint": zlib.crc32(Path(options.checkpoint).read_bytes())}
-    for split in options.splits.split(","):
-        names = vectors.task.language_pairs(split)
-        if not names:
-            raise UserError(f"{options.data}: no language pair has the split {split!r}")
-        for name in names:
-            pairs = SentencePairs(Path(options.data) / name / f"{split}.{name}", *name.split("-"))
-            result = mine(vectors, pairs, options.count, options.exact_below, made_with)
-            sys.stdout.write(json.dumps(result) + "\n")
-            sys.stdout.flush()
+    texts = [text for split in options.splits.split(",") for text in _texts(vectors.task, options.data, split)]
+    for prefix in texts:
+        pairs = SentencePairs(prefix, *prefix.parent.name.split("-"))
+        result = mine(vectors, pairs, options.count, options.exact_below, made_with)
+        sys.stdout.write(json.dumps(result) + "\n")
+        sys.stdout.flush()
+
+
+def _texts(task, data, split):
+    """Prefixes of the pairs of a split, in every shard that has them; `UserError` if there is none."""
+    names = task.language_pairs(split)
+    if not names:
+        raise UserError(f"{data}: no language pair has the split {split!r}")
+    prefixes = [Path(folder) / name / f"{split}.{name}" for folder in data.split(os.pathsep) for name in names]
+    return [
+        prefix for prefix in prefixes if any(is_begun(f"{prefix}.{code}") for code in prefix.parent.name.split("-"))
+    ]
 
 
 def _parser():
     parser = argparse.ArgumentParser(prog="python -m fairseq_xl.mining", description=__doc__)
     parser.add_argument("checkpoint", help="checkpoint of --arch xl_dan")
     parser.add_argument("data", help="folder of binarised text")
-    parser.add_argument("--pairs", help="language pairs, separated by commas (default: all that are there)")
+    parser.add_argument("--pairs", help="language pairs, separated by commas (default: those of its training)")
     parser.add_argument("--splits", default="train,valid", help="splits, separated by commas (default: train,valid)")
     parser.add_argument("--count", type=int, default=1, help="negatives for each sentence; one of them is drawn")
     parser.add_argument(

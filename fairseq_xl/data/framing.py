@@ -14,6 +14,7 @@ Binarised sentences end in ``</s>`` already, so that only the front is added her
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 FRAMINGS = ("xl", "xlm")
 
@@ -51,3 +52,9 @@ def pad_rows(rows, fill):
     padded = np.full((len(rows), lengths.max()), fill, dtype=np.int64)
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
     return padded
+
+
+def padding_mask(tokens, pad):
+    """Padded tokens (B, T), an array -> a bool tensor (B, T), True at padding; None where nothing is padded."""
+    padding = tokens == pad
+    return torch.from_numpy(padding) if padding.any() else None

@@ -47,8 +47,25 @@ class MixedSource:
 
     def negatives(self, examples, longest, keys, mined):
         """A negative of each example, from its own source."""
-        found = zip(self._found(examples), keys[:, None])
-        return [source.negatives(place, longest, key, mined)[0] for (source, place), key in found]
+        found = [None] * len(examples)
+        for source, rows, places in self._by_source(examples):
+            for row, negative in zip(rows, source.negatives(places, longest, keys[rows], mined)):
+                found[row] = negative
+        return found
+
+    def sizes_with_negatives(self, examples, longest, mined):
+        """Sizes (n,) of the examples, as their sources have them."""
+        sizes = np.empty(len(examples), dtype=np.int64)
+        for source, rows, places in self._by_source(examples):
+            sizes[rows] = source.sizes_with_negatives(places, longest, mined)
+        return sizes
+
+    def _by_source(self, examples):
+        """Each source that some of the examples are of: the source, their rows, and what it calls them."""
+        numbers, places = np.divmod(examples, _PLACES)
+        for number in np.unique(numbers):
+            rows = np.flatnonzero(numbers == number)
+            yield self.sources[number], rows, places[rows]
 
     def _found(self, examples):
         numbers, places = np.divmod(examples, _PLACES)

@@ -1,20 +1,16 @@
 """Sentence pairs."""
 
 import logging
+from functools import cached_property
 
 import numpy as np
-import torch
 
 from fairseq_xl.data.indexed import open_text
-from fairseq_xl.data.negatives import read_negatives
-from fairseq_xl.data.randomness import uniforms
+from fairseq_xl.data.negatives import Candidates, MinedNegatives, RandomNegatives
 from fairseq_xl.data.sampling import draw_passes
-from fairseq_xl.data.text import cut
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
-
-_CHOICE = 7  # purpose of the random numbers that choose a negative
 
 
 class SentencePairs:
@@ -37,7 +33,7 @@ class SentencePairs:
         self.filled = np.flatnonzero((self.sizes > 1).all(axis=1))
         self.sentences = len(self.filled)
         self._fits = {}  # longest side -> the lines that fit
-        self._mined = None  # (lines, k), read when it is needed
+        self._drawn = {}  # (longest side, mined or not) -> what negatives are drawn from
         if not self.sentences:
             raise UserError(f"{prefix}: no pair of two sentences of {source!r} and {target!r}")
 
@@ -54,56 +50,57 @@ class SentencePairs:
         """The two languages of each pair: a list of pairs."""
         return [(self.source, self.target)] * len(lines)
 
+    @cached_property
+    def candidates(self):
+        """Which sentences are no negatives of which; takes seconds for each 100,000 pairs."""
+        return Candidates(self)
+
     def negatives(self, lines, longest, keys, mined):
         """For each of `lines` a sentence of the second language that is not its translation (U5).
 
         Args:
-            lines: (B,) the pairs.
-            longest: most tokens of a sentence; a longer mined one is cut.
+            lines: (B,) pairs of at most `longest` tokens a side.
+            longest: most tokens of a negative.
             keys: (B,) uint64, what the choice among several is a function of.
-            mined: take those that `python -m fairseq_xl.mining` found; False draws uniformly.
+            mined: take those that `python -m fairseq_xl.mining` found; False draws any that is about as long.
 
         Returns: a list of B ended sentences, int64. Raises `UserError` where nothing was mined, or for another text.
         """
-        numbers = uniforms(keys, 1, _CHOICE)[:, 0]
-        if mined:
-            self._mined = read_negatives(self.prefix, self.sizes) if self._mined is None else self._mined
-            found = [self._mined[line][self._mined[line] >= 0] for line in lines]
-            chosen = [options[int(number * len(options))] for options, number in zip(found, numbers)]
-        else:
-            chosen = [self._another(line, number, longest) for line, number in zip(lines, numbers)]
-        return [cut(self.sides[1][line].numpy(), longest) for line in chosen]
+        chosen = self._negatives(longest, mined).choose(np.asarray(lines), keys)
+        return [self.sides[1][line].numpy() for line in chosen]
 
-    def _another(self, line, number, longest):
-        """The first line from a drawn one on whose sentences are others; never a sentence that is also the source."""
-        fitting, (source, target) = self._fitting(longest), (side[line] for side in self.sides)
-        first = int(number * len(fitting))
-        for step in range(len(fitting)):
-            other = fitting[(first + step) % len(fitting)]
-            if not (
-                torch.equal(self.sides[0][other], source)
-                or torch.equal(self.sides[1][other], target)
-                or torch.equal(self.sides[1][other], source)
-            ):
-                return other
-        raise UserError(f"{self.prefix}: there is no negative for line {line + 1}, every pair has one of its sentences")
+    def sizes_with_negatives(self, lines, longest, mined):
+        """Sizes (n,) that pairs may come to, both sides together, if a negative takes the second one's place."""
+        source, target = self.sizes[lines].T.astype(np.int64)
+        return source + np.maximum(target, self._negatives(longest, mined).longest(lines))
+
+    def prepare_negatives(self, longest, mined):
+        """Does once, before there are worker processes, what `negatives` needs; raises its `UserError`."""
+        if not mined or not self._negatives(longest, mined).counts[self.fitting(longest)].all():
+            _ = self.candidates
+
+    def _negatives(self, longest, mined):
+        if (longest, mined) not in self._drawn:
+            self._drawn[longest, mined] = (MinedNegatives if mined else RandomNegatives)(self, longest)
+        return self._drawn[longest, mined]
 
     def every(self, longest):
         """All pairs with sides of at most `longest` tokens, in order: lines (n,), sizes of both sides (n,)."""
-        fitting = self._fitting(longest)
+        fitting = self.fitting(longest)
         return fitting, self.sizes[fitting].sum(1)
 
     def mean_size(self, longest):
         """Mean number of tokens of a pair, both sides together."""
-        return self.sizes[self._fitting(longest)].sum(1).mean()
+        return self.sizes[self.fitting(longest)].sum(1).mean()
 
     def draw(self, rng, count, longest):
         """`count` pairs at random, each at most once in a pass: lines (count,), sizes of both sides (count,)."""
-        fitting = self._fitting(longest)
+        fitting = self.fitting(longest)
         lines = fitting[draw_passes(rng, len(fitting), count)]
         return lines, self.sizes[lines].sum(1)
 
-    def _fitting(self, longest):
+    def fitting(self, longest):
+        """The pairs with sides of at most `longest` tokens, (n,); `UserError` if there is none."""
         if longest not in self._fits:
             fits = self.filled[(self.sizes[self.filled] <= longest).all(axis=1)]
             if not len(fits):

@@ -6,6 +6,7 @@ examples without replacement within a pass. Nothing of this is state: (epoch, of
 """
 
 from dataclasses import dataclass
+from typing import Callable, Optional
 
 import numpy as np
 from fairseq.data import data_utils
@@ -40,14 +41,17 @@ class Supply:
     batch_tokens: int | None  # most tokens of a batch, padding counted
     batch_sentences: int | None  # most examples of a batch
     alpha: float
+    # examples (n,), their sizes (n,), their source -> tokens that each may come to in a batch (n,); None: its size
+    takes: Optional[Callable] = None
 
     @property
     def shares(self):
         """Probability of each source, in the order of `sources`."""
         return smoothed_shares([source.sentences for source in self.sources.values()], self.alpha)
 
-    def cut(self, sizes):
-        """Cuts n examples of the given sizes, (n,), into batches of similar lengths: a list of (B,) index arrays."""
+    def cut(self, examples, sizes, source):
+        """Cuts examples (n,) of these sizes (n,) into batches of similar lengths: a list of (B,) index arrays."""
+        sizes = sizes if self.takes is None else self.takes(examples, sizes, source)
         order = np.argsort(sizes, kind="stable")
         sizes = sizes[order] + self.framing
         if self.batch_tokens is not None and sizes[-1] > self.batch_tokens:
@@ -65,7 +69,7 @@ class Supply:
         typical = self._typical_batch(source)
         while len(batches) < count:
             examples, sizes = source.draw(rng, typical * (count - len(batches)), self.length)
-            fresh = self.cut(sizes)
+            fresh = self.cut(examples, sizes, source)
             batches += [examples[fresh[i]] for i in rng.permutation(len(fresh))]
         return batches[:count]
 
@@ -128,5 +132,8 @@ def validation_plan(supplies):
             rng = np.random.default_rng((VALIDATION_SEED, *f"{supply.objective} {name}".encode()))
             examples, sizes = source.every(supply.length)
             keys = rng.integers(2**64, size=len(examples), dtype=np.uint64)
-            plan += [Draws(supply.objective, name, examples[part], keys[part]) for part in supply.cut(sizes)]
+            plan += [
+                Draws(supply.objective, name, examples[part], keys[part])
+                for part in supply.cut(examples, sizes, source)
+            ]
     return plan

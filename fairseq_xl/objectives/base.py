@@ -98,6 +98,13 @@ class Objective:
         """Extra modules that the loss needs, by name; the task puts them under `model.heads`."""
         return {}
 
+    def check(self, source):
+        """Reads, once and before training, what else the objective needs of a source; `UserError` if it isn't there."""
+
+    def takes(self, examples, sizes, source):
+        """Tokens that each of the examples (n,) of these sizes (n,) may come to in a batch, before framing: (n,)."""
+        return sizes
+
     def collate(self, draws, source):
         """`Draws` of B examples and their source -> a dict of tensors, noise and target side by side."""
         raise NotImplementedError(f"{type(self).__name__}.collate")
@@ -128,6 +135,16 @@ class Objective:
     def loss(self, model, batch):
         """Model and batch -> {name of the term: `Term`}."""
         raise NotImplementedError(f"{type(self).__name__}.loss")
+
+    def encode(self, model, batch, **more):
+        """Hidden states (B, T, C) of a batch's tokens, with its positions, languages and padding."""
+        return model.encode(
+            batch["tokens"],
+            positions=batch.get("positions"),
+            languages=batch["languages"],
+            padding_mask=batch["padding_mask"],
+            **more,
+        )
 
     def predict(self, model, hidden, batch):
         """Cross-entropy of the batch's `target` (N,) at its `predicted` flat positions of hidden (B, T, C)."""

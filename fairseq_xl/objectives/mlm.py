@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.framing import pad_rows, padding_mask
 from fairseq_xl.data.noising import choose_positions, corrupt
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig
 
@@ -48,23 +48,16 @@ class MaskedObjective(Objective):
         tokens = corrupt(
             original, chosen, keys, dictionary.mask_index, dictionary.pieces, cfg.mask_token_prob, cfg.random_token_prob
         )
-        padding = original == dictionary.pad()
         return {
             "tokens": torch.from_numpy(tokens),
-            "padding_mask": torch.from_numpy(padding) if padding.any() else None,
+            "padding_mask": padding_mask(original, dictionary.pad()),
             "predicted": torch.from_numpy(np.flatnonzero(chosen)),
             "target": torch.from_numpy(original[chosen]),
         }
 
     def loss(self, model, batch):
         """{name of the objective: `Term` over the N masked tokens}."""
-        hidden = model.encode(
-            batch["tokens"],
-            positions=batch.get("positions"),
-            languages=batch["languages"],
-            padding_mask=batch["padding_mask"],
-        )
-        return {self.name: self.predict(model, hidden, batch)}
+        return {self.name: self.predict(model, self.encode(model, batch), batch)}
 
 
 @Objective.register

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.framing import pad_rows, padding_mask
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig
 
 
@@ -39,8 +39,9 @@ class AttentionMatrix(nn.Module):
 class WordRecovery(Objective):
     """Predicts every word of X from X^t, in which each word is a mixture of the words of the translation Y.
 
-    The encoder reads X^t with the positions and the language of X; special symbols keep their own embedding and are not
-    predicted, and those of Y are not mixed in. Which side is X is drawn with each pair.
+    The encoder reads X^t with the positions and the language of X; special symbols of X, <unk> too, keep their own
+    embedding and are not predicted. Of those of Y the last </s> alone is not mixed in. Which side is X is drawn with
+    each pair. `batch_tokens` counts both sides, of which the encoder reads one.
     """
 
     Config = WordRecoveryConfig
@@ -64,10 +65,9 @@ class WordRecovery(Objective):
         pad = self.dictionary.pad()
         tokens, words = pad_rows(rows, pad), pad_rows(others, pad)
         predicted = self.dictionary.is_piece[tokens]
-        padding = tokens == pad
         return {
             "tokens": torch.from_numpy(tokens),
-            "padding_mask": torch.from_numpy(padding) if padding.any() else None,
+            "padding_mask": padding_mask(tokens, pad),
             "languages": torch.tensor(languages),
             "words": torch.from_numpy(words),
             "words_padding_mask": torch.from_numpy(words == pad),
@@ -80,10 +80,5 @@ class WordRecovery(Objective):
         """{"word_recovery": `Term` over the N words of X}."""
         x, y = model.encoder.bank(batch["tokens"]), model.encoder.bank(batch["words"])
         mixed = model.heads[self.name](x, y, batch["words_padding_mask"])
-        hidden = model.encode(
-            batch["tokens"],
-            languages=batch["languages"],
-            padding_mask=batch["padding_mask"],
-            vectors=torch.where(batch["is_word"][..., None], mixed, x),
-        )
+        hidden = self.encode(model, batch, vectors=torch.where(batch["is_word"][..., None], mixed, x))
         return {self.name: self.predict(model, hidden, batch)}

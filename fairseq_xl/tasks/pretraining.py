@@ -210,6 +210,8 @@ class XLPretrainingTask(XLTask):
                 raise UserError(f"{folder}: no {kind} text for the split {split!r}")
         sources = {name: texts[objective.reads] for name, objective in self.objectives.items()}
         for name, objective in self.objectives.items():
+            for source in sources[name].values():
+                objective.check(source)
             if objective.cfg.mixed and split == "train":
                 sources[name] = {MIXED: MixedSource(sources[name], objective.cfg.alpha)}
         self.datasets[split] = DrawnBatches(self.objectives, sources)
@@ -253,6 +255,7 @@ class XLPretrainingTask(XLTask):
                     tokens,
                     sentences,
                     objective.cfg.alpha,
+                    objective.takes,
                 )
             )
         return supplies

@@ -5,8 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from tiny_data import write_items
 
+from fairseq_xl.data.mixed import MixedSource
 from fairseq_xl.data.negatives import fingerprint, negatives_file
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.plan import Supply, training_plan
 from fairseq_xl.errors import UserError
 
 PAD = 1
@@ -76,6 +80,28 @@ def test_mined_negatives_are_the_default(build, pairs, draws):
     np.savez(negatives_file(pairs.prefix), negatives=np.array([[0], [0]]), text=fingerprint(pairs.sizes))
     batch = objective.collate(draws([0, 1], [0, 0]), pairs)  # not what a miner would write: it tells the two apart
     assert batch["tokens"].tolist() == [[0, 4, 5, 6, 2, 2, 14, 2], [0, 7, 2, 2, 14, 2, PAD, PAD]]
+
+
+@pytest.mark.parametrize("mined", [False, True])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_batches_keep_their_limit_whatever_negatives_are_drawn(build, tmp_path, mined, mixed):
+    """Second sides of 1 to 60 words, the first ones short: a negative may be much longer than the translation."""
+    rng = np.random.default_rng(2)
+    for code, longest in (("en", 4), ("de", 60)):
+        items = [[*rng.integers(4, 20, size).tolist(), 2] for size in rng.integers(1, longest + 1, size=3000)]
+        write_items(tmp_path / f"many.en-de.{code}", items)
+    pairs = SentencePairs(tmp_path / "many.en-de", "en", "de")
+    mined_lines = np.argsort(-pairs.sizes[:, 1])[:3000, None]  # the shortest gets the longest
+    lines = np.empty((3000, 1), dtype=np.int32)
+    lines[np.argsort(pairs.sizes[:, 1])] = mined_lines
+    np.savez(negatives_file(pairs.prefix), negatives=lines, text=fingerprint(pairs.sizes))
+    objective = build("paraphrase", f"paraphrase.length=64 paraphrase.negatives={'mined' if mined else 'random'}")
+    source = MixedSource({"en-de": pairs}, 0) if mixed else pairs
+    supply = Supply("paraphrase", {"any": source}, 64, 2, 512, None, 0, objective.takes)
+    padded = [
+        objective.collate(batch, source)["tokens"].numel() for batch in training_plan([supply], "cycle", 1, 1, 60, 1, 1)
+    ]
+    assert max(padded) <= 512 and np.mean(padded) > 300
 
 
 def test_options(build):

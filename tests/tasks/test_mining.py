@@ -1,13 +1,16 @@
 """Hard negatives (U5): the miner against brute force, stopped and restarted, and through its command."""
 
 import json
+import logging
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+from fairseq.tasks import FairseqTask
 from tiny_data import write_items
 
-from fairseq_xl import mining
+from fairseq_xl import compat, mining
 from fairseq_xl.data.negatives import negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
@@ -103,21 +106,115 @@ def test_a_stopped_miner_goes_on(pairs, monkeypatch):
     monkeypatch.setattr(mining, "CHUNK", 50)
     whole, stopped, rest = FixedVectors(), FixedVectors(), FixedVectors()
     mining.mine(whole, pairs, 1, 10**6, MADE_WITH)
+    index = whole.calls - 6  # what the index takes, beside a call for each part
     expected = negatives_file(pairs.prefix).read_bytes()
     negatives_file(pairs.prefix).unlink()
 
-    def until_the_fourth_part(side, lines, ask=stopped.__call__):
-        if stopped.calls == 1 + 3 * 3:
-            raise KeyboardInterrupt
-        return ask(side, lines)
+    class UntilTheFourthPart(FixedVectors):
+        def __call__(self, side, lines):
+            if stopped.calls == index + 3:
+                raise KeyboardInterrupt
+            return stopped(side, lines)
 
     with pytest.raises(KeyboardInterrupt):
-        mining.mine(until_the_fourth_part, pairs, 1, 10**6, MADE_WITH)
+        mining.mine(UntilTheFourthPart(), pairs, 1, 10**6, MADE_WITH)
     assert not negatives_file(pairs.prefix).exists()
     mining.mine(rest, pairs, 1, 10**6, MADE_WITH)
-    assert rest.calls == whole.calls - 3 * 3
+    assert rest.calls == whole.calls - 3
     assert negatives_file(pairs.prefix).read_bytes() == expected
     assert not list(negatives_file(pairs.prefix).parent.glob("*.part"))
+
+
+def test_begun_parts_that_are_damaged_are_mined_anew(pairs, monkeypatch):
+    monkeypatch.setattr(mining, "CHUNK", 50)
+    mining.mine(FixedVectors(), pairs, 1, 10**6, MADE_WITH)
+    expected, folder = negatives_file(pairs.prefix).read_bytes(), Path(f"{pairs.prefix}.negatives.part")
+    for spoilt in ("made_with.json", "000000000050.npz"):
+        negatives_file(pairs.prefix).unlink()
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(mining, "_write", raise_interrupt)
+            mining.mine(FixedVectors(), pairs, 1, 10**6, MADE_WITH)
+        (folder / spoilt).write_bytes((folder / spoilt).read_bytes()[:20])
+        mining.mine(FixedVectors(), pairs, 1, 10**6, MADE_WITH)
+        assert negatives_file(pairs.prefix).read_bytes() == expected
+
+
+def raise_interrupt(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["npz", "json"])
+@pytest.mark.parametrize("kept", [0, 40, None], ids=["empty", "cut", "gone"])
+def test_a_damaged_result_is_mined_anew(pairs, name, kept):
+    """As the error of a training that finds it promises."""
+    vectors, path = FixedVectors(), Path(f"{pairs.prefix}.negatives.{name}")
+    first = mining.mine(vectors, pairs, 1, 10**6, MADE_WITH)
+    calls, whole = vectors.calls, path.read_bytes()
+    path.unlink() if kept is None else path.write_bytes(whole[:kept])
+    assert mining.mine(vectors, pairs, 1, 10**6, MADE_WITH) == first and vectors.calls == 2 * calls
+    assert path.read_bytes() == whole
+
+
+def test_statistics_are_never_those_of_other_negatives(pairs, monkeypatch):
+    """Killed between the two files, and then asked for what the older one was made with."""
+    first = mining.mine(FixedVectors(), pairs, 1, 10**6, MADE_WITH)
+    expected, replacing = negatives_file(pairs.prefix).read_bytes(), compat.replacing
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(
+            compat, "replacing", lambda path: raise_interrupt() if str(path).endswith("s.json") else replacing(path)
+        )
+        mining.mine(FixedVectors(), pairs, 2, 10**6, MADE_WITH)
+    assert mining.mine(FixedVectors(), pairs, 1, 10**6, MADE_WITH) == first
+    assert negatives_file(pairs.prefix).read_bytes() == expected
+
+
+@pytest.mark.parametrize("sentences", [1, 2, 5, 60])
+def test_an_approximate_index_of_few_sentences(tmp_path, sentences):
+    vectors, items = FixedVectors(), [[4 + number, 2] for number in range(sentences)]
+    for code in ("en", "de"):
+        write_items(tmp_path / f"train.en-de.{code}", items)
+    side = SentencePairs(tmp_path / "train.en-de", "en", "de").sides[1]
+    index = mining.build_index(vectors, side, np.arange(sentences), 1)
+    assert index.ntotal == sentences and hasattr(index, "nprobe")
+
+
+def test_the_recall_of_an_approximate_index(tmp_path):
+    """Of 2,000 sentences in clusters, it finds nearly all of the nearest that the exact index finds, and not all."""
+    rng = np.random.default_rng(9)
+    centres = rng.normal(size=(100, 16))
+    every = (centres[rng.integers(100, size=2000)] + 0.3 * rng.normal(size=(2000, 16))).astype(np.float32)
+
+    def vectors(side, lines):
+        return every[lines]
+
+    vectors.channels = 16
+    exact, approximate = (mining.build_index(vectors, None, np.arange(2000), below) for below in (10**6, 1))
+    approximate.nprobe = 4
+    queries = (every + 0.1 * rng.normal(size=every.shape)).astype(np.float32)
+    nearest, found = (index.search(queries, 1) for index in (exact, approximate))
+    recall = (nearest[1] == found[1]).mean()
+    assert approximate.nlist > 20 and 0.9 < recall < 1
+    assert (found[0] <= nearest[0] + 1e-5).all()
+    for index in (exact, approximate):
+        np.testing.assert_array_equal(index.reconstruct_batch(np.array([7, 3])), every[[7, 3]])
+
+
+def test_the_index_is_built_chunk_by_chunk(pairs, monkeypatch, caplog):
+    monkeypatch.setattr(mining, "CHUNK", 50)
+    with caplog.at_level(logging.INFO):
+        statistics = mining.mine(FixedVectors(), pairs, 1, 10**6, MADE_WITH)
+    total = statistics["candidates"]
+    assert [f"index: {n} of {total}" in caplog.text for n in (50, 100, total)] == [True] * 3
+
+
+def test_statistics_are_of_translations_random_and_mined_sentences(pairs):
+    vectors = FixedVectors()
+    statistics = mining.mine(vectors, pairs, 1, 10**6, MADE_WITH)["similarity"]
+    sides = [np.stack([vectors.vector(side[line].tolist()) for line in pairs.filled]) for side in pairs.sides]
+    assert statistics["translations"] == pytest.approx((sides[0] * sides[1]).sum(1).mean(), abs=1e-4)
+    mined = read_negatives(pairs.prefix, pairs.sizes)[pairs.filled, 0]
+    negatives = np.stack([vectors.vector(pairs.sides[1][line].tolist()) for line in mined])
+    assert statistics["mined"] == pytest.approx((sides[0] * negatives).sum(1).mean(), abs=1e-4)
 
 
 def test_what_is_there_is_not_mined_again_and_what_is_of_another_model_is(pairs):
@@ -133,7 +230,7 @@ def test_what_is_there_is_not_mined_again_and_what_is_of_another_model_is(pairs)
 def test_a_text_of_one_sentence_has_no_negative(tmp_path):
     for code, token in (("en", 5), ("de", 15)):
         write_items(tmp_path / f"train.en-de.{code}", [[token, 2]] * 3)
-    with pytest.raises(UserError, match="there is no negative for line 1"):
+    with pytest.raises(UserError, match="train.en-de: there is no negative for line 1,"):
         mining.mine(FixedVectors(), SentencePairs(tmp_path / "train.en-de", "en", "de"), 1, 10, MADE_WITH)
 
 
@@ -164,6 +261,45 @@ def test_the_network_is_trained_and_mines_and_paraphrases_are_classified(text, t
                     objectives="paraphrase")
     )  # fmt: skip
     assert len(output.losses) == 3 and "paraphrase_en-de_loss" in output.log
+
+
+def test_shards_are_mined_one_by_one_and_with_the_pairs_of_the_training(data_bin, text, tmp_path, capsys):
+    other = shutil.copytree(data_bin, tmp_path / "other")
+    for path in other.glob("en-*/valid.*"):
+        path.unlink()
+    run_train(averaging(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1, "--pairs", "en-de"))
+    capsys.readouterr()
+    arguments = [str(tmp_path / "dan/checkpoint_last.pt"), f"{text}:{other}"]
+    mining.main(arguments)
+    found = [json.loads(line)["prefix"] for line in capsys.readouterr().out.splitlines()]
+    assert found == [f"{folder}/en-de/{name}" for folder, name in (
+        (text, "train.en-de"), (other, "train.en-de"), (text, "valid.en-de")
+    )]  # fmt: skip
+    mining.main([*arguments, "--pairs", "en-fr", "--splits", "valid"])
+    assert [json.loads(line)["prefix"] for line in capsys.readouterr().out.splitlines()] == [
+        f"{text}/en-fr/valid.en-fr"
+    ]
+
+
+@pytest.mark.parametrize("missing", ["train", "valid"])
+def test_missing_negatives_are_told_before_the_first_update(text, tmp_path, missing, monkeypatch):
+    for path in (text / "en-de", text / "en-fr"):
+        for split in {"train", "valid"} - {missing}:
+            pairs = SentencePairs(path / f"{split}.{path.name}", *path.name.split("-"))
+            mining.mine(FixedVectors(), pairs, 1, 10**6, MADE_WITH)
+    options = ["--objective-options", "mlm.length=32 paraphrase.length=32", "--max-update", 3]
+    updates = []
+    monkeypatch.setattr(FairseqTask, "train_step", lambda *_, **__: updates.append(1))
+    with pytest.raises(UserError, match=f"{missing}.en-de.negatives.npz: no mined negatives"):
+        run_train(pretraining(text, tmp_path / "model", *options, objectives="mlm,paraphrase"))
+    assert not updates
+
+
+def test_all_splits_are_looked_for_before_the_first_is_mined(text, tmp_path):
+    run_train(averaging(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1))
+    with pytest.raises(UserError, match="no language pair has the split 'dev'"):
+        mining.main([str(tmp_path / "dan/checkpoint_last.pt"), str(text), "--splits", "train,dev"])
+    assert not list(text.glob("*/*.negatives.*"))
 
 
 def test_mistakes_of_the_command(text, tmp_path):

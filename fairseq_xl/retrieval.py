@@ -41,6 +41,8 @@ class Embedder:
         models, _, self.task = checkpoint_utils.load_model_ensemble_and_task(
             [str(checkpoint)], arg_overrides={"data": str(data)}
         )
+        if not isinstance(getattr(models[0], "encoder", None), Encoder):
+            raise UserError(f"{checkpoint}: retrieval needs a model with an encoder, and this one has none")
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.encoder = models[0].encoder.to(self.device).eval()
         self.longest = self.encoder.embeddings.max_positions

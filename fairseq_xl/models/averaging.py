@@ -9,6 +9,8 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fairseq_xl.errors import UserError
+
 
 @dataclass
 class AveragingConfig(FairseqDataclass):
@@ -34,6 +36,9 @@ class XLAveragingModel(BaseFairseqModel):
 
     def __init__(self, cfg: AveragingConfig, vocab_size: int, pad: int):
         super().__init__()
+        for name, least in (("embed_dim", 1), ("layers", 0)):
+            if getattr(cfg, name) < least:
+                raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: {least} or more are needed")
         self.cfg, self.pad = cfg, pad
         self.words = nn.Embedding(vocab_size, cfg.embed_dim, padding_idx=pad)
         nn.init.normal_(self.words.weight, std=cfg.embed_dim**-0.25)

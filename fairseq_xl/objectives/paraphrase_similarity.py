@@ -21,11 +21,16 @@ class SimilarityConfig(ObjectiveConfig):
     length: int = 128  # most tokens of each side (U3)
     scale: float = 20.0  # factor of the dot products of unit vectors
 
+    def __post_init__(self):
+        super().__post_init__()
+        self.require("scale", self.scale > 0, "more than 0")
+
 
 @Objective.register
 class ParaphraseSimilarity(Objective):
     """Picks each sentence's translation out of those of the batch, whose other sentences are random negatives.
 
+    Random among pairs of similar length, since batches are cut so.
     The cross-entropy of the scaled dot products with all B candidates, the mean of both directions; other pairs that
     hold a copy of the sentence or of its translation are no candidates.
     """

@@ -182,6 +182,7 @@ class XLTask(FairseqTask):
         """
         identity = (state.get("task_state") or {}).get("fairseq_xl")
         self.check_identity(identity, path)
+        self._check_kind(identity, path)
         if identity["heads"] != self.heads and not across_heads:
             raise UserError(
                 f"{path} has {identity['heads']} attention heads, this model {self.heads}: the weights would fit "
@@ -191,6 +192,14 @@ class XLTask(FairseqTask):
             raise UserError(
                 f"{path} was trained with --framing {identity['framing']}, this run has {self.framing.name}"
             )
+
+    def _check_kind(self, identity, origin):
+        """Raises `UserError` if one of checkpoint and model is an averaging network, which has no attention heads."""
+        found, wanted = (
+            "a deep averaging network" if kind is None else "an encoder" for kind in (identity["heads"], self.heads)
+        )
+        if found != wanted:
+            raise UserError(f"{origin} holds {found}, and this model begins with {wanted}")
 
     def check_identity(self, identity, origin):
         """Raises `UserError` if `identity`, of the file `origin`, is none or has another format or dictionary."""
@@ -238,7 +247,9 @@ class XLTask(FairseqTask):
         if ours:
             compat.check_checkpoint(donor, path)
             if part == "tokens":
-                self.check_identity((donor.get("task_state") or {}).get("fairseq_xl"), path)
+                identity = (donor.get("task_state") or {}).get("fairseq_xl")
+                self.check_identity(identity, path)
+                self._check_kind(identity, path)
             else:
                 XLTask.check_fits(self, donor, path, across_heads)  # not the task's own: a donor may be of another
         for name, needed in (_form(donor, model.cfg, path) if ours else donor.options).items():

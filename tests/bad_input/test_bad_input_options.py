@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.retrieval import Embedder
 from tests.bad_input.every_command import told
-from tests.commands import pretraining, run_eval_lm, run_generate, run_train, run_validate, translation
+from tests.commands import averaging, pretraining, run_eval_lm, run_generate, run_train, run_validate, translation
 
 
 def one_direction(data, folder, *more):
@@ -279,3 +280,34 @@ def test_metric_that_is_not_logged(data_bin, tmp_path):
 
 def test_line_that_is_longer_than_a_batch_of_translation(data_bin, tmp_path):
     refused(changed(one_direction(data_bin, tmp_path), "--max-tokens", 5), "tokens: raise --max-tokens 5")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [(["--embed-dim", 0], "--embed-dim 0: 1 or more are needed"),
+     (["--layers", -1], "--layers -1: 0 or more are needed"),
+     (["--objective-options", "paraphrase_similarity.scale=-1"], "scale=-1.0 should be more than 0"),
+     (["--objective-options", "paraphrase_similarity.scale=0"], "scale=0.0 should be more than 0")],
+)  # fmt: skip
+def test_averaging_network_that_cannot_be(data_bin, tmp_path, flags, sentence):
+    refused(averaging(data_bin, tmp_path, *flags), sentence)
+
+
+def test_averaging_network_in_place_of_an_encoder(data_bin, tmp_path):
+    once = ["--max-update", 1, "--disable-validation"]
+    run_train(averaging(data_bin, tmp_path / "dan", *once))
+    network, encoder = tmp_path / "dan/checkpoint_last.pt", tmp_path / "encoder/checkpoint_last.pt"
+    told = "dan/checkpoint_last.pt holds a deep averaging network, and this model begins with an encoder"
+    for more in (
+        ["--init-from", network],
+        ["--init-from", network, "--init-across-heads"],
+        ["--restore-file", network],
+    ):
+        refused(pretraining(data_bin, tmp_path / "other", *more), told)
+    for side in ("--init-encoder-from", "--init-embeddings-from"):
+        refused([*one_direction(data_bin, tmp_path / "mt"), side, network], told)
+    run_train(pretraining(data_bin, tmp_path / "encoder", *once))
+    told = "encoder/checkpoint_last.pt holds an encoder, and this model begins with a deep averaging network"
+    refused(averaging(data_bin, tmp_path / "another", "--init-from", encoder), told)
+    with pytest.raises(UserError, match="dan/checkpoint_last.pt: retrieval needs a model with an encoder"):
+        Embedder(network, data_bin)

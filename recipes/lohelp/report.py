@@ -4,6 +4,7 @@ Prints them and writes OUTPUT/report.md. What was not run is an empty cell.
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -21,10 +22,21 @@ NAMES = {
     "veco": "VECO",
     "veco-first": "VECO, first layers",
     "veco-last": "VECO, last layers",
+    "start": "what all go on from",
+    "unicoder": "Unicoder",
+    "without-word_recovery": "without word recovery",
+    "without-paraphrase": "without paraphrase classification",
+    "without-cross_lingual_mlm": "without cross-lingual MLM",
 }
 TASKS = {
     "nc": "Which application a passage is about",
     "qam": "Whether a paragraph belongs to a heading",
+}
+#: the folders MODEL/TASK-SEED or MODEL/TASK-MODE-SEED, by MODE: languages that are trained on, baseline
+MODES = {
+    "": ("{source}", "zero_shot"),
+    "cross-lingual": ("{source}", "zero_shot"),
+    "multi-language": ("all languages together", "in_language"),
 }
 
 
@@ -61,8 +73,11 @@ def translation(folder, models, targets):
     return table(["BLEU", *(f"en→{target}" for target in targets)], rows)
 
 
-def classification(folder, models, task, languages, seeds):
-    """Accuracy for each language and on average, over seeds; a model without all seeds and languages has no figures."""
+def classification(folder, models, task, languages, seeds, baseline=None):
+    """Accuracy for each language and on average, over seeds; a model without all seeds and languages has no figures.
+
+    `baseline`: accuracy of each language between 0 and 1, for a row of its own.
+    """
     rows, majority = [], [""] * (len(languages) + 1)
     for model in models:
         scores = [read(folder / model / f"{task}-{seed}" / "scores.json") for seed in seeds]
@@ -74,7 +89,16 @@ def classification(folder, models, task, languages, seeds):
         rows.append([NAMES[model], *map(over_seeds, by_language), over_seeds(averages)])
         shares = [scores[0]["languages"][language]["majority"] for language in languages]
         majority = [f"{share:.1f}" for share in (*shares, statistics.mean(shares))]
+    if baseline:
+        shares = [100 * baseline[language] for language in languages]
+        rows.append(["tf-idf, logistic regression", *(f"{share:.1f}" for share in (*shares, statistics.mean(shares)))])
     return table([f"{task}: accuracy", *languages, "average"], [*rows, ["majority", *majority]])
+
+
+def accuracies(path, task, kind, languages):
+    """What the corpus has as a baseline of a task, accuracy by language; None if it has none for all languages."""
+    found = (read(path) or {}).get(task, {}) if path else {}
+    return {code: found[code][kind]["accuracy"] for code in languages} if found.keys() >= set(languages) else None
 
 
 def retrieval(folder, models, languages):
@@ -102,21 +126,27 @@ def half(interval):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path)
-    for name in ("models", "langs", "seeds", "targets", "translations"):
-        required = name != "translations"
-        parser.add_argument(f"--{name}", type=lambda names: names.split(","), required=required)
+    for name in ("models", "langs", "seeds"):
+        parser.add_argument(f"--{name}", type=lambda names: names.split(","), required=True)
+    for name, default in (("targets", []), ("translations", []), ("modes", [""])):
+        parser.add_argument(f"--{name}", type=lambda names: names.split(","), default=default)
+    parser.add_argument("--baseline", type=Path, help="baseline.json of the corpus")
     options = parser.parse_args()
     folder, languages = options.output, options.langs
     seeds = f"mean over {len(options.seeds)} seed{'s' * (len(options.seeds) > 1)} and 95 % interval (Student's t)"
-    parts = [
-        ["sacreBLEU; ± half the 95 % bootstrap interval over the test lines, one seed."],
-        translation(folder, options.translations or options.models, options.targets),
-    ]
-    for task, caption in TASKS.items():
-        parts.append([f"{caption}; trained on {languages[0]}, best epoch by all languages' validation; {seeds}."])
-        parts.append(classification(folder, options.models, task, languages, options.seeds))
-    parts.append(["Retrieval, both directions; ± the mean of their half 95 % bootstrap intervals, an upper bound."])
-    parts.append(retrieval(folder, options.models, languages))
+    parts = []
+    if options.targets:
+        parts.append(["sacreBLEU; ± half the 95 % bootstrap interval over the test lines, one seed."])
+        parts.append(translation(folder, options.translations or options.models, options.targets))
+    for (task, caption), mode in itertools.product(TASKS.items(), options.modes):
+        trained, kind = MODES[mode]
+        trained, named = trained.format(source=languages[0]), f"{task}-{mode}" if mode else task
+        parts.append([f"{caption}; trained on {trained}, best epoch by all languages' validation; {seeds}."])
+        baseline = accuracies(options.baseline, task, kind, languages)
+        parts.append(classification(folder, options.models, named, languages, options.seeds, baseline))
+    if options.targets:
+        parts.append(["Retrieval, both directions; ± the mean of their half 95 % bootstrap intervals, an upper bound."])
+        parts.append(retrieval(folder, options.models, languages))
     text = "\n\n".join("\n".join(part) for part in parts) + "\n"
     (folder / "report.md").write_text(text, encoding="utf-8")
     sys.stdout.write(text)

@@ -173,6 +173,23 @@ def test_tables_from_files_written_by_hand(tmp_path, monkeypatch, capsys):
         assert f"{line}\n" in printed
 
 
+def test_tables_of_two_ways_to_fine_tune_beside_a_baseline(tmp_path, monkeypatch, capsys):
+    write(tmp_path / "unicoder/nc-cross-lingual-1/scores.json", nc(en=70.0, de=50.0))
+    write(tmp_path / "unicoder/nc-multi-language-1/scores.json", nc(en=72.0, de=70.0))
+    scores = {"zero_shot": {"accuracy": 0.44}, "in_language": {"accuracy": 0.83}}
+    write(tmp_path / "baseline.json", {"nc": {"en": {kind: {"accuracy": 0.81} for kind in scores}, "de": scores}})
+    given = ["--models", "unicoder", "--langs", "en,de", "--seeds", "1", "--modes", "cross-lingual,multi-language"]
+    given += ["--baseline", tmp_path / "baseline.json"]
+    monkeypatch.setattr("sys.argv", ["report.py", str(tmp_path), *map(str, given)])
+    report.main()
+    alone, together = re.findall(r"^\| nc-.*?\n\n", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
+    for table, model, baseline in (
+        (alone, "70.0 | 50.0 | 60.0", "81.0 | 44.0 | 62.5"),
+        (together, "72.0 | 70.0 | 71.0", "81.0 | 83.0 | 82.0"),
+    ):
+        assert f"| Unicoder | {model} |" in table and f"| tf-idf, logistic regression | {baseline} |" in table
+
+
 @pytest.mark.slow
 def test_lohelp_smoke_ends_with_its_scores(corpus, tmp_path):
     tiny = ["--updates", "3", "--vocabulary", "300"]

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# run.sh [--output DIR] [--corpus FOLDER] [--langs L,L] [--models M,M] [--stages S,S] [--seeds N,N] [--vocabulary N]
+#        [--updates N]
+#
+# What each of Unicoder's tasks adds (U11), on real text in English, German, French and Chinese (../lohelp/README.md):
+# from one short XLM, XLM again, Unicoder, and Unicoder without each of its three tasks go on for as many tokens.
+# Zero-shot and multi-language classification (nc, qam), tables, a picture. Hours on two cores. Run again, it goes on
+# where it stopped. Models: random start xlm unicoder without-word_recovery without-paraphrase
+# without-cross_lingual_mlm; stages: data mine pretrain classify report; --updates: every model is trained for N updates
+# only, to try things out; --vocabulary: sub-words, 8000 by default.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+languages=en,de,fr,zh
+output=$root/runs/unicoder corpus=$root/corpora/lohelp
+models=random,xlm,unicoder,without-word_recovery,without-paraphrase,without-cross_lingual_mlm
+stages=data,mine,pretrain,classify,report seeds=1,2,3
+updates=() vocabulary=8000
+. "$root/recipes/lohelp/stages.sh"
+options unicoder '--output --corpus --langs --models --stages --seeds --vocabulary --updates' "$@"
+cd "$root"
+configs=recipes/unicoder/lohelp
+XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
+
+# The tasks of a model: XLM's two, Unicoder's five, or those without one.
+tasks_of() {
+    local five=mlm,tlm,word_recovery,paraphrase,cross_lingual_mlm
+    case $1 in
+        start | xlm) echo mlm,tlm ;;
+        unicoder) echo $five ;;
+        without-*) echo ",$five," | sed "s/,${1#without-},/,/; s/^,//; s/,$//" ;;
+    esac
+}
+
+# pretrain MODEL INIT [--flag value ...]: an update has 5,120 tokens of text, in equal parts for each of its tasks.
+pretrain() {
+    local model=$1 init=$2 task settings=() names; shift 2
+    names=$(tasks_of "$model")
+    names=(${names//,/ })
+    for task in "${names[@]}"; do
+        settings+=("$task.length=128 $task.mixed=true $task.alpha=0 $task.batch_tokens=$((5120 / ${#names[@]}))")
+    done
+    doing="pre-training $model" logged "$output/$model/out.log" bash recipes/unicoder/pretrain.sh "$output/data-bin" \
+        "$output/$model" "$init" recipes/unicoder/config/toy.yaml $configs/pretrain.yaml "$@" \
+        --objectives "$(tasks_of "$model")" --objective-options "${settings[*]}" --update-freq ${#names[@]} \
+        ${updates[@]+"${updates[@]}"}
+}
+
+# fine_tune MODEL TASK MODE SEED
+fine_tune() {
+    local save=$output/$1/$2-$3-$4 weights
+    weights=$(pretrained "$1")
+    [ -s "$save/scores.json" ] && return
+    doing="$2 from $1, $3, seed $4" logged "$save/out.log" bash recipes/unicoder/finetune.sh "$3" "$output/data-bin" \
+        "$save" "$corpus/tasks/$2" "$languages" "${weights:-random}" recipes/unicoder/config/classify-toy.yaml \
+        "$configs/classify-$2.yaml" --seed "$4" ${updates[@]+"${updates[@]}"}
+}
+
+! chosen data || prepare
+! chosen mine || logged "$output/dan/out.log" bash recipes/unicoder/mine.sh "$output/data-bin" "$output/dan" \
+    recipes/unicoder/config/dan-toy.yaml ${updates[@]+"${updates[@]}"}
+if chosen pretrain; then
+    pretrain start random --max-update 800
+    for model in ${models//,/ }; do
+        case $model in random | start) ;; *) pretrain "$model" "$output/start/checkpoint_last.pt" ;; esac
+    done
+fi
+if chosen classify; then
+    for seed in ${seeds//,/ }; do
+        for task in nc qam; do
+            for model in ${models//,/ }; do
+                for mode in cross-lingual multi-language; do
+                    fine_tune "$model" $task $mode "$seed"
+                done
+            done
+        done
+    done
+fi
+if chosen report; then
+    curves pretraining ppl train.log
+    python recipes/lohelp/report.py "$output" --models "$models" --langs "$languages" --seeds "$seeds" \
+        --modes cross-lingual,multi-language --baseline "$corpus/baseline.json"
+fi

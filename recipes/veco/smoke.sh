@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # smoke.sh [--output DIR] [--updates N]
 #
-# VECO in minutes on two cores, on the bundled synthetic sample: MLM in XLM-R's place, the two stages of VECO from it,
-# English-German translation from all layers with the last two as the decoder, and from random weights with the same
-# settings, retrieval from a middle layer; ends with
+# VECO in minutes on two cores, on English and German of the bundled synthetic sample: MLM in XLM-R's place, the two
+# stages of VECO from it, translation from all layers with the last two as the decoder, and from random weights with the
+# same settings, retrieval from a middle layer; ends with
 #     veco BLEU=<x> random BLEU=<y> retrieval=<z>
 # where retrieval is the accuracy over both directions with the margin score. Hypotheses, references and logs stay in
 # DIR (default: runs/veco-smoke). Run again, it goes on where it stopped. --updates N: every model is trained for N
@@ -17,13 +17,14 @@ options veco '--output --updates' "$@"
 cd "$root"
 XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
 
+texts=(--langs en,de --pairs en-de)
 data=$output/data-bin config=recipes/veco/config sample=corpora/sample
 [ -f $sample/COMPLETE ] || { python -m preprocess.sample $sample && touch $sample/COMPLETE; }
 logged "$output/data.log" python -m preprocess recipes/sample.yaml "$data"
 logged "$output/mlm.log" python recipes/launch.py train "$data" $config/pretrain.yaml $config/toy.yaml \
-    $config/mlm-toy.yaml --save-dir "$output/mlm" ${updates[@]+"${updates[@]}"}
+    $config/mlm-toy.yaml --save-dir "$output/mlm" "${texts[@]}" ${updates[@]+"${updates[@]}"}
 logged "$output/veco.log" bash recipes/veco/pretrain.sh "$data" "$output/veco" "$output/mlm/checkpoint_last.pt" \
-    $config/toy.yaml ${updates[@]+"${updates[@]}"}
+    $config/toy.yaml "${texts[@]}" ${updates[@]+"${updates[@]}"}
 cp $sample/bitext/test.en-de.en "$output/source.en" && cp $sample/bitext/test.en-de.de "$output/reference.de"
 for model in last random; do
     checkpoint=$output/veco/checkpoint_last.pt

@@ -23,10 +23,26 @@ arguments() {
     exit 2
 }
 
-# same_settings FOLDER TEXT: notes in FOLDER what it is made with, and stops if it was made with something else.
+# same_settings FOLDER TEXT [NAME]: notes in FOLDER what it is made with, and stops if it was made with something else;
+# NAME is what people call the folder in the command line.
 same_settings() {
     mkdir -p "$1"
     [ -f "$1/settings" ] || echo "$2" >"$1/settings"
     [ "$(cat "$1/settings")" = "$2" ] ||
-        refuse "$1 was made with other settings or weights; remove it or choose another --output"
+        refuse "$1 was made with other settings or weights; remove it or choose another ${3:---output}"
+}
+
+# settings_of ARGUMENT ...: a line for each argument as text for same_settings: what is in a file or in the files of a
+# folder, as a number, else the argument itself.
+settings_of() {
+    local argument file
+    for argument; do
+        if [ -f "$argument" ]; then
+            cksum <"$argument"
+        elif [ -d "$argument" ]; then
+            for file in "$argument"/*; do [ ! -f "$file" ] || cat "$file"; done | cksum
+        else
+            printf '%s\n' "$argument"
+        fi
+    done
 }

@@ -9,48 +9,44 @@
 #   translate-test   trains on the source, tests on TASK_FILES/translate_test/LANGUAGE, translations into the source
 #
 # TASK_FILES has SPLIT.LANGUAGE.tsv, and training files translated from the source in TASK_FILES/translate_train. INIT
-# is a checkpoint or "random". At paper size without a CONFIG. Run again, it goes on where it stopped.
+# is a checkpoint or "random". At paper size without a CONFIG. Run again, it goes on where it stopped; what was made with
+# other weights or settings it refuses.
 set -euo pipefail
-recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-. "$recipes/common.sh"
-arguments 6 "$@"
-mode=$1 data=$2 save=$3 files=$4 languages=$5 init=(--init-from "$6")
-[ "$6" != random ] || init=()
-shift 6
-export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
-source=${languages%%,*}
-classify() {
-    local folder=$1 texts=$2 train=$3 evaluate=$4; shift 4
-    bash "$recipes/xlm/classify.sh" "$data" "$folder" "$texts" "$train" "$evaluate" \
-        "$recipes/unicoder/config/classify.yaml" "$@" ${init[@]+"${init[@]}"}
-}
+. "$(dirname "${BASH_SOURCE[0]}")/finetuning.sh"
+case $what in
+    cross-lingual | multi-language | translate-train | translate-test) ;;
+    *) refuse "$what is none of the modes of --help" ;;
+esac
+tested=
+[ "$what" != translate-test ] || tested=$(settings_of "$files"/translate_test/*)
+same_settings "$output" "$what $languages $(settings) $tested" SAVE_DIR
+
 # What each language's own model, or test set, came to, as one set of scores.
 gather() {
-    python -m fairseq_xl.evaluation.classification "$save/predictions" --langs "$languages" >"$save/scores.json.tmp"
-    mv "$save/scores.json.tmp" "$save/scores.json"
+    python -m fairseq_xl.evaluation.classification "$output/predictions" --langs "$languages" >"$output/scores.json.tmp"
+    mv "$output/scores.json.tmp" "$output/scores.json"
 }
-case $mode in
-    cross-lingual) classify "$save" "$files" "$source" "$languages" "$@" ;;
-    multi-language) classify "$save" "$files:$files/translate_train" "$languages" "$languages" "$@" ;;
+case $what in
+    cross-lingual) classify "$output" "$files" "$source" "$languages" ;;
+    multi-language) classify "$output" "$together" "$languages" "$languages" ;;
     translate-train)
-        mkdir -p "$save/predictions"
+        mkdir -p "$output/predictions"
         for language in ${languages//,/ }; do
-            classify "$save/$language" "$files:$files/translate_train" "$language" "$language" "$@"
-            cp "$save/$language/predictions/test.$language.tsv" "$save/predictions/"
+            classify "$output/$language" "$together" "$language" "$language"
+            cp "$output/$language/predictions/test.$language.tsv" "$output/predictions/"
         done
         gather
         ;;
     translate-test)
-        classify "$save" "$files" "$source" "$source" "$@"
+        classify "$output" "$files" "$source" "$source"
         for language in ${languages//,/ }; do
             [ "$language" != "$source" ] || continue
             python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/classify-test.yaml" \
-                --path "$save/checkpoint_best.pt" --task-files "$files/translate_test/$language" --eval-langs "$source" \
-                --predictions-to "$save/$language" >"$save/test.$language.log" 2>&1 ||
-                { tail -n 3 "$save/test.$language.log" >&2; exit 1; }
-            cp "$save/$language/test.$source.tsv" "$save/predictions/test.$language.tsv"
+                --path "$output/checkpoint_best.pt" --task-files "$files/translate_test/$language" \
+                --eval-langs "$source" --predictions-to "$output/$language" >"$output/test.$language.log" 2>&1 ||
+                { tail -n 3 "$output/test.$language.log" >&2; exit 1; }
+            cp "$output/$language/test.$source.tsv" "$output/predictions/test.$language.tsv"
         done
         gather
         ;;
-    *) refuse "$mode is none of the modes of --help" ;;
 esac

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # sweep.sh STUDY DATA OUTPUT TASK_FILES LANGUAGES INIT [CONFIG.yaml ...] [--flag value ...]: which languages to
 # fine-tune on; prints a table of accuracies and keeps it in OUTPUT/STUDY.md, a row for each set of training languages
-# and a column for each of LANGUAGES. What is complete is not trained again.
+# and a column for each of LANGUAGES, or of those that EVALUATE="en,de" names. What is complete is not trained again; what
+# was made with other weights or settings is refused.
 #
 #   numbers   the first 1, 2, 3 ... of LANGUAGES together (U12; NUMBERS="1 2 6 15" names the numbers)
 #   pairs     the first of LANGUAGES, the source, and one other (U13)
@@ -9,15 +10,11 @@
 #
 # TASK_FILES, INIT and CONFIG as for finetune.sh.
 set -euo pipefail
-recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-. "$recipes/common.sh"
-arguments 6 "$@"
-study=$1 data=$2 output=$3 files=$4 languages=$5 init=(--init-from "$6")
-[ "$6" != random ] || init=()
-shift 6
+. "$(dirname "${BASH_SOURCE[0]}")/finetuning.sh"
+evaluate=${EVALUATE:-$languages}
 IFS=, read -ra codes <<<"$languages"
 sets=()
-case $study in
+case $what in
     numbers)
         for number in ${NUMBERS:-$(seq ${#codes[@]})}; do
             { [ "$number" -ge 1 ] && [ "$number" -le ${#codes[@]} ]; } 2>/dev/null ||
@@ -25,14 +22,21 @@ case $study in
             sets+=("$(IFS=,; echo "${codes[*]:0:number}")")
         done
         ;;
-    pairs) for code in "${codes[@]:1}"; do sets+=("${codes[0]},$code"); done ;;
+    pairs)
+        [ ${#codes[@]} -gt 1 ] || refuse "pairs needs two languages or more, not $languages"
+        for code in "${codes[@]:1}"; do sets+=("${codes[0]},$code"); done
+        ;;
     matrix) sets=("${codes[@]}") ;;
-    *) refuse "$study is none of the studies of --help" ;;
+    *) refuse "$what is none of the studies of --help" ;;
 esac
-export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
-for trained in ${sets[@]+"${sets[@]}"}; do
-    folder=$output/$study/${trained//,/-}
-    [ -s "$folder/scores.json" ] || bash "$recipes/xlm/classify.sh" "$data" "$folder" "$files:$files/translate_train" \
-        "$trained" "$languages" "$recipes/unicoder/config/classify.yaml" "$@" ${init[@]+"${init[@]}"}
+depends=$(settings)
+for trained in "${sets[@]}"; do
+    same_settings "$output/$what/${trained//,/-}" "$trained $evaluate $depends" OUTPUT
 done
-python "$recipes/unicoder/table.py" "$output/$study" "$languages" ${sets[@]+"${sets[@]}"} | tee "$output/$study.md"
+for trained in "${sets[@]}"; do
+    folder=$output/$what/${trained//,/-}
+    [ -s "$folder/scores.json" ] || classify "$folder" "$together" "$trained" "$evaluate"
+done
+python "$recipes/unicoder/table.py" "$output/$what" "$evaluate" "${sets[@]}" >"$output/$what.md.tmp"
+mv "$output/$what.md.tmp" "$output/$what.md"
+cat "$output/$what.md"

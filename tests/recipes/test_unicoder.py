@@ -1,6 +1,7 @@
 """Unicoder's recipes: their values, tables of studies, and at nano size everything through the scripts."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -13,6 +14,7 @@ from preprocess.sample.__main__ import main as write_sample
 from recipes.unicoder.table import table
 from tests.recipes.test_configurations import RECIPES, XLM, build, configuration
 from tests.recipes.test_lohelp import run
+from tests.warm_python import warm_python
 
 CONFIG = RECIPES / "unicoder/config"
 FIVE = ["mlm", "tlm", "word_recovery", "paraphrase", "cross_lingual_mlm"]
@@ -33,6 +35,12 @@ def test_all_five_tasks_in_every_update_with_several_languages_drawn_uniformly(s
     assert list(built) == FIVE and cfg.task.schedule == "cycle" and cfg.optimization.update_freq[0] % 5 == 0  # U2
     assert all(objective.cfg.mixed and objective.cfg.alpha == 0 for objective in built.values())  # U2
     assert all(objective.positions <= cfg.model.max_positions for objective in built.values())
+
+
+@pytest.mark.parametrize("laid_over", [[], ["toy.yaml"], ["xglue.yaml"]], ids=["paper", "toy", "xglue"])
+def test_every_pretraining_ends(laid_over):
+    cfg = configuration([CONFIG / name for name in ("pretrain.yaml", *laid_over)])
+    assert (cfg.optimization.max_update > 0) == bool(laid_over) == (cfg.checkpoint.patience <= 0)
 
 
 def test_the_papers_values(dictionary):
@@ -88,11 +96,47 @@ def test_a_mode_or_study_that_there_is_not(script, what):
     assert done.returncode == 2 and done.stderr == f"{script}: any is none of the {what} of --help\n"
 
 
+def test_a_mode_is_checked_before_anything_is_written(tmp_path):
+    run("bash", "recipes/unicoder/finetune.sh", "any", "data", tmp_path / "save", "files", "en,de", "random")
+    assert not list(tmp_path.iterdir())
+
+
+def test_studies_that_there_cannot_be(tmp_path):
+    for study, environment, told in (
+        ("pairs", {}, "pairs needs two languages or more, not en"),
+        ("numbers", {"NUMBERS": "1 2"}, "NUMBERS: 2 of 1 languages"),
+        ("numbers", {"NUMBERS": "all"}, "NUMBERS: all of 1 languages"),
+    ):
+        command = ["bash", "recipes/unicoder/sweep.sh", study, "data", tmp_path / "save", "files", "en", "random"]
+        done = run("env", *(f"{key}={value}" for key, value in environment.items()), *map(str, command))
+        assert done.returncode == 2 and done.stderr == f"sweep.sh: {told}\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_are_what_is_in_files_and_folders(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for name in ("one", "same", "folder/inside"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / "other").write_text("texts")
+
+    def settings(*arguments):
+        return succeed("bash", "-c", '. recipes/common.sh; settings_of "$@"', "any", *arguments).stdout
+
+    one = settings(tmp_path / "one", "--lr", "-n")
+    assert one.splitlines()[1:] == ["--lr", "-n"] and one == settings(tmp_path / "same", "--lr", "-n")
+    assert settings(tmp_path / "folder") == settings(tmp_path / "one") != settings(tmp_path / "other")
+    before = settings(tmp_path / "folder")
+    (tmp_path / "folder/inside").write_text("other")
+    assert settings(tmp_path / "folder") != before
+
+
 @pytest.fixture(scope="module")
 def nano(tmp_path_factory):
-    """A tiny sample in two languages, binarised; a model of two updates; flags that make the rest as small."""
+    """A tiny sample in two languages, binarised."""
     folder = tmp_path_factory.mktemp("unicoder")
     write_sample([str(folder / "sample"), "--documents", "40"])
+    for path in (*folder.glob("sample/*/valid.*"), *folder.glob("sample/tasks/nc/[vt][ae][ls]*")):
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[: 16 if path.suffix == ".tsv" else 60]))
     texts = {code: f"{{train: sample/mono/train.{code}, valid: sample/mono/valid.{code}}}" for code in ("en", "de")}
     (folder / "corpus.yaml").write_text(
         "languages: [en, de]\nvocabulary: {model: unigram, size: 300}\nmonolingual:\n"
@@ -113,50 +157,153 @@ def predictions(folder, language):
     return [line.split("\t") for line in (folder / f"predictions/test.{language}.tsv").read_text().splitlines()]
 
 
-@pytest.mark.slow
-def test_mining_pretraining_and_four_modes(nano):
-    data, config, two = nano / "data-bin", "recipes/unicoder/config", ["--max-update", 2, "--save-interval-updates", 2]
-    succeed("bash", "recipes/unicoder/mine.sh", data, nano / "dan", f"{config}/dan-toy.yaml", *two)
+@pytest.fixture(scope="module", autouse=True)
+def warm(tmp_path_factory):
+    """Recipes start Python some thirty times here."""
+    with warm_python(tmp_path_factory.mktemp("python")) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(folder), prepend=os.pathsep)
+        yield
+
+
+TWO = ["--max-update", 2]
+CONFIGS = "recipes/unicoder/config"
+
+
+@pytest.fixture(scope="module")
+def pretrained(nano):
+    """Hard negatives and all five tasks, two updates each; the checkpoint."""
+    data = nano / "data-bin"
+    succeed("bash", "recipes/unicoder/mine.sh", data, nano / "dan", f"{CONFIGS}/dan-toy.yaml", *TWO)
+    succeed("bash", "recipes/unicoder/pretrain.sh", data, nano / "model", "random", f"{CONFIGS}/toy.yaml", *TWO)
+    return nano / "model/checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def finetuned(nano, pretrained):
+    """finetuned(mode) -> its folder, made once by two updates of a classifier of topics."""
+    files = nano / "sample/tasks/nc"
+    (files / "translate_test/de").mkdir(parents=True)
+    shutil.copy(files / "test.en.tsv", files / "translate_test/de")  # perfect translations
+
+    def finetuned(mode, init=pretrained, languages="en,de", folder=None):
+        folder = folder or nano / mode
+        command = ["bash", "recipes/unicoder/finetune.sh", mode, nano / "data-bin", folder, files, languages, init]
+        if not (folder / "scores.json").exists():
+            succeed(*command, f"{CONFIGS}/classify-toy.yaml", *TWO)
+        return folder, [*map(str, command), f"{CONFIGS}/classify-toy.yaml", *map(str, TWO)]
+
+    return finetuned
+
+
+def test_mining_and_pretraining(nano, pretrained):
     mined = [json.loads(line) for line in (nano / "dan/mined.json").read_text().splitlines()]
     assert [entry["prefix"].split("/")[-1] for entry in mined] == ["train.en-de", "valid.en-de"]
-    succeed("bash", "recipes/unicoder/pretrain.sh", data, nano / "model", "random", f"{config}/toy.yaml", *two)
     log = (nano / "model/train.log").read_text()
-    assert all(f"valid_{name}_loss" in log for name in FIVE)
+    assert all(f"valid_{name}_loss" in log for name in FIVE) and pretrained.is_file()
 
-    files, init = nano / "sample/tasks/nc", nano / "model/checkpoint_last.pt"
-    folder = files / "translate_test/de"
-    folder.mkdir(parents=True)
-    shutil.copy(files / "test.en.tsv", folder)  # perfect translations
-    scores = {}
-    for mode in ("cross-lingual", "multi-language", "translate-train", "translate-test"):
-        command = ["bash", "recipes/unicoder/finetune.sh", mode, data, nano / mode, files, "en,de", init]
-        succeed(*command, f"{config}/classify-toy.yaml", "--max-update", 2)
-        scores[mode] = json.loads((nano / mode / "scores.json").read_text())
-        assert scores[mode]["languages"].keys() == {"en", "de"}
-    # what the translations into the source come to is what the source does
-    assert scores["translate-test"]["languages"]["de"] == scores["translate-test"]["languages"]["en"]
-    assert predictions(nano / "translate-test", "de") == predictions(nano / "cross-lingual", "en")
-    # a model of its own for each language
-    trained = {code: (nano / f"translate-train/{code}/train.log").read_text() for code in ("en", "de")}
-    assert trained["en"] != trained["de"]
+
+#: mode -> (the trained model's folder, what it is trained on)
+MODES = {"cross-lingual": [("", "en")], "multi-language": [("", "en,de")],
+         "translate-train": [("en", "en"), ("de", "de")], "translate-test": [("", "en")]}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_four_modes(nano, finetuned, mode):
+    folder, _ = finetuned(mode)
+    scores = json.loads((folder / "scores.json").read_text())
+    assert scores["languages"].keys() == {"en", "de"}
+    for part, trained in MODES[mode]:
+        assert f"'train_langs': '{trained}'" in (folder / part / "train.log").read_text()
+    test = {code: (nano / f"sample/tasks/nc/test.{code}.tsv").read_text().splitlines() for code in ("en", "de")}
+    for code in test:
+        assert [row[1] for row in predictions(folder, code)] == [line.split("\t")[0] for line in test[code]]
+
+
+def test_translations_into_the_source_come_to_what_the_source_does(finetuned):
+    folder, _ = finetuned("translate-test")
+    scores = json.loads((folder / "scores.json").read_text())["languages"]
+    assert scores["de"] == scores["en"]
+    assert predictions(folder, "de") == predictions(finetuned("cross-lingual")[0], "en")
+
+
+@pytest.mark.parametrize(
+    "place, value",
+    [(2, "multi-language"), (6, "en"), (7, "random"), (8, "recipes/xlm/config/classify-toy.yaml"), (10, "3")],
+    ids=["mode", "languages", "weights", "configuration", "flag"],
+)
+def test_what_was_made_with_something_else_is_refused(finetuned, place, value):
+    folder, command = finetuned("cross-lingual")
+    before = (folder / "scores.json").read_bytes()
+    command[place] = value
+    done = run(*command)
+    assert done.returncode == 2 and done.stderr == (
+        f"finetune.sh: {folder} was made with other settings or weights; remove it or choose another SAVE_DIR\n"
+    )
+    assert (folder / "scores.json").read_bytes() == before
+
+
+def test_other_text_and_other_weights_of_the_same_name_are_refused(nano, finetuned, tmp_path):
+    weights, files = tmp_path / "weights.pt", tmp_path / "nc"
+    shutil.copy(nano / "model/checkpoint_last.pt", weights)
+    shutil.copytree(nano / "sample/tasks/nc", files)
+    shutil.copytree(finetuned("cross-lingual")[0], tmp_path / "save")
+    _, command = finetuned("cross-lingual", folder=tmp_path / "save")
+    command[5], command[7] = str(files), str(weights)
+    assert run(*command).returncode == 0  # the same under other names
+    for path in (weights, files / "train.en.tsv"):
+        with open(path, "ab") as file:
+            file.write(b"more")
+        assert "was made with other settings or weights" in run(*command).stderr
+        shutil.copy(nano / "model/checkpoint_last.pt", weights)
+
+
+#: study -> its rows, for EVALUATE=de
+STUDIES = {"matrix": ["en", "de"], "pairs": ["en + de"], "numbers": ["en", "en + de"]}
+
+
+@pytest.fixture(scope="module")
+def study(nano):
+    """study(study, languages) runs it in a folder of its own, with one update of random weights."""
+
+    def study(name, languages="en,de", **environment):
+        variables = [f"{key}={value}" for key, value in environment.items()]
+        return run("env", *variables, "bash", "recipes/unicoder/sweep.sh", name, *map(str, [
+            nano / "data-bin", nano / "studies", nano / "sample/tasks/nc", languages, "random",
+            f"{CONFIGS}/classify-toy.yaml", "--max-update", 1]))  # fmt: skip
+
+    return study
 
 
 @pytest.mark.slow
-def test_a_study_fills_its_table_and_goes_on(nano):
-    arguments = [nano / "data-bin", nano / "studies", nano / "sample/tasks/nc", "en,de", "random",
-                 "recipes/unicoder/config/classify-toy.yaml", "--max-update", 1]  # fmt: skip
-    first = succeed("bash", "recipes/unicoder/sweep.sh", "matrix", *arguments)
-    rows = (nano / "studies/matrix.md").read_text().splitlines()
-    assert [row.split(" |")[0] for row in rows[2:]] == ["| en", "| de"] and first.stdout.endswith(
-        "\n".join(rows) + "\n"
-    )
-    made = (nano / "studies/matrix/en/checkpoint_last.pt").stat().st_mtime_ns
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_fills_its_table(nano, study, name):
+    done = study(name)
+    assert done.returncode == 0, done.stderr
+    rows = (nano / f"studies/{name}.md").read_text().splitlines()
+    assert rows[0] == "| trained on | en | de | average |" and done.stdout.endswith("\n".join(rows) + "\n")
+    assert [row.split(" |")[0] for row in rows[2:]] == [f"| {trained}" for trained in STUDIES[name]]
+
+
+@pytest.mark.slow
+def test_a_study_goes_on_and_is_not_one_of_other_languages(nano, study):
+    assert study("matrix").returncode == 0
+    table, made = nano / "studies/matrix.md", nano / "studies/matrix/en/checkpoint_last.pt"
+    before, written = made.stat().st_mtime_ns, table.read_text()
     shutil.rmtree(nano / "studies/matrix/de")
-    again = succeed("bash", "recipes/unicoder/sweep.sh", "matrix", *arguments)
-    assert again.stdout.endswith("\n".join(rows) + "\n")
-    assert (nano / "studies/matrix/en/checkpoint_last.pt").stat().st_mtime_ns == made
-    succeed("bash", "recipes/unicoder/sweep.sh", "pairs", *arguments)
-    assert "| en + de |" in (nano / "studies/pairs.md").read_text()
+    assert study("matrix").returncode == 0
+    assert made.stat().st_mtime_ns == before and table.read_text() == written
+    done = study("matrix", languages="en,de,fr")
+    assert done.returncode == 2 and "studies/matrix/en was made with other settings" in done.stderr
+    assert table.read_text() == written
+
+
+@pytest.mark.slow
+def test_a_study_is_evaluated_in_other_languages_than_it_trains_on(nano, study):
+    done = study("numbers", languages="en", EVALUATE="de,en", NUMBERS="1")
+    assert done.returncode == 2 and "studies/numbers/en was made with other settings" in done.stderr
+    shutil.rmtree(nano / "studies/numbers")
+    done = study("numbers", languages="en", EVALUATE="de,en", NUMBERS="1")
+    assert done.stdout.splitlines()[-3] == "| trained on | de | en | average |", done.stderr
 
 
 @pytest.mark.slow

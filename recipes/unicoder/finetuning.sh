@@ -1,0 +1,21 @@
+# What finetune.sh and sweep.sh share; sourced by them with their command line, of which flags and files are left.
+recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$recipes/common.sh"
+arguments 6 "$@"
+what=$1 data=$2 output=$3 files=$4 languages=$5 weights=$6
+shift 6
+source=${languages%%,*} flags=("$@") together=$files:$files/translate_train
+[ "$weights" = random ] || flags+=(--init-from "$weights")
+export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
+
+# What a classifier depends on, but for its languages, as text for same_settings.
+settings() {
+    settings_of "$recipes/xlm/config/classify.yaml" "$recipes/unicoder/config/classify.yaml" "$data/dict.txt" \
+        "$data/sentencepiece.model" "$files" ${flags[@]+"${flags[@]}"}
+    [ ! -d "$files/translate_train" ] || settings_of "$files/translate_train"
+}
+
+# classify FOLDER TASK_FILES TRAIN_LANGS EVAL_LANGS
+classify() {
+    bash "$recipes/xlm/classify.sh" "$data" "$@" "$recipes/unicoder/config/classify.yaml" ${flags[@]+"${flags[@]}"}
+}

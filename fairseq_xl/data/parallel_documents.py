@@ -13,8 +13,9 @@ class ParallelDocuments:
     """Windows of aligned documents in which every other sentence is replaced by its translation.
 
     A document ends where both sides have an empty line; lines that only one side has are left out. A window is a run of
-    lines of one document that goes on until it is full; its last sentence may be cut. Windows of a single sentence are
-    left out. Each window is two examples: the sentences at even places are those of one language or of the other.
+    lines of one document that goes on until it is full; its last sentence may be cut, and the rest of that is in no
+    window. Windows of a single sentence are left out. Each window is two examples: the sentences at even places are
+    those of one language or of the other.
 
     Args:
         prefix: prefix of the four files, ``DATA/en-de/train.en-de``.
@@ -47,21 +48,18 @@ class ParallelDocuments:
 
     def texts(self, examples, longest):
         """The sentences of each of `examples`, of at most `longest` tokens together: a list of tuples of arrays."""
-        return [tuple(sentence for _, sentence in window) for window in self._read(examples, longest)]
+        return [tuple(self._read(*window, longest)) for window in self.windows(longest)[examples, :3].tolist()]
 
     def languages(self, examples, longest):
         """The languages of these sentences: a list of tuples."""
-        return [tuple(self.codes[side] for side, _ in window) for window in self._read(examples, longest)]
+        windows = self.windows(longest)[examples, :3].tolist()
+        return [tuple(self.codes[_side(place, base)] for place in range(end - first)) for first, end, base in windows]
 
-    def _read(self, examples, longest):
-        for first, last, base, _ in self.windows(longest)[examples].tolist():
-            window, room = [], longest
-            for place, line in enumerate(self.pairs.filled[first:last]):
-                side = _side(place, base)
-                sentence = self.pairs.sides[side][line].numpy()[:room]
-                window.append((side, sentence))
-                room -= len(sentence)
-            yield window
+    def _read(self, first, end, base, room):
+        for place, line in enumerate(self.pairs.filled[first:end]):
+            sentence = self.pairs.sides[_side(place, base)][line].numpy()[:room]
+            yield sentence
+            room -= len(sentence)
 
     def every(self, longest):
         """All examples in order: examples (n,), sizes (n,)."""

@@ -46,19 +46,22 @@ def test_attention_matrix_is_the_formulas_loop():
             torch.testing.assert_close(mixed[b, i], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_padding_of_y_never_gets_weight(recovering, pairs, draws):
+def test_what_is_in_the_padding_of_y_does_not_change_the_loss(recovering, pairs, draws):
+    """And what is a word of Y does."""
     objective, model = recovering
     batch = objective.collate(draws([0, 1], [7, 8]), pairs)
     assert batch["words_padding_mask"].tolist() == [[False, False, False], [False, False, True]]
     before = model(objective, batch)["word_recovery"].sum.item()
     batch["words"][batch["words_padding_mask"]] = 9
     assert model(objective, batch)["word_recovery"].sum.item() == pytest.approx(before)
+    batch["words"][0, 0] = 9
+    assert model(objective, batch)["word_recovery"].sum.item() != pytest.approx(before, rel=1e-5)
 
 
-def test_the_encoder_reads_x_only_through_the_mixture(recovering, pairs, draws):
-    """Words of Y exchanged for one another change the loss; a word's own embedding enters by its scores alone."""
+def test_the_encoder_is_given_mixtures_for_words_and_the_embeddings_of_special_symbols(recovering, pairs, draws):
+    """With a single word of Y every mixture is that word's embedding; <s> and </s> of X keep their own."""
     objective, model = recovering
-    batch = objective.collate(draws([0], [6]), pairs)  # a single word of Y: every mixture is that word
+    batch = objective.collate(draws([0], [6]), pairs)
     seen = {}
     encode = model.encode
     model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
@@ -69,8 +72,8 @@ def test_the_encoder_reads_x_only_through_the_mixture(recovering, pairs, draws):
         torch.testing.assert_close(vectors[0, place], expected)
 
 
-def test_every_parameter_of_the_matrix_is_trained(recovering, pairs, draws):
-    """Two of its three parts: what depends on x alone is the same for all words of Y and drops out of the softmax."""
+def test_the_parts_of_the_matrix_that_see_y_are_trained(recovering, pairs, draws):
+    """Two of the three: what depends on x alone is the same for all words of Y and drops out of the softmax."""
     objective, model = recovering
     batch = objective.collate(draws([0, 1], [7, 8]), pairs)
     model(objective, batch)["word_recovery"].sum.backward()

@@ -39,8 +39,8 @@ def register_architecture(
     register_model(name, dataclass=config_class)(model_class)
 
 
-# init_std: what sums over channels begins as large as with 1024 of them; at 0.02 MLM of 128 channels predicts how
-# frequent pieces are, and nothing else, for millions of tokens
+# init_std: what sums over channels begins as large as with 1024 of them; at 0.02 narrow models may take hundreds of
+# updates to learn more than how frequent pieces are
 _TINY = dict(embed_dim=128, ffn_dim=512, heads=4, init_std=0.06)
 _SMALL = dict(embed_dim=256, ffn_dim=1024, heads=4, init_std=0.04)
 _BASE = dict(embed_dim=512, ffn_dim=2048, heads=8, init_std=0.03)

@@ -12,7 +12,10 @@
 # is a checkpoint or "random". At paper size without a CONFIG. Run again, it goes on where it stopped; what was made with
 # other weights or settings it refuses.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/finetuning.sh"
+recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$recipes/common.sh"
+arguments 6 "$@"
+. "$recipes/unicoder/finetuning.sh"
 case $what in
     cross-lingual | multi-language | translate-train | translate-test) ;;
     *) refuse "$what is none of the modes of --help" ;;

@@ -1,7 +1,4 @@
-# What finetune.sh and sweep.sh share; sourced by them with their command line, of which flags and files are left.
-recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-. "$recipes/common.sh"
-arguments 6 "$@"
+# What finetune.sh and sweep.sh share; sourced by them, which have set $recipes, with their command line.
 what=$1 data=$2 output=$3 files=$4 languages=$5 weights=$6
 shift 6
 source=${languages%%,*} flags=("$@") together=$files:$files/translate_train

@@ -10,7 +10,10 @@
 #
 # TASK_FILES, INIT and CONFIG as for finetune.sh.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/finetuning.sh"
+recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$recipes/common.sh"
+arguments 6 "$@"
+. "$recipes/unicoder/finetuning.sh"
 evaluate=${EVALUATE:-$languages}
 IFS=, read -ra codes <<<"$languages"
 sets=()

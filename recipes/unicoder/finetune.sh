@@ -23,6 +23,7 @@ esac
 tested=
 [ "$what" != translate-test ] || tested=$(settings_of "$files"/translate_test/*)
 same_settings "$output" "$what $languages $(settings) $tested" SAVE_DIR
+[ ! -s "$output/scores.json" ] || exit 0
 
 # What each language's own model, or test set, came to, as one set of scores.
 gather() {

@@ -49,7 +49,6 @@ pretrain() {
 fine_tune() {
     local save=$output/$1/$2-$3-$4 weights
     weights=$(pretrained "$1")
-    [ -s "$save/scores.json" ] && return
     doing="$2 from $1, $3, seed $4" logged "$save/out.log" bash recipes/unicoder/finetune.sh "$3" "$output/data-bin" \
         "$save" "$corpus/tasks/$2" "$languages" "${weights:-random}" recipes/unicoder/config/classify-toy.yaml \
         "$configs/classify-$2.yaml" --seed "$4" ${updates[@]+"${updates[@]}"}

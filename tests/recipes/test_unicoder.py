@@ -313,3 +313,30 @@ def test_smoke_ends_with_its_scores(tmp_path):
     found = [json.loads((tmp_path / mode / "scores.json").read_text()) for mode in ("cross-lingual", "multi-language")]
     zero_shot, together = (scores["accuracy"] for scores in found)
     assert last == f"unicoder zero-shot={zero_shot} multi-language={together} majority={found[0]['majority']}"
+
+
+@pytest.mark.slow
+def test_comparison_on_a_corpus_folder(nano, tmp_path):
+    corpus, output = tmp_path / "corpus", tmp_path / "out"
+    shutil.copytree(nano / "sample", corpus)
+    shutil.copytree(corpus / "tasks/nc", corpus / "tasks/qam")
+    chosen = ["--langs", "en,de", "--models", "random,xlm,without-paraphrase", "--seeds", "1", "--vocabulary", "300"]
+    command = ["bash", "recipes/unicoder/run.sh", "--corpus", corpus, "--output", output, *chosen, "--updates", 2]
+    tables = succeed(*command).stdout
+    assert tables.endswith((output / "report.md").read_text())
+    for task in ("nc", "qam"):
+        for mode in ("cross-lingual", "multi-language"):
+            scores = [json.loads((output / f"{model}/{task}-{mode}-1/scores.json").read_text())
+                      for model in ("random", "xlm", "without-paraphrase")]  # fmt: skip
+            rows = tables.split(f"| {task}-{mode}: accuracy | en | de | average |")[1].splitlines()[2:5]
+            assert [row.split(" | ")[-1] for row in rows] == [f"{found['accuracy']:.1f} |" for found in scores]
+    for model, tasks in (("xlm", "mlm,tlm"), ("without-paraphrase", "mlm,tlm,word_recovery,cross_lingual_mlm")):
+        log = (output / model / "train.log").read_text()
+        names = tasks.split(",")
+        assert f"'objectives': '{tasks}'" in log and f"'update_freq': [{len(names)}]" in log
+        assert all(f"{name}.batch_tokens={5120 // len(names)}" in log for name in names)
+        assert "start/checkpoint_last.pt" in log
+    before = (output / "xlm/train.log").read_text(), (output / "report.md").read_text()
+    succeed(*command)
+    assert ((output / "xlm/train.log").read_text().count("begin training"), before[1]) == (
+        before[0].count("begin training"), (output / "report.md").read_text())  # fmt: skip

@@ -220,7 +220,7 @@ def test_bf16_asks_for_no_tpu(data_bin, monkeypatch):
 
 
 def test_amp_is_32_bits_on_cpu(data_bin, in_32_bits, tmp_path):
-    line = pretraining(data_bin, tmp_path, "--max-update", 5, "--disable-validation", "--no-save", "--amp")
+    line = pretraining(data_bin, tmp_path, "--max-update", 5, "--disable-validation", "--no-save", "--amp", *INITIAL)
     assert losses(run_train(line)) == in_32_bits[:5]
 
 
@@ -236,7 +236,7 @@ def test_on_a_gpu(data_bin, in_32_bits, tmp_path, name, stop):
 
     def run(folder, last):
         more = ["--max-update", last, "--disable-validation", "--no-epoch-checkpoints", f"--{name}"]
-        return run_train(pretraining(data_bin, tmp_path / folder, *more), on_gpu)
+        return run_train(pretraining(data_bin, tmp_path / folder, *more, *INITIAL), on_gpu)
 
     whole = run("whole", UPDATES)
     assert losses(whole) == pytest.approx(in_32_bits, rel=0.1)

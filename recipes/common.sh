@@ -24,12 +24,19 @@ arguments() {
 }
 
 # same_settings FOLDER TEXT [NAME]: notes in FOLDER what it is made with, and stops if it was made with something else;
-# NAME is what people call the folder in the command line.
+# NAME is what people call the folder in the command line. An attempt that left nothing but logs does not count.
 same_settings() {
     mkdir -p "$1"
-    [ -f "$1/settings" ] || echo "$2" >"$1/settings"
+    if [ ! -f "$1/settings" ] || [ -z "$(find "$1" -type f ! -name settings ! -name '*.log' -print -quit)" ]; then
+        echo "$2" >"$1/settings"
+    fi
     [ "$(cat "$1/settings")" = "$2" ] ||
         refuse "$1 was made with other settings or weights; remove it or choose another ${3:---output}"
+}
+
+# check_updates NUMBER: stops unless it is one; fairseq would take 0 for no limit.
+check_updates() {
+    [[ $1 =~ ^[1-9][0-9]*$ ]] || refuse "--updates $1: that is no number of updates"
 }
 
 # settings_of ARGUMENT ...: a line for each argument as text for same_settings: what is in a file or in the files of a

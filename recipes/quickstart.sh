@@ -24,7 +24,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         --corpus) corpus=$2 ;;
         --output) output=$2 ;;
-        --updates) updates=(--max-update "$2") ;;
+        --updates) check_updates "$2"; updates=(--max-update "$2") ;;
     esac
     shift 2
 done

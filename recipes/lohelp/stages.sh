@@ -25,7 +25,7 @@ options() {
             --stages) stages=$2 ;;
             --seeds) seeds=$2 ;;
             --vocabulary) vocabulary=$2 ;;
-            --updates) updates=(--max-update "$2") ;;
+            --updates) check_updates "$2"; updates=(--max-update "$2") ;;
         esac
         shift 2
     done
@@ -45,13 +45,13 @@ prepare() {
 # Where a model's weights are; nothing for random ones.
 pretrained() { [ "$1" = random ] || echo "$output/$1/checkpoint_last.pt"; }
 
-# doing=NAME logged LOG COMMAND: shows a step's name, keeps the command's output in a log, and shows the end of it if it
+# doing=NAME logged LOG COMMAND: shows a step's name, adds the command's output to a log, and shows the end of it if it
 # fails; a training that was stopped ends everything, since what follows needs all of it.
 logged() {
     local log=$1 status=0; shift
     mkdir -p "$(dirname "$log")"
     echo "--- ${doing:+$doing: }$log" >&2
-    "$@" >"$log" 2>&1 || status=$?
+    "$@" >>"$log" 2>&1 || status=$?
     case $status in
         0) ;;
         75) echo "$log: stopped; run it again to go on" >&2; exit 75 ;;
@@ -95,6 +95,7 @@ corpus_description() {
 
 # pretrain MODEL
 pretrain() {
+    same_settings "$output/$1" "$(cat "$configs/pretrain.yaml") ${updates[*]-}"
     doing="pre-training $1" logged "$output/$1/out.log" bash recipes/xlm/pretrain.sh "$output/data-bin" "$output/$1" "$configs/pretrain.yaml" \
         --objectives "${1//-/,}" ${updates[@]+"${updates[@]}"}
 }

@@ -21,7 +21,13 @@ case $what in
     *) refuse "$what is none of the modes of --help" ;;
 esac
 tested=
-[ "$what" != translate-test ] || tested=$(settings_of "$files"/translate_test/*)
+if [ "$what" = translate-test ]; then
+    for language in ${languages//,/ }; do
+        translated=$files/translate_test/$language/test.$source.tsv
+        [ "$language" = "$source" ] || [ -f "$translated" ] || refuse "$translated: no such file"
+    done
+    tested=$(settings_of "$files"/translate_test/*)
+fi
 same_settings "$output" "$what $languages $(settings) $tested" SAVE_DIR
 [ ! -s "$output/scores.json" ] || exit 0
 

@@ -20,9 +20,11 @@ XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
 texts=(--langs en,de --pairs en-de)
 data=$output/data-bin config=recipes/veco/config sample=corpora/sample
 [ -f $sample/COMPLETE ] || { python -m preprocess.sample $sample && touch $sample/COMPLETE; }
+same_settings "$output" "$(cat $config/*.yaml) ${updates[*]-}"
 logged "$output/data.log" python -m preprocess recipes/sample.yaml "$data"
 logged "$output/mlm.log" python recipes/launch.py train "$data" $config/pretrain.yaml $config/toy.yaml \
-    $config/mlm-toy.yaml --save-dir "$output/mlm" "${texts[@]}" ${updates[@]+"${updates[@]}"}
+    $config/mlm-toy.yaml --save-dir "$output/mlm" --log-file "$output/mlm/train.log" "${texts[@]}" \
+    ${updates[@]+"${updates[@]}"}
 logged "$output/veco.log" bash recipes/veco/pretrain.sh "$data" "$output/veco" "$output/mlm/checkpoint_last.pt" \
     $config/toy.yaml "${texts[@]}" ${updates[@]+"${updates[@]}"}
 cp $sample/bitext/test.en-de.en "$output/source.en" && cp $sample/bitext/test.en-de.de "$output/reference.de"

@@ -83,7 +83,7 @@ def test_quickstart_does_not_go_on_from_other_weights(quickstart):
     for name in ("data-bin", "pretrain"):
         shutil.copytree(folder / name, copy / name)
     (copy / "pretrained").mkdir()
-    for name in ("settings", "pretrained/settings"):
+    for name in ("settings", "pretrained/settings", "pretrained/checkpoint_last.pt"):
         shutil.copy(folder / name, copy / name)
     with open(copy / "pretrain/checkpoint_best.pt", "ab") as file:
         file.write(b"other")

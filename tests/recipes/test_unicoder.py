@@ -130,6 +130,34 @@ def test_settings_are_what_is_in_files_and_folders(tmp_path):
     assert settings(tmp_path / "folder") != before
 
 
+def test_only_what_was_made_is_bound_to_its_settings(tmp_path):
+    def same_settings(text):
+        return run("bash", "-c", '. recipes/common.sh; same_settings "$@"', "any", str(tmp_path), text)
+
+    assert same_settings("one").returncode == 0
+    (tmp_path / "train.log").write_text("it failed\n")
+    assert same_settings("two").returncode == 0
+    (tmp_path / "checkpoint_last.pt").write_text("")
+    assert same_settings("two").returncode == 0 and "was made with other settings" in same_settings("one").stderr
+
+
+def test_translations_of_the_test_set_are_looked_for_before_training(tmp_path):
+    (tmp_path / "translate_test/de").mkdir(parents=True)
+    command = ["translate-test", "data", tmp_path / "save", tmp_path, "en,de", "random"]
+    done = run("bash", "recipes/unicoder/finetune.sh", *map(str, command))
+    assert done.returncode == 2 and done.stderr == (
+        f"finetune.sh: {tmp_path}/translate_test/de/test.en.tsv: no such file\n"
+    )
+
+
+@pytest.mark.parametrize("script", ["quickstart.sh", "lohelp/run.sh", "veco/smoke.sh", "unicoder/smoke.sh"])
+@pytest.mark.parametrize("number", ["0", "x", "-1"])
+def test_no_number_of_updates(tmp_path, script, number):
+    done = run("bash", f"recipes/{script}", "--output", str(tmp_path / "out"), "--updates", number)
+    assert done.returncode == 2 and done.stderr.endswith(f": --updates {number}: that is no number of updates\n")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.fixture(scope="module")
 def nano(tmp_path_factory):
     """A tiny sample in two languages, binarised."""

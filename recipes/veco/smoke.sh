@@ -22,6 +22,7 @@ data=$output/data-bin config=recipes/veco/config sample=corpora/sample
 [ -f $sample/COMPLETE ] || { python -m preprocess.sample $sample && touch $sample/COMPLETE; }
 same_settings "$output" "$(cat $config/*.yaml) ${updates[*]-}"
 logged "$output/data.log" python -m preprocess recipes/sample.yaml "$data"
+mkdir -p "$output/mlm"
 logged "$output/mlm.log" python recipes/launch.py train "$data" $config/pretrain.yaml $config/toy.yaml \
     $config/mlm-toy.yaml --save-dir "$output/mlm" --log-file "$output/mlm/train.log" "${texts[@]}" \
     ${updates[@]+"${updates[@]}"}

@@ -116,6 +116,8 @@ class XLTask(FairseqTask):
         """Builds the model and remembers what tells its weights apart from others of the same shapes."""
         for name in DROPOUTS:
             check_dropout(name, getattr(cfg, name, 0.0))
+        if getattr(cfg, "init_std", 1.0) <= 0:
+            raise UserError(f"--init-std {cfg.init_std}: more than 0 is needed")
         model = super().build_model(cfg, from_checkpoint)
         self.heads = getattr(cfg, "heads", None)
         return model

@@ -293,6 +293,11 @@ def test_averaging_network_that_cannot_be(data_bin, tmp_path, flags, sentence):
     refused(averaging(data_bin, tmp_path, *flags), sentence)
 
 
+@pytest.mark.parametrize("std", [0.0, -0.02])
+def test_random_weights_that_would_be_none(data_bin, tmp_path, std):
+    refused(pretraining(data_bin, tmp_path, "--init-std", std), f"--init-std {std}: more than 0 is needed")
+
+
 def test_averaging_network_in_place_of_an_encoder(data_bin, tmp_path):
     once = ["--max-update", 1, "--disable-validation"]
     run_train(averaging(data_bin, tmp_path / "dan", *once))

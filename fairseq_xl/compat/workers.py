@@ -1,6 +1,7 @@
 """What reads data: processes (--num-workers) outlive the signals that stop training, threads end before Python does."""
 
 import atexit
+import contextlib
 import functools
 import itertools
 import os
@@ -13,12 +14,11 @@ import weakref
 import torch
 from fairseq.data import iterators
 
-
 _reading = weakref.WeakSet()  # the threads that read ahead
 
 
 def install() -> None:
-    """fairseq leaves no room for a `worker_init_fn`: its iterators get a DataLoader that has one."""
+    """fairseq's iterators get our threads, and a DataLoader with a `worker_init_fn`, for which fairseq has no room."""
     loader = functools.partial(torch.utils.data.DataLoader, worker_init_fn=_leave_signals_to_the_parent)
     data = _seen_with(torch.utils.data, DataLoader=loader)
     iterators.torch = _seen_with(torch, utils=_seen_with(torch.utils, data=data))
@@ -41,10 +41,8 @@ class _ReadsAhead(iterators.BackgroundConsumer):
         """Wait for the batch in progress, and throw away what nobody asked for."""
         self._ended.set()
         while self.is_alive():
-            try:
+            with contextlib.suppress(queue.Empty):  # room, should it wait to put a batch in
                 self._queue.get(timeout=0.1)
-            except queue.Empty:
-                pass
 
 
 def _end_reading() -> None:

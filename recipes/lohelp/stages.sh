@@ -25,6 +25,7 @@ options() {
             --stages) stages=$2 ;;
             --seeds) seeds=$2 ;;
             --vocabulary) vocabulary=$2 ;;
+            --start) [ -f "$2" ] || refuse "--start $2: no such file"; start=$2 ;;
             --updates) check_updates "$2"; updates=(--max-update "$2") ;;
         esac
         shift 2

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # run.sh [--output DIR] [--corpus FOLDER] [--langs L,L] [--models M,M] [--stages S,S] [--seeds N,N] [--vocabulary N]
-#        [--updates N]
+#        [--start CHECKPOINT] [--updates N]
 #
-# What each of Unicoder's tasks adds (U11), on real text in English, German, French and Chinese (../lohelp/README.md):
-# from one short XLM, XLM again, Unicoder, and Unicoder without each of its three tasks go on for as many tokens.
-# Zero-shot and multi-language classification (nc, qam), tables, a picture. Hours on two cores. Run again, it goes on
+# What each of Unicoder's tasks adds (U11), on real text in five languages (../lohelp/README.md): from one XLM, XLM
+# again, Unicoder, and Unicoder without each of its three tasks go on for as many tokens. The first XLM is a short one of
+# its own, or CHECKPOINT: MLM + TLM of the same dictionary, as ../lohelp/run.sh leaves in runs/lohelp/mlm-tlm. Zero-shot and multi-language classification (nc, qam), tables, a picture. Hours on two cores. Run again, it goes on
 # where it stopped. Models: random start xlm unicoder without-word_recovery without-paraphrase
 # without-cross_lingual_mlm; stages: data mine pretrain classify report; --updates: every model is trained for N updates
 # only, to try things out; --vocabulary: sub-words, 8000 by default.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-languages=en,de,fr,zh
+languages=en,de,fr,ru,zh start=
 output=$root/runs/unicoder corpus=$root/corpora/lohelp
 models=random,xlm,unicoder,without-word_recovery,without-paraphrase,without-cross_lingual_mlm
 stages=data,mine,pretrain,classify,report seeds=1,2,3
 updates=() vocabulary=8000
 . "$root/recipes/lohelp/stages.sh"
-options unicoder '--output --corpus --langs --models --stages --seeds --vocabulary --updates' "$@"
+options unicoder '--output --corpus --langs --models --stages --seeds --vocabulary --start --updates' "$@"
 cd "$root"
 configs=recipes/unicoder/lohelp
 XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
@@ -39,6 +39,7 @@ pretrain() {
     for task in "${names[@]}"; do
         settings+=("$task.length=128 $task.mixed=true $task.alpha=0 $task.batch_tokens=$((5120 / ${#names[@]}))")
     done
+    same_settings "$output/$model" "$(settings_of $configs/pretrain.yaml recipes/unicoder/config "$init") $* ${updates[*]-}"
     doing="pre-training $model" logged "$output/$model/out.log" bash recipes/unicoder/pretrain.sh "$output/data-bin" \
         "$output/$model" "$init" recipes/unicoder/config/toy.yaml $configs/pretrain.yaml "$@" \
         --objectives "$(tasks_of "$model")" --objective-options "${settings[*]}" --update-freq ${#names[@]} \
@@ -58,7 +59,12 @@ fine_tune() {
 ! chosen mine || logged "$output/dan/out.log" bash recipes/unicoder/mine.sh "$output/data-bin" "$output/dan" \
     recipes/unicoder/config/dan-toy.yaml ${updates[@]+"${updates[@]}"}
 if chosen pretrain; then
-    pretrain start random --max-update 800
+    if [ -n "$start" ]; then
+        same_settings "$output/start" "$(settings_of "$start")"
+        cp "$start" "$output/start/checkpoint_last.pt"
+    else
+        pretrain start random --max-update 800
+    fi
     for model in ${models//,/ }; do
         case $model in random | start) ;; *) pretrain "$model" "$output/start/checkpoint_last.pt" ;; esac
     done

@@ -158,6 +158,11 @@ def test_no_number_of_updates(tmp_path, script, number):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_start_that_is_missing(tmp_path):
+    done = run("bash", "recipes/unicoder/run.sh", "--output", str(tmp_path / "out"), "--start", str(tmp_path / "x.pt"))
+    assert done.returncode == 2 and done.stderr == f"unicoder: --start {tmp_path}/x.pt: no such file\n"
+
+
 @pytest.fixture(scope="module")
 def nano(tmp_path_factory):
     """A tiny sample in two languages, binarised."""
@@ -364,6 +369,13 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
         assert f"'objectives': '{tasks}'" in log and f"'update_freq': [{len(names)}]" in log
         assert all(f"{name}.batch_tokens={5120 // len(names)}" in log for name in names)
         assert "start/checkpoint_last.pt" in log
+    start, other = output / "start/checkpoint_last.pt", tmp_path / "other"
+    settings = [*command[:4], "--output", other, *chosen, "--updates", 2, "--stages", "data,pretrain"]
+    succeed(*settings, "--start", start)
+    assert (other / "start/checkpoint_last.pt").read_bytes() == start.read_bytes()
+    assert not (other / "start/train.log").exists()
+    done = run(*map(str, [*settings, "--start", output / "xlm/checkpoint_last.pt"]))
+    assert done.returncode == 2 and "start was made with other settings or weights" in done.stderr
     before = (output / "xlm/train.log").read_text(), (output / "report.md").read_text()
     succeed(*command)
     assert ((output / "xlm/train.log").read_text().count("begin training"), before[1]) == (

@@ -12,9 +12,11 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model
 
 from fairseq_xl.models.averaging import AveragingConfig, XLAveragingModel
-from fairseq_xl.models.config import EncoderConfig, EncoderDecoderConfig
+from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, FutureConfig
+from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder import XLEncoderModel, XLVecoModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.future import XLFutureModel
 
 
 def with_defaults(config: Type[FairseqDataclass], class_name: str, **defaults: Any) -> Type[FairseqDataclass]:
@@ -88,3 +90,34 @@ for _size, (_layers, _shape) in _XLMR_SIZES.items():
 
 register_architecture("xl_unicoder", XLEncoderModel, EncoderConfig, layers=12, **_BIG | dict(heads=16))  # U1
 register_architecture("xl_dan", XLAveragingModel, AveragingConfig)  # U5
+
+# xDAE (G5): encoder and decoder initialised from XLM, whose form and sizes they have, or from XLM-R
+_XDAE_SIZES = {
+    "tiny": (3, 3, _TINY),
+    "small": (3, 3, _SMALL),
+    "base": (12, 6, _BIG),
+    "large": (12, 12, _BIG),  # the released one
+    "xlmr_tiny": (3, 3, _XLMR | _TINY),
+    "xlmr_base": (12, 12, _XLMR | dict(embed_dim=768, ffn_dim=3072, heads=12)),
+}
+for _size, (_encoder, _decoder, _shape) in _XDAE_SIZES.items():
+    register_architecture(
+        f"xl_xdae_{_size}",
+        XLDenoisingModel,
+        DenoisingConfig,
+        encoder_layers=_encoder,
+        decoder_layers=_decoder,
+        **_shape,
+    )
+
+# xFNP (G6): from scratch, in ProphetNet's form: no language embeddings, LayerNorm and dropout as it has them
+_XFNP = dict(language_embeddings="none", layer_norm_eps=1e-5, activation_dropout=0.1)
+for _size, _layers, _shape in (("tiny", 3, _TINY), ("small", 3, _SMALL), ("large", 12, _BIG | dict(heads=16))):
+    register_architecture(
+        f"xl_xfnp_{_size}",
+        XLFutureModel,
+        FutureConfig,
+        encoder_layers=_layers,
+        decoder_layers=_layers,
+        **_XFNP | _shape,
+    )

@@ -60,3 +60,24 @@ class EncoderDecoderConfig(BackboneConfig):
     share_embeddings: bool = field(
         default=False, metadata={"help": "one token table for encoder and decoder, instead of one each"}
     )
+
+
+@dataclass
+class DenoisingConfig(BackboneConfig):
+    """An encoder and a decoder of the same width, with one table of tokens; defaults are xDAE's (G5)."""
+
+    encoder_layers: int = field(default=12, metadata={"help": "layers of the encoder (G5: 12)"})
+    decoder_layers: int = field(default=6, metadata={"help": "layers of the decoder (G5: 6; 12 in what was released)"})
+
+
+@dataclass
+class FutureConfig(DenoisingConfig):
+    """As above, with a decoder that predicts several tokens at a step; defaults are xFNP's (G6)."""
+
+    predicting_streams: int = field(default=2, metadata={"help": "tokens that the decoder predicts at a step (G6: 2)"})
+    relative_buckets: int = field(
+        default=32, metadata={"help": "buckets that distances in the decoder's self-attention fall into (G6: 32)"}
+    )
+    relative_distance: int = field(
+        default=128, metadata={"help": "distance, in tokens, from which on all share the last bucket (G6: 128)"}
+    )

@@ -1,7 +1,7 @@
 """Translation and generation. Shapes: B batch, S source time, T target time, C channels, V vocabulary."""
 
 from functools import partial
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from fairseq.models import BaseFairseqModel, FairseqIncrementalDecoder
 from torch import Tensor, nn
@@ -36,8 +36,11 @@ class SourceEncoder(Encoder):
         padding_mask = src_tokens.eq(self.bank.tokens.padding_idx)
         if not padding_mask.any():
             padding_mask = None
-        languages = None if src_languages is None else src_languages[:, None]
-        hidden = super().forward(src_tokens, languages=languages, padding_mask=padding_mask)
+        return self.encode(src_tokens, None if src_languages is None else src_languages[:, None], padding_mask)
+
+    def encode(self, tokens: Tensor, languages: Optional[Tensor], padding_mask: Optional[Tensor]) -> EncoderOut:
+        """Tokens (B, S), languages (B, S) or (B, 1), padding mask (B, S) or None -> as `forward`."""
+        hidden = super().forward(tokens, languages=languages, padding_mask=padding_mask)
         return {"encoder_out": [hidden], "encoder_padding_mask": [] if padding_mask is None else [padding_mask]}
 
     def forward_torchscript(self, net_input: Dict[str, Tensor]) -> EncoderOut:
@@ -71,9 +74,17 @@ class Decoder(FairseqIncrementalDecoder):
         super().__init__(dictionary)
         if owns_bank:
             self.bank = bank
-        self.embeddings = Embeddings(cfg, bank, dictionary.num_languages)
-        self.layers = nn.ModuleList(Layer(cfg, cross_attention=True) for _ in range(cfg.decoder_layers))
+        self.embeddings = self.make_embeddings(cfg, bank)
+        self.layers = nn.ModuleList(self.make_layer(cfg) for _ in range(cfg.decoder_layers))
         self.output = OutputLayer(cfg, bank)
+
+    def make_embeddings(self, cfg: EncoderDecoderConfig, bank: Bank) -> Embeddings:
+        """What tokens begin as."""
+        return Embeddings(cfg, bank, self.dictionary.num_languages)
+
+    def make_layer(self, cfg: EncoderDecoderConfig) -> Layer:
+        """One of the layers."""
+        return Layer(cfg, cross_attention=True)
 
     def forward(
         self,
@@ -107,20 +118,30 @@ class Decoder(FairseqIncrementalDecoder):
         if incremental_state is not None:
             first_position = prev_output_tokens.size(1) - 1
             prev_output_tokens = prev_output_tokens[:, -1:]
+        hidden = self.embeddings(prev_output_tokens, languages=languages, first_position=first_position)
+        return self.through_layers(hidden, encoder_out, incremental_state, causal=True), None
+
+    def through_layers(
+        self,
+        hidden: Tensor,
+        encoder_out: Optional[EncoderOut],
+        incremental_state: Optional[IncrementalState],
+        **how: Any,
+    ) -> Tensor:
+        """(B, T, C) -> (B, T, C); `how` says to the layers how positions see one another."""
         memory, memory_padding_mask = None, None
         if encoder_out is not None:
             memory = encoder_out["encoder_out"][0]
             memory_padding_mask = next(iter(encoder_out["encoder_padding_mask"]), None)
-        hidden = self.embeddings(prev_output_tokens, languages=languages, first_position=first_position)
         for layer in self.layers:
             hidden = layer(
                 hidden,
-                causal=True,
                 memory=memory,
                 memory_padding_mask=memory_padding_mask,
                 incremental_state=incremental_state,
+                **how,
             )
-        return hidden, None
+        return hidden
 
     def _languages(self, prev_output_tokens: Tensor, incremental_state: Optional[IncrementalState]) -> Optional[Tensor]:
         """(B, 1) language ids of the first tokens, None for a model without language embeddings."""
@@ -152,12 +173,22 @@ class XLEncoderDecoderModel(BaseFairseqModel):
     def __init__(self, cfg: EncoderDecoderConfig, dictionary):
         super().__init__()
         self.cfg = cfg
-        size, pad = len(dictionary), dictionary.pad()
-        source_bank = Bank(size, cfg.embed_dim, pad, bias=cfg.share_embeddings)
-        target_bank = source_bank if cfg.share_embeddings else Bank(size, cfg.embed_dim, pad, bias=True)
+        size, pad, share = len(dictionary), dictionary.pad(), self.shares_embeddings(cfg)
+        source_bank = Bank(size, cfg.embed_dim, pad, bias=share)
+        target_bank = source_bank if share else Bank(size, cfg.embed_dim, pad, bias=True)
         self.encoder = SourceEncoder(cfg, source_bank, cfg.encoder_layers, dictionary.num_languages)
-        self.decoder = Decoder(cfg, dictionary, target_bank, owns_bank=not cfg.share_embeddings)
+        self.decoder = self.make_decoder(cfg, dictionary, target_bank, owns_bank=not share)
         self.apply(partial(initialise, std=cfg.init_std))
+
+    @staticmethod
+    def shares_embeddings(cfg: EncoderDecoderConfig) -> bool:
+        """Whether encoder and decoder have one bank."""
+        return cfg.share_embeddings
+
+    @staticmethod
+    def make_decoder(cfg: EncoderDecoderConfig, dictionary, bank: Bank, owns_bank: bool) -> Decoder:
+        """The decoder on a bank, its own or the encoder's."""
+        return Decoder(cfg, dictionary, bank, owns_bank)
 
     @classmethod
     def build_model(cls, cfg: EncoderDecoderConfig, task) -> "XLEncoderDecoderModel":

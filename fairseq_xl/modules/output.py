@@ -42,13 +42,31 @@ class OutputLayer(nn.Module):
         """(..., C) -> logits (..., V)"""
         return F.linear(self.transform(hidden), self.bank.output_table, self.bank.bias)
 
-    def cross_entropy(self, hidden: Tensor, target: Tensor) -> Tensor:
+    def cross_entropy(self, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """Summed negative log-likelihood, in nats, of target (N,) at hidden (N, C).
 
         Where predictions are many, torch's chunked loss is used, which never holds all logits (N, V).
+
+        Args:
+            label_smoothing: probability that goes to all other symbols alike, as in fairseq's
+                label_smoothed_cross_entropy
+        """
+        transformed = self.transform(hidden)
+        loss = self._negative_log_likelihood(transformed, target)
+        return loss + self._smoothing(transformed, target, label_smoothing) if label_smoothing else loss
+
+    def _smoothing(self, transformed: Tensor, target: Tensor, share: float) -> Tensor:
+        """What smoothing adds: share of the target's score less the mean score of the others.
+
+        Scores are linear in the table, so that the mean is one product and no logits are needed.
         """
         weight, bias = self.bank.output_table, self.bank.bias
-        transformed = self.transform(hidden)
+        direction = self.bank(target).float() - weight.float().mean(0)
+        of_target = (transformed.float() * direction).sum() + (bias[target].float() - bias.float().mean()).sum()
+        return share * len(weight) / (len(weight) - 1) * of_target
+
+    def _negative_log_likelihood(self, transformed: Tensor, target: Tensor) -> Tensor:
+        weight, bias = self.bank.output_table, self.bank.bias
         if not _chunking_pays(transformed, weight):
             return _CrossEntropy.apply(transformed, weight, bias, target)
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=max(_SMALLEST_CHUNK, _CHUNK_LOGITS // len(weight)))

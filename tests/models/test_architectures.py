@@ -10,7 +10,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
 import fairseq_xl  # noqa: F401  registers
-from fairseq_xl.models.config import EncoderConfig, EncoderDecoderConfig
+from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 
@@ -28,7 +28,12 @@ ARCHITECTURES = {
     "xl_veco_small": dict(layers=6, embed_dim=768, ffn_dim=3072, heads=12, output_form="dense"),
     "xl_veco_large": dict(layers=24, embed_dim=1024, ffn_dim=4096, heads=16, layer_norm_eps=1e-5),
     "xl_veco_mt_large": dict(encoder_layers=24, decoder_layers=6, embed_dim=1024, heads=16, share_embeddings=True),
+    "xl_xdae_tiny": dict(encoder_layers=3, decoder_layers=3, embed_dim=128, ffn_dim=512, heads=4),
+    "xl_xdae_base": dict(encoder_layers=12, decoder_layers=6, embed_dim=1024, ffn_dim=4096, heads=8, dropout=0.1),
+    "xl_xdae_large": dict(encoder_layers=12, decoder_layers=12, embed_dim=1024, max_positions=512),
+    "xl_xdae_xlmr_base": dict(encoder_layers=12, decoder_layers=12, embed_dim=768, heads=12, output_form="dense"),
 }
+CONFIGS = {"mt": EncoderDecoderConfig, "xdae": DenoisingConfig}  # of names that have such a part; else EncoderConfig
 XLMR_PIECES = 250_002
 
 
@@ -47,7 +52,7 @@ def test_defaults_on_the_command_line(name):
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_fields_keep_their_help_and_type(name):
-    base = EncoderDecoderConfig if "_mt_" in name else EncoderConfig
+    base = next((config for part, config in CONFIGS.items() if part in name.split("_")), EncoderConfig)
     config = models.MODEL_DATACLASS_REGISTRY[name]
     for inherited, ours in zip(fields(base), fields(config)):
         assert (inherited.name, inherited.type, inherited.metadata) == (ours.name, ours.type, ours.metadata)
@@ -98,14 +103,14 @@ def test_options_are_none_of_fairseqs():
         if hasattr(group.type, "__dataclass_fields__")
         for name in group.type.__dataclass_fields__
     }
-    ours = {option.name for config in (EncoderConfig, EncoderDecoderConfig) for option in fields(config)} - {"_name"}
+    ours = {option.name for config in (EncoderConfig, *CONFIGS.values()) for option in fields(config)} - {"_name"}
     assert len(taken) > 100 and not ours & taken
 
 
 def test_options_are_none_of_our_tasks():
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-    ours = {option.name for config in (EncoderConfig, EncoderDecoderConfig) for option in fields(config)} - {"_name"}
+    ours = {option.name for config in (EncoderConfig, *CONFIGS.values()) for option in fields(config)} - {"_name"}
     tasks = {name: config for name, config in TASK_DATACLASS_REGISTRY.items() if name.startswith("xl_")}
     assert tasks
     for name, config in tasks.items():

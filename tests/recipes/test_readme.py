@@ -49,18 +49,18 @@ COMMANDS = [*commands(README), *commands((ROOT / "recipes/xlm/README.md").read_t
 def test_architectures_are_those_of_the_table():
     written = {}
     for row in table("Architectures")[1:]:
-        encoders, translators, layers, *sizes = row
+        encoders, encoder_decoders, layers, *sizes = row
         numbers = layers.split(" + ")
         shape = dict(zip(("embed_dim", "ffn_dim", "heads"), (int(size) for size in sizes if size)))
-        for name in encoders.split(", "):
+        for name in filter(None, encoders.split(", ")):
             written[name] = shape | {"layers": int(numbers[0])}
-        if translators:
-            written[translators] = shape | dict(zip(("encoder_layers", "decoder_layers"), map(int, numbers)))
+        for name in filter(None, encoder_decoders.split(", ")):
+            written[name] = shape | dict(zip(("encoder_layers", "decoder_layers"), map(int, numbers)))
     registered = {name: config() for name, config in MODEL_DATACLASS_REGISTRY.items() if name.startswith("xl_")}
     assert set(written) == set(registered)
     for name, shape in written.items():
         assert {key: getattr(registered[name], key) for key in shape} == shape
-        assert len(shape) == (2 if name == "xl_dan" else 5 if "_mt_" in name else 4)
+        assert len(shape) == (2 if name == "xl_dan" else 5 if hasattr(registered[name], "decoder_layers") else 4)
 
 
 def test_objectives_and_their_settings_are_those_of_the_tables():

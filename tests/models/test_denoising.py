@@ -1,0 +1,95 @@
+"""The encoder-decoder that is pre-trained: teacher forcing, generation with caches, one bank and its one gradient."""
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+from torch import nn
+
+from fairseq_xl.models.config import DenoisingConfig
+from fairseq_xl.models.denoising import XLDenoisingModel
+from fairseq_xl.objectives.sequence import sequence_terms
+
+PAD, EOS = 1, 2
+SIZES = dict(embed_dim=16, ffn_dim=32, heads=2, encoder_layers=2, decoder_layers=1, max_positions=12)
+WITHOUT_DROPOUT = dict(dropout=0.0, attention_dropout=0.0)
+
+
+class Sequences:
+    """Stands in for an objective."""
+
+    @staticmethod
+    def loss(model, batch):
+        return sequence_terms(model, batch)
+
+
+def make(dictionary, **options):
+    torch.manual_seed(0)
+    model = XLDenoisingModel(DenoisingConfig(**SIZES | WITHOUT_DROPOUT | options), dictionary).double()
+    for name, parameter in model.named_parameters():  # nothing neutral, and outputs that are far from uniform
+        nn.init.normal_(parameter, mean=1.0 if name.endswith("norm.weight") else 0.0, std=0.4)
+    return model
+
+
+@pytest.fixture
+def batch(dictionary):
+    de, en = dictionary.language_symbol("de"), dictionary.language_symbol("en")
+    tokens = torch.tensor([[0, 5, 6, 7, EOS], [0, 9, EOS, PAD, PAD]])
+    return {
+        "tokens": tokens,
+        "padding_mask": tokens.eq(PAD),
+        "languages": torch.tensor([[1], [0]]),
+        "prev_output_tokens": torch.tensor([[en, 5, 9, 4], [de, 8, EOS, PAD]]),
+        "target": torch.tensor([[5, 9, 4, EOS], [8, EOS, PAD, PAD]]),
+    }
+
+
+def test_steps_with_caches_equal_teacher_forcing(dictionary, batch):
+    model = make(dictionary).eval()
+    (hidden,) = model.teacher_forced(batch)
+    expected = model.decoder.output(hidden)
+    encoder_out, state = model.encoder(batch["tokens"], None, batch["languages"][:, 0]), {}
+    for step in range(4):
+        found, _ = model.decoder(batch["prev_output_tokens"][:, : step + 1], encoder_out, state)
+        torch.testing.assert_close(found[:, 0], expected[:, step])
+
+
+def test_fairseqs_generator_scores_as_teacher_forcing(dictionary, batch):
+    model, start = make(dictionary).eval(), dictionary.language_symbol("de")
+    generator = SequenceGenerator([model], dictionary, beam_size=2, eos=EOS, max_len_b=5, normalize_scores=False)
+    given = {"src_tokens": batch["tokens"], "src_lengths": None, "src_languages": batch["languages"][:, 0]}
+    given["src_lengths"] = batch["tokens"].ne(PAD).sum(1)
+    found = generator.generate([model], {"net_input": given}, bos_token=start)
+    for row, (hypothesis, *_) in enumerate(found):
+        target = hypothesis["tokens"][None]
+        shifted = torch.cat((torch.tensor([[start]]), target[:, :-1]), dim=1)
+        one = {name: None if value is None else value[row : row + 1] for name, value in batch.items()}
+        one["tokens"] = one["tokens"][:, : given["src_lengths"][row]]
+        one |= {"padding_mask": None, "prev_output_tokens": shifted, "target": target}
+        (term,) = model(Sequences, one)
+        assert len(target[0]) > 1 and term.count == len(target[0])
+        torch.testing.assert_close(-hypothesis["score"].float(), term.sum, atol=1e-4, rtol=0)
+
+
+def test_one_bank_with_one_gradient(dictionary, batch):
+    """What is looked up on both sides and predicted with: its gradient is the same without the context of forward."""
+    model = make(dictionary)
+    assert model.decoder.embeddings.bank is model.decoder.output.bank is model.encoder.bank
+    assert not [name for name, _ in model.named_parameters() if name.startswith("decoder.bank")]
+
+    def gradients(terms):
+        model.zero_grad()
+        sum(term.sum for term in terms).backward()
+        return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+    inside, outside = gradients(model(Sequences, batch)), gradients(sequence_terms(model, batch))
+    assert all(gradient.abs().sum() > 0 for name, gradient in inside.items() if "key.bias" not in name)
+    for name, gradient in outside.items():
+        torch.testing.assert_close(inside[name], gradient, msg=name)
+
+
+def test_the_batchs_languages_and_padding_are_read(dictionary, batch):
+    model = make(dictionary).eval()
+    (expected,) = model.teacher_forced(batch)
+    for other in (batch | {"languages": 1 - batch["languages"]}, batch | {"padding_mask": None}):
+        (found,) = model.teacher_forced(other)
+        assert (found[1] - expected[1]).abs().max() > 1e-3

@@ -403,5 +403,6 @@ def test_versions_name_what_is_installed():
     versions = compat.versions()
     assert versions["torch"] == torch.__version__ and versions["numpy"] == numpy.__version__
     assert versions["python"] == sys.version.split()[0]
-    assert set(versions) == {"python", "fairseq", "torch", "numpy", "sentencepiece", "sacrebleu", "sacremoses"}
+    packages = {"sentencepiece", "sacrebleu", "sacremoses", "rouge-score", "py3langid"}
+    assert set(versions) == {"python", "fairseq", "torch", "numpy", *packages}
     assert versions["fairseq"]

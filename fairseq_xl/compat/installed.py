@@ -17,7 +17,8 @@ def versions() -> dict:
         name to version; None for a package that is not installed.
     """
     found = {"python": platform.python_version()}
-    for name in ("fairseq", "torch", "numpy", "sentencepiece", "sacrebleu", "sacremoses"):
+    packages = "fairseq torch numpy sentencepiece sacrebleu sacremoses rouge-score py3langid"
+    for name in packages.split():
         found[name] = None
         for distribution in (name, f"{name}-fixed"):
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -60,9 +60,14 @@ def detokenised(path):
     return [best[number] for number in range(len(best))]
 
 
+def primary_code(language):
+    """The language of a code that may say more: `zh_CN` -> `zh`."""
+    return re.split("[-_]", language)[0].lower()
+
+
 def tokenizer_of(language):
     """sacreBLEU's tokeniser for a language, by its code (`zh_CN` as `zh`): 13a where words have blanks between them."""
-    name = TOKENIZERS.get(re.split("[-_]", language)[0].lower(), "13a")
+    name = TOKENIZERS.get(primary_code(language), "13a")
     if name.endswith("mecab"):
         try:
             BLEU(tokenize=name)

@@ -1,4 +1,4 @@
-"""How sure an accuracy is."""
+"""How sure an accuracy or another mean is."""
 
 import numpy as np
 
@@ -14,3 +14,16 @@ def accuracy(right):
     means = np.random.default_rng(1).binomial(n, share, RESAMPLES) / n
     bounds = np.percentile(means, (2.5, 97.5))
     return {"accuracy": round(100 * share, 2), "interval": [round(100 * float(bound), 2) for bound in bounds]}
+
+
+def mean(values, resamples=RESAMPLES):
+    """(n,) scores of examples -> their mean, "score", and, but for no `resamples`, its 95 % bootstrap "interval".
+
+    Each resample is the mean of n of the scores, drawn with replacement.
+    """
+    values, rng = np.asarray(values, dtype=np.float64), np.random.default_rng(1)
+    result = {"score": round(float(values.mean()), 2)}
+    if resamples:
+        means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(resamples)]
+        result["interval"] = [round(float(bound), 2) for bound in np.percentile(means, (2.5, 97.5))]
+    return result

@@ -1,0 +1,163 @@
+"""Scores of generated text by language: ``python -m fairseq_xl.evaluation.generation FOLDER --references TASK_FILES``.
+
+FOLDER/XX has what fairseq-generate wrote for the language XX with ``--results-path FOLDER/XX``, and TASK_FILES the raw
+references, SPLIT.XX.tgt. Prints one JSON line: of each language sacreBLEU, cased and lower-cased, ROUGE-L and the share
+of outputs in another language, and their averages, only over a complete set of languages.
+"""
+
+import argparse
+import functools
+import json
+import sys
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+from sacrebleu.metrics import BLEU
+
+from fairseq_xl import compat
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.bleu import bleu, detokenised, primary_code, read_lines, tokenizer_of
+from fairseq_xl.evaluation.bootstrap import accuracy, mean
+
+AVERAGED = ("bleu", "bleu_lower", "rouge_l", "wrong_language")
+
+
+class WordTokenizer:
+    """What ROUGE counts as words: runs of letters, digits and their marks, in lower case.
+
+    rouge-score's own keeps ASCII only; of ASCII text this one makes the same. Text of languages without blanks between
+    words is divided by sacreBLEU's tokeniser first.
+    """
+
+    def __init__(self, language):
+        self.name = tokenizer_of(language)
+        self.divide = str if self.name == "13a" else BLEU(tokenize=self.name).tokenizer
+
+    def tokenize(self, text):
+        """Text -> its words."""
+        divided = self.divide(text).lower()
+        return "".join(character if _of_a_word(character) else " " for character in divided).split()
+
+
+def _of_a_word(character):
+    return character.isalnum() or unicodedata.category(character).startswith("M")
+
+
+def rouge_l(hypotheses, references, language, resamples=0):
+    """Mean F1 of the longest common subsequences of n hypotheses and references, in per cent (G15).
+
+    Returns: {"score", "signature"} and, with `resamples`, the 95 % bootstrap "interval".
+    """
+    try:
+        from rouge_score.rouge_scorer import RougeScorer
+    except ImportError:
+        raise UserError("ROUGE needs the package rouge-score: pip install rouge-score") from None
+    tokenizer = WordTokenizer(language)
+    scorer = RougeScorer(["rougeL"], tokenizer=tokenizer)
+    pairs = zip(references, hypotheses, strict=True)
+    values = [100 * scorer.score(reference, hypothesis)["rougeL"].fmeasure for reference, hypothesis in pairs]
+    words = "words" if tokenizer.name == "13a" else tokenizer.name
+    return mean(values, resamples) | {"signature": f"rouge-score {compat.versions()['rouge-score']} rougeL F1 {words}"}
+
+
+@functools.cache
+def identifier(candidates):
+    """A function text -> the most probable of `candidates`, codes of languages; it draws nothing at random."""
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError:
+        raise UserError("identifying languages needs the package py3langid: pip install py3langid") from None
+    model = LanguageIdentifier.from_model_file(MODEL_FILE)
+    unknown = [code for code in candidates if code not in model.labels]
+    if unknown:
+        raise UserError(f"py3langid does not know {', '.join(unknown)}: name what is to be told apart in --among")
+    model.set_languages(candidates)
+    return lambda text: model.classify(text)[0]
+
+
+def wrong_language(texts, language, candidates, resamples=0):
+    """The share, in per cent, of those texts with a letter that are in another of `candidates` than in `language`.
+
+    Returns: {"score", "n", "signature"}, the score None where no text has a letter; with `resamples` "interval" too.
+    """
+    candidates = tuple(sorted({primary_code(code) for code in (*candidates, language)}))
+    if len(candidates) < 2:
+        raise UserError(f"--among {','.join(candidates)}: two languages or more can be told apart")
+    identify = identifier(candidates)
+    written = [text for text in texts if any(map(str.isalpha, text))]
+    wrong = np.array([identify(text) != primary_code(language) for text in written], dtype=bool)
+    told = {"n": len(written), "signature": f"py3langid {compat.versions()['py3langid']} {','.join(candidates)}"}
+    if not written:
+        return {"score": None} | told
+    found = accuracy(wrong)
+    return {"score": found["accuracy"]} | ({"interval": found["interval"]} if resamples else {}) | told
+
+
+def score(hypotheses, references, language, candidates, resamples=0):
+    """All scores of one language's n hypotheses, and what the references come to as outputs in a wrong language."""
+    tokenize = tokenizer_of(language)
+    both = {
+        name: bleu(hypotheses, references, lowercase=lower, tokenize=tokenize, bootstrap=resamples)
+        for name, lower in (("bleu", False), ("bleu_lower", True))
+    }
+    return {
+        "n": len(hypotheses),
+        "empty": sum(not text.strip() for text in hypotheses),
+        **both,
+        "rouge_l": rouge_l(hypotheses, references, language, resamples),
+        "wrong_language": wrong_language(hypotheses, language, candidates, resamples),
+        "references_wrong_language": wrong_language(references, language, candidates),
+    }
+
+
+def averages(scores):
+    """{language: scores} -> {name: mean over the languages}, without a name that a language has no score of."""
+    columns = {name: [entry[name]["score"] for entry in scores.values()] for name in AVERAGED}
+    return {name: round(sum(values) / len(values), 2) for name, values in columns.items() if None not in values}
+
+
+def _read_pair(generated, references):
+    hypotheses, expected = detokenised(generated), read_lines(references)
+    if len(hypotheses) != len(expected):
+        raise UserError(f"{generated}: {len(hypotheses)} hypotheses but {len(expected)} references in {references}")
+    return hypotheses, expected
+
+
+def main(arguments=None):
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m fairseq_xl.evaluation.generation", description=__doc__)
+    parser.add_argument("folder", help="folder of XX/generate-SPLIT.txt")
+    parser.add_argument("--references", required=True, help="folder of SPLIT.XX.tgt, raw text, one line a test line")
+    parser.add_argument("--split", default="test", help="which split (default: test)")
+    parser.add_argument("--langs", required=True, help="the languages of the average, separated by commas")
+    parser.add_argument(
+        "--among", help="languages that an output may be found to be in (default: --langs and en), separated by commas"
+    )
+    parser.add_argument("--copy", action="store_true", help="score the sources, SPLIT.XX.src, as outputs too: copying")
+    parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% intervals; 0: none")
+    options = parser.parse_args(arguments)
+    languages, references = options.langs.split(","), Path(options.references)
+    candidates = options.among.split(",") if options.among else [*languages, "en"]
+    files = {code: Path(options.folder) / code / f"generate-{options.split}.txt" for code in languages}
+    result = {"languages": {}, "missing": [code for code, path in files.items() if not path.is_file()]}
+    if options.copy:
+        result["copy"] = {"languages": {}}
+    for code, path in files.items():
+        if code in result["missing"]:
+            continue
+        hypotheses, expected = _read_pair(path, references / f"{options.split}.{code}.tgt")
+        result["languages"][code] = score(hypotheses, expected, code, candidates, options.bootstrap)
+        if options.copy:
+            sources = read_lines(references / f"{options.split}.{code}.src")
+            result["copy"]["languages"][code] = score(sources, expected, code, candidates, options.bootstrap)
+    if not result["languages"]:
+        raise UserError(f"{options.folder}: no output XX/generate-{options.split}.txt of {options.langs}")
+    for scores in [result, *([result["copy"]] if options.copy else [])]:
+        if not result["missing"]:
+            scores["average"] = averages(scores["languages"])
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()

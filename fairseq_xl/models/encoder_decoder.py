@@ -1,7 +1,7 @@
 """Translation and generation. Shapes: B batch, S source time, T target time, C channels, V vocabulary."""
 
 from functools import partial
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 from fairseq.models import BaseFairseqModel, FairseqIncrementalDecoder
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder import Encoder
-from fairseq_xl.modules.attention import IncrementalState
+from fairseq_xl.modules.attention import IncrementalState, attend
 from fairseq_xl.modules.embeddings import Bank, Embeddings
 from fairseq_xl.modules.initialisation import initialise
 from fairseq_xl.modules.layer import Layer
@@ -119,16 +119,16 @@ class Decoder(FairseqIncrementalDecoder):
             first_position = prev_output_tokens.size(1) - 1
             prev_output_tokens = prev_output_tokens[:, -1:]
         hidden = self.embeddings(prev_output_tokens, languages=languages, first_position=first_position)
-        return self.through_layers(hidden, encoder_out, incremental_state, causal=True), None
+        return self.through_layers(hidden, encoder_out, incremental_state), None
 
     def through_layers(
         self,
         hidden: Tensor,
         encoder_out: Optional[EncoderOut],
         incremental_state: Optional[IncrementalState],
-        **how: Any,
+        attend: Callable[..., Tensor] = attend,
     ) -> Tensor:
-        """(B, T, C) -> (B, T, C); `how` says to the layers how positions see one another."""
+        """(B, T, C) -> (B, T, C); `attend` is how queries meet keys in self-attention."""
         memory, memory_padding_mask = None, None
         if encoder_out is not None:
             memory = encoder_out["encoder_out"][0]
@@ -136,10 +136,11 @@ class Decoder(FairseqIncrementalDecoder):
         for layer in self.layers:
             hidden = layer(
                 hidden,
+                causal=True,
                 memory=memory,
                 memory_padding_mask=memory_padding_mask,
                 incremental_state=incremental_state,
-                **how,
+                attend=attend,
             )
         return hidden
 

@@ -118,12 +118,12 @@ def _hidden_keys(query: Tensor, key: Tensor, padding_mask: Optional[Tensor], cau
     return hidden
 
 
-def _split_heads(projected: Tensor, heads: int) -> Tensor:
+def split_heads(projected: Tensor, heads: int) -> Tensor:
     """(B, T, C) -> (B, H, T, D)"""
     return projected.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def _join_heads(attended: Tensor) -> Tensor:
+def join_heads(attended: Tensor) -> Tensor:
     """(B, H, T, D) -> (B, T, C)"""
     return attended.transpose(1, 2).flatten(2)
 
@@ -175,16 +175,21 @@ class SelfAttention(_CachedAttention):
         With an incremental state `hidden` holds the new positions only, `padding_mask` covers all positions so far
         and the positions of earlier calls are attended to from the cache. `attend` is how queries meet keys.
         """
-        query, key, value = (_split_heads(part, self.heads) for part in self.qkv(hidden).chunk(3, dim=-1))
+        query, key, value = (split_heads(part, self.heads) for part in self.qkv(hidden).chunk(3, dim=-1))
+        key, value = self._with_earlier(key, value, incremental_state)
+        dropout = self.dropout if self.training else 0.0
+        return self.out(
+            join_heads(attend(query, key, value, padding_mask=padding_mask, causal=causal, dropout=dropout))
+        )
+
+    def _with_earlier(self, key: Tensor, value: Tensor, incremental_state: Optional[IncrementalState]):
+        """Keys and values (B, H, T, D) behind those of earlier calls (B, H, S, D), which they join in the cache."""
         cache = self._cache(incremental_state)
         if cache is not None:
             key = torch.cat([cache["key"], key], dim=2)
             value = torch.cat([cache["value"], value], dim=2)
         self._remember(incremental_state, key, value)
-        dropout = self.dropout if self.training else 0.0
-        return self.out(
-            _join_heads(attend(query, key, value, padding_mask=padding_mask, causal=causal, dropout=dropout))
-        )
+        return key, value
 
 
 class CrossAttention(_CachedAttention):
@@ -208,10 +213,10 @@ class CrossAttention(_CachedAttention):
         """(B, T, C), memory (B, S, C), its padding mask (B, S) -> (B, T, C)"""
         cache = self._cache(incremental_state)
         if cache is None:
-            key, value = (_split_heads(part, self.heads) for part in self.key_value(memory).chunk(2, dim=-1))
+            key, value = (split_heads(part, self.heads) for part in self.key_value(memory).chunk(2, dim=-1))
             self._remember(incremental_state, key, value)
         else:
             key, value = cache["key"], cache["value"]
-        query = _split_heads(self.query(hidden), self.heads)
+        query = split_heads(self.query(hidden), self.heads)
         dropout = self.dropout if self.training else 0.0
-        return self.out(_join_heads(attend(query, key, value, padding_mask=memory_padding_mask, dropout=dropout)))
+        return self.out(join_heads(attend(query, key, value, padding_mask=memory_padding_mask, dropout=dropout)))

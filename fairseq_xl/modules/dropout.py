@@ -20,15 +20,20 @@ class Dropout(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(...) -> (...): values are dropped with the probability and the others scaled up; only in training."""
-        if not self.training or self.probability == 0.0:
-            return hidden
-        if hidden.device.type != "cpu":
-            return F.dropout(hidden, self.probability)
-        return _Dropped.apply(hidden, self.probability)
+        return dropped(hidden, self.probability if self.training else 0.0)
 
     def extra_repr(self) -> str:
         """The probability, where a model is printed."""
         return str(self.probability)
+
+
+def dropped(hidden: Tensor, probability: float) -> Tensor:
+    """(...) -> (...): values are dropped with the probability and the others scaled up."""
+    if probability == 0.0:
+        return hidden
+    if hidden.device.type != "cpu":
+        return F.dropout(hidden, probability)
+    return _Dropped.apply(hidden, probability)
 
 
 def draw_kept(shape: Sequence[int], probability: float) -> Tuple[Tensor, float]:

@@ -68,14 +68,15 @@ class Embeddings(nn.Module):
         cfg: a `BackboneConfig`; `position_offset` unused rows come before position 0 (XLM-R files have 2)
         bank: looked up, not owned: its parameters are listed under the encoder or decoder that made it
         num_languages: rows of the language table, made when `cfg.language_embeddings` is `added`
+        later_positions: positions after the last one that tokens have, for what comes next (G6)
     """
 
-    def __init__(self, cfg, bank: Bank, num_languages: int):
+    def __init__(self, cfg, bank: Bank, num_languages: int, later_positions: int = 0):
         super().__init__()
         self._bank = [bank]  # in a list, so that it is no submodule
         self.max_positions = cfg.max_positions
         self.position_offset = cfg.position_offset
-        self.positions = nn.Embedding(cfg.max_positions + cfg.position_offset, cfg.embed_dim)
+        self.positions = nn.Embedding(cfg.position_offset + cfg.max_positions + later_positions, cfg.embed_dim)
         self.languages = None
         if cfg.language_embeddings == "added":
             if num_languages < 1:

@@ -33,14 +33,15 @@ class Layer(nn.Module):
     with both a decoder layer; one layer can be run either way, with the same parameters.
     """
 
-    def __init__(self, cfg, cross_attention: bool):
+    def __init__(self, cfg, cross_attention: bool, self_attention: Callable[..., SelfAttention] = SelfAttention):
         """
         Args:
             cfg: a `BackboneConfig`
             cross_attention: make the parameters of cross-attention
+            self_attention: class of the self-attention, or what makes it from channels, heads and dropout
         """
         super().__init__()
-        self.self_attention = SelfAttention(cfg.embed_dim, cfg.heads, cfg.attention_dropout)
+        self.self_attention = self_attention(cfg.embed_dim, cfg.heads, cfg.attention_dropout)
         self.self_attention_norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
         self.cross_attention = None
         if cross_attention:

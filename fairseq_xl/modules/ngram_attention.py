@@ -1,0 +1,102 @@
+"""n-stream self-attention (ProphetNet, Yan et al. 2020, section 3; G6).
+
+Stream 0, the main stream, reads the known tokens; the predicting streams 1 ... n stand on top of it, and stream i at a
+position predicts the i-th token after it. Streams are concatenated in time, the main stream first.
+
+Shapes: B batch, S streams, T queries of a stream, K known positions (keys of the main stream), C channels, H heads,
+D = C / H channels a head.
+"""
+
+import math
+from typing import Optional
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_xl.modules.attention import IncrementalState, SelfAttention, join_heads, split_heads
+from fairseq_xl.modules.dropout import dropped
+
+
+def relative_buckets(distances: Tensor, buckets: int, max_distance: int) -> Tensor:
+    """Which bucket a distance to an earlier position, 0 or more, belongs to: any shape -> the same shape.
+
+    The first half of the buckets has a distance each; the second half is spaced by logarithms, up to `max_distance`,
+    from which on all distances share the last one (T5's, in one direction).
+    """
+    exact = buckets // 2
+    ratio = (distances.clamp(min=exact).float() / exact).log() / math.log(max_distance / exact)
+    return torch.where(distances < exact, distances, (exact + ratio * (buckets - exact)).long().clamp(max=buckets - 1))
+
+
+class Streams:
+    """How the queries of all streams meet keys in one forward pass: the same in every layer, so made once.
+
+    A query sees the keys of the main stream up to its own position. A predicting one also sees its own key, and no
+    other of a predicting stream. Scores are q k / sqrt(D) + the query's bias for the bucket of the distance, counted
+    from the position that the query predicts: stream i at t is t + i - k from the known position k, 0 from itself.
+
+    Args:
+        count: S
+        queries: T, the last of the known positions
+        keys: K
+        buckets, max_distance: see `relative_buckets`
+    """
+
+    def __init__(self, count: int, queries: int, keys: int, buckets: int, max_distance: int, device: torch.device):
+        known = torch.arange(keys, device=device)
+        distances = known[keys - queries :, None] - known  # (T, K)
+        ahead = torch.arange(count, device=device)[:, None, None]
+        self.queries = queries
+        self.hidden = (distances < 0).repeat(count, 1)  # (S*T, K): later positions
+        self.main = (torch.arange(count * queries, device=device) < queries)[:, None]  # (S*T, 1)
+        self.buckets = relative_buckets((distances + ahead).clamp(min=0), buckets, max_distance).flatten(0, 1)
+
+    def __call__(
+        self, query: Tensor, own_key: Tensor, own_value: Tensor, key: Tensor, value: Tensor, bias: Tensor, rate: float
+    ) -> Tensor:
+        """(B, H, S*T, D)
+
+        Args:
+            query, own_key, own_value: (B, H, S*T, D) of all streams
+            key, value: (B, H, K, D) of the main stream
+            bias: (B, H, S*T, buckets), what each query adds to the scores of the keys of a bucket
+            rate: probability with which an attention weight is dropped
+        """
+        query = query * query.size(-1) ** -0.5
+        scores = query @ key.transpose(2, 3) + bias.gather(-1, self.buckets.expand(*bias.shape[:2], -1, -1))
+        own = (query * own_key).sum(dim=-1, keepdim=True) + bias[..., :1]  # (B, H, S*T, 1)
+        hidden = float("-inf")
+        scores = torch.cat([scores.masked_fill(self.hidden, hidden), own.masked_fill(self.main, hidden)], dim=-1)
+        weights = dropped(scores.softmax(dim=-1), rate)
+        return weights[..., :-1] @ value + weights[..., -1:] * own_value
+
+
+class NgramAttention(SelfAttention):
+    """Self-attention of streams. Beside the projections it owns the linear map from a query's state to its biases."""
+
+    def __init__(self, embed_dim: int, heads: int, dropout: float, buckets: int):
+        super().__init__(embed_dim, heads, dropout)
+        self.relative = nn.Linear(embed_dim, buckets * heads)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        *,
+        attend: Streams,
+        incremental_state: Optional[IncrementalState] = None,
+        padding_mask: Optional[Tensor] = None,
+        causal: bool = True,
+    ) -> Tensor:
+        """(B, S*T, C) -> (B, S*T, C)
+
+        With an incremental state T is the number of new positions; the main stream's keys and values of earlier ones
+        come from the cache. Always causal; padding has to be on the right, where no query but its own sees it.
+        """
+        if padding_mask is not None or not causal:
+            raise ValueError("streams are causal, and read no padding mask")
+        query, own_key, own_value = (split_heads(part, self.heads) for part in self.qkv(hidden).chunk(3, dim=-1))
+        main = slice(0, attend.queries)
+        key, value = self._with_earlier(own_key[:, :, main], own_value[:, :, main], incremental_state)
+        bias = self.relative(hidden).unflatten(-1, (-1, self.heads)).permute(0, 3, 1, 2)  # (B, H, S*T, buckets)
+        rate = self.dropout if self.training else 0.0
+        return self.out(join_heads(attend(query, own_key, own_value, key, value, bias, rate)))

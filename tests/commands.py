@@ -187,6 +187,14 @@ def pretraining(data, save_dir, *more, objectives="mlm,tlm"):
             "--save-dir", save_dir, *OPTIMISATION, *more]  # fmt: skip
 
 
+def denoising(data, save_dir, *more, objectives="xdae"):
+    """A command line of fairseq-train: one layer of 16 channels a side."""
+    settings = " ".join(f"{name}.length=32" for name in objectives.split(","))
+    return [data, "--task", "xl_pretraining", "--objectives", objectives, "--objective-options", settings,
+            "--criterion", "xl_pretraining", "--arch", "xl_xdae_tiny", "--encoder-layers", 1, "--decoder-layers", 1,
+            *SIZE, "--max-tokens", 256, "--save-dir", save_dir, *OPTIMISATION, *more]  # fmt: skip
+
+
 def averaging(data, save_dir, *more):
     """A command line of fairseq-train: the deep averaging network for mining, 16 channels."""
     return [data, "--task", "xl_pretraining", "--objectives", "paraphrase_similarity", "--objective-options",
@@ -207,3 +215,14 @@ def classification(data, files, save_dir, *more):
     return [data, "--task", "xl_classification", "--criterion", "xl_classification", "--arch", "xl_xlm_tiny",
             "--layers", 1, *SIZE, "--length", MAX_POSITIONS, "--task-files", files, "--train-langs", "en,de",
             "--eval-langs", "en,de", "--batch-size", 16, "--save-dir", save_dir, *OPTIMISATION, *more]  # fmt: skip
+
+
+def generation(data, files, save_dir, *more):
+    """A command line of fairseq-train: an xDAE of one layer of 16 channels a side on task files in English and German.
+
+    Name other languages in `more`.
+    """
+    return [data, "--task", "xl_generation", "--criterion", "xl_generation", "--arch", "xl_xdae_tiny",
+            "--encoder-layers", 1, "--decoder-layers", 1, *SIZE, "--length", MAX_POSITIONS, "--task-files", files,
+            "--train-langs", "en,de", "--eval-langs", "en,de", "--batch-size", 16, "--save-dir", save_dir,
+            *OPTIMISATION, *more]  # fmt: skip

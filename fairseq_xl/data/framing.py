@@ -58,3 +58,12 @@ def padding_mask(tokens, pad):
     """Padded tokens (B, T), an array -> a bool tensor (B, T), True at padding; None where nothing is padded."""
     padding = tokens == pad
     return torch.from_numpy(padding) if padding.any() else None
+
+
+def decoder_input(target, starts):
+    """What a decoder reads to predict `target`, ``y </s>`` (B, T): ``[xx] y``, (B, T); `starts` (B, 1) are the [xx].
+
+    Tensors. A row that others are longer than has ``</s>`` in front of its padding: harmless, the target there is
+    padding.
+    """
+    return torch.cat((starts, target[:, :-1]), dim=1)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 
-from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.framing import decoder_input, pad_rows
 
 logger = logging.getLogger(__name__)
 
@@ -113,8 +113,7 @@ class TranslationDataset(FairseqDataset):
             starts = torch.tensor([[sample["start"]] for sample in samples])
             batch["target"] = target
             batch["ntokens"] = int(target.ne(self.pad).sum())
-            # a shorter row has </s> in front of its padding: harmless, the target there is padding
-            batch["net_input"]["prev_output_tokens"] = torch.cat((starts, target[:, :-1]), dim=1)
+            batch["net_input"]["prev_output_tokens"] = decoder_input(target, starts)
         return batch
 
 

@@ -15,6 +15,7 @@ from omegaconf import II, OmegaConf
 
 from fairseq_xl import compat
 from fairseq_xl.checkpoints import published
+from fairseq_xl.checkpoints.surgery import donate, left_behind
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.manifest import read_manifest
@@ -266,6 +267,39 @@ class XLTask(FairseqTask):
         state, new = published.with_new_rows(donor, model.state_dict(), self.dictionary.languages)
         logger.info("%s: published weights, new rows: %s", path, ", ".join(new) or "none")
         return state
+
+    def initialise(self, model, encoder, decoder, embeddings=None, layers="all"):
+        """Gives a new encoder-decoder weights of the checkpoints named, paths or None; the log names what is new.
+
+        Args:
+            encoder, decoder: whose weights the stacks take (`fairseq_xl.checkpoints.surgery.donate`).
+            embeddings: whose token embeddings both sides take, and nothing else.
+            layers: which ones of a deeper checkpoint the decoder takes.
+        """
+        shares = model.shares_embeddings(model.cfg)
+        why = "--share-embeddings" if hasattr(model.cfg, "share_embeddings") else f"--arch {model.cfg._name}"
+        if shares and encoder and decoder and encoder != decoder:
+            raise UserError(f"{why}: encoder and decoder must be initialised from the same checkpoint")
+        parts = {embeddings: "tokens"} | {encoder: "encoder"} | {decoder: "model"}  # of one file the most that is used
+        donors = {path: self.read_donor(path, model, part) for path, part in parts.items() if path}
+        if shares and encoder and "decoder.bank.tokens.weight" in donors.get(decoder, ()):
+            raise UserError(f"{why}: encoder and decoder of {decoder} have a table of tokens each")
+        transfers = [
+            (embeddings, "encoder", "bank.tokens"),
+            (embeddings, "decoder", "bank.tokens"),
+            (encoder, "encoder"),
+            (decoder, "decoder", None, layers),
+        ]
+        recipient, taken = model.state_dict(), {path: [] for path in donors}
+        for path, stack, *part in transfers:
+            if path:
+                copied, new = donate(recipient, donors[path], stack, path, *part)
+                recipient.update(copied)
+                taken[path] += copied.values()
+                logger.info("%s from %s: %d tensors, new: %s", stack, path, len(copied), ", ".join(new) or "none")
+        for path, donor in donors.items():
+            logger.info("%s: not used: %s", path, ", ".join(left_behind(donor, taken[path])) or "none")
+        model.load_state_dict(recipient)
 
     # --- stopping ----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from omegaconf import II
 
-from fairseq_xl.checkpoints.surgery import inherit, left_behind
+from fairseq_xl.checkpoints.surgery import LAYERS, inherit, left_behind
 from fairseq_xl.data.documents import AdjacentSegments
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.mixed import MixedSource
@@ -22,6 +22,7 @@ from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.parallel_documents import ParallelDocuments
 from fairseq_xl.data.plan import SCHEDULES, Draws, Supply, training_plan, validation_plan
 from fairseq_xl.errors import UserError
+from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.objectives import build_objectives, settings_as_text
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig
 
@@ -64,6 +65,13 @@ class XLPretrainingConfig(XLTaskConfig):
         metadata={
             "help": "checkpoint, or published XLM-R or XLM, whose weights a new run begins with; what it lacks is new "
             "and named in the log"
+        },
+    )
+    init_decoder_layers: ChoiceEnum(LAYERS) = field(
+        default="first",
+        metadata={
+            "help": "which layers of a deeper --init-from the decoder of an encoder-decoder takes, as many as it has: "
+            "first, last; all: of one as deep (G5)"
         },
     )
     init_across_heads: bool = field(
@@ -188,6 +196,9 @@ class XLPretrainingTask(XLTask):
         return model
 
     def _initialise(self, model, path):
+        if isinstance(model, XLEncoderDecoderModel):
+            self.initialise(model, path, path, layers=str(self.cfg.init_decoder_layers))
+            return
         donor = self.read_donor(path, model)
         copied, new = inherit(model.state_dict(), donor, path)
         model.load_state_dict(copied, strict=False)

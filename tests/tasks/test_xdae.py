@@ -1,0 +1,209 @@
+"""xDAE through fairseq's commands: from an encoder's weights, resuming, generation, mistakes (G4, G5)."""
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.sequence_generator import SequenceGenerator
+
+from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.indexed import open_text
+from fairseq_xl.errors import UserError
+from fairseq_xl.objectives.sequence import sequence_terms
+from tests.commands import denoising, equal_parameters, load, pretraining, run_train, run_validate, translation
+
+CROSS = "cross_attention"
+ALL = "xdae.length=32 xdae.mixed=true xdae.noise=shuffle+drop+mask+infill"
+
+
+@pytest.fixture(scope="module")
+def encoders(data_bin, tmp_path_factory):
+    """Checkpoints of encoders of two layers, in XLM's form and in XLM-R's, that left their random weights."""
+    root = tmp_path_factory.mktemp("encoders")
+    for name in ("xlm", "xlmr"):
+        run_train(pretraining(data_bin, root / name, "--arch", f"xl_{name}_tiny", "--layers", 2, "--max-update", 3,
+                              "--updates-per-epoch", 3, "--disable-validation", objectives="mlm"))  # fmt: skip
+    return {name: root / name / "checkpoint_last.pt" for name in ("xlm", "xlmr")}
+
+
+def start(data, folder, *more):
+    """Parameters before the first update has any effect, the learning rate being 0, and the log."""
+    output = run_train(denoising(data, folder, "--max-update", 1, "--disable-validation", "--lr", 0, *more))
+    return load(folder / "checkpoint_last.pt"), output.log
+
+
+def line(data, folder, *more):
+    return denoising(data, folder, "--objective-options", ALL, "--updates-per-epoch", 4, "--no-epoch-checkpoints",
+                     "--save-interval-updates", 1, *more)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(data_bin, tmp_path_factory):
+    """Folder of a run of 7 updates, and what it logged."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run_train(line(data_bin, folder, "--max-update", 7))
+
+
+def test_training_mixes_languages_and_validation_tells_them_apart(whole):
+    folder, output = whole
+    (sample, *_) = output.samples[1]
+    starts = sample["batch"]["prev_output_tokens"][:, 0]
+    assert sample["source"] == "mixed" and len(starts.unique()) > 1
+    assert (starts - starts.min() == sample["batch"]["languages"][:, 0] - sample["batch"]["languages"].min()).all()
+    assert all(f"xdae_{source}_ppl" in output.log for source in ("mixed", "de", "en", "fr"))
+    assert float(output.statistics("ppl")[-1]) > 1
+
+
+def test_every_parameter_is_trained(data_bin, tmp_path, whole):
+    before, _ = start(data_bin, tmp_path)
+    after = load(whole[0] / "checkpoint_last.pt")
+    assert before.keys() == after.keys()
+    assert [name for name in before if torch.equal(before[name], after[name])] == []
+
+
+@pytest.mark.parametrize("stop", [2, 4])
+def test_a_stopped_run_goes_on_bit_by_bit(data_bin, tmp_path, whole, stop):
+    """In the middle of an epoch and at its end."""
+    parts = [run_train(line(data_bin, tmp_path, "--max-update", end)) for end in (stop, 7)]
+    assert parts[0].losses + parts[1].losses == whole[1].losses
+    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), load(whole[0] / "checkpoint_last.pt"))
+
+
+def test_validation_scores_every_token_once(data_bin, whole):
+    output = run_validate([data_bin, "--task", "xl_pretraining", "--path", whole[0] / "checkpoint_last.pt",
+                           "--max-tokens", 256, "--valid-subset", "valid", "--user-dir", "fairseq_xl"])  # fmt: skip
+    assert "xdae_de_ppl" in output.log and "xdae_mixed_ppl" not in output.log
+
+
+def test_it_generates_what_its_decoder_predicts(data_bin, whole):
+    """The language's symbol begins; the scores of fairseq's beam search are those of teacher forcing."""
+    path = str(whole[0] / "checkpoint_last.pt")
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path])
+    dictionary, pad = task.dictionary, task.dictionary.pad()
+    texts = open_text(data_bin / "fr/valid", "fr")
+    tokens = torch.from_numpy(pad_rows([task.framing.sentence(texts[n].numpy()) for n in range(4)], pad))
+    given = {"src_tokens": tokens, "src_lengths": tokens.ne(pad).sum(1)}
+    given["src_languages"] = torch.full((4,), dictionary.language_id("fr"))
+    generator = SequenceGenerator([model.eval()], dictionary, beam_size=3, max_len_b=10, normalize_scores=False)
+    found = generator.generate([model], {"net_input": given}, bos_token=dictionary.language_symbol("fr"))
+    target = torch.from_numpy(pad_rows([beam[0]["tokens"].numpy() for beam in found], pad))
+    starts = torch.full((4, 1), dictionary.language_symbol("fr"))
+    batch = {
+        "tokens": tokens, "padding_mask": tokens.eq(pad), "languages": given["src_languages"][:, None],
+        "prev_output_tokens": torch.cat((starts, target[:, :-1]), dim=1), "target": target,
+    }  # fmt: skip
+    with torch.no_grad():
+        (term,) = sequence_terms(model, batch)
+    assert term.count == target.ne(pad).sum() > 8
+    assert -sum(beam[0]["score"].item() for beam in found) == pytest.approx(term.sum.item(), abs=1e-3)
+
+
+# First weights
+
+
+def sources(state, encoder_layers):
+    """{name of a parameter of an encoder-decoder: that of the encoder which it was filled from}; without the new."""
+    found = {}
+    for name in state:
+        stack, _, rest = name.partition(".")
+        if CROSS in name:
+            continue
+        found[name] = rest if rest.startswith("output.") else f"encoder.{rest}"
+        if stack == "decoder" and rest.startswith("layers."):
+            number, rest = rest.split(".", 2)[1:]
+            found[name] = f"encoder.layers.{encoder_layers[int(number)]}.{rest}"
+    return found
+
+
+@pytest.mark.parametrize(
+    "form, which, layers", [("xlm", None, [0]), ("xlm", "last", [1]), ("xlm", "all", [0, 1]), ("xlmr", "first", [0])]
+)
+def test_an_encoder_fills_encoder_and_decoder(data_bin, tmp_path, encoders, form, which, layers):
+    """All of its layers the encoder, the first ones unless told otherwise the decoder; cross-attention is new (G5)."""
+    arch = "xl_xdae_tiny" if form == "xlm" else "xl_xdae_xlmr_tiny"
+    size = ["--arch", arch, "--encoder-layers", 2, "--decoder-layers", len(layers)]
+    more = ["--init-decoder-layers", which] if which else []
+    state, log = start(data_bin, tmp_path, *size, "--init-from", encoders[form], *more)
+    donor = load(encoders[form])
+    filled = sources(state, layers)
+    for name, source in filled.items():
+        assert torch.equal(state[name], donor[source]), name
+    assert set(filled.values()) == set(donor)
+    (told,) = [line for line in log.splitlines() if line.startswith("decoder from ")]
+    assert set(told.partition("new: ")[2].split(", ")) == {
+        name.removeprefix("decoder.") for name in state if name not in filled
+    }
+    assert f"encoder from {encoders[form]}: " in log and f"{encoders[form]}: not used: none" in log
+
+
+def test_an_encoder_decoder_is_inherited(data_bin, tmp_path, whole):
+    path = whole[0] / "checkpoint_last.pt"
+    state, log = start(data_bin, tmp_path, "--init-from", path)
+    assert equal_parameters(state, load(path))
+    assert log.count("new: none") == 2 and f"{path}: not used: none" in log
+
+
+def test_it_gives_a_translation_model_its_stacks(data_bin, tmp_path, whole):
+    path = whole[0] / "checkpoint_last.pt"
+    both = ["--share-embeddings", "--init-encoder-from", path, "--init-decoder-from", path]
+    run_train(translation(data_bin, tmp_path, "-s", "en", "-t", "de", *both, "--max-update", 1, "--lr", 0,
+                          "--disable-validation"))  # fmt: skip
+    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), load(path))
+
+
+def test_cross_attention_alone_is_trained(data_bin, tmp_path, encoders):
+    """As the first stage of VECO: what is new, before everything."""
+    more = ["--encoder-layers", 2, "--init-from", encoders["xlm"], "--train-only", f"*.{CROSS}*"]
+    run_train(denoising(data_bin, tmp_path, *more, "--max-update", 2, "--disable-validation"))
+    state, donor = load(tmp_path / "checkpoint_last.pt"), load(encoders["xlm"])
+    for name, source in sources(state, [0]).items():
+        assert torch.equal(state[name], donor[source]), name
+
+
+# Mistakes: one sentence, before training
+
+
+@pytest.fixture(scope="module")
+def separate(data_bin, tmp_path_factory):
+    """A translation model whose encoder and decoder have a table of tokens each."""
+    folder = tmp_path_factory.mktemp("separate")
+    run_train(translation(data_bin, folder, "-s", "en", "-t", "de", "--max-update", 1, "--disable-validation"))
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.mark.parametrize(
+    "more, sentence",
+    [
+        (["--encoder-layers", 1], "has 2 layers, the encoder to initialise has 1"),
+        (["--decoder-layers", 3], "has 2 layers, 3 are wanted"),
+        (["--decoder-layers", 1, "--init-decoder-layers", "all"], "has 2 layers, the decoder to initialise has 1"),
+        (["--heads", 4], "has 2 attention heads, this model 4"),
+        (["--embed-dim", 8], "has shape .*, the encoder to initialise needs"),
+        (["--arch", "xl_xdae_xlmr_tiny", "--max-positions", 38], "needs --layer-norm-eps 1e-12, this run has 1e-05"),
+        (["--output-form", "dense"], "needs --output-form plain, this run has dense"),
+        (["--framing", "xlm"], "was trained with --framing xl, this run has xlm"),
+    ],
+)
+def test_an_encoder_that_does_not_fit(data_bin, tmp_path, encoders, more, sentence):
+    with pytest.raises(UserError, match=sentence) as refused:
+        start(data_bin, tmp_path, "--encoder-layers", 2, "--init-from", encoders["xlm"], *more)
+    assert str(encoders["xlm"]) in str(refused.value) and "\n" not in str(refused.value)
+    assert not list(tmp_path.glob("*.pt"))
+
+
+def test_two_tables_do_not_fit_into_one(data_bin, tmp_path, separate):
+    with pytest.raises(UserError, match="--arch xl_xdae_tiny: encoder and decoder of .* have a table of tokens each"):
+        start(data_bin, tmp_path, "--init-from", separate)
+
+
+def test_models_and_objectives_that_do_not_go_together(data_bin, tmp_path):
+    with pytest.raises(UserError, match="xdae needs an encoder-decoder: --arch xl_xdae_tiny and the like"):
+        run_train(pretraining(data_bin, tmp_path, objectives="xdae"))
+    with pytest.raises(UserError, match="mlm needs an encoder: --arch xl_xlm_tiny and the like"):
+        run_train(denoising(data_bin, tmp_path, objectives="mlm"))
+    with pytest.raises(UserError, match="--arch: translation needs an encoder-decoder, xl_mt_tiny for one"):
+        run_train(translation(data_bin, tmp_path, "-s", "en", "-t", "de", "--arch", "xl_xdae_tiny"))
+
+
+def test_a_text_longer_than_the_models_positions_is_refused(data_bin, tmp_path):
+    with pytest.raises(UserError, match="xdae.length=41 takes 41 positions, the model has --max-positions 40"):
+        run_train(denoising(data_bin, tmp_path, "--objective-options", "xdae.length=41"))

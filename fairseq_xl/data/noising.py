@@ -33,6 +33,28 @@ def choose_positions(allowed, keys, share, weights=None):
     return rank < wanted[:, None]
 
 
+def choose_spans(allowed, keys, every, length):
+    """Draws a span of `length` of every `every` allowed positions of each row, at a place drawn uniformly (G6).
+
+    Allowed positions are counted without the others: a span goes on behind one that is not allowed. Where the last
+    block of a row holds fewer than `every`, n, its span has length·n/every of them, rounded at random so that the
+    expectation is exact: each row's share of chosen positions is length/every on average.
+
+    Args:
+        allowed: (B, T) bool.
+        keys: (B,) uint64 keys of the draws.
+
+    Returns: (B, T) bool.
+    """
+    blocks = -(-allowed.shape[1] // every)
+    sizes = (allowed.sum(1, keepdims=True) - every * np.arange(blocks)).clip(0, every)  # (B, blocks)
+    lengths = np.floor(length * sizes / every + uniforms(keys, blocks, ROUNDING))
+    starts = np.floor((sizes - lengths + 1) * uniforms(keys, blocks, POSITION))
+    block, place = np.divmod((allowed.cumsum(1) - 1).clip(0), every)  # (B, T)
+    start, end = (np.take_along_axis(values, block, axis=1) for values in (starts, starts + lengths))
+    return allowed & (place >= start) & (place < end)
+
+
 def corrupt(tokens, chosen, keys, mask_index, pieces, mask_share=0.8, random_share=0.1):
     """BERT's 80/10/10 at the chosen positions (X5): `<mask>`, a random piece, or the token as it was.
 

@@ -25,9 +25,14 @@ class MaskingConfig(ObjectiveConfig):
     def __post_init__(self):
         super().__post_init__()
         self.require("mask_prob", 0 <= self.mask_prob <= 1, "from 0 to 1")
-        self.require("mask_token_prob", 0 <= self.mask_token_prob <= 1, "from 0 to 1")
-        left = 1 - self.mask_token_prob
-        self.require("random_token_prob", 0 <= self.random_token_prob <= left + 1e-9, f"from 0 to {left:g}")
+        require_shares(self)
+
+
+def require_shares(cfg):
+    """Raises `UserError` unless `mask_token_prob` and `random_token_prob` are shares of one whole."""
+    cfg.require("mask_token_prob", 0 <= cfg.mask_token_prob <= 1, "from 0 to 1")
+    left = 1 - cfg.mask_token_prob
+    cfg.require("random_token_prob", 0 <= cfg.random_token_prob <= left + 1e-9, f"from 0 to {left:g}")
 
 
 class MaskedObjective(Objective):

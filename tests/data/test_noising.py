@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fairseq_xl.data.noising import choose_positions, corrupt
+from fairseq_xl.data.noising import choose_positions, choose_spans, corrupt
 
 MASK, PIECES = 20, np.arange(4, 20)
 
@@ -59,6 +59,57 @@ def test_only_allowed_positions_are_chosen_and_the_share_is_of_them():
     assert chosen.sum(1).tolist() == [3] * 200
     assert not choose_positions(np.zeros((5, 8), dtype=bool), some_keys(5), 0.9).any()
     assert choose_positions(allowed, some_keys(200), 1.0).sum() == allowed.sum()
+
+
+def runs(row):
+    """(start, length) of each run of True in a row."""
+    edges = np.flatnonzero(np.diff(np.pad(row.astype(int), 1)))
+    return [(start, end - start) for start, end in zip(edges[::2], edges[1::2])]
+
+
+def test_a_span_in_every_block():
+    """G6: 9 of every 64, each span within its own 64, at any of the 56 places equally often."""
+    chosen = choose_spans(np.ones((20_000, 128), dtype=bool), some_keys(20_000), 64, 9)
+    for first in (0, 64):
+        block = chosen[:, first : first + 64]
+        assert block.sum(1).tolist() == [9] * 20_000 and (np.diff(block.astype(int), axis=1) != 0).sum(1).max() == 2
+        starts = np.bincount(block.argmax(1), minlength=64) / 20_000
+        assert starts[:56] == pytest.approx(np.full(56, 1 / 56), abs=0.004)  # deviation 0.00094
+        assert not starts[56:].any()
+    assert np.corrcoef(chosen[:, :64].argmax(1), chosen[:, 64:].argmax(1))[0, 1] == pytest.approx(0, abs=0.03)
+
+
+@pytest.mark.parametrize("left, lengths", [(1, {0, 1}), (32, {4, 5}), (60, {8, 9}), (63, {8, 9})])
+def test_a_last_block_has_its_share(left, lengths):
+    """A span of 9 n / 64 on average, rounded to either side: 14.06 % of the row whatever its length."""
+    chosen = choose_spans(np.ones((20_000, 64 + left), dtype=bool), some_keys(20_000), 64, 9)[:, 64:]
+    assert set(chosen.sum(1).tolist()) == lengths
+    assert chosen.sum(1).mean() == pytest.approx(9 * left / 64, abs=0.016)  # deviation at most 0.0036
+    assert all(len(runs(row)) == min(row.sum(), 1) for row in chosen[:500])
+    if left == 32:  # first and last places are as likely as their spans are long: 4.5 of 32 in 28.5 places
+        assert chosen.mean(0)[[0, -1]] == pytest.approx(np.full(2, (1 / 29 + 1 / 28) / 2), abs=0.006)
+
+
+def test_spans_go_on_behind_what_is_not_allowed():
+    """Every third position is none: 8 of the others are a block, 3 of them a span."""
+    allowed = np.tile(np.arange(24) % 3 != 1, (500, 1))
+    chosen = choose_spans(allowed, some_keys(500), 8, 3)
+    assert not chosen[~allowed].any()
+    for row in chosen:
+        of_pieces = row[allowed[0]]
+        assert [of_pieces[first : first + 8].sum() for first in (0, 8)] == [3, 3]
+        assert all(runs(of_pieces[first : first + 8])[0][1] == 3 for first in (0, 8))
+    assert not choose_spans(np.zeros((3, 8), dtype=bool), some_keys(3), 8, 3).any()
+
+
+def test_spans_are_of_the_draw():
+    allowed, keys = np.ones((6, 200), dtype=bool), some_keys(6)
+    allowed[3, 150:] = False
+    together = choose_spans(allowed, keys, 64, 9)
+    for row in range(6):
+        width = 150 if row == 3 else 200
+        assert (choose_spans(allowed[row : row + 1, :width], keys[row : row + 1], 64, 9) == together[row, :width]).all()
+    assert len({tuple(row) for row in together.tolist()}) == 6
 
 
 def test_eighty_ten_ten():

@@ -10,7 +10,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
 import fairseq_xl  # noqa: F401  registers
-from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig
+from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, FutureConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 
@@ -32,8 +32,14 @@ ARCHITECTURES = {
     "xl_xdae_base": dict(encoder_layers=12, decoder_layers=6, embed_dim=1024, ffn_dim=4096, heads=8, dropout=0.1),
     "xl_xdae_large": dict(encoder_layers=12, decoder_layers=12, embed_dim=1024, max_positions=512),
     "xl_xdae_xlmr_base": dict(encoder_layers=12, decoder_layers=12, embed_dim=768, heads=12, output_form="dense"),
-}
-CONFIGS = {"mt": EncoderDecoderConfig, "xdae": DenoisingConfig}  # of names that have such a part; else EncoderConfig
+    "xl_xfnp_tiny": dict(encoder_layers=3, decoder_layers=3, embed_dim=128, ffn_dim=512, heads=4, predicting_streams=2),
+    "xl_xfnp_large": dict(
+        encoder_layers=12, decoder_layers=12, embed_dim=1024, ffn_dim=4096, heads=16, max_positions=512,
+        relative_buckets=32, relative_distance=128, language_embeddings="none",
+    ),
+}  # fmt: skip
+# of names that have such a part; else EncoderConfig
+CONFIGS = {"mt": EncoderDecoderConfig, "xdae": DenoisingConfig, "xfnp": FutureConfig}
 XLMR_PIECES = 250_002
 
 

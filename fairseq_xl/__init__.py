@@ -5,7 +5,7 @@ from fairseq_xl import compat
 compat.install()
 
 # fairseq imports nothing below a user-dir whose package was imported before, and criterions never: do it here.
-from fairseq_xl import criterions, models, objectives, tasks  # noqa: E402, F401
+from fairseq_xl import criterions, models, objectives, optimizers, tasks  # noqa: E402, F401
 from fairseq_xl.criterions import (  # noqa: E402, F401
     classification as _classification_criterion,
     pretraining as _pretraining_criterion,

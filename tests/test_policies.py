@@ -30,6 +30,7 @@ LAYERS = {
     "objectives": {"data", "modules", "models", "compat"},
     "criterions": {"data", "modules", "models", "objectives", "compat"},
     "tasks": {"data", "modules", "models", "objectives", "criterions", "checkpoints", "compat"},
+    "optimizers": {"compat"},
     "checkpoints": {"compat"},
     "evaluation": {"compat"},
     "retrieval": {"data", "models", "evaluation"},

@@ -59,6 +59,13 @@ def frame(sides, framing, longest):
     return framing.pair(first, cut(sides[1], room - len(first)))[0]
 
 
+def segments(tokens, eos, pad):
+    """Framed sentences or pairs (B, T) -> 1 in the second of a pair, from its ``</s>`` in front on, else 0 (B, T)."""
+    ends = tokens == eos
+    ends[:, 0] = False  # the framing `xlm` begins with </s>
+    return ((np.cumsum(ends, axis=1) > ends) & (tokens != pad)).astype(np.int64)
+
+
 class ClassificationDataset(FairseqDataset):
     """Examples as framed token sequences: a sentence, or a pair whose positions run through (X9).
 
@@ -76,7 +83,7 @@ class ClassificationDataset(FairseqDataset):
 
     def __init__(self, split, examples, classes, rows, dictionary, per_epoch=None):
         self.split, self.examples, self.rows, self.per_epoch = split, examples, rows, per_epoch
-        self.pad = dictionary.pad()
+        self.pad, self.eos = dictionary.pad(), dictionary.eos()
         for example in examples:
             if example.label not in classes:
                 raise UserError(
@@ -118,7 +125,7 @@ class ClassificationDataset(FairseqDataset):
         return index
 
     def collater(self, indices):
-        """B indices -> batch of tokens and padding_mask (B, T) and languages (B, 1); target (B,), id (B,)."""
+        """B indices -> batch of tokens, segments, padding_mask (B, T), languages (B, 1); target (B,), id (B,)."""
         if not indices:
             return {}
         tokens = pad_rows([self.rows[index] for index in indices], self.pad)
@@ -131,6 +138,7 @@ class ClassificationDataset(FairseqDataset):
             "target": torch.from_numpy(self.targets[indices]),
             "batch": {
                 "tokens": torch.from_numpy(tokens),
+                "segments": torch.from_numpy(segments(tokens, self.eos, self.pad)),
                 "languages": torch.from_numpy(self.languages[indices])[:, None],
                 "padding_mask": padding if padding.any() else None,
             },

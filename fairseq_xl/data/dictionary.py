@@ -66,6 +66,11 @@ class XLDictionary(Dictionary):
         """Index of ``[xx]`` in the dictionary."""
         return self.first_language + self.language_id(language)
 
+    @property
+    def shared(self):
+        """Ids of ``<s> <pad> </s> <unk>`` and ``<mask>``: the symbols that vocabularies of all languages share (M2)."""
+        return [*range(self.nspecial), self.mask_index]
+
     @cached_property
     def pieces(self):
         """(P,) indices of the ordinary pieces: what may be masked and what random words are drawn from."""

@@ -1,16 +1,22 @@
 """Monolingual documents as pairs of adjacent segments (VECO, V3)."""
 
 import logging
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.randomness import uniforms
 from fairseq_xl.data.sampling import draw_passes
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
+
+REACH = 500  # windows on either side, in the order of their second segments' sizes, that a negative is drawn from
+TRIES = 8  # random windows among which the first of another document is looked for
+
+_CHOICE = 8  # purpose of the random numbers that choose a negative
 
 
 class AdjacentSegments:
@@ -29,7 +35,7 @@ class AdjacentSegments:
     def __init__(self, path, language):
         self.stream = TokenStream(path, language)
         self.path, self.language, self.sentences = self.stream.path, language, self.stream.sentences
-        self.windows = lru_cache(maxsize=4)(self._windows)
+        self.windows, self._by_size = lru_cache(maxsize=4)(self._windows), lru_cache(maxsize=4)(self._sorted)
 
     def __reduce__(self):
         return AdjacentSegments, (self.path, self.language)
@@ -89,3 +95,53 @@ class AdjacentSegments:
         every, sizes = self.every(longest)
         examples = draw_passes(rng, len(every), count)
         return examples, sizes[examples]
+
+    # --- segments that don't follow (M1) -----------------------------------------------------------------------
+
+    @cached_property
+    def _ends(self):
+        """Where documents end: the places of empty lines."""
+        items = open_text(self.path, self.language)  # named: its sizes are unmapped when it goes
+        sizes = np.asarray(items.sizes)
+        return np.cumsum(sizes, dtype=np.int64)[sizes == 1]
+
+    def _sorted(self, longest):
+        """Windows in the order of their second segments' sizes, each one's place there, these sizes, the documents."""
+        begins, cuts, ends = self.windows(longest).T
+        sizes = np.minimum(ends - cuts, longest)
+        order = np.argsort(sizes, kind="stable")
+        documents = np.searchsorted(self._ends, begins, side="right")
+        if documents[0] == documents[-1]:
+            raise UserError(
+                f"{self.path}: a segment that doesn't follow needs another document, and the text of language "
+                f"{self.language!r} has one of two sentences only; documents are separated by empty lines"
+            )
+        return order, np.argsort(order), sizes, documents
+
+    def _most(self, examples, longest):
+        """Last place that a negative of each of `examples` is drawn from, and the size there, which none exceeds."""
+        order, places, sizes, _ = self._by_size(longest)
+        last = np.minimum(places[examples] + REACH, len(order) - 1)
+        return last, sizes[order[last]]
+
+    def sizes_with_negatives(self, examples, longest):
+        """Tokens (n,) of each of `examples` with the longest second segment that it may get."""
+        begins, cuts, _ = self.windows(longest)[examples].T
+        return np.minimum(cuts - begins, longest) + self._most(examples, longest)[1]
+
+    def negatives(self, examples, longest, keys):
+        """For each of `examples` a second segment of another document that is about as long: a list of arrays.
+
+        Examples and keys are (B,), the keys uint64.
+        """
+        order, places, _, documents = self._by_size(longest)
+        last, most = self._most(examples, longest)
+        first = np.maximum(places[examples] - REACH, 0)
+        numbers = uniforms(keys, TRIES, _CHOICE)
+        drawn = order[first[:, None] + (numbers * (last - first + 1)[:, None]).astype(np.int64)]  # (B, TRIES)
+        elsewhere = documents[drawn] != documents[examples][:, None]
+        chosen = drawn[np.arange(len(drawn)), elsewhere.argmax(axis=1)]
+        for row in np.flatnonzero(~elsewhere.any(axis=1)):  # a document that is most of the text
+            others = np.flatnonzero(documents != documents[examples[row]])
+            chosen[row] = others[int(numbers[row, 0] * len(others))]
+        return [second[:size] for (_, second), size in zip(self.texts(chosen, longest), most.tolist())]

@@ -45,19 +45,19 @@ class MixedSource:
         """The languages of each example's texts."""
         return [source.languages(place, longest)[0] for source, place in self._found(examples)]
 
-    def negatives(self, examples, longest, keys, mined):
+    def negatives(self, examples, longest, keys, *kind):
         """A negative of each example, from its own source."""
         found = [None] * len(examples)
         for source, rows, places in self._by_source(examples):
-            for row, negative in zip(rows, source.negatives(places, longest, keys[rows], mined)):
+            for row, negative in zip(rows, source.negatives(places, longest, keys[rows], *kind)):
                 found[row] = negative
         return found
 
-    def sizes_with_negatives(self, examples, longest, mined):
+    def sizes_with_negatives(self, examples, longest, *kind):
         """Sizes (n,) of the examples, as their sources have them."""
         sizes = np.empty(len(examples), dtype=np.int64)
         for source, rows, places in self._by_source(examples):
-            sizes[rows] = source.sizes_with_negatives(places, longest, mined)
+            sizes[rows] = source.sizes_with_negatives(places, longest, *kind)
         return sizes
 
     def _by_source(self, examples):

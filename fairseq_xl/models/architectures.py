@@ -16,6 +16,7 @@ from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDeco
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder import XLEncoderModel, XLVecoModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.future import XLFutureModel
 
 
@@ -90,6 +91,15 @@ for _size, (_layers, _shape) in _XLMR_SIZES.items():
 
 register_architecture("xl_unicoder", XLEncoderModel, EncoderConfig, layers=12, **_BIG | dict(heads=16))  # U1
 register_architecture("xl_dan", XLAveragingModel, AveragingConfig)  # U5
+
+# BERT's form (M6): no language embeddings, a dense layer before the output
+_BERT = dict(language_embeddings="none", output_form="dense")
+for _size, _layers, _shape in (
+    ("tiny", 3, _TINY),
+    ("small", 3, _SMALL),
+    ("base", 12, dict(embed_dim=768, ffn_dim=3072, heads=12)),
+):
+    register_architecture(f"xl_monotrans_{_size}", XLMonoTransModel, MonoTransConfig, layers=_layers, **_BERT | _shape)
 
 # xDAE (G5): encoder and decoder initialised from XLM, whose form and sizes they have, or from XLM-R
 _XDAE_SIZES = {

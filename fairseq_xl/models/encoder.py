@@ -42,6 +42,7 @@ class Encoder(nn.Module):
         memory: Optional[Tensor] = None,
         memory_padding_mask: Optional[Tensor] = None,
         vectors: Optional[Tensor] = None,
+        segments: Optional[Tensor] = None,
         all_layers: bool = False,
     ) -> Union[Tensor, List[Tensor]]:
         """(B, T) -> hidden states (B, T, C)
@@ -55,9 +56,12 @@ class Encoder(nn.Module):
             memory: (B, S, C) what cross-attention reads; None leaves cross-attention out
             memory_padding_mask: (B, S) bool, True at padding
             vectors: (B, T, C) to use in place of the tokens' embeddings
+            segments: (B, T), which segment each token is in; not read by a model without segment embeddings
             all_layers: return the embeddings and every layer's output instead, a list of layers + 1
         """
-        hidden = self.embeddings(tokens, positions, languages, padding_mask=padding_mask, vectors=vectors)
+        hidden = self.embeddings(
+            tokens, positions, languages, padding_mask=padding_mask, vectors=vectors, segments=segments
+        )
         states = [hidden]
         for layer in self.layers:
             hidden = layer(
@@ -92,11 +96,15 @@ class XLEncoderModel(BaseFairseqModel):
     def __init__(self, cfg: EncoderConfig, vocab_size: int, pad: int, num_languages: int):
         super().__init__()
         self.cfg = cfg
-        bank = Bank(vocab_size, cfg.embed_dim, pad, bias=True)
-        self.encoder = Encoder(cfg, bank, cfg.layers, num_languages, self.cross_attention)
+        self.encoder = self.make_encoder(vocab_size, pad, num_languages)
         self.output = OutputLayer(cfg, self.encoder.bank)
         self.heads = nn.ModuleDict()
         self.apply(partial(initialise, std=cfg.init_std))
+
+    def make_encoder(self, vocab_size: int, pad: int, num_languages: int) -> Encoder:
+        """The encoder with its bank, before `initialise`."""
+        bank = Bank(vocab_size, self.cfg.embed_dim, pad, bias=True)
+        return Encoder(self.cfg, bank, self.cfg.layers, num_languages, self.cross_attention)
 
     @classmethod
     def build_model(cls, cfg: EncoderConfig, task) -> "XLEncoderModel":
@@ -118,6 +126,7 @@ class XLEncoderModel(BaseFairseqModel):
         memory: Optional[Tensor] = None,
         memory_padding_mask: Optional[Tensor] = None,
         vectors: Optional[Tensor] = None,
+        segments: Optional[Tensor] = None,
     ) -> Tensor:
         """The last layer's hidden states: (B, T) -> (B, T, C), see `Encoder.forward`."""
         return self.encoder(
@@ -129,6 +138,7 @@ class XLEncoderModel(BaseFairseqModel):
             memory=memory,
             memory_padding_mask=memory_padding_mask,
             vectors=vectors,
+            segments=segments,
         )
 
     def forward(self, objective, batch):

@@ -101,6 +101,7 @@ class Embeddings(nn.Module):
         first_position: int = 0,
         padding_mask: Optional[Tensor] = None,
         vectors: Optional[Tensor] = None,
+        segments: Optional[Tensor] = None,
     ) -> Tensor:
         """(B, T) -> (B, T, C)
 
@@ -111,6 +112,7 @@ class Embeddings(nn.Module):
             first_position: the position of the first token
             padding_mask: (B, T) bool, True at padding; None when nothing is padded
             vectors: (B, T, C) to use in place of the tokens' rows of the table
+            segments: (B, T), which segment each token is in; not read by a model without segment embeddings
 
         Raises:
             UserError: more positions than `--max-positions`; no languages for a model that adds them
@@ -124,9 +126,13 @@ class Embeddings(nn.Module):
             else:  # by count, so that padding on the left shifts nothing
                 positions = first_position + ((~padding_mask).cumsum(dim=1) - 1).clamp(min=0)
         rows = self.bank(tokens) if vectors is None else vectors
-        hidden = rows + self.positions(positions + self.position_offset)
+        hidden = self.placed(rows, self.positions(positions + self.position_offset), segments)
         if self.languages is not None:
             if languages is None:
                 raise UserError("The model adds language embeddings and the batch doesn't say its languages")
             hidden = hidden + self.languages(languages)
         return self.dropout(self.norm(hidden))
+
+    def placed(self, rows: Tensor, positions: Tensor, segments: Optional[Tensor]) -> Tensor:
+        """Embeddings of tokens (B, T, C) and of their positions (B, T, C) or (T, C) -> their sum (B, T, C)."""
+        return rows + positions

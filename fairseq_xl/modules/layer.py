@@ -50,6 +50,7 @@ class Layer(nn.Module):
         self.ffn = FeedForward(cfg.embed_dim, cfg.ffn_dim, str(cfg.activation), cfg.activation_dropout)
         self.ffn_norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
         self.dropout = Dropout(cfg.dropout)
+        self.attention_adapter, self.ffn_adapter = nn.Identity(), nn.Identity()  # a model may put its own there
 
     def forward(
         self,
@@ -78,7 +79,7 @@ class Layer(nn.Module):
         update = self.self_attention(
             hidden, padding_mask=padding_mask, causal=causal, incremental_state=incremental_state, attend=attend
         )
-        hidden = self.self_attention_norm(hidden + self.dropout(update))
+        hidden = self.self_attention_norm(hidden + self.attention_adapter(self.dropout(update)))
         if memory is not None:
             if self.cross_attention is None:
                 raise ValueError("memory given to a layer made without cross-attention")
@@ -86,4 +87,4 @@ class Layer(nn.Module):
                 hidden, memory, memory_padding_mask=memory_padding_mask, incremental_state=incremental_state
             )
             hidden = self.cross_attention_norm(hidden + self.dropout(update))
-        return self.ffn_norm(hidden + self.dropout(self.ffn(hidden)))
+        return self.ffn_norm(hidden + self.ffn_adapter(self.dropout(self.ffn(hidden))))

@@ -14,7 +14,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II, OmegaConf
 
 from fairseq_xl import compat
-from fairseq_xl.checkpoints import published
+from fairseq_xl.checkpoints import banks, published
 from fairseq_xl.checkpoints.surgery import donate, left_behind
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import FRAMINGS, Framing
@@ -29,6 +29,8 @@ DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")  # options of 
 IDENTITY = {"task", "dictionary", "languages", "framing", "heads"}  # what each checkpoint of this format says
 # options that change what weights mean, but no shape that would tell
 FORM = ("activation", "layer_norm_eps", "position_offset", "language_embeddings", "output_form")
+# the same, of xl_monotrans_* only, and what all other models are
+FORM_WITH_BANKS = {"language_positions": False, "adapters": 0}
 
 
 @dataclass
@@ -61,6 +63,8 @@ class XLTask(FairseqTask):
 
     #: the criterion that trains it; None: any
     criterion = None
+    #: the bank that replaces that of a checkpoint (`fairseq_xl.tasks.banks`)
+    bank = None
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg)
@@ -164,7 +168,7 @@ class XLTask(FairseqTask):
         """Checks a checkpoint's identity before its weights are loaded (generate, validate, interactive, eval-lm)."""
         path = state_dict.get("path", "the checkpoint")  # `fairseq_xl.compat` adds it
         identity = state_dict.get("fairseq_xl")
-        self.check_identity(identity, path)
+        self.check_identity(identity, path, self.bank is None)
         if self.loaded_framing not in (None, identity["framing"]):
             raise UserError(
                 f"{path} was trained with --framing {identity['framing']}, the checkpoint before it with "
@@ -173,7 +177,7 @@ class XLTask(FairseqTask):
         self.loaded_framing = identity["framing"]
         self.framing = Framing.of(identity["framing"], self.dictionary)
 
-    def check_fits(self, state, path, across_heads=False):
+    def check_fits(self, state, path, across_heads=False, own_bank=True):
         """Raises `UserError` unless the weights of a checkpoint mean the same in this run's model.
 
         Called by `fairseq_xl.compat` before fairseq-train loads weights, to resume or to fine-tune.
@@ -182,9 +186,10 @@ class XLTask(FairseqTask):
             state: the whole checkpoint.
             path: its file, for messages.
             across_heads: let the number of attention heads differ (U1).
+            own_bank: whether its tokens are used, so that its dictionary must be this run's.
         """
         identity = (state.get("task_state") or {}).get("fairseq_xl")
-        self.check_identity(identity, path)
+        self.check_identity(identity, path, own_bank)
         self._check_kind(identity, path)
         if identity["heads"] != self.heads and not across_heads:
             raise UserError(
@@ -204,7 +209,7 @@ class XLTask(FairseqTask):
         if found != wanted:
             raise UserError(f"{origin} holds {found}, and this model begins with {wanted}")
 
-    def check_identity(self, identity, origin):
+    def check_identity(self, identity, origin, own_bank=True):
         """Raises `UserError` if `identity`, of the file `origin`, is none or has another format or dictionary."""
         if not isinstance(identity, dict) or "format" not in identity:
             raise UserError(f"{origin} was not written by fairseq_xl")
@@ -213,7 +218,7 @@ class XLTask(FairseqTask):
         missing = IDENTITY - identity.keys()
         if missing:
             raise UserError(f"{origin} is damaged: its identity lacks {', '.join(sorted(missing))}")
-        if identity["dictionary"] != self.dictionary.digest():
+        if own_bank and identity["dictionary"] != self.dictionary.digest():
             raise UserError(
                 f"{origin} was trained with another dictionary (languages {', '.join(identity['languages'])}) than "
                 f"{self.folder() / 'dict.txt'} ({len(self.dictionary)} symbols, languages "
@@ -232,7 +237,7 @@ class XLTask(FairseqTask):
             logger.info("%s is restored: the weights that --init-* name are not read", restored)
         return restored is None
 
-    def read_donor(self, path, model, part="model"):
+    def read_donor(self, path, model, part="model", own_bank=True):
         """Weights that a new model starts from: a checkpoint of ours, or a published encoder.
 
         Args:
@@ -240,8 +245,9 @@ class XLTask(FairseqTask):
             model: the new model; it gives the rows that a published encoder lacks.
             part: what of it will be used: the whole ``model``; its ``encoder``, so that its output layer may have any
                 form; or its table of ``tokens``, so that it may differ in all but their channels.
+            own_bank: whether its tokens are used, so that its dictionary must be this run's.
 
-        Returns: a state dict under our names, as `XLEncoderModel` lists them.
+        Returns: a state dict under our names, as `XLEncoderModel` lists them, or `XLMonoTransModel` for such a model.
         Raises `UserError` where the weights would mean something else in this run's model.
         """
         across_heads = getattr(self.cfg, "init_across_heads", False)
@@ -254,19 +260,29 @@ class XLTask(FairseqTask):
                 self.check_identity(identity, path)
                 self._check_kind(identity, path)
             else:
-                XLTask.check_fits(self, donor, path, across_heads)  # not the task's own: a donor may be of another
-        for name, needed in (_form(donor, model.cfg, path) if ours else donor.options).items():
-            found = self.framing.name if name == "framing" else getattr(model.cfg, name)
+                # not the task's own: a donor may be of another
+                XLTask.check_fits(self, donor, path, across_heads, own_bank)
+        options = _form(donor, model.cfg, path) if ours else FORM_WITH_BANKS | donor.options
+        for name, needed in options.items():
+            if name == "adapters" and not own_bank:
+                continue
+            found = self.framing.name if name == "framing" else getattr(model.cfg, name, FORM_WITH_BANKS.get(name))
             matters = name == "embed_dim" if part == "tokens" else part == "model" or name != "output_form"
             if matters and str(found) != str(needed) and not (name == "heads" and across_heads):
                 raise UserError(f"{path} needs --{name.replace('_', '-')} {needed}, this run has {found}")
+        recipient = model.state_dict()
         if ours:
-            return donor["model"]
-        symbols = self.dictionary.symbols[: self.dictionary.first_language]
-        published.check_symbols(donor, symbols, self.folder() / "dict.txt")
-        state, new = published.with_new_rows(donor, model.state_dict(), self.dictionary.languages)
-        logger.info("%s: published weights, new rows: %s", path, ", ".join(new) or "none")
-        return state
+            self.donor_identity = donor["task_state"]["fairseq_xl"]
+            state, languages = donor["model"], self.donor_identity["languages"]
+        else:
+            self.donor_identity, state, languages = {}, donor.state, []
+        if not ours and own_bank:
+            symbols, languages = self.dictionary.symbols[: self.dictionary.first_language], self.dictionary.languages
+            published.check_symbols(donor, symbols, self.folder() / "dict.txt")
+            state, new = published.with_new_rows(donor, recipient, languages)
+            logger.info("%s: published weights, new rows: %s", path, ", ".join(new) or "none")
+        convert = banks.with_special if banks.SPECIAL in recipient else banks.without_special
+        return convert(state, len(languages))
 
     def initialise(self, model, encoder, decoder, embeddings=None, layers="all"):
         """Gives a new encoder-decoder weights of the checkpoints named, paths or None; the log names what is new.
@@ -369,7 +385,8 @@ def _form(checkpoint, cfg, path):
     names = [name for name in FORM if hasattr(cfg, name)]
     if not isinstance(written, dict) or not written.keys() >= set(names):
         raise UserError(f"{path} is damaged: it doesn't say its model's {', '.join(names)}")
-    return {name: written[name] for name in names}
+    of_banks = {name: written.get(name, value) for name, value in FORM_WITH_BANKS.items()}
+    return {name: written[name] for name in names} | of_banks
 
 
 def _check_dictionary(folder, dictionary):

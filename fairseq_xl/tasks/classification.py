@@ -19,7 +19,8 @@ from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.modules.initialisation import initialise
-from fairseq_xl.tasks.base import XLTask, XLTaskConfig, check_dropout
+from fairseq_xl.tasks.banks import BankTask, BankTaskConfig, matched
+from fairseq_xl.tasks.base import check_dropout
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ COLLAPSED = 98.0  # per cent of a language's predictions in one class from which
 
 
 @dataclass
-class XLClassificationConfig(XLTaskConfig):
+class XLClassificationConfig(BankTaskConfig):
     """Options of `xl_classification`."""
 
     task_files: Optional[str] = field(
@@ -49,6 +50,13 @@ class XLClassificationConfig(XLTaskConfig):
     init_from: Optional[str] = field(
         default=None, metadata={"help": "checkpoint, or published XLM-R or XLM, whose encoder is fine-tuned"}
     )
+    freeze: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "patterns of parameter names, separated by commas, that stay as they are; 'bank': the bank of an "
+            "xl_monotrans_* model (M2)"
+        },
+    )
     predictions_to: Optional[str] = field(
         default=None,
         metadata={
@@ -66,7 +74,7 @@ class ClassScores:
 
 
 @register_task("xl_classification", dataclass=XLClassificationConfig)
-class XLClassificationTask(XLTask):
+class XLClassificationTask(BankTask):
     """Fine-tunes an encoder and a layer on its first token (X9, V9, G7) in any languages, and tests it in any."""
 
     criterion = "xl_classification"
@@ -77,6 +85,8 @@ class XLClassificationTask(XLTask):
         self.labels = None  # the classes in order, from the training files or the checkpoint
         self.sides = None  # 1: sentences, 2: pairs
         self.predictions = {}  # split -> {index of the example: (class, probability)}
+        if self.bank is not None or cfg.lang:
+            self._work_on(cfg.lang or self.bank["languages"][0])
         for language in (*self._languages("train"), *self._languages("valid")):
             dictionary.language_id(language)
         check_dropout("head_dropout", cfg.head_dropout)
@@ -84,6 +94,11 @@ class XLClassificationTask(XLTask):
             raise UserError(f"--length {cfg.length}: an input needs at least {SHORTEST} tokens")
         if cfg.examples_per_epoch is not None and cfg.examples_per_epoch < 1:
             raise UserError(f"--examples-per-epoch {cfg.examples_per_epoch}: at least 1 is needed")
+
+    def _work_on(self, language):
+        run = self.cfg._get_parent()
+        for options in (self.cfg, self.cfg if run is None else run.task):
+            options.train_langs = options.eval_langs = language
 
     # --- identity ----------------------------------------------------------------------------------------------
 
@@ -99,9 +114,9 @@ class XLClassificationTask(XLTask):
             raise UserError(f"{path} has no classifier; --init-from starts one from it")
         self.labels, self.sides = (state_dict["fairseq_xl"][name] for name in ("labels", "sides"))
 
-    def check_fits(self, state, path):
+    def check_fits(self, state, path, **how):
         """Raises `UserError` unless a checkpoint to go on from has this run's classes."""
-        super().check_fits(state, path)
+        super().check_fits(state, path, **how)
         identity = state["task_state"]["fairseq_xl"]
         if "labels" not in identity:
             raise UserError(f"{path} has no classifier: name it as --init-from to fine-tune its encoder")
@@ -130,6 +145,9 @@ class XLClassificationTask(XLTask):
         layer = nn.Linear(cfg.embed_dim, len(self.labels))
         initialise(layer, cfg.init_std)
         model.add_heads({HEAD: nn.Sequential(nn.Dropout(self.cfg.head_dropout), layer)})
+        if self.cfg.freeze:
+            for name in matched(model, self.cfg.freeze.split(","), "--freeze"):
+                model.get_parameter(name).requires_grad = False
         if self.cfg.init_from and self.starts_anew(from_checkpoint):
             self._initialise(model, self.cfg.init_from)
         return model

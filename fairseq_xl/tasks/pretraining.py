@@ -1,6 +1,5 @@
 """Pre-training with any set of objectives."""
 
-import fnmatch
 import logging
 import re
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from omegaconf import II
 
+from fairseq_xl.checkpoints import banks
 from fairseq_xl.checkpoints.surgery import LAYERS, inherit, left_behind
 from fairseq_xl.data.documents import AdjacentSegments
 from fairseq_xl.data.indexed import is_begun
@@ -23,8 +23,9 @@ from fairseq_xl.data.parallel_documents import ParallelDocuments
 from fairseq_xl.data.plan import SCHEDULES, Draws, Supply, training_plan, validation_plan
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.monotrans import XLMonoTransModel
 from fairseq_xl.objectives import build_objectives, settings_as_text
-from fairseq_xl.tasks.base import XLTask, XLTaskConfig
+from fairseq_xl.tasks.banks import BankTask, BankTaskConfig, matched
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ PAIR = re.compile(r"(\w+)-(\w+)")
 
 
 @dataclass
-class XLPretrainingConfig(XLTaskConfig):
+class XLPretrainingConfig(BankTaskConfig):
     """Options of `xl_pretraining`."""
 
     objectives: str = field(default="mlm", metadata={"help": "objectives, separated by commas: mlm,tlm"})
@@ -85,7 +86,14 @@ class XLPretrainingConfig(XLTaskConfig):
         default=None,
         metadata={
             "help": "patterns of parameter names, separated by commas; all others stay as they are (V7: "
-            "'*.cross_attention*')"
+            "'*.cross_attention*'); 'bank': the bank of an xl_monotrans_* model (M1)"
+        },
+    )
+    new_bank: bool = field(
+        default=False,
+        metadata={
+            "help": "take only the body and the special symbols of --init-from, whose dictionary may be another: this "
+            "dictionary's bank is new (M1)"
         },
     )
     update_freq: Any = II("optimization.update_freq")
@@ -120,7 +128,7 @@ class DrawnBatches(FairseqDataset):
 
 
 @register_task("xl_pretraining", dataclass=XLPretrainingConfig)
-class XLPretrainingTask(XLTask):
+class XLPretrainingTask(BankTask):
     """Pre-trains a model with ``--objectives``, drawn by ``--schedule`` (X4-X8)."""
 
     criterion = "xl_pretraining"
@@ -189,21 +197,40 @@ class XLPretrainingTask(XLTask):
             if not isinstance(model, objective.model_class):
                 raise UserError(f"{name} needs {objective.model_class.described}")
             model.add_heads(objective.heads(cfg))
-        if self.cfg.init_from and self.starts_anew(from_checkpoint):
-            self._initialise(model, self.cfg.init_from)
+        if self.cfg.new_bank and not (self.cfg.init_from and isinstance(model, XLMonoTransModel)):
+            raise UserError(f"--new-bank needs --init-from and {XLMonoTransModel.described}")
         if self.cfg.train_only:
             freeze_others(model, self.cfg.train_only.split(","))
+        if self.cfg.init_from and self.starts_anew(from_checkpoint):
+            self._initialise(model, self.cfg.init_from)
         return model
 
     def _initialise(self, model, path):
         if isinstance(model, XLEncoderDecoderModel):
             self.initialise(model, path, path, layers=str(self.cfg.init_decoder_layers))
             return
-        donor = self.read_donor(path, model)
+        donor = self.read_donor(path, model, own_bank=not self.cfg.new_bank)
         copied, new = inherit(model.state_dict(), donor, path)
+        if isinstance(model, XLMonoTransModel):
+            self._check_body(model, new, path)
         model.load_state_dict(copied, strict=False)
         logger.info("weights from %s: %d tensors, new: %s", path, len(copied), ", ".join(new) or "none")
         logger.info("%s: not used: %s", path, ", ".join(left_behind(donor, copied.values())) or "none")
+
+    def _check_body(self, model, new, path):
+        """Forgets the body of a bank if it is trained too; `UserError` for what is new and frozen, and so random."""
+        shared = {
+            name: parameter.requires_grad
+            for name, parameter in model.named_parameters()
+            if not banks.owned(name, model.cfg.language_positions)
+        }
+        lacking = [name for name in new if not shared.get(name, True)]
+        if lacking:
+            raise UserError(f"{path} lacks {lacking[0]}, which would stay random: train it, or do without it")
+        if any(trained for name, trained in shared.items() if name.startswith("encoder.")):
+            self.body = None
+            if self.cfg.new_bank:
+                logger.warning("the body is trained too: the bank will fit no other model (--train-only bank)")
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Opens the text that the objectives read; a language without this split is left out, except in training."""
@@ -341,12 +368,9 @@ class XLPretrainingTask(XLTask):
 
 def freeze_others(model, patterns):
     """Leaves only parameters trainable whose names match one of `patterns` (V7); `UserError` if one matches none."""
-    names = [name for name, _ in model.named_parameters()]
-    for pattern in patterns:
-        if not fnmatch.filter(names, pattern):
-            raise UserError(f"--train-only {pattern}: no parameter has such a name; the first is {names[0]}")
+    trained = matched(model, patterns, "--train-only")
     for name, parameter in model.named_parameters():
-        parameter.requires_grad = any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        parameter.requires_grad = name in trained
 
 
 class NextTokenScores:

@@ -1,0 +1,265 @@
+"""Banks: what a language owns of a MonoTrans model, apart from the body that languages share (M1-M5).
+
+    python -m fairseq_xl.checkpoints.banks extract CHECKPOINT BANK     the bank of a checkpoint, in a file of its own
+    python -m fairseq_xl.checkpoints.banks pack FAMILY BANK ...        adds files of banks to a file of several
+    python -m fairseq_xl.checkpoints.banks list FILE                   what is in a file of either kind, one JSON line
+    python -m fairseq_xl.checkpoints.banks get FAMILY LANGUAGE BANK    one bank, as it was packed
+
+A bank has the tokens, the output bias, the embedding of the language where the model has one, and with M3 and M5
+positions and adapters. Special symbols are the body's: step 4 uses the fine-tuned ones (M2). A family is a zip file of
+files of banks, LANGUAGE.bank.pt, uncompressed: adding one copies the others byte by byte.
+
+A bank says which body it was learned over, so that it is put into no other: the SHA-256 of the body's parameters. A
+fine-tuned checkpoint remembers that of the body it began with.
+"""
+
+import argparse
+import hashlib
+import io
+import json
+import logging
+import os
+import sys
+import zipfile
+from pathlib import Path
+
+import torch
+
+from fairseq_xl import compat
+from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+KIND = "fairseq_xl bank"
+SUFFIX = ".bank.pt"
+TOKENS, SPECIAL = "encoder.bank.tokens.weight", "encoder.bank.special.weight"
+POSITIONS = "encoder.embeddings.positions.weight"
+#: every parameter of any bank but positions and adapters
+ALWAYS = (TOKENS, "encoder.bank.bias", "encoder.embeddings.languages.weight")
+#: what a bank says of itself: the types
+CONTENT = {"languages": list, "dictionary": str, "body": str, "language_positions": bool, "adapters": int,
+           "state": dict}  # fmt: skip
+SHARED = 4  # special symbols at the beginning of a dictionary; the fifth, <mask>, is before the languages' symbols
+
+
+# --- state dicts -----------------------------------------------------------------------------------------------
+
+
+def owned(name, language_positions):
+    """Whether a parameter of this name belongs to a bank."""
+    return name in ALWAYS or "_adapter." in name or (language_positions and name == POSITIONS)
+
+
+def split(state, language_positions):
+    """A model's state dict -> the bank's part of it and the rest, special symbols and heads included."""
+    bank = {name: value for name, value in state.items() if owned(name, language_positions)}
+    return bank, {name: value for name, value in state.items() if name not in bank}
+
+
+def put_in(state, bank):
+    """The state dict of a model with the bank `bank`, a dict as `read` returns it, in place of its own."""
+    return split(state, bank["language_positions"])[1] | bank["state"]
+
+
+def body_digest(state, language_positions):
+    """SHA-256 of the parameters of the body: embeddings and layers that belong to no bank, but the special symbols.
+
+    Those are tuned in step 3, which begins with the digest of what it was given.
+    """
+    digest = hashlib.sha256()
+    for name, value in sorted(split(state, language_positions)[1].items()):
+        if name.startswith("encoder.") and name != SPECIAL:
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.detach().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def shared_rows(state, languages):
+    """Rows of the special symbols in a token table that ends in the symbols of so many `languages`."""
+    return [*range(SHARED), len(state[TOKENS]) - languages - 1]
+
+
+def with_special(state, languages):
+    """A state dict whose special symbols are a table of their own: as it is, or made from rows of the token table."""
+    if SPECIAL in state:
+        return state
+    return state | {SPECIAL: state[TOKENS][shared_rows(state, languages)]}
+
+
+def without_special(state, languages):
+    """The opposite: special symbols in their rows of the token table."""
+    if SPECIAL not in state:
+        return state
+    tokens = state[TOKENS].clone()
+    tokens[shared_rows(state, languages)] = state[SPECIAL]
+    return {name: value for name, value in state.items() if name != SPECIAL} | {TOKENS: tokens}
+
+
+# --- files -----------------------------------------------------------------------------------------------------
+
+
+def extract(checkpoint, path):
+    """The content of a checkpoint, the file `path` -> its bank.
+
+    Raises `UserError` for a checkpoint of another model.
+    """
+    state, identity = checkpoint["model"], (checkpoint.get("task_state") or {}).get("fairseq_xl") or {}
+    model = (checkpoint.get("cfg") or {}).get("model")
+    if SPECIAL not in state or not isinstance(model, dict) or not {"dictionary", "languages"} <= identity.keys():
+        raise UserError(f"{path} has no bank: it is no checkpoint of an xl_monotrans_* model")
+    positions = bool(model["language_positions"])
+    return {
+        "kind": KIND,
+        "format": FORMAT,
+        "languages": list(identity["languages"]),
+        "dictionary": identity["dictionary"],
+        "body": identity.get("body") or body_digest(state, positions),
+        "language_positions": positions,
+        "adapters": int(model["adapters"]),
+        "state": split(state, positions)[0],
+    }
+
+
+def read(path, language=None):
+    """Reads a bank: a file of one, a family, or a checkpoint that has one.
+
+    Args:
+        path: the file.
+        language: of a family, the language whose bank is wanted; of another file, one that it must have.
+
+    Returns: a dict, as `extract` makes it.
+    Raises `UserError` for a missing or damaged file, one of another kind, or one without the language's bank.
+    """
+    members = _members(path)
+    if members is None:
+        bank = _check(compat.load_plain(path), path)
+    else:
+        if language is None and len(members) > 1:
+            raise UserError(f"{path} has banks of {', '.join(members)}: name one as --lang")
+        found = [name for name in members if language is None or language in (name, *name.split("+"))]
+        if not found:
+            raise UserError(f"--lang {language}: {path} has banks of {', '.join(members)}")
+        bank = _check(_load_member(path, members[found[0]]), f"{path}, {found[0]}")
+    if language is not None and language not in bank["languages"]:
+        raise UserError(f"--lang {language}: {path} is the bank of {', '.join(bank['languages'])}")
+    return bank
+
+
+def pack(family, paths):
+    """Adds files of banks to the file `family`, which is made or grows; what it has stays, byte by byte.
+
+    Raises `UserError` for a language that it has already, unless with the same bytes, and for a bank of another body.
+    """
+    members = _members(family) if os.path.lexists(family) else {}
+    if members is None:
+        raise UserError(f"{family} is no family of banks")
+    contents = {language: _bytes(family, name) for language, name in members.items()}
+    bodies = {read(family, language)["body"]: f"those of {family}" for language in contents}
+    for path in paths:
+        bank = _check(compat.load_plain(path), path)
+        language, content = "+".join(bank["languages"]), Path(path).read_bytes()
+        if contents.get(language, content) != content:
+            raise UserError(f"{path}: {family} has another bank of {language} already")
+        bodies.setdefault(bank["body"], path)
+        if len(bodies) > 1:
+            raise UserError(f"{path} was learned over another body than {next(iter(bodies.values()))}")
+        contents[language] = content
+    with compat.replacing(family) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for language, content in contents.items():
+            archive.writestr(zipfile.ZipInfo(f"{language}{SUFFIX}"), content)
+
+
+def _members(path):
+    """{language: name of its file in the family}, or None where the file is none."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return None  # what reads it next says what is wrong with it
+    return {name.removesuffix(SUFFIX): name for name in names} if all(n.endswith(SUFFIX) for n in names) else None
+
+
+def _bytes(path, name):
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.read(name)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is damaged: {name} cannot be read ({error})") from error
+
+
+def _load_member(path, name):
+    stream = io.BytesIO(_bytes(path, name))
+    stream.name = f"{path}, {name}"
+    return compat.load_plain(stream)
+
+
+def _check(content, path):
+    """A file's content as a bank; a checkpoint's is taken out of it."""
+    if isinstance(content, dict) and isinstance(content.get("model"), dict):
+        return extract(content, path)
+    if not isinstance(content, dict) or content.get("kind") != KIND:
+        raise UserError(f"{path} is no bank; `python -m fairseq_xl.checkpoints.banks extract` takes one out of a model")
+    if content.get("format") != FORMAT:
+        raise UserError(f"{path} has format {content.get('format')} of banks, this version reads {FORMAT}")
+    wrong = [name for name, kind in CONTENT.items() if not isinstance(content.get(name), kind)]
+    if wrong or TOKENS not in content["state"]:
+        raise UserError(f"{path} is damaged: it lacks {', '.join(wrong) or TOKENS}")
+    return content
+
+
+# --- the command -----------------------------------------------------------------------------------------------
+
+
+def describe(path):
+    """{language: what its bank says of itself} of every bank of a file."""
+    names = _members(path) or {None: None}
+    found = {}
+    for name in names:
+        bank = read(path, name)
+        symbols, channels = bank["state"][TOKENS].shape
+        found[name or "+".join(bank["languages"])] = {
+            "symbols": symbols,
+            "channels": channels,
+            "positions": bank["language_positions"],
+            "adapters": bank["adapters"],
+            "dictionary": bank["dictionary"],
+            "body": bank["body"],
+        }
+    return found
+
+
+def main(arguments: "list[str] | None" = None) -> None:
+    """The command; ``--help`` lists what it does."""
+    parser = argparse.ArgumentParser("python -m fairseq_xl.checkpoints.banks", description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, told, *files in (
+        ("extract", "write the bank of a checkpoint to a file", "CHECKPOINT", "BANK"),
+        ("pack", "add files of banks to one file of several", "FAMILY", "BANKS"),
+        ("list", "print what is in a file", "FILE"),
+        ("get", "write one of a file of several to a file", "FAMILY", "LANGUAGE", "BANK"),
+    ):
+        command = commands.add_parser(name, help=told)
+        for file in files:
+            command.add_argument(file.lower(), metavar=file, nargs="+" if file == "BANKS" else None)
+    options = parser.parse_args(arguments)
+    if options.command == "extract":
+        compat.save_checkpoint(extract(compat.load_checkpoint(options.checkpoint), options.checkpoint), options.bank)
+    elif options.command == "pack":
+        pack(options.family, options.banks)
+    elif options.command == "list":
+        sys.stdout.write(json.dumps(describe(options.file)) + "\n")
+    else:
+        members = _members(options.family)
+        if members is None:
+            raise UserError(f"{options.family} is no family of banks")
+        if options.language not in members:
+            raise UserError(f"{options.family} has banks of {', '.join(members)}, not of {options.language}")
+        content = _bytes(options.family, members[options.language])
+        with compat.replacing(options.bank) as stream:
+            stream.write(content)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(format="%(levelname)s | %(name)s | %(message)s", level=logging.INFO, stream=sys.stderr)
+    main()

@@ -1,0 +1,3 @@
+"""Optimizers that fairseq lacks."""
+
+from fairseq_xl.optimizers import lamb  # noqa: F401

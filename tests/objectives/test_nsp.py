@@ -1,0 +1,150 @@
+"""Next-sentence prediction with masked words (M1): literal batches, labels, other documents, the loss written out."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_data import write_items
+from torch.nn import functional as F
+
+from fairseq_xl.data.documents import AdjacentSegments
+from fairseq_xl.data.mixed import MixedSource
+from fairseq_xl.errors import UserError
+from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
+
+PAD, MASK = 1, 20
+NOTHING = "nsp.mask_prob=0"
+#: two documents: 4 5 | 6, 7 8 9 10; and 11 12 | 13
+ITEMS = [[4, 5, 2], [6, 2], [7, 8, 9, 10, 2], [2], [11, 12, 2], [13, 2]]
+
+
+@pytest.fixture
+def documents(tmp_path):
+    return AdjacentSegments(write_items(tmp_path / "documents", ITEMS), "en")
+
+
+@pytest.fixture
+def many(tmp_path):
+    """200 documents of four sentences, of 1 to 6 tokens each; token n is in documents n-4, n+12, … only."""
+    rng = np.random.default_rng(1)
+    items = []
+    for number in range(200):
+        items += [[4 + number % 16] * int(size) + [2] for size in rng.integers(1, 7, size=4)] + [[2]]
+    return AdjacentSegments(write_items(tmp_path / "many", items), "en")
+
+
+@pytest.fixture
+def model(dictionary, build):
+    """A small model with random weights, without dropout."""
+    torch.manual_seed(1)
+    cfg = MonoTransConfig(
+        embed_dim=16, ffn_dim=32, heads=2, layers=2, dropout=0.0, attention_dropout=0.0, max_positions=40,
+        language_embeddings="none", output_form="dense",
+    )  # fmt: skip
+    model = XLMonoTransModel(cfg, len(dictionary), PAD, dictionary.num_languages, dictionary.shared)
+    model.add_heads(build("nsp").heads(cfg))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.double()
+
+
+def test_batch_of_a_real_pair_and_of_one_of_another_document(build, draws, documents):
+    """Odd keys keep the second segment. The window 4 5 | 6, 7 8 9 10 is cut behind 6."""
+    objective = build("nsp", f"nsp.length=24 {NOTHING}")
+    batch = objective.collate(draws([0, 1, 0], [1, 3, 2]), documents)
+    assert batch["follows"].tolist() == [1, 1, 0]
+    assert batch["tokens"].tolist() == [
+        [0, 4, 5, 6, 2, 2, 7, 8, 9, 10, 2], [0, 11, 12, 2, 2, 13, 2, *[PAD] * 4], [0, 4, 5, 6, 2, 2, 13, 2, *[PAD] * 3],
+    ]  # fmt: skip
+    assert batch["segments"].tolist() == [
+        [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0],
+    ]  # fmt: skip
+    assert "positions" not in batch  # which then run through
+    assert batch["languages"].tolist() == [[1]] * 3
+    assert batch["padding_mask"].tolist() == batch["tokens"].eq(PAD).tolist()
+
+
+def test_no_pair_is_longer_than_its_length(build, draws, many):
+    for length in (8, 11, 20):
+        objective = build("nsp", f"nsp.length={length}")
+        examples, sizes = many.every(objective.example_length)
+        batch = objective.collate(draws(examples), many)
+        found = batch["tokens"].ne(PAD).sum(1).numpy()
+        assert found.max() <= length == objective.positions
+        assert (found <= objective.takes(examples, sizes, many) + objective.framed_tokens).all()
+
+
+def test_half_of_the_pairs_are_real_and_the_others_of_another_document(build, draws, many):
+    objective = build("nsp", f"nsp.length=40 {NOTHING}")
+    examples = np.tile(many.every(objective.example_length)[0], 10)
+    keys = np.random.default_rng(2).integers(2**64, size=len(examples), dtype=np.uint64)
+    batch = objective.collate(draws(examples, keys), many)
+    assert len(examples) == 2000 and abs(batch["follows"].double().mean() - 0.5) < 0.04
+    texts = many.texts(examples, objective.example_length)
+    same = 0
+    for row, segments, follows, (first, second) in zip(batch["tokens"], batch["segments"], batch["follows"], texts):
+        found = row[segments.bool()].tolist()
+        kept = [token for token in second.tolist() if token != 2]
+        assert row[~segments.bool() & row.ne(PAD)].tolist() == [0, *[t for t in first.tolist() if t != 2], 2]
+        if follows:
+            assert found == [2, *kept, 2]
+        same += bool(not follows and found[1] == first[0])
+    # documents n and n + 16 share their only word: another document with the same word is one in sixteen
+    assert 20 < same < 110
+
+
+def test_length_tells_nothing(build, draws, many):
+    objective = build("nsp", f"nsp.length=40 {NOTHING}")
+    examples = np.tile(many.every(objective.example_length)[0], 10)
+    keys = np.random.default_rng(3).integers(2**64, size=len(examples), dtype=np.uint64)
+    batch = objective.collate(draws(examples, keys), many)
+    sizes, follows = batch["segments"].sum(1).double(), batch["follows"].bool()
+    spread = sizes.std()
+    assert abs(sizes[follows].mean() - sizes[~follows].mean()) < 0.2 * spread
+
+
+def test_a_text_of_one_document_has_no_negative(build, draws, tmp_path):
+    documents = AdjacentSegments(write_items(tmp_path / "one", [[4, 2], [5, 2], [2], [6, 2]]), "en")
+    with pytest.raises(UserError, match="needs another document") as refused:
+        build("nsp").collate(draws([0], [2]), documents)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_document_that_is_most_of_the_text(build, draws, tmp_path):
+    items = [[4, 2], [5, 2]] * 500 + [[2], [6, 2], [7, 2]]
+    documents = AdjacentSegments(write_items(tmp_path / "most", items), "en")
+    objective = build("nsp", f"nsp.length=8 {NOTHING}")
+    examples = np.arange(40)
+    batch = objective.collate(draws(examples, examples * 2), documents)
+    assert batch["tokens"][:, 4:6].tolist() == [[7, 2]] * 40
+
+
+def test_the_loss_written_out(build, draws, documents, model):
+    objective = build("nsp", "nsp.length=24 nsp.mask_prob=0.5")
+    batch = objective.collate(draws([0, 1, 1, 0], [1, 3, 2, 4]), documents)
+    terms = model(objective, batch)
+    assert tuple(terms) == objective.terms == ("nsp_mlm", "nsp")
+    hidden = model.encode(batch["tokens"], segments=batch["segments"], padding_mask=batch["padding_mask"])
+    pooled = (hidden[:, 0] @ model.heads["nsp"][0].weight.T + model.heads["nsp"][0].bias).tanh()
+    logits = pooled @ model.heads["nsp"][2].weight.T + model.heads["nsp"][2].bias
+    assert terms["nsp"].count == 4
+    expected = -sum(row.log_softmax(0)[label] for row, label in zip(logits, batch["follows"]))
+    assert terms["nsp"].sum.item() == pytest.approx(expected.item(), rel=1e-6)
+    scores = model.output(hidden).flatten(0, 1)[batch["predicted"]]
+    assert terms["nsp_mlm"].count == len(batch["target"]) > 3
+    assert terms["nsp_mlm"].sum.item() == pytest.approx(
+        F.cross_entropy(scores, batch["target"], reduction="sum").item()
+    )
+
+
+def test_a_batch_is_the_sum_of_its_pairs(build, draws, documents, check_sums):
+    objective = build("nsp", "nsp.length=24 nsp.mask_prob=0.5")
+    together = draws([0, 1, 1], [1, 3, 2])
+    check_sums(objective, documents, together, [draws([0], [1]), draws([1], [3]), draws([1], [2])])
+
+
+def test_a_batch_of_several_languages(build, draws, documents, many):
+    objective = build("nsp", f"nsp.length=24 {NOTHING}")
+    mixed = MixedSource({"one": documents, "other": many}, 0.5)
+    examples, sizes = mixed.draw(np.random.default_rng(1), 30, objective.example_length)
+    found = objective.collate(draws(examples), mixed)["tokens"].ne(PAD).sum(1).numpy()
+    assert (found <= objective.takes(examples, sizes, mixed) + objective.framed_tokens).all()

@@ -1,0 +1,106 @@
+"""LAMB: the update rule worked out by hand, what it leaves alone, and exact resuming through fairseq-train (M6)."""
+
+import math
+
+import pytest
+import torch
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.optimizers.lamb import Lamb
+from tests.commands import equal_parameters, load, pretraining, run_train
+
+SETTINGS = dict(lr=0.1, betas=(0.5, 0.75), eps=0.0, weight_decay=0.5)
+
+
+def stepped(parameter, *gradients, **settings):
+    """The parameter after an update for each of `gradients`."""
+    parameter = torch.nn.Parameter(parameter)
+    optimizer = Lamb([parameter], **SETTINGS | settings)
+    for gradient in gradients:
+        parameter.grad = gradient
+        optimizer.step()
+    return parameter.detach()
+
+
+def test_the_first_update_by_hand():
+    """m / (1 - b1) = g and v / (1 - b2) = g^2, so that r = sign(g) + x / 2 = (1.5 + 1, -2 + 1) ... as below.
+
+    x = (3, -4), g = (2, -8): r = (1 + 1.5, -1 - 2) = (2.5, -3); |x| = 5, |r| = sqrt(15.25).
+    """
+    found = stepped(torch.tensor([[3.0, -4.0]]), torch.tensor([[2.0, -8.0]]))
+    factor = 0.1 * 5 / math.sqrt(15.25)
+    torch.testing.assert_close(found, torch.tensor([[3 - factor * 2.5, -4 + factor * 3]]))
+
+
+def test_the_second_update_by_hand():
+    """g = 2, then 4, without decay: m = 1, then 2.5; v = 1, then 0.75 + 4 = 4.75; corrected 2.5 / 0.75, 4.75 / 0.4375.
+
+    A single number has |r| = r, so that each step is lr |x| whatever r: with two numbers it matters.
+    """
+    found = stepped(
+        torch.tensor([[3.0, 4.0]]), torch.tensor([[2.0, 1.0]]), torch.tensor([[4.0, -1.0]]), weight_decay=0.0
+    )
+    first = [3 - 0.1 * 5 / math.sqrt(2), 4 - 0.1 * 5 / math.sqrt(2)]
+    r = [(2.5 / 0.75) / math.sqrt(4.75 / 0.4375), ((0.25 - 0.5) / 0.75) / math.sqrt((0.1875 + 0.25) / 0.4375)]
+    factor = 0.1 * math.hypot(*first) / math.hypot(*r)
+    torch.testing.assert_close(found, torch.tensor([[first[0] - factor * r[0], first[1] - factor * r[1]]]))
+
+
+def test_vectors_have_no_decay_and_no_trust_ratio():
+    found = stepped(torch.tensor([3.0, -4.0]), torch.tensor([2.0, -8.0]))
+    torch.testing.assert_close(found, torch.tensor([2.9, -3.9]))
+
+
+@pytest.mark.parametrize(
+    "weights, gradient, expected", [([[0.0, 0.0]], [[2.0, -8.0]], [[-0.1, 0.1]]), ([[3.0, 0.0]], [[0.0, 0.0]], None)]
+)
+def test_norms_of_zero_make_a_ratio_of_one(weights, gradient, expected):
+    found = stepped(torch.tensor(weights), torch.tensor(gradient), weight_decay=0.0, eps=1e-6)
+    torch.testing.assert_close(found, torch.tensor(weights if expected is None else expected))
+
+
+def test_what_has_no_gradient_stays():
+    one, other = (torch.nn.Parameter(torch.full((2, 2), 3.0)) for _ in range(2))
+    optimizer = Lamb([one, other], **SETTINGS)
+    one.grad = torch.ones(2, 2)
+    optimizer.step()
+    assert (other == 3).all() and not (one == 3).any() and other not in optimizer.state
+
+
+def test_16_bits_have_a_state_of_32():
+    parameter = torch.nn.Parameter(torch.ones(2, 2, dtype=torch.bfloat16))
+    optimizer = Lamb([parameter], **SETTINGS)
+    parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert parameter.dtype == torch.bfloat16 and optimizer.state[parameter]["exp_avg"].dtype == torch.float32
+
+
+def line(data, folder, *more):
+    command = pretraining(data, folder, "--optimizer", "xl_lamb", "--updates-per-epoch", 3, "--disable-validation",
+                          objectives="mlm")  # fmt: skip
+    return [*command, *more]
+
+
+def test_a_stopped_run_goes_on_bit_by_bit(data_bin, tmp_path):
+    whole = run_train(line(data_bin, tmp_path / "whole", "--max-update", 5))
+    parts = [run_train(line(data_bin, tmp_path / "parts", "--max-update", stop)) for stop in (2, 5)]
+    assert [loss for part in parts for loss in part.losses] == whole.losses and len(set(whole.losses)) == 5
+    assert equal_parameters(*(load(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "parts")))
+
+
+def test_16_bits_keep_a_ratio_for_each_tensor(data_bin, tmp_path):
+    """fairseq would flatten all parameters into one tensor, and they would share one."""
+    more = ["--max-update", 1, "--dropout", 0, "--attention-dropout", 0, "--lr", 0.01, "--weight-decay", 0]
+    run_train(line(data_bin, tmp_path / "before", *more[:-4], "--lr", 1e-12))
+    run_train(line(data_bin, tmp_path / "after", *more, "--fp16", "--fp16-init-scale", 1))
+    before, after = (load(tmp_path / name / "checkpoint_last.pt") for name in ("before", "after"))
+    for name in ("encoder.layers.0.ffn.up.weight", "encoder.layers.0.self_attention.out.weight"):
+        ratio = (after[name] - before[name]).norm() / before[name].norm()
+        assert ratio == pytest.approx(0.01, rel=0.1), name
+
+
+@pytest.mark.parametrize("betas", ["0.9", "(0.9, 1)", "nonsense", "(0.9, 0.9, 0.9)"])
+def test_betas_that_are_none(data_bin, tmp_path, betas):
+    with pytest.raises(UserError, match="--lamb-betas") as refused:
+        run_train(line(data_bin, tmp_path, "--max-update", 1, "--lamb-betas", betas))
+    assert "\n" not in str(refused.value)

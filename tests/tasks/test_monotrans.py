@@ -1,0 +1,186 @@
+"""MonoTrans through the public commands (M1-M5): four steps, what each of them trains, and what is refused."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
+
+from fairseq_xl.checkpoints import banks
+from preprocess import binarize
+from preprocess.pipeline import prepare
+from tests.commands import OPTIMISATION, SIZE, equal_parameters, load, run_train, run_validate
+from tests.tasks.conftest import preprocess_here
+from tests.tasks.test_classification import write_task
+from tests.tasks.tiny_text import WORDS, sentences, write
+
+MODEL = ["--arch", "xl_monotrans_tiny", "--layers", 1, *SIZE]
+SPECIAL = "encoder.bank.special.weight"
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """{language: its data-bin}: each has a SentencePiece model and a dictionary of its own."""
+    root = tmp_path_factory.mktemp("monotrans")
+    made = {}
+    for code in ("en", "de", "fr"):
+        for split, count in (("train", 120), ("valid", 20)):
+            lines = sentences(WORDS, count, f"{split} {code}")[code]
+            documents = [lines[start : start + 4] + [""] for start in range(0, count, 4)]
+            write(root / f"{split}.{code}", [line for document in documents for line in document])
+        path = root / f"{code}.yaml"
+        mono = {code: {"train": f"train.{code}", "valid": f"valid.{code}"}}
+        path.write_text(yaml.safe_dump({"languages": [code], "vocabulary": {"size": 40}, "monolingual": mono}))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(binarize, "run_fairseq", preprocess_here)
+            prepare(path, root / code, 1)
+        made[code] = root / code
+    return made
+
+
+@pytest.fixture(scope="module")
+def task_files(tmp_path_factory):
+    return write_task(tmp_path_factory.mktemp("task") / "files", 2)
+
+
+def pretraining(data, save_dir, *more):
+    return [data, "--task", "xl_pretraining", "--criterion", "xl_pretraining", "--objectives", "nsp",
+            "--objective-options", "nsp.length=36", *MODEL, "--max-tokens", 256, "--updates-per-epoch", 3,
+            "--save-dir", save_dir, "--weight-decay", 0.1, *OPTIMISATION, *more]  # fmt: skip
+
+
+def learning(data, body, save_dir, *more):
+    """Step 2."""
+    return pretraining(
+        data, save_dir, "--init-from", body, "--new-bank", "--train-only", "bank", "--max-update", 4, *more
+    )
+
+
+def finetuning(data, files, body, save_dir, *more):
+    """Step 3."""
+    return [data, "--task", "xl_classification", "--criterion", "xl_classification", *MODEL, "--task-files", files,
+            "--lang", "en", "--length", 40, "--batch-size", 16, "--init-from", body, "--freeze", "bank",
+            "--max-epoch", 1, "--save-dir", save_dir, "--weight-decay", 0.1, *OPTIMISATION, *more]  # fmt: skip
+
+
+def zero_shot(data, checkpoint, to, *more):
+    """Step 4."""
+    return run_validate([data, "--task", "xl_classification", "--path", checkpoint, "--user-dir", "fairseq_xl",
+                         "--batch-size", 8, "--predictions-to", to, *more])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def steps(text, task_files, tmp_path_factory):
+    """{step: its last checkpoint}: L1, and de and fr learned over it, and fine-tuned."""
+    root = tmp_path_factory.mktemp("steps")
+    run_train(pretraining(text["en"], root / "L1", "--max-update", 4))
+    made = {"L1": root / "L1/checkpoint_last.pt"}
+    for code in ("de", "fr"):
+        run_train(learning(text[code], made["L1"], root / code))
+        made[code] = root / code / "checkpoint_last.pt"
+    run_train(finetuning(text["en"], task_files, made["L1"], root / "tuned"))
+    made["tuned"] = root / "tuned/checkpoint_last.pt"
+    return made
+
+
+@pytest.fixture(scope="module")
+def bank_files(steps, tmp_path_factory):
+    """{language: file of its bank}"""
+    root = tmp_path_factory.mktemp("banks")
+    files = {"en": root / "en.bank.pt", "de": root / "de.bank.pt", "fr": root / "fr.bank.pt"}
+    for code, path in files.items():
+        banks.main(["extract", str(steps["L1" if code == "en" else code]), str(path)])
+    return files
+
+
+def changed(one, other):
+    """Names of the parameters that differ in any bit or in shape."""
+    assert one.keys() == other.keys()
+    return {name for name in one if not torch.equal(one[name], other[name])}
+
+
+BANK = {"encoder.bank.tokens.weight", "encoder.bank.bias"}
+
+
+def test_learning_a_bank_leaves_the_body_bit_by_bit(steps):
+    body = load(steps["L1"])
+    for code in ("de", "fr"):
+        assert changed(body, load(steps[code])) == BANK
+
+
+def test_finetuning_leaves_the_bank_and_trains_special_symbols_and_body(steps):
+    before, after = load(steps["L1"]), load(steps["tuned"])
+    after = {name: value for name, value in after.items() if not name.startswith("heads.classification")}
+    before = {name: value for name, value in before.items() if not name.startswith("heads.")}
+    found = changed(before, after)
+    assert not found & BANK and SPECIAL in found
+    layers = {name for name in before if name.startswith("encoder.layers.")}
+    assert layers <= found | {name for name in layers if name.endswith("qkv.bias")}
+    moved = (before[SPECIAL] - after[SPECIAL]).abs().amax(dim=1)  # <s> <pad> </s> <unk> <mask>
+    assert min(moved[[0, 2]]) > 5 * max(moved[[1, 3, 4]])  # the text has two of them, the others only decay
+
+
+def composed(steps, code):
+    """What step 4 computes with: the bank of `code`, all else as it was fine-tuned."""
+    bank = load(steps[code])
+    return {name: bank[name] if name in BANK else value for name, value in load(steps["tuned"]).items()}
+
+
+@pytest.mark.parametrize("kind", ["bank", "checkpoint", "family"])
+def test_a_bank_is_put_in_and_all_else_stays_as_it_was_finetuned(text, steps, bank_files, tmp_path, kind):
+    banks.main(["pack", str(tmp_path / "family"), *map(str, bank_files.values())])
+    path = {"bank": bank_files["de"], "checkpoint": steps["de"], "family": tmp_path / "family"}[kind]
+    overrides = {"data": str(text["de"]), "bank": str(path), "lang": "de"}
+    (model,), _, task = load_model_ensemble_and_task([str(steps["tuned"])], arg_overrides=overrides)
+    assert equal_parameters(model.state_dict(), composed(steps, "de"))
+    assert not torch.equal(model.encoder.bank.special.weight, load(steps["de"])[SPECIAL])
+    tokens = torch.tensor([[0, 4, 2, 2, 5, 2]])
+    vectors = model.encoder.bank.eval()(tokens)[0]
+    assert torch.equal(vectors[[0, 2]], load(steps["tuned"])[SPECIAL][[0, 2]])
+    assert torch.equal(vectors[[1, 4]], load(steps["de"])["encoder.bank.tokens.weight"][[4, 5]])
+    assert task.dictionary.languages == ["de"]
+
+
+def test_predictions_without_training(text, task_files, steps, bank_files, tmp_path):
+    for code in ("de", "fr"):
+        zero_shot(text[code], steps["tuned"], tmp_path, "--valid-subset", "test", "--lang", code,
+                  "--bank", bank_files[code])  # fmt: skip
+        rows = (tmp_path / f"test.{code}.tsv").read_text().splitlines()
+        gold = (task_files / f"test.{code}.tsv").read_text().splitlines()
+        assert [row.split("\t")[1] for row in rows] == [line.split("\t")[0] for line in gold]
+    zero_shot(text["en"], steps["tuned"], tmp_path, "--valid-subset", "test")  # its own bank, and language
+    assert (tmp_path / "test.en.tsv").is_file()
+
+
+def test_finetuning_with_a_bank_from_a_file(text, task_files, steps, bank_files, tmp_path):
+    """The body of the checkpoint, the bank of the file, which need not be there any more when the model is loaded."""
+    copy = shutil.copy(bank_files["de"], tmp_path / "copy.pt")
+    line = finetuning(text["de"], task_files, steps["L1"], tmp_path / "save", "--bank", copy, "--max-update", 2)
+    line[line.index("--lang") + 1] = "de"
+    run_train(line)
+    Path(copy).unlink()
+    made = load(tmp_path / "save/checkpoint_last.pt")
+    assert all(torch.equal(made[name], load(steps["de"])[name]) for name in BANK)
+    zero_shot(text["de"], tmp_path / "save/checkpoint_last.pt", tmp_path)
+    zero_shot(text["fr"], tmp_path / "save/checkpoint_last.pt", tmp_path, "--lang", "fr", "--bank", bank_files["fr"])
+    assert {path.name for path in tmp_path.glob("*.tsv")} == {"valid.de.tsv", "valid.fr.tsv"}
+
+
+@pytest.mark.parametrize("step", ["L1", "de", "tuned"])
+def test_a_stopped_run_goes_on_bit_by_bit(text, task_files, steps, tmp_path, step):
+    def line(folder, *more):
+        if step == "tuned":
+            return finetuning(text["en"], task_files, steps["L1"], folder, *more)
+        if step == "de":
+            return learning(text["de"], steps["L1"], folder, *more)
+        return pretraining(text["en"], folder, "--max-update", 4, *more)
+
+    for stop in (2, 4):
+        run_train(line(tmp_path, "--save-interval-updates", 1, "--max-update", stop))
+    whole = run_train(line(tmp_path / "whole", "--max-update", 4))
+    paths = tmp_path / "checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt"
+    assert len(whole.losses) == 4 and equal_parameters(*map(load, paths))
+    bodies = [torch.load(path, weights_only=False)["task_state"]["fairseq_xl"].get("body") for path in paths]
+    assert bodies[0] == bodies[1] and bool(bodies[0]) == (step != "L1")

@@ -19,7 +19,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from tests.commands import (
-    MAX_POSITIONS, classification, configuration, load, one_run, pretraining, run_train, translation,
+    MAX_POSITIONS, classification, configuration, denoising, load, one_run, pretraining, run_train, translation,
 )  # fmt: skip
 
 LAYERS, HEADS = 2, 2
@@ -303,6 +303,31 @@ def test_translation_from_a_published_encoder(data_bin, make, tmp_path):
     assert torch.equal(state["encoder.bank.bias"], donor["encoder.bank.bias"])
     told = [line for line in output.log.splitlines() if line.startswith("decoder from ")]
     assert "layers.0.cross_attention.query.weight" in told[0]
+
+
+@pytest.mark.parametrize("kind", ["fairseq", "transformers", "XLM", "transformers XLM"])
+def test_encoder_and_decoder_of_xdae_from_a_published_encoder(data_bin, symbols, make, tmp_path, kind):
+    """G5: all of its layers and the first ones, its output layer the decoder's; cross-attention is new."""
+    path, _ = make(kind)
+    is_xlm, depth = "XLM" in kind, ["--encoder-layers", LAYERS, "--decoder-layers", 1]
+    form = ["--framing", "xlm", "--ffn-dim", 64] if is_xlm else ["--arch", "xl_xdae_xlmr_tiny"]
+    state, log = start(data_bin, tmp_path, *form, *depth, "--init-from", path, task=denoising)
+    donor, _ = start(data_bin, tmp_path, *options_of(kind), "--init-from", path)
+    assert log.count("published weights") == 1  # it is read once
+    there = {"bank.tokens.weight": slice(len(symbols)), "embeddings.languages.weight": [0, 2]}  # others: new rows
+    for name, value in state.items():
+        stack, _, rest = name.partition(".")
+        if "cross_attention" not in name:
+            expected = donor[rest if rest.startswith("output") else f"encoder.{rest}"]
+            rows = there.get(rest, slice(None))
+            assert torch.equal(value[rows], expected[rows]), name
+    if is_xlm:
+        assert torch.equal(state["decoder.embeddings.languages.weight"], state["encoder.embeddings.languages.weight"])
+    (told,) = [line for line in log.splitlines() if line.startswith("decoder from ")]
+    new = told.partition("new: ")[2].split(", ")
+    assert len(new) == 8 and all(name.startswith("layers.0.cross_attention") for name in new)
+    with pytest.raises(UserError, match="needs --heads 2, this run has 4"):
+        start(data_bin, tmp_path, *form, *depth, "--init-from", path, "--heads", 4, task=denoising)
 
 
 def test_embeddings_alone_fit_any_model_of_their_width(data_bin, dictionary, make, tmp_path):

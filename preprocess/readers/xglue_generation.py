@@ -1,0 +1,115 @@
+"""The command: ``python -m preprocess.readers.xglue_generation TASK SOURCE DEST``, texts and what is written of them.
+
+TASK is ntg, titles of news, or qg, questions that a passage answers, of XGLUE. Each has a folder of aligned lines,
+``NTG/xglue.ntg.LANGUAGE.{src,tgt}.{train,dev,test}`` and ``QG/xglue.qg.…`` alike. Training text is English only. The
+first release had no targets of the test sets.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from preprocess.config import PreprocessError
+from preprocess.files import replacing, sha256_of, write_json
+from preprocess.readers import command
+from preprocess.readers.aligned import Pairs
+from preprocess.readers.labelled import chosen, inside, logger
+from preprocess.stages import Stages, locked, read_json
+
+FORMAT = 1  # another one makes every stage run again
+LANGUAGES = {"ntg": ("de", "en", "es", "fr", "ru"), "qg": ("de", "en", "es", "fr", "it", "pt")}
+SIDES = ("src", "tgt")
+
+
+class Part(NamedTuple):
+    """What is written from one published pair of files."""
+
+    name: str  # SPLIT.LANGUAGE: both files that are written are this and .src or .tgt
+    sources: tuple[Path, Path]
+    optional: bool  # left out where there are no targets
+
+
+def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
+    """What is written of the release: `source` is the task's folder or the folder around that."""
+    folder = inside(source, task.upper())
+    for language in languages:
+        for split, theirs in (("train", "train"), ("valid", "dev"), ("test", "test")):
+            if split == "train" and language != "en":
+                continue
+            files = [folder / f"xglue.{task}.{language}.{side}.{theirs}" for side in SIDES]
+            if not files[0].is_file():
+                raise PreprocessError(f"{files[0]}: there is no such file")
+            yield Part(f"{split}.{language}", tuple(files), optional=split == "test")
+
+
+def build(folder: Path, source: Path, described: dict, found: list[Part]) -> None:
+    """Write the files of every part and the manifest; what is up to date is left alone."""
+    stages = Stages(folder)
+    with locked(stages):
+        counts, hashes = {}, {}
+        for name, sources, optional in found:
+            if optional and not sources[1].is_file():
+                logger.warning("%s: there is no such file, and %s is not written", sources[1], name)
+                continue
+            if not sources[1].is_file():
+                raise PreprocessError(f"{sources[1]}: there is no such file")
+            sums = {str(path.relative_to(source)): sha256_of(path) for path in sources}
+            written = [folder / f"{name}.{side}" for side in SIDES]
+            counts |= stages.run(name, [FORMAT, sums, name], written, lambda: {name: _write(written, sources)})
+            hashes |= sums
+        manifest = {"format": FORMAT, **described, "counts": counts, "files": hashes}
+        if read_json(folder / "manifest.json") != manifest:
+            write_json(folder / "manifest.json", manifest)
+
+
+def _write(written: list[Path], sources: tuple[Path, Path]) -> dict[str, int]:
+    """Write both files; how many pairs, and how many were left out because a side is empty."""
+    with open(sources[0], "rb") as first, open(sources[1], "rb") as second:
+        pairs = Pairs(str(sources[0]), _decoded(sources[0], first), _decoded(sources[1], second))
+        with replacing(written[0]) as source, replacing(written[1]) as target:
+            for texts in pairs:
+                for file, text in zip((source, target), texts):
+                    file.write(text.encode() + b"\n")
+            if not pairs.counts["pairs"]:
+                raise PreprocessError(f"{sources[0]}: there is no pair of two texts")
+    if pairs.counts["empty"]:
+        logger.info("%s: left out %d pairs with an empty side", sources[0], pairs.counts["empty"])
+    return {name: pairs.counts[name] for name in ("pairs", "empty")}
+
+
+def _decoded(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines, without a byte-order mark; PreprocessError naming the one that is ill-encoded."""
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8").encode()
+        except UnicodeDecodeError:
+            raise PreprocessError(f"{path}, line {number}: not UTF-8") from None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m preprocess.readers.xglue_generation", description="XGLUE's titles of news and questions."
+    )
+    parser.add_argument("task", metavar="TASK", choices=LANGUAGES, help="ntg or qg")
+    parser.add_argument("source", metavar="SOURCE", type=Path,
+                        help="folder of the unpacked release, xglue_full_dataset or NTG or QG in it")  # fmt: skip
+    parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
+    parser.add_argument("--langs", metavar="XX,XX", help="languages (default: all that the task has)")
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        valid = LANGUAGES[options.task]
+        languages = chosen(options.langs or ",".join(valid), valid)
+        described = {"corpus": [f"XGLUE {options.task.upper()}"], "languages": languages}
+        found = list(parts(options.task, options.source, languages))
+        build(options.destination, options.source, described, found)
+
+    return command.run("xglue_generation", work)
+
+
+if __name__ == "__main__":
+    command.end_on_sigterm()
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""NTG and QG of XGLUE, from small files made here in the release's format."""
+
+import json
+
+import pytest
+
+from preprocess.readers.xglue_generation import main
+
+FILES = {
+    "xglue.ntg.en.src.train": ['The "river"\u00a0rose  again .\tIt rained .', "A book was\u2028read .", "No title ."],
+    "xglue.ntg.en.tgt.train": ["River rises", "Book\u2028read\r", ""],
+    "xglue.ntg.en.src.dev": ["It rained ."],
+    "xglue.ntg.en.tgt.dev": ["Rain"],
+    "xglue.ntg.en.src.test": ["It was dry ."],
+    "xglue.ntg.en.tgt.test": ["Dry"],
+    "xglue.ntg.de.src.dev": ["Es regnete ."],
+    "xglue.ntg.de.tgt.dev": ["Regen"],
+    "xglue.ntg.de.src.test": ["Es war trocken .", "Schön ."],
+    "xglue.ntg.de.tgt.test": ["Trocken", "Schönes"],
+}
+EXPECTED = {
+    "train.en.src": 'The "river" rose again . It rained .\nA book was read .\n',
+    "train.en.tgt": "River rises\nBook read\n",
+    "valid.en.src": "It rained .\n",
+    "valid.en.tgt": "Rain\n",
+    "test.en.src": "It was dry .\n",
+    "test.en.tgt": "Dry\n",
+    "valid.de.src": "Es regnete .\n",
+    "valid.de.tgt": "Regen\n",
+    "test.de.src": "Es war trocken .\nSchön .\n",
+    "test.de.tgt": "Trocken\nSchönes\n",
+}
+
+
+@pytest.fixture
+def source(tmp_path):
+    """The unpacked release: NTG, and QG with the same text."""
+    for folder, task in (("NTG", "ntg"), ("QG", "qg")):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+        for name, lines in FILES.items():
+            content = "".join(f"{line}\n" for line in lines).encode()
+            (tmp_path / "in" / folder / name.replace("ntg", task)).write_bytes(content)
+    return tmp_path / "in"
+
+
+def read(source, folder, *more, task="ntg"):
+    return main([task, str(source), str(folder), "--langs", "en,de", *more])
+
+
+def written(folder):
+    return {path.name: path.read_bytes().decode() for path in folder.glob("*.*.*")}
+
+
+@pytest.mark.parametrize("task, place", [("ntg", "."), ("ntg", "NTG"), ("qg", ".")])
+def test_sources_and_targets_line_by_line(task, place, source, tmp_path):
+    assert read(source / place, tmp_path / "out", task=task) == 0
+    assert written(tmp_path / "out") == EXPECTED
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))
+    assert manifest["counts"]["train.en"] == {"pairs": 2, "empty": 1} and len(manifest["files"]) == 10
+    assert manifest["corpus"] == [f"XGLUE {task.upper()}"] and manifest["languages"] == ["en", "de"]
+
+
+def test_what_is_up_to_date_is_left_alone(source, tmp_path, caplog):
+    read(source, tmp_path / "out")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.*")}
+    (source / "NTG/xglue.ntg.de.tgt.dev").write_text("Regenzeit\n")
+    caplog.clear()
+    assert read(source, tmp_path / "out") == 0
+    changed = {path.name for path, time in before.items() if path.stat().st_mtime_ns != time}
+    assert changed == {"valid.de.src", "valid.de.tgt", "manifest.json"}
+    assert written(tmp_path / "out") == EXPECTED | {"valid.de.tgt": "Regenzeit\n"}
+
+
+def test_a_test_set_without_targets_is_not_written(source, tmp_path, caplog):
+    """The release as it was before they were published."""
+    (source / "NTG/xglue.ntg.de.tgt.test").unlink()
+    assert read(source, tmp_path / "out") == 0
+    assert written(tmp_path / "out") == {name: text for name, text in EXPECTED.items() if "test.de" not in name}
+    assert "xglue.ntg.de.tgt.test: there is no such file, and test.de is not written" in caplog.text
+
+
+@pytest.mark.parametrize("name, content, message", [
+    ("xglue.ntg.de.src.dev", None, "{path}: there is no such file"),
+    ("xglue.ntg.de.tgt.dev", None, "{path}: there is no such file"),
+    ("xglue.ntg.de.src.test", None, "{path}: there is no such file"),
+    ("xglue.ntg.de.src.dev", b"a\nb\n", "{path}: one side ends at line 1, the other one goes on"),
+    ("xglue.ntg.de.src.dev", b"sch\xf6n\n", "{path}, line 1: not UTF-8"),
+    ("xglue.ntg.de.src.dev", b"\n", "{path}: there is no pair of two texts"),
+])  # fmt: skip
+def test_problems_are_told_in_one_sentence(name, content, message, source, tmp_path, capsys):
+    path = source / "NTG" / name
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    assert read(source, tmp_path / "out") == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "xglue_generation: " + message.format(path=path)
+    assert not (tmp_path / "out/manifest.json").exists() and not list(tmp_path.rglob("*.tmp"))
+
+
+def test_an_unknown_language_is_one_sentence(source, tmp_path, capsys):
+    assert main(["qg", str(source), str(tmp_path / "out"), "--langs", "ru"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "xglue_generation: --langs: unknown 'ru'; valid: de, en, es, fr, it, pt"
+    )

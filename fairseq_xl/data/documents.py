@@ -25,7 +25,7 @@ class AdjacentSegments:
     A window has up to twice as many tokens as a segment; windows follow each other through a document and never reach
     over its end, an empty line. The cut is at the sentence's end that is nearest to the middle of the window; what is
     too long for a segment then is left off at the window's ends, so that the segments stay adjacent. A window of a
-    single sentence is no pair.
+    single sentence is no pair; one of two may be longer.
 
     Args:
         path: prefix of the ``.bin`` and ``.idx`` files.
@@ -52,7 +52,7 @@ class AdjacentSegments:
         for first, last in zip([0, *(blank + 1).tolist()], [*blank.tolist(), len(items)]):
             while first < last:
                 firsts.append(first)
-                first = min(max(int(reach[first]), first + 1), last)
+                first = min(max(int(reach[first]), first + 2), last)
                 lasts.append(first)
         firsts, lasts = np.array(firsts, dtype=np.int64), np.array(lasts, dtype=np.int64)
         several = lasts - firsts > 1

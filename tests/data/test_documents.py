@@ -49,6 +49,14 @@ def test_what_is_too_long_for_a_segment_is_left_off_at_the_outer_end(tmp_path, i
     assert text.every(4)[1].tolist() == [6]
 
 
+def test_two_sentences_are_a_pair_however_long_they_are(tmp_path):
+    """Four sentences of 9 tokens, of which a window of 8 holds none."""
+    sentences = [[*range(10 * n, 10 * n + 8), 2] for n in range(1, 5)]
+    text = AdjacentSegments(write_items(tmp_path / "long", sentences), "en")
+    first, second = as_lists(text.texts(text.every(4)[0], 4))
+    assert first == [[15, 16, 17, 2], [35, 36, 37, 2]] and second == [[20, 21, 22, 23], [40, 41, 42, 43]]
+
+
 @pytest.mark.parametrize("items, cut", [([[4, 2], [5, 2], [6, 7, 8, 9, 2]], 4), ([[4, 5, 6, 7, 2], [8, 2], [9, 2]], 5)])
 def test_the_cut_is_the_sentences_end_nearest_to_the_middle(tmp_path, items, cut):
     """Of 9 tokens, on either side of 4.5; the end before and the end behind the middle win once each."""

@@ -278,8 +278,8 @@ def test_tlm_is_masked_independently_of_the_sides(build, draws, tmp_path):
 
 @pytest.mark.parametrize("name", ["veco_mono", "veco_bi"])
 def test_the_longest_example_takes_all_positions(build, dictionary, draws, tmp_path, name):
-    """Segments, and sentences, that are as long as --max-positions allows."""
-    sentence = [*(4 + n % 6 for n in range(30)), 2]
+    """Segments of longer sentences, and the longest sentences that a pair may have, fill --max-positions."""
+    fits, longer = ([*(4 + n % 6 for n in range(size - 1)), 2] for size in (31, 32))
     model = XLVecoModel(
         EncoderConfig(embed_dim=16, ffn_dim=32, heads=2, layers=1, max_positions=32),
         len(dictionary), dictionary.pad(), dictionary.num_languages,
@@ -287,11 +287,12 @@ def test_the_longest_example_takes_all_positions(build, dictionary, draws, tmp_p
     objective = build(name, f"{name}.length=32")
     assert objective.positions == 32
     if name == "veco_mono":
-        source = AdjacentSegments(write_items(tmp_path / "train", [sentence, sentence]), "en")
+        source = AdjacentSegments(write_items(tmp_path / "train", [longer, longer]), "en")
     else:
         for code in ("en", "de"):
-            write_items(tmp_path / f"train.en-de.{code}", [sentence])
+            write_items(tmp_path / f"train.en-de.{code}", [fits, longer])
         source = SentencePairs(tmp_path / "train.en-de", "en", "de")
-    batch = objective.collate(draws(source.every(objective.example_length)[0]), source)
-    assert batch["tokens"].shape[1] == 32
+    examples = source.every(objective.example_length)[0]
+    batch = objective.collate(draws(examples), source)
+    assert len(examples) == 1 and batch["tokens"].shape[1] == 32
     VecoObjective.loss(objective, model, batch)

@@ -1,5 +1,7 @@
 """VECO through fairseq's commands: two stages, resuming, and what its checkpoint becomes (V7, V9, V10)."""
 
+import re
+
 import pytest
 import torch
 
@@ -41,7 +43,11 @@ def test_the_first_stage_trains_cross_attention_alone(stages):
     assert {key for key in after if key not in before} == {key for key in after if CROSS in key}
     for key, value in before.items():
         assert torch.equal(value, after[key]), key
-    assert all(value.abs().max() > 0 for key, value in after.items() if key.endswith("cross_attention.query.weight"))
+    biases = [after[key] for key in after if re.search(r"cross_attention\.(query|out)\.bias$", key)]
+    norms = [after[key] for key in after if key.endswith("cross_attention_norm.weight")]
+    assert len(biases) == 2 * len(norms) > 0
+    assert all(bias.abs().max() > 0 for bias in biases)  # they begin at 0,
+    assert all((norm - 1).abs().max() > 0 for norm in norms)  # and these at 1
     (line,) = [record for record in output.log.splitlines() if record.startswith("weights from")]
     assert "new: encoder.layers.0.cross_attention" in line
 

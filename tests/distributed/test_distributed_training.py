@@ -9,7 +9,9 @@ from tiny_data import write_items
 
 from fairseq_xl.models.encoder import XLVecoModel
 from fairseq_xl.objectives import OBJECTIVES
-from tests.commands import averaging, classification, equal_parameters, load, pretraining, run_train, translation
+from tests.commands import (
+    averaging, classification, denoising, equal_parameters, load, pretraining, run_train, translation,
+)  # fmt: skip
 from tests.distributed.headed import Headed
 from tests.distributed.two_processes import pair, run_jobs, train
 from tests.tasks.conftest import write_encoded
@@ -67,6 +69,8 @@ def runs(data, single, empty, labelled):
         "headed-cycle": (pretrain("--schedule", "cycle", objectives="headed,tlm"), 2, both),
         "similarity": (averaging(data, "unused", "--updates-per-epoch", EPOCH, "--dropout", 0, "--max-update", 6), 1,
                        {"legacy": DDP["legacy"]}),
+        "denoising": (denoising(data, "unused", "--updates-per-epoch", EPOCH, *NO_DROPOUT, "--max-update", 6), 1,
+                      {name: DDP[name] for name in ("legacy", "pytorch")}),
         "single": (pretrain("--langs", "fr", "--pairs", "en-fr", data=single), 1, {"legacy": DDP["legacy"]}),
         "single-among-others": (pretrain(data=single), 1, {"legacy": DDP["legacy"]}),
         "single-pair": (translate("-s", "en", "-t", "fr", "--max-epoch", 3, data=single), 1,

@@ -8,6 +8,8 @@ from fairseq_xl.errors import UserError
 #: which layers of a deeper donor a stack takes
 LAYERS = ("all", "first", "last")
 
+_IN_LAYER = re.compile(r"\blayers\.(\d+)\.")
+
 
 def inherit(recipient, donor, origin):
     """Copies all that two encoder models have under the same names: to go on from another run, with new parts or not.
@@ -57,11 +59,21 @@ def donate(recipient, donor, stack, origin, only=None, layers="all"):
 
 
 def left_behind(donor, copied):
-    """What of the donor is in none of the tensors `copied`: the widest parts, as ``output``, ``heads.clm``."""
+    """What of the donor is in none of the tensors `copied`: the widest parts, as ``output``, ``heads.clm``.
+
+    What is left of all layers is one part, ``layers.*.cross_attention``, and of some ``layers.{0,1}.cross_attention``.
+    """
     taken = {id(tensor) for tensor in copied}
     used = {part for key, tensor in donor.items() if id(tensor) in taken for part in _parts(key)}
-    widest = [next(part for part in _parts(key) if part not in used) for key in donor if key not in used]
-    return list(dict.fromkeys(re.sub(r"\blayers\.\d+\.", "layers.*.", part) for part in widest))
+    widest = dict.fromkeys(next(part for part in _parts(key) if part not in used) for key in donor if key not in used)
+    layers, left = {}, {}  # {part, its layer as *: numbers of the layers that have it}
+    for found, parts in ((layers, {part for key in donor for part in _parts(key)}), (left, widest)):
+        for part in parts:
+            found.setdefault(_IN_LAYER.sub("layers.*.", part), []).extend(_IN_LAYER.findall(part))
+    return [
+        part if len(numbers) == len(layers[part]) else part.replace("*", f"{{{','.join(numbers)}}}")
+        for part, numbers in left.items()
+    ]
 
 
 def choose_layers(state, count, which, origin):

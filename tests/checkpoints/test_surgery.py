@@ -87,6 +87,11 @@ def test_what_is_left_behind(recipient, donor):
         "encoder.layers.1", "output", "heads.mlm"
     ]  # fmt: skip
     assert left_behind(donor, donor.values()) == []
+    cross = [value for key, value in recipient.items() if CROSS[1] in key]
+    assert left_behind(recipient | state("decoder.layers.2.ffn.up.weight", fill=1), cross) == [
+        "encoder", "decoder.bank", "decoder.embeddings", "decoder.layers.0", "decoder.layers.{1}.self_attention",
+        "decoder.layers.{1}.ffn", "decoder.layers.2",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])

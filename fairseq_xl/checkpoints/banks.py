@@ -132,15 +132,16 @@ def read(path, language=None):
     Raises `UserError` for a missing or damaged file, one of another kind, or one without the language's bank.
     """
     members = _members(path)
-    if members is None:
-        bank = _check(compat.load_plain(path), path)
-    else:
+    if members is not None:
         if language is None and len(members) > 1:
             raise UserError(f"{path} has banks of {', '.join(members)}: name one as --lang")
-        found = [name for name in members if language is None or language in (name, *name.split("+"))]
+        found = [name for name in members if language is None or language in name.split("+")]
         if not found:
             raise UserError(f"--lang {language}: {path} has banks of {', '.join(members)}")
-        bank = _check(_load_member(path, members[found[0]]), f"{path}, {found[0]}")
+        return _packed(path, members[found[0]])
+    content = compat.load_plain(path)
+    is_checkpoint = isinstance(content, dict) and isinstance(content.get("model"), dict)
+    bank = extract(content, path) if is_checkpoint else _check(content, path)
     if language is not None and language not in bank["languages"]:
         raise UserError(f"--lang {language}: {path} is the bank of {', '.join(bank['languages'])}")
     return bank
@@ -155,7 +156,7 @@ def pack(family, paths):
     if members is None:
         raise UserError(f"{family} is no family of banks")
     contents = {language: _bytes(family, name) for language, name in members.items()}
-    bodies = {read(family, language)["body"]: f"those of {family}" for language in contents}
+    bodies = {_packed(family, name)["body"]: f"those of {family}" for name in members.values()}
     for path in paths:
         bank = _check(compat.load_plain(path), path)
         language, content = "+".join(bank["languages"]), Path(path).read_bytes()
@@ -177,7 +178,9 @@ def _members(path):
             names = archive.namelist()
     except (OSError, zipfile.BadZipFile):
         return None  # what reads it next says what is wrong with it
-    return {name.removesuffix(SUFFIX): name for name in names} if all(n.endswith(SUFFIX) for n in names) else None
+    if not all(name.endswith(SUFFIX) for name in names):
+        return None
+    return {name.removesuffix(SUFFIX): name for name in names}
 
 
 def _bytes(path, name):
@@ -188,16 +191,15 @@ def _bytes(path, name):
         raise UserError(f"{path} is damaged: {name} cannot be read ({error})") from error
 
 
-def _load_member(path, name):
+def _packed(path, name):
+    """One of a family: its file's name there -> the bank."""
     stream = io.BytesIO(_bytes(path, name))
     stream.name = f"{path}, {name}"
-    return compat.load_plain(stream)
+    return _check(compat.load_plain(stream), stream.name)
 
 
 def _check(content, path):
-    """A file's content as a bank; a checkpoint's is taken out of it."""
-    if isinstance(content, dict) and isinstance(content.get("model"), dict):
-        return extract(content, path)
+    """A file's content, if it is a bank."""
     if not isinstance(content, dict) or content.get("kind") != KIND:
         raise UserError(f"{path} is no bank; `python -m fairseq_xl.checkpoints.banks extract` takes one out of a model")
     if content.get("format") != FORMAT:
@@ -213,12 +215,10 @@ def _check(content, path):
 
 def describe(path):
     """{language: what its bank says of itself} of every bank of a file."""
-    names = _members(path) or {None: None}
-    found = {}
-    for name in names:
-        bank = read(path, name)
+    members, found = _members(path), {}
+    for bank in [read(path)] if members is None else [_packed(path, name) for name in members.values()]:
         symbols, channels = bank["state"][TOKENS].shape
-        found[name or "+".join(bank["languages"])] = {
+        found["+".join(bank["languages"])] = {
             "symbols": symbols,
             "channels": channels,
             "positions": bank["language_positions"],

@@ -1,0 +1,154 @@
+"""Banks in files: one of a language or of several, and what they refuse (M1)."""
+
+import json
+import zipfile
+
+import pytest
+import torch
+
+from fairseq_xl import compat
+from fairseq_xl.checkpoints import banks
+from fairseq_xl.errors import UserError
+
+
+def bank(*languages, fill=1.0, body="body", **more):
+    state = {banks.TOKENS: torch.full((6, 4), fill), "encoder.bank.bias": torch.full((6,), fill)}
+    return {
+        "kind": banks.KIND, "format": banks.FORMAT, "languages": list(languages), "dictionary": f"of {languages}",
+        "body": body, "language_positions": False, "adapters": 0, "state": state,
+    } | more  # fmt: skip
+
+
+@pytest.fixture
+def file(tmp_path):
+    """file(*languages, …) -> a file of that bank."""
+
+    def file(*languages, name=None, **more):
+        path = tmp_path / (name or f"{languages[0]}.pt")
+        compat.save_checkpoint(bank(*languages, **more), path)
+        return path
+
+    return file
+
+
+def refusal(*arguments):
+    with pytest.raises(UserError) as refused:
+        banks.read(*arguments)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def contents(family):
+    with zipfile.ZipFile(family) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_adding_a_bank_leaves_the_others_byte_by_byte(file, tmp_path, capsys):
+    paths = [file("de"), file("fr", fill=2.0), file("en", "es", fill=3.0)]
+    family = tmp_path / "family"
+    for count, path in enumerate(paths, start=1):
+        before = contents(family) if family.exists() else {}
+        banks.main(["pack", str(family), str(path)])
+        after = contents(family)
+        assert len(after) == count and all(after[name] == content for name, content in before.items())
+    assert list(after.values()) == [path.read_bytes() for path in paths]
+    banks.main(["get", str(family), "fr", str(tmp_path / "again.pt")])
+    assert (tmp_path / "again.pt").read_bytes() == paths[1].read_bytes()
+    for language, fill in (("de", 1), ("fr", 2), ("en", 3), ("es", 3)):
+        assert (banks.read(family, language)["state"][banks.TOKENS] == fill).all()
+    banks.main(["list", str(family)])
+    listed = json.loads(capsys.readouterr().out)
+    assert list(listed) == ["de", "fr", "en+es"]
+    assert listed["de"] | {"dictionary": "", "body": ""} == {
+        "symbols": 6, "channels": 4, "positions": False, "adapters": 0, "dictionary": "", "body": "",
+    }  # fmt: skip
+
+
+def test_what_a_family_does_not_take(file, tmp_path):
+    family = tmp_path / "family"
+    banks.pack(family, [file("de"), file("fr")])
+    before = family.read_bytes()
+    banks.pack(family, [file("de", name="again.pt")])  # the same once more
+    other = file("de", fill=5.0, name="other.pt")
+    with pytest.raises(UserError, match="has another bank of de already"):
+        banks.pack(family, [other])
+    with pytest.raises(UserError, match="was learned over another body than those of"):
+        banks.pack(family, [file("es", body="another")])
+    with pytest.raises(UserError, match="is no family of banks"):
+        banks.pack(other, [file("fr")])
+    assert contents(family).keys() == {"de.bank.pt", "fr.bank.pt"} and len(family.read_bytes()) == len(before)
+
+
+def test_a_language_that_is_not_there(file, tmp_path):
+    path, family = file("de"), tmp_path / "family"
+    banks.pack(family, [path, file("fr")])
+    assert refusal(path, "es") == f"--lang es: {path} is the bank of de"
+    assert refusal(family, "es") == f"--lang es: {family} has banks of de, fr"
+    assert refusal(family) == f"{family} has banks of de, fr: name one as --lang"
+    with pytest.raises(UserError, match="has banks of de, fr, not of es"):
+        banks.main(["get", str(family), "es", str(tmp_path / "es.pt")])
+    assert not (tmp_path / "es.pt").exists()
+
+
+def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
+    assert "cannot be read as a checkpoint" in refusal(tmp_path / "nothing")
+    path = file("de")
+    content = bytearray(path.read_bytes())
+    for name, damaged in (("cut", content[: len(content) // 2]), ("empty", b""), ("text", b"text")):
+        (tmp_path / name).write_bytes(damaged)
+        assert "is not a checkpoint, or it is damaged or cut short" in refusal(tmp_path / name)
+    at = bytes(content).index(b"\x00\x00\x80?" * 20)  # floats of the table
+    content[at : at + 40] = bytes(40)
+    (tmp_path / "zeros").write_bytes(content)
+    assert "another checksum" in refusal(tmp_path / "zeros")
+    family = tmp_path / "family"
+    banks.pack(family, [file("fr")])
+    family.write_bytes(family.read_bytes().replace(b"\x00\x00\x80?" * 6, bytes(24), 1))
+    assert "damaged" in refusal(family, "fr")
+    torch.save({"model": {}}, tmp_path / "other.pt")
+    assert "has no bank: it is no checkpoint of an xl_monotrans_* model" in refusal(tmp_path / "other.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    assert "is no bank" in refusal(tmp_path / "list.pt")
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (dict(format=2), "has format 2 of banks, this version reads 1"),
+        (dict(adapters="4"), "is damaged: it lacks adapters"),
+        (dict(state={}), f"is damaged: it lacks {banks.TOKENS}"),
+        (dict(languages=None), "is damaged: it lacks languages"),
+    ],
+)
+def test_banks_that_lack_something(file, change, told):
+    path = file("de")
+    torch.save(bank("de") | change, path)
+    assert refusal(path) == f"{path} {told}"
+
+
+def test_special_symbols_come_and_go():
+    """Rows 0 to 3 and the last but the two languages' are the special symbols' own table."""
+    table = torch.arange(18.0).view(9, 2)
+    plain = {banks.TOKENS: table, "other": torch.ones(1)}
+    split = banks.with_special(plain, languages=2)
+    assert torch.equal(split[banks.SPECIAL], table[[0, 1, 2, 3, 6]]) and split["other"] is plain["other"]
+    assert banks.with_special(split, 2) is split and banks.without_special(plain, 2) is plain
+    split[banks.SPECIAL] = -split[banks.SPECIAL]
+    joined = banks.without_special(split, 2)
+    expected = table.clone()
+    expected[[0, 1, 2, 3, 6]] *= -1
+    assert joined.keys() == plain.keys() and torch.equal(joined[banks.TOKENS], expected)
+    assert torch.equal(plain[banks.TOKENS], torch.arange(18.0).view(9, 2))
+
+
+def test_the_bodys_digest_is_of_the_body_alone():
+    state = {
+        banks.TOKENS: torch.ones(2), banks.SPECIAL: torch.ones(2), banks.POSITIONS: torch.ones(2),
+        "encoder.layers.0.ffn.up.weight": torch.ones(2), "heads.nsp.0.weight": torch.ones(2),
+        "encoder.layers.0.ffn_adapter.up.weight": torch.ones(2),
+    }  # fmt: skip
+    for positions in (False, True):
+        digest = banks.body_digest(state, positions)
+        for name in state:
+            same = banks.body_digest(state | {name: torch.zeros(2)}, positions) == digest
+            assert same == (not name.endswith("ffn.up.weight") and (positions or name != banks.POSITIONS)), name

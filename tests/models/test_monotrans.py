@@ -1,0 +1,158 @@
+"""MonoTrans' model (M1-M5): the special symbols' own table, positions and segments, noise, adapters."""
+
+import pytest
+import torch
+
+from fairseq_xl.checkpoints.banks import owned
+from fairseq_xl.errors import UserError
+from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.monotrans import MonoTransConfig, PlacedEmbeddings, XLMonoTransModel
+from fairseq_xl.modules.embeddings import Bank
+
+PAD, MASK = 1, 20  # pieces are 4 to 19
+SMALL = dict(embed_dim=16, ffn_dim=32, heads=2, layers=2, dropout=0.0, attention_dropout=0.0, max_positions=40,
+             language_embeddings="none", output_form="dense")  # fmt: skip
+TOKENS = torch.tensor([[0, 4, 5, 2, 2, 6, MASK, 2], [0, 7, 3, 2, 2, 8, 2, PAD]])
+SEGMENTS = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 0]])
+
+
+@pytest.fixture
+def build(dictionary):
+    def build(**more):
+        torch.manual_seed(1)
+        model = XLMonoTransModel(
+            MonoTransConfig(**SMALL | more), len(dictionary), PAD, dictionary.num_languages, dictionary.shared
+        )
+        return model.double()
+
+    return build
+
+
+def randomise(model):
+    torch.manual_seed(2)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def test_it_computes_what_an_encoder_with_these_rows_does(build, dictionary):
+    """Hidden states, logits, and the gradients of both uses of the table."""
+    model = randomise(build(segment_embeddings="none"))
+    plain = XLEncoderModel(model.cfg, len(dictionary), PAD, dictionary.num_languages).double()
+    state = model.state_dict()
+    special = state.pop("encoder.bank.special.weight")
+    state["encoder.bank.tokens.weight"] = state["encoder.bank.tokens.weight"].clone()
+    state["encoder.bank.tokens.weight"][dictionary.shared] = special
+    plain.load_state_dict(state)
+
+    class Everything:
+        @staticmethod
+        def loss(model, batch):
+            hidden = model.encode(TOKENS, padding_mask=TOKENS.eq(PAD))
+            return model.output.cross_entropy(hidden.flatten(0, 1), TOKENS.flatten())
+
+    losses = [each(Everything, None) for each in (model, plain)]
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-12)
+    for loss in losses:
+        loss.backward()
+    gradient = plain.encoder.bank.tokens.weight.grad
+    torch.testing.assert_close(model.encoder.bank.special.weight.grad, gradient[dictionary.shared])
+    expected = gradient.clone()
+    expected[dictionary.shared] = 0
+    torch.testing.assert_close(model.encoder.bank.tokens.weight.grad, expected)
+    torch.testing.assert_close(model.output.dense.weight.grad, plain.output.dense.weight.grad)
+
+
+def embedded(model, segments=SEGMENTS):
+    """(B, T, C) before the LayerNorm, what is there beside the tokens' rows."""
+    embeddings = model.encoder.embeddings
+    embeddings.norm, embeddings.dropout = torch.nn.Identity(), torch.nn.Identity()
+    return embeddings(TOKENS, segments=segments) - model.encoder.bank(TOKENS)
+
+
+def test_positions_and_segments_are_added(build):
+    model = randomise(build())
+    positions, segments = model.encoder.embeddings.positions.weight, model.encoder.embeddings.segments.weight
+    found = embedded(model)
+    for row in range(2):
+        for place in range(8):
+            torch.testing.assert_close(found[row, place], positions[place] + segments[SEGMENTS[row, place]])
+    torch.testing.assert_close(embedded(model, None), embedded(model, torch.zeros_like(SEGMENTS)))
+
+
+def test_the_first_symbol_has_neither_where_positions_are_a_languages(build):
+    model = randomise(build(language_positions=True))
+    positions, segments = model.encoder.embeddings.positions.weight, model.encoder.embeddings.segments.weight
+    found = embedded(model)
+    assert found[:, 0].abs().max() < 1e-12
+    for place in range(1, 8):
+        torch.testing.assert_close(found[0, place], positions[place] + segments[SEGMENTS[0, place]])
+
+
+@pytest.mark.parametrize("more, first, others", [(dict(), 3, 3), (dict(segment_embeddings="none"), 2, 2),
+                                                 (dict(language_positions=True), 1, 3)])  # fmt: skip
+def test_noise_has_its_deviation_for_each_embedding(dictionary, more, first, others):
+    """0.075 on each of word, position and segment: of k of them the variance is k times as large (M4)."""
+    cfg = MonoTransConfig(**SMALL | more | dict(embedding_noise=0.075, embed_dim=256))
+    bank = Bank(len(dictionary), 256, PAD, bias=True)
+    embeddings = PlacedEmbeddings(cfg, bank, 0)
+    embeddings.norm = torch.nn.Identity()
+    tokens = torch.full((200, 5), 7)
+    quiet = embeddings.eval()(tokens)
+    assert torch.equal(quiet, embeddings(tokens))
+    torch.manual_seed(1)
+    noise = embeddings.train()(tokens) - quiet
+    for place, count in enumerate([first, others, others, others, others]):
+        assert noise[:, place].std().item() == pytest.approx(0.075 * count**0.5, rel=0.02)
+        assert abs(noise[:, place].mean()) < 0.003
+    assert abs((noise[0] * noise[1]).mean()) < 0.003  # of its own for each sequence
+    torch.manual_seed(1)
+    assert torch.equal(embeddings(tokens) - quiet, noise)
+
+
+def test_without_noise_nothing_is_drawn(build):
+    embeddings = build().encoder.embeddings.train()
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    embeddings(TOKENS)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_adapters_change_nothing_at_first(build):
+    plain, adapted = build(), build(adapters=4)
+    missing = adapted.load_state_dict(plain.state_dict(), strict=False).missing_keys
+    assert len(missing) == 2 * 2 * 4 and all("_adapter." in name for name in missing)
+    hidden = adapted.encode(TOKENS)
+    assert torch.equal(hidden, plain.encode(TOKENS))
+    hidden.sum().backward()
+    gradients = {name: value.grad for name, value in adapted.named_parameters() if "_adapter.up.weight" in name}
+    assert len(gradients) == 4 and all(value.abs().sum() > 0 for value in gradients.values())
+
+
+def test_an_adapter_is_behind_each_part_and_before_its_residual(build):
+    """As Houlsby et al.: LayerNorm(x + adapter(part(x))), adapter(z) = z + up(GELU(down(z)))."""
+    model = randomise(build(adapters=4, layers=1))
+    (layer,) = model.encoder.layers
+    hidden = torch.randn(2, 8, 16, dtype=torch.double)
+
+    def adapted(adapter, z):
+        return z + adapter.up(torch.nn.functional.gelu(adapter.down(z)))
+
+    middle = layer.self_attention_norm(hidden + adapted(layer.attention_adapter, layer.self_attention(hidden)))
+    expected = layer.ffn_norm(middle + adapted(layer.ffn_adapter, layer.ffn(middle)))
+    torch.testing.assert_close(layer(hidden), expected)
+
+
+def test_what_belongs_to_a_bank(build):
+    names = dict(build(adapters=4, language_embeddings="added").named_parameters())
+    bank = {name for name in names if owned(name, False)}
+    adapters = {name for name in names if "adapter" in name}
+    tables = {"encoder.bank.tokens.weight", "encoder.bank.bias", "encoder.embeddings.languages.weight"}
+    assert len(adapters) == 16 and bank == adapters | tables
+    assert {name for name in names if owned(name, True)} == bank | {"encoder.embeddings.positions.weight"}
+
+
+@pytest.mark.parametrize("option", [dict(adapters=-1), dict(embedding_noise=-0.1)])
+def test_less_than_nothing(build, option):
+    with pytest.raises(UserError, match="0 or more is needed"):
+        build(**option)

@@ -19,15 +19,21 @@ cd "$root"
 configs=recipes/veco/lohelp
 XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
 
+# pretrain MODEL SCRIPT ARGUMENTS: what follows DATA and SAVE_DIR in the command line of the script
+pretrain() {
+    local model=$1 script=$2; shift 2
+    same_settings "$output/$model" \
+        "$(settings_of "recipes/${script%/*}/config/pretrain.yaml" $configs/cross-attention-*.yaml "$@") ${updates[*]-}"
+    doing="pre-training $model" logged "$output/$model/out.log" bash "recipes/$script" "$output/data-bin" \
+        "$output/$model" "$@" ${updates[@]+"${updates[@]}"}
+}
+
 ! chosen data || prepare
 if chosen pretrain; then
     start=$output/mlm/checkpoint_last.pt
-    logged "$output/mlm/out.log" bash recipes/xlm/pretrain.sh "$output/data-bin" "$output/mlm" $configs/mlm.yaml \
-        ${updates[@]+"${updates[@]}"}
-    logged "$output/xlm/out.log" bash recipes/xlm/pretrain.sh "$output/data-bin" "$output/xlm" $configs/mlm.yaml \
-        $configs/xlm.yaml --init-from "$start" ${updates[@]+"${updates[@]}"}
-    logged "$output/veco/out.log" bash recipes/veco/pretrain.sh "$output/data-bin" "$output/veco" "$start" \
-        $configs/pretrain.yaml ${updates[@]+"${updates[@]}"}
+    pretrain mlm xlm/pretrain.sh $configs/mlm.yaml
+    pretrain xlm xlm/pretrain.sh $configs/mlm.yaml $configs/xlm.yaml --init-from "$start"
+    pretrain veco veco/pretrain.sh "$start" $configs/pretrain.yaml
 fi
 for model in random xlm veco; do
     ! chosen retrieve || retrieve $model "$languages"

@@ -14,7 +14,7 @@ from fairseq_xl.objectives import build_objectives
 from recipes.launch import flags
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
-XLM = RECIPES / "xlm/config"
+XLM, VECO = RECIPES / "xlm/config", RECIPES / "veco/config"
 
 PRETRAINING = {
     "paper": [XLM / "pretrain.yaml"],
@@ -26,6 +26,15 @@ TRANSLATION = {
     "paper-mt": [XLM / "translate.yaml"],
     "toy": [XLM / "translate.yaml", XLM / "translate-toy.yaml"],
     "lohelp": [XLM / "translate.yaml", RECIPES / "lohelp/translate.yaml"],
+}
+VECO_PRETRAINING = {
+    "large": [VECO / "pretrain.yaml"],
+    "small": [VECO / "pretrain.yaml", VECO / "small.yaml"],
+    "toy": [VECO / "pretrain.yaml", VECO / "toy.yaml"],
+}
+VECO_TRANSLATION = {
+    "en-de": [VECO / "translate.yaml"],
+    "en-fr": [VECO / "translate.yaml", VECO / "translate-en-fr.yaml"],
 }
 
 
@@ -68,3 +77,50 @@ def test_the_papers_values_are_in_the_paper_configuration():
     assert (model.layers, model.embed_dim, model.ffn_dim, model.heads) == (12, 1024, 4096, 8)  # X1
     model = configuration(TRANSLATION["paper-mt"], "-s", "en", "-t", "de").model
     assert (model.encoder_layers, model.decoder_layers, model.embed_dim, model.heads) == (6, 6, 1024, 8)  # X1
+
+
+@pytest.mark.parametrize("size", VECO_PRETRAINING)
+def test_veco_configurations_have_batches_and_positions(size, dictionary):
+    cfg = configuration(VECO_PRETRAINING[size])
+    built = build_objectives(cfg.task.objectives, cfg.task.objective_options, dictionary, Framing.of("xl", dictionary))
+    assert list(built) == ["veco_mono", "veco_bi"]
+    for objective in built.values():
+        assert objective.cfg.batch_tokens or objective.cfg.batch_sentences
+        assert objective.positions <= cfg.model.max_positions
+
+
+def test_vecos_values_are_in_its_configurations(dictionary):
+    cfg = configuration(VECO_PRETRAINING["large"])
+    built = build_objectives(cfg.task.objectives, cfg.task.objective_options, dictionary, Framing.of("xl", dictionary))
+    mono, bi = built["veco_mono"].cfg, built["veco_bi"].cfg
+    assert (cfg.model.layers, cfg.model.embed_dim, cfg.model.ffn_dim, cfg.model.heads) == (24, 1024, 4096, 16)  # V2
+    assert (mono.mask_prob, bi.mask_prob) == (0.15, 0.25)  # V3
+    assert (str(cfg.task.schedule), cfg.task.train_only) == ("alternate", None)  # V7
+    assert (mono.length, bi.length, mono.alpha, bi.alpha) == (512, 128, 0.5, 0.5)  # V8
+    assert (64 * mono.batch_sentences, 64 * bi.batch_sentences) == (1024, 4096)  # V8, on 64 GPUs
+    assert cfg.optimization.lr == [2e-4] and cfg.optimization.max_update == cfg.lr_scheduler.total_num_update == 240000
+    assert (cfg.lr_scheduler.warmup_updates, cfg.optimizer.weight_decay) == (12000, 0.01)
+    assert cfg.optimizer.adam_betas == "(0.9, 0.98)" and cfg.optimizer.adam_eps == 1e-6
+    small = configuration(VECO_PRETRAINING["small"])
+    assert (small.model.layers, small.model.embed_dim, small.model.heads) == (6, 768, 12)  # V2
+    assert small.optimization.lr == [3e-4] and small.optimizer.adam_betas == "(0.9, 0.999)"  # V8
+    stage = configuration([*VECO_PRETRAINING["large"], VECO / "cross-attention.yaml"])
+    assert stage.task.train_only == "*.cross_attention*"  # V7
+
+
+def test_vecos_translation_model_is_filled_from_pretraining_of_its_size(dictionary):
+    donor = build(configuration(VECO_PRETRAINING["large"]), dictionary).state_dict()
+    recipient = build(configuration(VECO_TRANSLATION["en-de"], "-s", "en", "-t", "de"), dictionary).state_dict()
+    copied, new = donate(recipient, donor, "encoder", "veco")
+    last, missing = donate(recipient, donor, "decoder", "veco", layers="last")
+    assert not new and not missing and recipient.keys() == copied.keys() | last.keys()
+
+
+@pytest.mark.parametrize("pair, lr, dropout, frequency", [("en-de", 1e-4, 0.3, 1), ("en-fr", 2e-4, 0.1, 4)])
+def test_vecos_values_of_translation(pair, lr, dropout, frequency):
+    cfg = configuration(VECO_TRANSLATION[pair], "-s", "en", "-t", pair[-2:])
+    assert (cfg.model.encoder_layers, cfg.model.decoder_layers, cfg.model.share_embeddings) == (24, 6, True)  # V10
+    assert str(cfg.task.init_decoder_layers) == "last" and cfg.criterion.label_smoothing == 0.2  # V13
+    assert cfg.optimization.lr == [lr] and cfg.model.dropout == dropout and cfg.optimization.clip_norm == 0.1
+    assert cfg.optimization.update_freq == [frequency] and cfg.dataset.max_tokens == 4096
+    assert (cfg.lr_scheduler.warmup_updates, cfg.lr_scheduler.total_num_update) == (16000, 100000)

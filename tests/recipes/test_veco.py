@@ -91,6 +91,7 @@ def test_wmt14_from_official_files_to_bleu(pretrained, official, tmp_path, pair,
     scores = json.loads(printed.splitlines()[-1])
     assert scores["lines"] == 4 and "tok:13a" in scores["sacrebleu"]["signature"]
     assert "case:lc" in scores["tokenised"]["signature"]
+    assert "'beam': 5" in (output / pair / "generate.log").read_text()  # V13
     assert "--init-decoder-layers last" in shown and "--init-decoder-from" in shown
     assert "--decoder-layers 2" in shown and ("--update-freq 4" in shown) == (pair == "en-fr")
     state = load_checkpoint(str(output / pair / "average.pt"))
@@ -173,6 +174,9 @@ def test_the_comparison_ends_with_tables(lohelp_corpus, tmp_path):
     assert tables.count("\n| VECO | ") == tables.count("\n| XLM (MLM + TLM) | ") == 3  # nc, qam, retrieval
     log = (tmp_path / "xlm/out.log").read_text() + (tmp_path / "veco/out.log").read_text()
     assert log.count(f"--init-from {tmp_path}/mlm/checkpoint_last.pt") == 2
+    (tmp_path / "mlm/settings").write_text("others\n")
+    done = run("bash", "recipes/veco/run.sh", "--corpus", lohelp_corpus, "--output", tmp_path, *tiny)
+    assert done.returncode == 2 and f"{tmp_path}/mlm was made with other settings or weights" in done.stderr
     assert (
         f"--init-decoder-from {tmp_path}/veco/checkpoint_last.pt --init-decoder-layers first"
         in (tmp_path / "veco-first/en-de/out.log").read_text()

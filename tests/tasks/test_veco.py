@@ -1,5 +1,6 @@
 """VECO through fairseq's commands: two stages, resuming, and what its checkpoint becomes (V7, V9, V10)."""
 
+import itertools
 import re
 
 import pytest
@@ -150,9 +151,13 @@ def test_a_pattern_without_a_parameter_is_refused(data_bin, tmp_path):
         run_train(veco(data_bin, tmp_path, "--train-only", "*.cross-attention*"))
 
 
-def test_validation_scores_every_pair(data_bin, tmp_path, stages):
+def test_validation_scores_every_term_of_every_source(data_bin, tmp_path, stages):
     output = run_validate(
         [data_bin, "--task", "xl_pretraining", "--path", stages[0] / "second/checkpoint_last.pt", "--max-tokens", 256,
          "--valid-subset", "valid", "--user-dir", "fairseq_xl"]
     )  # fmt: skip
-    assert "veco_bi_cs_xy_en-fr_ppl" in output.log and "veco_mono_is_x_de_ppl" in output.log
+    sources = {"mono": ("en", "de", "fr"), "bi": ("en-de", "en-fr")}
+    terms = {"mono": ("is_x", "is_y", "cs_xy", "cs_yx"), "bi": ("is_x", "is_y", "cs_xy", "cs_yx", "tlm")}
+    for kind in sources:
+        for name in itertools.product(terms[kind], sources[kind]):
+            assert f"veco_{kind}_{'_'.join(name)}_ppl" in output.log, name

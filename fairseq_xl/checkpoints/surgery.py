@@ -58,6 +58,11 @@ def donate(recipient, donor, stack, origin, only=None, layers="all"):
     return {places[name]: value for name, value in copied.items()}, new
 
 
+def lacks_streams(recipient, donor):
+    """Whether a donor has nothing for the recipient's decoder, whose layers know predicting streams (G6)."""
+    return "decoder.futures.weight" in recipient.keys() - donor.keys()
+
+
 def left_behind(donor, copied):
     """What of the donor is in none of the tensors `copied`: the widest parts, as ``output``, ``heads.clm``.
 

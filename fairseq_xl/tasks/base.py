@@ -15,7 +15,7 @@ from omegaconf import II, OmegaConf
 
 from fairseq_xl import compat
 from fairseq_xl.checkpoints import banks, published
-from fairseq_xl.checkpoints.surgery import donate, left_behind
+from fairseq_xl.checkpoints.surgery import donate, lacks_streams, left_behind
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.manifest import read_manifest
@@ -300,6 +300,11 @@ class XLTask(FairseqTask):
         donors = {path: self.read_donor(path, model, part) for path, part in parts.items() if path}
         if shares and encoder and "decoder.bank.tokens.weight" in donors.get(decoder, ()):
             raise UserError(f"{why}: encoder and decoder of {decoder} have a table of tokens each")
+        if decoder and lacks_streams(model.state_dict(), donors[decoder]):
+            if not encoder:
+                raise UserError(f"{decoder} has no decoder with streams as that of {why} has; its encoder may be taken")
+            logger.warning("%s has no decoder with streams as that of %s has: its encoder alone is taken", decoder, why)
+            decoder = None
         transfers = [
             (embeddings, "encoder", "bank.tokens"),
             (embeddings, "decoder", "bank.tokens"),

@@ -1,0 +1,153 @@
+"""xFNP through fairseq's commands: training, resuming, first weights, generation, mistakes (G6)."""
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.sequence_generator import SequenceGenerator
+
+from fairseq_xl.data.framing import decoder_input, pad_rows
+from fairseq_xl.data.indexed import open_text
+from fairseq_xl.errors import UserError
+from fairseq_xl.objectives.sequence import sequence_terms
+from tests.commands import denoising, equal_parameters, load, pretraining, run_train, run_validate
+
+FNP = ["--arch", "xl_xfnp_tiny"]
+MIXED = ["--objective-options", "xfnp.length=32 xfnp.mixed=true xfnp.span_every=16 xfnp.span_pieces=4"]
+
+
+def future(data, folder, *more):
+    return denoising(data, folder, *FNP, *more, objectives="xfnp")
+
+
+def line(data, folder, *more):
+    return future(data, folder, *MIXED, "--updates-per-epoch", 4, "--no-epoch-checkpoints",
+                  "--save-interval-updates", 1, *more)  # fmt: skip
+
+
+def start(data, folder, *more):
+    """Parameters before the first update has any effect, the learning rate being 0, and the log."""
+    output = run_train(future(data, folder, "--max-update", 1, "--disable-validation", "--lr", 0, *more))
+    return load(folder / "checkpoint_last.pt"), output.log
+
+
+@pytest.fixture(scope="module")
+def whole(data_bin, tmp_path_factory):
+    """Folder of a run of 7 updates, and what it logged."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run_train(line(data_bin, folder, "--max-update", 7))
+
+
+def test_both_streams_are_trained_and_scored(whole):
+    _, output = whole
+    (sample, *_) = output.samples[1]
+    assert sample["source"] == "mixed" and len(sample["batch"]["prev_output_tokens"][:, 0].unique()) > 1
+    for stream in (1, 2):
+        assert all(f"xfnp_{stream}_{source}_ppl" in output.log for source in ("mixed", "de", "en", "fr"))
+    assert float(output.statistics("ppl")[-1]) > 1
+
+
+def test_every_parameter_is_trained(data_bin, tmp_path, whole):
+    before, _ = start(data_bin, tmp_path)
+    after = load(whole[0] / "checkpoint_last.pt")
+    assert before.keys() == after.keys()
+    assert [name for name in before if torch.equal(before[name], after[name])] == []
+
+
+@pytest.mark.parametrize("stop", [2, 4])
+def test_a_stopped_run_goes_on_bit_by_bit(data_bin, tmp_path, whole, stop):
+    """In the middle of an epoch and at its end."""
+    parts = [run_train(line(data_bin, tmp_path, "--max-update", end)) for end in (stop, 7)]
+    assert parts[0].losses + parts[1].losses == whole[1].losses
+    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), load(whole[0] / "checkpoint_last.pt"))
+
+
+def test_validation_scores_every_language(data_bin, whole):
+    output = run_validate([data_bin, "--task", "xl_pretraining", "--path", whole[0] / "checkpoint_last.pt",
+                           "--max-tokens", 256, "--valid-subset", "valid", "--user-dir", "fairseq_xl"])  # fmt: skip
+    assert "xfnp_2_de_ppl" in output.log and "xfnp_2_mixed_ppl" not in output.log
+
+
+def test_it_generates_what_its_first_stream_predicts(data_bin, whole):
+    """The scores of fairseq's beam search, which has caches, are those of teacher forcing."""
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(whole[0] / "checkpoint_last.pt")])
+    dictionary, pad = task.dictionary, task.dictionary.pad()
+    texts, start = open_text(data_bin / "fr/valid", "fr"), dictionary.language_symbol("fr")
+    tokens = torch.from_numpy(pad_rows([task.framing.sentence(texts[n].numpy()) for n in range(4)], pad))
+    given = {"src_tokens": tokens, "src_lengths": tokens.ne(pad).sum(1)}
+    given["src_languages"] = torch.full((4,), dictionary.language_id("fr"))
+    options = dict(beam_size=3, min_len=4, max_len_b=10, normalize_scores=False)
+    generator = SequenceGenerator([model.eval()], dictionary, **options)
+    found = generator.generate([model], {"net_input": given}, bos_token=start)
+    target = torch.from_numpy(pad_rows([beam[0]["tokens"].numpy() for beam in found], pad))
+    batch = {
+        "tokens": tokens, "padding_mask": tokens.eq(pad), "languages": given["src_languages"][:, None],
+        "prev_output_tokens": decoder_input(target, torch.full((4, 1), start)), "target": target,
+    }  # fmt: skip
+    with torch.no_grad():
+        first, _ = sequence_terms(model, batch)
+    assert first.count == target.ne(pad).sum() >= 4 * 5
+    assert -sum(beam[0]["score"].item() for beam in found) == pytest.approx(first.sum.item(), abs=1e-3)
+
+
+# First weights
+
+
+def test_its_own_weights_are_inherited(data_bin, tmp_path, whole):
+    path = whole[0] / "checkpoint_last.pt"
+    state, log = start(data_bin, tmp_path, "--init-from", path)
+    assert equal_parameters(state, load(path)) and log.count("new: none") == 2
+
+
+@pytest.fixture(scope="module")
+def encoder(data_bin, tmp_path_factory):
+    """Checkpoint of an encoder in xFNP's form."""
+    folder, form = tmp_path_factory.mktemp("encoder"), ["--language-embeddings", "none", "--layer-norm-eps", 1e-5]
+    run_train(pretraining(data_bin, folder, *form, "--max-update", 1, "--disable-validation", objectives="mlm"))
+    return folder / "checkpoint_last.pt"
+
+
+def test_an_encoder_fills_the_encoder_alone(data_bin, tmp_path, encoder):
+    """The decoder is as it would be anew, and the log says so."""
+    state, log = start(data_bin, tmp_path / "from", "--init-from", encoder)
+    anew, _ = start(data_bin, tmp_path / "anew")
+    donor = load(encoder)
+    for name, value in state.items():
+        assert torch.equal(value, (anew if name.startswith("decoder.") else donor)[name]), name
+    said = "has no decoder with streams as that of --arch xl_xfnp_tiny has: its encoder alone is taken"
+    assert f"{encoder} {said}" in log
+
+
+def test_an_encoder_is_no_decoder(whole, encoder):
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(whole[0] / "checkpoint_last.pt")])
+    with pytest.raises(UserError, match=f"{encoder} has no decoder with streams .* its encoder may be taken"):
+        task.initialise(model, None, str(encoder))
+
+
+@pytest.mark.parametrize(
+    "more, sentence",
+    [
+        (["--language-embeddings", "added"], "needs --language-embeddings none, this run has added"),
+        (["--encoder-layers", 2], "has 1 layers, the encoder to initialise has 2"),
+    ],
+)
+def test_an_encoder_that_does_not_fit(data_bin, tmp_path, encoder, more, sentence):
+    with pytest.raises(UserError, match=sentence):
+        start(data_bin, tmp_path, *more, "--init-from", encoder)
+
+
+# Mistakes: one sentence, before training
+
+
+@pytest.mark.parametrize(
+    "more, sentence",
+    [
+        (["--predicting-streams", 3], "xfnp.stream_weights=1,1 are 2, and the model has --predicting-streams 3"),
+        (["--relative-buckets", 1], "--relative-buckets 1 should be from 2 to"),
+        (["--objective-options", "xfnp.length=41"], "xfnp.length=41 takes 41 positions"),
+        (["--arch", "xl_xdae_tiny"], "xfnp needs an encoder-decoder that predicts several tokens at a step"),
+    ],
+)
+def test_what_does_not_go_together(data_bin, tmp_path, more, sentence):
+    with pytest.raises(UserError, match=sentence):
+        run_train(future(data_bin, tmp_path, *more))
+    assert not list(tmp_path.glob("*.pt"))

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# pretrain.sh DATA SAVE_DIR INIT CONFIG.yaml [CONFIG.yaml ...] [--flag value ...]: pre-training of Unicoder for XGLUE's
+# models for generation (G4, G5). The first CONFIG is the paper's, config/xdae.yaml, and config/xdae-toy.yaml laid over it
+# makes it small. INIT is an encoder that fills encoder and decoder, XLM or XLM-R, ours or published; an encoder-decoder
+# to go on from; or "random". Run again, it goes on where it stopped.
+set -euo pipefail
+recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$recipe/../common.sh"
+arguments 4 "$@"
+data=$1 save=$2 init=(--init-from "$3")
+[ "$3" != random ] || init=()
+shift 3
+mkdir -p "$save"
+exec python "$recipe/../launch.py" train "$data" "$@" ${init[@]+"${init[@]}"} --save-dir "$save" \
+    --log-file "$save/train.log"

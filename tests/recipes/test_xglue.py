@@ -1,0 +1,71 @@
+"""The recipe of Unicoder for XGLUE's models for generation: its values, and pre-training through its script."""
+
+import os
+
+import pytest
+
+from fairseq_xl.checkpoints.surgery import donate
+from fairseq_xl.data.framing import Framing
+from fairseq_xl.objectives import build_objectives
+from tests.commands import load
+from tests.recipes.test_configurations import PRETRAINING, RECIPES, build, configuration
+from tests.recipes.test_lohelp import run
+
+CONFIG = RECIPES / "xglue/config"
+SIZES = {"paper": [CONFIG / "xdae.yaml"], "toy": [CONFIG / "xdae.yaml", CONFIG / "xdae-toy.yaml"]}
+
+
+def xdae_of(size, dictionary):
+    cfg = configuration(SIZES[size])
+    framing = Framing.of("xl", dictionary)
+    return cfg, build_objectives(cfg.task.objectives, cfg.task.objective_options, dictionary, framing)["xdae"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_languages_are_mixed_and_spans_are_masked(size, dictionary):
+    cfg, objective = xdae_of(size, dictionary)
+    assert objective.cfg.mixed and objective.cfg.alpha == 0.3 and objective.cfg.noise == "infill"  # G2, G4
+    assert objective.positions <= cfg.model.max_positions
+    assert cfg.optimization.max_update == cfg.lr_scheduler.total_num_update > cfg.lr_scheduler.warmup_updates > 0
+
+
+def test_the_papers_values_of_xdae(dictionary):
+    cfg, objective = xdae_of("paper", dictionary)
+    model = cfg.model
+    assert (model.encoder_layers, model.decoder_layers, model.embed_dim, model.heads) == (12, 6, 1024, 8)  # G5
+    assert (str(model.activation), model.dropout, model.max_positions, objective.cfg.length) == ("gelu", 0.1, 512, 512)
+    assert cfg.optimization.update_freq[0] * objective.cfg.batch_sentences == 1024  # G5
+    assert cfg.optimization.lr == [1e-4] and cfg.lr_scheduler._name == "polynomial_decay"  # G5
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_xlm_of_its_size_fills_encoder_and_decoder(size, dictionary):
+    donor_files = {"paper": PRETRAINING["paper"], "toy": PRETRAINING["toy"]}[size]
+    donor = build(configuration(donor_files), dictionary).state_dict()
+    recipient = build(configuration(SIZES[size]), dictionary).state_dict()
+    for stack in ("encoder", "decoder"):
+        _, new = donate(recipient, donor, stack, size, layers="first" if stack == "decoder" else "all")
+        assert all("cross_attention" in name for name in new) and bool(new) == (stack == "decoder")
+
+
+def test_pretraining_through_the_script_goes_on(data_bin, tmp_path):
+    def pretrain(folder, init, *more):
+        size = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --max-positions 64 --cpu"
+        command = ["bash", "recipes/xglue/pretrain.sh", data_bin, tmp_path / folder, init, *SIZES["toy"]]
+        done = run(*map(str, command), *size.split(), "--warmup-updates", "1", "--no-epoch-checkpoints", *more)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    pretrain("first", "random", "--max-update", "1")
+    told = pretrain("first", "random", "--max-update", "2")
+    assert "Loaded checkpoint" in told and "@ 1 updates" in told
+    path = tmp_path / "first/checkpoint_last.pt"
+    told = pretrain("second", path, "--max-update", "1", "--lr", "0")
+    assert f"decoder from {path}" in told and os.path.exists(tmp_path / "second/checkpoint_last.pt")
+    assert load(path).keys() == load(tmp_path / "second/checkpoint_last.pt").keys()
+
+
+def test_without_a_configuration_the_script_says_what_it_takes(tmp_path):
+    done = run("bash", "recipes/xglue/pretrain.sh", "data", str(tmp_path / "save"), "random")
+    assert done.returncode == 2 and done.stderr.startswith("usage: pretrain.sh DATA SAVE_DIR INIT CONFIG.yaml")
+    assert not list(tmp_path.iterdir())

@@ -34,12 +34,13 @@ class Embedder:
 
     Args:
         checkpoint: its file.
-        data: the folder with the dictionary and the SentencePiece model that it was trained with.
+        data: the folder with the dictionary and the SentencePiece model that it was trained with, or those of the bank.
+        bank: options `bank` and `lang` of the task, for another bank than the checkpoint's.
     """
 
-    def __init__(self, checkpoint, data):
+    def __init__(self, checkpoint, data, **bank):
         models, _, self.task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides={"data": str(data)}
+            [str(checkpoint)], arg_overrides={"data": str(data)} | bank
         )
         if not isinstance(getattr(models[0], "encoder", None), Encoder):
             raise UserError(f"{checkpoint}: retrieval needs a model with an encoder, and this one has none")
@@ -122,12 +123,18 @@ def read_pairs(prefix, source, target):
     return [list(side) for side in zip(*kept)]
 
 
-def retrieve(embedder, texts, choices):
-    """Sentences {pair: two lists} -> {choice: {pair: scores of `evaluate`, with "pairs", their number}}."""
+def retrieve(embedders, texts, choices):
+    """Sentences {pair: two lists} -> {choice: {pair: scores of `evaluate`, with "pairs", their number}}.
+
+    Embedders are by language; that of None serves the others.
+    """
     results = {choice: {} for choice in choices}
     for pair, sides in texts.items():
         languages = pair.split("-")
-        vectors = [embedder(side, language, choices) for side, language in zip(sides, languages)]
+        vectors = [
+            embedders.get(language, embedders[None])(side, language, choices)
+            for side, language in zip(sides, languages)
+        ]
         for choice in choices:
             results[choice][pair] = {"pairs": len(sides[0])} | evaluate(vectors[0][choice], vectors[1][choice])
     return results
@@ -146,6 +153,9 @@ def main(arguments=None):
         raise UserError("give --layer and --pooling, or --dev pairs to choose them on")
     test, dev = _files(options.test), _files(options.dev)
     embedder = Embedder(options.checkpoint, options.data)
+    embedders = {None: embedder} | {
+        language: Embedder(options.checkpoint, data, bank=bank, lang=language) for language, bank, data in options.bank
+    }
     choices = [
         (layer, pooling)
         for layer, pooling in embedder.choices
@@ -155,11 +165,11 @@ def main(arguments=None):
         raise UserError(f"--layer {options.layer}: the model has the layers 0 to {len(embedder.encoder.layers)}")
     result = {}
     if dev:
-        tried = retrieve(embedder, dev, choices)
+        tried = retrieve(embedders, dev, choices)
         table = [{"layer": choice[0], "pooling": choice[1], **_averages(found)} for choice, found in tried.items()]
         best = max(range(len(choices)), key=lambda number: table[number]["margin"])  # the first of equals
         choices, result["dev"] = [choices[best]], table
-    (found,) = retrieve(embedder, test, choices).values()
+    (found,) = retrieve(embedders, test, choices).values()
     result |= {"layer": choices[0][0], "pooling": choices[0][1], "average": _averages(found), "test": found}
     sys.stdout.write(json.dumps(result) + "\n")
 
@@ -174,6 +184,14 @@ def _parser():
     parser.add_argument("data", help="folder with its dict.txt and sentencepiece.model")
     parser.add_argument("--test", nargs="+", required=True, metavar="XX-YY=PREFIX", help="test pairs, a file a side")
     parser.add_argument("--dev", nargs="+", default=[], metavar="XX-YY=PREFIX", help="held-out pairs to choose on")
+    parser.add_argument(
+        "--bank",
+        nargs=3,
+        action="append",
+        default=[],
+        metavar=("XX", "BANK", "DATA"),
+        help="a language's bank in place of the checkpoint's (MonoTrans), and the folder of its dict.txt",
+    )
     parser.add_argument("--layer", type=int, help="only this layer; 0: the embeddings")
     parser.add_argument("--pooling", choices=POOLINGS, help="only the mean over tokens, or only the first token")
     return parser

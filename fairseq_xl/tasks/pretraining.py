@@ -256,7 +256,7 @@ class XLPretrainingTask(BankTask):
 
     def _languages(self, split="train"):
         present = [code for code in self.dictionary.languages if is_begun(self.folder() / code / "train")]
-        chosen = self._chosen("--langs", self.cfg.langs, present)
+        chosen = self._chosen("--langs", self.cfg.langs or self.cfg.lang, present)
         return [code for code in chosen if is_begun(self.folder() / code / split)]
 
     def language_pairs(self, split="train"):

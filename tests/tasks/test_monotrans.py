@@ -1,5 +1,6 @@
 """MonoTrans through the public commands (M1-M5): four steps, what each of them trains, and what is refused."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,9 @@ import torch
 import yaml
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
+from fairseq_xl import retrieval
 from fairseq_xl.checkpoints import banks
+from fairseq_xl.errors import UserError
 from preprocess import binarize
 from preprocess.pipeline import prepare
 from tests.commands import OPTIMISATION, SIZE, equal_parameters, load, run_train, run_validate
@@ -184,3 +187,135 @@ def test_a_stopped_run_goes_on_bit_by_bit(text, task_files, steps, tmp_path, ste
     assert len(whole.losses) == 4 and equal_parameters(*map(load, paths))
     bodies = [torch.load(path, weights_only=False)["task_state"]["fairseq_xl"].get("body") for path in paths]
     assert bodies[0] == bodies[1] and bool(bodies[0]) == (step != "L1")
+
+
+def test_retrieval_with_a_bank_for_a_language(text, steps, bank_files, tmp_path, capsys):
+    """What is compared are vectors of the model with the bank of each side's language."""
+    lines = sentences(("en", "de"), 12, "retrieval")
+    for code in lines:
+        write(tmp_path / f"pairs.{code}", lines[code])
+    capsys.readouterr()
+    retrieval.main([str(steps["tuned"]), str(text["en"]), "--test", f"en-de={tmp_path / 'pairs'}", "--layer", "1",
+                    "--pooling", "mean", "--bank", "de", str(bank_files["de"]), str(text["de"])])  # fmt: skip
+    assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
+    embedder = retrieval.Embedder(steps["tuned"], text["de"], bank=str(bank_files["de"]), lang="de")
+    assert equal_parameters(embedder.encoder.state_dict(), {
+        name.removeprefix("encoder."): value
+        for name, value in composed(steps, "de").items() if name.startswith("encoder.")
+    })  # fmt: skip
+    with pytest.raises(UserError, match="needs another dictionary|has no symbol in the dictionary"):
+        retrieval.main([str(steps["tuned"]), str(text["en"]), "--test", f"en-de={tmp_path / 'pairs'}", "--layer", "1",
+                        "--pooling", "mean"])  # fmt: skip
+
+
+ALL = ["--language-positions", "--embedding-noise", 0.075]
+
+
+def test_positions_adapters_and_noise(text, task_files, tmp_path):
+    """Positions are learned in step 2 and stay in step 3 (M3), adapters are of step 2 (M5), noise of step 3 (M4)."""
+    run_train(pretraining(text["en"], tmp_path / "L1", "--max-update", 2, ALL[0]))
+    body = tmp_path / "L1/checkpoint_last.pt"
+    run_train(learning(text["de"], body, tmp_path / "de", ALL[0], "--adapters", 4))
+    learned = load(tmp_path / "de/checkpoint_last.pt")
+    adapters = {name for name in learned if "_adapter." in name}
+    common = {name: value for name, value in learned.items() if name not in adapters}
+    assert len(adapters) == 8 and all(learned[name].abs().sum() > 0 for name in adapters)
+    owned = BANK | {"encoder.embeddings.positions.weight"}
+    assert changed(load(body), common) == owned
+    run_train(finetuning(text["en"], task_files, body, tmp_path / "tuned", *ALL))
+    tuned = load(tmp_path / "tuned/checkpoint_last.pt")
+    assert all(torch.equal(tuned[name], load(body)[name]) for name in owned)
+    assert not torch.equal(
+        tuned["encoder.embeddings.segments.weight"], load(body)["encoder.embeddings.segments.weight"]
+    )
+    bank = tmp_path / "de.pt"
+    banks.main(["extract", str(tmp_path / "de/checkpoint_last.pt"), str(bank)])
+    overrides = {"data": str(text["de"]), "bank": str(bank), "lang": "de"}
+    (model,), _, _ = load_model_ensemble_and_task([str(tmp_path / "tuned/checkpoint_last.pt")], arg_overrides=overrides)
+    expected = tuned | {name: learned[name] for name in owned | adapters}
+    assert equal_parameters(model.state_dict(), expected)
+    zero_shot(text["de"], tmp_path / "tuned/checkpoint_last.pt", tmp_path, "--lang", "de", "--bank", bank)
+    for folder in ("one", "two"):  # noise is of training: evaluation is the same each time
+        zero_shot(text["en"], tmp_path / "tuned/checkpoint_last.pt", tmp_path / folder)
+    assert (tmp_path / "one/valid.en.tsv").read_bytes() == (tmp_path / "two/valid.en.tsv").read_bytes()
+    losses = []
+    for name, more in (("quiet", []), ("loud", ALL[1:])):
+        line = finetuning(text["en"], task_files, body, tmp_path / name, ALL[0], *more, "--max-update", 1)
+        losses += run_train(line).losses
+    assert losses[0] != losses[1]
+
+
+def test_a_language_is_added_to_a_multilingual_body(data_bin, text, tmp_path):
+    """An ordinary checkpoint of three languages, with language embeddings, is L1: German is learned anew."""
+    form = ["--language-embeddings", "added", "--output-form", "plain", "--segment-embeddings", "none"]
+    run_train([data_bin, "--task", "xl_pretraining", "--criterion", "xl_pretraining", "--objectives", "mlm",
+               "--objective-options", "mlm.length=32", "--arch", "xl_xlm_tiny", "--layers", 1, *SIZE, "--max-tokens",
+               256, "--save-dir", tmp_path / "L1", *OPTIMISATION, "--max-update", 2])  # fmt: skip
+    body = tmp_path / "L1/checkpoint_last.pt"
+    only_words = ["--objectives", "mlm", "--objective-options", "mlm.length=32"]
+    run_train(learning(text["de"], body, tmp_path / "de", *form, *only_words))
+    before, after = load(body), load(tmp_path / "de/checkpoint_last.pt")
+    owned = BANK | {"encoder.embeddings.languages.weight"}
+    assert all(torch.equal(after[name], value) for name, value in before.items() if name not in owned)
+    table = before["encoder.bank.tokens.weight"]
+    assert torch.equal(after[SPECIAL], table[[0, 1, 2, 3, len(table) - 4]])  # <mask> is before three languages' symbols
+    assert after["encoder.embeddings.languages.weight"].shape == (1, 16)
+    bank = banks.read(tmp_path / "de/checkpoint_last.pt", "de")
+    assert bank["state"].keys() == owned and bank["body"] == banks.body_digest(before, False)
+    with pytest.raises(UserError, match="lacks heads.nsp.0.weight, which would stay random"):
+        run_train(learning(text["de"], body, tmp_path / "nsp", *form))
+
+
+def refusal(command, *arguments):
+    with pytest.raises(UserError) as refused:
+        command(*arguments)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_banks_that_do_not_fit(text, task_files, steps, bank_files, tmp_path):
+    tuned, to = steps["tuned"], tmp_path
+
+    def told(code, *more):
+        return refusal(zero_shot, text[code], tuned, to, *more)
+
+    assert f"--bank {bank_files['fr']} is of another dictionary (languages fr) than" in told(
+        "de", "--bank", bank_files["fr"]
+    )
+    assert told("de", "--lang", "fr", "--bank", bank_files["de"]).startswith("--lang fr: ")
+    assert "has no symbol in the dictionary" in told("en", "--lang", "xx")
+    assert "was trained with another dictionary" in told("de", "--lang", "de")
+    assert "is not a checkpoint, or it is damaged" in told("de", "--bank", text["de"] / "dict.txt")
+    content = torch.load(bank_files["de"])
+    for name, change, expected in (
+        ("wide", {"state": {key: value.repeat(1, 2)[..., :40] if value.dim() > 1 else value
+                            for key, value in content["state"].items()}}, "has shape"),
+        ("other", {"body": "0"}, "was learned over another body than the model's"),
+        ("positions", {"language_positions": True}, "is with positions of its own (--language-positions), the model"),
+        ("adapters", {"adapters": 4}, "lacks encoder.layers.0.attention_adapter.down.weight, which the model has"),
+    ):  # fmt: skip
+        torch.save(content | change, tmp_path / name)
+        assert expected in told("de", "--bank", tmp_path / name), name
+    assert not list(to.glob("*.tsv"))
+
+
+def test_options_that_do_not_fit(text, task_files, steps, tmp_path):
+    line = pretraining(text["de"], tmp_path / "save", "--max-update", 1)
+    assert refusal(run_train, [*line, "--new-bank"]).startswith(
+        "--new-bank needs --init-from and an encoder with banks"
+    )
+    assert "was trained with another dictionary" in refusal(run_train, [*line, "--init-from", steps["L1"]])
+    assert "needs --language-positions False, this run has True" in refusal(
+        run_train, [*line, "--init-from", steps["L1"], "--new-bank", "--language-positions"]
+    )
+    plain = finetuning(text["en"], task_files, steps["L1"], tmp_path / "save")
+    plain[plain.index("xl_monotrans_tiny")] = "xl_xlmr_tiny"
+    assert "--freeze bank: no parameter has such a name" in refusal(run_train, plain)
+
+
+def test_a_body_that_is_trained_too_fits_no_other_model(text, steps, tmp_path):
+    line = learning(text["de"], steps["L1"], tmp_path / "save")
+    del line[line.index("--train-only") : line.index("--train-only") + 2]
+    assert "the body is trained too: the bank will fit no other model" in run_train(line).log
+    path = tmp_path / "save/checkpoint_last.pt"
+    assert "another body" in refusal(zero_shot, text["de"], steps["tuned"], tmp_path, "--lang", "de", "--bank", path)

@@ -3,6 +3,7 @@
 import argparse
 import errno
 import io
+import math
 import os
 import pickle
 import subprocess
@@ -397,6 +398,15 @@ next(BufferedIterator(sys.maxsize, Endless()))
     assert status("adapted") == 0
     if sys.version_info < (3, 14):
         assert status() == -6  # a later Python leaves such threads asleep
+
+
+def test_no_ngram_is_written_twice():
+    """In fairseq's buffer, which is padded: after a b c b, c is forbidden, and after a a a, a."""
+    from fairseq.ngram_repeat_block import NGramRepeatBlock
+
+    tokens = torch.tensor([[2, 5, 6, 7, 6, 1, 1, 1], [2, 8, 5, 5, 5, 1, 1, 1], [2, 5, 6, 7, 8, 1, 1, 1]])
+    scores = NGramRepeatBlock(2)(tokens, torch.zeros(3, 9), bsz=3, beam_size=1, step=4)
+    assert [(row == -math.inf).nonzero().flatten().tolist() for row in scores] == [[7], [5], []]
 
 
 def test_versions_name_what_is_installed():

@@ -234,7 +234,7 @@ def required(*extras):
 
 MODULES = {  # of packages of another name
     "fairseq-fixed": "fairseq", "hydra-core": "hydra", "PyYAML": "yaml", "scikit-learn": "sklearn",
-    "faiss-cpu": "faiss", "pytest-xdist": "xdist",
+    "faiss-cpu": "faiss", "pytest-xdist": "xdist", "rouge-score": "rouge_score",
     "wikiextractor": "wikiextractor.clean",  # the part that older ones can't import
 }  # fmt: skip
 

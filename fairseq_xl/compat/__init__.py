@@ -2,12 +2,12 @@
 
 :func:`install` is called once, when the plugin is imported. It makes fairseq's checkpoints safe to read (plain data
 only, nothing in the file is run), safe to write (whole or not at all), lets it train in several processes and in 16
-bits with and without CUDA, and makes a user's mistake one sentence long.
+bits with and without CUDA, makes an option of beam search hold, and a user's mistake one sentence long.
 """
 
 import functools
 
-from fairseq_xl.compat import loading, mistakes, precision, processes, saving, training, workers
+from fairseq_xl.compat import generation, loading, mistakes, precision, processes, saving, training, workers
 from fairseq_xl.compat.installed import HAS_LINEAR_CROSS_ENTROPY, versions
 from fairseq_xl.compat.loading import check_checkpoint, load_checkpoint, load_plain
 from fairseq_xl.compat.processes import any_rank, end_as_stopped
@@ -33,5 +33,5 @@ __all__ = [
 @functools.lru_cache(maxsize=None)
 def install() -> None:
     """Adapt fairseq, torch and the interpreter to this package. A second call changes nothing."""
-    for part in (loading, saving, processes, workers, training, precision, mistakes):
+    for part in (loading, saving, processes, workers, training, generation, precision, mistakes):
         part.install()

@@ -109,6 +109,9 @@ class Objective:
         """`Draws` of B examples and their source -> a dict of tensors, noise and target side by side."""
         raise NotImplementedError(f"{type(self).__name__}.collate")
 
+    def gaps(self, draws, source):
+        """Where in the encoder's input the decoder's tokens belong, (B, S) bool; None if they are the whole text."""
+
     def languages(self, draws, source):
         """Language ids of B draws of k texts each, (k·B, 1): those of all first texts, then of all second ones."""
         sides = zip(*source.languages(draws.examples, self.example_length))

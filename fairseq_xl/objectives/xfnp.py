@@ -76,12 +76,21 @@ class XFNP(Objective):
         """Names of the streams' losses: xfnp_1 is that of the next token."""
         return tuple(f"{self.name}_{number + 1}" for number in range(len(self.cfg.weights)))
 
+    def gaps(self, draws, source):
+        """The places of the masked spans, (B, S) bool."""
+        return self._chosen(draws, source)[1]
+
+    def _chosen(self, draws, source):
+        """The text before it is masked, (B, S), and the places of its spans, (B, S) bool."""
+        rows = [self.framing.sentence(block) for (block,) in source.texts(draws.examples, self.example_length)]
+        original = pad_rows(rows, self.dictionary.pad())
+        pieces = self.dictionary.is_piece[original]
+        return original, choose_spans(pieces, draws.keys, self.cfg.span_every, self.cfg.span_pieces)
+
     def collate(self, draws, source):
         """Masked tokens (B, S), languages (B, 1), what the decoder reads and its target (B, T)."""
         cfg, dictionary = self.cfg, self.dictionary
-        rows = [self.framing.sentence(block) for (block,) in source.texts(draws.examples, self.example_length)]
-        original = pad_rows(rows, dictionary.pad())
-        chosen = choose_spans(dictionary.is_piece[original], draws.keys, cfg.span_every, cfg.span_pieces)
+        original, chosen = self._chosen(draws, source)
         tokens = corrupt(
             original, chosen, draws.keys, dictionary.mask_index, dictionary.pieces, cfg.mask_token_prob,
             cfg.random_token_prob,

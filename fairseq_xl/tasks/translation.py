@@ -1,22 +1,20 @@
 """Supervised translation from pre-trained encoders and decoders."""
 
 import logging
-import types
 from dataclasses import dataclass, field
 from typing import Optional
 
 import numpy as np
-import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
-from fairseq_xl.checkpoints.surgery import LAYERS, donate, left_behind
-from fairseq_xl.data import tokenisers
+from fairseq_xl.checkpoints.surgery import LAYERS
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.data.translation import Direction, TranslationDataset
+from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
-from fairseq_xl.tasks.base import XLTask, XLTaskConfig
+from fairseq_xl.tasks.base import XLTaskConfig
+from fairseq_xl.tasks.writing import XLWritingTask
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class XLTranslationConfig(XLTaskConfig):
 
 
 @register_task("xl_translation", dataclass=XLTranslationConfig)
-class XLTranslationTask(XLTask):
+class XLTranslationTask(XLWritingTask):
     """Translates between the languages of one dictionary, one direction or several in one model (X13)."""
 
     def __init__(self, cfg, dictionary):
@@ -72,7 +70,12 @@ class XLTranslationTask(XLTask):
         self.lang_pairs = [tuple(name.split("-")) for name in names]
         for language in sorted({language for pair in self.lang_pairs for language in pair}):
             dictionary.language_id(language)
-        self.inference_pair = (cfg.source_lang, cfg.target_lang) if single else self.lang_pairs[0]
+        self.named_pair = (cfg.source_lang, cfg.target_lang) if single else self.lang_pairs[0]
+
+    @property
+    def inference_pair(self):
+        """The direction of -s and -t, or else the first one."""
+        return self.named_pair
 
     def identity(self):
         """What every checkpoint says of itself, and the directions that it was trained for."""
@@ -99,32 +102,8 @@ class XLTranslationTask(XLTask):
         model = super().build_model(cfg, from_checkpoint)
         named = (self.cfg.init_encoder_from, self.cfg.init_decoder_from, self.cfg.init_embeddings_from)
         if any(named) and self.starts_anew(from_checkpoint):
-            self._initialise(model, cfg, *named)
+            self.initialise(model, *named, str(self.cfg.init_decoder_layers))
         return model
-
-    def _initialise(self, model, cfg, encoder, decoder, embeddings):
-        if cfg.share_embeddings and encoder and decoder and encoder != decoder:
-            raise UserError("--share-embeddings: encoder and decoder must be initialised from the same checkpoint")
-        parts = {embeddings: "tokens"} | {encoder: "encoder"} | {decoder: "model"}  # of one file the most that is used
-        donors = {path: self.read_donor(path, model, part) for path, part in parts.items() if path}
-        if cfg.share_embeddings and encoder and "decoder.bank.tokens.weight" in donors.get(decoder, ()):
-            raise UserError(f"--share-embeddings: encoder and decoder of {decoder} have a table of tokens each")
-        transfers = [
-            (embeddings, "encoder", "bank.tokens"),
-            (embeddings, "decoder", "bank.tokens"),
-            (encoder, "encoder"),
-            (decoder, "decoder", None, str(self.cfg.init_decoder_layers)),
-        ]
-        recipient, taken = model.state_dict(), {path: [] for path in donors}
-        for path, stack, *part in transfers:
-            if path:
-                copied, new = donate(recipient, donors[path], stack, path, *part)
-                recipient.update(copied)
-                taken[path] += copied.values()
-                logger.info("%s from %s: %d tensors, new: %s", stack, path, len(copied), ", ".join(new) or "none")
-        for path, donor in donors.items():
-            logger.info("%s: not used: %s", path, ", ".join(left_behind(donor, taken[path])) or "none")
-        model.load_state_dict(recipient)
 
     # --- data --------------------------------------------------------------------------------------------------
 
@@ -139,18 +118,8 @@ class XLTranslationTask(XLTask):
                 (text.sides, text.sizes) if text.source == source else (text.sides[::-1], text.sizes[:, ::-1])
             )
             lines = text.filled if for_training else np.arange(len(sizes))
-            directions.append(self._direction(*sides, sizes, lines, source, target))
+            directions.append(self.direction(*sides, sizes, lines, source, target))
         self.datasets[split] = TranslationDataset(directions, self.framing, self.dictionary.pad(), split == "train")
-
-    def _direction(self, source_side, target_side, sizes, lines, source, target):
-        return Direction(
-            source_side,
-            target_side,
-            sizes,
-            lines,
-            self.dictionary.language_id(source),
-            self.dictionary.language_symbol(target),
-        )
 
     def _bitext(self, split, source, target, epoch):
         for name in (f"{source}-{target}", f"{target}-{source}"):
@@ -175,75 +144,3 @@ class XLTranslationTask(XLTask):
         if max_tokens is not None and max_positions is None and dataset.sizes.max() > max_tokens:
             raise UserError(f"a line has {dataset.sizes.max()} tokens: raise --max-tokens {max_tokens}")
         return super().get_batch_iterator(dataset, max_positions=max_positions, max_tokens=max_tokens, **kwargs)
-
-    # --- generation --------------------------------------------------------------------------------------------
-
-    def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
-        """fairseq's generator; language symbols and <mask> never reach the output."""
-        if not getattr(args, "score_reference", False):
-            symbols = set(range(self.dictionary.first_language, len(self.dictionary)))
-            hidden = symbols | {self.dictionary.mask_index, self.dictionary.eos()}
-            extra_gen_cls_kwargs = {"symbols_to_strip_from_output": hidden} | (extra_gen_cls_kwargs or {})
-        return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
-
-    def build_tokenizer(self, args):
-        """What fairseq-interactive does to a raw line and, as fairseq-generate, to a hypothesis of words.
-
-        The manifest's tokenisers, of the source and undone of the target; --tokenizer where it names none.
-        Input that is sub-words already, without --bpe, is left as it is.
-        """
-        chosen = tokenisers.named_in(self.folder())
-        source, target = self.inference_pair
-        if not {source, target} & chosen.keys():
-            return super().build_tokenizer(args)
-        if args is not None:
-            raise UserError(
-                f"--tokenizer: leave it out, the tokenisers of {self.folder() / 'manifest.json'} are applied and undone"
-            )
-        run = self.cfg._get_parent()
-        raw = run is None or run.bpe is not None
-        return types.SimpleNamespace(
-            encode=lambda line: tokenisers.tokenise(line, chosen.get(source) if raw else None, source),
-            decode=lambda line: tokenisers.detokenise(line, chosen.get(target), target),
-        )
-
-    def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None, **kwargs):
-        """Source sentences that end in ``</s>`` (fairseq-interactive) -> dataset."""
-        if constraints is not None:
-            raise UserError("--constraints is not supported by xl_translation")
-        unknown = [bool((tokens[:-1] == self.dictionary.unk()).all()) for tokens in src_tokens if len(tokens) > 1]
-        if unknown and all(unknown):
-            logger.warning(
-                "no word of the input is known: raw text needs --bpe sentencepiece --sentencepiece-model %s",
-                self.folder() / "sentencepiece.model",
-            )
-        sizes = np.stack((np.asarray(src_lengths), np.ones(len(src_lengths), dtype=np.int64)), axis=1)
-        direction = self._direction(src_tokens, None, sizes, np.arange(len(sizes)), *self.inference_pair)
-        return TranslationDataset([direction], self.framing, self.dictionary.pad(), shuffle=False)
-
-    def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
-        """Beam search from the target language's symbol; an empty source line gives an empty hypothesis."""
-        source, target = self.inference_pair
-        net_input = sample["net_input"]
-        tokens = net_input["src_tokens"]
-        languages = torch.full_like(tokens[:, 0], self.dictionary.language_id(source))
-        sample["net_input"] = {"src_languages": languages} | net_input
-        with torch.no_grad():
-            hypotheses = generator.generate(
-                models,
-                sample,
-                prefix_tokens=prefix_tokens,
-                constraints=constraints,
-                bos_token=self.dictionary.language_symbol(target),
-            )
-        empty = tokens.ne(self.dictionary.pad()).sum(1).le(2).tolist()  # <s> </s>
-        return [
-            [_empty(hypothesis, self.dictionary.eos()) for hypothesis in beam] if nothing else beam
-            for beam, nothing in zip(hypotheses, empty)
-        ]
-
-
-def _empty(hypothesis, eos):
-    tokens = hypothesis["tokens"].new_tensor([eos])
-    scores = hypothesis["positional_scores"].new_zeros(1)
-    return hypothesis | {"tokens": tokens, "positional_scores": scores, "score": scores.sum()}

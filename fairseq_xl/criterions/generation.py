@@ -1,0 +1,99 @@
+"""Cross-entropy of a written text, with perplexity by language."""
+
+import math
+from dataclasses import dataclass, field
+
+from fairseq import utils
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.objectives.sequence import sequence_terms
+
+
+@dataclass
+class XLGenerationCriterionConfig(FairseqDataclass):
+    """Options of the criterion `xl_generation`."""
+
+    label_smoothing: float = field(
+        default=0.0, metadata={"help": "in training, probability of all other symbols together than the right one"}
+    )
+
+
+class WrittenText:
+    """Stands in for an objective: the terms of all streams that predict (G6), one for an xDAE."""
+
+    def __init__(self, label_smoothing):
+        self.label_smoothing = label_smoothing
+
+    def loss(self, model, batch):
+        """Batch as `XLDenoisingModel` has it -> a list of `Term`; smoothed in training only."""
+        return sequence_terms(model, batch, self.label_smoothing if model.training else 0.0)
+
+
+@register_criterion("xl_generation", dataclass=XLGenerationCriterionConfig)
+class XLGenerationCriterion(FairseqCriterion):
+    """The sum over streams of the cross-entropy, per token of the target (G6: all weights 1).
+
+    In validation the perplexity of the next token, the first stream's, by language; `ppl` is their mean, the score of
+    selection (G7).
+    """
+
+    def __init__(self, task, label_smoothing):
+        super().__init__(task)
+        if not 0 <= label_smoothing < 1:
+            raise UserError(f"--label-smoothing {label_smoothing}: a probability from 0 to below 1 is needed")
+        self.objective = WrittenText(label_smoothing)
+
+    def forward(self, model, sample, reduce=True):
+        """Sample of `GenerationDataset` -> summed loss in nats, number of target tokens, what is logged."""
+        terms = model(self.objective, sample["batch"])
+        loss, count = sum(term.sum for term in terms), terms[0].count
+        log = {
+            "loss": loss.detach(),
+            "sample_size": count,
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+        }
+        for code in self.task.eval_languages:  # the same keys in every step and on every rank
+            here = code == sample["language"]
+            log[f"sum {code}"] = terms[0].sum.detach() if here else loss.new_zeros(())
+            log[f"count {code}"] = count if here else 0
+        return loss, count, log
+
+    @staticmethod
+    def reduce_metrics(logging_outputs):
+        """Logs bits a token, over all streams, and in validation the perplexities."""
+
+        def total(key):
+            return float(sum(log.get(key, 0) for log in logging_outputs))
+
+        size = total("sample_size")
+        metrics.log_scalar("loss", total("loss") / size / math.log(2), size, round=3)
+        codes = [key.removeprefix("sum ") for key in logging_outputs[0] if key.startswith("sum ")]
+        for code in codes:
+            count = total(f"count {code}")
+            if count:
+                metrics.log_scalar(f"_bits_{code}", total(f"sum {code}") / count / math.log(2), count)
+                metrics.log_derived(f"ppl_{code}", _perplexity(f"_bits_{code}"))
+        if any(total(f"count {code}") for code in codes):
+            metrics.log_derived("ppl", _mean_perplexity(codes))
+
+    @staticmethod
+    def logging_outputs_can_be_summed():
+        """Every rank logs the same keys, zeros included."""
+        return True
+
+
+def _perplexity(key):
+    return lambda meters: utils.get_perplexity(meters[key].avg, round=3)
+
+
+def _mean_perplexity(codes):
+    def mean(meters):
+        bits = [meters[f"_bits_{code}"].avg for code in codes if f"_bits_{code}" in meters]
+        values = [utils.get_perplexity(value, round=9) for value in bits if value is not None]
+        return round(sum(values) / len(values), 3) if values else 0.0
+
+    return mean

@@ -1,0 +1,108 @@
+"""What tasks share that write text: raw input, beam search."""
+
+import logging
+import types
+
+import numpy as np
+import torch
+
+from fairseq_xl.data import tokenisers
+from fairseq_xl.data.translation import Direction, TranslationDataset
+from fairseq_xl.errors import UserError
+from fairseq_xl.tasks.base import XLTask
+
+logger = logging.getLogger(__name__)
+
+
+class XLWritingTask(XLTask):
+    """Base of the tasks whose models are encoder-decoders and go through fairseq's generator."""
+
+    @property
+    def inference_pair(self):
+        """Languages of what fairseq-generate and fairseq-interactive read and write."""
+        raise NotImplementedError(f"{type(self).__name__}.inference_pair")
+
+    # --- data --------------------------------------------------------------------------------------------------
+
+    def direction(self, source_side, target_side, sizes, lines, source, target):
+        """The `Direction` between two languages, by their codes; the rest as there."""
+        return Direction(
+            source_side,
+            target_side,
+            sizes,
+            lines,
+            self.dictionary.language_id(source),
+            self.dictionary.language_symbol(target),
+        )
+
+    # --- generation --------------------------------------------------------------------------------------------
+
+    def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
+        """fairseq's generator; language symbols and <mask> never reach the output."""
+        if not getattr(args, "score_reference", False):
+            symbols = set(range(self.dictionary.first_language, len(self.dictionary)))
+            hidden = symbols | {self.dictionary.mask_index, self.dictionary.eos()}
+            extra_gen_cls_kwargs = {"symbols_to_strip_from_output": hidden} | (extra_gen_cls_kwargs or {})
+        return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
+
+    def build_tokenizer(self, args):
+        """What fairseq-interactive does to a raw line and, as fairseq-generate, to a hypothesis of words.
+
+        The manifest's tokenisers, of the source and undone of the target; --tokenizer where it names none.
+        Input that is sub-words already, without --bpe, is left as it is.
+        """
+        chosen = tokenisers.named_in(self.folder())
+        source, target = self.inference_pair
+        if not {source, target} & chosen.keys():
+            return super().build_tokenizer(args)
+        if args is not None:
+            raise UserError(
+                f"--tokenizer: leave it out, the tokenisers of {self.folder() / 'manifest.json'} are applied and undone"
+            )
+        run = self.cfg._get_parent()
+        raw = run is None or run.bpe is not None
+        return types.SimpleNamespace(
+            encode=lambda line: tokenisers.tokenise(line, chosen.get(source) if raw else None, source),
+            decode=lambda line: tokenisers.detokenise(line, chosen.get(target), target),
+        )
+
+    def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None, **kwargs):
+        """Source sentences that end in ``</s>`` (fairseq-interactive) -> dataset."""
+        if constraints is not None:
+            raise UserError(f"--constraints is not supported by {self.cfg._name}")
+        unknown = [bool((tokens[:-1] == self.dictionary.unk()).all()) for tokens in src_tokens if len(tokens) > 1]
+        if unknown and all(unknown):
+            logger.warning(
+                "no word of the input is known: raw text needs --bpe sentencepiece --sentencepiece-model %s",
+                self.folder() / "sentencepiece.model",
+            )
+        sizes = np.stack((np.asarray(src_lengths), np.ones(len(src_lengths), dtype=np.int64)), axis=1)
+        direction = self.direction(src_tokens, None, sizes, np.arange(len(sizes)), *self.inference_pair)
+        return TranslationDataset([direction], self.framing, self.dictionary.pad(), shuffle=False)
+
+    def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
+        """Beam search from the target language's symbol; an empty source line gives an empty hypothesis."""
+        source, target = self.inference_pair
+        net_input = sample["net_input"]
+        tokens = net_input["src_tokens"]
+        languages = torch.full_like(tokens[:, 0], self.dictionary.language_id(source))
+        sample["net_input"] = {"src_languages": languages} | net_input
+        with torch.no_grad():
+            hypotheses = generator.generate(
+                models,
+                sample,
+                prefix_tokens=prefix_tokens,
+                constraints=constraints,
+                bos_token=self.dictionary.language_symbol(target),
+            )
+        empty = tokens.ne(self.dictionary.pad()).sum(1).le(2).tolist()  # <s> </s>
+        return [
+            [_empty(hypothesis, self.dictionary.eos()) for hypothesis in beam] if nothing else beam
+            for beam, nothing in zip(hypotheses, empty)
+        ]
+
+
+def _empty(hypothesis, eos):
+    tokens = hypothesis["tokens"].new_tensor([eos])
+    scores = hypothesis["positional_scores"].new_zeros(1)
+    return hypothesis | {"tokens": tokens, "positional_scores": scores, "score": scores.sum()}

@@ -1,0 +1,57 @@
+"""Corrupted lines: the same whatever else is corrupted, and whole again with what was written."""
+
+import numpy as np
+import pytest
+
+from fairseq_xl.data.framing import Framing
+from fairseq_xl.data.noised import TOGETHER, Lines, filled, noised
+from fairseq_xl.objectives import build_objectives
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """More lines than are corrupted together, of 20 to 99 pieces and </s>; the first is short."""
+    rng = np.random.default_rng(3)
+    return [np.append(rng.integers(4, 20, size=2 if not number else rng.integers(20, 100)), 2)
+            for number in range(2 * TOGETHER + 5)]  # fmt: skip
+
+
+def denoiser(name, dictionary, options=""):
+    return build_objectives(name, options, dictionary, Framing.of("xl", dictionary))[name]
+
+
+@pytest.mark.parametrize("name", ["xdae", "xfnp"])
+def test_noise_is_that_of_the_line_in_its_language(name, dictionary, rows):
+    objective = denoiser(name, dictionary)
+    whole, _ = noised(objective, Lines(rows, "de"))
+    first, _ = noised(objective, Lines(rows[: TOGETHER - 3], "de"))
+    other, _ = noised(objective, Lines(rows, "en"))
+    assert all(np.array_equal(one, same) for one, same in zip(first, whole)) and len(whole) == len(rows)
+    assert sum(np.array_equal(one, same) for one, same in zip(other, whole)) < 5
+    assert all(source[-1] == 2 for source in whole)
+    assert sum((source == dictionary.mask_index).sum() for source in whole) > 3 * len(whole)
+
+
+def test_xdae_writes_whole_lines(dictionary, rows):
+    sources, places = noised(denoiser("xdae", dictionary), Lines(rows, "de"))
+    assert set(places) == {None} and all(len(source) <= len(row) for source, row in zip(sources, rows))
+
+
+def test_the_right_spans_make_the_line_whole(dictionary, rows):
+    """About 9 in 64 tokens; nothing else is changed; with the clean tokens in their places it is the clean line."""
+    sources, places = noised(denoiser("xfnp", dictionary), Lines(rows, "de"))
+    for source, gaps, row in zip(sources, places, rows):
+        kept = np.delete(np.arange(len(row)), gaps)
+        assert np.array_equal(source[kept], row[kept])
+        assert np.array_equal(filled(source, gaps, row[gaps]), row)
+    share = sum(map(len, places)) / sum(len(row) - 1 for row in rows)
+    assert share == pytest.approx(9 / 64, rel=0.1)
+
+
+def test_tokens_that_are_too_few_or_too_many():
+    source, places = np.array([5, 9, 9, 6, 9, 2]), np.array([1, 2, 4])
+    assert filled(source, places, np.array([7, 8])).tolist() == [5, 7, 8, 6, 2]
+    assert filled(source, places, np.array([7, 8, 9, 10])).tolist() == [5, 7, 8, 6, 9, 2]
+    assert filled(source, places, np.array([], dtype=int)).tolist() == [5, 6, 2]
+    assert filled(source, places[:0], np.array([7])).tolist() == source.tolist()
+    assert source.tolist() == [5, 9, 9, 6, 9, 2]

@@ -1,0 +1,118 @@
+"""A corrupted test set through fairseq-generate: --denoise."""
+
+import io
+import json
+from contextlib import redirect_stdout
+
+import pytest
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import generation as scores
+from tests.commands import denoising, generation, run_generate, run_train
+from tests.tasks.test_writing import write_titles
+from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES, WORDS
+
+ARCHITECTURES = {"xdae": [], "xfnp": ["--arch", "xl_xfnp_tiny"]}
+
+
+@pytest.fixture(scope="module")
+def pretrained(data_bin, tmp_path_factory):
+    """{"xdae", "xfnp"}: checkpoints of 40 updates."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    for name, more in ARCHITECTURES.items():
+        run_train(denoising(data_bin, folder / name, *more, "--max-update", 40, "--updates-per-epoch", 40, "--lr", 0.01,
+                            "--disable-validation", objectives=name))  # fmt: skip
+    return {name: folder / name / "checkpoint_last.pt" for name in ARCHITECTURES}
+
+
+@pytest.fixture(scope="module")
+def texts(corpus, tmp_path_factory):
+    """Folder of test.XX: a test set with an empty line and one of 60 words."""
+    folder = tmp_path_factory.mktemp("texts")
+    for code in ("en", "de"):
+        (folder / f"test.{code}").write_bytes((corpus / f"test.en-de.{code}").read_bytes())
+    return folder
+
+
+def denoise(data, texts, checkpoint, objective, language, *more, length=32):
+    return run_generate([data, "--task", "xl_generation", "--user-dir", "fairseq_xl", "--path", checkpoint, "--denoise",
+                         objective, "--objective-options", f"{objective}.length={length}", "--task-files", texts,
+                         "--eval-langs", language, "--beam", 2, "--max-len-a", 1.5, "--max-len-b", 5, "--remove-bpe",
+                         "sentencepiece", *more])  # fmt: skip
+
+
+@pytest.mark.parametrize("objective", ARCHITECTURES)
+def test_hypothesis_reference_and_copy_line_by_line(data_bin, texts, pretrained, tmp_path, objective):
+    more = ["--noised-to", tmp_path / "text", "--batch-size", 4]
+    for code in ("en", "de"):
+        output = denoise(data_bin, texts, pretrained[objective], objective, code, *more, "--results-path",
+                         tmp_path / "out" / code)  # fmt: skip
+        assert f"test.{code}: 1 of {TEST_LINES - 1} lines have more than" in output.log
+        clean = (texts / f"test.{code}").read_text(encoding="utf-8").splitlines()
+        kept = [line for number, line in enumerate(clean) if number not in (EMPTY, LONG)]
+        assert (tmp_path / f"text/test.{code}.tgt").read_text(encoding="utf-8").splitlines() == kept
+        copies = (tmp_path / f"text/test.{code}.src").read_text(encoding="utf-8").splitlines()
+        assert len(copies) == len(kept) and sum(one != other for one, other in zip(copies, kept)) > 3
+        assert not any("<" in copy for copy in copies)
+    with redirect_stdout(io.StringIO()) as printed:
+        scores.main([str(tmp_path / "out"), "--references", str(tmp_path / "text"), "--langs", "en,de", "--copy",
+                     "--bootstrap", "0"])  # fmt: skip
+    result = json.loads(printed.getvalue())
+    assert result["languages"]["de"]["n"] == TEST_LINES - 2
+    assert result["copy"]["languages"]["de"]["bleu"] == scores.bleu(copies, kept)
+    hypotheses = scores.detokenised(tmp_path / "out/de/generate-test.txt")
+    assert result["languages"]["de"]["bleu"] == scores.bleu(hypotheses, kept)
+
+
+def test_the_noise_is_the_same_again_and_another_with_other_options(data_bin, texts, pretrained, tmp_path):
+    written = []
+    for name, more in (("one", []), ("two", ["--batch-size", 3]), ("three", ["--objective-options", "xdae.length=32 "
+                       "xdae.noise=drop xdae.drop_prob=0.5"])):  # fmt: skip
+        denoise(data_bin, texts, pretrained["xdae"], "xdae", "de", "--noised-to", tmp_path / name, *more)
+        written.append((tmp_path / name / "test.de.src").read_text(encoding="utf-8"))
+    assert written[0] == written[1] != written[2]
+
+
+def test_what_was_not_masked_stays_in_what_an_xfnp_writes(data_bin, texts, pretrained, tmp_path, monkeypatch):
+    """Beam search itself writes spans; lines have what the source has beside them, and the spans in their places."""
+    from fairseq_xl.tasks import generation as task
+
+    seen = []
+    original = task.filled
+    monkeypatch.setattr(task, "filled", lambda *given: seen.append((*given, original(*given))) or seen[-1][-1])
+    output = denoise(data_bin, texts, pretrained["xfnp"], "xfnp", "de", "--nbest", 1, "--beam", 1)
+    lines = output.lines("D")
+    assert len(seen) == len(lines) == TEST_LINES - 2
+    words = set(WORDS["de"])
+    for source, places, written, line in seen:
+        assert line[-1] == 2 and len(line) == len(source) - max(0, len(places) - len(written))
+        assert [token for number, token in enumerate(source) if number not in places] == [
+            token for number, token in enumerate(line) if number not in places[: len(written)]
+        ]
+    assert sum(len(words & set(texts[0].partition("\t")[2].split())) for texts in lines.values()) > 2 * len(lines)
+
+
+def test_mistakes_are_one_sentence(data_bin, texts, pretrained, tmp_path):
+    def refused(
+        sentence, objective="xdae", language="de", checkpoint=pretrained["xdae"], files=texts, more=(), **given
+    ):
+        with pytest.raises(UserError) as error:
+            denoise(data_bin, files, checkpoint, objective, language, *more, **given)
+        assert sentence in str(error.value) and "\n" not in str(error.value)
+
+    refused("--denoise mlm: choose one of", objective="mlm")
+    refused("was trained with xdae, not with xfnp, which --denoise names", objective="xfnp")
+    refused("test.fr: no such file of raw text", language="fr")
+    refused("one language is generated at a time", language="en,de")
+    refused("xdae.length=99 is more than the model's --max-positions 40", length=99)
+    refused("test.de: no line of at most 1 tokens (xdae.length)", length=3)
+    (tmp_path / "test.de").write_bytes(b"Haus\n\xff\n")
+    refused("test.de, line 2: not UTF-8", files=tmp_path)
+    (tmp_path / "file").write_text("")
+    refused(f"--noised-to {tmp_path / 'file'}: File exists", more=["--noised-to", tmp_path / "file"])
+    files = write_titles(tmp_path / "titles")
+    run_train(generation(data_bin, files, tmp_path / "run", "--max-update", 1, "--disable-validation"))
+    refused("was trained by XLGenerationTask, not with xdae", checkpoint=tmp_path / "run/checkpoint_last.pt")
+    with pytest.raises(UserError, match="--denoise is for fairseq-generate; xl_pretraining trains what denoises"):
+        run_train(generation(data_bin, files, tmp_path / "other", "--denoise", "xdae", "--objective-options",
+                             "xdae.length=32", "--disable-validation"))  # fmt: skip

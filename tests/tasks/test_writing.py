@@ -1,0 +1,351 @@
+"""Same-language generation through fairseq-train, -validate, -generate and -interactive."""
+
+import io
+import json
+from contextlib import redirect_stdout
+
+import pytest
+import torch
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import generation as scores
+from fairseq_xl.models.encoder_decoder import Decoder, SourceEncoder
+from tests.commands import (
+    denoising,
+    equal_parameters,
+    generation,
+    load,
+    pretraining,
+    run_generate,
+    run_interactive,
+    run_train,
+    run_validate,
+    translation,
+)
+from tests.tasks.test_evaluation_commands import validation_losses
+from tests.tasks.tiny_text import WORDS, sentences
+
+SPLITS = {"train": 120, "valid": 13, "test": 11}  # odd: last batches are partial
+LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dropout", 0, "--activation-dropout", 0]
+
+
+def titled(words, line, topic):
+    """A sentence with one of four topics, and its title: the topic's word and the word that belongs to it."""
+    plain = [word for word in line.split() if word not in words[:4]]
+    return " ".join([*plain[:2], words[topic], *plain[2:]]), f"{words[topic]} {words[4 + topic]}"
+
+
+def write_titles(root):
+    """SPLIT.XX.src and SPLIT.XX.tgt in three languages."""
+    root.mkdir()
+    for split, count in SPLITS.items():
+        for code, lines in sentences(WORDS, count, f"{split} titles").items():
+            pairs = [titled(WORDS[code], line, number % 4) for number, line in enumerate(lines)]
+            for side, texts in zip(("src", "tgt"), zip(*pairs)):
+                (root / f"{split}.{code}.{side}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def task_files(tmp_path_factory):
+    """Read only."""
+    return write_titles(tmp_path_factory.mktemp("titles") / "files")
+
+
+@pytest.fixture(scope="module")
+def learned(data_bin, task_files, tmp_path_factory):
+    """Its folder and what training on English and German logged."""
+    folder = tmp_path_factory.mktemp("learned")
+    line = generation(data_bin, task_files, folder, "--max-epoch", 15, "--lr", 0.01, "--best-checkpoint-metric", "ppl",
+                      "--no-epoch-checkpoints", *LEARNING)  # fmt: skip
+    return folder, run_train(line)
+
+
+def generate(data, files, checkpoint, language, *more):
+    return run_generate([data, "--task", "xl_generation", "--user-dir", "fairseq_xl", "--path", checkpoint,
+                         "--task-files", files, "--eval-langs", language, "--beam", 2, "--max-len-b", 12,
+                         "--remove-bpe", "sentencepiece", *more])  # fmt: skip
+
+
+def test_it_learns_and_is_scored_in_each_language(data_bin, task_files, learned, tmp_path):
+    folder, _ = learned
+    for code in ("en", "de"):
+        generate(data_bin, task_files, folder / "checkpoint_best.pt", code, "--results-path", tmp_path / code)
+    with redirect_stdout(io.StringIO()) as printed:
+        scores.main([str(tmp_path), "--references", str(task_files), "--langs", "en,de", "--bootstrap", "20"])
+    result = json.loads(printed.getvalue())
+    assert result["missing"] == [] and result["languages"]["de"]["n"] == SPLITS["test"]
+    assert result["average"]["rouge_l"] > 60
+    for code in ("en", "de"):
+        texts = scores.detokenised(tmp_path / code / "generate-test.txt")
+        expected = (task_files / f"test.{code}.tgt").read_text(encoding="utf-8").splitlines()
+        assert result["languages"][code]["bleu"]["score"] == scores.bleu(texts, expected)["score"]
+
+
+def test_the_best_average_over_languages_is_kept(data_bin, task_files, learned):
+    folder, output = learned
+    seen = validation_losses(output)
+    assert len(seen) == 15
+    for found in seen:
+        assert float(found["ppl"]) == pytest.approx((float(found["ppl_en"]) + float(found["ppl_de"])) / 2, abs=0.01)
+    assert float(seen[-1]["ppl"]) < 0.6 * float(seen[0]["ppl"])
+    kept = run_validate([data_bin, "--task", "xl_generation", "--path", folder / "checkpoint_best.pt", "--user-dir",
+                         "fairseq_xl", "--batch-size", 4])  # fmt: skip
+    (found,) = validation_losses(kept)
+    assert float(found["ppl"]) == pytest.approx(min(float(found["ppl"]) for found in seen), abs=0.002)
+
+
+def test_perplexities_are_those_of_lines_by_themselves(data_bin, task_files, learned):
+    """Encoded, framed and scored here one by one, without padding."""
+    import sentencepiece
+    from fairseq import checkpoint_utils
+
+    path = learned[0] / "checkpoint_best.pt"
+    line = [data_bin, "--task", "xl_generation", "--path", path, "--user-dir", "fairseq_xl", "--batch-size", 5]
+    (found,) = validation_losses(run_validate([*line, "--eval-langs", "de,fr"]))
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    pieces, model = sentencepiece.SentencePieceProcessor(str(data_bin / "sentencepiece.model")), model.eval()
+    for code in ("de", "fr"):
+        bits, count = 0.0, 0
+        for sides in zip(*((task_files / f"valid.{code}.{side}").read_text().splitlines() for side in ("src", "tgt"))):
+            source, target = ([task.dictionary.index(piece) for piece in pieces.encode(text, out_type=str)] + [2]
+                              for text in sides)  # fmt: skip
+            start, language = task.dictionary.index(f"[{code}]"), task.dictionary.languages.index(code)
+            with torch.no_grad():
+                encoded = model.encoder(torch.tensor([[0, *source]]), src_languages=torch.tensor([language]))
+                logits, _ = model.decoder(torch.tensor([[start, *target[:-1]]]), encoded)
+            chosen = logits[0].log_softmax(-1).gather(1, torch.tensor(target)[:, None])
+            bits, count = bits - float(chosen.sum()), count + len(target)
+        assert float(found[f"ppl_{code}"]) == pytest.approx(torch.tensor(bits / count).exp().item(), rel=1e-3)
+    assert "ppl_en" not in found
+
+
+def test_a_language_that_was_not_trained_starts_from_its_symbol(data_bin, task_files, learned, monkeypatch):
+    dictionary, seen = XLDictionary.load(data_bin / "dict.txt"), []
+    decode, encode = Decoder.forward, SourceEncoder.forward
+
+    def seen_decode(self, prev_output_tokens, *arguments, **options):
+        seen.append({dictionary[token] for token in prev_output_tokens[:, 0]})
+        return decode(self, prev_output_tokens, *arguments, **options)
+
+    def seen_encode(self, src_tokens, src_lengths=None, src_languages=None):
+        seen.append({f"[{dictionary.languages[language]}]" for language in src_languages})
+        return encode(self, src_tokens, src_lengths, src_languages)
+
+    monkeypatch.setattr(Decoder, "forward", seen_decode)
+    monkeypatch.setattr(SourceEncoder, "forward", seen_encode)
+    for code in ("fr", "de"):
+        seen.clear()
+        output = generate(data_bin, task_files, learned[0] / "checkpoint_best.pt", code)
+        assert len(output.lines("D")) == SPLITS["test"] and len(seen) > 2
+        assert all(symbols == {f"[{code}]"} for symbols in seen)
+
+
+def test_batches_name_their_languages(data_bin, task_files, tmp_path):
+    """In training languages share batches; the decoder reads [xx] y and predicts y </s> in the source's language."""
+    dictionary, found, mixed = XLDictionary.load(data_bin / "dict.txt"), set(), 0
+    line = generation(data_bin, task_files, tmp_path, "--max-epoch", 1, "--disable-validation", "--no-save")
+    for sample in (sample for samples in run_train(line).samples.values() for sample in samples):
+        batch, pad = sample["batch"], dictionary.pad()
+        mixed += len(set(batch["languages"].flatten().tolist())) > 1
+        for row in range(len(batch["tokens"])):
+            tokens, given, target = (
+                [token for token in batch[name][row].tolist() if token != pad]
+                for name in ("tokens", "prev_output_tokens", "target")
+            )
+            code = dictionary.languages[int(batch["languages"][row])]
+            assert given[: len(target)] == [dictionary.index(f"[{code}]"), *target[:-1]] and target[-1] == 2
+            texts = [dictionary.string(torch.tensor(part), "sentencepiece") for part in (tokens[1:], target)]
+            assert texts[1].split()[0] in texts[0].split() and set(texts[0].split()) <= set(WORDS[code])
+            found.add((code, *texts))
+    pairs = (zip(*((task_files / f"train.{code}.{side}").read_text(encoding="utf-8").splitlines()
+                   for side in ("src", "tgt"))) for code in ("en", "de"))  # fmt: skip
+    assert mixed and found == {(code, *pair) for code, each in zip(("en", "de"), pairs) for pair in each}
+
+
+def test_resume_is_exact(data_bin, task_files, tmp_path):
+    """Stopped within epochs 1 and 2 and at the end of one; an epoch is 70 examples, so 5 updates, the last smaller."""
+
+    def line(folder, last):
+        more = ["--examples-per-epoch", 70, "--max-update", last, "--disable-validation", "--no-epoch-checkpoints"]
+        smooth = ["--label-smoothing", 0.1, "--save-interval-updates", 1]
+        return generation(data_bin, task_files, tmp_path / folder, *more, *smooth)
+
+    whole = run_train(line("whole", 12))
+    assert len(whole.updates) == 12 and len(set(whole.losses)) == 12
+    drawn = [sorted(index for number in epoch for index in whole.samples[number][0]["id"].tolist())
+             for epoch in (range(1, 6), range(6, 11))]  # fmt: skip
+    assert len(drawn[0]) == len(set(drawn[0])) == 70 and drawn[0] != drawn[1]
+    updates = {}
+    for stop in (3, 5, 8, 12):
+        updates |= run_train(line("parts", stop)).updates
+    assert updates == whole.updates
+    assert equal_parameters(*(load(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "parts")))
+
+
+def test_smoothing_is_for_training_only(data_bin, task_files, tmp_path):
+    """Before the first update, with the learning rate 0: losses differ in training and not in validation."""
+    outputs = [run_train(generation(data_bin, task_files, tmp_path, "--max-epoch", 1, "--no-save", "--lr", 0,
+                                    "--dropout", 0, "--attention-dropout", 0, "--label-smoothing", smoothing))
+               for smoothing in (0, 0.3)]  # fmt: skip
+    assert outputs[0].losses != outputs[1].losses
+    assert validation_losses(outputs[0])[0]["loss"] == validation_losses(outputs[1])[0]["loss"]
+
+
+def test_generation_options_of_fairseq_hold(data_bin, task_files, learned, tmp_path):
+    """No pair of pieces twice; scores are divided by the length to the power of the penalty."""
+    checkpoint = learned[0] / "checkpoint_best.pt"
+    more = ["--min-len", 9, "--max-len-b", 11]
+
+    def texts(*options):
+        return [
+            line[0].partition("\t")[2].split()
+            for line in generate(data_bin, task_files, checkpoint, "de", *more, *options).lines("H").values()
+        ]
+
+    def repeated(words):
+        pairs = list(zip(words, words[1:]))
+        return len(pairs) > len(set(pairs))
+
+    assert any(map(repeated, texts())) and not any(map(repeated, texts("--no-repeat-ngram-size", 2)))
+    output = generate(data_bin, task_files, checkpoint, "de", "--lenpen", 2)
+    for number, lines in output.lines("P").items():
+        scores_of_tokens = [float(value) for value in lines[0].split()]
+        score = float(output.lines("H")[number][0].partition("\t")[0])
+        assert score == pytest.approx(sum(scores_of_tokens) / len(scores_of_tokens) ** 2, abs=2e-4)
+
+
+def test_raw_lines_are_titled_one_by_one(data_bin, task_files, learned):
+    lines = (task_files / "test.de.src").read_text(encoding="utf-8").splitlines()
+    model = data_bin / "sentencepiece.model"
+    output = run_interactive([data_bin, "--task", "xl_generation", "--user-dir", "fairseq_xl", "--eval-langs", "de",
+                              "--path", learned[0] / "checkpoint_best.pt", "--beam", 2, "--max-len-b", 12, "--bpe",
+                              "sentencepiece", "--sentencepiece-model", model], [lines[3], "", lines[0]])  # fmt: skip
+    expected = generate(data_bin, task_files, learned[0] / "checkpoint_best.pt", "de").lines("D")
+    found = [texts[0].partition("\t")[2] for texts in output.lines("D").values()]
+    assert found == [expected[3][0].partition("\t")[2], "", expected[0][0].partition("\t")[2]]
+
+
+def test_what_is_too_long_is_cut_and_told(data_bin, task_files, tmp_path):
+    files = tmp_path / "files"
+    files.mkdir()
+    for path in task_files.iterdir():
+        (files / path.name).write_bytes(path.read_bytes())
+    with open(files / "train.de.src", "a") as source, open(files / "train.de.tgt", "a") as target:
+        source.write("das Haus " * 100 + "\n")
+        target.write("Haus\n")
+    line = generation(data_bin, files, tmp_path / "run", "--length", 30, "--max-epoch", 1, "--disable-validation",
+                      "--save-dir", tmp_path / "run")  # fmt: skip
+    output = run_train(line)
+    told = "train: 1 of 241 examples have more than 30 tokens of the source (--length) or 40 of the target"
+    assert output.log.count(told) == 1
+    rows = [row for samples in output.samples.values() for sample in samples for row in sample["batch"]["tokens"]]
+    longest = max(rows, key=lambda row: int(row.ne(1).sum()))
+    assert len(rows) == 241 and int(longest.ne(1).sum()) == 30 and longest[0] == 0 and longest[29] == 2
+    with open(files / "test.de.src", "w") as source, open(files / "test.de.tgt", "w") as target:
+        source.write("das Haus " * 100 + "\n\nder Garten\n")
+        target.write("Haus\n\nGarten\n")
+    output = generate(data_bin, files, tmp_path / "run/checkpoint_last.pt", "de")
+    assert "test: 1 of 3 examples" in output.log
+    assert sorted(output.lines("D")) == [0, 1, 2] and output.lines("D")[1][0].partition("\t")[2] == ""
+
+
+# The first weights
+
+
+@pytest.fixture(scope="module")
+def pretrained(data_bin, tmp_path_factory):
+    """{"xdae", "mlm"}: checkpoints of one update."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    run_train(denoising(data_bin, folder / "xdae", "--max-update", 1, "--disable-validation"))
+    run_train(pretraining(data_bin, folder / "mlm", "--max-update", 1, "--disable-validation", objectives="mlm"))
+    return {name: folder / name / "checkpoint_last.pt" for name in ("xdae", "mlm")}
+
+
+def started(data, files, folder, *more):
+    """The weights that a fine-tuning starts from: after one update with the learning rate 0."""
+    run_train(generation(data, files, folder, "--max-update", 1, "--lr", 0, "--disable-validation", *more))
+    return load(folder / "checkpoint_last.pt")
+
+
+def test_fine_tuning_starts_from_a_whole_denoiser(data_bin, task_files, pretrained, tmp_path):
+    assert equal_parameters(started(data_bin, task_files, tmp_path, "--init-from", pretrained["xdae"]),
+                            load(pretrained["xdae"]))  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [["--init-from"], ["--init-encoder-from", "--init-decoder-from"]])
+def test_fine_tuning_starts_from_an_encoder_twice(data_bin, task_files, pretrained, tmp_path, options):
+    both = [word for option in options for word in (option, pretrained["mlm"])]
+    found, donor = started(data_bin, task_files, tmp_path, *both), load(pretrained["mlm"])
+    for name in (name for name in donor if name.startswith("encoder.") and "bank" not in name):
+        assert torch.equal(found[name], donor[name])
+        assert torch.equal(found[name.replace("encoder.", "decoder.", 1)], donor[name])
+    assert torch.equal(found["encoder.bank.tokens.weight"], donor["encoder.bank.tokens.weight"])
+    assert torch.equal(found["encoder.bank.bias"], donor["encoder.bank.bias"])
+
+
+def refused(line, *sentence, run=run_train):
+    with pytest.raises(UserError) as error:
+        run(line)
+    assert "\n" not in str(error.value)
+    for part in sentence:
+        assert str(part) in str(error.value), str(error.value)
+
+
+def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, learned, tmp_path):
+    line = generation(data_bin, task_files, tmp_path / "run")
+    refused([*line, "--init-from", pretrained["xdae"], "--heads", 4], pretrained["xdae"], "2 attention heads")
+    refused([*line, "--init-from", pretrained["xdae"], "--decoder-layers", 2], "1 layers, the decoder to initialise")
+    refused([*line, "--init-from", tmp_path / "no.pt"], tmp_path / "no.pt")
+    refused([*line, "--init-from", pretrained["xdae"], "--init-encoder-from", pretrained["mlm"]], "--init-from gives")
+    two = ["--init-encoder-from", pretrained["mlm"], "--init-decoder-from", learned[0] / "checkpoint_best.pt"]
+    refused([*line, *two], "--arch xl_xdae_tiny: encoder and decoder must be initialised from the same checkpoint")
+    refused([*line, "--finetune-from-model", pretrained["xdae"]], "name it as --init-from")
+    with pytest.raises(UserError, match="was not fine-tuned by xl_generation; --init-from starts that from it"):
+        generate(data_bin, task_files, pretrained["xdae"], "de")
+
+
+def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
+    line = generation(data_bin, task_files, tmp_path / "run")
+    refused([*line, "--eval-langs", "en,xx"], "language 'xx'", "en, de, fr")
+    refused([*line, "--train-langs", "xx"], "language 'xx'")
+    refused([*line, "--length", 41], "--length 41", "--max-positions 40")
+    refused([*line, "--length", 5], "--length 5", "at least 8")
+    refused([*line, "--examples-per-epoch", 0], "--examples-per-epoch 0")
+    refused([*line, "--label-smoothing", 1], "--label-smoothing 1.0: a probability from 0 to below 1")
+    refused([*line, "--max-tokens", 5], "raise --max-tokens 5")
+    refused([*line, "--criterion", "cross_entropy"], "xl_generation needs --criterion xl_generation")
+    refused([*line, "--best-checkpoint-metric", "bleu"], "choose one of ppl, loss, ppl_en, ppl_de")
+    refused(translation(data_bin, tmp_path / "mt", "--task", "xl_generation", "--criterion", "xl_generation",
+                        "--length", 40), "xl_generation needs an encoder-decoder: --arch xl_xdae_tiny")  # fmt: skip
+    with pytest.raises(UserError, match="--eval-langs en,de: one language is generated at a time"):
+        generate(data_bin, task_files, learned[0] / "checkpoint_best.pt", "en,de")
+
+
+@pytest.mark.parametrize("name, content, sentence", [
+    ("train.de.tgt", None, "train.de.tgt: no such file of raw text"),
+    ("valid.en.src", None, "valid.en.src: no such file of raw text"),
+    ("train.de.tgt", b"ein Haus\n", "train.de.src has 120 lines but {files}/train.de.tgt has 1"),
+    ("train.de.src", b"", "train.de.src is empty"),
+    ("valid.de.src", b"Haus\n" * 12 + b"\xff\n", "valid.de.src, line 13: not UTF-8"),
+    ("train.en.tgt", b"house\n" * 119 + b" \n", "train.en.tgt, line 120: an empty line"),
+])  # fmt: skip
+def test_files_that_are_wrong(data_bin, task_files, tmp_path, name, content, sentence):
+    files = tmp_path / "files"
+    files.mkdir()
+    for path in task_files.iterdir():
+        (files / path.name).write_bytes(path.read_bytes())
+    (files / name).unlink()
+    if content is not None:
+        (files / name).write_bytes(content)
+    refused(generation(data_bin, files, tmp_path / "run"), sentence.format(files=files))
+    assert not (tmp_path / "run").exists() or not list((tmp_path / "run").glob("*.pt"))
+
+
+def test_no_files(data_bin, task_files, tmp_path):
+    line = generation(data_bin, task_files, tmp_path)
+    place = line.index("--task-files")
+    refused(line[:place] + line[place + 2 :], "--task-files: name a folder")
+    joined = f"{tmp_path / 'empty'}:{task_files}"
+    assert len(run_train(generation(data_bin, joined, tmp_path, "--max-update", 1, "--no-save")).updates) == 1

@@ -71,6 +71,7 @@ def runs(data, single, empty, labelled):
                        {"legacy": DDP["legacy"]}),
         "denoising": (denoising(data, "unused", "--updates-per-epoch", EPOCH, *NO_DROPOUT, "--max-update", 6), 1,
                       {name: DDP[name] for name in ("legacy", "pytorch")}),
+        "next-sentence": (pretrain("--arch", "xl_monotrans_tiny", objectives="nsp,mlm"), 1, both),
         "single": (pretrain("--langs", "fr", "--pairs", "en-fr", data=single), 1, {"legacy": DDP["legacy"]}),
         "single-among-others": (pretrain(data=single), 1, {"legacy": DDP["legacy"]}),
         "single-pair": (translate("-s", "en", "-t", "fr", "--max-epoch", 3, data=single), 1,

@@ -1,0 +1,49 @@
+"""xFNP's configurations: the paper's values, and training through the recipe's script."""
+
+import pytest
+
+from fairseq_xl.data.framing import Framing
+from fairseq_xl.models.future import XLFutureModel
+from fairseq_xl.objectives import build_objectives
+from tests.recipes.test_configurations import RECIPES, build, configuration
+from tests.recipes.test_lohelp import run
+
+CONFIG = RECIPES / "xglue/config"
+SIZES = {"paper": [CONFIG / "xfnp.yaml"], "toy": [CONFIG / "xfnp.yaml", CONFIG / "xfnp-toy.yaml"]}
+
+
+def xfnp_of(size, dictionary):
+    cfg = configuration(SIZES[size])
+    framing = Framing.of("xl", dictionary)
+    return cfg, build_objectives(cfg.task.objectives, cfg.task.objective_options, dictionary, framing)["xfnp"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_model_and_objective_fit(size, dictionary):
+    cfg, objective = xfnp_of(size, dictionary)
+    model = build(cfg, dictionary)
+    assert isinstance(model, XLFutureModel) and objective.heads(cfg.model) == {}
+    assert objective.cfg.mixed and objective.cfg.alpha == 0.3  # G2
+    assert (objective.cfg.span_every, objective.cfg.span_pieces, objective.cfg.weights) == (64, 9, [1, 1])  # G6
+    assert objective.positions <= cfg.model.max_positions
+    assert cfg.optimization.max_update == cfg.lr_scheduler.total_num_update > cfg.lr_scheduler.warmup_updates > 0
+
+
+def test_the_papers_values(dictionary):
+    """G6."""
+    cfg, objective = xfnp_of("paper", dictionary)
+    model, update = cfg.model, cfg.optimization
+    assert (model.encoder_layers, model.decoder_layers, model.embed_dim, model.ffn_dim) == (12, 12, 1024, 4096)
+    assert (model.heads, model.predicting_streams, model.relative_buckets, model.relative_distance) == (16, 2, 32, 128)
+    assert update.update_freq[0] * objective.cfg.batch_sentences == 1024
+    assert (update.lr, update.max_update, objective.cfg.length, model.max_positions) == ([1e-4], 120_000, 512, 512)
+
+
+def test_training_through_the_script_goes_on(data_bin, tmp_path):
+    size = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --max-positions 64 --cpu"
+    command = ["bash", "recipes/xglue/pretrain.sh", data_bin, tmp_path, "random", *SIZES["toy"], *size.split()]
+    for updates in (1, 2):
+        done = run(*map(str, command), "--warmup-updates", "1", "--max-update", str(updates))
+        assert done.returncode == 0, done.stderr
+    assert "Loaded checkpoint" in done.stdout and "@ 1 updates" in done.stdout
+    assert (tmp_path / "checkpoint_last.pt").exists()

@@ -1,0 +1,22 @@
+# What finetune-generation.sh and denoise.sh share; sourced by them, which have set $recipe, $data, $output, $languages.
+export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
+
+# write LANGUAGE CONFIG FLAG ...: fairseq-generate into $output/outputs/LANGUAGE, if that is not there.
+write() {
+    local language=$1 config=$2 folder=$output/outputs/$1
+    shift 2
+    [ ! -d "$folder" ] || return 0
+    rm -rf "$folder.part"
+    mkdir -p "$folder.part"
+    # shellcheck disable=SC2086 # words of GENERATE are arguments
+    python "$recipe/../launch.py" generate "$data" "$config" --eval-langs "$language" \
+        --results-path "$folder.part" "$@" ${GENERATE:-} >"$output/write.$language.log" 2>&1 ||
+        { tail -n 3 "$output/write.$language.log" >&2; exit 1; }
+    mv "$folder.part" "$folder"
+}
+
+# score FLAG ...: scores of all that was written.
+score() {
+    python -m fairseq_xl.evaluation.generation "$output/outputs" --langs "$languages" "$@" >"$output/scores.json.tmp"
+    mv "$output/scores.json.tmp" "$output/scores.json"
+}

@@ -1,0 +1,141 @@
+"""Fine-tuning for generation and denoising through XGLUE's scripts: their values, and at nano size everything."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from fairseq_xl.checkpoints.surgery import donate
+from fairseq_xl.evaluation import generation as scores
+from tests.recipes.test_configurations import RECIPES, build, configuration
+from tests.recipes.test_lohelp import run
+from tests.tasks.conftest import data_bin  # noqa: F401
+from tests.tasks.test_writing import SPLITS, write_titles
+from tests.warm_python import warm_python
+
+CONFIG = RECIPES / "xglue/config"
+FIRST = CONFIG / "generation.yaml"
+#: name -> (pre-training, fine-tuning)
+SIZES = {
+    "xdae": (["xdae"], []),
+    "xfnp": (["xfnp"], ["generation-xfnp"]),
+    "xdae toy": (["xdae", "xdae-toy"], ["generation-toy"]),
+}
+
+
+def finetuning(size):
+    return configuration([FIRST, *(CONFIG / f"{name}.yaml" for name in SIZES[size][1])])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_fine_tuning_starts_from_the_pretraining_of_its_size(size, dictionary):
+    donor = build(configuration([CONFIG / f"{name}.yaml" for name in SIZES[size][0]]), dictionary).state_dict()
+    recipient = build(finetuning(size), dictionary).state_dict()
+    for stack in ("encoder", "decoder"):
+        assert donate(recipient, donor, stack, size)[1] == []
+
+
+def test_the_papers_values():
+    xdae, xfnp = finetuning("xdae"), finetuning("xfnp")
+    assert (xdae.dataset.batch_size, xdae.optimization.lr, xdae.lr_scheduler._name) == (32, [5e-6], "fixed")  # G7
+    assert (xfnp.dataset.batch_size, xfnp.optimization.lr) == (64, [1e-4])  # G7
+    assert xfnp.lr_scheduler.warmup_updates == 1000  # G7
+    for cfg in (xdae, xfnp):
+        assert cfg.checkpoint.best_checkpoint_metric == "ppl" and not cfg.checkpoint.maximize_best_checkpoint_metric
+        assert cfg.task.length == 512  # G5
+
+
+def succeed(*command, **environment):
+    done = run("env", *(f"{key}={value}" for key, value in environment.items()), *map(str, command))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm(tmp_path_factory):
+    """The scripts start Python often here."""
+    with warm_python(tmp_path_factory.mktemp("python")) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(folder), prepend=os.pathsep)
+        yield
+
+
+NANO = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --max-positions 64 --cpu".split()
+
+
+@pytest.fixture(scope="module")
+def nano(data_bin, tmp_path_factory):  # noqa: F811
+    """Its folder: files, titles in three languages; text, a test set; xdae, a model of two updates."""
+    folder = tmp_path_factory.mktemp("nano")
+    write_titles(folder / "files")
+    (folder / "text").mkdir()
+    for code in ("en", "de"):
+        lines = (data_bin.parent / f"test.en-de.{code}").read_text(encoding="utf-8").splitlines(keepends=True)
+        (folder / "text" / f"test.{code}").write_text("".join(lines[:5]), encoding="utf-8")
+    configs = [CONFIG / "xdae.yaml", CONFIG / "xdae-toy.yaml"]
+    few = ["--max-update", 2, "--warmup-updates", 1]
+    succeed("bash", "recipes/xglue/pretrain.sh", data_bin, folder / "xdae", "random", *configs, *NANO, *few)
+    return folder
+
+
+def command_of(nano, data, mode, folder, *more):
+    return ["bash", "recipes/xglue/finetune-generation.sh", mode, data, folder, nano / "files", "en,de,fr",
+            nano / "xdae/checkpoint_last.pt", CONFIG / "generation-toy.yaml", *NANO, "--length", 64, "--max-update", 2,
+            *more]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode, trained", [("pivot", "en"), ("multi-language", "en,de,fr")])
+def test_every_language_is_scored(nano, data_bin, mode, trained):  # noqa: F811
+    command = command_of(nano, data_bin, mode, nano / mode)
+    succeed(*command, GENERATE="--beam 2 --max-len-b 8")
+    result = json.loads((nano / mode / "scores.json").read_text())
+    assert list(result["languages"]) == ["en", "de", "fr"] and result["missing"] == []
+    assert set(result["average"]) >= {"bleu", "bleu_lower", "rouge_l"}
+    log = (nano / mode / "train.log").read_text()
+    assert f"'train_langs': '{trained}'" in log and "valid_ppl_fr" in log
+    for code, entry in result["languages"].items():
+        assert entry["n"] == SPLITS["test"] and entry["bleu"]["interval"] >= 0
+        hypotheses = scores.detokenised(nano / mode / "outputs" / code / "generate-test.txt")
+        references = (nano / f"files/test.{code}.tgt").read_text(encoding="utf-8").splitlines()
+        assert entry["bleu"]["score"] == scores.bleu(hypotheses, references)["score"]
+    # again: nothing is done, and other settings are refused
+    before = {path: path.stat().st_mtime_ns for path in (nano / mode).rglob("*") if path.is_file()}
+    succeed(*command, GENERATE="--beam 2 --max-len-b 8")
+    assert before == {path: path.stat().st_mtime_ns for path in (nano / mode).rglob("*") if path.is_file()}
+    done = run(*map(str, command))
+    assert done.returncode == 2 and "was made with other settings or weights" in done.stderr
+    # a language whose output was lost is written again, and nothing is trained
+    (nano / mode / "scores.json").unlink()
+    (nano / mode / "outputs/fr").rename(nano / mode / "outputs/fr.part")
+    succeed(*command, GENERATE="--beam 2 --max-len-b 8")
+    assert json.loads((nano / mode / "scores.json").read_text()) == result
+    assert (nano / mode / "train.log").read_text().count('"epoch": 1, "valid_loss"') == log.count(
+        '"epoch": 1, "valid_loss"'
+    )
+
+
+def test_denoising_beside_copying(nano, data_bin):  # noqa: F811
+    checkpoint = nano / "xdae/checkpoint_last.pt"
+    command = ["bash", "recipes/xglue/denoise.sh", "xdae", data_bin, checkpoint, nano / "denoised", nano / "text",
+               "en,de", "--objective-options", "xdae.length=32", "--cpu"]  # fmt: skip
+    succeed(*command, GENERATE="--beam 1")
+    result = json.loads((nano / "denoised/scores.json").read_text())
+    assert list(result["languages"]) == list(result["copy"]["languages"]) == ["en", "de"]
+    assert result["copy"]["average"]["bleu"] > result["average"]["bleu"]  # after two updates
+    assert {path.name for path in (nano / "denoised/text").iterdir()} == {
+        f"test.{code}.{side}" for code in ("en", "de") for side in ("src", "tgt")
+    }
+
+
+def test_a_mode_that_there_is_not(tmp_path):
+    command = ["any", "data", tmp_path / "save", "files", "en,de", "random"]
+    done = run("bash", "recipes/xglue/finetune-generation.sh", *map(str, command))
+    assert done.returncode == 2 and done.stderr == "finetune-generation.sh: any is none of the modes of --help\n"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("script", ["finetune-generation.sh", "denoise.sh"])
+def test_help(script):
+    done = run("bash", f"recipes/xglue/{script}", "--help")
+    assert done.returncode == 0 and done.stdout.startswith(script) and (Path("recipes/xglue") / script).is_file()
+    assert run("bash", f"recipes/xglue/{script}", "x").stderr.startswith(f"usage: {script}")

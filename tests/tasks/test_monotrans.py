@@ -10,13 +10,15 @@ import yaml
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
 from fairseq_xl import retrieval
-from fairseq_xl.checkpoints import banks
+from fairseq_xl.checkpoints import banks, published
+from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from preprocess import binarize
 from preprocess.pipeline import prepare
 from tests.commands import OPTIMISATION, SIZE, equal_parameters, load, run_train, run_validate
 from tests.tasks.conftest import preprocess_here
 from tests.tasks.test_classification import write_task
+from tests.tasks.test_published import fairseq_xlm_r
 from tests.tasks.tiny_text import WORDS, sentences, write
 
 MODEL = ["--arch", "xl_monotrans_tiny", "--layers", 1, *SIZE]
@@ -264,6 +266,21 @@ def test_a_language_is_added_to_a_multilingual_body(data_bin, text, tmp_path):
     assert bank["state"].keys() == owned and bank["body"] == banks.body_digest(before, False)
     with pytest.raises(UserError, match="lacks heads.nsp.0.weight, which would stay random"):
         run_train(learning(text["de"], body, tmp_path / "nsp", *form))
+
+
+def test_a_language_is_added_to_a_published_body(data_bin, text, tmp_path):
+    """XLM-R in fairseq's layout, with random weights."""
+    symbols = XLDictionary.load(data_bin / "dict.txt")
+    file, _ = fairseq_xlm_r(data_bin, symbols.symbols[: symbols.first_language], tmp_path)
+    form = ["--layers", 2, "--segment-embeddings", "none", "--position-offset", 2, "--layer-norm-eps", 1e-5]
+    run_train(learning(text["de"], file, tmp_path / "de", *form, "--objectives", "mlm", "--objective-options",
+                       "mlm.length=32"))  # fmt: skip
+    before, after = published.read(file).state, load(tmp_path / "de/checkpoint_last.pt")
+    assert len(before) > 30 and all(
+        torch.equal(after[name], value) for name, value in before.items() if name not in BANK
+    )
+    assert after.keys() - before.keys() == {SPECIAL}
+    assert torch.equal(after[SPECIAL], before["encoder.bank.tokens.weight"][[0, 1, 2, 3, -1]])
 
 
 def refusal(command, *arguments):

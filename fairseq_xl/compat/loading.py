@@ -20,6 +20,7 @@ from fairseq.file_io import PathManager
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl.compat.processes import check_that_ranks_know_each_other
+from fairseq_xl.compat.training import early_stopping
 from fairseq_xl.errors import UserError
 
 try:
@@ -249,11 +250,23 @@ def _no_fit(files):
 
 
 def _stop_if_done(trainer) -> None:
-    """fairseq looks at --max-update after an update only: a finished run, started again, would make one more."""
-    limit = trainer.cfg.optimization.max_update
-    if limit and trainer.get_num_updates() >= limit:
-        logger.info("nothing to do: %d updates are made, --max-update is %d", trainer.get_num_updates(), limit)
-        trainer.cfg.optimization.stop_min_lr = math.inf  # what fairseq asks before the next epoch
+    """Make no update in a finished run that is started again.
+
+    fairseq looks at --max-update after an update only, and at --patience after a validation only.
+    """
+    made, limit, patience = (
+        trainer.get_num_updates(),
+        trainer.cfg.optimization.max_update,
+        trainer.cfg.checkpoint.patience,
+    )
+    waited = early_stopping().get("num_runs", 0)
+    if limit and made >= limit:
+        logger.info("nothing to do: %d updates are made, --max-update is %d", made, limit)
+    elif made and 0 < patience <= waited:
+        logger.info("nothing to do: %d validations were no better, --patience is %d", waited, patience)
+    else:
+        return
+    trainer.cfg.optimization.stop_min_lr = math.inf  # what fairseq asks before the next epoch
 
 
 def _check_restore_file(cfg, suffix: str) -> None:

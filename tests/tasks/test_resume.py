@@ -283,6 +283,11 @@ def test_resume_waits_as_long_as_an_uninterrupted_run_for_early_stopping(data_bi
         if stopped < limit:
             break
     assert stopped == last
+    written = (tmp_path / "parts/checkpoint_last.pt").read_bytes()
+    again = run_train([*line(tmp_path / "parts"), "--max-update", 60])  # patience is at its end, --max-update is not
+    assert not again.updates and "nothing to do: 3 validations were no better" in again.log
+    assert (tmp_path / "parts/checkpoint_last.pt").read_bytes() == written
+    assert run_train([*line(tmp_path / "parts"), "--max-update", 60, "--patience", 4]).updates
 
 
 def test_a_finished_run_stays_as_it_is(data_bin, tmp_path):

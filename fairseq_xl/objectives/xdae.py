@@ -64,6 +64,12 @@ class XDAE(Objective):
         self.kinds = set(cfg.noise.split("+"))
         self.begins_word = np.array([symbol.startswith(WORD_START) for symbol in dictionary.symbols])
 
+    def heads(self, model_cfg):
+        """No modules; `UserError` for a model that predicts several tokens at a step."""
+        if hasattr(model_cfg, "predicting_streams"):
+            raise UserError("xdae predicts a token at a step: --arch xl_xdae_tiny and the like, not xl_xfnp_*")
+        return {}
+
     def check(self, source):
         """`UserError` if words are asked for of a dictionary that doesn't say where they begin."""
         if self.kinds != {"infill"} and not self.begins_word.any():

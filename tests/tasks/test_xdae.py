@@ -198,6 +198,8 @@ def test_two_tables_do_not_fit_into_one(data_bin, tmp_path, separate):
 def test_models_and_objectives_that_do_not_go_together(data_bin, tmp_path):
     with pytest.raises(UserError, match="xdae needs an encoder-decoder: --arch xl_xdae_tiny and the like"):
         run_train(pretraining(data_bin, tmp_path, objectives="xdae"))
+    with pytest.raises(UserError, match="xdae predicts a token at a step: --arch xl_xdae_tiny"):
+        run_train(denoising(data_bin, tmp_path, "--arch", "xl_xfnp_tiny"))
     with pytest.raises(UserError, match="mlm needs an encoder: --arch xl_xlm_tiny and the like"):
         run_train(denoising(data_bin, tmp_path, objectives="mlm"))
     with pytest.raises(UserError, match="--arch: translation needs an encoder-decoder, xl_mt_tiny for one"):

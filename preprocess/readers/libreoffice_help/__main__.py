@@ -7,7 +7,7 @@ from pathlib import Path
 from preprocess.config import PreprocessError
 from preprocess.readers import command
 from preprocess.readers.libreoffice_help.corpus import build
-from preprocess.readers.libreoffice_help.languages import LANGUAGES, chosen
+from preprocess.readers.libreoffice_help.languages import LANGUAGES, chosen, chosen_pairs
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,6 +24,12 @@ def main(arguments: list[str] | None = None) -> int:
         help=f"languages, English always among them (default: en,de,fr; there are {','.join(LANGUAGES)})",
     )
     parser.add_argument(
+        "--pairs",
+        default="",
+        metavar="XX-YY,…",
+        help="bitext of further pairs than those with English, de-fr,ru-zh, or all: paragraphs that both translate",
+    )
+    parser.add_argument(
         "--packages",
         type=Path,
         metavar="FOLDER",
@@ -34,7 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     def work() -> None:
         if options.packages and not options.packages.is_dir():
             raise PreprocessError(f"--packages: there is no folder {options.packages}")
-        build(options.destination, chosen(options.langs), options.packages)
+        languages = chosen(options.langs)
+        build(options.destination, languages, options.packages, chosen_pairs(options.pairs, languages))
 
     return command.run("libreoffice_help", work)
 

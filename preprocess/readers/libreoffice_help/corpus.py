@@ -21,13 +21,14 @@ FORMAT = 2  # another one makes every stage run again
 logger = logging.getLogger("preprocess")
 
 
-def build(folder: Path, languages: list[Language], given: Path | None) -> None:
+def build(folder: Path, languages: list[Language], given: Path | None, pairs: tuple[str, ...] = ()) -> None:
     """Write the corpus folder.
 
     Args:
         folder: where; one that was begun is continued, what is up to date is left alone.
         languages: English first.
         given: folder with the packages, None to fetch them with apt-get.
+        pairs: further pairs than those with English, "de-fr".
 
     Raises PreprocessError for whatever the user can mend.
     """
@@ -46,9 +47,15 @@ def build(folder: Path, languages: list[Language], given: Path | None) -> None:
             )
             pages[language] = target
         codes = [language.code for language in languages]
-        counts = stages.run("corpus", [FORMAT, hashes, codes], _outputs(folder, codes), lambda: _write(folder, pages))
+        every = [*(f"en-{code}" for code in codes[1:]), *pairs]
+        counts = stages.run(
+            "corpus",
+            [FORMAT, hashes, codes, *pairs],
+            _outputs(folder, codes, every),
+            lambda: _write(folder, pages, pairs),
+        )
         if not (folder / "corpus.yaml").exists():
-            describe(folder, codes, [f"en-{code}" for code in codes[1:]])
+            describe(folder, codes, every)
         manifest = {
             "format": FORMAT,
             "counts": counts,
@@ -87,7 +94,7 @@ def _read_package(package: Path, language: Language, target: Path, copyright_fil
     return {"pages": len(pages), "paragraphs": sum(map(len, pages.values()))}
 
 
-def _write(folder: Path, pages: dict[Language, Path]) -> dict:
+def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) -> dict:
     """Everything but the description, which is written anew after this; documents, lines and words of each file.
 
     What several languages share, and so the items of the tasks, is decided in English.
@@ -100,13 +107,18 @@ def _write(folder: Path, pages: dict[Language, Path]) -> dict:
     items = tasks.plan(english, kinds, splits)
     counts = _write_monolingual(folder, english_name.code, english, splits)
     counts |= tasks.write(folder, english_name.code, items, english, english)
+    paired = {code: {} for pair in pairs for code in pair.split("-")}
     with tqdm(others, desc="corpus", unit=" languages") as bar:
         for language, path in bar:
             text = without_leaks(dict(_translated(_texts(path), english, language)), splits, 0)
             counts |= _write_monolingual(folder, language.code, text, splits)
             aligned = _aligned(text, english)
-            counts |= _write_bitext(folder, language.code, english, aligned, splits)
+            counts |= _write_bitext(folder, f"en-{language.code}", english, aligned, splits)
             counts |= tasks.write(folder, language.code, items, aligned, english)
+            if language.code in paired:
+                paired[language.code] = aligned
+    for pair in pairs:
+        counts |= _write_bitext(folder, pair, *(paired[code] for code in pair.split("-")), splits)
     return counts
 
 
@@ -149,23 +161,22 @@ def _write_monolingual(folder: Path, code: str, pages: Documents, splits: dict[s
     return counts
 
 
-def _write_bitext(folder: Path, code: str, english: Documents, text: Documents, splits: dict[str, str]) -> dict:
+def _write_bitext(folder: Path, pair: str, first: Documents, second: Documents, splits: dict[str, str]) -> dict:
+    """The paragraphs that both languages have, in the order of the second one, which is that of English."""
     counts = {}
     for name in SPLITS:
-        path = bitext_path(name, f"en-{code}")
+        path = bitext_path(name, pair)
         rows = (
-            [(english[page][identity], own) for identity, own in texts.items()]
-            for page, texts in text.items()
+            [(first[page][identity], own) for identity, own in texts.items() if identity in first[page]]
+            for page, texts in second.items()
             if splits[page] == name
         )
-        counts[path] = write_aligned([folder / f"{path}.{side}" for side in ("en", code)], rows)
+        counts[path] = write_aligned([folder / f"{path}.{side}" for side in pair.split("-")], rows)
     return counts
 
 
-def _outputs(folder: Path, codes: list[str]) -> list[Path]:
+def _outputs(folder: Path, codes: list[str], pairs: list[str]) -> list[Path]:
     names = [mono_path(name, code) for name in SPLITS for code in codes]
-    names += [
-        f"{bitext_path(name, f'en-{code}')}.{side}" for name in SPLITS for code in codes[1:] for side in ("en", code)
-    ]
+    names += [f"{bitext_path(name, pair)}.{side}" for name in SPLITS for pair in pairs for side in pair.split("-")]
     names += [name for code in codes for name in tasks.outputs(code)]
     return [folder / name for name in names]

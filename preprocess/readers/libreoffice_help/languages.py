@@ -1,6 +1,7 @@
 """The languages that are read: names in the packages, and the script of what counts as translated."""
 
 from dataclasses import dataclass
+from itertools import combinations
 
 from preprocess.config import PreprocessError
 
@@ -51,3 +52,20 @@ def chosen(names: str) -> list[Language]:
     if not others:
         raise PreprocessError("--langs: name one language besides en, or more")
     return [LANGUAGES[code] for code in ["en", *others]]
+
+
+def chosen_pairs(names: str, languages: list[Language]) -> tuple[str, ...]:
+    """The pairs named, "de-fr,ru-zh", that are without English, whose pairs are there anyway; "all": every one.
+
+    Raises PreprocessError for what is no such pair of two of the languages, and for one that is named twice.
+    """
+    codes = [language.code for language in languages[1:]]
+    if names == "all":
+        return tuple("-".join(pair) for pair in combinations(codes, 2))
+    pairs = [name.strip() for name in names.split(",") if name.strip()]
+    for pair in pairs:
+        if len(set(pair.split("-"))) != 2 or pair.count("-") != 1 or not set(pair.split("-")) <= set(codes):
+            raise PreprocessError(f"--pairs {pair}: name two of {', '.join(codes)}, de-fr, or all")
+    if len({frozenset(pair.split("-")) for pair in pairs}) < len(pairs):
+        raise PreprocessError(f"--pairs {names}: name each pair once")
+    return tuple(pairs)

@@ -65,6 +65,53 @@ def test_bitext_is_aligned_by_page_and_paragraph(built):
                 assert numbers[0] == numbers[1] and ("chapter" in left) == (other in right)
 
 
+def test_pairs_without_english_are_joined_on_its_paragraphs(built, debs, tmp_path):
+    """Every German paragraph beside the Russian one of the same English one, page by page; the rest stays the same."""
+    folder = tmp_path / "help"
+    assert main([str(folder), "--langs", "de,ru", "--pairs", "ru-de", "--packages", str(debs)]) == 0
+    for split in ("train", "valid", "test"):
+        german, russian = (bilingual(folder, split, code) for code in ("de", "ru"))
+        expected = [[(text, own[english]) for english, text in page.items() if english in own]
+                    for page, own in matched(russian, german)]  # fmt: skip
+        found = (documents(folder / f"bitext/{split}.ru-de.{code}") for code in ("ru", "de"))
+        assert [list(zip(*pages)) for pages in zip(*found)] == [page for page in expected if page] != []
+    for kind in ("mono", "bitext", "tasks"):
+        for path in (path for path in (built / kind).rglob("*") if path.is_file()):
+            assert (folder / path.relative_to(built)).read_bytes() == path.read_bytes()
+    assert "ru-de:\n    train: bitext/train.ru-de\n" in (folder / "corpus.yaml").read_text()
+    assert preprocess([str(folder / "corpus.yaml"), "--check-only"]) == 0
+    counts = json.loads((folder / "manifest.json").read_text())["counts"]["bitext/train.ru-de"]
+    assert counts["documents"] == len(documents(folder / "bitext/train.ru-de.de"))
+    assert main([str(folder), "--langs", "de,ru", "--pairs", "all", "--packages", str(debs)]) == 0
+    assert (folder / "bitext/train.de-ru.ru").read_bytes() == (folder / "bitext/train.ru-de.ru").read_bytes()
+
+
+def bilingual(folder, split, code):
+    """[{English paragraph: its translation} of each page]."""
+    sides = (documents(folder / f"bitext/{split}.en-{code}.{side}") for side in ("en", code))
+    return [dict(zip(*pages)) for pages in zip(*sides)]
+
+
+def matched(first, second):
+    """Pages that share English paragraphs, in the order of the second; "Example" is on all of them."""
+    for own in second:
+        for page in first:
+            if any(map(str.isdigit, "".join(page.keys() & own.keys()))):
+                yield page, own
+
+
+@pytest.mark.parametrize(
+    "pairs, told",
+    [("de-fr", "--pairs de-fr: name two of de, ru"), ("en-de", "--pairs en-de: name two of de, ru"),
+     ("de-de", "--pairs de-de: name two"), ("de", "--pairs de: name two"),
+     ("de-ru,ru-de", "--pairs de-ru,ru-de: name each pair once")],
+)  # fmt: skip
+def test_pairs_that_there_are_not(debs, tmp_path, capsys, pairs, told):
+    assert main([str(tmp_path / "help"), "--langs", "de,ru", "--pairs", pairs, "--packages", str(debs)]) != 0
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "help").exists()
+
+
 def test_every_page_is_in_one_split_the_same_in_all_languages(built):
     numbers = {}
     for path in [*built.glob("mono/*.*"), *built.glob("bitext/*.*")]:

@@ -169,6 +169,7 @@ def pack(family, paths):
     with compat.replacing(family) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for language, content in contents.items():
             archive.writestr(zipfile.ZipInfo(f"{language}{SUFFIX}"), content)
+    logger.info("%s has banks of %s", family, ", ".join(contents))
 
 
 def _members(path):

@@ -50,7 +50,7 @@ class BankTask(XLTask):
             dictionary.language_id(cfg.lang)
         run = cfg._get_parent()
         if run is not None:  # it is in the model from now on: a checkpoint must not ask for the file
-            self.bank_path, run.task.bank, run.task.lang = cfg.bank, None, None
+            run.task.bank, run.task.lang = None, None
 
     def _check_dictionary(self):
         if self.bank["dictionary"] != self.dictionary.digest():
@@ -120,6 +120,7 @@ class BankTask(XLTask):
         body = self.body or banks.body_digest(state, self.bank["language_positions"])
         if body != self.bank["body"]:
             raise UserError(f"--bank {self.cfg.bank} was learned over another body than the model's")
+        logger.info("bank of %s from %s", ", ".join(self.bank["languages"]), self.cfg.bank)
         return banks.put_in(state, self.bank)
 
     # --- the first weights -------------------------------------------------------------------------------------

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# best-bank.sh DATA SAVE_DIR BODY CHECKPOINT TASK_FILES LANGUAGE [CONFIG.yaml ...] [--flag value ...]: step 2 once for
+# each of SEEDS (in the environment; default: 1 2 3), of which the best is kept by the valid file of LANGUAGE with the
+# classifier CHECKPOINT (M7: el, th and sw); ends with SAVE_DIR/bank.pt. CONFIG and flags are those of pretrain.sh.
+set -euo pipefail
+recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$recipe/../common.sh"
+arguments 6 "$@"
+data=$1 save=$2 body=$3 checkpoint=$4 files=$5 language=$6 best=
+shift 6
+accuracy() { python -c 'import json, sys; print(json.load(open(sys.argv[1]))["accuracy"])' "$1/scores.json"; }
+for seed in ${SEEDS:-1 2 3}; do
+    bash "$recipe/learn-bank.sh" "$data" "$save/$seed" "$body" "$@" --seed "$seed"
+    SPLIT=valid bash "$recipe/zero-shot.sh" "$checkpoint" "$save/$seed/valid" "$files" "$language=$data:$save/$seed/bank.pt"
+    found=$(accuracy "$save/$seed/valid")
+    echo "seed $seed: $found" >&2
+    if [ -z "$best" ] || awk "BEGIN { exit !($found > $(accuracy "$save/$best/valid")) }"; then best=$seed; fi
+done
+echo "best: seed $best" >&2
+cp "$save/$best/bank.pt" "$save/bank.pt"

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# zero-shot.sh CHECKPOINT OUTPUT TASK_FILES LANGUAGE=DATA[:BANK] ...: MonoTrans, step 4: tests the classifier CHECKPOINT
+# in every LANGUAGE with that language's bank in place of its own (M1); ends with OUTPUT/scores.json. DATA is the folder
+# with the language's dictionary and sub-words; without a BANK the checkpoint's own is used. SPLIT=valid in the
+# environment scores that split instead of test.
+set -euo pipefail
+recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$recipe/../common.sh"
+arguments 4 "$@"
+checkpoint=$1 output=$2 files=$3 languages= split=${SPLIT:-test}
+shift 3
+export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
+for argument; do
+    [[ $argument = *=* ]] || refuse "$argument: expected LANGUAGE=DATA or LANGUAGE=DATA:BANK"
+done
+mkdir -p "$output"
+for argument; do
+    language=${argument%%=*} data=${argument#*=} bank=()
+    if [[ $data = *:* ]]; then bank=(--bank "${data#*:}"); fi
+    python "$recipe/../launch.py" validate "${data%%:*}" "$recipe/../xlm/config/classify-test.yaml" \
+        --valid-subset "$split" --path "$checkpoint" --task-files "$files" --lang "$language" \
+        ${bank[@]+"${bank[@]}"} --predictions-to "$output/predictions" >"$output/$split.$language.log" 2>&1 ||
+        { tail -n 3 "$output/$split.$language.log" >&2; exit 1; }
+    languages+=${languages:+,}$language
+done
+python -m fairseq_xl.evaluation.classification "$output/predictions" --split "$split" --langs "$languages" \
+    >"$output/scores.json.tmp"
+mv "$output/scores.json.tmp" "$output/scores.json"

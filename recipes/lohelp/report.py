@@ -45,9 +45,9 @@ def read(path):
     return json.loads(path.read_text()) if path.is_file() else None
 
 
-def over_seeds(values):
+def over_seeds(values, sign=""):
     """Mean and half the width of its 95 % interval (Student's t) -> "m ± h"; one value has no interval."""
-    mean = f"{statistics.mean(values):.1f}"
+    mean = f"{statistics.mean(values):{sign}.1f}"
     if len(values) == 1:
         return mean
     error = statistics.stdev(values) / len(values) ** 0.5
@@ -73,6 +73,17 @@ def translation(folder, models, targets):
     return table(["BLEU", *(f"en→{target}" for target in targets)], rows)
 
 
+def scores_of(folder, model, task, languages, seeds):
+    """A model's scores with each seed; None if they are not there for all seeds and languages."""
+    scores = [read(folder / model / f"{task}-{seed}" / "scores.json") for seed in seeds]
+    return scores if all(found and found["languages"].keys() >= set(languages) for found in scores) else None
+
+
+def averages_of(scores, languages):
+    """The average accuracy of the languages with each seed."""
+    return [statistics.mean(found["languages"][language]["accuracy"] for language in languages) for found in scores]
+
+
 def classification(folder, models, task, languages, seeds, baseline=None):
     """Accuracy for each language and on average, over seeds; a model without all seeds and languages has no figures.
 
@@ -80,12 +91,12 @@ def classification(folder, models, task, languages, seeds, baseline=None):
     """
     rows, majority = [], [""] * (len(languages) + 1)
     for model in models:
-        scores = [read(folder / model / f"{task}-{seed}" / "scores.json") for seed in seeds]
-        if not all(found and found["languages"].keys() >= set(languages) for found in scores):
+        scores = scores_of(folder, model, task, languages, seeds)
+        if scores is None:
             rows.append([NAMES[model]] + [""] * (len(languages) + 1))
             continue
         by_language = [[found["languages"][language]["accuracy"] for found in scores] for language in languages]
-        averages = [statistics.mean(values) for values in zip(*by_language)]
+        averages = averages_of(scores, languages)
         rows.append([NAMES[model], *map(over_seeds, by_language), over_seeds(averages)])
         shares = [scores[0]["languages"][language]["majority"] for language in languages]
         majority = [f"{share:.1f}" for share in (*shares, statistics.mean(shares))]
@@ -93,6 +104,38 @@ def classification(folder, models, task, languages, seeds, baseline=None):
         shares = [100 * baseline[language] for language in languages]
         rows.append(["tf-idf, logistic regression", *(f"{share:.1f}" for share in (*shares, statistics.mean(shares)))])
     return table([f"{task}: accuracy", *languages, "average"], [*rows, ["majority", *majority]])
+
+
+def differences(folder, models, against, tasks, languages, seeds):
+    """How much better than the model `against` each other one is with the same seed, on average over the languages."""
+    rows = []
+    for model in (model for model in models if model != against):
+        row = [NAMES[model]]
+        for task in tasks:
+            both = [scores_of(folder, each, task, languages, seeds) for each in (model, against)]
+            pairs = [] if None in both else zip(*(averages_of(scores, languages) for scores in both))
+            found = [own - other for own, other in pairs]
+            row.append(over_seeds(found, sign="+") if found else "")
+        rows.append(row)
+    return table([f"minus {NAMES[against]}", *tasks], rows)
+
+
+def tokens_read(folder, models):
+    """Updates of pre-training, tokens of text in one, and their product, from each model's train.log."""
+    rows = []
+    for model in models:
+        path, epochs = folder / model / "train.log", {}
+        for line in path.read_text().splitlines() if path.is_file() else ():
+            if line.startswith("{") and '"train_wpb"' in line:  # the last entry of an epoch that was begun twice
+                entry = json.loads(line)
+                epochs[entry["epoch"]] = int(entry["train_num_updates"]), float(entry["train_wpb"])
+        if not epochs:
+            continue
+        before, tokens = 0, 0.0
+        for updates, size in epochs.values():
+            before, tokens = updates, tokens + (updates - before) * size
+        rows.append([NAMES[model], f"{before:,}", f"{tokens / before:,.0f}", f"{tokens / 1e6:.2f}"])
+    return table(["pre-training", "updates", "tokens an update", "million tokens"], rows) if rows else []
 
 
 def accuracies(path, task, kind, languages):
@@ -130,10 +173,12 @@ def main():
         parser.add_argument(f"--{name}", type=lambda names: names.split(","), required=True)
     for name, default in (("targets", []), ("translations", []), ("modes", [""])):
         parser.add_argument(f"--{name}", type=lambda names: names.split(","), default=default)
+    parser.add_argument("--against", default="unicoder", help="with --modes: the model whose accuracy is subtracted")
     parser.add_argument("--baseline", type=Path, help="baseline.json of the corpus")
     options = parser.parse_args()
     folder, languages = options.output, options.langs
-    seeds = f"mean over {len(options.seeds)} seed{'s' * (len(options.seeds) > 1)} and 95 % interval (Student's t)"
+    several = f"{len(options.seeds)} fine-tuning seed{'s' * (len(options.seeds) > 1)}"
+    seeds = f"mean over {several}, one pre-training run, and 95 % interval (Student's t)"
     parts = []
     if options.targets:
         parts.append(["sacreBLEU; ± half the 95 % bootstrap interval over the test lines, one seed."])
@@ -144,6 +189,13 @@ def main():
         parts.append([f"{caption}; trained on {trained}, best epoch by all languages' validation; {seeds}."])
         baseline = accuracies(options.baseline, task, kind, languages)
         parts.append(classification(folder, options.models, named, languages, options.seeds, baseline))
+    if options.modes != [""] and options.against in options.models:
+        tasks = [f"{task}-{mode}" for task, mode in itertools.product(TASKS, options.modes)]
+        parts.append([f"Differences of the averages with one seed; {seeds}, of the differences."])
+        parts.append(differences(folder, options.models, options.against, tasks, languages, options.seeds))
+    if options.modes != [""] and (found := tokens_read(folder, options.models)):
+        parts.append(["What was read in pre-training, padding left out."])
+        parts.append(found)
     if options.targets:
         parts.append(["Retrieval, both directions; ± the mean of their half 95 % bootstrap intervals, an upper bound."])
         parts.append(retrieval(folder, options.models, languages))

@@ -8,9 +8,10 @@
 # from other weights is refused.
 . "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
-# options PROGRAM 'KNOWN ...' "$@": the command line of PROGRAM, which takes the KNOWN of the options below.
+# options PROGRAM 'KNOWN ...' "$@": the command line of PROGRAM, which takes the KNOWN of the options below. What is in
+# $stages and $models before, and in $more_models, is all that --stages and --models may name.
 options() {
-    local known=" $2 "
+    local known=" $2 " all_stages=${stages-} all_models=${models-},${more_models-}
     program=$1; shift 2
     while [ $# -gt 0 ]; do
         arguments 0 "$1"  # shows help
@@ -21,8 +22,8 @@ options() {
             --corpus) [ -d "$2" ] || refuse "--corpus $2: no such folder"; corpus=$(cd "$2" && pwd) ;;
             --langs) languages=$2 ;;
             --targets) targets=$2 ;;
-            --models) models=$2 ;;
-            --stages) stages=$2 ;;
+            --models) check_names "$1" "$2" "$all_models"; models=$2 ;;
+            --stages) check_names "$1" "$2" "$all_stages"; stages=$2 ;;
             --seeds) seeds=$2 ;;
             --vocabulary) vocabulary=$2 ;;
             --start) [ -f "$2" ] || refuse "--start $2: no such file"; start=$2 ;;
@@ -31,10 +32,28 @@ options() {
         shift 2
     done
     mkdir -p "$output" && output=$(cd "$output" && pwd)
+    check_languages
+}
+
+# check_names OPTION NAME,NAME NAME,NAME: stops unless the first names are all among the second.
+check_names() {
+    local name all=${3%,}
+    for name in ${2//,/ }; do
+        case ",$all," in *",$name,"*) ;; *) refuse "$1 $name: choose among ${all//,/ }" ;; esac
+    done
+}
+
+# Stops if text that is binarised already, and stays as it is, lacks a language.
+check_languages() {
+    local language
+    [ -d "$output/data-bin" ] && ! chosen data || return 0
+    for language in ${languages//,/ }; do
+        [ -d "$output/data-bin/$language" ] || refuse "--langs $language: there is no such text in $output/data-bin"
+    done
 }
 
 # Whether a stage is among $stages.
-chosen() { case ",$stages," in *",$1,"*) ;; *) return 1 ;; esac; }
+chosen() { case ",${stages-}," in *",$1,"*) ;; *) return 1 ;; esac; }
 
 # The corpus, binarised.
 prepare() {
@@ -62,11 +81,14 @@ logged() {
 
 # fetch_corpus LANG,LANG: the distribution's packages, into the default folder only and if it is not there.
 fetch_corpus() {
-    local pair=${1%%,*}-${1##*,}
+    local first=${1%%,*} language
     if [ "$corpus" = "$PWD/corpora/lohelp" ] && { [ ! -e "$corpus" ] || [ -f "$corpus/manifest.json" ]; }; then
         python -m preprocess.readers.libreoffice_help "$corpus" --langs "$1"
-    elif [ ! -f "$corpus/bitext/train.$pair.${1##*,}" ]; then
-        refuse "$corpus is no corpus of $1: it has no bitext/train.$pair.${1##*,}"
+    else
+        for language in ${1//,/ }; do
+            [ "$language" = "$first" ] || [ -f "$corpus/bitext/train.$first-$language.$language" ] ||
+                refuse "$corpus is no corpus of $1: it has no bitext/train.$first-$language.$language"
+        done
     fi
 }
 
@@ -97,8 +119,8 @@ corpus_description() {
 # pretrain MODEL
 pretrain() {
     same_settings "$output/$1" "$(cat "$configs/pretrain.yaml") ${updates[*]-}"
-    doing="pre-training $1" logged "$output/$1/out.log" bash recipes/xlm/pretrain.sh "$output/data-bin" "$output/$1" "$configs/pretrain.yaml" \
-        --objectives "${1//-/,}" ${updates[@]+"${updates[@]}"}
+    doing="pre-training $1" logged "$output/$1/out.log" bash recipes/xlm/pretrain.sh "$output/data-bin" "$output/$1" \
+        "$configs/pretrain.yaml" --objectives "${1//-/,}" ${updates[@]+"${updates[@]}"}
 }
 
 # translate MODEL[:first|:last] SOURCE TARGET [--flag value ...]: trains, translates the test set; flags are for
@@ -126,8 +148,8 @@ classify() {
     weights=$(pretrained "$1")
     [ -z "$weights" ] || initialisation=(--init-from "$weights")
     doing="classification $2 from $1, seed $4" logged "$save/out.log" bash recipes/xlm/classify.sh \
-        "$output/data-bin" "$save" "$corpus/tasks/$2" "${3%%,*}" "$3" recipes/xlm/config/classify-toy.yaml "$configs/classify-$2.yaml" --seed "$4" \
-        ${initialisation[@]+"${initialisation[@]}"} ${updates[@]+"${updates[@]}"}
+        "$output/data-bin" "$save" "$corpus/tasks/$2" "${3%%,*}" "$3" recipes/xlm/config/classify-toy.yaml \
+        "$configs/classify-$2.yaml" --seed "$4" ${initialisation[@]+"${initialisation[@]}"} ${updates[@]+"${updates[@]}"}
 }
 
 # retrieve MODEL LANG,LANG: from the first language to each other one and back; layer and pooling chosen on valid pairs.

@@ -17,7 +17,9 @@ recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 arguments 6 "$@"
 . "$recipes/unicoder/finetuning.sh"
 case $what in
-    cross-lingual | multi-language | translate-train | translate-test) ;;
+    cross-lingual) needs "$files" "$source" "$languages" ;;
+    multi-language | translate-train) needs "$together" "$languages" "$languages" ;;
+    translate-test) needs "$files" "$source" "$source" ;;
     *) refuse "$what is none of the modes of --help" ;;
 esac
 tested=

@@ -12,6 +12,26 @@ settings() {
     [ ! -d "$files/translate_train" ] || settings_of "$files/translate_train"
 }
 
+# there FOLDER:FOLDER SPLIT LANGUAGE,LANGUAGE: stops unless each language's file is in one of the folders.
+there() {
+    local folder language folders found
+    IFS=: read -ra folders <<<"$1"
+    for language in ${3//,/ }; do
+        found=
+        for folder in "${folders[@]}"; do
+            [ ! -f "$folder/$2.$language.tsv" ] || found=yes
+        done
+        [ -n "$found" ] || refuse "$2.$language.tsv: no such file in ${folders[*]}"
+    done
+}
+
+# needs FOLDER:FOLDER TRAIN_LANGS EVAL_LANGS: stops unless all is there that `classify` reads hours later.
+needs() {
+    there "$1" train "$2"
+    there "$1" valid "$3"
+    there "$1" test "$3"
+}
+
 # classify FOLDER TASK_FILES TRAIN_LANGS EVAL_LANGS
 classify() {
     bash "$recipes/xlm/classify.sh" "$data" "$@" "$recipes/unicoder/config/classify.yaml" ${flags[@]+"${flags[@]}"}

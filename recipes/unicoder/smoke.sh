@@ -17,8 +17,12 @@ cd "$root"
 XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
 
 data=$output/data-bin recipe=recipes/unicoder sample=corpora/sample languages=en,de,es,fr
-[ -f $sample/COMPLETE ] || { python -m preprocess.sample $sample && touch $sample/COMPLETE; }
-same_settings "$output" "$(cat $recipe/config/*.yaml) ${updates[*]-}"
+if [ ! -f $sample/COMPLETE ]; then
+    python -m preprocess.sample $sample
+    touch $sample/COMPLETE
+fi
+same_settings "$output" \
+    "$(cat $recipe/config/*.yaml recipes/xlm/config/classify.yaml recipes/sample.yaml) ${updates[*]-}"
 logged "$output/data.log" python -m preprocess recipes/sample.yaml "$data"
 logged "$output/mine.log" bash $recipe/mine.sh "$data" "$output/dan" $recipe/config/dan-toy.yaml \
     ${updates[@]+"${updates[@]}"}

@@ -32,6 +32,7 @@ case $what in
     matrix) sets=("${codes[@]}") ;;
     *) refuse "$what is none of the studies of --help" ;;
 esac
+for trained in "${sets[@]}"; do needs "$together" "$trained" "$evaluate"; done
 depends=$(settings)
 for trained in "${sets[@]}"; do
     same_settings "$output/$what/${trained//,/-}" "$trained $evaluate $depends" OUTPUT

@@ -19,7 +19,10 @@ XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
 
 texts=(--langs en,de --pairs en-de)
 data=$output/data-bin config=recipes/veco/config sample=corpora/sample
-[ -f $sample/COMPLETE ] || { python -m preprocess.sample $sample && touch $sample/COMPLETE; }
+if [ ! -f $sample/COMPLETE ]; then
+    python -m preprocess.sample $sample
+    touch $sample/COMPLETE
+fi
 same_settings "$output" "$(cat $config/*.yaml) ${updates[*]-}"
 logged "$output/data.log" python -m preprocess recipes/sample.yaml "$data"
 mkdir -p "$output/mlm"

@@ -173,6 +173,62 @@ def test_tables_from_files_written_by_hand(tmp_path, monkeypatch, capsys):
         assert f"{line}\n" in printed
 
 
+def test_differences_are_paired_by_seed(tmp_path, monkeypatch, capsys):
+    """1, 2, 3 points: their mean, and with Student's t 4.303 / sqrt 3, though either model's seeds differ by 20."""
+    for seed, base in enumerate((40.0, 60.0, 50.0), start=1):
+        write(tmp_path / f"unicoder/nc-cross-lingual-{seed}/scores.json", nc(en=base, de=base))
+        write(tmp_path / f"xlm/nc-cross-lingual-{seed}/scores.json", nc(en=base + 2 * seed, de=base))
+        write(tmp_path / f"xlm/qam-cross-lingual-{seed}/scores.json", nc(en=base, de=base))
+    for model, sizes in (("xlm", (5000.0, 5030.0)), ("unicoder", (5010.0,))):
+        entries = [{"epoch": number, "train_wpb": str(size), "train_num_updates": str(100 * number)}
+                   for number, size in enumerate(sizes, start=1)]  # fmt: skip
+        lines = ["| INFO | begin", json.dumps({"epoch": 1, "wpb": "1.0"}), *map(json.dumps, [entries[0], *entries])]
+        (tmp_path / model / "train.log").write_text("\n".join(lines) + "\n")
+    given = ["--models", "random,xlm,unicoder", "--langs", "en,de", "--seeds", "1,2,3", "--modes", "cross-lingual"]
+
+    def told(*more):
+        monkeypatch.setattr("sys.argv", ["report.py", str(tmp_path), *given, *more])
+        report.main()
+        return capsys.readouterr().out
+
+    printed = told()
+    assert "| minus Unicoder | nc-cross-lingual | qam-cross-lingual |\n" in printed
+    assert "| XLM (MLM + TLM) | +2.0 ± 2.5 |  |\n" in printed and "| random |  |  |\n" in printed
+    assert "mean over 3 fine-tuning seeds, one pre-training run, and 95 % interval" in printed
+    assert "| XLM (MLM + TLM) | 200 | 5,015 | 1.00 |\n| Unicoder | 100 | 5,010 | 0.50 |\n" in printed
+    assert "| Unicoder | -2.0 ± 2.5 |  |\n" in told("--against", "xlm")
+    assert "minus" not in told("--against", "start")
+
+
+@pytest.mark.parametrize("script", ["lohelp/run.sh", "veco/run.sh", "unicoder/run.sh"])
+def test_stages_and_models_that_there_are_not(tmp_path, script):
+    program, output = script.split("/")[0], tmp_path / "out"
+
+    def refused(*arguments):
+        done = run("bash", f"recipes/{script}", "--output", str(output), *arguments)
+        assert done.returncode == 2
+        return done.stderr
+
+    assert refused("--stages", "pretrian").startswith(f"{program}: --stages pretrian: choose among data ")
+    if program == "unicoder":
+        assert refused("--models", "xlm,unicodr").startswith("unicoder: --models unicodr: choose among random xlm ")
+        assert refused("--models", "").startswith("unicoder: --models needs a value")
+    if program == "lohelp":
+        assert refused("--models", "mlm,mml") == "lohelp: --models mml: choose among random clm mlm mlm-tlm\n"
+    assert not output.exists()
+    (output / "data-bin/en").mkdir(parents=True)
+    told = f"{program}: --langs xx: there is no such text in {output}/data-bin\n"
+    assert refused("--langs", "en,xx", "--stages", "report") == told
+
+
+def test_every_language_of_a_corpus_folder_is_looked_for(tmp_path):
+    for language in ("de", "fr"):
+        write(tmp_path / f"mine/bitext/train.en-{language}.{language}", [])
+    done = run("bash", "-c", 'corpus=$1 program=lohelp; . recipes/lohelp/stages.sh; fetch_corpus en,de,xx,fr', "any",
+               str(tmp_path / "mine"))  # fmt: skip
+    assert done.returncode == 2 and "it has no bitext/train.en-xx.xx" in done.stderr
+
+
 def test_tables_of_two_ways_to_fine_tune_beside_a_baseline(tmp_path, monkeypatch, capsys):
     write(tmp_path / "unicoder/nc-cross-lingual-1/scores.json", nc(en=70.0, de=50.0))
     write(tmp_path / "unicoder/nc-multi-language-1/scores.json", nc(en=72.0, de=70.0))

@@ -143,11 +143,44 @@ def test_only_what_was_made_is_bound_to_its_settings(tmp_path):
 
 def test_translations_of_the_test_set_are_looked_for_before_training(tmp_path):
     (tmp_path / "translate_test/de").mkdir(parents=True)
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.en.tsv").touch()
     command = ["translate-test", "data", tmp_path / "save", tmp_path, "en,de", "random"]
     done = run("bash", "recipes/unicoder/finetune.sh", *map(str, command))
     assert done.returncode == 2 and done.stderr == (
         f"finetune.sh: {tmp_path}/translate_test/de/test.en.tsv: no such file\n"
     )
+
+
+@pytest.mark.parametrize(
+    "script, what, missing",
+    [("finetune.sh", "cross-lingual", "train.en"), ("finetune.sh", "cross-lingual", "test.de"),
+     ("finetune.sh", "multi-language", "train.de"), ("finetune.sh", "multi-language", "valid.de"),
+     ("finetune.sh", "translate-train", "train.de"), ("finetune.sh", "translate-train", "test.en"),
+     ("finetune.sh", "translate-test", "valid.en"),
+     ("sweep.sh", "matrix", "train.de"), ("sweep.sh", "pairs", "valid.en"), ("sweep.sh", "numbers", "test.de")],
+)  # fmt: skip
+def test_task_files_are_looked_for_before_anything_begins(tmp_path, script, what, missing):
+    """Training text of other languages than the source may be in either folder."""
+    files = tmp_path / "task files"
+    (files / "translate_train").mkdir(parents=True)
+    for name in ("train.en", "valid.en", "test.en", "valid.de", "test.de", "translate_train/train.de"):
+        if not name.endswith(missing):
+            (files / f"{name}.tsv").touch()
+    command = [what, "data", tmp_path / "save", files, "en,de", "random"]
+    done = run("bash", f"recipes/unicoder/{script}", *map(str, command))
+    assert done.returncode == 2 and done.stderr.startswith(f"{script}: {missing}.tsv: no such file in {files}")
+    assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "save").exists()
+
+
+@pytest.mark.parametrize("script", ["unicoder/smoke.sh", "veco/smoke.sh", "quickstart.sh"])
+def test_a_sample_that_could_not_be_written_ends_the_script(tmp_path, script):
+    """In a copy of the scripts, where nothing but the environment works."""
+    shutil.copytree(RECIPES, tmp_path / "recipes")
+    (tmp_path / "recipes/environment.sh").write_text("python() { echo failed >&2; return 3; }\n")
+    done = run("bash", str(tmp_path / "recipes" / script), "--output", str(tmp_path / "out"))
+    assert done.returncode == 3 and done.stderr.splitlines()[-1] == "failed"
+    assert done.stderr.count("failed") == 1 and not (tmp_path / "corpora/sample/COMPLETE").exists()
 
 
 @pytest.mark.parametrize("script", ["quickstart.sh", "lohelp/run.sh", "veco/smoke.sh", "unicoder/smoke.sh"])
@@ -367,7 +400,9 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
         log = (output / model / "train.log").read_text()
         names = tasks.split(",")
         assert f"'objectives': '{tasks}'" in log and f"'update_freq': [{len(names)}]" in log
-        assert all(f"{name}.batch_tokens={5120 // len(names)}" in log for name in names)
+        percent = {"tlm": 106, "word_recovery": 210, "cross_lingual_mlm": 104}
+        limits = {name: 5120 * percent.get(name, 100) // 100 // len(names) for name in names}
+        assert all(f"{name}.batch_tokens={limit}" in log for name, limit in limits.items())
         assert "start/checkpoint_last.pt" in log
     start, other = output / "start/checkpoint_last.pt", tmp_path / "other"
     settings = [*command[:4], "--output", other, *chosen, "--updates", 2, "--stages", "data,pretrain"]

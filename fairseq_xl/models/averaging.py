@@ -57,8 +57,8 @@ class XLAveragingModel(BaseFairseqModel):
     def vectors(self, words: Tensor) -> Tensor:
         """Words of sentences, (B, T) padded -> unit vectors (B, C) float32"""
         if self.training and self.cfg.dropout:
-            dropped = torch.rand(words.shape, device=words.device) < self.cfg.dropout
-            dropped[:, 0] = False  # one word at least
+            draws = torch.rand(words.shape, device=words.device).masked_fill(words == self.pad, -1)
+            dropped = (draws < self.cfg.dropout).scatter(1, draws.argmax(1, keepdim=True), False)  # one word is left
             words = words.masked_fill(dropped, self.pad)
         hidden = F.embedding_bag(words, self.words.weight, mode="mean", padding_idx=self.pad)
         for layer in self.feed_forward[:-1]:

@@ -35,6 +35,21 @@ def test_dropout_leaves_words_out_but_never_all(averaging):
     assert len(single.unique(dim=0)) == 1
 
 
+@pytest.mark.parametrize("words, left_out", [(5, 0.5 - 0.5**5 / 5), (2, 0.5 - 0.5**2 / 2), (1, 0.0)])
+def test_every_word_is_left_out_as_often_and_one_stays(dictionary, words, left_out):
+    """The first one too; where all would be, one of them stays. Which are left shows: words are axes here."""
+    model = XLAveragingModel(AveragingConfig(embed_dim=8, layers=0, dropout=0.5), len(dictionary), PAD).train()
+    with torch.no_grad():
+        model.words.weight[4:12] = torch.eye(8)
+    torch.manual_seed(5)
+    rows = torch.full((4000, words + 2), PAD)
+    rows[:, :words] = torch.arange(4, 4 + words)
+    left = model.vectors(rows) > 0
+    assert left.any(1).all() and not left[:, words:].any()
+    for place in range(words):
+        assert 1 - left[:, place].double().mean().item() == pytest.approx(left_out, abs=0.032)  # 4 deviations
+
+
 def test_similarity_batch_and_loss(build, averaging, pairs, draws):
     """Two copies of the first pair: neither is a candidate of the other."""
     objective = build("paraphrase_similarity", "paraphrase_similarity.scale=5")

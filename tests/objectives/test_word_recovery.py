@@ -4,7 +4,9 @@ import math
 
 import pytest
 import torch
+from tiny_data import write_items
 
+from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.objectives.word_recovery import AttentionMatrix
 
 PAD = 1
@@ -82,14 +84,38 @@ def test_the_parts_of_the_matrix_that_see_y_are_trained(recovering, pairs, draws
     assert gradient[0].abs().max() < 1e-6
 
 
-def test_sums_of_batches(recovering, pairs, draws):
+def test_batches_are_the_sums_of_their_examples(recovering, check_sums, pairs, draws):
+    """Three words and one of X, one and two of Y."""
+    check_sums(recovering[0], pairs, draws([0, 1], [6, 8]), [draws([0], [6]), draws([1], [8])])
+
+
+def test_an_unknown_word_is_not_predicted_and_keeps_its_embedding(recovering, draws, tmp_path):
+    """<unk>, 3, among the words of X; among those of Y it is mixed in as any other."""
     objective, model = recovering
-    together = model(objective, objective.collate(draws([0, 1], [7, 8]), pairs))["word_recovery"]
-    alone = [
-        model(objective, objective.collate(draws([n], [key]), pairs))["word_recovery"] for n, key in ((0, 7), (1, 8))
-    ]
-    assert together.sum.item() == pytest.approx(sum(part.sum.item() for part in alone), rel=1e-6)
-    assert together.count == sum(part.count for part in alone) == 2
+    write_items(tmp_path / "unknown.en-de.en", [[4, 3, 6, 2]])
+    write_items(tmp_path / "unknown.en-de.de", [[3, 2]])
+    batch = objective.collate(draws([0], [6]), SentencePairs(tmp_path / "unknown.en-de", "en", "de"))
+    assert batch["tokens"].tolist() == [[0, 4, 3, 6, 2]] and batch["words"].tolist() == [[3]]
+    assert batch["is_word"].tolist() == [[False, True, False, True, False]]
+    assert batch["predicted"].tolist() == [1, 3] and batch["target"].tolist() == [4, 6]
+    seen, encode = {}, model.encode
+    model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
+    model(objective, batch)
+    table = model.encoder.bank.tokens.weight
+    torch.testing.assert_close(seen["vectors"][0], table[torch.tensor([0, 3, 3, 3, 2])])
+
+
+def test_an_unknown_word_is_no_mixture(recovering, draws, tmp_path):
+    objective, model = recovering
+    write_items(tmp_path / "unknown.en-de.en", [[4, 3, 2]])
+    write_items(tmp_path / "unknown.en-de.de", [[14, 15, 2]])
+    batch = objective.collate(draws([0], [6]), SentencePairs(tmp_path / "unknown.en-de", "en", "de"))
+    seen, encode = {}, model.encode
+    model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
+    model(objective, batch)
+    table = model.encoder.bank.tokens.weight
+    torch.testing.assert_close(seen["vectors"][0, 2], table[3])
+    assert not torch.allclose(seen["vectors"][0, 1], table[4])
 
 
 def test_the_papers_length_is_the_default(build):

@@ -2,9 +2,11 @@
 
 For every sentence X of a binarised language pair the other language's sentences that a deep averaging network (xl_dan,
 trained with `paraphrase_similarity`) finds most similar: never its translation, nor one of another copy of X, nor X
-itself. Writes DATA/en-de/train.en-de.negatives.npz, which `paraphrase.negatives=mined` reads, and prints a JSON line of
-statistics for every pair and split. Stopped, it goes on where it was; what is there already is not mined again. Memory:
-2 kB for every different sentence of the second side, at 512 channels, and while an exact index grows twice that.
+itself; and about as long as the translation, as random negatives are, for otherwise length alone tells most of them.
+Where no sentence of these lengths is a negative, it is one of another length. Writes
+DATA/en-de/train.en-de.negatives.npz, which `paraphrase.negatives=mined` reads, and prints a JSON line of statistics for
+every pair and split. Stopped, it goes on where it was; what is there already is not mined again. Memory: 2 kB for every
+different sentence of the second side, at 512 channels, and while an exact index grows twice that.
 """
 
 import argparse
@@ -23,7 +25,7 @@ from fairseq import checkpoint_utils
 from fairseq_xl import compat
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import is_begun
-from fairseq_xl.data.negatives import fingerprint, negatives_file, read_arrays, read_negatives
+from fairseq_xl.data.negatives import RandomNegatives, Reach, negatives_file, read_arrays, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.averaging import XLAveragingModel
@@ -98,35 +100,84 @@ def _faiss():
     return faiss
 
 
-def nearest_negatives(index, queries, lines, candidates, count):
+class Pool:
+    """The different second sentences in the order of their lengths: what an index holds.
+
+    Args:
+        pairs: the `SentencePairs`.
+        longest: most tokens of a sentence; pairs with a longer one are left out.
+    """
+
+    def __init__(self, pairs, longest):
+        self.candidates, self.lengths = pairs.candidates, pairs.sizes[:, 1]
+        numbers = np.unique(self.candidates.number(pairs.fitting(longest)))
+        sizes = self.lengths[self.candidates.representatives[numbers]]
+        order = np.argsort(sizes, kind="stable")
+        self.lines = self.candidates.representatives[numbers[order]]  # (m,)
+        self.bounds = np.stack(Reach(pairs, longest).places(sizes[order]), axis=1)  # of those in reach, by length
+        self.places = np.full(len(self.candidates.representatives), -1)
+        self.places[numbers[order]] = np.arange(len(order))
+
+    def place(self, lines):
+        """Where the second sentences of the pairs `lines` (B,) are in it, (B,)."""
+        return self.places[self.candidates.number(lines)]
+
+
+def nearest_negatives(index, queries, lines, pool, count):
     """The `count` most similar negatives of the pairs `lines` (b,) with source vectors `queries` (b, C).
+
+    They are of the lengths in reach of the translation's, or where none of those is a negative, of any length.
 
     Returns: lines of the second side (b, count), -1 where there are no more, and similarities (b, count).
     Raises `UserError` for a pair that has no negative at all.
     """
     negatives = np.full((len(lines), count), -1, dtype=np.int64)
     similarities = np.full((len(lines), count), -np.inf, dtype=np.float32)
+    bounds = pool.bounds[pool.lengths[lines]]  # (b, 2)
+    for of_any_length in (False, True):
+        left = np.flatnonzero(negatives[:, 0] < 0)
+        if of_any_length:
+            bounds[left] = 0, len(pool.lines)
+        for first, end in np.unique(bounds[left], axis=0).tolist():
+            rows = left[(bounds[left] == (first, end)).all(axis=1)]
+            found = _nearest_within(index, queries[rows], lines[rows], pool, (first, end), count)
+            negatives[rows], similarities[rows] = found
+    if (negatives[:, 0] < 0).any():
+        raise pool.candidates.no_negative(lines[np.argmax(negatives[:, 0] < 0)])
+    return negatives, similarities
+
+
+def _nearest_within(index, queries, lines, pool, bounds, count):
+    """As `nearest_negatives`, of the places of the pool from one bound to the other, and without its error."""
+    negatives = np.full((len(lines), count), -1, dtype=np.int64)
+    similarities = np.full((len(lines), count), -np.inf, dtype=np.float32)
     left, wanted, probes = np.arange(len(lines)), count + SPARE, PROBES
-    while len(left):
-        wanted = min(wanted, index.ntotal)
-        if hasattr(index, "nprobe"):
-            index.nprobe = min(probes, index.nlist)
-        similarity, found = index.search(queries[left], wanted)
-        found = np.where(found >= 0, candidates.representatives[found], -1)
-        usable = candidates.are_negatives(lines[left], found)
+    most = bounds[1] - bounds[0]
+    while len(left) and most:
+        wanted = min(wanted, most)
+        similarity, found = index.search(queries[left], wanted, params=_parameters(index, bounds, probes))
+        found = np.where(found >= 0, pool.lines[found], -1)
+        usable = pool.candidates.are_negatives(lines[left], found)
         order = np.argsort(~usable, axis=1, kind="stable")[:, :count]
         for whole, part, nothing in ((negatives, found, -1), (similarities, similarity, -np.inf)):
             chosen = np.where(usable, part, nothing)
             whole[left, : order.shape[1]] = np.take_along_axis(chosen, order, axis=1)
-        everywhere = wanted == index.ntotal and probes >= getattr(index, "nlist", 0)
-        if everywhere and not usable.any(1).all():
-            raise candidates.no_negative(lines[left[~usable.any(1)][0]])
+        everywhere = wanted == most and probes >= getattr(index, "nlist", 0)
         enough = everywhere | (usable.sum(1) >= count)
         left, wanted, probes = left[~enough], 4 * wanted, 4 * probes
     return negatives, similarities
 
 
-def mine(vectors, pairs, count, exact_below, made_with):
+def _parameters(index, bounds, probes):
+    """A search for the sentences of an index from one number to another, in so many of its cells."""
+    faiss = _faiss()
+    selector = faiss.IDSelectorRange(*bounds)
+    if hasattr(index, "nlist"):
+        return faiss.SearchParametersIVF(sel=selector, nprobe=min(probes, index.nlist))
+    return faiss.SearchParameters(sel=selector)
+
+
+def mine(vectors, pairs, count, exact_below, longest, made_with):
     """Mines the negatives of one language pair and split, and writes them beside it.
 
     Args:
@@ -134,22 +185,23 @@ def mine(vectors, pairs, count, exact_below, made_with):
         pairs: the `SentencePairs`.
         count: negatives for each sentence.
         exact_below: search exactly where there are fewer different sentences than this.
+        longest: most tokens of a sentence; a pair with a longer one gets no negatives, and none is longer.
         made_with: dict of what the result depends on; a result or a begun one that was made with the same is used.
 
     Returns: the statistics, a dict.
     """
-    made_with = made_with | {"text": fingerprint(pairs.sizes), "count": count, "exact_below": exact_below}
-    before = _statistics_of(pairs, made_with)
-    if before is not None:
-        logger.info("%s is there already", negatives_file(pairs.prefix))
-        return before
+    made_with = made_with | {"text": pairs.fingerprint, "count": count, "exact_below": exact_below, "length": longest}
     folder = Path(f"{pairs.prefix}.negatives.part")
-    _begin(folder, made_with)
-    parts = list(_mine_parts(vectors, pairs, count, exact_below, folder))
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    result = {"made_with": made_with, "prefix": pairs.prefix} | _summary(whole, pairs.candidates)
-    _write(pairs, whole["negatives"], result)
-    shutil.rmtree(folder)
+    result = _statistics_of(pairs, made_with)
+    if result is not None:
+        logger.info("%s is there already", negatives_file(pairs.prefix))
+    else:
+        _begin(folder, made_with)
+        parts = list(_mine_parts(vectors, pairs, count, exact_below, longest, folder))
+        whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        result = {"made_with": made_with, "prefix": pairs.prefix} | _summary(whole, pairs, longest)
+        _write(pairs, longest, whole["negatives"], result)
+    shutil.rmtree(folder, ignore_errors=True)  # a kill may have left it beside the result
     return result
 
 
@@ -160,7 +212,7 @@ def _statistics_file(prefix):
 def _statistics_of(pairs, made_with):
     """The statistics of negatives that are there, whole and made with the same; else None."""
     try:
-        read_negatives(pairs.prefix, pairs.sizes)
+        read_negatives(pairs)
     except UserError:
         return None
     found = _read_json(_statistics_file(pairs.prefix))
@@ -186,48 +238,68 @@ def _begin(folder, made_with):
             file.write(json.dumps(made_with).encode())
 
 
-def _mine_parts(vectors, pairs, count, exact_below, folder):
+def _mine_parts(vectors, pairs, count, exact_below, longest, folder):
     """What `_mine_part` finds for each `CHUNK` of the pairs, kept in a folder; what is there is not mined again."""
-    candidates, index = pairs.candidates, None
-    for start in range(0, len(candidates.lines), CHUNK):
-        lines, path = candidates.lines[start : start + CHUNK], folder / f"{start:012}.npz"
+    fitting, pool, random, index = pairs.fitting(longest), Pool(pairs, longest), RandomNegatives(pairs, longest), None
+    for start in range(0, len(fitting), CHUNK):
+        lines, path = fitting[start : start + CHUNK], folder / f"{start:012}.npz"
         part = read_arrays(path)
         if part is None:
             if index is None:
-                index = build_index(vectors, pairs.sides[1], candidates.representatives, exact_below)
-            part = _mine_part(vectors(pairs.sides[0], lines), lines, candidates, index, count)
+                index = build_index(vectors, pairs.sides[1], pool.lines, exact_below)
+            part = _mine_part(vectors(pairs.sides[0], lines), lines, pool, random, index, count)
             with compat.replacing(path) as file:
                 np.savez(file, **part)
         yield part
-        logger.info("%s: %d of %d sentences", pairs.prefix, start + len(lines), len(candidates.lines))
+        logger.info("%s: %d of %d sentences", pairs.prefix, start + len(lines), len(fitting))
 
 
-def _mine_part(queries, lines, candidates, index, count):
-    """Negatives (b, count) of the pairs `lines` (b,) with source vectors (b, C), and three similarities (b,) each."""
-    negatives, similarities = nearest_negatives(index, queries, lines, candidates, count)
-    translations = candidates.number(lines)
-    random = np.random.default_rng(lines[0]).integers(index.ntotal, size=len(lines))
-    others = (np.einsum("bc,bc->b", queries, index.reconstruct_batch(numbers)) for numbers in (translations, random))
-    return dict(zip(("negatives", "mined", "translations", "random"), (negatives, similarities[:, 0], *others)))
+def _mine_part(queries, lines, pool, random, index, count):
+    """Mined (b, count) and random (b,) negatives of the pairs `lines` (b,) with source vectors (b, C), similarities."""
+    negatives, similarities = nearest_negatives(index, queries, lines, pool, count)
+    drawn = random.choose(lines, np.random.default_rng(lines[0]).integers(2**64, size=len(lines), dtype=np.uint64))
+    translations, others = (
+        np.einsum("bc,bc->b", queries, index.reconstruct_batch(pool.place(numbers))) for numbers in (lines, drawn)
+    )
+    similar = {"mined": similarities[:, 0], "translations": translations, "random": others}
+    return {"negatives": negatives, "random_negatives": drawn} | similar
 
 
-def _summary(whole, candidates):
-    """Numbers of sentences, mean similarities, per cent of the pairs whose negative is nearer than the translation."""
+def _summary(whole, pairs, longest):
+    """Numbers of sentences, mean similarities, what length tells, how many negatives are nearer than translations."""
+    lines, lengths = pairs.fitting(longest), pairs.sizes[:, 1]
     used = np.unique(whole["negatives"][whole["negatives"] >= 0], return_counts=True)[1]
+    chosen = {"mined": whole["negatives"][:, 0], "random": whole["random_negatives"]}
     return {
-        "pairs": len(candidates.lines),
-        "candidates": len(candidates.representatives),
+        "pairs": len(lines),
+        "candidates": len(np.unique(pairs.candidates.number(lines))),
         "similarity": {name: round(float(whole[name].mean()), 4) for name in ("translations", "mined", "random")},
+        "told_by_length": {
+            name: told_by_length(pairs.sizes[lines, 0], lengths[lines], lengths[negatives])
+            for name, negatives in chosen.items()
+        },
         "nearer_than_translation": round(100 * float((whole["mined"] > whole["translations"]).mean()), 2),
         "different_negatives": len(used),
         "most_uses_of_one": int(used.max()),
     }
 
 
-def _write(pairs, found, result):
+def told_by_length(sources, translations, negatives):
+    """Per cent of translations and negatives, one to one, that the best threshold on |log(length / source's)| tells.
+
+    Lengths (n,) of sources, of their translations and of their negatives; 50 is nothing.
+    """
+    ratios = [np.maximum(sources, others) / np.minimum(sources, others) for others in (translations, negatives)]
+    values, places = np.unique(np.concatenate(ratios), return_inverse=True)
+    signs = np.repeat([1, -1], len(sources))
+    lead = np.cumsum(np.bincount(places.reshape(-1), weights=signs, minlength=len(values)))  # below each threshold
+    return round(50 + 50 * float(np.abs(lead).max()) / len(sources), 2)
+
+
+def _write(pairs, longest, found, result):
     """Writes the negatives (n, k) of all pairs, and then the statistics: while those are there, they are of them."""
     negatives = np.full((len(pairs.sizes), found.shape[1]), -1, dtype=np.int32)
-    negatives[pairs.filled] = found
+    negatives[pairs.fitting(longest)] = found
     _statistics_file(pairs.prefix).unlink(missing_ok=True)
     with compat.replacing(negatives_file(pairs.prefix)) as file:
         np.savez(file, negatives=negatives, text=result["made_with"]["text"])
@@ -240,12 +312,15 @@ def main(arguments=None):
     options = _parser().parse_args(arguments)
     if options.count < 1:
         raise UserError(f"--count {options.count}: a sentence needs one negative or more")
+    if options.length is not None and options.length < 2:
+        raise UserError(f"--length {options.length}: a sentence has two tokens or more, of which </s> is one")
     vectors = SentenceVectors(options.checkpoint, options.data, options.pairs)
+    longest = options.length or vectors.task.objectives["paraphrase_similarity"].example_length
     made_with = {"checkpoint": zlib.crc32(Path(options.checkpoint).read_bytes())}
     texts = [text for split in options.splits.split(",") for text in _texts(vectors.task, options.data, split)]
     for prefix in texts:
         pairs = SentencePairs(prefix, *prefix.parent.name.split("-"))
-        result = mine(vectors, pairs, options.count, options.exact_below, made_with)
+        result = mine(vectors, pairs, options.count, options.exact_below, longest, made_with)
         sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()
 
@@ -268,6 +343,11 @@ def _parser():
     parser.add_argument("--pairs", help="language pairs, separated by commas (default: those of its training)")
     parser.add_argument("--splits", default="train,valid", help="splits, separated by commas (default: train,valid)")
     parser.add_argument("--count", type=int, default=1, help="negatives for each sentence; one of them is drawn")
+    parser.add_argument(
+        "--length",
+        type=int,
+        help="most tokens of a sentence: `paraphrase.length` of the training to come (default: that of its own, 128)",
+    )
     parser.add_argument(
         "--exact-below", type=int, default=100000, help="search exactly in fewer different sentences than this"
     )

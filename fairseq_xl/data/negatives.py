@@ -13,7 +13,8 @@ import numpy as np
 from fairseq_xl.data.randomness import uniforms
 from fairseq_xl.errors import UserError
 
-REACH = 500  # lines on either side, in the order of lengths, that random negatives are drawn from
+REACH = 500  # lines on either side, in the order of lengths, that negatives are taken from
+LEAST_REACH, SHARE = 10, 20  # of a short text a twentieth, but no fewer lines than this
 TRIES = 8  # random lines among which the first negative is looked for
 
 _CHOICE = 7  # purpose of the random numbers that choose a negative
@@ -52,11 +53,31 @@ class Candidates:
         return UserError(f"{self.prefix}: there is no negative for line {line + 1}, every sentence is its translation")
 
 
+class Reach:
+    """Lengths that a negative may have: about that of the translation, so that length tells nothing (U5).
+
+    Those of the `REACH` lines before and behind all of the translation's length, in the order of lengths.
+
+    Args:
+        pairs: the `SentencePairs`.
+        longest: most tokens of a side; longer pairs do not count.
+    """
+
+    def __init__(self, pairs, longest):
+        sizes, lengths = np.sort(pairs.sizes[pairs.fitting(longest), 1]), np.arange(longest + 1)
+        reach = min(REACH, max(LEAST_REACH, len(sizes) // SHARE))
+        self.least = sizes[(np.searchsorted(sizes, lengths) - reach).clip(min=0)]  # (longest + 1,), as `most`
+        self.most = sizes[(np.searchsorted(sizes, lengths, side="right") + reach - 1).clip(max=len(sizes) - 1)]
+
+    def places(self, sizes):
+        """Sorted sizes (n,) -> which of them are in reach of each length: first and end, (longest + 1,) each."""
+        return np.searchsorted(sizes, self.least), np.searchsorted(sizes, self.most, side="right")
+
+
 class RandomNegatives:
     """Sentences that are about as long as the translation, so that length tells nothing, and batches keep their limit.
 
-    Each line of the lengths in reach is as probable as any other: those of the `REACH` lines before and behind all of
-    the translation's length, in the order of lengths.
+    Each line of the lengths in `Reach` is as probable as any other.
 
     Args:
         pairs: the `SentencePairs`.
@@ -65,14 +86,10 @@ class RandomNegatives:
 
     def __init__(self, pairs, longest):
         self.pairs = pairs
-        fitting, lengths = pairs.fitting(longest), np.arange(longest + 1)
-        order = np.argsort(pairs.sizes[fitting, 1], kind="stable")
-        self.lines = fitting[order]  # (n,) in the order of lengths
-        sizes = pairs.sizes[self.lines, 1]
-        least = sizes[(np.searchsorted(sizes, lengths) - REACH).clip(min=0)]
-        self.most = sizes[(np.searchsorted(sizes, lengths, side="right") + REACH - 1).clip(max=len(sizes) - 1)]
-        self.first = np.searchsorted(sizes, least)  # (longest + 1,) as `most` and `end`, by the translation's length
-        self.end = np.searchsorted(sizes, self.most, side="right")
+        fitting, reach = pairs.fitting(longest), Reach(pairs, longest)
+        self.lines = fitting[np.argsort(pairs.sizes[fitting, 1], kind="stable")]  # (n,) in the order of lengths
+        self.most = reach.most
+        self.first, self.end = reach.places(pairs.sizes[self.lines, 1])  # (longest + 1,) by the translation's length
 
     def longest(self, lines):
         """Tokens of the longest negative that may be drawn for each of `lines`, (B,)."""
@@ -109,7 +126,7 @@ class MinedNegatives:
     """
 
     def __init__(self, pairs, longest):
-        negatives = read_negatives(pairs.prefix, pairs.sizes)
+        negatives = read_negatives(pairs)
         sizes = pairs.sizes[negatives, 1]
         fits = (negatives >= 0) & (sizes <= longest)
         self.lines = np.take_along_axis(negatives, np.argsort(~fits, axis=1, kind="stable"), axis=1)
@@ -136,34 +153,50 @@ def negatives_file(prefix):
     return Path(f"{prefix}.negatives.npz")
 
 
-def fingerprint(sizes):
-    """Sizes of both sides of all lines, (lines, 2) -> a number that tells this text from others of other lengths."""
-    return zlib.crc32(np.ascontiguousarray(sizes, dtype=np.int64).tobytes())
+def fingerprint(pairs):
+    """A number that tells the text of `SentencePairs` from any other; reads all of it, about 1 GB a second."""
+    number = zlib.crc32(np.ascontiguousarray(pairs.sizes, dtype=np.int64).tobytes())
+    for code in (pairs.source, pairs.target):
+        with open(f"{pairs.prefix}.{code}.bin", "rb") as file:
+            while block := file.read(1 << 20):
+                number = zlib.crc32(block, number)
+    return number
 
 
-def read_negatives(prefix, sizes):
-    """The negatives of pairs whose lines have these `sizes` -> (lines, k) int32, lines of the second side; -1: none.
+def read_negatives(pairs):
+    """The mined negatives of `SentencePairs` -> (lines, k) int, lines of the second side; -1: none.
 
     Raises `UserError` for a missing or damaged file, and for that of another text.
     """
-    path = negatives_file(prefix)
+    path = negatives_file(pairs.prefix)
     if not path.is_file():
         raise UserError(f"{path}: no mined negatives; `python -m fairseq_xl.mining` writes them")
-    found = read_arrays(path)
-    negatives = None if found is None or "text" not in found else found.get("negatives")
-    if negatives is None or negatives.ndim != 2 or not np.issubdtype(negatives.dtype, np.integer):
+    found = read_arrays(path) or {}
+    negatives, text = found.get("negatives"), found.get("text")
+    kinds = [getattr(each, "dtype", np.dtype(object)).kind for each in (negatives, text)]
+    if not set(kinds) <= set("iu") or negatives.ndim != 2 or text.ndim:
         raise UserError(f"{path} is damaged; `python -m fairseq_xl.mining` writes it anew")
-    if found["text"] != fingerprint(sizes) or len(negatives) != len(sizes):
+    if len(negatives) != len(pairs.sizes) or text != pairs.fingerprint:
         raise UserError(f"{path} was mined from another text; `python -m fairseq_xl.mining` writes it anew")
+    if not np.isin(negatives, np.append(pairs.filled, -1)).all():
+        raise UserError(f"{path} is damaged; `python -m fairseq_xl.mining` writes it anew")
     return negatives
 
 
 def read_arrays(path):
-    """The arrays of an .npz file by name, or None where it is missing or damaged."""
+    """The arrays of an .npz file by name, or None where it is missing or damaged; `UserError` without the right to."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error):
+        with open(path, "rb") as stream:
+            with zipfile.ZipFile(stream) as parts:  # numpy would allocate what a damaged header asks for
+                if parts.testzip():
+                    return None
+            stream.seek(0)
+            return dict(np.load(stream, allow_pickle=False))
+    except PermissionError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except MemoryError:
+        raise
+    except Exception:  # a damaged file ends in nearly any exception, NotImplementedError and KeyError included
         return None
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from fairseq_xl.data.indexed import open_text
-from fairseq_xl.data.negatives import Candidates, MinedNegatives, RandomNegatives
+from fairseq_xl.data.negatives import Candidates, MinedNegatives, RandomNegatives, fingerprint
 from fairseq_xl.data.sampling import draw_passes
 from fairseq_xl.errors import UserError
 
@@ -54,6 +54,11 @@ class SentencePairs:
     def candidates(self):
         """Which sentences are no negatives of which; takes seconds for each 100,000 pairs."""
         return Candidates(self)
+
+    @cached_property
+    def fingerprint(self):
+        """A number that tells this text from any other; takes a second for each GB."""
+        return fingerprint(self)
 
     def negatives(self, lines, longest, keys, mined):
         """For each of `lines` a sentence of the second language that is not its translation (U5).

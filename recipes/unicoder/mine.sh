@@ -2,8 +2,9 @@
 # mine.sh DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: hard negatives for paraphrase classification (U5).
 # Trains the deep averaging network on random negatives, in SAVE_DIR, and writes what it finds beside the sentence
 # pairs of DATA, those that it was trained on; what was found, in numbers, is in SAVE_DIR/mined.json. Flags are those of
-# the training; `python -m fairseq_xl.mining SAVE_DIR/checkpoint_best.pt DATA` has the miner's. config/dan-toy.yaml makes
-# it small. Run again, it goes on where it stopped.
+# the training, whose paraphrase_similarity.length (128) is the length of the negatives too;
+# `python -m fairseq_xl.mining SAVE_DIR/checkpoint_best.pt DATA` has the miner's. config/dan-toy.yaml makes it small.
+# Run again, it goes on where it stopped.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tiny_data import write_items
 
-from fairseq_xl.data import negatives
+from fairseq_xl.data import negatives, parallel
 from fairseq_xl.data.mixed import MixedSource
-from fairseq_xl.data.negatives import Candidates, fingerprint, negatives_file, read_negatives
+from fairseq_xl.data.negatives import Candidates, Reach, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 
@@ -56,6 +56,31 @@ def test_no_sentence_is_missed_where_nearly_all_are_translations(tmp_path):
     write_items(tmp_path / "train.en-de.en", [[5, 2]] * 399 + [[6, 2]])
     write_items(tmp_path / "train.en-de.de", [[10 + number % 90, 2] for number in range(399)] + [[7, 2]])
     assert drawn(SentencePairs(tmp_path / "train.en-de", "en", "de"), 3) == {(7, 2)}
+
+
+def test_where_all_in_reach_are_translations_it_is_any_that_is_no_longer(tmp_path, monkeypatch):
+    """Two shorter sentences, each as often; the longer two would break a batch's limit."""
+    monkeypatch.setattr(negatives, "REACH", 1)
+    translations = [[10, 11, 2], *([10, 11, number, 2] for number in range(20, 40)), [10, 11, 12, 13, 2]]
+    others = [[50, 2], [51, 2], [9, 9, 9, 9, 9, 2], [8, 8, 8, 8, 8, 2]]
+    write_items(tmp_path / "train.en-de.en", [[5, 2]] * len(translations) + [[6, 2]] * len(others))
+    write_items(tmp_path / "train.en-de.de", translations + others)
+    pairs = SentencePairs(tmp_path / "train.en-de", "en", "de")
+    keys = np.random.default_rng(3).integers(2**64, size=2000, dtype=np.uint64)
+    found = [tokens.tolist() for tokens in pairs.negatives([7] * 2000, 9, keys, False)]
+    assert {tuple(tokens) for tokens in found} == {(50, 2), (51, 2)}
+    assert found.count([50, 2]) / 2000 == pytest.approx(0.5, abs=0.045)  # 4 standard deviations
+
+
+def test_of_a_short_text_fewer_lines_are_in_reach(tmp_path):
+    """400 sentences of 1 to 40 words, ten of each length: 20 lines before and behind, two lengths on either side."""
+    items = [[*range(4, 5 + number // 10), 2] for number in range(400)]
+    write_items(tmp_path / "train.en-de.en", [[4 + number, 2] for number in range(400)])
+    write_items(tmp_path / "train.en-de.de", items)
+    reach = Reach(SentencePairs(tmp_path / "train.en-de", "en", "de"), 50)
+    assert reach.least[[2, 21, 41]].tolist() == [2, 19, 39] and reach.most[[2, 21, 41]].tolist() == [4, 23, 41]
+    first, end = reach.places(np.array([2, 19, 20, 23, 24]))
+    assert (first[21], end[21]) == (1, 4)
 
 
 @pytest.fixture
@@ -132,7 +157,7 @@ def test_text_without_another_sentence(tmp_path):
 
 
 def write_mined(pairs, lines):
-    np.savez(negatives_file(pairs.prefix), negatives=np.array(lines, dtype=np.int32), text=fingerprint(pairs.sizes))
+    np.savez(negatives_file(pairs.prefix), negatives=np.array(lines, dtype=np.int32), text=pairs.fingerprint)
 
 
 def test_mined_negatives_are_drawn_uniformly(pairs):
@@ -177,12 +202,86 @@ def test_mixed_languages_have_their_own_negatives(pairs, tmp_path):
      (lambda path: np.savez(path, negatives=np.array([{}]), text=3), "damaged"),
      (lambda path: np.savez(path, negatives=np.zeros(6, dtype=np.int32), text=3), "damaged"),
      (lambda path: np.savez(path, negatives=np.zeros((6, 1)), text=3), "damaged"),
+     (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32)), "damaged"),
+     (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32), text=np.zeros(2, dtype=int)), "damaged"),
+     (lambda path: one_array(path), "damaged"),
      (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32), text=3), "another text")],
-    ids=["missing", "cut", "empty", "foreign", "pickled", "one row", "no lines", "other"],
+    ids=["missing", "cut", "empty", "foreign", "pickled", "one row", "no lines", "no text", "two texts", "one array",
+         "other"],
 )  # fmt: skip
 def test_a_file_that_is_not_of_this_text(pairs, damage, message):
     write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
-    assert read_negatives(pairs.prefix, pairs.sizes).shape == (6, 1)
+    assert read_negatives(pairs).shape == (6, 1)
     damage(negatives_file(pairs.prefix))
     with pytest.raises(UserError, match=message):
-        read_negatives(pairs.prefix, pairs.sizes)
+        read_negatives(pairs)
+
+
+def one_array(path):
+    """An .npy file under the name of an .npz file."""
+    with open(path, "wb") as file:
+        np.save(file, np.zeros((6, 1), dtype=np.int32))
+
+
+@pytest.mark.parametrize("line", [6, 1000, -2, 3], ids=["behind the last", "far behind it", "below -1", "empty line"])
+def test_lines_that_are_no_sentences(pairs, line):
+    write_mined(pairs, [[4, -1], [5, -1], [1, line], [-1, -1], [1, -1], [0, -1]])
+    with pytest.raises(UserError, match="negatives.npz is damaged; `python -m fairseq_xl.mining` writes it anew"):
+        read_negatives(pairs)
+
+
+def test_every_flipped_byte_is_told_or_changes_nothing(pairs):
+    """Headers of the archive too, which have no checksum."""
+    write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
+    path, expected, told = negatives_file(pairs.prefix), read_negatives(pairs).tolist(), 0
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+        try:
+            assert read_negatives(pairs).tolist() == expected
+        except UserError as error:
+            assert "is damaged" in str(error)
+            told += 1
+    assert told > len(whole) / 2
+
+
+def test_a_file_that_may_not_be_read(pairs, monkeypatch):
+    write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
+
+    def refusing(path, *more, **named):
+        if str(path).endswith(".npz"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return open(path, *more, **named)
+
+    monkeypatch.setattr(negatives, "open", refusing, raising=False)
+    with pytest.raises(UserError, match="negatives.npz cannot be read: Permission denied"):
+        read_negatives(pairs)
+
+
+@pytest.mark.parametrize("code", ["en", "de"])
+def test_another_text_of_the_same_lengths_is_another_text(pairs, tmp_path, code):
+    write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
+    items = [list(item) for item in (ENGLISH if code == "en" else GERMAN)]
+    items[5][0] += 1
+    write_items(tmp_path / f"train.en-de.{code}", items)
+    changed = SentencePairs(tmp_path / "train.en-de", "en", "de")
+    with pytest.raises(UserError, match="mined from another text"):
+        changed.prepare_negatives(9, True)
+
+
+def test_the_text_is_read_once_and_before_there_are_batches(pairs, monkeypatch):
+    write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
+    pairs.prepare_negatives(9, True)
+    monkeypatch.setattr(negatives, "fingerprint", None)
+    monkeypatch.setattr(parallel, "fingerprint", None)
+    pairs.prepare_negatives(9, True)
+    assert pairs.negatives([0], 9, np.zeros(1, dtype=np.uint64), True)[0].tolist() == GERMAN[4]
+
+
+def test_pairs_that_all_have_a_negative_are_not_compared(pairs):
+    """Which takes a while: it is needed only where one lacks a negative that fits."""
+    write_mined(pairs, [[4], [4], [1], [-1], [1], [-1]])
+    pairs.prepare_negatives(2, True)
+    assert "candidates" not in vars(pairs)
+    pairs.prepare_negatives(3, True)
+    assert "candidates" in vars(pairs)

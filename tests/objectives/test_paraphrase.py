@@ -8,7 +8,7 @@ import torch
 from tiny_data import write_items
 
 from fairseq_xl.data.mixed import MixedSource
-from fairseq_xl.data.negatives import fingerprint, negatives_file
+from fairseq_xl.data.negatives import negatives_file
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.plan import Supply, training_plan
 from fairseq_xl.errors import UserError
@@ -67,6 +67,20 @@ def test_loss_by_hand(classifying, pairs, draws):
     assert term.sum.item() == pytest.approx(expected, rel=1e-6) and term.count == 2
 
 
+def test_the_classifier_has_the_models_dropout(build, model, pairs, draws):
+    """In training only; the encoder of this test has none."""
+    objective = build("paraphrase", "paraphrase.negatives=random")
+    model.cfg.dropout = 0.5
+    model.add_heads(objective.heads(model.cfg))
+    torch.nn.init.normal_(model.heads["paraphrase"][1].weight, std=0.5)
+    batch, model = objective.collate(draws([0, 1], [GENUINE, 0]), pairs), model.double()
+    assert model.heads["paraphrase"][0].p == 0.5
+    losses = {
+        mode: {model.train(mode)(objective, batch)["paraphrase"].sum.item() for _ in range(8)} for mode in (True, False)
+    }
+    assert len(losses[True]) > 1 and len(losses[False]) == 1
+
+
 def test_a_batch_is_the_sum_of_its_examples(classifying, check_sums, pairs, draws):
     examples, keys = [0, 1, 1], [GENUINE, SECOND_FIRST, GENUINE]
     alone = [draws([example], [key]) for example, key in zip(examples, keys)]
@@ -77,7 +91,7 @@ def test_mined_negatives_are_the_default(build, pairs, draws):
     objective = build("paraphrase")
     with pytest.raises(UserError, match="no mined negatives; `python -m fairseq_xl.mining` writes them"):
         objective.collate(draws([0], [0]), pairs)
-    np.savez(negatives_file(pairs.prefix), negatives=np.array([[0], [0]]), text=fingerprint(pairs.sizes))
+    np.savez(negatives_file(pairs.prefix), negatives=np.array([[0], [0]]), text=pairs.fingerprint)
     batch = objective.collate(draws([0, 1], [0, 0]), pairs)  # not what a miner would write: it tells the two apart
     assert batch["tokens"].tolist() == [[0, 4, 5, 6, 2, 2, 14, 2], [0, 7, 2, 2, 14, 2, PAD, PAD]]
 
@@ -94,7 +108,7 @@ def test_batches_keep_their_limit_whatever_negatives_are_drawn(build, tmp_path, 
     mined_lines = np.argsort(-pairs.sizes[:, 1])[:3000, None]  # the shortest gets the longest
     lines = np.empty((3000, 1), dtype=np.int32)
     lines[np.argsort(pairs.sizes[:, 1])] = mined_lines
-    np.savez(negatives_file(pairs.prefix), negatives=lines, text=fingerprint(pairs.sizes))
+    np.savez(negatives_file(pairs.prefix), negatives=lines, text=pairs.fingerprint)
     objective = build("paraphrase", f"paraphrase.length=64 paraphrase.negatives={'mined' if mined else 'random'}")
     source = MixedSource({"en-de": pairs}, 0) if mixed else pairs
     supply = Supply("paraphrase", {"any": source}, 64, 2, 512, None, 0, objective.takes)

@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from fairseq.tasks import FairseqTask
 from tiny_data import write_items
 
 from fairseq_xl import compat, mining
-from fairseq_xl.data.negatives import negatives_file, read_negatives
+from fairseq_xl.data import negatives
+from fairseq_xl.data.negatives import Reach, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 from tests.commands import averaging, pretraining, run_train
@@ -62,7 +64,7 @@ def brute_force(pairs, vectors, count):
 
 def check(pairs, vectors, count):
     """The file's negatives are those of brute force."""
-    mined = read_negatives(pairs.prefix, pairs.sizes)
+    mined = read_negatives(pairs)
     assert mined.shape == (300, count) and (mined[7] == -1).all()
     for line, expected in brute_force(pairs, vectors, count).items():
         source = vectors.vector(pairs.sides[0][line].tolist())
@@ -73,17 +75,17 @@ def check(pairs, vectors, count):
 @pytest.mark.parametrize("count", [1, 3])
 def test_negatives_are_those_of_brute_force(pairs, count):
     vectors = FixedVectors()
-    statistics = mining.mine(vectors, pairs, count, 10**6, MADE_WITH)
+    statistics = mining.mine(vectors, pairs, count, 10**6, 128, MADE_WITH)
     check(pairs, vectors, count)
     assert statistics["pairs"] == 299 and statistics["similarity"]["mined"] > statistics["similarity"]["random"]
-    mined = read_negatives(pairs.prefix, pairs.sizes)
+    mined = read_negatives(pairs)
     assert statistics["different_negatives"] == len(np.unique(mined[mined >= 0]))
 
 
 def test_more_candidates_are_looked_up_where_the_nearest_are_translations(pairs, monkeypatch):
     monkeypatch.setattr(mining, "SPARE", 0)
     vectors = FixedVectors()
-    mining.mine(vectors, pairs, 1, 10**6, MADE_WITH)
+    mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
     check(pairs, vectors, 1)
 
 
@@ -93,8 +95,8 @@ def test_an_approximate_search_keeps_the_promises(pairs, monkeypatch, probes):
     monkeypatch.setattr(mining, "PROBES", probes)
     monkeypatch.setattr(mining, "SPARE", 0)
     vectors = FixedVectors()
-    mining.mine(vectors, pairs, 1, 2, MADE_WITH)
-    mined = read_negatives(pairs.prefix, pairs.sizes)[:, 0]
+    mining.mine(vectors, pairs, 1, 2, 128, MADE_WITH)
+    mined = read_negatives(pairs)[:, 0]
     texts = [[tuple(side[line].tolist()) for side in pairs.sides] for line in range(300)]
     translations = {tuple(texts[line]) for line in pairs.filled}
     for line in pairs.filled:
@@ -105,7 +107,7 @@ def test_an_approximate_search_keeps_the_promises(pairs, monkeypatch, probes):
 def test_a_stopped_miner_goes_on(pairs, monkeypatch):
     monkeypatch.setattr(mining, "CHUNK", 50)
     whole, stopped, rest = FixedVectors(), FixedVectors(), FixedVectors()
-    mining.mine(whole, pairs, 1, 10**6, MADE_WITH)
+    mining.mine(whole, pairs, 1, 10**6, 128, MADE_WITH)
     index = whole.calls - 6  # what the index takes, beside a call for each part
     expected = negatives_file(pairs.prefix).read_bytes()
     negatives_file(pairs.prefix).unlink()
@@ -117,9 +119,9 @@ def test_a_stopped_miner_goes_on(pairs, monkeypatch):
             return stopped(side, lines)
 
     with pytest.raises(KeyboardInterrupt):
-        mining.mine(UntilTheFourthPart(), pairs, 1, 10**6, MADE_WITH)
+        mining.mine(UntilTheFourthPart(), pairs, 1, 10**6, 128, MADE_WITH)
     assert not negatives_file(pairs.prefix).exists()
-    mining.mine(rest, pairs, 1, 10**6, MADE_WITH)
+    mining.mine(rest, pairs, 1, 10**6, 128, MADE_WITH)
     assert rest.calls == whole.calls - 3
     assert negatives_file(pairs.prefix).read_bytes() == expected
     assert not list(negatives_file(pairs.prefix).parent.glob("*.part"))
@@ -127,20 +129,161 @@ def test_a_stopped_miner_goes_on(pairs, monkeypatch):
 
 def test_begun_parts_that_are_damaged_are_mined_anew(pairs, monkeypatch):
     monkeypatch.setattr(mining, "CHUNK", 50)
-    mining.mine(FixedVectors(), pairs, 1, 10**6, MADE_WITH)
+    mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     expected, folder = negatives_file(pairs.prefix).read_bytes(), Path(f"{pairs.prefix}.negatives.part")
     for spoilt in ("made_with.json", "000000000050.npz"):
         negatives_file(pairs.prefix).unlink()
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(mining, "_write", raise_interrupt)
-            mining.mine(FixedVectors(), pairs, 1, 10**6, MADE_WITH)
+            mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
         (folder / spoilt).write_bytes((folder / spoilt).read_bytes()[:20])
-        mining.mine(FixedVectors(), pairs, 1, 10**6, MADE_WITH)
+        mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
         assert negatives_file(pairs.prefix).read_bytes() == expected
 
 
-def raise_interrupt(*_):
+def raise_interrupt(*_, **__):
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("other", ["checkpoint", "text", "length"])
+def test_begun_parts_of_something_else_are_dropped(pairs, monkeypatch, other):
+    """Of another network, of a text in which one word is another one, of another length."""
+    monkeypatch.setattr(mining, "CHUNK", 50)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(mining, "_write", raise_interrupt)
+        mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+    assert len(list(Path(f"{pairs.prefix}.negatives.part").glob("*.npz"))) == 6
+    if other == "text":
+        items = [side.tolist() for side in pairs.sides[1]]
+        items[250][0] = 17
+        write_items(Path(f"{pairs.prefix}.de"), items)
+        pairs = SentencePairs(pairs.prefix, "en", "de")
+    vectors, made_with = FixedVectors(), {"checkpoint": 2} if other == "checkpoint" else MADE_WITH
+    mining.mine(vectors, pairs, 1, 10**6, 64 if other == "length" else 128, made_with)
+    assert vectors.calls > 6  # the index and every part
+    check(pairs, FixedVectors(), 1)
+
+
+def test_what_a_kill_left_beside_the_result_is_removed(pairs, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(mining.shutil, "rmtree", raise_interrupt)
+        mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+    folder, vectors = Path(f"{pairs.prefix}.negatives.part"), FixedVectors()
+    assert negatives_file(pairs.prefix).exists() and folder.exists()
+    mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
+    assert not folder.exists() and not vectors.calls
+
+
+def test_progress_is_told(pairs, monkeypatch, caplog):
+    monkeypatch.setattr(mining, "CHUNK", 100)
+    with caplog.at_level(logging.INFO):
+        mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+    assert [f"train.en-de: {number} of 299 sentences" in caplog.text for number in (100, 200, 299)] == [True] * 3
+
+
+@pytest.fixture
+def unequal(tmp_path):
+    """200 pairs of different sentences of 1 to 20 words, about as many on either side, and one of 40 words."""
+    rng = np.random.default_rng(3)
+    sizes = [*rng.integers(1, 21, size=199), 40]
+    for first, code in enumerate(("en", "de")):
+        more = np.add(sizes, rng.integers(3, size=200) * first - 1)
+        items = [[4 + 2 * line + first, *rng.integers(500, 600, count).tolist(), 2] for line, count in enumerate(more)]
+        write_items(tmp_path / f"train.en-de.{code}", items)
+    return SentencePairs(tmp_path / "train.en-de", "en", "de")
+
+
+class LikingLongSentences(FixedVectors):
+    """The longer a sentence, the more similar to anything."""
+
+    def vector(self, tokens):
+        vector = super().vector(tokens)
+        vector[0] = len(tokens)
+        return vector
+
+
+@pytest.mark.parametrize("exact_below", [10**6, 2], ids=["exact", "approximate"])
+def test_mined_negatives_are_the_nearest_of_those_about_as_long(unequal, monkeypatch, exact_below):
+    monkeypatch.setattr(mining, "SPARE", 0)
+    monkeypatch.setattr(mining, "PROBES", 10**6)
+    vectors = LikingLongSentences()
+    told = mining.mine(vectors, unequal, 1, exact_below, 128, MADE_WITH)["told_by_length"]
+    mined, sizes, reach = read_negatives(unequal)[:, 0], unequal.sizes[:, 1], Reach(unequal, 128)
+    texts = [[side[line].tolist() for line in range(200)] for side in unequal.sides]
+    for line in range(200):
+        allowed = [other for other in range(200) if other != line
+                   and reach.least[sizes[line]] <= sizes[other] <= reach.most[sizes[line]]]  # fmt: skip
+        query = vectors.vector(texts[0][line])
+        best = max(float(query @ vectors.vector(texts[1][other])) for other in allowed)
+        assert float(query @ vectors.vector(texts[1][mined[line]])) == pytest.approx(best, rel=1e-5)
+    assert told["mined"] < 80
+    monkeypatch.setattr(negatives, "REACH", 10**6)
+    monkeypatch.setattr(negatives, "LEAST_REACH", 10**6)
+    told = mining.mine(vectors, unequal, 1, exact_below, 128, {"checkpoint": 3})["told_by_length"]
+    assert told["mined"] > 98  # the sentence of 40 words is nearest to all but its own pair
+
+
+def test_where_all_about_as_long_are_translations_it_is_one_of_another_length(tmp_path, monkeypatch):
+    monkeypatch.setattr(negatives, "REACH", 1)
+    sizes = [2] * 3 + [5] + [6] * 20 + [7] + [9] * 3
+    items = [[10 + number, *[4] * (size - 2), 2] for number, size in enumerate(sizes)]
+    write_items(tmp_path / "train.en-de.en", [[4, 2] if 5 <= size <= 7 else [5, 2] for size in sizes])
+    write_items(tmp_path / "train.en-de.de", items)
+    pairs, vectors = SentencePairs(tmp_path / "train.en-de", "en", "de"), FixedVectors()
+    mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
+    assert set(read_negatives(pairs)[4:24, 0].tolist()) <= {0, 1, 2, 25, 26, 27}
+    expected = brute_force(pairs, vectors, 1)
+    for line in range(4, 24):
+        found = vectors.vector([4, 2]) @ vectors.vector(items[read_negatives(pairs)[line, 0]])
+        assert float(found) == pytest.approx(expected[line][0], rel=1e-5)
+
+
+def test_no_negative_is_longer_than_asked_for_and_longer_pairs_have_none(unequal):
+    vectors = LikingLongSentences()
+    statistics = mining.mine(vectors, unequal, 2, 10**6, 15, MADE_WITH)
+    fitting, mined = unequal.fitting(15), read_negatives(unequal)
+    longer = np.setdiff1d(np.arange(200), fitting)
+    assert (mined[longer] == -1).all() and (mined[fitting, 0] >= 0).all() and len(longer) > 10
+    assert unequal.sizes[mined[mined >= 0], 1].max() == 15
+    assert statistics["pairs"] == statistics["candidates"] == len(fitting)
+    again = SentencePairs(unequal.prefix, "en", "de")
+    again.prepare_negatives(15, True)
+    assert "candidates" not in vars(again)  # none has to be drawn at random
+
+
+def test_statistics_by_hand():
+    """Four pairs, of which two have one second sentence."""
+    pairs = SimpleNamespace(
+        sizes=np.array([[2, 4], [4, 4], [2, 6], [9, 9], [3, 3]]),
+        candidates=SimpleNamespace(number=lambda lines: np.array([0, 1, 2, 0])[: len(lines)]),
+        fitting=lambda longest: np.array([0, 1, 2, 4]),
+    )
+    whole = {
+        "negatives": np.array([[1, 2], [2, -1], [1, -1], [1, 0]]),
+        "random_negatives": np.array([1, 0, 4, 2]),
+        "mined": np.array([0.5, 0.25, 0.75, 0.5]),
+        "translations": np.array([0.75, 0.0, 0.5, 0.75]),
+        "random": np.array([0.0, 0.25, -0.25, 0.25]),
+    }
+    assert mining._summary(whole, pairs, 7) == {
+        "pairs": 4,
+        "candidates": 3,
+        "similarity": {"translations": 0.5, "mined": 0.5, "random": 0.0625},
+        # ratios of lengths: translations 2, 1, 3, 1; mined ones 2, 1.5, 2, 4/3: up to 1 two of four and none; random
+        # ones 2, 1, 1.5, 2: up to 1 two of four and one
+        "told_by_length": {"mined": 75.0, "random": 62.5},
+        "nearer_than_translation": 50.0,
+        "different_negatives": 3,
+        "most_uses_of_one": 3,
+    }
+
+
+def test_what_length_tells():
+    same = np.array([3, 5, 8])
+    assert mining.told_by_length(same, same, same) == 50
+    assert mining.told_by_length(same, same, 2 * same) == mining.told_by_length(same, 2 * same, same) == 100
+    assert mining.told_by_length(np.array([3]), np.array([6]), np.array([12])) == 100
+    assert mining.told_by_length(np.array([6, 6]), np.array([3, 12]), np.array([12, 3])) == 50  # half and double
 
 
 @pytest.mark.parametrize("name", ["npz", "json"])
@@ -148,23 +291,32 @@ def raise_interrupt(*_):
 def test_a_damaged_result_is_mined_anew(pairs, name, kept):
     """As the error of a training that finds it promises."""
     vectors, path = FixedVectors(), Path(f"{pairs.prefix}.negatives.{name}")
-    first = mining.mine(vectors, pairs, 1, 10**6, MADE_WITH)
+    first = mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
     calls, whole = vectors.calls, path.read_bytes()
     path.unlink() if kept is None else path.write_bytes(whole[:kept])
-    assert mining.mine(vectors, pairs, 1, 10**6, MADE_WITH) == first and vectors.calls == 2 * calls
+    assert mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH) == first and vectors.calls == 2 * calls
     assert path.read_bytes() == whole
+
+
+def test_lines_that_are_no_sentences_are_mined_anew(pairs):
+    vectors, path = FixedVectors(), negatives_file(pairs.prefix)
+    mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
+    whole, calls = path.read_bytes(), vectors.calls
+    np.savez(path, negatives=np.full((300, 1), 300, dtype=np.int32), text=pairs.fingerprint)
+    mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
+    assert path.read_bytes() == whole and vectors.calls == 2 * calls
 
 
 def test_statistics_are_never_those_of_other_negatives(pairs, monkeypatch):
     """Killed between the two files, and then asked for what the older one was made with."""
-    first = mining.mine(FixedVectors(), pairs, 1, 10**6, MADE_WITH)
+    first = mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     expected, replacing = negatives_file(pairs.prefix).read_bytes(), compat.replacing
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(
             compat, "replacing", lambda path: raise_interrupt() if str(path).endswith("s.json") else replacing(path)
         )
-        mining.mine(FixedVectors(), pairs, 2, 10**6, MADE_WITH)
-    assert mining.mine(FixedVectors(), pairs, 1, 10**6, MADE_WITH) == first
+        mining.mine(FixedVectors(), pairs, 2, 10**6, 128, MADE_WITH)
+    assert mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH) == first
     assert negatives_file(pairs.prefix).read_bytes() == expected
 
 
@@ -202,28 +354,28 @@ def test_the_recall_of_an_approximate_index(tmp_path):
 def test_the_index_is_built_chunk_by_chunk(pairs, monkeypatch, caplog):
     monkeypatch.setattr(mining, "CHUNK", 50)
     with caplog.at_level(logging.INFO):
-        statistics = mining.mine(FixedVectors(), pairs, 1, 10**6, MADE_WITH)
+        statistics = mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     total = statistics["candidates"]
     assert [f"index: {n} of {total}" in caplog.text for n in (50, 100, total)] == [True] * 3
 
 
 def test_statistics_are_of_translations_random_and_mined_sentences(pairs):
     vectors = FixedVectors()
-    statistics = mining.mine(vectors, pairs, 1, 10**6, MADE_WITH)["similarity"]
+    statistics = mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)["similarity"]
     sides = [np.stack([vectors.vector(side[line].tolist()) for line in pairs.filled]) for side in pairs.sides]
     assert statistics["translations"] == pytest.approx((sides[0] * sides[1]).sum(1).mean(), abs=1e-4)
-    mined = read_negatives(pairs.prefix, pairs.sizes)[pairs.filled, 0]
+    mined = read_negatives(pairs)[pairs.filled, 0]
     negatives = np.stack([vectors.vector(pairs.sides[1][line].tolist()) for line in mined])
     assert statistics["mined"] == pytest.approx((sides[0] * negatives).sum(1).mean(), abs=1e-4)
 
 
 def test_what_is_there_is_not_mined_again_and_what_is_of_another_model_is(pairs):
     vectors = FixedVectors()
-    first = mining.mine(vectors, pairs, 1, 10**6, MADE_WITH)
+    first = mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
     calls = vectors.calls
-    assert mining.mine(vectors, pairs, 1, 10**6, MADE_WITH) == first and vectors.calls == calls
-    mining.mine(vectors, pairs, 2, 10**6, MADE_WITH)
-    mining.mine(vectors, pairs, 2, 10**6, {"checkpoint": 2})
+    assert mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH) == first and vectors.calls == calls
+    mining.mine(vectors, pairs, 2, 10**6, 128, MADE_WITH)
+    mining.mine(vectors, pairs, 2, 10**6, 128, {"checkpoint": 2})
     assert vectors.calls == 3 * calls
 
 
@@ -231,7 +383,7 @@ def test_a_text_of_one_sentence_has_no_negative(tmp_path):
     for code, token in (("en", 5), ("de", 15)):
         write_items(tmp_path / f"train.en-de.{code}", [[token, 2]] * 3)
     with pytest.raises(UserError, match="train.en-de: there is no negative for line 1,"):
-        mining.mine(FixedVectors(), SentencePairs(tmp_path / "train.en-de", "en", "de"), 1, 10, MADE_WITH)
+        mining.mine(FixedVectors(), SentencePairs(tmp_path / "train.en-de", "en", "de"), 1, 10, 128, MADE_WITH)
 
 
 @pytest.fixture
@@ -254,7 +406,7 @@ def test_the_network_is_trained_and_mines_and_paraphrases_are_classified(text, t
         similarity = entry["similarity"]
         assert similarity["translations"] > similarity["random"] and similarity["mined"] > similarity["random"]
         prefix = text / entry["prefix"].split(".")[-1] / entry["prefix"].split("/")[-1]
-        assert read_negatives(prefix, SentencePairs(prefix, *prefix.name.split(".")[1].split("-")).sizes).shape[1] == 2
+        assert read_negatives(SentencePairs(prefix, *prefix.name.split(".")[1].split("-"))).shape[1] == 2
     mined = ["--objective-options", "paraphrase.length=32"]
     output = run_train(
         pretraining(text, tmp_path / "model", *mined, "--max-update", 3, "--updates-per-epoch", 3,
@@ -267,18 +419,21 @@ def test_shards_are_mined_one_by_one_and_with_the_pairs_of_the_training(data_bin
     other = shutil.copytree(data_bin, tmp_path / "other")
     for path in other.glob("en-*/valid.*"):
         path.unlink()
-    run_train(averaging(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1, "--pairs", "en-de"))
+    length = ["--objective-options", "paraphrase_similarity.length=20"]
+    run_train(
+        averaging(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1, "--pairs", "en-de", *length)
+    )
     capsys.readouterr()
     arguments = [str(tmp_path / "dan/checkpoint_last.pt"), f"{text}:{other}"]
     mining.main(arguments)
-    found = [json.loads(line)["prefix"] for line in capsys.readouterr().out.splitlines()]
-    assert found == [f"{folder}/en-de/{name}" for folder, name in (
+    entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {entry["made_with"]["length"] for entry in entries} == {20}  # that of the network's training
+    assert [entry["prefix"] for entry in entries] == [f"{folder}/en-de/{name}" for folder, name in (
         (text, "train.en-de"), (other, "train.en-de"), (text, "valid.en-de")
     )]  # fmt: skip
-    mining.main([*arguments, "--pairs", "en-fr", "--splits", "valid"])
-    assert [json.loads(line)["prefix"] for line in capsys.readouterr().out.splitlines()] == [
-        f"{text}/en-fr/valid.en-fr"
-    ]
+    mining.main([*arguments, "--pairs", "en-fr", "--splits", "valid", "--length", "9"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["prefix"] == f"{text}/en-fr/valid.en-fr" and found["made_with"]["length"] == 9
 
 
 @pytest.mark.parametrize("missing", ["train", "valid"])
@@ -286,7 +441,7 @@ def test_missing_negatives_are_told_before_the_first_update(text, tmp_path, miss
     for path in (text / "en-de", text / "en-fr"):
         for split in {"train", "valid"} - {missing}:
             pairs = SentencePairs(path / f"{split}.{path.name}", *path.name.split("-"))
-            mining.mine(FixedVectors(), pairs, 1, 10**6, MADE_WITH)
+            mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     options = ["--objective-options", "mlm.length=32 paraphrase.length=32", "--max-update", 3]
     updates = []
     monkeypatch.setattr(FairseqTask, "train_step", lambda *_, **__: updates.append(1))
@@ -311,6 +466,8 @@ def test_mistakes_of_the_command(text, tmp_path):
         ([dan, str(text), "--pairs", "en-it"], "--pairs en-it"),
         ([dan, str(text), "--splits", "dev"], "no language pair has the split 'dev'"),
         ([dan, str(text), "--count", "0"], "--count 0"),
+        ([dan, str(text), "--length", "1"], "--length 1: a sentence has two tokens or more"),
+        ([dan, str(text), "--length", "2"], "every pair has a side of more than 2 tokens"),
         ([dan, str(tmp_path)], "dict.txt"),
         ([str(tmp_path / "none.pt"), str(text)], "none.pt"),
     ):

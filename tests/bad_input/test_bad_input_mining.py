@@ -1,0 +1,92 @@
+"""The miner of hard negatives, and the training that reads them, on what is damaged, missing or something else."""
+
+import logging
+import shutil
+
+import numpy as np
+import pytest
+
+from fairseq_xl import mining
+from tests.bad_input.every_command import told
+from tests.bad_input.test_bad_input_disk import one_line, with_small_files
+from tests.commands import averaging, pretraining, run_train
+
+
+@pytest.fixture(scope="module")
+def network(place, tmp_path_factory):
+    """A deep averaging network after one update."""
+    folder = tmp_path_factory.mktemp("network")
+    run_train(averaging(place.data, folder, "--max-update", 1, "--disable-validation"))
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture
+def data(place, tmp_path):
+    """A copy of the data-bin to spoil."""
+    return shutil.copytree(place.data, tmp_path / "data-bin")
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+#: name -> (what is spoilt, how, parts of the sentence)
+DATA = {
+    "no dictionary": ("dict.txt", lambda path: path.unlink(), ["dict.txt: no such dictionary"]),
+    "text missing": ("en-de/train.en-de.de.bin", lambda path: path.unlink(), ["train.en-de.de.bin: no binarised text"]),
+    "text cut short": ("en-de/train.en-de.en.bin", cut, ["train.en-de.en.bin is damaged or cut short"]),
+    "index cut short": ("en-de/train.en-de.de.idx", cut, ["train.en-de.de.idx is damaged or cut short"]),
+    "other lines": (
+        "en-de/train.en-de.de.idx",
+        lambda path: [shutil.copy(path.parent / f"valid.en-de.de.{end}", path.with_suffix(f".{end}"))
+                      for end in ("idx", "bin")],
+        ["lines of 'en' but"]),
+    "a folder in its place": (
+        "en-de/train.en-de.negatives.npz", lambda path: path.mkdir(), ["negatives.npz was not written", "not a file"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", DATA)
+def test_data(network, data, mistake):
+    name, spoil, parts = DATA[mistake]
+    spoil(data / name)
+    told(lambda: mining.main([str(network), str(data), "--pairs", "en-de", "--splits", "train"]), data, *parts)
+
+
+@pytest.mark.parametrize(
+    "spoil, part",
+    [(lambda path: path.unlink(), "Model file not found"),
+     (lambda path: path.write_bytes(b""), "it is empty"),
+     (cut, "is not a checkpoint, or it is damaged"), (lambda path: path.write_text("text"), "is not a checkpoint")],
+    ids=["missing", "empty", "cut short", "text"],
+)  # fmt: skip
+def test_checkpoint(network, data, tmp_path, spoil, part):
+    wrong = shutil.copy(network, tmp_path / "wrong.pt")
+    spoil(wrong)
+    told(lambda: mining.main([str(wrong), str(data)]), wrong, part)
+
+
+def test_disk_that_gets_full(network, data):
+    line = [str(network), str(data), "--pairs", "en-de", "--splits", "train"]
+    status, shown = with_small_files(lambda: (logging.disable(), mining.main(line)), 200)
+    assert status == 1
+    one_line(shown, "fairseq_xl: error: ", "was not written", "no room is left on its disk")
+    mining.main(line)  # with room again it goes on
+    assert (data / "en-de/train.en-de.negatives.npz").is_file()
+
+
+@pytest.mark.parametrize("line", [-2, 90, 10**6])
+def test_training_on_lines_that_are_not_there(network, data, tmp_path, line):
+    mining.main([str(network), str(data), "--pairs", "en-de"])
+    path = data / "en-de/train.en-de.negatives.npz"
+    with np.load(path) as found:
+        arrays = dict(found)
+    arrays["negatives"][0, 0] = line
+    np.savez(path, **arrays)
+    options = ["--pairs", "en-de", "--objective-options", "paraphrase.length=32", "--max-update", 1]
+    told(
+        lambda: run_train(pretraining(data, tmp_path / "model", *options, objectives="paraphrase")),
+        f"{path} is damaged; `python -m fairseq_xl.mining` writes it anew",
+    )
+    mining.main([str(network), str(data), "--pairs", "en-de"])
+    run_train(pretraining(data, tmp_path / "model", *options, objectives="paraphrase"))

@@ -45,9 +45,9 @@ check_names() {
 
 # Stops if text that is binarised already, and stays as it is, lacks a language.
 check_languages() {
-    local language
+    local language names=${languages-}
     [ -d "$output/data-bin" ] && ! chosen data || return 0
-    for language in ${languages//,/ }; do
+    for language in ${names//,/ }; do
         [ -d "$output/data-bin/$language" ] || refuse "--langs $language: there is no such text in $output/data-bin"
     done
 }

@@ -183,6 +183,73 @@ def test_a_sample_that_could_not_be_written_ends_the_script(tmp_path, script):
     assert done.stderr.count("failed") == 1 and not (tmp_path / "corpora/sample/COMPLETE").exists()
 
 
+def append(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as file:
+        file.write("# more\n")
+
+
+@pytest.fixture
+def scripts(tmp_path):
+    """A copy of the recipes in which nothing is installed, no Python runs, and a pre-training writes its checkpoint."""
+    shutil.copytree(RECIPES, tmp_path / "recipes")
+    (tmp_path / "recipes/environment.sh").write_text("python() { return 3; }\n")
+    (tmp_path / "recipes/unicoder/pretrain.sh").write_text('echo "$@" >"$2/checkpoint_last.pt"\n')
+    return tmp_path / "recipes"
+
+
+@pytest.mark.parametrize("model, of_negatives", [("xlm", False), ("unicoder", True), ("without-paraphrase", False)])
+def test_the_comparison_is_bound_to_what_a_model_depends_on(scripts, tmp_path, model, of_negatives):
+    output = tmp_path / "out"
+    for code in ("en", "de"):
+        append(output / "data-bin" / code / "dict.txt")
+    for path in (output / "data-bin/dict.txt", output / "dan/mined.json"):
+        append(path)
+    command = ["bash", scripts / "unicoder/run.sh", "--output", output, "--langs", "en,de", "--stages", "pretrain",
+               "--models", model, "--corpus", tmp_path]  # fmt: skip
+    succeed(*command)
+    made = (output / model / "checkpoint_last.pt").read_text()
+    assert "--init-from" not in made and "mlm.alpha=0" in made and f"{output}/start/checkpoint_last.pt" in made
+    for path in (scripts / "unicoder/config/classify.yaml", scripts / "unicoder/config/xglue.yaml"):
+        append(path)
+        succeed(*command)
+    shared = [scripts / "unicoder/config/pretrain.yaml", scripts / "unicoder/config/toy.yaml",
+              scripts / "unicoder/lohelp/pretrain.yaml", output / "data-bin/dict.txt"]  # fmt: skip
+    for path in [*shared, output / "dan/mined.json"]:
+        before = path.read_bytes()
+        append(path)
+        done = run(*map(str, command))
+        refused = path in shared or of_negatives
+        assert done.returncode == (2 if refused else 0) and refused == ("made with other settings" in done.stderr)
+        path.write_bytes(before)
+    script = scripts / "unicoder/run.sh"
+    script.write_text(script.read_text().replace("length=128", "length=64"))
+    assert "made with other settings" in run(*map(str, command)).stderr
+
+
+@pytest.mark.parametrize("name", ["xlm/config/classify.yaml", "sample.yaml", "unicoder/config/toy.yaml"])
+def test_the_smoke_test_is_bound_to_its_configurations(scripts, tmp_path, name):
+    append(tmp_path / "corpora/sample/COMPLETE")
+    append(tmp_path / "out/data-bin/dict.txt")
+    command = ["bash", scripts / "unicoder/smoke.sh", "--output", tmp_path / "out"]
+    done = run(*map(str, command))
+    assert done.returncode == 1 and "failed, see" in done.stderr  # no Python: it was on its way
+    append(scripts / name)
+    done = run(*map(str, command))
+    assert done.returncode == 2 and "was made with other settings" in done.stderr
+
+
+def test_models_read_as_much_in_an_update(scripts, tmp_path):
+    """The limits of the tasks of each model, as the factors that were measured have it."""
+    text = (scripts / "unicoder/run.sh").read_text()
+    share = text[text.index("share() {") : text.index("# pretrain MODEL")]
+    reads = {"mlm": 100, "tlm": 106, "word_recovery": 210, "paraphrase": 108, "cross_lingual_mlm": 104}
+    for number in (2, 4, 5):
+        for task, percent in reads.items():
+            found = int(succeed("bash", "-c", f"{share}\nshare {task} {number}").stdout)
+            assert found * number * 100 / percent == pytest.approx(5120, abs=10)
+
+
 @pytest.mark.parametrize("script", ["quickstart.sh", "lohelp/run.sh", "veco/smoke.sh", "unicoder/smoke.sh"])
 @pytest.mark.parametrize("number", ["0", "x", "-1"])
 def test_no_number_of_updates(tmp_path, script, number):
@@ -396,11 +463,14 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
                       for model in ("random", "xlm", "without-paraphrase")]  # fmt: skip
             rows = tables.split(f"| {task}-{mode}: accuracy | en | de | average |")[1].splitlines()[2:5]
             assert [row.split(" | ")[-1] for row in rows] == [f"{found['accuracy']:.1f} |" for found in scores]
+    read = tables.split("| pre-training | updates | tokens an update | million tokens |")[1].splitlines()[2:4]
+    assert [row.split(" | ")[:2] for row in read] == [
+        ["| XLM (MLM + TLM)", "2"], ["| without paraphrase classification", "2"]]  # fmt: skip
     for model, tasks in (("xlm", "mlm,tlm"), ("without-paraphrase", "mlm,tlm,word_recovery,cross_lingual_mlm")):
         log = (output / model / "train.log").read_text()
         names = tasks.split(",")
         assert f"'objectives': '{tasks}'" in log and f"'update_freq': [{len(names)}]" in log
-        percent = {"tlm": 106, "word_recovery": 210, "cross_lingual_mlm": 104}
+        percent = {"tlm": 106, "word_recovery": 210, "paraphrase": 108, "cross_lingual_mlm": 104}
         limits = {name: 5120 * percent.get(name, 100) // 100 // len(names) for name in names}
         assert all(f"{name}.batch_tokens={limit}" in log for name, limit in limits.items())
         assert "start/checkpoint_last.pt" in log

@@ -31,6 +31,8 @@ IDENTITY = {"task", "dictionary", "languages", "framing", "heads"}  # what each 
 FORM = ("activation", "layer_norm_eps", "position_offset", "language_embeddings", "output_form")
 # the same, of xl_monotrans_* only, and what all other models are
 FORM_WITH_BANKS = {"language_positions": False, "adapters": 0}
+# the same, of the decoders of xl_xfnp_* only: an encoder that they begin with has none
+FORM_OF_STREAMS = ("predicting_streams", "relative_buckets", "relative_distance")
 
 
 @dataclass
@@ -267,7 +269,8 @@ class XLTask(FairseqTask):
             if name == "adapters" and not own_bank:
                 continue
             found = self.framing.name if name == "framing" else getattr(model.cfg, name, FORM_WITH_BANKS.get(name))
-            matters = name == "embed_dim" if part == "tokens" else part == "model" or name != "output_form"
+            of_decoder = name == "output_form" or name in FORM_OF_STREAMS
+            matters = name == "embed_dim" if part == "tokens" else part == "model" or not of_decoder
             if matters and str(found) != str(needed) and not (name == "heads" and across_heads):
                 raise UserError(f"{path} needs --{name.replace('_', '-')} {needed}, this run has {found}")
         recipient = model.state_dict()
@@ -384,13 +387,14 @@ def checkpoint_to_restore(cfg):
 
 
 def _form(checkpoint, cfg, path):
-    """{option of `FORM` that a model of `cfg` has: its value in the model of a checkpoint, the file `path`}"""
+    """{option of the form of a model of `cfg`: its value in the model of a checkpoint, the file `path`}"""
     written = checkpoint.get("cfg")
     written = written.get("model") if isinstance(written, dict) else None
     names = [name for name in FORM if hasattr(cfg, name)]
     if not isinstance(written, dict) or not written.keys() >= set(names):
         raise UserError(f"{path} is damaged: it doesn't say its model's {', '.join(names)}")
     of_banks = {name: written.get(name, value) for name, value in FORM_WITH_BANKS.items()}
+    names += [name for name in FORM_OF_STREAMS if hasattr(cfg, name) and name in written]
     return {name: written[name] for name in names} | of_banks
 
 

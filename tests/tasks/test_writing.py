@@ -2,15 +2,18 @@
 
 import io
 import json
+import math
 from contextlib import redirect_stdout
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation as scores
 from fairseq_xl.models.encoder_decoder import Decoder, SourceEncoder
+from fairseq_xl.objectives.sequence import sequence_terms
 from tests.commands import (
     denoising,
     equal_parameters,
@@ -26,6 +29,7 @@ from tests.commands import (
 from tests.tasks.test_evaluation_commands import validation_losses
 from tests.tasks.tiny_text import WORDS, sentences
 
+FNP = ["--arch", "xl_xfnp_tiny"]
 SPLITS = {"train": 120, "valid": 13, "test": 11}  # odd: last batches are partial
 LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dropout", 0, "--activation-dropout", 0]
 
@@ -256,11 +260,12 @@ def test_what_is_too_long_is_cut_and_told(data_bin, task_files, tmp_path):
 
 @pytest.fixture(scope="module")
 def pretrained(data_bin, tmp_path_factory):
-    """{"xdae", "mlm"}: checkpoints of one update."""
+    """{"xdae", "xfnp", "mlm"}: checkpoints of one update."""
     folder = tmp_path_factory.mktemp("pretrained")
+    run_train(denoising(data_bin, folder / "xfnp", *FNP, "--max-update", 1, "--disable-validation", objectives="xfnp"))
     run_train(denoising(data_bin, folder / "xdae", "--max-update", 1, "--disable-validation"))
     run_train(pretraining(data_bin, folder / "mlm", "--max-update", 1, "--disable-validation", objectives="mlm"))
-    return {name: folder / name / "checkpoint_last.pt" for name in ("xdae", "mlm")}
+    return {name: folder / name / "checkpoint_last.pt" for name in ("xdae", "xfnp", "mlm")}
 
 
 def started(data, files, folder, *more):
@@ -269,9 +274,33 @@ def started(data, files, folder, *more):
     return load(folder / "checkpoint_last.pt")
 
 
-def test_fine_tuning_starts_from_a_whole_denoiser(data_bin, task_files, pretrained, tmp_path):
-    assert equal_parameters(started(data_bin, task_files, tmp_path, "--init-from", pretrained["xdae"]),
-                            load(pretrained["xdae"]))  # fmt: skip
+@pytest.mark.parametrize("name, more", [("xdae", []), ("xfnp", FNP)])
+def test_fine_tuning_starts_from_a_whole_denoiser(data_bin, task_files, pretrained, tmp_path, name, more):
+    assert equal_parameters(started(data_bin, task_files, tmp_path, *more, "--init-from", pretrained[name]),
+                            load(pretrained[name]))  # fmt: skip
+
+
+def test_all_streams_are_fine_tuned_and_the_first_is_scored(data_bin, task_files, pretrained, tmp_path):
+    """An xFNP's loss is the sum over its streams; its perplexity and what it writes are of the next token."""
+    line = generation(data_bin, task_files, tmp_path, *FNP, "--init-from", pretrained["xfnp"], "--dropout", 0,
+                      "--attention-dropout", 0, "--activation-dropout", 0, "--max-epoch", 1, "--lr", 0)  # fmt: skip
+    output = run_train(line)
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
+    with torch.no_grad():
+        for number, (sample,) in output.samples.items():
+            terms = sequence_terms(model.eval(), sample["batch"])
+            assert len(terms) == 2
+            total = float(sum(term.sum for term in terms))
+            assert float.fromhex(output.updates[number][0]) == pytest.approx(total, rel=1e-5)
+        task.load_dataset("valid")
+        found = validation_losses(output)[0]
+        valid = task.datasets["valid"]
+        for number, code in enumerate(("en", "de")):
+            batch = valid.collater([valid[n] for n in range(len(valid)) if valid.direction_of(n) == number])["batch"]
+            first = sequence_terms(model, batch)[0]
+            assert float(found[f"ppl_{code}"]) == pytest.approx(math.exp(first.sum / first.count), rel=1e-3)
+    assert len(generate(data_bin, task_files, checkpoint, "de").lines("D")) == SPLITS["test"]
 
 
 @pytest.mark.parametrize("options", [["--init-from"], ["--init-encoder-from", "--init-decoder-from"]])

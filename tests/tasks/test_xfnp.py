@@ -98,6 +98,13 @@ def test_its_own_weights_are_inherited(data_bin, tmp_path, whole):
     assert equal_parameters(state, load(path)) and log.count("new: none") == 2
 
 
+@pytest.mark.parametrize("option, value", [("--relative-distance", 64), ("--relative-buckets", 16)])
+def test_an_xfnp_of_another_form(data_bin, tmp_path, whole, option, value):
+    path = whole[0] / "checkpoint_last.pt"
+    with pytest.raises(UserError, match=f"{path} needs {option} {2 * value}, this run has {value}"):
+        start(data_bin, tmp_path, option, value, "--init-from", path)
+
+
 @pytest.fixture(scope="module")
 def encoder(data_bin, tmp_path_factory):
     """Checkpoint of an encoder in xFNP's form."""

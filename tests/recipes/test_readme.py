@@ -118,7 +118,7 @@ def test_commands_take_what_was_written_before():
                     *(other[3] for other in COMMANDS if other[:2] == ["bash", "recipes/xlm/pretrain.sh"]),
                 }
                 assert path in written | {"runs/hydra/pretrain", "runs/toy/en-de"}, line
-    assert len(sizes) == 3
+    assert len(sizes) == 4
 
 
 NANO = {
@@ -159,5 +159,5 @@ def test_commands_run_one_after_the_other(tmp_path):
         (tmp_path / to).write_text(run.stdout)
         done, kinds = done + 1, kinds | {kind}
     assert kinds >= set(NANO) and done == len(COMMANDS)
-    for path in ("my/nc/scores.json", "my/retrieval.json", "toy/en-de/bleu.json", "toy/nc/scores.json"):
+    for path in ("my/nc/scores.json", "my/ntg/scores.json", "my/retrieval.json", "toy/en-de/bleu.json", "toy/nc/scores.json"):
         assert (tmp_path / "runs" / path).stat().st_size

@@ -32,6 +32,7 @@ LAYERS = {
     "tasks": {"data", "modules", "models", "objectives", "criterions", "checkpoints", "compat"},
     "optimizers": {"compat"},
     "checkpoints": {"compat"},
+    "embeddings": {"data", "checkpoints", "compat"},
     "evaluation": {"compat"},
     "retrieval": {"data", "models", "evaluation"},
     "mining": {"data", "models", "retrieval", "compat"},

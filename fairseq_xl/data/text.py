@@ -35,7 +35,8 @@ class TextEncoder:
 
     Args:
         model: file of the SentencePiece model that the dictionary was made with; the manifest beside it names the
-            tokenisers of the languages that have one.
+            tokenisers of the languages that have one. Where it names languages that share no piece
+            (`python -m preprocess.disjoint`), each has a model in a folder of its own instead.
         dictionary: the joint `XLDictionary`.
 
     Raises `UserError` as `open_model` does, for a model of which the dictionary lacks most pieces, and for a tokeniser
@@ -43,24 +44,34 @@ class TextEncoder:
     """
 
     def __init__(self, model, dictionary):
-        self.processor = open_model(model, Path(model).parent)
-        self.tokenisers = tokenisers.named_in(Path(model).parent)
-        pieces = [self.processor.id_to_piece(number) for number in range(len(self.processor))]
+        folder = Path(model).parent
+        self.tokenisers = tokenisers.named_in(folder)
+        apart = read_manifest(folder).get("disjoint")
+        named = {language: (folder / language / Path(model).name, f"@{language}") for language in apart or ()}
+        named = named or {None: (Path(model), "")}  # one for all languages
+        self.models = {language: self._open(*of_it, dictionary) for language, of_it in named.items()}
+        self.eos = dictionary.eos()
+
+    @staticmethod
+    def _open(path, suffix, dictionary):
+        """A model and the indices (P,) of its pieces in the dictionary, where they are written with a suffix."""
+        processor = open_model(path, path.parent)
+        pieces = [processor.id_to_piece(number) + suffix for number in range(len(processor))]
         known = sum(piece in dictionary for piece in pieces)
         if 2 * known < len(pieces):
             raise UserError(
-                f"{model} is not the SentencePiece model of the dictionary, which has {known} of its {len(pieces)} "
+                f"{path} is not the SentencePiece model of the dictionary, which has {known} of its {len(pieces)} "
                 "pieces"
             )
         indices = np.array([dictionary.index(piece) for piece in pieces])
-        self.indices = np.where(dictionary.is_piece[indices], indices, dictionary.unk())  # by SentencePiece id
-        self.eos = dictionary.eos()
+        return processor, np.where(dictionary.is_piece[indices], indices, dictionary.unk())
 
     def __call__(self, text, language):
         """Text of a language -> (t,) int64, the last one ``</s>``; text without a piece is ``<unk>``."""
         text = tokenisers.tokenise(text, self.tokenisers.get(language), language)
-        pieces = self.processor.encode(text, out_type=int) or [self.processor.unk_id()]
-        return np.append(self.indices[pieces], self.eos)
+        processor, indices = self.models[language if language in self.models else None]
+        pieces = processor.encode(text, out_type=int) or [processor.unk_id()]
+        return np.append(indices[pieces], self.eos)
 
 
 def cut(ended, room):

@@ -1,0 +1,181 @@
+"""Embeddings of one language mapped into those of another by an orthogonal matrix, learned with next to no dictionary.
+
+    python -m fairseq_xl.embeddings.mapping SOURCE.npz TARGET.npz OUTPUT.npz [--start identical|unsupervised]
+
+The self-learning of VecMap (Artetxe, Labaka & Agirre 2018, *A robust self-learning method for fully unsupervised
+cross-lingual mappings of word embeddings*), its orthogonal form: a dictionary gives a mapping, the mapping another
+dictionary, until that is no better. The first one are the pieces that both languages write alike, or it is found
+without any: two pieces match whose similarities to all others of their language are distributed alike.
+
+Shapes: V, W pieces of source and target, the most frequent first, C channels, N pairs of a dictionary.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairseq_xl.embeddings.vectors import Vectors, write
+from fairseq_xl.embeddings.vectors import read as read_vectors
+from fairseq_xl.errors import UserError
+
+STARTS = ("identical", "unsupervised")
+BLOCK = 2048  # rows of similarities in memory at a time
+
+
+@dataclass(frozen=True)
+class SelfLearning:
+    """Settings of self-learning; defaults are the paper's."""
+
+    neighbours: int = 10  # of CSLS
+    most_frequent: int = 20000  # pieces of each language that dictionaries are made of
+    most_frequent_at_first: int = 4000  # the same for the first dictionary, if it is found without supervision
+    keep: float = 0.1  # share of similarities that are looked at, at first
+    keep_factor: float = 2.0  # it grows by this where the dictionary gets no better, up to 1
+    patience: int = 50  # dictionaries in a row that are no better
+    threshold: float = 1e-6  # by which the mean similarity of a better one is larger
+    seed: int = 1  # of what is left out
+
+
+def unit(vectors):
+    """(V, C) -> the same, every row of length 1; a row of zeros stays."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)
+
+
+def normalise(vectors):
+    """(V, C) -> rows of length 1, their mean taken away, and of length 1 again."""
+    vectors = unit(vectors)
+    return unit(vectors - vectors.mean(axis=0))
+
+
+def orthogonal(source, target):
+    """Rows that belong together, both (N, C) -> the orthogonal (C, C) that brings the first nearest to the second."""
+    left, _, right = np.linalg.svd(source.T @ target)
+    return left @ right
+
+
+def nearest_mean(source, target, neighbours):
+    """Mean similarity of each row of (V, C) to the `neighbours` nearest rows of (W, C) -> (V,)"""
+    count = min(neighbours, len(target))
+    found = [
+        np.partition(source[start : start + BLOCK] @ target.T, -count, axis=1)[:, -count:].mean(axis=1)
+        for start in range(0, len(source), BLOCK)
+    ]
+    return np.concatenate(found)
+
+
+def best_matches(source, target, neighbours, keep=1.0, rng=None):
+    """The row of (W, C) nearest to each one of (V, C) by CSLS: hubs, near to everything, are set back.
+
+    With `keep` below 1 each pair is looked at with that probability only (VecMap sets the similarities of the others
+    to 0; here they cannot be chosen). A row of which no pair is left has the best of all.
+
+    Returns: rows of the target (V,), and the similarity of each pair without CSLS (V,).
+    """
+    hubs = nearest_mean(target, source, neighbours) / 2
+    matches, values = [], []
+    for start in range(0, len(source), BLOCK):
+        similarity = source[start : start + BLOCK] @ target.T
+        scores = similarity - hubs
+        if keep < 1:
+            dropped = rng.random(scores.shape, dtype=np.float32) >= keep
+            dropped &= ~dropped.all(axis=1, keepdims=True)
+            scores[dropped] = -np.inf
+        best = scores.argmax(axis=1)
+        matches.append(best)
+        values.append(similarity[np.arange(len(best)), best])
+    return np.concatenate(matches), np.concatenate(values)
+
+
+def both_ways(source, target, neighbours, keep=1.0, rng=None):
+    """A dictionary of each row's best match in both directions: rows of source and target (V + W,), mean similarity."""
+    forward, of_forward = best_matches(source, target, neighbours, keep, rng)
+    backward, of_backward = best_matches(target, source, neighbours, keep, rng)
+    pairs = np.concatenate((np.arange(len(source)), backward)), np.concatenate((forward, np.arange(len(target))))
+    return *pairs, float(of_forward.mean() + of_backward.mean()) / 2
+
+
+def identical(source, target):
+    """A dictionary of what two lists of symbols write alike: places in the first and in the second (N,)."""
+    places = {symbol: place for place, symbol in enumerate(target)}
+    pairs = [(place, places[symbol]) for place, symbol in enumerate(source) if symbol in places]
+    return tuple(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
+
+
+def unsupervised(source, target, settings):
+    """A dictionary of rows (V, C), (W, C) with similar neighbourhoods: places in the first and in the second.
+
+    Each row of the root of X Xᵀ, sorted, tells how a piece is similar to all others, whatever they are. Only the most
+    frequent of each side are looked at, as many of both.
+    """
+    count = min(settings.most_frequent_at_first, len(source), len(target))
+    profiles = []
+    for vectors in (source[:count], target[:count]):
+        left, values, _ = np.linalg.svd(vectors, full_matrices=False)
+        profiles.append(normalise(np.sort(left * values @ left.T, axis=1)))
+    return both_ways(*profiles, settings.neighbours)[:2]
+
+
+def learn(source, target, pairs, settings=SelfLearning()):
+    """Self-learning of the orthogonal mapping from source to target.
+
+    Args:
+        source, target: (V, C) and (W, C), as `normalise` returns them, the most frequent first.
+        pairs: the first dictionary: places in the source and in the target, both (N,).
+
+    Returns: the mapping (C, C), and a report: dictionaries made, mean similarity of the last one's pairs.
+    """
+    rng = np.random.default_rng(settings.seed)
+    front, goal = source[: settings.most_frequent], target[: settings.most_frequent]
+    best, since, keep, made = -np.inf, 0, settings.keep, 0
+    while True:
+        mapping = orthogonal(source[pairs[0]], target[pairs[1]])
+        *pairs, similarity = both_ways(front @ mapping, goal, settings.neighbours, keep, rng)
+        made += 1
+        if similarity >= best + settings.threshold:
+            best, since = similarity, 0
+            continue
+        since += 1
+        if since > settings.patience:
+            if keep >= 1:
+                break
+            keep, since = min(1.0, settings.keep_factor * keep), 0
+    return orthogonal(source[pairs[0]], target[pairs[1]]), {"dictionaries": made, "similarity": round(similarity, 4)}
+
+
+def first_pairs(start, source, target, settings):
+    """The first dictionary of two `Vectors`; `UserError` where fewer than two pieces are written alike."""
+    if start == "unsupervised":
+        return unsupervised(source.rows, target.rows, settings)
+    pairs = identical(source.symbols, target.symbols)
+    if len(pairs[0]) < 2:
+        raise UserError("--start identical: the languages have no pieces in common; unsupervised needs none")
+    return pairs
+
+
+def main(arguments: "list[str] | None" = None) -> None:
+    """The command; ``--help`` lists what it takes."""
+    parser = argparse.ArgumentParser("python -m fairseq_xl.embeddings.mapping", description=__doc__.split("\n")[0])
+    parser.add_argument("source", help="embeddings to map, of fairseq_xl.embeddings.skipgram")
+    parser.add_argument("target", help="embeddings to map them into, which stay as they are")
+    parser.add_argument("output", help="file to write: the source's, mapped")
+    parser.add_argument("--start", choices=STARTS, default="identical", help="the first dictionary")
+    parser.add_argument("--seed", type=int, default=1, help="of the similarities left out in self-learning")
+    options = parser.parse_args(arguments)
+    source, target = read_vectors(options.source), read_vectors(options.target)
+    if source.rows.shape[1] != target.rows.shape[1]:
+        raise UserError(
+            f"{options.source} has {source.rows.shape[1]} channels, {options.target} {target.rows.shape[1]}"
+        )
+    settings = SelfLearning(seed=options.seed)
+    pairs = first_pairs(options.start, source, target, settings)
+    mapping, report = learn(source.rows, target.rows, pairs, settings)
+    write(Vectors(source.symbols, (source.rows @ mapping).astype(np.float32)), options.output)
+    sys.stdout.write(json.dumps({"start": options.start, "pairs": len(pairs[0])} | report) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""One data-bin of several languages that share no piece: ``python -m preprocess.disjoint OUTPUT DATA DATA ...``.
+
+Each DATA was made by `python -m preprocess` from monolingual text of languages that no other one has, and keeps its
+sub-words. A piece of it is `PIECE@LANGUAGE` in the joint dictionary, so that only special symbols are common:
+
+    OUTPUT/dict.txt                       pieces of the first, of the second, ..., <mask>, [xx] of all languages
+    OUTPUT/manifest.json                  what read_manifest reads, and under "disjoint" the languages
+    OUTPUT/XX/{train,valid,...}.{bin,idx}  the text, numbered anew
+    OUTPUT/XX/sentencepiece.model, OUTPUT/XX/manifest.json
+
+Made again it writes everything again, the manifest last.
+"""
+
+import argparse
+import hashlib
+import logging
+import shutil
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from preprocess.config import PreprocessError
+from preprocess.files import replacing, sha256_of, write_json
+from preprocess.stages import read_json
+from preprocess.vocabulary import MASK, SPECIAL, reused_symbols
+
+# of fairseq's index: magic, version, type of the tokens, number of items; behind it int32 sizes, int64 places in bytes
+HEADER = struct.Struct("<9sQBQ")
+TYPES = {4: np.dtype(np.int32), 8: np.dtype(np.uint16)}  # by fairseq's number, those that fairseq-preprocess writes
+SMALL = 65500  # symbols from which on it writes int32
+BLOCK = 1 << 20  # tokens in memory at a time
+
+logger = logging.getLogger("preprocess")
+
+
+def read_dictionary(folder: Path) -> list[tuple[str, int]]:
+    """(symbol, frequency) of each line of dict.txt."""
+    path = folder / "dict.txt"
+    symbols = reused_symbols(path, [])
+    counts = [int(line.rpartition(" ")[2]) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    return list(zip(symbols, counts))
+
+
+def languages_of(folder: Path) -> list[str]:
+    """The one language of a data-bin, in a list; PreprocessError for another number or for text in pairs."""
+    manifest = read_json(folder / "manifest.json") or {}
+    languages = manifest.get("config", {}).get("languages")
+    if not languages or "disjoint" in manifest:
+        raise PreprocessError(f"{folder} is no complete data-bin of `python -m preprocess`")
+    others = [name for name in manifest["datasets"] if name.split("/")[0] not in languages]
+    if len(languages) > 1 or others:
+        raise PreprocessError(f"{folder} has {', '.join(others) or ', '.join(languages)}: monolingual text of one "
+                              "language is expected")
+    return languages
+
+
+def joint_symbols(dictionaries: dict[str, list[tuple[str, int]]]) -> list[tuple[str, int]]:
+    """{language: its dictionary} -> the lines of the joint one."""
+    symbols = []
+    for language, lines in dictionaries.items():
+        place = [symbol for symbol, _ in lines].index(MASK)
+        symbols += [(f"{piece}@{language}", count) for piece, count in lines[:place]]
+    return [*symbols, (MASK, 0), *((f"[{language}]", 0) for language in dictionaries)]
+
+
+def numbers(dictionaries: dict[str, list[tuple[str, int]]], language: str) -> np.ndarray:
+    """Numbers in the joint dictionary by those in a language's own."""
+    joint = [*SPECIAL, *(symbol for symbol, _ in joint_symbols(dictionaries))]
+    places = {symbol: place for place, symbol in enumerate(joint)}
+    own = [symbol for symbol, _ in dictionaries[language]]
+    pieces = own.index(MASK)
+    named = [f"{symbol}@{language}" for symbol in own[:pieces]] + own[pieces:]
+    return np.array([places[symbol] for symbol in (*SPECIAL, *named)])
+
+
+def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> None:
+    """Write a text with other numbers: SOURCE.bin and SOURCE.idx -> TARGET.bin and TARGET.idx."""
+    head = source.with_suffix(".idx").read_bytes()
+    magic, version, code, items = HEADER.unpack_from(head)
+    if code not in TYPES:
+        raise PreprocessError(f"{source}.idx: tokens of type {code}, expected one of {', '.join(map(str, TYPES))}")
+    sizes = np.frombuffer(head, np.int32, items, HEADER.size)
+    written = 8 if symbols < SMALL else 4
+    with open(source.with_suffix(".bin"), "rb") as text, replacing(target.with_suffix(".bin")) as file:
+        while block := text.read(BLOCK * TYPES[code].itemsize):
+            file.write(table[np.frombuffer(block, TYPES[code])].astype(TYPES[written]).tobytes())
+    places = np.zeros(items, np.int64)
+    np.cumsum(sizes[:-1], dtype=np.int64, out=places[1:])
+    with replacing(target.with_suffix(".idx")) as file:
+        file.write(HEADER.pack(magic, version, written, items) + sizes.tobytes())
+        file.write((places * TYPES[written].itemsize).tobytes())
+
+
+def join(output: Path, folders: list[Path]) -> None:
+    """Make OUTPUT of the data-bins `folders`. PreprocessError for what is no data-bin of one language of its own."""
+    found = [languages_of(folder)[0] for folder in folders]
+    if len(set(found)) < len(found):
+        raise PreprocessError(f"every folder must have a language of its own, found {', '.join(found)}")
+    if output in folders:
+        raise PreprocessError(f"{output} is one of the folders to be joined")
+    dictionaries = {language: read_dictionary(folder) for language, folder in zip(found, folders)}
+    lines = joint_symbols(dictionaries)
+    symbols = [*SPECIAL, *(symbol for symbol, _ in lines)]
+    (output / "manifest.json").unlink(missing_ok=True)
+    with replacing(output / "dict.txt") as file:
+        file.write("".join(f"{symbol} {count}\n" for symbol, count in lines).encode("utf-8"))
+    tokenisers = {}
+    for language, folder in zip(found, folders):
+        table = numbers(dictionaries, language)
+        for text in sorted((folder / language).glob("*.bin")):
+            renumber(text.with_suffix(""), output / language / text.stem, table, len(symbols))
+        for name in ("sentencepiece.model", "manifest.json"):
+            shutil.copyfile(folder / name, output / language / name)
+        tokenisers |= read_json(folder / "manifest.json")["config"].get("tokeniser", {})
+    described = {"symbols": len(symbols), "sha256": hashlib.sha256("\n".join(symbols).encode("utf-8")).hexdigest()}
+    config = {"languages": found} | ({"tokeniser": tokenisers} if tokenisers else {})
+    parts = {language: sha256_of(folder / "dict.txt") for language, folder in zip(found, folders)}
+    write_json(output / "manifest.json", {"format": 1, "config": config, "dictionary": described, "disjoint": parts})
+    logger.info("%s: %d symbols of %s", output, len(symbols), ", ".join(found))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the exit status, 1 after a problem that is told on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m preprocess.disjoint", description=__doc__.split("\n")[0])
+    parser.add_argument("output", type=Path, help="folder to write")
+    parser.add_argument("data", type=Path, nargs="+", help="folders of one language each")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        join(options.output, options.data)
+    except PreprocessError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

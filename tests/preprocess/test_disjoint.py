@@ -1,0 +1,105 @@
+"""One data-bin of languages that share no piece."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.text import TextEncoder
+from preprocess import disjoint
+from preprocess.__main__ import main as preprocess
+from tests.preprocess.tiny_corpus import documents, write
+
+SPLITS = {"train": 30, "valid": 3}
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """data/en and data/de, whose languages have words in common; German is tokenised."""
+    folder = tmp_path_factory.mktemp("disjoint")
+    for code in ("en", "de"):
+        for split, count in SPLITS.items():
+            lines = documents(code, count, random.Random(f"{split} {code}"))
+            write(folder / f"{split}.{code}", [f"Linux {line}" if line else "" for line in lines])
+        text = {split: str(folder / f"{split}.{code}") for split in SPLITS}
+        described = {"languages": [code], "vocabulary": {"size": 60}, "monolingual": {code: text}}
+        described |= {"tokeniser": {"de": "moses"}} if code == "de" else {}
+        (folder / f"{code}.yaml").write_text(json.dumps(described))
+        assert preprocess([str(folder / f"{code}.yaml"), str(folder / "data" / code)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def joined(parts):
+    output = parts / "joined"
+    assert disjoint.main([str(output), str(parts / "data/en"), str(parts / "data/de")]) == 0
+    return output
+
+
+def text_of(folder, code, split):
+    symbols = XLDictionary.load(folder / "dict.txt").symbols
+    return [[symbols[index] for index in item.tolist()] for item in open_text(folder / code / split, code)]
+
+
+def test_special_symbols_alone_are_shared(parts, joined):
+    dictionary = XLDictionary.load(joined / "dict.txt")
+    assert dictionary.languages == ["en", "de"]
+    read = {code: {symbol for line in text_of(joined, code, "train") for symbol in line} for code in ("en", "de")}
+    assert read["en"] & read["de"] == {"</s>"}
+    apart = [{symbol for line in text_of(parts / "data" / code, code, "train") for symbol in line} for code in read]
+    assert len(apart[0] & apart[1]) > 2  # the same text shares more by its own dictionaries
+    used = [{index for index in dictionary.pieces if dictionary.symbols[index].endswith(f"@{code}")} for code in read]
+    assert not used[0] & used[1] and used[0] | used[1] == set(dictionary.pieces)
+
+
+def test_the_text_is_the_same_under_other_numbers(parts, joined):
+    for code in ("en", "de"):
+        for split in SPLITS:
+            own = text_of(parts / "data" / code, code, split)
+            tagged = [[f"{symbol}@{code}" if symbol not in ("</s>", "<unk>") else symbol for symbol in line]
+                      for line in own]  # fmt: skip
+            assert text_of(joined, code, split) == tagged and own
+
+
+def test_frequencies_are_those_of_the_parts(parts, joined):
+    dictionary, own = (XLDictionary.load(folder / "dict.txt") for folder in (joined, parts / "data/de"))
+    for index in own.pieces:
+        assert dictionary.count[dictionary.index(f"{own.symbols[index]}@de")] == own.count[index]
+
+
+def test_raw_text_is_encoded_by_its_language(parts, joined):
+    dictionary = XLDictionary.load(joined / "dict.txt")
+    encode = TextEncoder(joined / "sentencepiece.model", dictionary)
+    for code in ("en", "de"):
+        lines = (parts / f"valid.{code}").read_text().splitlines()
+        binarised = open_text(joined / code / "valid", code)
+        for line, item in zip(lines, binarised):
+            np.testing.assert_array_equal(encode(line, code) if line else [dictionary.eos()], item)
+    assert encode.tokenisers == {"de": "moses"}
+
+
+def test_more_symbols_take_wider_numbers(parts, tmp_path, monkeypatch):
+    monkeypatch.setattr(disjoint, "SMALL", 10)
+    monkeypatch.setattr(disjoint, "BLOCK", 7)
+    disjoint.join(tmp_path / "wide", [parts / "data/en", parts / "data/de"])
+    monkeypatch.undo()
+    disjoint.join(tmp_path / "narrow", [parts / "data/en", parts / "data/de"])
+    wide, narrow = ((tmp_path / name / "de/train.bin").read_bytes() for name in ("wide", "narrow"))
+    assert len(wide) == 2 * len(narrow)
+    assert text_of(tmp_path / "wide", "de", "train") == text_of(tmp_path / "narrow", "de", "train")
+
+
+def test_what_cannot_be_joined_is_told(parts, joined, tmp_path, capsys):
+    en = str(parts / "data/en")
+    for arguments, told in (
+        ([str(tmp_path / "out"), en, en], "must have a language of its own"),
+        ([str(tmp_path / "out"), en, str(joined)], "is no complete data-bin"),
+        ([str(tmp_path / "out"), en, str(tmp_path)], "is no complete data-bin"),
+        ([en, en], "is one of the folders"),
+    ):
+        assert disjoint.main(arguments) == 1
+        assert told in capsys.readouterr().err
+    assert not (tmp_path / "out/dict.txt").exists()

@@ -3,22 +3,24 @@
 import pytest
 
 from tests.bad_input.every_command import Place
-from tests.commands import classification, pretraining, run_train, translation
+from tests.commands import classification, generation, pretraining, run_train, translation
 from tests.tasks.conftest import data_bin  # noqa: F401
 from tests.tasks.test_classification import write_task
+from tests.tasks.test_writing import write_titles
 
 
 @pytest.fixture(scope="session")
 def place(data_bin, tmp_path_factory):  # noqa: F811
     """Where everything is right. Read only: `Place.but` makes a place with a mistake."""
     root = tmp_path_factory.mktemp("right")
-    files = write_task(root / "files", 1)
+    files, titles = write_task(root / "files", 1), write_titles(root / "titles")
     lines = {
         "pretraining": pretraining(data_bin, root / "pretraining", objectives="clm,mlm,tlm"),
         "translation": translation(data_bin, root / "translation", "-s", "en", "-t", "de"),
         "classification": classification(data_bin, files, root / "classification"),
+        "generation": generation(data_bin, titles, root / "generation"),
     }
     for line in lines.values():
         run_train([*line, "--max-update", 1, "--disable-validation"])
     checkpoints = {task: root / task / "checkpoint_last.pt" for task in lines}
-    return Place(data_bin, files, data_bin.parent / "valid.en-de", **checkpoints)
+    return Place(data_bin, files, titles, data_bin.parent / "valid.en-de", **checkpoints)

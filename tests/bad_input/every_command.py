@@ -16,6 +16,7 @@ from fairseq_xl.compat import mistakes
 from preprocess.config import PreprocessError
 from tests.commands import (
     classification,
+    generation,
     pretraining,
     run_eval_lm,
     run_generate,
@@ -36,10 +37,12 @@ class Place:
 
     data: Path
     files: Path  # of classification
+    titles: Path  # files of generation
     pairs: Path  # prefix of raw bitext
     pretraining: Path  # checkpoints
     translation: Path
     classification: Path
+    generation: Path
 
     def but(self, **changed):
         """Another place that differs in some paths."""
@@ -59,7 +62,7 @@ class Place:
         return self.but(**copies)
 
 
-TASKS = ("pretraining", "translation", "classification")
+TASKS = ("pretraining", "translation", "classification", "generation")
 
 
 def line_of(task, place, folder, *more):
@@ -68,6 +71,8 @@ def line_of(task, place, folder, *more):
         return pretraining(place.data, folder, *more, objectives="clm,mlm,tlm")
     if task == "translation":
         return translation(place.data, folder, "-s", "en", "-t", "de", *more)
+    if task == "generation":
+        return generation(place.data, place.titles, folder, *more)
     return classification(place.data, place.files, folder, *more)
 
 
@@ -79,6 +84,17 @@ def from_encoder(place, folder):
 def from_classifier(place, folder):
     line = line_of("classification", place, folder, "--init-from", place.pretraining)
     run_train([*line, *SHORT, "--disable-validation"])
+
+
+def from_generator(place, folder):
+    line = line_of("generation", place, folder, "--init-from", place.generation)
+    run_train([*line, *SHORT, "--disable-validation"])
+
+
+def write(place, folder):
+    return run_generate([place.data, "--task", "xl_generation", "--eval-langs", "de", "--task-files", place.titles,
+                         "--path", place.generation, "--beam", 1, "--max-len-b", 4, "--results-path", folder,
+                         *OURS])  # fmt: skip
 
 
 def generate(place, folder):
@@ -95,9 +111,10 @@ def interactive(place, folder, lines=("the house",), *more):
 
 def validate(task):
     def run(place, folder):
-        more = ["--task-files", place.files, "--eval-langs", "en,de", "--predictions-to", folder / "predictions"]
+        more = {"classification": ["--task-files", place.files, "--predictions-to", folder / "predictions"],
+                "generation": ["--task-files", place.titles]}.get(task)  # fmt: skip
         return run_validate([place.data, "--task", f"xl_{task}", "--path", getattr(place, task), "--batch-size", 8,
-                             *(more if task == "classification" else []), *OURS])  # fmt: skip
+                             *([*more, "--eval-langs", "en,de"] if more else []), *OURS])  # fmt: skip
 
     return run
 
@@ -123,7 +140,9 @@ COMMANDS = {
        for task in TASKS},
     "train from an encoder": from_encoder,
     "train from an encoder's classifier": from_classifier,
+    "train from a generator": from_generator,
     "generate": generate,
+    "generate generation": write,
     "interactive": interactive,
     **{f"validate {task}": validate(task) for task in TASKS},
     "eval-lm": perplexity,
@@ -132,7 +151,8 @@ COMMANDS = {
 }  # fmt: skip
 WITH_MODEL = [name for name in COMMANDS if name not in [f"train {task}" for task in TASKS]]
 WITH_DATA = [name for name in COMMANDS if name != "averaging"]
-WITH_RAW_TEXT = [name for name in COMMANDS if "class" in name] + ["interactive", "retrieval"]
+RAW = ("class", "generation", "generator", "interactive", "retrieval")
+WITH_RAW_TEXT = [name for name in COMMANDS if any(part in name for part in RAW)]
 
 
 def sentence_of(call):
@@ -156,7 +176,7 @@ def _a_defect(kind, error, trace):
 def told(call, *parts):
     """Asserts that `call` ends in one sentence with all of `parts`."""
     sentence = sentence_of(call)
-    assert sentence and "\n" not in sentence and len(sentence) < 500, sentence
+    assert sentence and "\n" not in sentence and len(sentence) < 600, sentence
     for part in parts:
         assert str(part) in sentence, sentence
 

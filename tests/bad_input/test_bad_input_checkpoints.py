@@ -137,7 +137,7 @@ def test_without_a_configuration(place, tmp_path):
 
 def test_missing(place, tmp_path):
     nowhere = tmp_path / "nowhere.pt"
-    wrong = place.but(pretraining=nowhere, translation=nowhere, classification=nowhere)
+    wrong = place.but(**dict.fromkeys(TASKS, nowhere))
     for name in WITH_MODEL:
         told(lambda: COMMANDS[name](wrong, tmp_path / "out"), nowhere)
 
@@ -163,8 +163,9 @@ def test_models_of_two_framings_are_no_ensemble(place, tmp_path):
     ("generate", "classification", "is no translation model"),
     ("generate", "pretraining", "is no translation model"),
     ("eval-lm", "translation", "was trained with"),
+    ("generate generation", "translation", "was not fine-tuned by xl_generation"),
 ])  # fmt: skip
 def test_checkpoint_of_another_task(place, tmp_path, name, given, sentence):
-    reads = "translation" if name == "generate" else "pretraining"
+    reads = {"generate": "translation", "eval-lm": "pretraining"}.get(name, "generation")
     path = getattr(place, given)
     told(lambda: COMMANDS[name](place.but(**{reads: path}), tmp_path / "out"), path, sentence)

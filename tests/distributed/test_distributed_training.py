@@ -10,12 +10,13 @@ from tiny_data import write_items
 from fairseq_xl.models.encoder import XLVecoModel
 from fairseq_xl.objectives import OBJECTIVES
 from tests.commands import (
-    averaging, classification, denoising, equal_parameters, load, pretraining, run_train, translation,
+    averaging, classification, denoising, equal_parameters, generation, load, pretraining, run_train, translation,
 )  # fmt: skip
 from tests.distributed.headed import Headed
 from tests.distributed.two_processes import pair, run_jobs, train
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task
+from tests.tasks.test_writing import write_titles
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
 EPOCH = 4  # updates of an epoch of pre-training
@@ -83,6 +84,8 @@ def runs(data, single, empty, labelled):
         # 15 batches for two processes
         "classification": (classification(f"{labelled}/data-bin", f"{labelled}/tasks", "unused", *NO_DROPOUT,
                                           "--head-dropout", 0, "--max-epoch", 1), 1, both),
+        "generation": (generation(f"{labelled}/data-bin", f"{labelled}/titles", "unused", *NO_DROPOUT,
+                                  "--max-epoch", 1), 1, {name: DDP[name] for name in ("legacy", "pytorch")}),
         "cost": (pretrain("--schedule", "random", "--objective-options", UNEVEN), 1, {"legacy": DDP["legacy"]}),
     }  # fmt: skip
 
@@ -121,6 +124,7 @@ def folders(data_bin, tmp_path_factory):
     (root / "labelled").mkdir()
     write_encoded(root / "labelled")
     write_task(root / "labelled" / "tasks", sides=1)
+    write_titles(root / "labelled" / "titles")
     single = with_a_single_sentence(data_bin, root / "single")
     return data_bin, single, without_a_language(data_bin, root / "empty"), root / "labelled"
 

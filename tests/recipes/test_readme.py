@@ -159,5 +159,5 @@ def test_commands_run_one_after_the_other(tmp_path):
         (tmp_path / to).write_text(run.stdout)
         done, kinds = done + 1, kinds | {kind}
     assert kinds >= set(NANO) and done == len(COMMANDS)
-    for path in ("my/nc/scores.json", "my/ntg/scores.json", "my/retrieval.json", "toy/en-de/bleu.json", "toy/nc/scores.json"):
-        assert (tmp_path / "runs" / path).stat().st_size
+    for path in ("my/nc/scores", "my/ntg/scores", "my/retrieval", "toy/en-de/bleu", "toy/nc/scores"):
+        assert (tmp_path / f"runs/{path}.json").stat().st_size

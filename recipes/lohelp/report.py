@@ -22,6 +22,8 @@ NAMES = {
     "veco": "VECO",
     "veco-first": "VECO, first layers",
     "veco-last": "VECO, last layers",
+    "xdae": "xDAE",
+    "xfnp": "xFNP",
     "start": "what all go on from",
     "unicoder": "Unicoder",
     "without-word_recovery": "without word recovery",

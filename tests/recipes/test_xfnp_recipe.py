@@ -40,7 +40,7 @@ def test_the_papers_values(dictionary):
 
 
 def test_training_through_the_script_goes_on(data_bin, tmp_path):
-    size = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --max-positions 64 --cpu"
+    size = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --max-positions 128 --cpu"
     command = ["bash", "recipes/xglue/pretrain.sh", data_bin, tmp_path, "random", *SIZES["toy"], *size.split()]
     for updates in (1, 2):
         done = run(*map(str, command), "--warmup-updates", "1", "--max-update", str(updates))

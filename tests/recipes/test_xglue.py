@@ -50,7 +50,7 @@ def test_xlm_of_its_size_fills_encoder_and_decoder(size, dictionary):
 
 def test_pretraining_through_the_script_goes_on(data_bin, tmp_path):
     def pretrain(folder, init, *more):
-        size = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --max-positions 64 --cpu"
+        size = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --max-positions 128 --cpu"
         command = ["bash", "recipes/xglue/pretrain.sh", data_bin, tmp_path / folder, init, *SIZES["toy"]]
         done = run(*map(str, command), *size.split(), "--warmup-updates", "1", "--no-epoch-checkpoints", *more)
         assert done.returncode == 0, done.stderr

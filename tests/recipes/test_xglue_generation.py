@@ -60,21 +60,22 @@ def warm(tmp_path_factory):
         yield
 
 
-NANO = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --max-positions 64 --cpu".split()
+NANO = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --max-positions 128 --cpu".split()
 
 
 @pytest.fixture(scope="module")
 def nano(data_bin, tmp_path_factory):  # noqa: F811
-    """Its folder: files, titles in three languages; text, a test set; xdae, a model of two updates."""
+    """Its folder: files, titles in three languages; text, a test set; xdae and xfnp, models of two updates."""
     folder = tmp_path_factory.mktemp("nano")
     write_titles(folder / "files")
     (folder / "text").mkdir()
     for code in ("en", "de"):
         lines = (data_bin.parent / f"test.en-de.{code}").read_text(encoding="utf-8").splitlines(keepends=True)
         (folder / "text" / f"test.{code}").write_text("".join(lines[:5]), encoding="utf-8")
-    configs = [CONFIG / "xdae.yaml", CONFIG / "xdae-toy.yaml"]
     few = ["--max-update", 2, "--warmup-updates", 1]
-    succeed("bash", "recipes/xglue/pretrain.sh", data_bin, folder / "xdae", "random", *configs, *NANO, *few)
+    for name in ("xdae", "xfnp"):
+        configs = [CONFIG / f"{name}.yaml", CONFIG / f"{name}-toy.yaml"]
+        succeed("bash", "recipes/xglue/pretrain.sh", data_bin, folder / name, "random", *configs, *NANO, *few)
     return folder
 
 
@@ -114,15 +115,25 @@ def test_every_language_is_scored(nano, data_bin, mode, trained):  # noqa: F811
     )
 
 
-def test_denoising_beside_copying(nano, data_bin):  # noqa: F811
-    checkpoint = nano / "xdae/checkpoint_last.pt"
-    command = ["bash", "recipes/xglue/denoise.sh", "xdae", data_bin, checkpoint, nano / "denoised", nano / "text",
-               "en,de", "--objective-options", "xdae.length=32", "--cpu"]  # fmt: skip
+def test_an_xfnp_is_fine_tuned(nano, data_bin, tmp_path):  # noqa: F811
+    checkpoint = nano / "xfnp/checkpoint_last.pt"
+    command = command_of(nano, data_bin, "pivot", tmp_path / "titles", "--arch", "xl_xfnp_tiny")
+    command[command.index(nano / "xdae/checkpoint_last.pt")] = checkpoint
+    succeed(*command, GENERATE="--beam 2 --max-len-b 8")
+    assert set(json.loads((tmp_path / "titles/scores.json").read_text())["languages"]) == {"en", "de", "fr"}
+    assert f"'init_from': '{checkpoint}'" in (tmp_path / "titles/train.log").read_text()
+
+
+@pytest.mark.parametrize("objective", ["xdae", "xfnp"])
+def test_denoising_beside_copying(nano, data_bin, objective):  # noqa: F811
+    checkpoint = nano / objective / "checkpoint_last.pt"
+    command = ["bash", "recipes/xglue/denoise.sh", objective, data_bin, checkpoint, nano / "denoised" / objective,
+               nano / "text", "en,de", "--objective-options", f"{objective}.length=32", "--cpu"]  # fmt: skip
     succeed(*command, GENERATE="--beam 1")
-    result = json.loads((nano / "denoised/scores.json").read_text())
+    result = json.loads((nano / f"denoised/{objective}/scores.json").read_text())
     assert list(result["languages"]) == list(result["copy"]["languages"]) == ["en", "de"]
     assert result["copy"]["average"]["bleu"] > result["average"]["bleu"]  # after two updates
-    assert {path.name for path in (nano / "denoised/text").iterdir()} == {
+    assert {path.name for path in (nano / f"denoised/{objective}/text").iterdir()} == {
         f"test.{code}.{side}" for code in ("en", "de") for side in ("src", "tgt")
     }
 

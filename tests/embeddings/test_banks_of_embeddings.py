@@ -1,0 +1,86 @@
+"""Skip-gram embeddings of pieces, and banks made of embeddings (M8)."""
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_xl.checkpoints import banks
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.embeddings import bank, skipgram
+from fairseq_xl.embeddings.vectors import Vectors, read
+from fairseq_xl.errors import UserError
+from tests.tiny_data import write_data_bin, write_dictionary, write_items
+
+#: two groups of words that stand beside their own only
+GROUPS = ["abc", "xyz"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Text of pieces that occur with the others of their group; one more piece never occurs."""
+    folder = tmp_path_factory.mktemp("data")
+    letters = [*"abc", *"xyz"]
+    counts = {f"▁{letter}": 10 + place for place, letter in enumerate(letters)} | {"▁unseen": 0}
+    dictionary = XLDictionary.load(write_dictionary(folder / "dict.txt", counts, ["de"]))
+    rng = np.random.default_rng(0)
+    lines = [rng.choice(list(GROUPS[number % 2]), size=6) for number in range(400)]
+    items = [[dictionary.index(f"▁{letter}") for letter in line] + [dictionary.eos()] for line in lines]
+    write_items(folder / "de/train", items)
+    return folder
+
+
+def test_pieces_of_the_same_context_are_near(data, tmp_path):
+    flags = ["--dim", "8", "--epochs", "20", "--subsample", "0", "--buckets", "50"]
+    skipgram.main([str(data), "de", str(tmp_path / "one.npz"), *flags])
+    found = read(tmp_path / "one.npz")
+    assert found.symbols == ["▁z", "▁y", "▁x", "▁c", "▁b", "▁a", "▁unseen"]  # the most frequent first
+    assert found.rows.dtype == np.float32 and found.rows.shape == (7, 8)
+    np.testing.assert_allclose(np.linalg.norm(found.rows, axis=1), 1, rtol=1e-5)
+    similarity = found.rows[:6] @ found.rows[:6].T
+    assert similarity[:3, :3].min() > similarity[:3, 3:].max() and similarity[3:, 3:].min() > similarity[:3, 3:].max()
+    skipgram.main([str(data), "de", str(tmp_path / "two.npz"), *flags])
+    np.testing.assert_array_equal(read(tmp_path / "two.npz").rows, found.rows)
+
+
+def test_sentences_are_pieces_alone(tmp_path):
+    folder = write_data_bin(tmp_path / "data")
+    dictionary = XLDictionary.load(folder / "dict.txt")
+    text = skipgram.open_text(folder / "en/train", "en")
+    sentences = list(skipgram.Sentences(text, dictionary))
+    assert 0 < len(sentences) < len(text)  # empty lines end documents
+    assert all(piece.startswith("▁") for sentence in sentences for piece in sentence)
+
+
+def own_bank(channels=2):
+    state = {banks.TOKENS: torch.ones(9, channels), bank.BIAS: torch.ones(9)}
+    return {"body": "of this", "languages": ["en"], "dictionary": "another", "state": state, "adapters": 0}
+
+
+def test_a_bank_by_hand(data):
+    dictionary = XLDictionary.load(data / "dict.txt")
+    symbols = [dictionary.symbols[index] for index in dictionary.pieces][::-1]
+    rows = np.array([[0.6, 0.8]] * 6 + [[1.0, 0.0]], dtype=np.float32)
+    made = bank.make(own_bank(), Vectors(symbols, rows), dictionary, std=0.5)
+    tokens = made["state"][banks.TOKENS]
+    factor = 0.5 * 2**0.5
+    expected = torch.zeros(len(dictionary), 2)
+    expected[4] = torch.tensor([factor, 0.0])  # the first piece has the last vector
+    expected[5:11] = torch.tensor([0.6 * factor, 0.8 * factor])
+    torch.testing.assert_close(tokens, expected)
+    assert not made["state"][bank.BIAS].any() and made["state"][bank.BIAS].shape == (len(dictionary),)
+    assert (made["body"], made["languages"], made["dictionary"]) == ("of this", ["de"], dictionary.digest())
+
+
+def test_what_makes_no_bank_is_told(data):
+    dictionary = XLDictionary.load(data / "dict.txt")
+    symbols = [dictionary.symbols[index] for index in dictionary.pieces]
+    more = own_bank()
+    more["state"][banks.POSITIONS] = torch.ones(4, 2)
+    for given, names, channels, told in (
+        (own_bank(), symbols, 3, "3 channels, the model 2"),
+        (own_bank(), symbols[:-1], 2, "1 pieces of the dictionary have no vector"),
+        (more, symbols, 2, "embeddings alone are mapped"),
+    ):
+        vectors = Vectors(names, np.ones((len(names), channels), np.float32))
+        with pytest.raises(UserError, match=told):
+            bank.make(given, vectors, dictionary, 1.0)

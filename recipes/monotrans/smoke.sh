@@ -32,7 +32,8 @@ step() { logged "$output/$1.log" bash "$recipe/$2.sh" "${@:3}" ${updates[@]+"${u
 body=$output/body/checkpoint_last.pt
 step body pretrain "$output/data/en" "$output/body" $recipe/config/toy.yaml
 for language in de fr; do
-    step $language learn-bank "$output/data/$language" "$output/$language" "$body" $recipe/config/toy.yaml
+    step $language learn-bank "$output/data/$language" "$output/$language" "$body" $recipe/config/toy.yaml \
+        --max-update 500
 done
 step classifier finetune "$output/data/en" "$output/classifier" $sample/tasks/nc en "$body" $recipe/config/classify-toy.yaml
 logged "$output/zero-shot.log" bash $recipe/zero-shot.sh "$output/classifier/checkpoint_best.pt" "$output/zero-shot" \

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# clwe.sh body DATA SAVE_DIR DIM [CONFIG.yaml ...] [--flag value ...]: a body trained over skip-gram embeddings of the
+# first language, which stay as they are (M8: CLWE). DIM is the model's --embed-dim; CONFIG and flags are those of
+# pretrain.sh. Ends with SAVE_DIR/checkpoint_last.pt, which finetune.sh takes.
+#
+# clwe.sh bank DATA SAVE_DIR BODY_DIR: embeddings of another language, mapped into those of BODY_DIR, as a bank for its
+# body; ends with SAVE_DIR/bank.pt, which zero-shot.sh takes.
+#
+# In the environment: SKIPGRAM, flags of python -m fairseq_xl.embeddings.skipgram ("--subsample 1e-3" for little text);
+# START=unsupervised, a first dictionary of no identical pieces. Needs gensim: XL_EXTRAS=recipes,embeddings.
+set -euo pipefail
+recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$recipe/../common.sh"
+arguments 4 "$@"
+mode=$1 data=$2 save=$3 given=$4
+shift 4
+export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
+language=$(python -c 'import json, sys; print(*json.load(open(sys.argv[1]))["config"]["languages"])' "$data/manifest.json")
+[[ $language != *" "* ]] || refuse "$data has text of $language: one language is expected"
+
+# What a language's embeddings depend on but DIM.
+sources() { settings_of "$data/dict.txt" "$data/$language/train.bin" "${SKIPGRAM:-}" "$mode" "$@"; }
+
+# skipgram DIM
+skipgram() {
+    # flags of several words
+    [ -f "$save/vectors.npz" ] ||
+        python -m fairseq_xl.embeddings.skipgram "$data" "$language" "$save/vectors.npz" --dim "$1" ${SKIPGRAM:-}
+}
+
+# std CHECKPOINT: the deviation of its model's random weights
+std() { python -c 'import sys; from fairseq_xl import compat
+print(compat.load_checkpoint(sys.argv[1])["cfg"]["model"]["init_std"])' "$1"; }
+
+# bank CHECKPOINT VECTORS
+bank() { python -m fairseq_xl.embeddings.bank "$1" "$data" "$2" "$save/bank.pt" --std "$(std "$1")"; }
+
+case $mode in
+    body)
+        same_settings "$save" "$(sources "$recipe/config/pretrain.yaml" "$given" "$@")" SAVE_DIR
+        skipgram "$given"
+        start=$save/start/checkpoint_last.pt
+        # one update of size zero: random weights, for whose body the first bank is
+        [ -f "$start" ] || bash "$recipe/pretrain.sh" "$data" "$save/start" "$@" --max-update 1 --lr 0
+        [ -f "$save/bank.pt" ] || bank "$start" "$save/vectors.npz"
+        bash "$recipe/pretrain.sh" "$data" "$save" "$@" --init-from "$start" --bank "$save/bank.pt" --lang "$language" \
+            --train-only 'encoder.bank.special.*,encoder.bank.bias,encoder.embeddings.*,encoder.layers.*,output.*,heads.*'
+        ;;
+    bank)
+        body=$given/checkpoint_last.pt
+        [ -f "$body" ] || refuse "$body: no such file"
+        same_settings "$save" "$(sources "$given/vectors.npz" "$body" "${START:-identical}")" SAVE_DIR
+        skipgram "$(python -c 'import sys; from fairseq_xl.embeddings.vectors import read
+print(read(sys.argv[1]).rows.shape[1])' "$given/vectors.npz")"
+        python -m fairseq_xl.embeddings.mapping "$save/vectors.npz" "$given/vectors.npz" "$save/mapped.npz" \
+            --start "${START:-identical}"
+        bank "$body" "$save/mapped.npz"
+        ;;
+    *) refuse "$mode: body or bank" ;;
+esac

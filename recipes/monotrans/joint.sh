@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# joint.sh DATA SAVE_DIR TASK_FILES LANGUAGE TARGETS BODY [CONFIG.yaml ...] [--flag value ...]: a joint model (M8)
+# fine-tuned in LANGUAGE, all of it, best epoch by LANGUAGE's valid file, and tested in LANGUAGE and TARGETS (joined by
+# commas); ends with SAVE_DIR/scores.json. DATA is text of all these languages together, BODY a checkpoint of pretrain.sh
+# on it. CONFIG and flags are those of finetune.sh. Run again, it goes on where it stopped.
+set -euo pipefail
+recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$recipe/../common.sh"
+arguments 6 "$@"
+data=$1 save=$2 files=$3 language=$4 targets=$5 body=$6 tests=()
+shift 6
+bash "$recipe/finetune.sh" "$data" "$save" "$files" "$language" "$body" "$recipe/config/classify-joint.yaml" "$@"
+for target in $language ${targets//,/ }; do tests+=("$target=$data"); done
+exec bash "$recipe/zero-shot.sh" "$save/checkpoint_best.pt" "$save" "$files" "${tests[@]}"

@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# run.sh [--output DIR] [--corpus FOLDER] [--langs L,L] [--models M,M] [--stages S,S] [--seeds N,N] [--vocabulary N]
+#        [--updates N]
+#
+# What each option of the paper adds (M9), on real text (../lohelp/README.md): a body and a bank of English, banks of
+# German, Spanish and Russian over it; tokens, + positions, + noise, + adapters; beside them a joint model of English and
+# each of the others (JointPair), with one vocabulary or with those of both apart. Classifiers (nc, qam) are trained on
+# English, the best epoch by English alone; tables. Many hours on two cores. Run again, it goes on where it stopped.
+# Models: tokens positions noise adapters joint disjoint; stages: data body banks finetune report; --updates: every model
+# is trained for N updates only, to try things out; --vocabulary: sub-words of each vocabulary, 8000 by default.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+languages=en,de,es,ru
+output=$root/runs/monotrans corpus=$root/corpora/lohelp
+models=tokens,positions,noise,adapters,joint,disjoint stages=data,body,banks,finetune,report seeds=1,2,3
+updates=() vocabulary=8000
+. "$root/recipes/lohelp/stages.sh"
+options monotrans '--output --corpus --langs --models --stages --seeds --vocabulary --updates' "$@"
+cd "$root"
+recipe=recipes/monotrans configs=recipes/monotrans/lohelp data=$output/data
+XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
+source=${languages%%,*} targets=${languages#*,}
+[ "$targets" != "$languages" ] || refuse "--langs $languages: a first language and others are needed"
+
+wanted() { case ",$models," in *",$1,"*) ;; *) return 1 ;; esac; }
+
+# binarise FOLDER LANGUAGE ...
+binarise() {
+    local folder=$1 language; shift
+    mkdir -p "$output/descriptions"
+    {
+        printf 'languages: [%s]\n' "$(IFS=,; echo "$*")"
+        echo "vocabulary: {model: unigram, size: $vocabulary, alpha: 0.5}"
+        echo "monolingual:"
+        for language; do
+            echo "  $language: {train: '$corpus/mono/train.$language', valid: '$corpus/mono/valid.$language'}"
+        done
+    } >"$output/descriptions/$(basename "$folder").yaml"
+    logged "$output/data.log" python -m preprocess "$output/descriptions/$(basename "$folder").yaml" "$folder"
+}
+
+# pretrain FOLDER DATA CONFIG.yaml ... [--flag value ...]
+pretrain() {
+    local save=$output/$1 text=$2; shift 2
+    same_settings "$save" "$(settings_of $recipe/config/{pretrain,toy}.yaml "$text/dict.txt" "$@") ${updates[*]-}"
+    logged "$save/out.log" bash $recipe/pretrain.sh "$text" "$save" $recipe/config/toy.yaml "$@" \
+        ${updates[@]+"${updates[@]}"}
+}
+
+# learn BODY BANKS [--flag value ...]: a bank of each target over a body
+learn() {
+    local body=$output/body/$1 banks=$output/banks/$2 target; shift 2
+    for target in ${targets//,/ }; do
+        logged "$banks/$target.log" bash $recipe/learn-bank.sh "$data/$target" "$banks/$target" \
+            "$body/checkpoint_last.pt" $recipe/config/toy.yaml $configs/pretrain.yaml $configs/bank.yaml "$@" \
+            ${updates[@]+"${updates[@]}"}
+    done
+}
+
+# what fine-tuning depends on: tuned BODY TASK ARGUMENT ...
+tuned() {
+    local body=$1 task=$2; shift 2
+    settings_of recipes/xlm/config/classify.yaml $recipe/config/classify{,-toy}.yaml "$configs/classify-$task.yaml" \
+        "$body/checkpoint_last.pt" "$corpus/tasks/$task" "$@" ${updates[@]+"${updates[@]}"}
+}
+
+# classify MODEL TASK SEED BODY BANKS [--flag value ...]: with the classifier of the model CLASSIFIER, if that is set
+classify() {
+    local model=$1 task=$2 seed=$3 body=$output/body/$4 banks=$output/banks/$5 save target classifier tests; shift 5
+    save=$output/$model/$task-$seed classifier=$output/${CLASSIFIER:-$model}/$task-$seed tests=("$source=$data/$source")
+    for target in ${targets//,/ }; do tests+=("$target=$data/$target:$banks/$target/bank.pt"); done
+    same_settings "$save" "$(tuned "$body" "$task" "$@"; settings_of "$languages" "$banks"/*/bank.pt)"
+    [ ! -s "$save/scores.json" ] || return 0
+    [ -n "${CLASSIFIER:-}" ] || doing="$task, $model, seed $seed" logged "$save/out.log" bash $recipe/finetune.sh \
+        "$data/$source" "$save" "$corpus/tasks/$task" "$source" "$body/checkpoint_last.pt" \
+        $recipe/config/classify-toy.yaml "$configs/classify-$task.yaml" --seed "$seed" "$@" \
+        ${updates[@]+"${updates[@]}"}
+    doing="$task, $model, seed $seed, test" logged "$save/test.log" bash $recipe/zero-shot.sh \
+        "$classifier/checkpoint_best.pt" "$save" "$corpus/tasks/$task" "${tests[@]}"
+}
+
+# classify_joint MODEL TASK SEED
+classify_joint() {
+    local target save
+    for target in ${targets//,/ }; do
+        save=$output/$1/$target/$2-$3
+        same_settings "$save" "$(tuned "$output/body/$1-$target" "$2" $recipe/config/classify-joint.yaml)"
+        [ ! -s "$save/scores.json" ] || continue
+        doing="$2, $1 $target, seed $3" logged "$save/out.log" bash $recipe/joint.sh "$data/$1-$target" "$save" \
+            "$corpus/tasks/$2" "$source" "$target" "$output/body/$1-$target/checkpoint_last.pt" \
+            $recipe/config/classify-toy.yaml "$configs/classify-$2.yaml" --seed "$3" ${updates[@]+"${updates[@]}"}
+    done
+}
+
+if chosen data; then
+    fetch_corpus "$languages"
+    for language in ${languages//,/ }; do binarise "$data/$language" "$language"; done
+    for target in ${targets//,/ }; do
+        ! wanted joint || binarise "$data/joint-$target" "$source" "$target"
+        ! wanted disjoint || logged "$output/data.log" python -m preprocess.disjoint "$data/disjoint-$target" \
+            "$data/$source" "$data/$target"
+    done
+fi
+if chosen body; then
+    ! wanted tokens || pretrain body/tokens "$data/$source" $configs/pretrain.yaml
+    if wanted positions || wanted noise || wanted adapters; then
+        pretrain body/positions "$data/$source" $configs/pretrain.yaml --language-positions
+    fi
+    for target in ${targets//,/ }; do
+        for model in joint disjoint; do
+            ! wanted $model ||
+                pretrain "body/$model-$target" "$data/$model-$target" $configs/pretrain.yaml $configs/joint.yaml
+        done
+    done
+fi
+if chosen banks; then
+    ! wanted tokens || learn tokens tokens
+    if wanted positions || wanted noise || wanted adapters; then
+        learn positions positions --language-positions
+    fi
+    ! wanted adapters || learn positions adapters --language-positions --adapters 32
+fi
+if chosen finetune; then
+    for seed in ${seeds//,/ }; do
+        for task in nc qam; do
+            ! wanted tokens || classify tokens $task "$seed" tokens tokens
+            ! wanted positions || classify positions $task "$seed" positions positions --language-positions
+            # what step 3 trains is the same with and without adapters, which English has none of
+            if wanted noise || wanted adapters; then
+                classify noise $task "$seed" positions positions --language-positions --embedding-noise 0.075
+            fi
+            ! wanted adapters || CLASSIFIER=noise classify adapters $task "$seed" positions adapters --language-positions
+            ! wanted joint || classify_joint joint $task "$seed"
+            ! wanted disjoint || classify_joint disjoint $task "$seed"
+        done
+    done
+fi
+if chosen report; then
+    python -m recipes.monotrans.report "$output" --models "$models" --langs "$languages" --seeds "$seeds" \
+        --baseline "$corpus/baseline.json"
+fi

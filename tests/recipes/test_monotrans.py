@@ -1,18 +1,24 @@
-"""MonoTrans' recipes on a tiny sample: four steps, the best of several seeds, what is refused, the configurations."""
+"""MonoTrans' recipes on a tiny sample: four steps, the best of several seeds, baselines, mistakes, configurations."""
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+from fairseq_xl import compat
 from fairseq_xl.checkpoints import banks
+from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing
+from fairseq_xl.embeddings.vectors import read as read_vectors
 from fairseq_xl.objectives import build_objectives
 from preprocess.__main__ import main as preprocess
+from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
 from recipes.launch import flags
 from tests.warm_python import warm_python
@@ -23,6 +29,7 @@ CONFIGS = ROOT / RECIPE / "config"
 TOY, CLASSIFY_TOY = f"{RECIPE}/config/toy.yaml", f"{RECIPE}/config/classify-toy.yaml"
 ONE = ["--layers", 1, "--embed-dim", 16, "--ffn-dim", 32]
 UPDATE = ["--max-update", 1]
+TWO = ["--max-update", 2]  # the first one's learning rate is 0
 
 
 def run(script, *arguments, **environment):
@@ -104,6 +111,89 @@ def test_a_bank_of_another_body_or_setting_is_refused(nano, made):
 def test_a_language_without_data():
     done = run("zero-shot.sh", "checkpoint", "output", "files", "de")
     assert done.returncode == 2 and done.stderr == "zero-shot.sh: de: expected LANGUAGE=DATA or LANGUAGE=DATA:BANK\n"
+
+
+@pytest.fixture(scope="module")
+def apart(nano):
+    """English and German in one data-bin, without a common piece."""
+    assert disjoint([str(nano / "data/disjoint"), str(nano / "data/en"), str(nano / "data/de")]) == 0
+    return nano / "data/disjoint"
+
+
+def test_joint_model_of_vocabularies_apart(nano, apart):
+    succeed("pretrain.sh", apart, nano / "joint", TOY, *ONE, *UPDATE)
+    body, files = nano / "joint/checkpoint_last.pt", nano / "sample/tasks/nc"
+    succeed("joint.sh", apart, nano / "pair", files, "en", "de", body, CLASSIFY_TOY, *ONE, *TWO)
+    found = json.loads((nano / "pair/scores.json").read_text())
+    assert found["languages"].keys() == {"en", "de"}
+    before, after = (
+        compat.load_checkpoint(path)["model"][banks.TOKENS] for path in (body, nano / "pair/checkpoint_best.pt")
+    )
+    changed = (before != after).any(dim=1)
+    symbols = XLDictionary.load(apart / "dict.txt").symbols
+    assert any(changed) and all(
+        symbols[place].endswith("@en") for place in changed.nonzero().flatten()
+    )  # M8: all of it
+    log = (nano / "joint/train.log").read_text()
+    assert "nsp_mlm_en_loss" in log and "nsp_mlm_de_loss" in log
+
+
+def test_mapped_embeddings(nano):
+    skipgram = {"SKIPGRAM": "--subsample 1e-2 --buckets 100 --epochs 1"}
+    data, files = nano / "data", nano / "sample/tasks/nc"
+    command = ["clwe.sh", "body", data / "en", nano / "clwe", 16, TOY, *ONE, *TWO]
+    succeed(*command, **skipgram)
+    succeed("clwe.sh", "bank", data / "de", nano / "clwe-de", nano / "clwe", **skipgram)
+    vectors = read_vectors(nano / "clwe/vectors.npz")
+    state = compat.load_checkpoint(nano / "clwe/checkpoint_last.pt")["model"]
+    start = compat.load_checkpoint(nano / "clwe/start/checkpoint_last.pt")["model"]
+    pieces = XLDictionary.load(data / "en/dict.txt").symbols
+    rows = state[banks.TOKENS][[pieces.index(symbol) for symbol in vectors.symbols]].numpy()
+    scale = rows.std() / vectors.rows.std()
+    np.testing.assert_allclose(rows, scale * vectors.rows, atol=1e-5)  # as they were before training
+    for name in ("encoder.layers.0.ffn.up.weight", "encoder.bank.special.weight", "encoder.embeddings.norm.weight"):
+        assert not (state[name] == start[name]).all()
+    bank = banks.read(nano / "clwe-de/bank.pt", "de")["state"][banks.TOKENS]
+    assert bank.norm(dim=1).max().item() == pytest.approx(np.linalg.norm(rows, axis=1).max(), rel=1e-3)
+    body = nano / "clwe/checkpoint_last.pt"
+    succeed("finetune.sh", data / "en", nano / "clwe-nc", files, "en", body, CLASSIFY_TOY, *ONE, *UPDATE)
+    tests = f"en={data / 'en'}", f"de={data / 'de'}:{nano / 'clwe-de/bank.pt'}"
+    succeed("zero-shot.sh", nano / "clwe-nc/checkpoint_best.pt", nano / "clwe-scores", files, *tests)
+    assert json.loads((nano / "clwe-scores/scores.json").read_text())["languages"].keys() == {"en", "de"}
+    done = run(*command, SKIPGRAM="--epochs 2")
+    assert done.returncode == 2 and "was made with other settings" in done.stderr
+
+
+@pytest.mark.slow
+def test_comparison_on_a_corpus_folder(nano, tmp_path):
+    corpus, output = tmp_path / "corpus", tmp_path / "out"
+    shutil.copytree(nano / "sample", corpus)
+    shutil.copytree(corpus / "tasks/nc", corpus / "tasks/qam")
+    shares = {code: {"zero_shot": {"accuracy": share}} for code, share in (("en", 0.5), ("de", 0.25))}
+    (corpus / "baseline.json").write_text(json.dumps({"nc": shares}))
+    chosen = ["--langs", "en,de", "--seeds", "1,2", "--vocabulary", 300, "--updates", 1]
+    command = ["run.sh", "--corpus", corpus, "--output", output, *chosen]
+    tables = succeed(*command).stdout
+    assert tables.endswith((output / "report.md").read_text())
+    for task in ("nc", "qam"):
+        rows = tables.split(f"| {task}: accuracy | en | de | average but en | XNLI | MLDoc | PAWS-X |")[1].splitlines()
+        for model, row in zip(("tokens", "positions", "noise", "adapters", "joint/de", "disjoint/de"), rows[2:]):
+            found = [json.loads((output / f"{model}/{task}-{seed}/scores.json").read_text()) for seed in (1, 2)]
+            means = [sum(scores["languages"][code]["accuracy"] for scores in found) / 2 for code in ("en", "de")]
+            assert [cell.split(" ± ")[0] for cell in row.split(" | ")[1:4]] == [
+                f"{means[place]:.1f}" for place in (0, 1, 1)
+            ]
+    assert "| tf-idf, logistic regression | 50.0 | 25.0 | 25.0 |" in tables
+    for name, adapters, positions in (("tokens", 0, False), ("positions", 0, True), ("adapters", 32, True)):
+        bank = banks.read(output / f"banks/{name}/de/bank.pt")
+        assert (bank["adapters"], bank["language_positions"]) == (adapters, positions)
+    noise = {name: "embedding_noise': 0.075" in (output / f"{name}/nc-1/train.log").read_text()
+             for name in ("tokens", "positions", "noise")}  # fmt: skip
+    assert noise == {"tokens": False, "positions": False, "noise": True}
+    before = (output / "report.md").read_text(), (output / "body/tokens/train.log").read_text().count("begin training")
+    succeed(*command)
+    log = (output / "body/tokens/train.log").read_text()
+    assert before == ((output / "report.md").read_text(), log.count("begin training"))
 
 
 @pytest.mark.slow

@@ -162,7 +162,8 @@ def trainer(loaded):
     return SimpleNamespace(
         checkpoint_suffix="",
         task=None,
-        cfg=SimpleNamespace(optimization=SimpleNamespace(max_update=0)),
+        cfg=SimpleNamespace(optimization=SimpleNamespace(max_update=0), checkpoint=SimpleNamespace(patience=-1)),
+        get_num_updates=lambda: 0,
         load_checkpoint=load_checkpoint,
         get_train_iterator=lambda **kwargs: iterator,
         lr_step=lambda epoch: None,

@@ -171,7 +171,7 @@ def test_scripts_name_their_arguments_in_one_line(script):
     for given in [["x"] * (number - 1), ["", *["x"] * (number - 1)]] if number else []:
         done = run("bash", script, *given)
         assert done.returncode == 2 and re.fullmatch(rf"usage: .*{name} [^\n]*\n", done.stderr)
-        required = re.findall(r"(?<= )[A-Z_|a-z-]+(?:\.yaml)?(?= |$)", done.stderr.split(name)[1].split("[")[0])
+        required = re.findall(r"(?<= )[A-Z_|a-z=-]+(?:\.yaml)?(?= |$)", done.stderr.split(name)[1].split("[")[0])
         assert len(required) == number
 
 

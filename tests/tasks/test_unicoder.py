@@ -21,7 +21,7 @@ def text(data_bin, tmp_path_factory):
     for name in ("en-de", "en-fr"):
         for split in ("train", "valid"):
             pairs = SentencePairs(folder / name / f"{split}.{name}", *name.split("-"))
-            mining.mine(FixedVectors(), pairs, 2, 10**6, MADE_WITH)
+            mining.mine(FixedVectors(), pairs, 2, 10**6, 32, MADE_WITH)
     return folder
 
 

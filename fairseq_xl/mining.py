@@ -356,4 +356,8 @@ def _parser():
 
 if __name__ == "__main__":
     logging.basicConfig(format="%(asctime)s | %(levelname)s | %(name)s | %(message)s", level=logging.INFO)
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted: run the same command to continue\n")
+        sys.exit(130)

@@ -168,18 +168,18 @@ def read_negatives(pairs):
 
     Raises `UserError` for a missing or damaged file, and for that of another text.
     """
-    path = negatives_file(pairs.prefix)
+    path, anew = negatives_file(pairs.prefix), "`python -m fairseq_xl.mining CHECKPOINT DATA` writes it anew"
     if not path.is_file():
-        raise UserError(f"{path}: no mined negatives; `python -m fairseq_xl.mining` writes them")
+        raise UserError(f"{path}: no mined negatives; recipes/unicoder/mine.sh trains what finds them, and writes them")
     found = read_arrays(path) or {}
     negatives, text = found.get("negatives"), found.get("text")
     kinds = [getattr(each, "dtype", np.dtype(object)).kind for each in (negatives, text)]
     if not set(kinds) <= set("iu") or negatives.ndim != 2 or text.ndim:
-        raise UserError(f"{path} is damaged; `python -m fairseq_xl.mining` writes it anew")
+        raise UserError(f"{path} is damaged; {anew}")
     if len(negatives) != len(pairs.sizes) or text != pairs.fingerprint:
-        raise UserError(f"{path} was mined from another text; `python -m fairseq_xl.mining` writes it anew")
+        raise UserError(f"{path} was mined from another text; {anew}")
     if not np.isin(negatives, np.append(pairs.filled, -1)).all():
-        raise UserError(f"{path} is damaged; `python -m fairseq_xl.mining` writes it anew")
+        raise UserError(f"{path} is damaged; {anew}")
     return negatives
 
 

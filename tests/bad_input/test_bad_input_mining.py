@@ -1,7 +1,9 @@
 """The miner of hard negatives, and the training that reads them, on what is damaged, missing or something else."""
 
 import logging
+import runpy
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -86,7 +88,19 @@ def test_training_on_lines_that_are_not_there(network, data, tmp_path, line):
     options = ["--pairs", "en-de", "--objective-options", "paraphrase.length=32", "--max-update", 1]
     told(
         lambda: run_train(pretraining(data, tmp_path / "model", *options, objectives="paraphrase")),
-        f"{path} is damaged; `python -m fairseq_xl.mining` writes it anew",
+        f"{path} is damaged; `python -m fairseq_xl.mining CHECKPOINT DATA` writes it anew",
     )
     mining.main([str(network), str(data), "--pairs", "en-de"])
     run_train(pretraining(data, tmp_path / "model", *options, objectives="paraphrase"))
+
+
+def test_ctrl_c_is_one_sentence(monkeypatch, capsys):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.argv", ["mining", "checkpoint.pt", "data"])
+    monkeypatch.setattr("argparse.ArgumentParser.parse_args", interrupt)
+    monkeypatch.delitem(sys.modules, "fairseq_xl.mining")
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_module("fairseq_xl.mining", run_name="__main__")
+    assert stopped.value.code == 130 and capsys.readouterr().err == "Interrupted: run the same command to continue\n"

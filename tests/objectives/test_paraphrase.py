@@ -89,7 +89,7 @@ def test_a_batch_is_the_sum_of_its_examples(classifying, check_sums, pairs, draw
 
 def test_mined_negatives_are_the_default(build, pairs, draws):
     objective = build("paraphrase")
-    with pytest.raises(UserError, match="no mined negatives; `python -m fairseq_xl.mining` writes them"):
+    with pytest.raises(UserError, match="no mined negatives; recipes/unicoder/mine.sh trains what"):
         objective.collate(draws([0], [0]), pairs)
     np.savez(negatives_file(pairs.prefix), negatives=np.array([[0], [0]]), text=pairs.fingerprint)
     batch = objective.collate(draws([0, 1], [0, 0]), pairs)  # not what a miner would write: it tells the two apart

@@ -265,6 +265,7 @@ class XLTask(FairseqTask):
                 # not the task's own: a donor may be of another
                 XLTask.check_fits(self, donor, path, across_heads, own_bank)
         options = _form(donor, model.cfg, path) if ours else FORM_WITH_BANKS | donor.options
+        wrong = []
         for name, needed in options.items():
             if name == "adapters" and not own_bank:
                 continue
@@ -272,7 +273,9 @@ class XLTask(FairseqTask):
             of_decoder = name == "output_form" or name in FORM_OF_STREAMS
             matters = name == "embed_dim" if part == "tokens" else part == "model" or not of_decoder
             if matters and str(found) != str(needed) and not (name == "heads" and across_heads):
-                raise UserError(f"{path} needs --{name.replace('_', '-')} {needed}, this run has {found}")
+                wrong.append(f"--{name.replace('_', '-')} {needed}, this run has {found}")
+        if wrong:
+            raise UserError(f"{path} needs {'; '.join(wrong)}")
         recipient = model.state_dict()
         if ours:
             self.donor_identity = donor["task_state"]["fairseq_xl"]

@@ -317,6 +317,16 @@ def test_initialisation_of_a_model_of_another_form(data_bin, tmp_path, task_file
     assert str(error.value) == f"{path} needs {option} {theirs}, this run has {ours[0]}"
 
 
+def test_initialisation_of_a_model_that_differs_in_more_ways_than_one(data_bin, tmp_path, pretrained):
+    more = ["--activation", "relu", "--output-form", "dense", "--layer-norm-eps", 1e-5]
+    with pytest.raises(UserError) as error:
+        run_from("pretraining", data_bin, None, tmp_path, pretrained["mlm"], *more)
+    assert str(error.value) == (
+        f"{pretrained['mlm']} needs --activation gelu, this run has relu; --layer-norm-eps 1e-12, this run has 1e-05; "
+        "--output-form plain, this run has dense"
+    )
+
+
 def test_initialisation_of_what_form_does_not_touch(data_bin, tmp_path, pretrained, others):
     """An encoder has no output layer; a table of tokens is one in any model of its width."""
     line = ["--output-form", "dense", "--init-encoder-from", pretrained["mlm"]]

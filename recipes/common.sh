@@ -53,3 +53,11 @@ settings_of() {
         fi
     done
 }
+
+# run_training DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: fairseq-train, its log in SAVE_DIR too, in this
+# script's place, so that signals to it are the training's; $recipe is the script's folder.
+run_training() {
+    local data=$1 save=$2; shift 2
+    mkdir -p "$save"
+    exec python "$recipe/../launch.py" train "$data" "$@" --save-dir "$save" --log-file "$save/train.log"
+}

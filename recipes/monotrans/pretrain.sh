@@ -8,6 +8,4 @@ recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 arguments 2 "$@"
 data=$1 save=$2
 shift 2
-mkdir -p "$save"
-exec python "$recipe/../launch.py" train "$data" "$recipe/config/pretrain.yaml" "$@" \
-    --save-dir "$save" --log-file "$save/train.log"
+run_training "$data" "$save" "$recipe/config/pretrain.yaml" "$@"

@@ -10,6 +10,4 @@ arguments 3 "$@"
 data=$1 save=$2 init=(--init-from "$3")
 [ "$3" != random ] || init=()
 shift 3
-mkdir -p "$save"
-exec python "$recipe/../launch.py" train "$data" "$recipe/config/pretrain.yaml" "$@" ${init[@]+"${init[@]}"} \
-    --save-dir "$save" --log-file "$save/train.log"
+run_training "$data" "$save" "$recipe/config/pretrain.yaml" "$@" ${init[@]+"${init[@]}"}

@@ -43,6 +43,12 @@ def configuration(files, *more):
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
 
 
+def objectives_of(cfg, dictionary):
+    """{name: `Objective`} of a configuration of xl_pretraining."""
+    framing = Framing.of("xl", dictionary)
+    return build_objectives(cfg.task.objectives, cfg.task.objective_options, dictionary, framing)
+
+
 def build(cfg, dictionary):
     with torch.device("meta"):
         return models.build_model(cfg.model, SimpleNamespace(dictionary=dictionary))
@@ -52,8 +58,7 @@ def build(cfg, dictionary):
 @pytest.mark.parametrize("size", PRETRAINING)
 def test_pretraining_configurations_serve_every_set_of_objectives(size, objectives, dictionary):
     cfg = configuration(PRETRAINING[size], "--objectives", objectives)
-    framing = Framing.of("xl", dictionary)
-    built = build_objectives(cfg.task.objectives, cfg.task.objective_options, dictionary, framing)
+    built = objectives_of(cfg, dictionary)
     assert list(built) == objectives.split(",")
     for objective in built.values():
         assert objective.cfg.batch_tokens or objective.cfg.batch_sentences
@@ -82,7 +87,7 @@ def test_the_papers_values_are_in_the_paper_configuration():
 @pytest.mark.parametrize("size", VECO_PRETRAINING)
 def test_veco_configurations_have_batches_and_positions(size, dictionary):
     cfg = configuration(VECO_PRETRAINING[size])
-    built = build_objectives(cfg.task.objectives, cfg.task.objective_options, dictionary, Framing.of("xl", dictionary))
+    built = objectives_of(cfg, dictionary)
     assert list(built) == ["veco_mono", "veco_bi"]
     for objective in built.values():
         assert objective.cfg.batch_tokens or objective.cfg.batch_sentences
@@ -91,7 +96,7 @@ def test_veco_configurations_have_batches_and_positions(size, dictionary):
 
 def test_vecos_values_are_in_its_configurations(dictionary):
     cfg = configuration(VECO_PRETRAINING["large"])
-    built = build_objectives(cfg.task.objectives, cfg.task.objective_options, dictionary, Framing.of("xl", dictionary))
+    built = objectives_of(cfg, dictionary)
     mono, bi = built["veco_mono"].cfg, built["veco_bi"].cfg
     assert (cfg.model.layers, cfg.model.embed_dim, cfg.model.ffn_dim, cfg.model.heads) == (24, 1024, 4096, 16)  # V2
     assert (mono.mask_prob, bi.mask_prob) == (0.15, 0.25)  # V3

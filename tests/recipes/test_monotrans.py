@@ -14,13 +14,12 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_xl import compat
 from fairseq_xl.checkpoints import banks
 from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.framing import Framing
 from fairseq_xl.embeddings.vectors import read as read_vectors
-from fairseq_xl.objectives import build_objectives
 from preprocess.__main__ import main as preprocess
 from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
 from recipes.launch import flags
+from tests.recipes.test_configurations import objectives_of
 from tests.warm_python import warm_python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -215,9 +214,7 @@ def test_the_papers_values(dictionary):
     model = cfg.model
     assert (model.layers, model.embed_dim, model.heads, model.ffn_dim) == (12, 768, 12, 3072)
     assert cfg.optimizer._name == "xl_lamb" and cfg.optimization.max_update == 250000
-    objective = build_objectives(
-        cfg.task.objectives, cfg.task.objective_options, dictionary, Framing.of("xl", dictionary)
-    )["nsp"]
+    objective = objectives_of(cfg, dictionary)["nsp"]
     assert objective.cfg.length == objective.positions == 512
     batch = objective.cfg.batch_sentences * cfg.optimization.update_freq[0]
     assert cfg.optimization.lr[0] == pytest.approx(0.005 * (batch / 2**15) ** 0.5)

@@ -7,12 +7,10 @@ import shutil
 import pytest
 
 from fairseq_xl.checkpoints.surgery import donate
-from fairseq_xl.data.framing import Framing
-from fairseq_xl.objectives import build_objectives
 from preprocess.__main__ import main as preprocess
 from preprocess.sample.__main__ import main as write_sample
 from recipes.unicoder.table import table
-from tests.recipes.test_configurations import RECIPES, XLM, build, configuration
+from tests.recipes.test_configurations import RECIPES, XLM, build, configuration, objectives_of
 from tests.recipes.test_lohelp import run
 from tests.warm_python import warm_python
 
@@ -21,11 +19,6 @@ FIVE = ["mlm", "tlm", "word_recovery", "paraphrase", "cross_lingual_mlm"]
 SIZES = {"paper": [CONFIG / "pretrain.yaml"], "toy": [CONFIG / "pretrain.yaml", CONFIG / "toy.yaml"]}
 CLASSIFICATION = {"paper": [XLM / "classify.yaml", CONFIG / "classify.yaml"],
                   "toy": [XLM / "classify.yaml", CONFIG / "classify.yaml", CONFIG / "classify-toy.yaml"]}  # fmt: skip
-
-
-def objectives_of(cfg, dictionary):
-    framing = Framing.of("xl", dictionary)
-    return build_objectives(cfg.task.objectives, cfg.task.objective_options, dictionary, framing)
 
 
 @pytest.mark.parametrize("size", SIZES)

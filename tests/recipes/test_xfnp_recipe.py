@@ -2,10 +2,8 @@
 
 import pytest
 
-from fairseq_xl.data.framing import Framing
 from fairseq_xl.models.future import XLFutureModel
-from fairseq_xl.objectives import build_objectives
-from tests.recipes.test_configurations import RECIPES, build, configuration
+from tests.recipes.test_configurations import RECIPES, build, configuration, objectives_of
 from tests.recipes.test_lohelp import run
 
 CONFIG = RECIPES / "xglue/config"
@@ -14,8 +12,7 @@ SIZES = {"paper": [CONFIG / "xfnp.yaml"], "toy": [CONFIG / "xfnp.yaml", CONFIG /
 
 def xfnp_of(size, dictionary):
     cfg = configuration(SIZES[size])
-    framing = Framing.of("xl", dictionary)
-    return cfg, build_objectives(cfg.task.objectives, cfg.task.objective_options, dictionary, framing)["xfnp"]
+    return cfg, objectives_of(cfg, dictionary)["xfnp"]
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -5,10 +5,8 @@ import os
 import pytest
 
 from fairseq_xl.checkpoints.surgery import donate
-from fairseq_xl.data.framing import Framing
-from fairseq_xl.objectives import build_objectives
 from tests.commands import load
-from tests.recipes.test_configurations import PRETRAINING, RECIPES, build, configuration
+from tests.recipes.test_configurations import PRETRAINING, RECIPES, build, configuration, objectives_of
 from tests.recipes.test_lohelp import run
 
 CONFIG = RECIPES / "xglue/config"
@@ -17,8 +15,7 @@ SIZES = {"paper": [CONFIG / "xdae.yaml"], "toy": [CONFIG / "xdae.yaml", CONFIG /
 
 def xdae_of(size, dictionary):
     cfg = configuration(SIZES[size])
-    framing = Framing.of("xl", dictionary)
-    return cfg, build_objectives(cfg.task.objectives, cfg.task.objective_options, dictionary, framing)["xdae"]
+    return cfg, objectives_of(cfg, dictionary)["xdae"]
 
 
 @pytest.mark.parametrize("size", SIZES)

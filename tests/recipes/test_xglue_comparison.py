@@ -6,12 +6,10 @@ import os
 import pytest
 
 from fairseq_xl.checkpoints.surgery import donate
-from fairseq_xl.data.framing import Framing
-from fairseq_xl.objectives import build_objectives
 from preprocess.readers.xglue_generation import main as read_release
 from preprocess.sample.__main__ import main as write_sample
 from recipes.xglue import report
-from tests.recipes.test_configurations import RECIPES, XLM, build, configuration
+from tests.recipes.test_configurations import RECIPES, XLM, build, configuration, objectives_of
 from tests.recipes.test_lohelp import run
 from tests.recipes.test_xglue_generation import succeed
 from tests.tasks.conftest import data_bin  # noqa: F401
@@ -35,9 +33,7 @@ def test_both_are_pretrained_on_as_many_tokens(dictionary):
     budgets = []
     for name in ("xdae", "xfnp"):
         cfg = pretraining(name)
-        (objective,) = build_objectives(
-            name, cfg.task.objective_options, dictionary, Framing.of("xl", dictionary)
-        ).values()
+        (objective,) = objectives_of(cfg, dictionary).values()
         settings = objective.cfg
         budgets.append(
             (cfg.optimization.max_update, cfg.optimization.update_freq, settings.batch_tokens, settings.length,

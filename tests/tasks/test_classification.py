@@ -10,7 +10,8 @@ from fairseq import checkpoint_utils
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import classification as scores
 from fairseq_xl.tasks.classification import ClassScores
-from tests.commands import classification, equal_parameters, load, pretraining, run_train, run_validate
+from tests.commands import classification, load, pretraining, run_train, run_validate
+from tests.tasks.resuming import check_epochs_of_examples
 from tests.tasks.test_evaluation_commands import validation_losses
 from tests.tasks.tiny_text import WORDS, sentences
 
@@ -141,22 +142,10 @@ def test_predictions_are_those_of_lines_by_themselves(data_bin, task_files, lear
 
 
 def test_resume_is_exact(data_bin, task_files, tmp_path):
-    """Stopped within epochs 1 and 2 and at the end of one; an epoch is 70 examples, so 5 updates, the last smaller."""
+    def line(folder, *more):
+        return classification(data_bin, task_files[1], folder, *more)
 
-    def line(folder, last):
-        more = ["--examples-per-epoch", 70, "--max-update", last, "--disable-validation", "--no-epoch-checkpoints"]
-        return classification(data_bin, task_files[1], tmp_path / folder, *more, "--save-interval-updates", 1)
-
-    whole = run_train(line("whole", 12))
-    assert len(whole.updates) == 12 and len(set(whole.losses)) == 12
-    drawn = [sorted(index for number in epoch for index in whole.samples[number][0]["id"].tolist())
-             for epoch in (range(1, 6), range(6, 11))]  # fmt: skip
-    assert len(drawn[0]) == len(set(drawn[0])) == 70 and drawn[0] != drawn[1]
-    updates = {}
-    for stop in (3, 5, 8, 12):
-        updates |= run_train(line("parts", stop)).updates
-    assert updates == whole.updates
-    assert equal_parameters(*(load(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "parts")))
+    check_epochs_of_examples(line, tmp_path)
 
 
 def test_a_collapsed_model_is_told(data_bin, task_files, tmp_path):

@@ -26,6 +26,7 @@ from tests.commands import (
     run_validate,
     translation,
 )
+from tests.tasks.resuming import check_epochs_of_examples
 from tests.tasks.test_evaluation_commands import validation_losses
 from tests.tasks.tiny_text import WORDS, sentences
 
@@ -169,23 +170,10 @@ def test_batches_name_their_languages(data_bin, task_files, tmp_path):
 
 
 def test_resume_is_exact(data_bin, task_files, tmp_path):
-    """Stopped within epochs 1 and 2 and at the end of one; an epoch is 70 examples, so 5 updates, the last smaller."""
+    def line(folder, *more):
+        return generation(data_bin, task_files, folder, *more, "--label-smoothing", 0.1)
 
-    def line(folder, last):
-        more = ["--examples-per-epoch", 70, "--max-update", last, "--disable-validation", "--no-epoch-checkpoints"]
-        smooth = ["--label-smoothing", 0.1, "--save-interval-updates", 1]
-        return generation(data_bin, task_files, tmp_path / folder, *more, *smooth)
-
-    whole = run_train(line("whole", 12))
-    assert len(whole.updates) == 12 and len(set(whole.losses)) == 12
-    drawn = [sorted(index for number in epoch for index in whole.samples[number][0]["id"].tolist())
-             for epoch in (range(1, 6), range(6, 11))]  # fmt: skip
-    assert len(drawn[0]) == len(set(drawn[0])) == 70 and drawn[0] != drawn[1]
-    updates = {}
-    for stop in (3, 5, 8, 12):
-        updates |= run_train(line("parts", stop)).updates
-    assert updates == whole.updates
-    assert equal_parameters(*(load(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "parts")))
+    check_epochs_of_examples(line, tmp_path)
 
 
 def test_smoothing_is_for_training_only(data_bin, task_files, tmp_path):

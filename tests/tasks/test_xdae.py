@@ -1,5 +1,7 @@
 """xDAE through fairseq's commands: from an encoder's weights, resuming, generation, mistakes (G4, G5)."""
 
+from functools import partial
+
 import pytest
 import torch
 from fairseq import checkpoint_utils
@@ -10,6 +12,7 @@ from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.sequence import sequence_terms
 from tests.commands import denoising, equal_parameters, load, pretraining, run_train, run_validate, translation
+from tests.tasks.resuming import check_stop
 
 CROSS = "cross_attention"
 ALL = "xdae.length=32 xdae.mixed=true xdae.noise=shuffle+drop+mask+infill"
@@ -63,9 +66,7 @@ def test_every_parameter_is_trained(data_bin, tmp_path, whole):
 @pytest.mark.parametrize("stop", [2, 4])
 def test_a_stopped_run_goes_on_bit_by_bit(data_bin, tmp_path, whole, stop):
     """In the middle of an epoch and at its end."""
-    parts = [run_train(line(data_bin, tmp_path, "--max-update", end)) for end in (stop, 7)]
-    assert parts[0].losses + parts[1].losses == whole[1].losses
-    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), load(whole[0] / "checkpoint_last.pt"))
+    check_stop(partial(line, data_bin), tmp_path, whole, stop, 7)
 
 
 def test_validation_scores_every_token_once(data_bin, whole):

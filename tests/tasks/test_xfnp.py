@@ -1,5 +1,7 @@
 """xFNP through fairseq's commands: training, resuming, first weights, generation, mistakes (G6)."""
 
+from functools import partial
+
 import pytest
 import torch
 from fairseq import checkpoint_utils
@@ -10,6 +12,7 @@ from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.sequence import sequence_terms
 from tests.commands import denoising, equal_parameters, load, pretraining, run_train, run_validate
+from tests.tasks.resuming import check_stop
 
 FNP = ["--arch", "xl_xfnp_tiny"]
 MIXED = ["--objective-options", "xfnp.length=32 xfnp.mixed=true xfnp.span_every=16 xfnp.span_pieces=4"]
@@ -56,9 +59,7 @@ def test_every_parameter_is_trained(data_bin, tmp_path, whole):
 @pytest.mark.parametrize("stop", [2, 4])
 def test_a_stopped_run_goes_on_bit_by_bit(data_bin, tmp_path, whole, stop):
     """In the middle of an epoch and at its end."""
-    parts = [run_train(line(data_bin, tmp_path, "--max-update", end)) for end in (stop, 7)]
-    assert parts[0].losses + parts[1].losses == whole[1].losses
-    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), load(whole[0] / "checkpoint_last.pt"))
+    check_stop(partial(line, data_bin), tmp_path, whole, stop, 7)
 
 
 def test_validation_scores_every_language(data_bin, whole):

@@ -1,0 +1,39 @@
+"""Runs that are stopped and go on, bit by bit: what tests of several tasks check."""
+
+from tests.commands import equal_parameters, load, run_train
+
+LAST = "checkpoint_last.pt"
+
+
+def check_epochs_of_examples(line, folder):
+    """Stopped within epochs 1 and 2 and at the end of one; an epoch is 70 examples, so 5 updates, the last smaller.
+
+    Args:
+        line: (name of a save folder in `folder`, options) -> a command line of fairseq-train.
+    """
+
+    def run(name, last):
+        more = ["--examples-per-epoch", 70, "--max-update", last, "--disable-validation", "--no-epoch-checkpoints"]
+        return run_train(line(folder / name, *more, "--save-interval-updates", 1))
+
+    whole = run("whole", 12)
+    assert len(whole.updates) == 12 and len(set(whole.losses)) == 12
+    drawn = [sorted(index for number in epoch for index in whole.samples[number][0]["id"].tolist())
+             for epoch in (range(1, 6), range(6, 11))]  # fmt: skip
+    assert len(drawn[0]) == len(set(drawn[0])) == 70 and drawn[0] != drawn[1]
+    updates = {}
+    for stop in (3, 5, 8, 12):
+        updates |= run("parts", stop).updates
+    assert updates == whole.updates
+    assert equal_parameters(*(load(folder / name / LAST) for name in ("whole", "parts")))
+
+
+def check_stop(line, folder, whole, stop, last):
+    """A run of `last` updates that is stopped after `stop` of them, beside `whole`, folder and output of a whole one.
+
+    Args:
+        line: (save folder, options) -> a command line of fairseq-train.
+    """
+    parts = [run_train(line(folder, "--max-update", end)) for end in (stop, last)]
+    assert parts[0].losses + parts[1].losses == whole[1].losses
+    assert equal_parameters(load(folder / LAST), load(whole[0] / LAST))

@@ -176,7 +176,7 @@ def _make_loading_safe() -> None:
     def load_checkpoint_and_iterator(cfg, trainer, **kwargs):
         check_that_ranks_know_each_other(trainer.cfg)
         _check_restore_file(cfg, trainer.checkpoint_suffix)
-        read = _checked_by(trainer.task, checkpoint_utils.load_checkpoint_to_cpu)
+        read = _checked_by(trainer.task, _of_run(cfg.save_dir, checkpoint_utils.load_checkpoint_to_cpu))
         other = _mistake(AssertionError, "Criterion does not match", "Optimizer does not match")
         with _mistake(ValueError, "--finetune-from-model"), other, _no_fit([cfg.restore_file]), _reading(read):
             state, iterator = resume(cfg, trainer, **kwargs)
@@ -198,6 +198,20 @@ def _checked_by(task, read):
         return state
 
     return checked
+
+
+def _of_run(folder, read):
+    """Say beside what is wrong with a run's own checkpoint how the run can go on."""
+
+    def told(path, *args, **kwargs):
+        try:
+            return read(path, *args, **kwargs)
+        except UserError as error:
+            if NO_CHECKPOINT not in str(error) or os.path.dirname(os.path.abspath(path)) != os.path.abspath(folder):
+                raise
+            raise UserError(f"{error}; another of its folder can take its place, and without it training begins anew")
+
+    return told
 
 
 def _for_a_task(read):

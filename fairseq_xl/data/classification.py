@@ -43,11 +43,22 @@ def read_examples(path, language):
             raise UserError(f"{path}, line {number}: not UTF-8") from None
         expected = FIELDS[len(examples[0].texts)] if examples else " or ".join(FIELDS.values())
         if len(texts) not in ([len(examples[0].texts)] if examples else FIELDS):
-            raise UserError(f"{path}, line {number}: expected {expected}, found {len(texts) + 1} fields")
+            found = f"{len(texts) + 1} fields" if texts else "1 field"
+            raise UserError(f"{path}, line {number}: expected {expected}, found {found}")
         if not all(part.strip() for part in (label, *texts)):
             raise UserError(f"{path}, line {number}: an empty label or text")
         examples.append(Example(label, tuple(texts), language, str(path), number))
     return examples
+
+
+def check_labels(examples, classes):
+    """Raises `UserError` naming file and line of the first `Example` whose label is none of `classes`."""
+    for example in examples:
+        if example.label not in classes:
+            raise UserError(
+                f"{example.file}, line {example.line}: label {example.label!r} is none of the classes "
+                f"{', '.join(classes)}"
+            )
 
 
 def frame(sides, framing, longest):
@@ -84,12 +95,7 @@ class ClassificationDataset(FairseqDataset):
     def __init__(self, split, examples, classes, rows, dictionary, per_epoch=None):
         self.split, self.examples, self.rows, self.per_epoch = split, examples, rows, per_epoch
         self.pad, self.eos = dictionary.pad(), dictionary.eos()
-        for example in examples:
-            if example.label not in classes:
-                raise UserError(
-                    f"{example.file}, line {example.line}: label {example.label!r} is none of the classes "
-                    f"{', '.join(classes)}"
-                )
+        check_labels(examples, classes)
         self.targets = np.array([classes.index(example.label) for example in examples])
         self.languages = np.array([dictionary.language_id(example.language) for example in examples])
         self.sizes = np.array([len(tokens) for tokens in rows])

@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")  # options of every model
 IDENTITY = {"task", "dictionary", "languages", "framing", "heads"}  # what each checkpoint of this format says
-# options that change what weights mean, but no shape that would tell
-FORM = ("activation", "layer_norm_eps", "position_offset", "language_embeddings", "output_form")
+# options that change what weights mean, and the width, whose shapes would tell later
+FORM = ("activation", "layer_norm_eps", "position_offset", "language_embeddings", "output_form", "heads", "embed_dim")
 # the same, of xl_monotrans_* only, and what all other models are
 FORM_WITH_BANKS = {"language_positions": False, "adapters": 0}
 # the same, of the decoders of xl_xfnp_* only: an encoder that they begin with has none
@@ -262,8 +262,8 @@ class XLTask(FairseqTask):
                 self.check_identity(identity, path)
                 self._check_kind(identity, path)
             else:
-                # not the task's own: a donor may be of another
-                XLTask.check_fits(self, donor, path, across_heads, own_bank)
+                # not the task's own: a donor may be of another; its heads are compared with the other options below
+                XLTask.check_fits(self, donor, path, True, own_bank)
         options = _form(donor, model.cfg, path) if ours else FORM_WITH_BANKS | donor.options
         wrong = []
         for name, needed in options.items():
@@ -273,6 +273,8 @@ class XLTask(FairseqTask):
             of_decoder = name == "output_form" or name in FORM_OF_STREAMS
             matters = name == "embed_dim" if part == "tokens" else part == "model" or not of_decoder
             if matters and str(found) != str(needed) and not (name == "heads" and across_heads):
+                may_differ = name == "heads" and hasattr(self.cfg, "init_across_heads")
+                needed = f"{needed} (or --init-across-heads)" if may_differ else needed
                 wrong.append(f"--{name.replace('_', '-')} {needed}, this run has {found}")
         if wrong:
             raise UserError(f"{path} needs {'; '.join(wrong)}")

@@ -14,7 +14,7 @@ from torch import nn
 
 from fairseq_xl import compat
 from fairseq_xl.checkpoints.surgery import donate, left_behind
-from fairseq_xl.data.classification import FIELDS, ClassificationDataset, frame, read_examples
+from fairseq_xl.data.classification import FIELDS, ClassificationDataset, check_labels, frame, read_examples
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLEncoderModel
@@ -164,16 +164,19 @@ class XLClassificationTask(BankTask):
     def _languages(self, split):
         return (self.cfg.train_langs if split == "train" else self.cfg.eval_langs).split(",")
 
-    def _examples(self, split):
-        """All examples of a split, language by language; `UserError` if they are not all sentences or all pairs."""
+    def _file(self, split, language):
+        """The file of a split in the first folder that has it, or where the first folder lacks it."""
         if not self.cfg.task_files:
             raise UserError("--task-files: name a folder of SPLIT.LANGUAGE.tsv files")
         folders = [Path(folder) for folder in self.cfg.task_files.split(os.pathsep)]
+        name = f"{split}.{language}.tsv"
+        return next((folder for folder in folders if (folder / name).is_file()), folders[0]) / name
+
+    def _examples(self, split, languages=None):
+        """All examples of a split, language by language; `UserError` if they are not all sentences or all pairs."""
         examples = []
-        for language in self._languages(split):
-            name = f"{split}.{language}.tsv"
-            folder = next((folder for folder in folders if (folder / name).is_file()), folders[0])
-            examples += read_examples(folder / name, language)
+        for language in languages or self._languages(split):
+            examples += read_examples(self._file(split, language), language)
         self.sides = self.sides or len(examples[0].texts)
         for example in examples:
             if len(example.texts) != self.sides:
@@ -182,6 +185,12 @@ class XLClassificationTask(BankTask):
                     f"found {len(example.texts) + 1} fields"
                 )
         return examples
+
+    def _check_test_files(self):
+        """Raises `UserError` for a mistake in a test file that is there: now, and not when training is over."""
+        languages = [language for language in self._languages("test") if self._file("test", language).is_file()]
+        if languages:
+            check_labels(self._examples("test", languages), self.labels)
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Reads and encodes the files of a split in its languages."""
@@ -196,6 +205,8 @@ class XLClassificationTask(BankTask):
         self.datasets[split] = ClassificationDataset(
             split, examples, self.labels, rows, self.dictionary, self.cfg.examples_per_epoch
         )
+        if split == "train":
+            self._check_test_files()
 
     def get_batch_iterator(self, dataset, max_tokens=None, **kwargs):
         """fairseq's iterator; `UserError` where an example alone is more than --max-tokens."""

@@ -190,6 +190,15 @@ class XLGenerationTask(XLWritingTask):
                 "(--max-positions) and are cut there", split, len(cut), len(dataset), *self.longest,
             )  # fmt: skip
         self.datasets[split] = dataset
+        if split == "train":
+            self._check_test_files()
+
+    def _check_test_files(self):
+        """Raises `UserError` for a mistake in a test file that is there: now, and not when training is over."""
+        for language in self.eval_languages:
+            prefix = self._prefix("test", language)
+            if Path(f"{prefix}.src").is_file():
+                read_pairs(prefix, every=False)
 
     def _prefix(self, split, language, end=".src"):
         if not self.cfg.task_files:

@@ -65,12 +65,13 @@ prepare() {
 # Where a model's weights are; nothing for random ones.
 pretrained() { [ "$1" = random ] || echo "$output/$1/checkpoint_last.pt"; }
 
-# doing=NAME logged LOG COMMAND: shows a step's name, adds the command's output to a log, and shows the end of it if it
-# fails; a training that was stopped ends everything, since what follows needs all of it.
+# doing=NAME logged LOG COMMAND: shows the minutes and seconds so far and a step's name, adds the command's output to a
+# log, and shows the end of it if it fails; a training that was stopped ends everything, since what follows needs all of
+# it.
 logged() {
     local log=$1 status=0; shift
     mkdir -p "$(dirname "$log")"
-    echo "--- ${doing:+$doing: }$log" >&2
+    printf -- '--- %d:%02d %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "${doing:+$doing: }$log" >&2
     "$@" >>"$log" 2>&1 || status=$?
     case $status in
         0) ;;

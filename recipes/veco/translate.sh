@@ -2,8 +2,8 @@
 # translate.sh DATA SAVE_DIR CHECKPOINT [CONFIG.yaml ...] -s en -t de [--flag value ...]: translation from one VECO
 # checkpoint (V10): all its layers are the encoder, its last ones the decoder (--init-decoder-layers first: its first
 # ones). CHECKPOINT "random" starts from nothing with the same settings. At paper size without a CONFIG;
-# config/translate-toy.yaml makes it small. The last ten checkpoints of save-interval-updates (V13), or all if fewer are
-# there, are averaged into SAVE_DIR/average.pt. Run again, it goes on where it stopped.
+# config/translate-toy.yaml makes it small. The last ten checkpoints of save-interval-updates (V13), all if fewer are
+# there, or the last one if none is, are averaged into SAVE_DIR/average.pt. Run again, it goes on where it stopped.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"
@@ -17,9 +17,9 @@ mkdir -p "$save"
 python "$recipe/../launch.py" train "$data" "$recipe/config/translate.yaml" "$@" \
     ${initialisation[@]+"${initialisation[@]}"} --save-dir "$save" --log-file "$save/train.log"
 kept=$(find "$save" -maxdepth 1 -name 'checkpoint_[0-9]*_[0-9]*.pt' | wc -l)
+chosen=(--last $((kept < 10 ? kept : 10)) "$save" --updates)
 if [ "$kept" -eq 0 ]; then
-    echo "veco: $save has no checkpoint of --save-interval-updates to average: lower it, or use checkpoint_last.pt" >&2
-    exit 1
+    echo "veco: $save has no checkpoint of --save-interval-updates to average: average.pt is checkpoint_last.pt" >&2
+    chosen=(--inputs "$save/checkpoint_last.pt")
 fi
-python -m fairseq_xl.checkpoints.averaging --last $((kept < 10 ? kept : 10)) "$save" --updates \
-    --output "$save/average.pt"
+python -m fairseq_xl.checkpoints.averaging "${chosen[@]}" --output "$save/average.pt"

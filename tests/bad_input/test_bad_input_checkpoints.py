@@ -104,7 +104,8 @@ def test_resuming_keeps_what_it_refuses(place, tmp_path, mistake):
     spoil(last)
     before = last.read_bytes() if last.is_file() else None
     line = line_of("pretraining", place, tmp_path / "run", "--max-update", 2, "--disable-validation")
-    told(lambda: run_train(line), last, sentence)
+    remedy = "another of its folder can take its place" if sentence == DAMAGED else ""
+    told(lambda: run_train(line), last, sentence, remedy)
     assert [path.name for path in last.parent.iterdir()] == [last.name]
     assert before == (last.read_bytes() if last.is_file() else None)
 

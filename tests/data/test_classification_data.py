@@ -82,9 +82,9 @@ def test_reading(tmp_path):
     [
         (b"a\tx\na\tx\ty\n", "line 2: expected label TAB text, found 3 fields"),
         (b"a\tx\ty\na\tx\n", "line 2: expected label TAB text TAB text, found 2 fields"),
-        (b"a\n", "line 1: expected label TAB text or label TAB text TAB text, found 1 fields"),
+        (b"a\n", "line 1: expected label TAB text or label TAB text TAB text, found 1 field"),
         (b"a\tx\ty\tz\n", "line 1: expected .* found 4 fields"),
-        (b"a\tx\n\na\tx\n", "line 2: expected label TAB text, found 1 fields"),
+        (b"a\tx\n\na\tx\n", "line 2: expected label TAB text, found 1 field"),
         (b"a\tx\na\t\xff\n", "line 2: not UTF-8"),
         (b"a\t \n", "line 1: an empty label or text"),
         (b"", "line 1: expected"),

@@ -265,5 +265,5 @@ def test_what_follows_a_training_needs_all_of_it(tmp_path, status, ended, told):
     script = "set -e; . recipes/lohelp/stages.sh; doing=this logged $0/log bash -c 'exit $0' $1; touch $0/next"
     done = subprocess.run(["bash", "-c", script, str(tmp_path), str(status)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == ended and told in done.stderr
-    assert done.stderr.splitlines()[0] == f"--- this: {tmp_path}/log"
+    assert re.fullmatch(rf"--- 0:\d\d this: {tmp_path}/log", done.stderr.splitlines()[0])
     assert (tmp_path / "next").exists() == (status == 0)

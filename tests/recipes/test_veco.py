@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
 from fairseq_xl.compat import load_checkpoint
 from preprocess.__main__ import main as preprocess
@@ -120,14 +121,15 @@ def test_wmt14_goes_on_with_a_corpus_that_is_not_complete(tmp_path):
     assert done.returncode == 1 and done.stderr.endswith(f"{corpus}: another preparation is writing there\n")
 
 
-def test_nothing_to_average_is_one_sentence(pretrained, tmp_path):
+def test_nothing_to_average_but_the_last_checkpoint(pretrained, tmp_path):
     folder, save = pretrained[0], tmp_path / "out"
     (tmp_path / "nano.yaml").write_text(NANO.replace("save-interval-updates: 1", "save-interval-updates: 9") + SHAPE)
     small = ["recipes/veco/config/translate-toy.yaml", tmp_path / "nano.yaml", "-s", "en", "-t", "de"]
     done = run("bash", "recipes/veco/translate.sh", folder / "data-bin", save, "random", *small)
-    assert done.returncode == 1 and (save / "checkpoint_last.pt").exists()
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"veco: {save} has no checkpoint of --save-interval-updates to average")
+    told = f"veco: {save} has no checkpoint of --save-interval-updates to average: average.pt is checkpoint_last.pt\n"
+    assert done.returncode == 0 and told in done.stderr
+    average, last = (torch.load(save / f"{name}.pt")["model"] for name in ("average", "checkpoint_last"))
+    assert average.keys() == last.keys() and all(torch.equal(average[key], last[key]) for key in last)
 
 
 def test_classification_takes_the_encoder_of_a_checkpoint(pretrained, tmp_path):

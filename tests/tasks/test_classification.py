@@ -248,11 +248,14 @@ def test_files_in_two_folders(data_bin, task_files, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("train.de.tsv", b"river\tFluss\nstone\n", "train.de.tsv, line 2: expected label TAB text, found 1 fields"),
+        ("train.de.tsv", b"river\tFluss\nstone\n", "train.de.tsv, line 2: expected label TAB text, found 1 field"),
         ("train.de.tsv", b"river\ta\tb\n", "train.de.tsv: expected label TAB text as in the other files, found 3"),
         ("valid.en.tsv", b"river\ta\tb\n", "valid.en.tsv: expected label TAB text as in the other files, found 3"),
         ("valid.en.tsv", b"river\ta\nsand\ta\n", "valid.en.tsv, line 2: label 'sand' is none of the classes river"),
         ("valid.de.tsv", b"river\t\xff\n", "valid.de.tsv, line 1: not UTF-8"),
+        ("test.de.tsv", b"river\ta\nriver\n", "test.de.tsv, line 2: expected label TAB text, found 1 field"),
+        ("test.en.tsv", b"river\ta\nsand\ta\n", "test.en.tsv, line 2: label 'sand' is none of the classes river"),
+        ("test.en.tsv", b"river\ta\tb\n", "test.en.tsv: expected label TAB text as in the other files, found 3"),
     ],
 )  # fmt: skip
 def test_files_that_are_wrong(data_bin, changed, tmp_path, name, content, sentence):
@@ -282,7 +285,7 @@ def test_options_that_do_not_fit(data_bin, task_files, tmp_path):
 def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, tmp_path):
     line = classification(data_bin, task_files[1], tmp_path / "run")
     init = [*line, "--init-from", pretrained]
-    refused([*init, "--heads", 4], pretrained, "2 attention heads, this model 4")
+    refused([*init, "--heads", 4], pretrained, "needs --heads 2, this run has 4")
     refused([*init, "--framing", "xlm"], pretrained, "--framing xl, this run has xlm")
     refused([*init, "--layers", 2], pretrained, "1 layers, the encoder to initialise has 2")
     refused([*line, "--init-from", tmp_path / "no.pt"], tmp_path / "no.pt")

@@ -312,7 +312,8 @@ def refused(line, *sentence, run=run_train):
 
 def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, learned, tmp_path):
     line = generation(data_bin, task_files, tmp_path / "run")
-    refused([*line, "--init-from", pretrained["xdae"], "--heads", 4], pretrained["xdae"], "2 attention heads")
+    other_heads = [*line, "--init-from", pretrained["xdae"], "--heads", 4]
+    refused(other_heads, pretrained["xdae"], "needs --heads 2, this run has 4")
     refused([*line, "--init-from", pretrained["xdae"], "--decoder-layers", 2], "1 layers, the decoder to initialise")
     refused([*line, "--init-from", tmp_path / "no.pt"], tmp_path / "no.pt")
     refused([*line, "--init-from", pretrained["xdae"], "--init-encoder-from", pretrained["mlm"]], "--init-from gives")
@@ -347,6 +348,8 @@ def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
     ("train.de.src", b"", "train.de.src is empty"),
     ("valid.de.src", b"Haus\n" * 12 + b"\xff\n", "valid.de.src, line 13: not UTF-8"),
     ("train.en.tgt", b"house\n" * 119 + b" \n", "train.en.tgt, line 120: an empty line"),
+    ("test.de.src", b"Haus\n", "test.de.src has 1 lines but"),
+    ("test.en.tgt", b"\xff\n", "test.en.tgt, line 1: not UTF-8"),
 ])  # fmt: skip
 def test_files_that_are_wrong(data_bin, task_files, tmp_path, name, content, sentence):
     files = tmp_path / "files"

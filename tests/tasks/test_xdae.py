@@ -177,7 +177,7 @@ def separate(data_bin, tmp_path_factory):
         (["--encoder-layers", 1], "has 2 layers, the encoder to initialise has 1"),
         (["--decoder-layers", 3], "has 2 layers, 3 are wanted"),
         (["--decoder-layers", 1, "--init-decoder-layers", "all"], "has 2 layers, the decoder to initialise has 1"),
-        (["--heads", 4], "needs --heads 2, this run has 4"),
+        (["--heads", 4], r"needs --heads 2 \(or --init-across-heads\), this run has 4"),
         (["--embed-dim", 8], "needs --embed-dim 16, this run has 8"),
         (["--arch", "xl_xdae_xlmr_tiny", "--max-positions", 38], "needs --layer-norm-eps 1e-12, this run has 1e-05"),
         (["--output-form", "dense"], "needs --output-form plain, this run has dense"),

@@ -80,6 +80,8 @@ class BankTask(XLTask):
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model, for --bank in its form; weights that it loads as a checkpoint then get that bank."""
         if self.bank is not None:
+            if not from_checkpoint and not self.cfg.init_from:
+                raise UserError(f"--bank {self.cfg.bank}: --init-from must name the model whose bank it replaces")
             self._fit_to_bank(cfg)
         model = super().build_model(cfg, from_checkpoint)
         if self.bank is not None:
@@ -116,10 +118,10 @@ class BankTask(XLTask):
             raise UserError(f"--bank {self.cfg.bank} has {more[0]}, which the model lacks")
 
     def _with_bank(self, state):
-        """The state dict of a model with the bank in place of its own."""
-        body = self.body or banks.body_digest(state, self.bank["language_positions"])
-        if body != self.bank["body"]:
+        """The state dict of a model with the bank in place of its own: of its body, or of what that was tuned from."""
+        if self.bank["body"] not in (self.body, banks.body_digest(state, self.bank["language_positions"])):
             raise UserError(f"--bank {self.cfg.bank} was learned over another body than the model's")
+        self.body = self.bank["body"]
         logger.info("bank of %s from %s", ", ".join(self.bank["languages"]), self.cfg.bank)
         return banks.put_in(state, self.bank)
 
@@ -130,8 +132,10 @@ class BankTask(XLTask):
         state = super().read_donor(path, model, part, own_bank and self.bank is None)
         if not isinstance(model, XLMonoTransModel):
             return state
-        positions = model.cfg.language_positions
-        self.body = self.donor_identity.get("body") or banks.body_digest(state, positions)
+        positions, identity = model.cfg.language_positions, self.donor_identity
+        # a new bank is learned over what is there: for a classifier not the body that it was tuned from
+        remembered = None if "labels" in identity and not own_bank else identity.get("body")
+        self.body = remembered or banks.body_digest(state, positions)
         if self.bank is not None:
             return self._with_bank(state)
         return state if own_bank else banks.split(state, positions)[1]

@@ -30,7 +30,7 @@ IDENTITY = {"task", "dictionary", "languages", "framing", "heads"}  # what each 
 # options that change what weights mean, and the width, whose shapes would tell later
 FORM = ("activation", "layer_norm_eps", "position_offset", "language_embeddings", "output_form", "heads", "embed_dim")
 # the same, of xl_monotrans_* only, and what all other models are
-FORM_WITH_BANKS = {"language_positions": False, "adapters": 0}
+FORM_WITH_BANKS = {"language_positions": False, "adapters": 0, "segment_embeddings": "none"}
 # the same, of the decoders of xl_xfnp_* only: an encoder that they begin with has none
 FORM_OF_STREAMS = ("predicting_streams", "relative_buckets", "relative_distance")
 

@@ -85,8 +85,9 @@ class XLClassificationTask(BankTask):
         self.labels = None  # the classes in order, from the training files or the checkpoint
         self.sides = None  # 1: sentences, 2: pairs
         self.predictions = {}  # split -> {index of the example: (class, probability)}
-        if self.bank is not None or cfg.lang:
-            self._work_on(cfg.lang or self.bank["languages"][0])
+        owners = [] if self.bank is None else self.bank["languages"]
+        if cfg.lang or len(owners) == 1:
+            self._work_on(cfg.lang or owners[0])
         for language in (*self._languages("train"), *self._languages("valid")):
             dictionary.language_id(language)
         check_dropout("head_dropout", cfg.head_dropout)

@@ -199,8 +199,13 @@ class XLPretrainingTask(BankTask):
             model.add_heads(objective.heads(cfg))
         if self.cfg.new_bank and not (self.cfg.init_from and isinstance(model, XLMonoTransModel)):
             raise UserError(f"--new-bank needs --init-from and {XLMonoTransModel.described}")
+        if self.cfg.new_bank and self.bank is not None:
+            raise UserError(f"--new-bank: --bank {self.cfg.bank} would take its place; choose one of them")
         if self.cfg.train_only:
             freeze_others(model, self.cfg.train_only.split(","))
+        self.trains_body = any(
+            parameter.requires_grad for name, parameter in _shared(model) if name.startswith("encoder.")
+        )
         if self.cfg.init_from and self.starts_anew(from_checkpoint):
             self._initialise(model, self.cfg.init_from)
         return model
@@ -219,18 +224,19 @@ class XLPretrainingTask(BankTask):
 
     def _check_body(self, model, new, path):
         """Forgets the body of a bank if it is trained too; `UserError` for what is new and frozen, and so random."""
-        shared = {
-            name: parameter.requires_grad
-            for name, parameter in model.named_parameters()
-            if not banks.owned(name, model.cfg.language_positions)
-        }
-        lacking = [name for name in new if not shared.get(name, True)]
+        lacking = [name for name, parameter in _shared(model) if name in new and not parameter.requires_grad]
         if lacking:
             raise UserError(f"{path} lacks {lacking[0]}, which would stay random: train it, or do without it")
-        if any(trained for name, trained in shared.items() if name.startswith("encoder.")):
+        if self.trains_body:
             self.body = None
             if self.cfg.new_bank:
                 logger.warning("the body is trained too: the bank will fit no other model (--train-only bank)")
+
+    def check_fits(self, state, path, **how):
+        """Raises `UserError` unless a checkpoint to go on from fits; its body is another one if it is trained now."""
+        super().check_fits(state, path, **how)
+        if self.trains_body:
+            self.body = None
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Opens the text that the objectives read; a language without this split is left out, except in training."""
@@ -364,6 +370,14 @@ class XLPretrainingTask(BankTask):
             "target": target,
             "net_input": {"objective": NextTokenScores(self.objectives["clm"]), "batch": batch},
         }
+
+
+def _shared(model):
+    """(name, parameter) of all that belongs to no bank of an xl_monotrans_* model; nothing of another model."""
+    if not isinstance(model, XLMonoTransModel):
+        return []
+    positions = model.cfg.language_positions
+    return [(name, value) for name, value in model.named_parameters() if not banks.owned(name, positions)]
 
 
 def freeze_others(model, patterns):

@@ -18,11 +18,12 @@ from preprocess.pipeline import prepare
 from tests.commands import OPTIMISATION, SIZE, equal_parameters, load, run_train, run_validate
 from tests.tasks.conftest import preprocess_here
 from tests.tasks.test_classification import write_task
-from tests.tasks.test_published import fairseq_xlm_r
+from tests.tasks.test_published import fairseq_xlm_r, xlm_pth
 from tests.tasks.tiny_text import WORDS, sentences, write
 
 MODEL = ["--arch", "xl_monotrans_tiny", "--layers", 1, *SIZE]
 SPECIAL = "encoder.bank.special.weight"
+ONLY_WORDS = ["--objectives", "mlm", "--objective-options", "mlm.length=32"]
 
 
 @pytest.fixture(scope="module")
@@ -254,8 +255,7 @@ def test_a_language_is_added_to_a_multilingual_body(data_bin, text, tmp_path):
                "--objective-options", "mlm.length=32", "--arch", "xl_xlm_tiny", "--layers", 1, *SIZE, "--max-tokens",
                256, "--save-dir", tmp_path / "L1", *OPTIMISATION, "--max-update", 2])  # fmt: skip
     body = tmp_path / "L1/checkpoint_last.pt"
-    only_words = ["--objectives", "mlm", "--objective-options", "mlm.length=32"]
-    run_train(learning(text["de"], body, tmp_path / "de", *form, *only_words))
+    run_train(learning(text["de"], body, tmp_path / "de", *form, *ONLY_WORDS))
     before, after = load(body), load(tmp_path / "de/checkpoint_last.pt")
     owned = BANK | {"encoder.embeddings.languages.weight"}
     assert all(torch.equal(after[name], value) for name, value in before.items() if name not in owned)
@@ -268,19 +268,38 @@ def test_a_language_is_added_to_a_multilingual_body(data_bin, text, tmp_path):
         run_train(learning(text["de"], body, tmp_path / "nsp", *form))
 
 
-def test_a_language_is_added_to_a_published_body(data_bin, text, tmp_path):
-    """XLM-R in fairseq's layout, with random weights."""
+PUBLISHED = {
+    "XLM-R": (fairseq_xlm_r, ["--layers", 2, "--segment-embeddings", "none", "--position-offset", 2,
+                              "--layer-norm-eps", 1e-5]),
+    "XLM": (xlm_pth, ["--layers", 2, "--segment-embeddings", "none", "--language-embeddings", "added",
+                      "--output-form", "plain", "--framing", "xlm", "--ffn-dim", 64]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_a_language_is_added_to_a_published_body(data_bin, text, task_files, tmp_path, kind):
+    """Published layouts with random weights: steps 2 to 4, the classifier on the body's own dictionary."""
     symbols = XLDictionary.load(data_bin / "dict.txt")
-    file, _ = fairseq_xlm_r(data_bin, symbols.symbols[: symbols.first_language], tmp_path)
-    form = ["--layers", 2, "--segment-embeddings", "none", "--position-offset", 2, "--layer-norm-eps", 1e-5]
-    run_train(learning(text["de"], file, tmp_path / "de", *form, "--objectives", "mlm", "--objective-options",
-                       "mlm.length=32"))  # fmt: skip
+    make, form = PUBLISHED[kind]
+    file, _ = make(data_bin, symbols.symbols[: symbols.first_language], tmp_path)
+    run_train(learning(text["de"], file, tmp_path / "de", *form, *ONLY_WORDS))
     before, after = published.read(file).state, load(tmp_path / "de/checkpoint_last.pt")
-    assert len(before) > 30 and all(
-        torch.equal(after[name], value) for name, value in before.items() if name not in BANK
+    owned = BANK | ({"encoder.embeddings.languages.weight"} if kind == "XLM" else set())
+    assert len(before) > 25 and all(
+        torch.equal(after[name], value) for name, value in before.items() if name not in owned
     )
     assert after.keys() - before.keys() == {SPECIAL}
     assert torch.equal(after[SPECIAL], before["encoder.bank.tokens.weight"][[0, 1, 2, 3, -1]])
+    run_train(finetuning(data_bin, task_files, file, tmp_path / "tuned", *form, "--max-update", 2))
+    tuned, checkpoint = load(tmp_path / "tuned/checkpoint_last.pt"), tmp_path / "tuned/checkpoint_last.pt"
+    table = before["encoder.bank.tokens.weight"]
+    assert torch.equal(tuned["encoder.bank.tokens.weight"][4 : len(table) - 1], table[4:-1])
+    assert not torch.equal(tuned[SPECIAL], after[SPECIAL])
+    overrides = {"data": str(text["de"]), "bank": str(tmp_path / "de/checkpoint_last.pt"), "lang": "de"}
+    (model,), _, _ = load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
+    assert equal_parameters(model.state_dict(), tuned | {name: after[name] for name in owned})
+    zero_shot(text["de"], checkpoint, tmp_path, "--lang", "de", "--bank", tmp_path / "de/checkpoint_last.pt")
+    assert (tmp_path / "valid.de.tsv").is_file()
 
 
 def refusal(command, *arguments):
@@ -325,6 +344,12 @@ def test_options_that_do_not_fit(text, task_files, steps, tmp_path):
     assert "needs --language-positions False, this run has True" in refusal(
         run_train, [*line, "--init-from", steps["L1"], "--new-bank", "--language-positions"]
     )
+    assert "needs --segment-embeddings added, this run has none" in refusal(
+        run_train, learning(text["de"], steps["L1"], tmp_path / "save", "--segment-embeddings", "none")
+    )
+    bank = ["--bank", steps["de"], "--lang", "de"]
+    assert refusal(run_train, [*line, *bank]).startswith(f"--bank {steps['de']}: --init-from must name the model")
+    assert "choose one of them" in refusal(run_train, learning(text["de"], steps["L1"], tmp_path / "save", *bank))
     plain = finetuning(text["en"], task_files, steps["L1"], tmp_path / "save")
     plain[plain.index("xl_monotrans_tiny")] = "xl_xlmr_tiny"
     assert "--freeze bank: no parameter has such a name" in refusal(run_train, plain)
@@ -336,3 +361,34 @@ def test_a_body_that_is_trained_too_fits_no_other_model(text, steps, tmp_path):
     assert "the body is trained too: the bank will fit no other model" in run_train(line).log
     path = tmp_path / "save/checkpoint_last.pt"
     assert "another body" in refusal(zero_shot, text["de"], steps["tuned"], tmp_path, "--lang", "de", "--bank", path)
+
+
+def test_a_bank_learned_over_a_classifier_is_of_its_body(text, task_files, steps, bank_files, tmp_path):
+    """It fits that classifier, which takes the banks of the body that it was tuned from too; no other takes it."""
+    run_train(learning(text["fr"], steps["tuned"], tmp_path / "fr", *ONLY_WORDS))
+    bank = tmp_path / "fr/checkpoint_last.pt"
+    assert banks.read(bank)["body"] == banks.body_digest(load(steps["tuned"]), False)
+    zero_shot(text["fr"], steps["tuned"], tmp_path, "--lang", "fr", "--bank", bank)
+    assert (tmp_path / "valid.fr.tsv").is_file()
+    run_train(finetuning(text["en"], task_files, steps["L1"], tmp_path / "other", "--max-update", 1))
+    other = tmp_path / "other/checkpoint_last.pt"
+    zero_shot(text["fr"], other, tmp_path, "--lang", "fr", "--bank", bank_files["fr"])
+    assert "another body" in refusal(zero_shot, text["fr"], other, tmp_path, "--lang", "fr", "--bank", bank)
+
+
+def test_a_body_that_is_trained_on_is_another(text, steps, tmp_path):
+    """The weights of step 2, all of them trained: what its bank was learned over is no more."""
+    line = pretraining(text["de"], tmp_path / "on", "--finetune-from-model", steps["de"], "--max-update", 2)
+    run_train(line)
+    found = banks.read(tmp_path / "on/checkpoint_last.pt")["body"]
+    assert found == banks.body_digest(load(tmp_path / "on/checkpoint_last.pt"), False)
+    assert found != banks.read(steps["de"])["body"]
+
+
+def test_a_bank_of_several_languages_is_used_in_those_named(data_bin, task_files, tmp_path):
+    """That of a joint model: without --lang, --eval-langs says in which of them."""
+    run_train(pretraining(data_bin, tmp_path / "L1", *ONLY_WORDS, "--max-update", 1))
+    body = tmp_path / "L1/checkpoint_last.pt"
+    run_train(finetuning(data_bin, task_files, body, tmp_path / "tuned", "--max-update", 1))
+    zero_shot(data_bin, tmp_path / "tuned/checkpoint_last.pt", tmp_path, "--bank", body, "--eval-langs", "de,fr")
+    assert {path.name for path in tmp_path.glob("*.tsv")} == {"valid.de.tsv", "valid.fr.tsv"}

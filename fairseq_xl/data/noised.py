@@ -27,20 +27,22 @@ class Lines:
         return [(self.language,)] * len(lines)
 
 
-def noised(objective, lines):
-    """Corrupts all lines of a `Lines`; the noise of a line depends on its number, the language and the objective alone.
+def noised(objective, lines, numbers):
+    """Corrupts lines; the noise of each depends on its number, the language and the objective alone.
 
     Args:
         objective: an `Objective` whose `collate` gives ``tokens`` (B, S), what an encoder reads.
+        lines: a `Lines`.
+        numbers: which of them, (n,).
 
     Returns: of each line the corrupted tokens without the symbol in front, and the places (k,) in them where the
     decoder's tokens belong, None where the decoder writes the whole line.
     """
     seed = (VALIDATION_SEED, *f"{objective.name} {lines.language}".encode())
     keys = np.random.default_rng(seed).integers(2**64, size=len(lines.rows), dtype=np.uint64)
-    sources, places = [], []
-    for first in range(0, len(keys), TOGETHER):
-        examples = np.arange(first, min(first + TOGETHER, len(keys)))
+    numbers, sources, places = np.asarray(numbers), [], []
+    for first in range(0, len(numbers), TOGETHER):
+        examples = numbers[first : first + TOGETHER]
         draws = Draws(objective.name, lines.language, examples, keys[examples])
         tokens, gaps = objective.collate(draws, lines)["tokens"].numpy(), objective.gaps(draws, lines)
         sources += [row[row != objective.dictionary.pad()][1:] for row in tokens]

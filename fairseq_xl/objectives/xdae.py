@@ -17,7 +17,7 @@ from fairseq_xl.objectives.sequence import sequence_terms
 
 #: kinds of noise, in the order in which they are applied (G4, 1 to 4); the first three are of words, the last of pieces
 NOISES = ("shuffle", "drop", "mask", "infill")
-UNSEGMENTED = ("zh", "th")  # languages in which each piece is a word (G4)
+UNSEGMENTED = ("zh", "th")  # languages in which each piece is a word (G4); zh_CN is zh
 WORD_START = "\u2581"  # what pieces of SentencePiece that begin a word begin with
 
 
@@ -97,7 +97,7 @@ class XDAE(Objective):
     def noised(self, tokens, keys, codes):
         """Clean rows (B, T) in languages of these codes -> noised ones (B, S), S <= T; special symbols stay (G4)."""
         cfg, mask, pad = self.cfg, self.dictionary.mask_index, self.dictionary.pad()
-        each = np.array([code in UNSEGMENTED for code in codes])
+        each = np.array([code.split("_")[0].lower() in UNSEGMENTED for code in codes])
         text = split_into_words(tokens, self.dictionary.is_piece, self.begins_word, each)
         if "shuffle" in self.kinds:
             text = shuffled(text, keys, cfg.shuffle_distance)

@@ -47,7 +47,8 @@ class XLGenerationConfig(XLTaskConfig):
     length: Optional[int] = field(
         default=None,
         metadata={
-            "help": "most tokens of a source; the rest is cut off (default: --max-positions of the model, G5: 512)"
+            "help": "most tokens of a source; the rest is cut off (default: as in the checkpoint's fine-tuning; in "
+            "training --max-positions of the model, G5: 512)"
         },
     )
     examples_per_epoch: Optional[int] = field(
@@ -103,6 +104,7 @@ class XLGenerationTask(XLWritingTask):
             raise UserError(f"--length {cfg.length}: a source needs at least {SHORTEST} tokens")
         if cfg.examples_per_epoch is not None and cfg.examples_per_epoch < 1:
             raise UserError(f"--examples-per-epoch {cfg.examples_per_epoch}: at least 1 is needed")
+        self.length = cfg.length  # None: as in the checkpoint's fine-tuning, or what the model can take
         self.denoiser = self._denoiser() if cfg.denoise else None
         if cfg.init_from and (cfg.init_encoder_from or cfg.init_decoder_from):
             raise UserError("--init-from gives encoder and decoder: leave out --init-encoder-from, --init-decoder-from")
@@ -117,11 +119,15 @@ class XLGenerationTask(XLWritingTask):
     # --- identity ----------------------------------------------------------------------------------------------
 
     def identity(self):
-        """What every checkpoint says of itself, and the languages that it was fine-tuned on."""
-        return super().identity() | {"writes": self.train_languages}
+        """What every checkpoint says of itself, the languages that it was fine-tuned on, and the length of sources."""
+        return super().identity() | {"writes": self.train_languages, "length": self.length}
 
     def load_state_dict(self, state_dict):
-        """Checks the checkpoint's identity, and that it was fine-tuned, or pre-trained by the objective to denoise."""
+        """Checks the checkpoint's identity, and that it was fine-tuned, or pre-trained by the objective to denoise.
+
+        Without --length sources are cut as in fine-tuning, of several models as in that with the shortest ones: later
+        positions were not trained.
+        """
         super().load_state_dict(state_dict)
         identity, path = state_dict["fairseq_xl"], state_dict.get("path", "the checkpoint")
         if self.denoiser is not None:
@@ -132,6 +138,8 @@ class XLGenerationTask(XLWritingTask):
             self.denoiser = self._denoiser()  # in the checkpoint's framing
         elif "writes" not in identity:
             raise UserError(f"{path} was not fine-tuned by xl_generation; --init-from starts that from it")
+        elif self.cfg.length is None:
+            self.length = min(filter(None, (self.length, identity.get("length"))), default=None)
 
     def check_fits(self, state, path):
         """Raises `UserError` unless a checkpoint to go on from is one of this task."""
@@ -148,7 +156,7 @@ class XLGenerationTask(XLWritingTask):
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model; a new one takes its weights from the checkpoints that --init-* name."""
         self.check_architecture(cfg)
-        length = self.cfg.length or cfg.max_positions
+        length = self.length or cfg.max_positions
         if length > cfg.max_positions:
             raise UserError(f"--length {length} is more than the model's --max-positions {cfg.max_positions}")
         model = super().build_model(cfg, from_checkpoint)
@@ -223,9 +231,10 @@ class XLGenerationTask(XLWritingTask):
                            len(rows) - len(fitting), len(rows), objective.example_length, objective.name)  # fmt: skip
         if not fitting:
             raise UserError(f"{path}: no line of at most {objective.example_length} tokens ({objective.name}.length)")
+        lines = Lines(rows, language)
+        objective.check(lines)
+        sources, places = noised(objective, lines, fitting)
         texts, rows = ([side[number] for number in fitting] for side in (texts, rows))
-        objective.check(Lines(rows, language))
-        sources, places = noised(objective, Lines(rows, language))
         sizes = np.array([[len(source), len(row)] for source, row in zip(sources, rows)])
         direction = self.direction(sources, rows, sizes, np.arange(len(rows)), language, language)
         self.datasets[split] = GenerationDataset(
@@ -272,6 +281,14 @@ class XLGenerationTask(XLWritingTask):
         return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
 
     # --- generation --------------------------------------------------------------------------------------------
+
+    def build_generator(self, models, args, *more, **options):
+        """As there; the models have no pass of fairseq's kind, which scores references."""
+        if getattr(args, "score_reference", False):
+            raise UserError(
+                "--score-reference is not supported by xl_generation: fairseq-validate gives the references' perplexity"
+            )
+        return super().build_generator(models, args, *more, **options)
 
     @property
     def inference_pair(self):

@@ -123,8 +123,9 @@ def test_any_combination_of_noise(words, noise):
 
 def test_in_chinese_and_thai_a_piece_is_a_word(words):
     objective = of_words(words, "xdae.noise=mask xdae.word_mask_prob=1")
-    found = objective.noised(np.array([[BOS, 4, 10, 11, EOS]] * 3), np.arange(3, dtype=np.uint64), ["en", "zh", "th"])
-    assert found.tolist() == [[BOS, 16, EOS, PAD, PAD], [BOS, 16, 16, 16, EOS], [BOS, 16, 16, 16, EOS]]
+    codes, rows = ["en", "zh", "th", "zh_CN"], np.array([[BOS, 4, 10, 11, EOS]] * 4)
+    found = objective.noised(rows, np.arange(4, dtype=np.uint64), codes)
+    assert found.tolist() == [[BOS, 16, EOS, PAD, PAD], *[[BOS, 16, 16, 16, EOS]] * 3]
 
 
 def test_a_batch_may_mix_languages(words, tmp_path, draws):

@@ -73,6 +73,15 @@ def test_the_noise_is_the_same_again_and_another_with_other_options(data_bin, te
     assert written[0] == written[1] != written[2]
 
 
+def test_lines_that_are_left_out_change_no_noise(data_bin, texts, pretrained, tmp_path):
+    found = {}
+    for length in (32, 10):
+        denoise(data_bin, texts, pretrained["xdae"], "xdae", "de", "--noised-to", tmp_path, length=length)
+        sides = ((tmp_path / f"test.de.{side}").read_text(encoding="utf-8").splitlines() for side in ("tgt", "src"))
+        found[length] = list(zip(*sides))
+    assert 2 < len(found[10]) < len(found[32]) and set(found[10]) < set(found[32])
+
+
 def test_what_was_not_masked_stays_in_what_an_xfnp_writes(data_bin, texts, pretrained, tmp_path, monkeypatch):
     """Beam search itself writes spans; lines have what the source has beside them, and the spans in their places."""
     from fairseq_xl.tasks import generation as task

@@ -239,8 +239,11 @@ def test_what_is_too_long_is_cut_and_told(data_bin, task_files, tmp_path):
         source.write("das Haus " * 100 + "\n\nder Garten\n")
         target.write("Haus\n\nGarten\n")
     output = generate(data_bin, files, tmp_path / "run/checkpoint_last.pt", "de")
-    assert "test: 1 of 3 examples" in output.log
+    assert "test: 1 of 3 examples have more than 30 tokens of the source" in output.log  # as in fine-tuning
     assert sorted(output.lines("D")) == [0, 1, 2] and output.lines("D")[1][0].partition("\t")[2] == ""
+    assert len(output.lines("S")[0][0].split()) == 30 - 2  # and two symbols
+    output = generate(data_bin, files, tmp_path / "run/checkpoint_last.pt", "de", "--length", 35)
+    assert "more than 35 tokens" in output.log and len(output.lines("S")[0][0].split()) == 35 - 2
 
 
 # The first weights
@@ -337,8 +340,11 @@ def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
     refused([*line, "--best-checkpoint-metric", "bleu"], "choose one of ppl, loss, ppl_en, ppl_de")
     refused(translation(data_bin, tmp_path / "mt", "--task", "xl_generation", "--criterion", "xl_generation",
                         "--length", 40), "xl_generation needs an encoder-decoder: --arch xl_xdae_tiny")  # fmt: skip
+    checkpoint = learned[0] / "checkpoint_best.pt"
     with pytest.raises(UserError, match="--eval-langs en,de: one language is generated at a time"):
-        generate(data_bin, task_files, learned[0] / "checkpoint_best.pt", "en,de")
+        generate(data_bin, task_files, checkpoint, "en,de")
+    with pytest.raises(UserError, match="--score-reference is not supported by xl_generation: fairseq-validate"):
+        generate(data_bin, task_files, checkpoint, "de", "--score-reference")
 
 
 @pytest.mark.parametrize("name, content, sentence", [

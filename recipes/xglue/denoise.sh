@@ -23,6 +23,7 @@ split=test
 for ((number = 1; number < $#; number++)); do
     [ "${!number}" != --gen-subset ] || { next=$((number + 1)) split=${!next}; }
 done
+for flag; do [ "${flag#--gen-subset=}" = "$flag" ] || split=${flag#--gen-subset=}; done
 for language in ${languages//,/ }; do
     write "$language" "$recipe/config/denoise.yaml" --path "$checkpoint" --task-files "$files" --denoise "$objective" \
         --noised-to "$output/text" "$@"

@@ -71,7 +71,8 @@ def nano(data_bin, tmp_path_factory):  # noqa: F811
     (folder / "text").mkdir()
     for code in ("en", "de"):
         lines = (data_bin.parent / f"test.en-de.{code}").read_text(encoding="utf-8").splitlines(keepends=True)
-        (folder / "text" / f"test.{code}").write_text("".join(lines[:5]), encoding="utf-8")
+        for split in ("test", "valid"):
+            (folder / "text" / f"{split}.{code}").write_text("".join(lines[:5]), encoding="utf-8")
     few = ["--max-update", 2, "--warmup-updates", 1]
     for name in ("xdae", "xfnp"):
         configs = [CONFIG / f"{name}.yaml", CONFIG / f"{name}-toy.yaml"]
@@ -124,17 +125,17 @@ def test_an_xfnp_is_fine_tuned(nano, data_bin, tmp_path):  # noqa: F811
     assert f"'init_from': '{checkpoint}'" in (tmp_path / "titles/train.log").read_text()
 
 
-@pytest.mark.parametrize("objective", ["xdae", "xfnp"])
-def test_denoising_beside_copying(nano, data_bin, objective):  # noqa: F811
+@pytest.mark.parametrize("objective, split, more", [("xdae", "test", []), ("xfnp", "valid", ["--gen-subset=valid"])])
+def test_denoising_beside_copying(nano, data_bin, objective, split, more):  # noqa: F811
     checkpoint = nano / objective / "checkpoint_last.pt"
     command = ["bash", "recipes/xglue/denoise.sh", objective, data_bin, checkpoint, nano / "denoised" / objective,
-               nano / "text", "en,de", "--objective-options", f"{objective}.length=32", "--cpu"]  # fmt: skip
+               nano / "text", "en,de", "--objective-options", f"{objective}.length=32", "--cpu", *more]  # fmt: skip
     succeed(*command, GENERATE="--beam 1")
     result = json.loads((nano / f"denoised/{objective}/scores.json").read_text())
     assert list(result["languages"]) == list(result["copy"]["languages"]) == ["en", "de"]
     assert result["copy"]["average"]["bleu"] > result["average"]["bleu"]  # after two updates
     assert {path.name for path in (nano / f"denoised/{objective}/text").iterdir()} == {
-        f"test.{code}.{side}" for code in ("en", "de") for side in ("src", "tgt")
+        f"{split}.{code}.{side}" for code in ("en", "de") for side in ("src", "tgt")
     }
 
 

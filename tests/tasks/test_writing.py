@@ -244,6 +244,12 @@ def test_what_is_too_long_is_cut_and_told(data_bin, task_files, tmp_path):
     assert len(output.lines("S")[0][0].split()) == 30 - 2  # and two symbols
     output = generate(data_bin, files, tmp_path / "run/checkpoint_last.pt", "de", "--length", 35)
     assert "more than 35 tokens" in output.log and len(output.lines("S")[0][0].split()) == 35 - 2
+    state = torch.load(tmp_path / "run/checkpoint_last.pt", weights_only=True)
+    state["task_state"]["fairseq_xl"]["length"] = 20
+    torch.save(state, tmp_path / "shorter.pt")
+    for paths in (["run/checkpoint_last.pt", "shorter.pt"], ["shorter.pt", "run/checkpoint_last.pt"]):
+        output = generate(data_bin, files, ":".join(str(tmp_path / path) for path in paths), "de")
+        assert "more than 20 tokens" in output.log
 
 
 # The first weights

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # clwe.sh body DATA SAVE_DIR DIM [CONFIG.yaml ...] [--flag value ...]: a body trained over skip-gram embeddings of the
-# first language, which stay as they are (M8: CLWE). DIM is the model's --embed-dim; CONFIG and flags are those of
-# pretrain.sh. Ends with SAVE_DIR/checkpoint_last.pt, which finetune.sh takes.
+# first language, which stay as they are (M8: CLWE). DIM is the channels of both, the model's --embed-dim; CONFIG and
+# other flags are those of pretrain.sh. Ends with SAVE_DIR/checkpoint_last.pt, which finetune.sh takes.
 #
 # clwe.sh bank DATA SAVE_DIR BODY_DIR: embeddings of another language, mapped into those of BODY_DIR, as a bank for its
 # body; ends with SAVE_DIR/bank.pt, which zero-shot.sh takes.
@@ -41,9 +41,11 @@ case $mode in
         skipgram "$given"
         start=$save/start/checkpoint_last.pt
         # one update of size zero: random weights, for whose body the first bank is
-        [ -f "$start" ] || bash "$recipe/pretrain.sh" "$data" "$save/start" "$@" --max-update 1 --lr 0
+        [ -f "$start" ] ||
+            bash "$recipe/pretrain.sh" "$data" "$save/start" "$@" --embed-dim "$given" --max-update 1 --lr 0
         [ -f "$save/bank.pt" ] || bank "$start" "$save/vectors.npz"
-        bash "$recipe/pretrain.sh" "$data" "$save" "$@" --init-from "$start" --bank "$save/bank.pt" --lang "$language" \
+        bash "$recipe/pretrain.sh" "$data" "$save" "$@" --embed-dim "$given" --init-from "$start" \
+            --bank "$save/bank.pt" --lang "$language" \
             --train-only 'encoder.bank.special.*,encoder.bank.bias,encoder.embeddings.*,encoder.layers.*,output.*,heads.*'
         ;;
     bank)

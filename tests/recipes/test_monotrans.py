@@ -97,14 +97,37 @@ def test_best_of_two_banks_and_zero_shot(nano, made):
     assert [row.split("\t")[1] for row in rows] == [line.split("\t")[0] for line in gold]
 
 
+@pytest.mark.parametrize("scores, best", [((50.0, 66.7, 66.7), 2), ((9.5, 8.25, 10.0), 3), ((12.5, 12.5, 0.0), 1)])
+def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
+    """best-bank.sh beside stand-ins for steps 2 and 4, with scores of ours."""
+    shutil.copytree(ROOT / RECIPE, tmp_path / "monotrans")
+    shutil.copy(ROOT / "recipes/common.sh", tmp_path)
+    (tmp_path / "monotrans/learn-bank.sh").write_text('mkdir -p "$2"; echo "${@: -1}" >"$2/bank.pt"\n')
+    given = " ".join(map(str, (0.0, *scores)))
+    (tmp_path / "monotrans/zero-shot.sh").write_text(
+        f'[ $SPLIT = valid ] || exit 1; all=({given}); seed=$(basename "$(dirname "$2")"); mkdir -p "$2"\n'
+        'echo "{\\"accuracy\\": ${all[$seed]}}" >"$2/scores.json"\n'
+    )
+    arguments = [
+        str(tmp_path / "monotrans/best-bank.sh"),
+        "data",
+        str(tmp_path / "de"),
+        *"body classifier files de".split(),
+    ]
+    done = subprocess.run(["bash", *arguments], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr.endswith(f"best: seed {best}\n"), done.stderr
+    assert (tmp_path / "de/bank.pt").read_text() == f"{best}\n"
+
+
 def test_a_bank_of_another_body_or_setting_is_refused(nano, made):
-    body, _ = made
-    command = ["learn-bank.sh", nano / "data/de", nano / "other", body, TOY, *ONE]
-    succeed(*command, *UPDATE)
+    body, classifier = made
+    command = ["learn-bank.sh", nano / "data/de", nano / "other"]
+    succeed(*command, body, TOY, *ONE, *UPDATE)
     before = (nano / "other/bank.pt").read_bytes()
-    done = run(*command, "--max-update", 2)
-    assert done.returncode == 2 and "was made with other settings or weights" in done.stderr
-    assert (nano / "other/bank.pt").read_bytes() == before
+    for changed in ([body, TOY, *ONE, "--max-update", 2], [classifier, TOY, *ONE, *UPDATE]):
+        done = run(*command, *changed)
+        assert done.returncode == 2 and "was made with other settings or weights" in done.stderr
+        assert (nano / "other/bank.pt").read_bytes() == before
 
 
 def test_a_language_without_data():
@@ -140,7 +163,7 @@ def test_joint_model_of_vocabularies_apart(nano, apart):
 def test_mapped_embeddings(nano):
     skipgram = {"SKIPGRAM": "--subsample 1e-2 --buckets 100 --epochs 1"}
     data, files = nano / "data", nano / "sample/tasks/nc"
-    command = ["clwe.sh", "body", data / "en", nano / "clwe", 16, TOY, *ONE, *TWO]
+    command = ["clwe.sh", "body", data / "en", nano / "clwe", 24, TOY, "--layers", 1, "--ffn-dim", 32, *TWO]
     succeed(*command, **skipgram)
     succeed("clwe.sh", "bank", data / "de", nano / "clwe-de", nano / "clwe", **skipgram)
     vectors = read_vectors(nano / "clwe/vectors.npz")
@@ -155,7 +178,8 @@ def test_mapped_embeddings(nano):
     bank = banks.read(nano / "clwe-de/bank.pt", "de")["state"][banks.TOKENS]
     assert bank.norm(dim=1).max().item() == pytest.approx(np.linalg.norm(rows, axis=1).max(), rel=1e-3)
     body = nano / "clwe/checkpoint_last.pt"
-    succeed("finetune.sh", data / "en", nano / "clwe-nc", files, "en", body, CLASSIFY_TOY, *ONE, *UPDATE)
+    wide = [*ONE, "--embed-dim", 24]
+    succeed("finetune.sh", data / "en", nano / "clwe-nc", files, "en", body, CLASSIFY_TOY, *wide, *UPDATE)
     tests = f"en={data / 'en'}", f"de={data / 'de'}:{nano / 'clwe-de/bank.pt'}"
     succeed("zero-shot.sh", nano / "clwe-nc/checkpoint_best.pt", nano / "clwe-scores", files, *tests)
     assert json.loads((nano / "clwe-scores/scores.json").read_text())["languages"].keys() == {"en", "de"}
@@ -221,4 +245,4 @@ def test_the_papers_values(dictionary):
     assert cfg.lr_scheduler.warmup_updates / 250000 == pytest.approx(0.2 * batch / 2**15)
     tuning = configuration(ROOT / "recipes/xlm/config/classify.yaml", CONFIGS / "classify.yaml")
     assert (tuning.optimization.lr[0], tuning.dataset.batch_size, tuning.optimization.max_epoch) == (2e-5, 32, 2)
-    assert tuning.task.freeze == "bank"
+    assert tuning.task.freeze == "bank" and tuning.task.length == 512

@@ -75,7 +75,11 @@ class XLGenerationConfig(XLTaskConfig):
         },
     )
     objective_options: Optional[str] = field(
-        default=None, metadata={"help": "settings of --denoise: 'xdae.noise=mask xdae.word_mask_prob=0.3'"}
+        default=None,
+        metadata={
+            "help": "settings of --denoise: 'xdae.noise=mask xdae.word_mask_prob=0.3'; what is not set is as in the "
+            "checkpoint's pre-training"
+        },
     )
     noised_to: Optional[str] = field(
         default=None,
@@ -109,11 +113,12 @@ class XLGenerationTask(XLWritingTask):
         if cfg.init_from and (cfg.init_encoder_from or cfg.init_decoder_from):
             raise UserError("--init-from gives encoder and decoder: leave out --init-encoder-from, --init-decoder-from")
 
-    def _denoiser(self):
+    def _denoiser(self, trained=None):
+        """The objective of --denoise, --objective-options laid over the options of pre-training."""
         names = [name for name, objective in OBJECTIVES.items() if issubclass(objective.model_class, XLDenoisingModel)]
         if self.cfg.denoise not in names:
             raise UserError(f"--denoise {self.cfg.denoise}: choose one of {', '.join(sorted(names))}")
-        options = settings_as_text(self.cfg.objective_options)
+        options = " ".join(filter(None, (trained, settings_as_text(self.cfg.objective_options))))
         return build_objectives(self.cfg.denoise, options, self.dictionary, self.framing)[self.cfg.denoise]
 
     # --- identity ----------------------------------------------------------------------------------------------
@@ -135,7 +140,7 @@ class XLGenerationTask(XLWritingTask):
             if self.cfg.denoise not in trained.split(","):
                 made = f"with {trained}" if trained else f"by {identity['task']}"
                 raise UserError(f"{path} was trained {made}, not with {self.cfg.denoise}, which --denoise names")
-            self.denoiser = self._denoiser()  # in the checkpoint's framing
+            self.denoiser = self._denoiser(identity.get("objective_options"))  # in the checkpoint's framing
         elif "writes" not in identity:
             raise UserError(f"{path} was not fine-tuned by xl_generation; --init-from starts that from it")
         elif self.cfg.length is None:

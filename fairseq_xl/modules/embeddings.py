@@ -42,11 +42,14 @@ class Bank(nn.Module):
         """Rows of the table: (B, T) -> (B, T, C)"""
         if self._uses is None:
             return self.tokens(tokens)
-        return F.embedding(tokens, self._uses[0], self.tokens.padding_idx, sparse=True)
+        table = self._uses[0]
+        # of two lookups torch has to add sparse gradients, which it can't in float16 on CPU
+        sparse = table.dtype != torch.float16 or table.device.type != "cpu"
+        return F.embedding(tokens, table, self.tokens.padding_idx, sparse=sparse)
 
 
 class _TwoUses(torch.autograd.Function):
-    """A table twice. The sparse gradient of the first is added to that of the second, in place: nobody else has it."""
+    """A table twice. The gradient of the first, mostly sparse, is added to that of the second in place: it is ours."""
 
     @staticmethod
     def forward(ctx, table):

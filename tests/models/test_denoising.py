@@ -87,6 +87,21 @@ def test_one_bank_with_one_gradient(dictionary, batch):
         torch.testing.assert_close(inside[name], gradient, msg=name)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_one_gradient_in_16_bits(dictionary, batch, dtype):
+    """The bank is looked up on both sides, so that two gradients of rows are added to that of the output."""
+    tables = []
+    for precision in (torch.float32, dtype):
+        model = make(dictionary).to(dtype).to(precision)
+        (term,) = model(Sequences, batch)
+        term.sum.backward()
+        tables.append(model.encoder.bank.tokens.weight.grad)
+    expected, found = tables
+    assert found.dtype == dtype
+    error = (found.float() - expected).abs().max() / expected.abs().max()
+    assert error < 8 * torch.finfo(dtype).eps
+
+
 def test_the_batchs_languages_and_padding_are_read(dictionary, batch):
     model = make(dictionary).eval()
     (expected,) = model.teacher_forced(batch)

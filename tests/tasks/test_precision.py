@@ -13,6 +13,7 @@ from fairseq_xl.objectives import OBJECTIVES
 from tests.commands import (
     CPU,
     classification,
+    denoising,
     equal_parameters,
     load,
     pretraining,
@@ -74,6 +75,21 @@ def test_losses_are_those_of_32_bits_but_for_rounding(data_bin, in_32_bits, tmp_
     assert found != in_32_bits
     for objective in (0, 1):  # mlm and tlm take turns
         assert sum(found[objective::2][-5:]) < 0.93 * sum(found[objective::2][:5])
+
+
+@pytest.mark.parametrize("arch, objective", [("xl_xdae_tiny", "xdae"), ("xl_xfnp_tiny", "xfnp")])
+def test_decoders_too(data_bin, tmp_path, arch, objective):
+    """Their one table of tokens is looked up twice; bounds as above, from fewer updates."""
+
+    def line(*more):
+        return denoising(data_bin, tmp_path, "--arch", arch, "--max-update", 10, "--disable-validation", "--no-save",
+                         *INITIAL, *more, objectives=objective)  # fmt: skip
+
+    expected = losses(run_train(line()))
+    for name in ("fp16", "bf16"):
+        found = losses(run_train(line(f"--{name}")))
+        assert found == pytest.approx(expected, rel=torch.finfo(PRECISIONS[name]).eps / 4)
+        assert found != expected
 
 
 @pytest.mark.parametrize("name", PRECISIONS)

@@ -1,13 +1,15 @@
-"""Writes the sample corpus into a folder: monolingual text, bitext and two tasks."""
+"""Writes the sample corpus into a folder: monolingual text, bitext and three tasks."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 
 from preprocess.sample.generator import documents, realise
 from preprocess.sample.lexicon import LANGUAGES
 
 EVALUATION = {"valid": 60, "test": 120}
+OF_A_TENSE = {"train": 800, "valid": 40, "test": 60}  # most sentences of each tense in the task `tense`
 
 
 def plan(count, seed):
@@ -60,6 +62,18 @@ def write(destination, count=2400, seed=1):
                 for side in ("en", language):
                     _write(root / "bitext" / f"{split}.en-{language}.{side}", _blocks(bodies[side]))
             _write_tasks(root / "tasks", split, language, topics, texts[language])
+            if split != "train" or language == "en":
+                _write(root / "tasks" / "tense" / f"{split}.{language}.tsv", _tenses(made, bodies[language], split))
+
+
+def _tenses(made, bodies, split):
+    """Lines ``tense TAB sentence``: the first statements of each tense, of any document; the tense is the main clause's."""
+    found = defaultdict(list)
+    for item, body in zip(made, bodies):
+        for sentence, text in zip(item.sentences, body):
+            if not sentence.question:
+                found[sentence.first.tense].append(f"{sentence.first.tense}\t{text}")
+    return [line for tense in sorted(found) for line in found[tense][:OF_A_TENSE[split]]]
 
 
 def _write_tasks(root, split, language, topics, texts):

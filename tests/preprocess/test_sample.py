@@ -13,7 +13,7 @@ from preprocess.sample.lexicon import LANGUAGES, TOPICS, adjectives, adverbs, cl
 from preprocess.sample.syntax import Clause, Phrase, Sentence, combinations, concepts
 
 SMALL, SEED = 240, 1
-DIGEST = "c7d7bc2c98dbf669f10af220c4c32f5df7dd2802a068fdc15cf968be697c4a0e"
+DIGEST = "f4b9f461ad49a740464b2f780c12726726fe893f6282dfb2e86331d588284906"
 
 HE_GARDENER = Phrase("gardener", pronoun=True)
 
@@ -273,6 +273,25 @@ def test_tasks_hold_the_same_documents_as_the_bitext(folder):
     assert len((folder / "tasks/ntg/test.fr.tgt").read_text("utf-8").splitlines()) == len(passages)
     assert sorted(path.name for path in (folder / "tasks/nc/translate_train").iterdir()) == [
         "train.de.tsv", "train.es.tsv", "train.fr.tsv"]
+
+
+def test_tenses_are_those_of_the_main_clauses(folder, planned):
+    statements = {sentence.first.tense: [] for made in planned[0]["test"] for sentence in made.sentences}
+    for made in planned[0]["test"]:
+        for sentence in made.sentences:
+            if not sentence.question:
+                statements[sentence.first.tense].append(sentence)
+    future = {"en": {"will"}, "de": {"wird", "werden"}}
+    for language in LANGUAGES:
+        rows = [line.split("\t") for line in (folder / f"tasks/tense/test.{language}.tsv").read_text("utf-8").splitlines()]
+        expected = [(tense, REALISERS[language].sentence(sentence))
+                    for tense in ("future", "past", "present") for sentence in statements[tense][:60]]
+        assert [tuple(row) for row in rows] == expected
+        words = [future[language] & set(text.lower().split()) for tense, text in rows if tense == "future"
+                 if language in future]
+        assert all(words) and not any(text.endswith("?") for _, text in rows)
+    assert Counter(tense for tense, _ in rows) == {"future": 60, "past": 60, "present": 60}
+    assert [path.name for path in (folder / "tasks/tense").glob("train.*")] == ["train.en.tsv"]
 
 
 def test_the_corpus_is_the_same_byte_for_byte(folder):

@@ -67,7 +67,7 @@ def write(destination, count=2400, seed=1):
 
 
 def _tenses(made, bodies, split):
-    """Lines ``tense TAB sentence``: the first statements of each tense, of any document; the tense is the main clause's."""
+    """Lines ``tense TAB sentence``: the first statements of each tense, which is that of the main clause."""
     found = defaultdict(list)
     for item, body in zip(made, bodies):
         for sentence, text in zip(item.sentences, body):

@@ -283,7 +283,8 @@ def test_tenses_are_those_of_the_main_clauses(folder, planned):
                 statements[sentence.first.tense].append(sentence)
     future = {"en": {"will"}, "de": {"wird", "werden"}}
     for language in LANGUAGES:
-        rows = [line.split("\t") for line in (folder / f"tasks/tense/test.{language}.tsv").read_text("utf-8").splitlines()]
+        lines = (folder / f"tasks/tense/test.{language}.tsv").read_text("utf-8").splitlines()
+        rows = [line.split("\t") for line in lines]
         expected = [(tense, REALISERS[language].sentence(sentence))
                     for tense in ("future", "past", "present") for sentence in statements[tense][:60]]
         assert [tuple(row) for row in rows] == expected

@@ -17,6 +17,8 @@ NAMES = {
     "adapters": "+ adapters",
     "joint": "two languages jointly, one vocabulary",
     "disjoint": "two languages jointly, vocabularies apart",
+    "multi": "all languages jointly, one vocabulary",
+    "clwe": "mapped embeddings",
 }
 JOINT = ("joint", "disjoint")  # a model for each target: OUTPUT/MODEL/TARGET/TASK-SEED
 #: the paper's averages over languages (M9, M10)
@@ -27,6 +29,8 @@ PAPER = {
     "adapters": ("69.5", "79.3", "82.0"),
     "joint": ("70.4", "", ""),
     "disjoint": ("71.1", "", ""),
+    "multi": ("70.5", "", ""),
+    "clwe": ("60.1", "", ""),
 }
 
 

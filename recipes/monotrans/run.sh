@@ -6,14 +6,16 @@
 # German, Spanish and Russian over it; tokens, + positions, + noise, + adapters; beside them a joint model of English and
 # each of the others (JointPair), with one vocabulary or with those of both apart. Classifiers (nc, qam) are trained on
 # English, the best epoch by English alone; tables. Many hours on two cores. Run again, it goes on where it stopped.
-# Models: tokens positions noise adapters joint disjoint; stages: data body banks finetune report; --updates: every model
-# is trained for N updates only, to try things out; --vocabulary: sub-words of each vocabulary, 8000 by default.
+# Models: tokens positions noise adapters joint disjoint, and only if they are named multi, one model of all languages
+# (JointMulti), and clwe, mapped embeddings (with gensim: XL_EXTRAS=recipes,embeddings; SKIPGRAM and START as in clwe.sh).
+# Stages: data body banks finetune report; --updates: every model is trained for N updates only, to try things out;
+# --vocabulary: sub-words of each vocabulary, 8000 by default.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 languages=en,de,es,ru
 output=$root/runs/monotrans corpus=$root/corpora/lohelp
-models=tokens,positions,noise,adapters,joint,disjoint stages=data,body,banks,finetune,report seeds=1,2,3
-updates=() vocabulary=8000
+models=tokens,positions,noise,adapters,joint,disjoint more_models=multi,clwe
+stages=data,body,banks,finetune,report seeds=1,2,3 updates=() vocabulary=8000
 . "$root/recipes/lohelp/stages.sh"
 options monotrans '--output --corpus --langs --models --stages --seeds --vocabulary --updates' "$@"
 cd "$root"
@@ -79,18 +81,18 @@ classify() {
         "$classifier/checkpoint_best.pt" "$save" "$corpus/tasks/$task" "${tests[@]}"
 }
 
-# classify_joint MODEL TASK SEED
+# classify_joint SAVE TEXT TASK SEED TARGET,TARGET: TEXT names the folder of the text and that of the body
 classify_joint() {
-    local target save
-    for target in ${targets//,/ }; do
-        save=$output/$1/$target/$2-$3
-        same_settings "$save" "$(tuned "$output/body/$1-$target" "$2" $recipe/config/classify-joint.yaml)"
-        [ ! -s "$save/scores.json" ] || continue
-        doing="$2, $1 $target, seed $3" logged "$save/out.log" bash $recipe/joint.sh "$data/$1-$target" "$save" \
-            "$corpus/tasks/$2" "$source" "$target" "$output/body/$1-$target/checkpoint_last.pt" \
-            $recipe/config/classify-toy.yaml "$configs/classify-$2.yaml" --seed "$3" ${updates[@]+"${updates[@]}"}
-    done
+    local save=$output/$1 body=$output/body/$2
+    same_settings "$save" "$(tuned "$body" "$3" $recipe/config/classify-joint.yaml)"
+    [ ! -s "$save/scores.json" ] || return 0
+    doing="$3, $2, seed $4" logged "$save/out.log" bash $recipe/joint.sh "$data/$2" "$save" "$corpus/tasks/$3" \
+        "$source" "$5" "$body/checkpoint_last.pt" $recipe/config/classify-toy.yaml "$configs/classify-$3.yaml" \
+        --seed "$4" ${updates[@]+"${updates[@]}"}
 }
+
+# clwe body|bank DATA FOLDER LOG ARGUMENT ...
+clwe() { doing="mapped embeddings" logged "$4" bash $recipe/clwe.sh "$1" "$2" "$3" "${@:5}"; }
 
 if chosen data; then
     fetch_corpus "$languages"
@@ -100,6 +102,7 @@ if chosen data; then
         ! wanted disjoint || logged "$output/data.log" python -m preprocess.disjoint "$data/disjoint-$target" \
             "$data/$source" "$data/$target"
     done
+    ! wanted multi || binarise "$data/multi" ${languages//,/ }
 fi
 if chosen body; then
     ! wanted tokens || pretrain body/tokens "$data/$source" $configs/pretrain.yaml
@@ -112,6 +115,9 @@ if chosen body; then
                 pretrain "body/$model-$target" "$data/$model-$target" $configs/pretrain.yaml $configs/joint.yaml
         done
     done
+    ! wanted multi || pretrain body/multi "$data/multi" $configs/pretrain.yaml $configs/multi.yaml
+    ! wanted clwe || clwe body "$data/$source" "$output/body/clwe" "$output/body/clwe/out.log" 128 \
+        $recipe/config/toy.yaml $configs/pretrain.yaml ${updates[@]+"${updates[@]}"}
 fi
 if chosen banks; then
     ! wanted tokens || learn tokens tokens
@@ -119,6 +125,10 @@ if chosen banks; then
         learn positions positions --language-positions
     fi
     ! wanted adapters || learn positions adapters --language-positions --adapters 32
+    for target in ${targets//,/ }; do
+        ! wanted clwe || clwe bank "$data/$target" "$output/banks/clwe/$target" "$output/banks/clwe/$target.log" \
+            "$output/body/clwe"
+    done
 fi
 if chosen finetune; then
     for seed in ${seeds//,/ }; do
@@ -130,8 +140,14 @@ if chosen finetune; then
                 classify noise $task "$seed" positions positions --language-positions --embedding-noise 0.075
             fi
             ! wanted adapters || CLASSIFIER=noise classify adapters $task "$seed" positions adapters --language-positions
-            ! wanted joint || classify_joint joint $task "$seed"
-            ! wanted disjoint || classify_joint disjoint $task "$seed"
+            ! wanted clwe || classify clwe $task "$seed" clwe clwe
+            for target in ${targets//,/ }; do
+                for model in joint disjoint; do
+                    ! wanted $model ||
+                        classify_joint "$model/$target/$task-$seed" "$model-$target" $task "$seed" "$target"
+                done
+            done
+            ! wanted multi || classify_joint "multi/$task-$seed" multi $task "$seed" "$targets"
         done
     done
 fi

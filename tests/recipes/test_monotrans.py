@@ -220,6 +220,22 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
 
 
 @pytest.mark.slow
+def test_comparison_with_all_languages_jointly_and_mapped_embeddings(nano, tmp_path):
+    corpus, output = tmp_path / "corpus", tmp_path / "out"
+    shutil.copytree(nano / "sample", corpus)
+    shutil.copytree(corpus / "tasks/nc", corpus / "tasks/qam")
+    chosen = ["--langs", "en,de", "--seeds", "1", "--vocabulary", 300, "--updates", 1, "--models", "multi,clwe"]
+    tables = succeed("run.sh", "--corpus", corpus, "--output", output, *chosen, SKIPGRAM="--buckets 100").stdout
+    rows = tables.split("| nc: accuracy | en | de | average but en | XNLI | MLDoc | PAWS-X |")[1].splitlines()[2:4]
+    for model, row in zip(("multi", "clwe"), rows):
+        scores = json.loads((output / f"{model}/nc-1/scores.json").read_text())["languages"]
+        assert row.split(" | ")[1:3] == [f"{scores[code]['accuracy']:.1f}" for code in ("en", "de")]
+    assert banks.read(output / "body/multi/checkpoint_last.pt")["languages"] == ["en", "de"]
+    vectors = banks.read(output / "banks/clwe/de/bank.pt")["state"][banks.TOKENS]
+    assert vectors.shape[1] == 128 and vectors[4:-2].norm(dim=1).min() > 0.9 * vectors.norm(dim=1).max()
+
+
+@pytest.mark.slow
 def test_smoke_ends_with_its_scores(tmp_path):
     done = succeed("smoke.sh", "--output", tmp_path, "--updates", 2)
     scores = json.loads((tmp_path / "zero-shot/scores.json").read_text())

@@ -2,7 +2,7 @@
 # smoke.sh [--output DIR] [--updates N]
 #
 # MonoTrans in minutes on two cores, on the bundled synthetic sample: a body and a bank pre-trained on English, banks of
-# German and French learned over it, a classifier of topics fine-tuned on English, and tested in German and French, of
+# German and French learned over it, a classifier of tenses fine-tuned on English, and tested in German and French, of
 # which it has seen no label; ends with
 #     monotrans zero-shot=<a> majority=<m>
 # where a and m are averages over the two, m that of always giving the most frequent label. Each language has sub-words
@@ -17,7 +17,10 @@ cd "$root"
 XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
 
 recipe=recipes/monotrans sample=corpora/sample
-[ -f $sample/COMPLETE ] || { python -m preprocess.sample $sample && touch $sample/COMPLETE; }
+if [ ! -f $sample/COMPLETE ] || [ ! -d $sample/tasks/tense ]; then
+    python -m preprocess.sample $sample
+    touch $sample/COMPLETE
+fi
 same_settings "$output" "$(cat $recipe/config/*.yaml) ${updates[*]-}"
 for language in en de fr; do
     cat >"$output/$language.yaml" <<END
@@ -35,8 +38,8 @@ for language in de fr; do
     step $language learn-bank "$output/data/$language" "$output/$language" "$body" $recipe/config/toy.yaml \
         --max-update 500
 done
-step classifier finetune "$output/data/en" "$output/classifier" $sample/tasks/nc en "$body" $recipe/config/classify-toy.yaml
+step classifier finetune "$output/data/en" "$output/classifier" $sample/tasks/tense en "$body" $recipe/config/classify-toy.yaml
 logged "$output/zero-shot.log" bash $recipe/zero-shot.sh "$output/classifier/checkpoint_best.pt" "$output/zero-shot" \
-    $sample/tasks/nc "de=$output/data/de:$output/de/bank.pt" "fr=$output/data/fr:$output/fr/bank.pt"
+    $sample/tasks/tense "de=$output/data/de:$output/de/bank.pt" "fr=$output/data/fr:$output/fr/bank.pt"
 score() { python -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$output/zero-shot/scores.json" "$1"; }
 echo "monotrans zero-shot=$(score accuracy) majority=$(score majority)"

@@ -67,7 +67,7 @@ if chosen denoise; then
     for model in xdae xfnp; do
         ! wanted $model || doing="denoising with $model" logged "$output/$model/denoise.log" bash $recipe/denoise.sh \
             $model "$data" "$(pretrained $model)" "$output/$model/denoise" "$corpus/mono" "$languages" \
-            --gen-subset valid --objective-options $model.length=128
+            --gen-subset valid
     done
 fi
 if chosen finetune; then

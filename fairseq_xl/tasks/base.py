@@ -377,6 +377,16 @@ def check_dropout(name, probability):
         raise UserError(f"--{name.replace('_', '-')} {probability}: a probability from 0 to below 1 is needed")
 
 
+def named_languages(option, names, dictionary):
+    """``en,de`` -> [en, de]; `UserError` unless all are languages of the dictionary, each of them once."""
+    languages = names.split(",")
+    for language in languages:
+        dictionary.language_id(language)
+        if languages.count(language) > 1:
+            raise UserError(f"{option} {names}: {language} is named twice")
+    return languages
+
+
 def checkpoint_to_restore(cfg):
     """The file whose weights fairseq-train goes on with, or None: what `checkpoint_utils.load_checkpoint` will choose.
 

@@ -20,7 +20,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.modules.initialisation import initialise
 from fairseq_xl.tasks.banks import BankTask, BankTaskConfig, matched
-from fairseq_xl.tasks.base import check_dropout
+from fairseq_xl.tasks.base import check_dropout, named_languages
 
 logger = logging.getLogger(__name__)
 
@@ -88,8 +88,8 @@ class XLClassificationTask(BankTask):
         owners = [] if self.bank is None else self.bank["languages"]
         if cfg.lang or len(owners) == 1:
             self._work_on(cfg.lang or owners[0])
-        for language in (*self._languages("train"), *self._languages("valid")):
-            dictionary.language_id(language)
+        named_languages("--train-langs", cfg.train_langs, dictionary)
+        named_languages("--eval-langs", cfg.eval_langs, dictionary)
         check_dropout("head_dropout", cfg.head_dropout)
         if cfg.length < SHORTEST:
             raise UserError(f"--length {cfg.length}: an input needs at least {SHORTEST} tokens")

@@ -21,7 +21,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import OBJECTIVES, settings_as_text
-from fairseq_xl.tasks.base import XLTaskConfig
+from fairseq_xl.tasks.base import XLTaskConfig, named_languages
 from fairseq_xl.tasks.writing import XLWritingTask
 
 logger = logging.getLogger(__name__)
@@ -101,9 +101,8 @@ class XLGenerationTask(XLWritingTask):
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
-        self.train_languages, self.eval_languages = cfg.train_langs.split(","), cfg.eval_langs.split(",")
-        for language in (*self.train_languages, *self.eval_languages):
-            dictionary.language_id(language)
+        self.train_languages = named_languages("--train-langs", cfg.train_langs, dictionary)
+        self.eval_languages = named_languages("--eval-langs", cfg.eval_langs, dictionary)
         if cfg.length is not None and cfg.length < SHORTEST:
             raise UserError(f"--length {cfg.length}: a source needs at least {SHORTEST} tokens")
         if cfg.examples_per_epoch is not None and cfg.examples_per_epoch < 1:

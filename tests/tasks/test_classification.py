@@ -272,6 +272,7 @@ def test_options_that_do_not_fit(data_bin, task_files, tmp_path):
     line = classification(data_bin, task_files[1], tmp_path)
     refused([*line, "--eval-langs", "en,xx"], "language 'xx'", "en, de, fr")
     refused([*line, "--train-langs", "xx"], "language 'xx'")
+    refused([*line, "--train-langs", "en,de,en"], "--train-langs en,de,en: en is named twice")
     refused([*line, "--length", 41], "--length 41", "--max-positions 40")
     refused([*line, "--length", 5], "--length 5", "at least 8")
     refused([*line, "--examples-per-epoch", 0], "--examples-per-epoch 0")

@@ -337,6 +337,7 @@ def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
     line = generation(data_bin, task_files, tmp_path / "run")
     refused([*line, "--eval-langs", "en,xx"], "language 'xx'", "en, de, fr")
     refused([*line, "--train-langs", "xx"], "language 'xx'")
+    refused([*line, "--eval-langs", "en,en"], "--eval-langs en,en: en is named twice")
     refused([*line, "--length", 41], "--length 41", "--max-positions 40")
     refused([*line, "--length", 5], "--length 5", "at least 8")
     refused([*line, "--examples-per-epoch", 0], "--examples-per-epoch 0")

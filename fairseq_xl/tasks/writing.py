@@ -39,6 +39,8 @@ class XLWritingTask(XLTask):
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
         """fairseq's generator; language symbols and <mask> never reach the output."""
+        if getattr(args, "print_alignment", None):
+            raise UserError("--print-alignment is not supported: the decoder's layers don't show what they attend to")
         if not getattr(args, "score_reference", False):
             symbols = set(range(self.dictionary.first_language, len(self.dictionary)))
             hidden = symbols | {self.dictionary.mask_index, self.dictionary.eos()}

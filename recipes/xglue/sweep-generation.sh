@@ -40,7 +40,11 @@ fine_tune() {
 pretrain() {
     local folder=$1 word values=("$recipe/config/xdae.yaml") more=() options
     for word in ${PRETRAIN:-}; do
-        case $word in *.yaml) values+=("$word") ;; *) more+=("$word") ;; esac
+        case $word in
+            *.yaml) values+=("$word") ;;
+            --objective-options*) refuse "PRETRAIN: --objective-options belongs into a CONFIG.yaml, the noise is added" ;;
+            *) more+=("$word") ;;
+        esac
     done
     options=$(python -c 'import sys
 from omegaconf import OmegaConf

@@ -31,6 +31,8 @@ except ImportError:  # numpy 1
 logger = logging.getLogger(__name__)
 
 NO_CHECKPOINT = "is not a checkpoint, or it is damaged or cut short"
+SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization")  # parts of a configuration
+NO_SETTINGS = {"_name", "data", "max_epoch", "max_update", "stop_time_hours", "stop_min_lr"}  # and what in them is none
 ZIP = b"PK\x03\x04"  # how a file of torch.save begins since torch 1.6
 
 
@@ -94,7 +96,7 @@ def _load_stream(stream, name: str):
                 f"{name} was refused: it holds {what}, and a checkpoint may hold only tensors and plain data "
                 "(nothing in the file was run)"
             ) from error
-        raise UserError(f"{name} {NO_CHECKPOINT} ({type(error).__name__}: {_first_line(error)})") from error
+        raise UserError(f"{name} {NO_CHECKPOINT} ({_first_line(error)})") from error
 
 
 def _check_parts(stream, name: str) -> None:
@@ -115,9 +117,10 @@ def _check_parts(stream, name: str) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    if str(error).startswith(("Weights only load failed", "Cannot use ``weights_only")):  # then advice to turn it off
+    advice = ("Weights only load failed", "Cannot use ``weights_only")  # and how to turn it off
+    if isinstance(error, (LookupError, EOFError)) or str(error).startswith(advice):
         return "not a file of plain data written by torch.save"
-    return (str(error).splitlines() or [""])[0].split(". ")[0] or type(error).__name__
+    return type(error).__name__ + ": " + (str(error).splitlines() or [""])[0].split(". ")[0]
 
 
 @contextlib.contextmanager
@@ -176,7 +179,7 @@ def _make_loading_safe() -> None:
     def load_checkpoint_and_iterator(cfg, trainer, **kwargs):
         check_that_ranks_know_each_other(trainer.cfg)
         _check_restore_file(cfg, trainer.checkpoint_suffix)
-        read = _checked_by(trainer.task, _of_run(cfg.save_dir, checkpoint_utils.load_checkpoint_to_cpu))
+        read = _checked_by(trainer.task, _of_run(trainer.cfg, checkpoint_utils.load_checkpoint_to_cpu))
         other = _mistake(AssertionError, "Criterion does not match", "Optimizer does not match")
         with _mistake(ValueError, "--finetune-from-model"), other, _no_fit([cfg.restore_file]), _reading(read):
             state, iterator = resume(cfg, trainer, **kwargs)
@@ -200,18 +203,43 @@ def _checked_by(task, read):
     return checked
 
 
-def _of_run(folder, read):
-    """Say beside what is wrong with a run's own checkpoint how the run can go on."""
+def _of_run(cfg, read):
+    """Say of a run's own checkpoint what is wrong and how the run can go on, or which settings are others now."""
 
     def told(path, *args, **kwargs):
+        own = os.path.dirname(os.path.abspath(path)) == os.path.abspath(cfg.checkpoint.save_dir)
         try:
-            return read(path, *args, **kwargs)
+            state = read(path, *args, **kwargs)
         except UserError as error:
-            if NO_CHECKPOINT not in str(error) or os.path.dirname(os.path.abspath(path)) != os.path.abspath(folder):
+            if not own or NO_CHECKPOINT not in str(error):
                 raise
             raise UserError(f"{error}; another of its folder can take its place, and without it training begins anew")
+        changes = other_settings(state.get("cfg"), cfg) if own else []
+        if changes:
+            logger.warning("%s goes on with other settings than before: %s", path, ", ".join(changes))
+        return state
 
     return told
+
+
+def other_settings(before, now) -> list:
+    """What differs between two configurations of fairseq-train, but for when the run ends and where its text is.
+
+    Args:
+        before: that of a checkpoint, as it was loaded.
+        now: the run's.
+
+    Returns:
+        ``--lr [0.5] (was [0.002])``, each option once.
+    """
+    before, now = (omegaconf.OmegaConf.to_container(omegaconf.OmegaConf.create(cfg or {})) for cfg in (before, now))
+    changes = {}
+    for section in SETTINGS:
+        old, new = (cfg.get(section) or {} for cfg in (before, now))
+        for name in old.keys() & new.keys() - NO_SETTINGS:
+            if str(old[name]) != str(new[name]):
+                changes[name] = f"--{name.replace('_', '-')} {new[name]} (was {old[name]})"
+    return [changes[name] for name in sorted(changes)]
 
 
 def _for_a_task(read):
@@ -242,7 +270,7 @@ def _unreadable(path):
     try:
         yield
     except (KeyError, IndexError, TypeError, AttributeError, OmegaConfBaseException) as error:
-        reason = f"{type(error).__name__}: {_first_line(error)}"
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UserError(f"{path} is not a checkpoint that fairseq can bring to its present form ({reason})") from error
 
 

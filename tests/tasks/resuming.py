@@ -36,4 +36,5 @@ def check_stop(line, folder, whole, stop, last):
     """
     parts = [run_train(line(folder, "--max-update", end)) for end in (stop, last)]
     assert parts[0].losses + parts[1].losses == whole[1].losses
+    assert "other settings" not in parts[1].log
     assert equal_parameters(load(folder / LAST), load(whole[0] / LAST))

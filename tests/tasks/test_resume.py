@@ -95,6 +95,7 @@ def test_resume_is_exact(data_bin, tmp_path, uninterrupted, name, stop, workers)
     rest = run_train([*line, "--max-update", LAST], workers)
     assert losses_after(rest, 0) == losses_after(whole, stop)
     assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), parameters)
+    assert "other settings" not in rest.log
 
 
 @pytest.mark.parametrize("stop", [3, UPDATES + 2])
@@ -122,6 +123,21 @@ def test_resume_from_an_earlier_checkpoint(data_bin, tmp_path, uninterrupted):
     rest = run_train([*line, "--max-update", LAST, "--restore-file", tmp_path / "checkpoint_2_7.pt",
                       "--disable-validation"])  # fmt: skip
     assert losses_after(rest, 0) == losses_after(whole, 7)
+
+
+def test_other_settings_are_told(data_bin, tmp_path):
+    """A run that goes on has the options that it is given, as fairseq's do; one line says which are others."""
+    line = [*RUNS["alternate"](data_bin, tmp_path), "--disable-validation"]
+    run_train([*line, "--max-update", 1, "--lr", 0.002])
+    more = ["--lr", 0.5, "--clip-norm", 3, "--init-from", tmp_path / "checkpoint_last.pt"]
+    told = run_train([*line, "--max-update", 2, *more]).log
+    settings = (
+        f"--clip-norm 3.0 (was 0.0), --init-from {tmp_path / 'checkpoint_last.pt'} (was None), --lr [0.5] (was [0.002])"
+    )
+    assert f"checkpoint_last.pt goes on with other settings than before: {settings}\n" in told
+    told = run_train([*line, "--save-dir", tmp_path / "new", "--restore-file", tmp_path / "checkpoint_last.pt",
+                      "--max-update", 3, "--lr", 0.1]).log  # fmt: skip
+    assert "other settings" not in told  # another run's checkpoint
 
 
 def test_validation_changes_no_loss(data_bin, tmp_path, uninterrupted):

@@ -196,6 +196,8 @@ def mine(vectors, pairs, count, exact_below, longest, made_with):
     if result is not None:
         logger.info("%s is there already", negatives_file(pairs.prefix))
     else:
+        if negatives_file(pairs.prefix).exists():
+            logger.warning("%s: the negatives of another network, text or setting are replaced", pairs.prefix)
         _begin(folder, made_with)
         parts = list(_mine_parts(vectors, pairs, count, exact_below, longest, folder))
         whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

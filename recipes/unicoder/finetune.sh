@@ -20,7 +20,7 @@ case $what in
     cross-lingual) needs "$files" "$source" "$languages" ;;
     multi-language | translate-train) needs "$together" "$languages" "$languages" ;;
     translate-test) needs "$files" "$source" "$source" ;;
-    *) refuse "$what is none of the modes of --help" ;;
+    *) refuse "MODE $what: one of cross-lingual, multi-language, translate-train, translate-test" ;;
 esac
 tested=
 if [ "$what" = translate-test ]; then
@@ -30,8 +30,12 @@ if [ "$what" = translate-test ]; then
     done
     tested=$(settings_of "$files"/translate_test/*)
 fi
+present
 same_settings "$output" "$what $languages $(settings) $tested" SAVE_DIR
-[ ! -s "$output/scores.json" ] || exit 0
+if [ -s "$output/scores.json" ]; then
+    echo "$output/scores.json is there already"
+    exit
+fi
 
 # What each language's own model, or test set, came to, as one set of scores.
 gather() {
@@ -62,3 +66,4 @@ case $what in
         gather
         ;;
 esac
+echo "$output/scores.json"

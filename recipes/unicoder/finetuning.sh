@@ -1,6 +1,7 @@
 # What finetune.sh and sweep.sh share; sourced by them, which have set $recipes, with their command line.
 what=$1 data=$2 output=$3 files=$4 languages=$5 weights=$6
 shift 6
+[[ $languages =~ ^[A-Za-z0-9_-]+(,[A-Za-z0-9_-]+)*$ ]] || refuse "LANGUAGES $languages: codes joined by commas, en,de"
 source=${languages%%,*} flags=("$@") together=$files:$files/translate_train
 [ "$weights" = random ] || flags+=(--init-from "$weights")
 export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
@@ -16,6 +17,7 @@ settings() {
 there() {
     local folder language folders found
     IFS=: read -ra folders <<<"$1"
+    [ -d "${folders[0]}" ] || refuse "TASK_FILES ${folders[0]}: no such folder"
     for language in ${3//,/ }; do
         found=
         for folder in "${folders[@]}"; do
@@ -30,6 +32,12 @@ needs() {
     there "$1" train "$2"
     there "$1" valid "$3"
     there "$1" test "$3"
+}
+
+# Stops unless DATA and INIT are there.
+present() {
+    [ -f "$data/dict.txt" ] || refuse "DATA $data: no folder of binarised text, it has no dict.txt"
+    [ "$weights" = random ] || [ -e "$weights" ] || refuse "INIT $weights: no such file"
 }
 
 # classify FOLDER TASK_FILES TRAIN_LANGS EVAL_LANGS

@@ -30,9 +30,10 @@ case $what in
         for code in "${codes[@]:1}"; do sets+=("${codes[0]},$code"); done
         ;;
     matrix) sets=("${codes[@]}") ;;
-    *) refuse "$what is none of the studies of --help" ;;
+    *) refuse "STUDY $what: one of numbers, pairs, matrix" ;;
 esac
 for trained in "${sets[@]}"; do needs "$together" "$trained" "$evaluate"; done
+present
 depends=$(settings)
 for trained in "${sets[@]}"; do
     same_settings "$output/$what/${trained//,/-}" "$trained $evaluate $depends" OUTPUT

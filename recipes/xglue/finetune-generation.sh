@@ -21,7 +21,7 @@ flags=("$@")
 case $mode in
     pivot) trained=${languages%%,*} ;;
     multi-language) trained=$languages ;;
-    *) refuse "$mode is none of the modes of --help" ;;
+    *) refuse "MODE $mode: one of pivot, multi-language" ;;
 esac
 . "$recipe/writing.sh"
 settings=$(settings_of "$recipe/config/generation.yaml" "$recipe/config/generate.yaml" "$data/dict.txt" \

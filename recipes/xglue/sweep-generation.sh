@@ -23,7 +23,7 @@ IFS=, read -ra codes <<<"$languages"
 case $study in
     noise) trained=("${codes[0]}") ;;
     pivots | modes | each) trained=("${codes[@]}") ;;
-    *) refuse "$study is none of the studies of --help" ;;
+    *) refuse "STUDY $study: one of noise, pivots, modes, each" ;;
 esac
 for code in "${trained[@]}"; do
     [ -f "$files/train.$code.src" ] || refuse "$files/train.$code.src: no such file"

@@ -83,10 +83,35 @@ def test_table(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("script, what", [("finetune.sh", "modes"), ("sweep.sh", "studies")])
-def test_a_mode_or_study_that_there_is_not(script, what):
+@pytest.mark.parametrize("script, told", [
+    ("finetune.sh", "MODE any: one of cross-lingual, multi-language, translate-train, translate-test"),
+    ("sweep.sh", "STUDY any: one of numbers, pairs, matrix"),
+])  # fmt: skip
+def test_a_mode_or_study_that_there_is_not(script, told):
     done = run("bash", f"recipes/unicoder/{script}", "any", "data", "save", "files", "en,de", "random")
-    assert done.returncode == 2 and done.stderr == f"{script}: any is none of the {what} of --help\n"
+    assert done.returncode == 2 and done.stderr == f"{script}: {told}\n"
+
+
+def test_arguments_are_looked_at_before_anything_begins(tmp_path):
+    files, data = tmp_path / "files", tmp_path / "data"
+    files.mkdir()
+    for name in ("train.en", "valid.en", "test.en"):
+        (files / f"{name}.tsv").touch()
+
+    def told(files, languages, weights):
+        command = ["cross-lingual", data, tmp_path / "save", files, languages, weights]
+        done = run("bash", "recipes/unicoder/finetune.sh", *map(str, command))
+        assert done.returncode == 2 and not (tmp_path / "save").exists()
+        return done.stderr
+
+    assert told(tmp_path / "no", "en", "random") == f"finetune.sh: TASK_FILES {tmp_path}/no: no such folder\n"
+    for languages in ("en, de", "en de", "en,"):
+        expected = f"finetune.sh: LANGUAGES {languages}: codes joined by commas, en,de\n"
+        assert told(files, languages, "random") == expected
+    assert "no folder of binarised text, it has no dict.txt" in told(files, "en", "random")
+    data.mkdir()
+    (data / "dict.txt").touch()
+    assert told(files, "en", tmp_path / "no.pt") == f"finetune.sh: INIT {tmp_path}/no.pt: no such file\n"
 
 
 def test_a_mode_is_checked_before_anything_is_written(tmp_path):

@@ -279,5 +279,5 @@ def test_studies_of_languages(warm, data_bin, official, tmp_path):  # noqa: F811
 
 def test_a_study_that_there_is_not(tmp_path):
     done = sweep("any", "data", tmp_path / "out", tmp_path, "en,de")
-    assert (done.returncode, done.stderr) == (2, "sweep-generation.sh: any is none of the studies of --help\n")
+    assert (done.returncode, done.stderr) == (2, "sweep-generation.sh: STUDY any: one of noise, pivots, modes, each\n")
     assert not list(tmp_path.iterdir())

@@ -142,7 +142,7 @@ def test_denoising_beside_copying(nano, data_bin, objective, split, more):  # no
 def test_a_mode_that_there_is_not(tmp_path):
     command = ["any", "data", tmp_path / "save", "files", "en,de", "random"]
     done = run("bash", "recipes/xglue/finetune-generation.sh", *map(str, command))
-    assert done.returncode == 2 and done.stderr == "finetune-generation.sh: any is none of the modes of --help\n"
+    assert done.returncode == 2 and done.stderr == "finetune-generation.sh: MODE any: one of pivot, multi-language\n"
     assert not list(tmp_path.iterdir())
 
 

@@ -232,14 +232,21 @@ def other_settings(before, now) -> list:
     Returns:
         ``--lr [0.5] (was [0.002])``, each option once.
     """
-    before, now = (omegaconf.OmegaConf.to_container(omegaconf.OmegaConf.create(cfg or {})) for cfg in (before, now))
     changes = {}
     for section in SETTINGS:
-        old, new = (cfg.get(section) or {} for cfg in (before, now))
+        old, new = (_options(cfg, section) for cfg in (before, now))
         for name in old.keys() & new.keys() - NO_SETTINGS:
             if str(old[name]) != str(new[name]):
                 changes[name] = f"--{name.replace('_', '-')} {new[name]} (was {old[name]})"
     return [changes[name] for name in sorted(changes)]
+
+
+def _options(cfg, section: str) -> dict:
+    """The options of a part of a configuration; those of models that are not ours are in a Namespace."""
+    found = (cfg or {}).get(section) or {}
+    if isinstance(found, argparse.Namespace):
+        return vars(found)
+    return omegaconf.OmegaConf.to_container(found) if omegaconf.OmegaConf.is_config(found) else found
 
 
 def _for_a_task(read):

@@ -102,7 +102,7 @@ if chosen classify; then
     done
 fi
 if chosen report; then
-    curves pretraining ppl train.log
+    curves pretraining mlm_ppl train.log  # of the task that all of them have
     python recipes/lohelp/report.py "$output" --models "$models" --langs "$languages" --seeds "$seeds" \
         --modes cross-lingual,multi-language --against unicoder --baseline "$corpus/baseline.json"
 fi

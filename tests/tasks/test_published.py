@@ -326,7 +326,7 @@ def test_encoder_and_decoder_of_xdae_from_a_published_encoder(data_bin, symbols,
     (told,) = [line for line in log.splitlines() if line.startswith("decoder from ")]
     new = told.partition("new: ")[2].split(", ")
     assert len(new) == 8 and all(name.startswith("layers.0.cross_attention") for name in new)
-    with pytest.raises(UserError, match="needs --heads 2, this run has 4"):
+    with pytest.raises(UserError, match=r"needs --heads 2 \(or --init-across-heads\), this run has 4"):
         start(data_bin, tmp_path, *form, *depth, "--init-from", path, "--heads", 4, task=denoising)
 
 
@@ -364,7 +364,7 @@ def test_classification_from_a_published_encoder(data_bin, make, tmp_path, kind)
 # What doesn't fit: one sentence, before training
 
 XLM_R_MISTAKES = [
-    (["--heads", 4], "needs --heads 2, this run has 4"),
+    (["--heads", 4], "needs --heads 2 (or --init-across-heads), this run has 4"),
     (["--embed-dim", 8], "needs --embed-dim 16, this run has 8"),
     (["--ffn-dim", 16], "needs --ffn-dim 32, this run has 16"),
     (["--position-offset", 0], "needs --position-offset 2, this run has 0"),
@@ -377,7 +377,7 @@ XLM_R_MISTAKES = [
     (["--layers", 3], "has 2 layers, the model to initialise has 3"),
 ]
 XLM_MISTAKES = [
-    (["--heads", 4], "needs --heads 2, this run has 4"),
+    (["--heads", 4], "needs --heads 2 (or --init-across-heads), this run has 4"),
     (["--position-offset", 2], "needs --position-offset 0, this run has 2"),
     (["--language-embeddings", "none"], "needs --language-embeddings added, this run has none"),
     (["--output-form", "dense"], "needs --output-form plain, this run has dense"),

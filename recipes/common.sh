@@ -61,3 +61,10 @@ run_training() {
     mkdir -p "$save"
     exec python "$recipe/../launch.py" train "$data" "$@" --save-dir "$save" --log-file "$save/train.log"
 }
+
+# The bundled sample in corpora/sample, whole; one without the latest of its tasks is written anew.
+sample_corpus() {
+    [ ! -f corpora/sample/COMPLETE ] || [ ! -d corpora/sample/tasks/tense ] || return 0
+    python -m preprocess.sample corpora/sample
+    touch corpora/sample/COMPLETE
+}

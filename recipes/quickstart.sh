@@ -55,10 +55,7 @@ if [ -n "$named" ]; then
     corpus=corpora/libreoffice-help/corpus.yaml
 elif [ -z "$corpus" ]; then
     corpus=recipes/sample.yaml
-    if [ ! -f corpora/sample/COMPLETE ]; then
-        python -m preprocess.sample corpora/sample
-        touch corpora/sample/COMPLETE
-    fi
+    sample_corpus
 fi
 test_set=$(python recipes/first_test_set.py "$corpus")
 IFS=$'\t' read -r source target test_source reference <<<"$test_set"

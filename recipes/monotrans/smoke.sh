@@ -17,10 +17,7 @@ cd "$root"
 XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
 
 recipe=recipes/monotrans sample=corpora/sample
-if [ ! -f $sample/COMPLETE ] || [ ! -d $sample/tasks/tense ]; then
-    python -m preprocess.sample $sample
-    touch $sample/COMPLETE
-fi
+sample_corpus
 same_settings "$output" "$(cat $recipe/config/*.yaml) ${updates[*]-}"
 for language in en de fr; do
     cat >"$output/$language.yaml" <<END

@@ -19,10 +19,7 @@ XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
 
 texts=(--langs en,de --pairs en-de)
 data=$output/data-bin config=recipes/veco/config sample=corpora/sample
-if [ ! -f $sample/COMPLETE ]; then
-    python -m preprocess.sample $sample
-    touch $sample/COMPLETE
-fi
+sample_corpus
 same_settings "$output" "$(cat $config/*.yaml) ${updates[*]-}"
 logged "$output/data.log" python -m preprocess recipes/sample.yaml "$data"
 mkdir -p "$output/mlm"

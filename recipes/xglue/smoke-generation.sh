@@ -18,10 +18,7 @@ cd "$root"
 XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
 
 data=$output/data-bin recipe=recipes/xglue sample=corpora/sample languages=en,de
-if [ ! -f $sample/COMPLETE ]; then
-    python -m preprocess.sample $sample
-    touch $sample/COMPLETE
-fi
+sample_corpus
 same_settings "$output" "$(cat $recipe/config/*.yaml recipes/sample.yaml) ${updates[*]-}"
 logged "$output/data.log" python -m preprocess recipes/sample.yaml "$data"
 for model in xdae xfnp; do

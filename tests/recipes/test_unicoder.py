@@ -191,7 +191,8 @@ def test_task_files_are_looked_for_before_anything_begins(tmp_path, script, what
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "save").exists()
 
 
-@pytest.mark.parametrize("script", ["unicoder/smoke.sh", "veco/smoke.sh", "quickstart.sh"])
+@pytest.mark.parametrize("script", ["unicoder/smoke.sh", "veco/smoke.sh", "xglue/smoke-generation.sh",
+                                    "monotrans/smoke.sh", "quickstart.sh"])  # fmt: skip
 def test_a_sample_that_could_not_be_written_ends_the_script(tmp_path, script):
     """In a copy of the scripts, where nothing but the environment works."""
     shutil.copytree(RECIPES, tmp_path / "recipes")

@@ -369,14 +369,16 @@ def test_statistics_are_of_translations_random_and_mined_sentences(pairs):
     assert statistics["mined"] == pytest.approx((sides[0] * negatives).sum(1).mean(), abs=1e-4)
 
 
-def test_what_is_there_is_not_mined_again_and_what_is_of_another_model_is(pairs):
+def test_what_is_there_is_not_mined_again_and_what_is_of_another_model_is(pairs, caplog):
     vectors = FixedVectors()
     first = mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
     calls = vectors.calls
     assert mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH) == first and vectors.calls == calls
+    assert not caplog.messages
     mining.mine(vectors, pairs, 2, 10**6, 128, MADE_WITH)
     mining.mine(vectors, pairs, 2, 10**6, 128, {"checkpoint": 2})
     assert vectors.calls == 3 * calls
+    assert caplog.messages == [f"{pairs.prefix}: the negatives of another network, text or setting are replaced"] * 2
 
 
 def test_a_text_of_one_sentence_has_no_negative(tmp_path):

@@ -58,9 +58,9 @@ def donate(recipient, donor, stack, origin, only=None, layers="all"):
     return {places[name]: value for name, value in copied.items()}, new
 
 
-def lacks_streams(recipient, donor):
-    """Whether a donor has nothing for the recipient's decoder, whose layers know predicting streams (G6)."""
-    return "decoder.futures.weight" in recipient.keys() - donor.keys()
+def has_streams(state):
+    """Whether a state dict is that of a model whose decoder has predicting streams (G6)."""
+    return "decoder.futures.weight" in state
 
 
 def left_behind(donor, copied):

@@ -8,6 +8,7 @@ of outputs in another language, and their averages, only over a complete set of 
 import argparse
 import functools
 import json
+import logging
 import sys
 import unicodedata
 from pathlib import Path
@@ -68,6 +69,7 @@ def identifier(candidates):
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:
         raise UserError("identifying languages needs the package py3langid: pip install py3langid") from None
+    logging.getLogger("py3langid").setLevel(logging.INFO)  # below that it tells which languages it was given
     model = LanguageIdentifier.from_model_file(MODEL_FILE)
     unknown = [code for code in candidates if code not in model.labels]
     if unknown:
@@ -79,17 +81,16 @@ def identifier(candidates):
 def wrong_language(texts, language, candidates, resamples=0):
     """The share, in per cent, of those texts with a letter that are in another of `candidates` than in `language`.
 
-    Returns: {"score", "n", "signature"}, the score None where no text has a letter; with `resamples` "interval" too.
+    Returns: {"score", "n", "signature"}, with `resamples` "interval" too; the score is None, and there is no interval,
+        where no text has a letter or there is one language only.
     """
     candidates = tuple(sorted({primary_code(code) for code in (*candidates, language)}))
-    if len(candidates) < 2:
-        raise UserError(f"--among {','.join(candidates)}: two languages or more can be told apart")
     identify = identifier(candidates)
     written = [text for text in texts if any(map(str.isalpha, text))]
-    wrong = np.array([identify(text) != primary_code(language) for text in written], dtype=bool)
     told = {"n": len(written), "signature": f"py3langid {compat.versions()['py3langid']} {','.join(candidates)}"}
-    if not written:
+    if not written or len(candidates) < 2:
         return {"score": None} | told
+    wrong = np.array([identify(text) != primary_code(language) for text in written], dtype=bool)
     found = accuracy(wrong)
     return {"score": found["accuracy"]} | ({"interval": found["interval"]} if resamples else {}) | told
 

@@ -15,7 +15,7 @@ from omegaconf import II, OmegaConf
 
 from fairseq_xl import compat
 from fairseq_xl.checkpoints import banks, published
-from fairseq_xl.checkpoints.surgery import donate, lacks_streams, left_behind
+from fairseq_xl.checkpoints.surgery import donate, has_streams, left_behind
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.manifest import read_manifest
@@ -264,6 +264,8 @@ class XLTask(FairseqTask):
             else:
                 # not the task's own: a donor may be of another; its heads are compared with the other options below
                 XLTask.check_fits(self, donor, path, True, own_bank)
+            if part == "model" and has_streams(donor["model"]) and not has_streams(model.state_dict()):
+                raise UserError(f"{path} has a decoder with predicting streams: it is for --arch xl_xfnp_* alone")
         options = _form(donor, model.cfg, path) if ours else FORM_WITH_BANKS | donor.options
         wrong = []
         for name, needed in options.items():
@@ -308,7 +310,7 @@ class XLTask(FairseqTask):
         donors = {path: self.read_donor(path, model, part) for path, part in parts.items() if path}
         if shares and encoder and "decoder.bank.tokens.weight" in donors.get(decoder, ()):
             raise UserError(f"{why}: encoder and decoder of {decoder} have a table of tokens each")
-        if decoder and lacks_streams(model.state_dict(), donors[decoder]):
+        if decoder and has_streams(model.state_dict()) and not has_streams(donors[decoder]):
             if not encoder:
                 raise UserError(f"{decoder} has no decoder with streams as that of {why} has; its encoder may be taken")
             logger.warning("%s has no decoder with streams as that of %s has: its encoder alone is taken", decoder, why)

@@ -8,7 +8,7 @@
 #     ntg BLEU xdae=<a> xfnp=<b> random=<c>
 # where all are averages over the two languages, and e is what the corrupted text as it is would reach. What was
 # written, scores and logs stay in DIR (default: runs/xglue-smoke). Run again, it goes on where it stopped. --updates N:
-# every model is trained for N updates, to try things out.
+# every model is trained for N updates, to try things out; text and test sets stay as they are.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 output=$root/runs/xglue-smoke updates=()

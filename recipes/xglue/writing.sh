@@ -12,6 +12,7 @@ write() {
     python "$recipe/../launch.py" generate "$data" "$config" --eval-langs "$language" \
         --results-path "$folder.part" "$@" ${GENERATE:-} >"$output/write.$language.log" 2>&1 ||
         { tail -n 3 "$output/write.$language.log" >&2; exit 1; }
+    grep 'WARNING.*fairseq_xl' "$output/write.$language.log" >&2 || true
     mv "$folder.part" "$folder"
 }
 
@@ -19,4 +20,11 @@ write() {
 score() {
     python -m fairseq_xl.evaluation.generation "$output/outputs" --langs "$languages" "$@" >"$output/scores.json.tmp"
     mv "$output/scores.json.tmp" "$output/scores.json"
+    echo "$output/scores.json"
+}
+
+# What is said of a folder that is complete.
+there_already() {
+    echo "$output/scores.json is there already"
+    exit
 }

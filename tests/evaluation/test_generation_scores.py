@@ -112,10 +112,16 @@ def test_a_language_is_found_among_the_candidates_only():
     assert wrong_language(TITLES["de"], "fr", ["de"])["score"] == 100
     assert wrong_language(TITLES["en"], "fr", ["de", "en"], 10) == wrong_language(TITLES["en"], "fr", ["en", "de"], 10)
     assert wrong_language(["1 2", ""], "fr", ["de"]) | {"signature": ""} == {"score": None, "n": 0, "signature": ""}
-    with pytest.raises(UserError, match="--among fr: two languages or more"):
-        wrong_language(TITLES["en"], "fr", ["fr"])
     with pytest.raises(UserError, match="py3langid does not know qqq"):
         wrong_language(TITLES["en"], "fr", ["qqq"])
+
+
+def test_there_is_no_wrong_language_where_there_is_one(folders, capsys):
+    result = scored(folders, capsys, langs="en")
+    entry = result["languages"]["en"]
+    for name in ("wrong_language", "references_wrong_language"):
+        assert (entry[name]["score"], entry[name]["n"]) == (None, 3)
+    assert set(result["average"]) == {"bleu", "bleu_lower", "rouge_l"} and entry["bleu"]["score"] > 0
 
 
 def test_the_average_is_that_of_all_languages_or_none(folders, capsys):

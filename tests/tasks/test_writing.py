@@ -329,6 +329,10 @@ def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, learned, 
     two = ["--init-encoder-from", pretrained["mlm"], "--init-decoder-from", learned[0] / "checkpoint_best.pt"]
     refused([*line, *two], "--arch xl_xdae_tiny: encoder and decoder must be initialised from the same checkpoint")
     refused([*line, "--finetune-from-model", pretrained["xdae"]], "name it as --init-from")
+    refused(
+        [*line, "--init-from", pretrained["xfnp"]],
+        "has a decoder with predicting streams: it is for --arch xl_xfnp_* alone",
+    )
     with pytest.raises(UserError, match="was not fine-tuned by xl_generation; --init-from starts that from it"):
         generate(data_bin, task_files, pretrained["xdae"], "de")
 

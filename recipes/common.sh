@@ -64,7 +64,7 @@ run_training() {
 
 # The bundled sample in corpora/sample, whole; one without the latest of its tasks is written anew.
 sample_corpus() {
-    [ ! -f corpora/sample/COMPLETE ] || [ ! -d corpora/sample/tasks/tense ] || return 0
+    [ ! -f corpora/sample/COMPLETE ] || [ ! -d corpora/sample/tasks/form ] || return 0
     python -m preprocess.sample corpora/sample
     touch corpora/sample/COMPLETE
 }

@@ -9,7 +9,7 @@ from preprocess.sample.generator import documents, realise
 from preprocess.sample.lexicon import LANGUAGES
 
 EVALUATION = {"valid": 60, "test": 120}
-OF_A_TENSE = {"train": 800, "valid": 40, "test": 60}  # most sentences of each tense in the task `tense`
+OF_A_FORM = {"train": 600, "valid": 20, "test": 36}  # most sentences of each form in the task `form`
 
 
 def plan(count, seed):
@@ -63,17 +63,23 @@ def write(destination, count=2400, seed=1):
                     _write(root / "bitext" / f"{split}.en-{language}.{side}", _blocks(bodies[side]))
             _write_tasks(root / "tasks", split, language, topics, texts[language])
             if split != "train" or language == "en":
-                _write(root / "tasks" / "tense" / f"{split}.{language}.tsv", _tenses(made, bodies[language], split))
+                _write(root / "tasks" / "form" / f"{split}.{language}.tsv", _forms(made, bodies[language], split))
 
 
-def _tenses(made, bodies, split):
-    """Lines ``tense TAB sentence``: the first statements of each tense, which is that of the main clause."""
+def _form(sentence):
+    """A question, two clauses that are joined, a negated clause or a plain one."""
+    if sentence.question:
+        return "question"
+    return "joined" if sentence.joiner else "negated" if sentence.first.negated else "plain"
+
+
+def _forms(made, bodies, split):
+    """Lines ``form TAB sentence``: the first sentences of each form."""
     found = defaultdict(list)
     for item, body in zip(made, bodies):
         for sentence, text in zip(item.sentences, body):
-            if not sentence.question:
-                found[sentence.first.tense].append(f"{sentence.first.tense}\t{text}")
-    return [line for tense in sorted(found) for line in found[tense][:OF_A_TENSE[split]]]
+            found[_form(sentence)].append(f"{_form(sentence)}\t{text}")
+    return [line for form in sorted(found) for line in found[form][:OF_A_FORM[split]]]
 
 
 def _write_tasks(root, split, language, topics, texts):

@@ -1,6 +1,7 @@
 """The sample corpus: its grammar by hand-written sentences, its splits, its determinism."""
 
 import hashlib
+import re
 import unicodedata
 from collections import Counter
 
@@ -13,7 +14,7 @@ from preprocess.sample.lexicon import LANGUAGES, TOPICS, adjectives, adverbs, cl
 from preprocess.sample.syntax import Clause, Phrase, Sentence, combinations, concepts
 
 SMALL, SEED = 240, 1
-DIGEST = "f4b9f461ad49a740464b2f780c12726726fe893f6282dfb2e86331d588284906"
+DIGEST = "3241083ffa46eb9918524cd4a7c1a488ae25c7d45755e937606e5c728d084de1"
 
 HE_GARDENER = Phrase("gardener", pronoun=True)
 
@@ -275,24 +276,25 @@ def test_tasks_hold_the_same_documents_as_the_bitext(folder):
         "train.de.tsv", "train.es.tsv", "train.fr.tsv"]
 
 
-def test_tenses_are_those_of_the_main_clauses(folder, planned):
-    statements = {sentence.first.tense: [] for made in planned[0]["test"] for sentence in made.sentences}
-    for made in planned[0]["test"]:
-        for sentence in made.sentences:
-            if not sentence.question:
-                statements[sentence.first.tense].append(sentence)
-    future = {"en": {"will"}, "de": {"wird", "werden"}}
+def test_forms_are_seen_in_the_sentences(folder, planned):
+    """36 of each form, the same sentences in every language, with the words that make the form."""
+    made = {REALISERS["en"].sentence(sentence): sentence for item in planned[0]["test"] for sentence in item.sentences}
+    words = {"en": {"negated": "not", "joined": "and|but"},
+             "de": {"negated": "nicht|kein(e[mnrs]?)?", "joined": "und|aber"}}
+    read = {}
     for language in LANGUAGES:
-        lines = (folder / f"tasks/tense/test.{language}.tsv").read_text("utf-8").splitlines()
-        rows = [line.split("\t") for line in lines]
-        expected = [(tense, REALISERS[language].sentence(sentence))
-                    for tense in ("future", "past", "present") for sentence in statements[tense][:60]]
-        assert [tuple(row) for row in rows] == expected
-        words = [future[language] & set(text.lower().split()) for tense, text in rows if tense == "future"
-                 if language in future]
-        assert all(words) and not any(text.endswith("?") for _, text in rows)
-    assert Counter(tense for tense, _ in rows) == {"future": 60, "past": 60, "present": 60}
-    assert [path.name for path in (folder / "tasks/tense").glob("train.*")] == ["train.en.tsv"]
+        lines = (folder / f"tasks/form/test.{language}.tsv").read_text("utf-8").splitlines()
+        read[language] = rows = [line.split("\t") for line in lines]
+        assert Counter(form for form, _ in rows) == {"joined": 36, "negated": 36, "plain": 36, "question": 36}
+        assert all((form == "question") == text.endswith("?") for form, text in rows)
+        assert all(re.search(rf"\b({words.get(language, {}).get(form, '')})\b", text.lower()) for form, text in rows)
+    for forms in zip(*read.values()):
+        assert len({form for form, _ in forms}) == 1
+        sentence = made[forms[list(read).index("en")][1]]
+        assert [REALISERS[language].sentence(sentence) for language in read] == [text for _, text in forms]
+        statement = "joined" if sentence.joiner else "negated" if sentence.first.negated else "plain"
+        assert forms[0][0] == ("question" if sentence.question else statement)
+    assert [path.name for path in (folder / "tasks/form").glob("train.*")] == ["train.en.tsv"]
 
 
 def test_the_corpus_is_the_same_byte_for_byte(folder):

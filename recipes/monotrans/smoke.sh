@@ -2,8 +2,8 @@
 # smoke.sh [--output DIR] [--updates N]
 #
 # MonoTrans in minutes on two cores, on the bundled synthetic sample: a body and a bank pre-trained on English, banks of
-# German and French learned over it, a classifier of tenses fine-tuned on English, and tested in German and French, of
-# which it has seen no label; ends with
+# German and French learned over it, a classifier of the forms of sentences fine-tuned on English with noised embeddings,
+# and tested in German and French, of which it has seen no label; ends with
 #     monotrans zero-shot=<a> majority=<m>
 # where a and m are averages over the two, m that of always giving the most frequent label. Each language has sub-words
 # and a dictionary of its own. Logs, predictions and scores stay in DIR (default: runs/monotrans-smoke). Run again, it
@@ -22,7 +22,7 @@ same_settings "$output" "$(cat $recipe/config/*.yaml) ${updates[*]-}"
 for language in en de fr; do
     cat >"$output/$language.yaml" <<END
 languages: [$language]
-vocabulary: {model: unigram, size: 1000}
+vocabulary: {model: unigram, size: 1600}
 monolingual:
   $language: {train: '$root/$sample/mono/train.$language', valid: '$root/$sample/mono/valid.$language'}
 END
@@ -33,10 +33,11 @@ body=$output/body/checkpoint_last.pt
 step body pretrain "$output/data/en" "$output/body" $recipe/config/toy.yaml
 for language in de fr; do
     step $language learn-bank "$output/data/$language" "$output/$language" "$body" $recipe/config/toy.yaml \
-        --max-update 500
+        $recipe/config/toy-bank.yaml
 done
-step classifier finetune "$output/data/en" "$output/classifier" $sample/tasks/tense en "$body" $recipe/config/classify-toy.yaml
+step classifier finetune "$output/data/en" "$output/classifier" $sample/tasks/form en "$body" \
+    $recipe/config/classify-toy.yaml --embedding-noise 0.075
 logged "$output/zero-shot.log" bash $recipe/zero-shot.sh "$output/classifier/checkpoint_best.pt" "$output/zero-shot" \
-    $sample/tasks/tense "de=$output/data/de:$output/de/bank.pt" "fr=$output/data/fr:$output/fr/bank.pt"
+    $sample/tasks/form "de=$output/data/de:$output/de/bank.pt" "fr=$output/data/fr:$output/fr/bank.pt"
 score() { python -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$output/zero-shot/scores.json" "$1"; }
 echo "monotrans zero-shot=$(score accuracy) majority=$(score majority)"

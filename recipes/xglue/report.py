@@ -10,13 +10,15 @@ import statistics
 import sys
 from pathlib import Path
 
-from fairseq_xl.evaluation.bleu import detokenised, read_lines
+from fairseq_xl.evaluation.bleu import detokenised, read_lines, tokenizer_of
+from fairseq_xl.evaluation.generation import score
 from recipes.lohelp.report import NAMES, over_seeds, read, table, tokens_read
 
 MODES = {"pivot": "{} alone", "multi-language": "all languages together"}
 SCORES = {"bleu": "BLEU-4", "rouge_l": "ROUGE-L", "wrong_language": "outputs in a wrong language, %"}
 SHOWN = 10  # outputs of a language
 LONGEST = 200  # characters of a source that are shown
+RESAMPLES = 1000  # of the baseline's intervals
 
 
 def half(entry):
@@ -47,8 +49,23 @@ def complete(path, languages):
     return found if found and found["languages"].keys() >= set(languages) else None
 
 
-def titles(folder, models, mode, name, languages, seeds):
-    """A row of one score for each model, and for wrong languages one of the references."""
+def first_words(files, languages):
+    """{language: scores of titles that are the first words of the sources, as many as titles have on average}
+
+    Where sacreBLEU's tokeniser is the language's own, as for Chinese, characters are taken for words.
+    """
+    scores = {}
+    for language in languages:
+        divide, join = (str.split, " ".join) if tokenizer_of(language) == "13a" else (list, "".join)
+        sources, references = (read_lines(files / f"test.{language}.{side}") for side in ("src", "tgt"))
+        number = round(statistics.mean(len(divide(title)) for title in references))
+        hypotheses = [join(divide(source)[:number]) for source in sources]
+        scores[language] = score(hypotheses, references, language, languages, RESAMPLES)
+    return scores
+
+
+def titles(folder, models, mode, name, languages, seeds, baseline=None):
+    """A row of one score for each model, one of the baseline, and for wrong languages one of the references."""
     rows = []
     references = None
     for model in models:
@@ -56,6 +73,8 @@ def titles(folder, models, mode, name, languages, seeds):
         there = None not in scores
         rows.append([NAMES[model], *(cells(scores, name, languages) if there else [""] * (len(languages) + 1))])
         references = scores[0] if there else references
+    if baseline:
+        rows.append(["the page's first words", *cells([{"languages": baseline}], name, languages)])
     if name == "wrong_language" and references:
         shares = [references["languages"][code]["references_wrong_language"]["score"] for code in languages]
         known = None not in shares
@@ -105,10 +124,10 @@ def main():
     interval = "95 % bootstrap interval over the test examples"
     if len(seeds) > 1:
         interval = f"mean over {len(seeds)} fine-tuning seeds, one pre-training run, and 95 % interval (Student's t)"
-    parts = []
+    parts, baseline = [], first_words(options.titles, languages)
     for (mode, trained), name in itertools.product(MODES.items(), SCORES):
         parts.append([f"Titles; trained on {trained.format(languages[0])}; {interval}."])
-        parts.append(titles(folder, models, mode, name, languages, seeds))
+        parts.append(titles(folder, models, mode, name, languages, seeds, baseline))
     parts.append(["Denoising of text that was not trained on, nothing fine-tuned; ± half the 95 % bootstrap interval."])
     parts.append(denoising(folder, models, languages))
     if found := tokens_read(folder, models):

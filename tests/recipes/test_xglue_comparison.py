@@ -91,6 +91,18 @@ def test_table_of_wrong_languages_has_the_references(tmp_path):
     ]  # fmt: skip
 
 
+def test_the_first_words_are_as_many_as_titles_have(tmp_path):
+    """Of English two words and of Chinese two characters, the means of the titles."""
+    for name, text in {"test.en.src": "Open a file\nSave all\n", "test.en.tgt": "Opening\nSave all now\n",
+                       "test.zh.src": "打开文件\n", "test.zh.tgt": "打印\n"}.items():  # fmt: skip
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    scores = report.first_words(tmp_path, ["en", "zh"])
+    # F1 of the longest common subsequences: of "Save all" 2 of 2 and 2 of 3 words, of 打开 and 打印 1 of 2 and 1 of 2
+    assert scores["en"]["rouge_l"]["score"] == 40 and scores["zh"]["rouge_l"]["score"] == 50
+    rows = report.titles(tmp_path, ["xdae"], "pivot", "rouge_l", ["en", "zh"], [1, 2], scores)
+    assert rows[-1].startswith("| the page's first words | 40.0 ± ") and rows[-1].endswith("| 45.0 |")
+
+
 def test_table_of_denoising_has_the_copies(tmp_path):
     scored(tmp_path / "xfnp/denoise", bleu=(40.0, 50.0))
     rows = report.denoising(tmp_path, ["random", "xdae", "xfnp"], ["en", "de"])

@@ -146,6 +146,19 @@ def test_a_mode_that_there_is_not(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_denoising_looks_at_its_arguments_first(nano, data_bin, tmp_path):  # noqa: F811
+    for arguments, said in (
+        (["foo", data_bin, "any.pt", tmp_path / "out", nano / "text", "en"], "OBJECTIVE foo: one of xdae, xfnp"),
+        (["xdae", data_bin, "any.pt", tmp_path / "out", nano / "text", "en,xx"],
+         f"{data_bin}/dict.txt has no symbol of language 'xx'"),
+        (["xdae", data_bin, "any.pt", tmp_path / "out", nano / "text", "en,de", "--gen-subset", "other"],
+         f"{nano}/text/other.en: no such file"),
+    ):  # fmt: skip
+        done = run("bash", "recipes/xglue/denoise.sh", *map(str, arguments))
+        assert done.returncode == 2 and done.stderr == f"denoise.sh: {said}\n"
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("script", ["finetune-generation.sh", "denoise.sh"])
 def test_help(script):
     done = run("bash", f"recipes/xglue/{script}", "--help")

@@ -248,7 +248,8 @@ def test_the_comparison_is_bound_to_what_a_model_depends_on(scripts, tmp_path, m
 
 @pytest.mark.parametrize("name", ["xlm/config/classify.yaml", "sample.yaml", "unicoder/config/toy.yaml"])
 def test_the_smoke_test_is_bound_to_its_configurations(scripts, tmp_path, name):
-    append(tmp_path / "corpora/sample/COMPLETE")
+    for made in ("COMPLETE", "tasks/form/train.en.tsv"):
+        append(tmp_path / "corpora/sample" / made)
     append(tmp_path / "out/data-bin/dict.txt")
     command = ["bash", scripts / "unicoder/smoke.sh", "--output", tmp_path / "out"]
     done = run(*map(str, command))

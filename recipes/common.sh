@@ -65,6 +65,7 @@ run_training() {
 # The bundled sample in corpora/sample, whole; one without the latest of its tasks is written anew.
 sample_corpus() {
     [ ! -f corpora/sample/COMPLETE ] || [ ! -d corpora/sample/tasks/form ] || return 0
+    rm -f corpora/sample/COMPLETE
     python -m preprocess.sample corpora/sample
     touch corpora/sample/COMPLETE
 }

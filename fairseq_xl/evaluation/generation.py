@@ -140,6 +140,8 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     languages, references = options.langs.split(","), Path(options.references)
     candidates = options.among.split(",") if options.among else [*languages, "en"]
+    if options.among and len({primary_code(code) for code in (*candidates, *languages)}) < 2:
+        raise UserError(f"--among {options.among}: two languages or more can be told apart")
     files = {code: Path(options.folder) / code / f"generate-{options.split}.txt" for code in languages}
     result = {"languages": {}, "missing": [code for code, path in files.items() if not path.is_file()]}
     if options.copy:

@@ -60,7 +60,7 @@ def first_words(files, languages):
         sources, references = (read_lines(files / f"test.{language}.{side}") for side in ("src", "tgt"))
         number = round(statistics.mean(len(divide(title)) for title in references))
         hypotheses = [join(divide(source)[:number]) for source in sources]
-        scores[language] = score(hypotheses, references, language, languages, RESAMPLES)
+        scores[language] = score(hypotheses, references, language, [*languages, "en"], RESAMPLES)
     return scores
 
 

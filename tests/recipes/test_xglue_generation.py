@@ -102,7 +102,8 @@ def test_every_language_is_scored(nano, data_bin, mode, trained):  # noqa: F811
         assert entry["bleu"]["score"] == scores.bleu(hypotheses, references)["score"]
     # again: nothing is done, and other settings are refused
     before = {path: path.stat().st_mtime_ns for path in (nano / mode).rglob("*") if path.is_file()}
-    succeed(*command, GENERATE="--beam 2 --max-len-b 8")
+    done = succeed(*command, GENERATE="--beam 2 --max-len-b 8")
+    assert done.stdout == f"{nano / mode}/scores.json is there already\n"
     assert before == {path: path.stat().st_mtime_ns for path in (nano / mode).rglob("*") if path.is_file()}
     done = run(*map(str, command))
     assert done.returncode == 2 and "was made with other settings or weights" in done.stderr
@@ -130,7 +131,8 @@ def test_denoising_beside_copying(nano, data_bin, objective, split, more):  # no
     checkpoint = nano / objective / "checkpoint_last.pt"
     command = ["bash", "recipes/xglue/denoise.sh", objective, data_bin, checkpoint, nano / "denoised" / objective,
                nano / "text", "en,de", "--objective-options", f"{objective}.length=32", "--cpu", *more]  # fmt: skip
-    succeed(*command, GENERATE="--beam 1")
+    done = succeed(*command, GENERATE="--beam 1")
+    assert done.stdout == f"{nano}/denoised/{objective}/scores.json\n"
     result = json.loads((nano / f"denoised/{objective}/scores.json").read_text())
     assert list(result["languages"]) == list(result["copy"]["languages"]) == ["en", "de"]
     assert result["copy"]["average"]["bleu"] > result["average"]["bleu"]  # after two updates
@@ -146,15 +148,33 @@ def test_a_mode_that_there_is_not(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_our_warnings_are_shown(tmp_path):
+    """What fairseq-generate says goes to a log, and of it our warnings to the user too."""
+    ours = "WARNING:fairseq_xl.tasks.generation:test: 2 of 6 examples have more than 8 tokens and are cut there"
+    (tmp_path / "python").write_text(
+        f"#!/bin/sh\necho INFO:fairseq_xl:x\necho '{ours}' >&2\necho WARNING:fairseq.x:y\n"
+    )
+    (tmp_path / "python").chmod(0o755)
+    script = (
+        f"set -euo pipefail; recipe=recipes/xglue data=x output={tmp_path}/out; . $recipe/writing.sh; write de x.yaml"
+    )
+    done = succeed("bash", "-c", script, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.stderr == f"{ours}\n" and done.stdout == "" and (tmp_path / "out/outputs/de").is_dir()
+    assert (tmp_path / "out/write.de.log").read_text().count("\n") == 3
+
+
 def test_denoising_looks_at_its_arguments_first(nano, data_bin, tmp_path):  # noqa: F811
+    checkpoint = nano / "xdae/checkpoint_last.pt"
     for arguments, said in (
-        (["foo", data_bin, "any.pt", tmp_path / "out", nano / "text", "en"], "OBJECTIVE foo: one of xdae, xfnp"),
-        (["xdae", data_bin, "any.pt", tmp_path / "out", nano / "text", "en,xx"],
-         f"{data_bin}/dict.txt has no symbol of language 'xx'"),
-        (["xdae", data_bin, "any.pt", tmp_path / "out", nano / "text", "en,de", "--gen-subset", "other"],
-         f"{nano}/text/other.en: no such file"),
-    ):  # fmt: skip
-        done = run("bash", "recipes/xglue/denoise.sh", *map(str, arguments))
+        (["foo", data_bin, checkpoint, "en"], "OBJECTIVE foo: one of xdae, xfnp"),
+        (["xdae", tmp_path, checkpoint, "en"], f"{tmp_path}/dict.txt: no such file"),
+        (["xdae", data_bin, tmp_path / "no.pt", "en"], f"{tmp_path}/no.pt: no such file"),
+        (["xdae", data_bin, checkpoint, "en,xx"], f"{data_bin}/dict.txt has no symbol of language 'xx'"),
+        (["xdae", data_bin, checkpoint, "de", "--gen-subset", "other"], f"{nano}/text/other.de: no such file"),
+        (["xdae", data_bin, checkpoint, "de", "--gen-subset=more"], f"{nano}/text/more.de: no such file"),
+    ):
+        named, more = arguments[:3] + [tmp_path / "out", nano / "text"] + arguments[3:4], arguments[4:]
+        done = run("bash", "recipes/xglue/denoise.sh", *map(str, named + more))
         assert done.returncode == 2 and done.stderr == f"denoise.sh: {said}\n"
     assert not list(tmp_path.iterdir())
 

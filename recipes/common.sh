@@ -54,6 +54,13 @@ settings_of() {
     done
 }
 
+# done_if_scored FOLDER: ends the script, says so, if the scores that it would make are there.
+done_if_scored() {
+    [ -s "$1/scores.json" ] || return 0
+    echo "$1/scores.json is there already"
+    exit
+}
+
 # run_training DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: fairseq-train, its log in SAVE_DIR too, in this
 # script's place, so that signals to it are the training's; $recipe is the script's folder.
 run_training() {

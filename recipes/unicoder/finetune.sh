@@ -32,10 +32,7 @@ if [ "$what" = translate-test ]; then
 fi
 present
 same_settings "$output" "$what $languages $(settings) $tested" SAVE_DIR
-if [ -s "$output/scores.json" ]; then
-    echo "$output/scores.json is there already"
-    exit
-fi
+done_if_scored "$output"
 
 # What each language's own model, or test set, came to, as one set of scores.
 gather() {

@@ -36,7 +36,7 @@ GENERATE="${GENERATE:-}"
 settings=$(settings_of "$recipe/config/denoise.yaml" "$checkpoint" "$data/dict.txt" "$data/sentencepiece.model" \
     "$files" "$@")
 same_settings "$output" "$objective $languages $GENERATE $settings" OUTPUT_DIR
-[ ! -s "$output/scores.json" ] || there_already
+done_if_scored "$output"
 for language in ${languages//,/ }; do
     write "$language" "$recipe/config/denoise.yaml" --path "$checkpoint" --task-files "$files" --denoise "$objective" \
         --noised-to "$output/text" "$@"

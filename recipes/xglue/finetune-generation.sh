@@ -27,7 +27,7 @@ esac
 settings=$(settings_of "$recipe/config/generation.yaml" "$recipe/config/generate.yaml" "$data/dict.txt" \
     "$data/sentencepiece.model" "$files" ${flags[@]+"${flags[@]}"})
 same_settings "$output" "$mode $languages ${GENERATE:-} $settings" SAVE_DIR
-[ ! -s "$output/scores.json" ] || there_already
+done_if_scored "$output"
 python "$recipe/../launch.py" train "$data" "$recipe/config/generation.yaml" ${flags[@]+"${flags[@]}"} \
     --task-files "$files" --train-langs "$trained" --eval-langs "$languages" --save-dir "$output" \
     --log-file "$output/train.log"

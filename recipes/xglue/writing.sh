@@ -22,9 +22,3 @@ score() {
     mv "$output/scores.json.tmp" "$output/scores.json"
     echo "$output/scores.json"
 }
-
-# What is said of a folder that is complete.
-there_already() {
-    echo "$output/scores.json is there already"
-    exit
-}

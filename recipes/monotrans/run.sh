@@ -5,7 +5,7 @@
 # What each option of the paper adds (M9), on real text (../lohelp/README.md): a body and a bank of English, banks of
 # German, Spanish and Russian over it; tokens, + positions, + noise, + adapters; beside them a joint model of English and
 # each of the others (JointPair), with one vocabulary or with those of both apart. Classifiers (nc, qam) are trained on
-# English, the best epoch by English alone; tables. Many hours on two cores. Run again, it goes on where it stopped.
+# English, the best epoch by English alone; tables, curves. Hours on two cores. Run again, it goes on where it stopped.
 # Models: tokens positions noise adapters joint disjoint, and only if they are named multi, one model of all languages
 # (JointMulti), and clwe, mapped embeddings (with gensim: XL_EXTRAS=recipes,embeddings; SKIPGRAM and START as in clwe.sh).
 # Stages: data body banks finetune report; --updates: every model is trained for N updates only, to try things out;
@@ -94,6 +94,16 @@ classify_joint() {
 # clwe body|bank DATA FOLDER LOG ARGUMENT ...
 clwe() { doing="mapped embeddings" logged "$4" bash $recipe/clwe.sh "$1" "$2" "$3" "${@:5}"; }
 
+# picture body|banks: the curves of all of these, perplexity of masked words
+picture() {
+    local log runs=()
+    for log in "$output/$1"/{*,*/*}/train.log; do  # body/MODEL, banks/MODEL/LANGUAGE
+        [ ! -f "$log" ] || runs+=("$(dirname "${log#"$output/$1/"}")=$log")
+    done
+    [ ${#runs[@]} -eq 0 ] ||
+        python -m fairseq_xl.evaluation.curves --output "$output/$1.png" --metric nsp_mlm_ppl "${runs[@]}"
+}
+
 if chosen data; then
     fetch_corpus "$languages"
     for language in ${languages//,/ }; do binarise "$data/$language" "$language"; done
@@ -152,6 +162,8 @@ if chosen finetune; then
     done
 fi
 if chosen report; then
+    picture body
+    picture banks
     python -m recipes.monotrans.report "$output" --models "$models" --langs "$languages" --seeds "$seeds" \
         --baseline "$corpus/baseline.json"
 fi

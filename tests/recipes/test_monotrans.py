@@ -198,6 +198,7 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
     command = ["run.sh", "--corpus", corpus, "--output", output, *chosen]
     tables = succeed(*command).stdout
     assert tables.endswith((output / "report.md").read_text())
+    assert all((output / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in ("body", "banks"))
     for task in ("nc", "qam"):
         rows = tables.split(f"| {task}: accuracy | en | de | average but en | XNLI | MLDoc | PAWS-X |")[1].splitlines()
         for model, row in zip(("tokens", "positions", "noise", "adapters", "joint/de", "disjoint/de"), rows[2:]):

@@ -152,9 +152,11 @@ def main(arguments=None):
     if not options.dev and (options.layer is None or options.pooling is None):
         raise UserError("give --layer and --pooling, or --dev pairs to choose them on")
     test, dev = _files(options.test), _files(options.dev)
+    banks = _banks(options.lang, {language for pair in (*test, *dev) for language in pair.split("-")})
     embedder = Embedder(options.checkpoint, options.data)
     embedders = {None: embedder} | {
-        language: Embedder(options.checkpoint, data, bank=bank, lang=language) for language, bank, data in options.bank
+        language: Embedder(options.checkpoint, data, bank=bank, lang=language)
+        for language, (data, bank) in banks.items()
     }
     choices = [
         (layer, pooling)
@@ -185,16 +187,31 @@ def _parser():
     parser.add_argument("--test", nargs="+", required=True, metavar="XX-YY=PREFIX", help="test pairs, a file a side")
     parser.add_argument("--dev", nargs="+", default=[], metavar="XX-YY=PREFIX", help="held-out pairs to choose on")
     parser.add_argument(
-        "--bank",
-        nargs=3,
+        "--lang",
         action="append",
         default=[],
-        metavar=("XX", "BANK", "DATA"),
+        metavar="XX=DATA:BANK",
         help="a language's bank in place of the checkpoint's (MonoTrans), and the folder of its dict.txt",
     )
     parser.add_argument("--layer", type=int, help="only this layer; 0: the embeddings")
     parser.add_argument("--pooling", choices=POOLINGS, help="only the mean over tokens, or only the first token")
     return parser
+
+
+def _banks(named, tested):
+    """{language: its folder and its bank}, each of the languages `tested`."""
+    found = {}
+    for argument in named:
+        language, _, rest = argument.partition("=")
+        data, _, bank = rest.rpartition(":")
+        if not language or not data or not bank:
+            raise UserError(f"--lang {argument}: expected XX=DATA:BANK, the folder of its dict.txt and its bank")
+        if language not in tested:
+            raise UserError(f"--lang {argument}: no pair has the language {language}")
+        if language in found:
+            raise UserError(f"--lang {argument}: {language} has a bank already")
+        found[language] = data, bank
+    return found
 
 
 def _files(named):

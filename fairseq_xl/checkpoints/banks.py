@@ -33,10 +33,11 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 KIND = "fairseq_xl bank"
 SUFFIX = ".bank.pt"
-TOKENS, SPECIAL = "encoder.bank.tokens.weight", "encoder.bank.special.weight"
+TOKENS, BIAS = "encoder.bank.tokens.weight", "encoder.bank.bias"
+SPECIAL = "encoder.bank.special.weight"
 POSITIONS = "encoder.embeddings.positions.weight"
 #: every parameter of any bank but positions and adapters
-ALWAYS = (TOKENS, "encoder.bank.bias", "encoder.embeddings.languages.weight")
+ALWAYS = (TOKENS, BIAS, "encoder.embeddings.languages.weight")
 #: what a bank says of itself: the types
 CONTENT = {"languages": list, "dictionary": str, "body": str, "language_positions": bool, "adapters": int,
            "state": dict}  # fmt: skip
@@ -160,8 +161,10 @@ def pack(family, paths):
     for path in paths:
         bank = _check(compat.load_plain(path), path)
         language, content = "+".join(bank["languages"]), Path(path).read_bytes()
-        if contents.get(language, content) != content:
-            raise UserError(f"{path}: {family} has another bank of {language} already")
+        for other in contents:
+            both = sorted(set(bank["languages"]) & set(other.split("+")))
+            if both and (other, contents[other]) != (language, content):
+                raise UserError(f"{path}: {family} has another bank of {both[0]} already")
         bodies.setdefault(bank["body"], path)
         if len(bodies) > 1:
             raise UserError(f"{path} was learned over another body than {next(iter(bodies.values()))}")
@@ -208,6 +211,9 @@ def _check(content, path):
     wrong = [name for name, kind in CONTENT.items() if not isinstance(content.get(name), kind)]
     if wrong or TOKENS not in content["state"]:
         raise UserError(f"{path} is damaged: it lacks {', '.join(wrong) or TOKENS}")
+    strange = [name for name, value in content["state"].items() if not torch.is_tensor(value)]
+    if strange:
+        raise UserError(f"{path} is damaged: {strange[0]} is no tensor")
     return content
 
 

@@ -18,8 +18,6 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.embeddings.vectors import read
 from fairseq_xl.errors import UserError
 
-BIAS = "encoder.bank.bias"
-
 
 def make(bank, vectors, dictionary, std):
     """The bank of a checkpoint, a dict as `banks.extract` returns it -> one for `dictionary` with other tokens.
@@ -30,7 +28,7 @@ def make(bank, vectors, dictionary, std):
 
     Raises `UserError` for pieces without a vector, another number of channels, and a bank that has more than tokens.
     """
-    more = sorted(bank["state"].keys() - {banks.TOKENS, BIAS})
+    more = sorted(bank["state"].keys() - {banks.TOKENS, banks.BIAS})
     if more:
         raise UserError(f"the checkpoint's bank has {more[0]}: embeddings alone are mapped")
     channels = bank["state"][banks.TOKENS].shape[1]
@@ -46,7 +44,7 @@ def make(bank, vectors, dictionary, std):
     return bank | {
         "languages": list(dictionary.languages),
         "dictionary": dictionary.digest(),
-        "state": {banks.TOKENS: tokens, BIAS: torch.zeros(len(dictionary))},
+        "state": {banks.TOKENS: tokens, banks.BIAS: torch.zeros(len(dictionary))},
     }
 
 

@@ -105,6 +105,12 @@ def identical(source, target):
     return tuple(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
 
 
+def root_of_similarities(vectors):
+    """(V, C) -> the root (V, V) of their similarities X Xᵀ."""
+    left, values, _ = np.linalg.svd(vectors, full_matrices=False)
+    return left * values @ left.T
+
+
 def unsupervised(source, target, settings):
     """A dictionary of rows (V, C), (W, C) with similar neighbourhoods: places in the first and in the second.
 
@@ -112,10 +118,7 @@ def unsupervised(source, target, settings):
     frequent of each side are looked at, as many of both.
     """
     count = min(settings.most_frequent_at_first, len(source), len(target))
-    profiles = []
-    for vectors in (source[:count], target[:count]):
-        left, values, _ = np.linalg.svd(vectors, full_matrices=False)
-        profiles.append(normalise(np.sort(left * values @ left.T, axis=1)))
+    profiles = [normalise(np.sort(root_of_similarities(vectors[:count]), axis=1)) for vectors in (source, target)]
     return both_ways(*profiles, settings.neighbours)[:2]
 
 

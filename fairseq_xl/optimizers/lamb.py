@@ -36,6 +36,12 @@ class Lamb(torch.optim.Optimizer):
     The paper writes phi(|x|) for a norm that may be clamped, and trains its models with phi(z) = z: here nothing is
     clamped. As in the authors' code, tensors of one dimension (biases, LayerNorms) have neither decay nor trust ratio.
     What has no gradient stays as it is. The state is in float32, also of parameters in 16 bits.
+
+    Args:
+        params: parameters, or groups of them, as any torch optimizer takes.
+        lr: learning rate.
+        betas: (b1, b2).
+        eps, weight_decay: eps and decay.
     """
 
     def __init__(self, params, lr, betas, eps, weight_decay):

@@ -94,14 +94,14 @@ classify_joint() {
 # clwe body|bank DATA FOLDER LOG ARGUMENT ...
 clwe() { doing="mapped embeddings" logged "$4" bash $recipe/clwe.sh "$1" "$2" "$3" "${@:5}"; }
 
-# picture body|banks: the curves of all of these, perplexity of masked words
+# picture body|banks LOG ...: the curves of all of these that there are, perplexity of masked words
 picture() {
-    local log runs=()
-    for log in "$output/$1"/{*,*/*}/train.log; do  # body/MODEL, banks/MODEL/LANGUAGE
-        [ ! -f "$log" ] || runs+=("$(dirname "${log#"$output/$1/"}")=$log")
+    local log name=$1 runs=(); shift
+    for log; do
+        [ ! -f "$log" ] || runs+=("$(dirname "${log#"$output/$name/"}")=$log")
     done
     [ ${#runs[@]} -eq 0 ] ||
-        python -m fairseq_xl.evaluation.curves --output "$output/$1.png" --metric nsp_mlm_ppl "${runs[@]}"
+        python -m fairseq_xl.evaluation.curves --output "$output/$name.png" --metric nsp_mlm_ppl "${runs[@]}"
 }
 
 if chosen data; then
@@ -162,8 +162,8 @@ if chosen finetune; then
     done
 fi
 if chosen report; then
-    picture body
-    picture banks
+    picture body "$output"/body/*/train.log
+    picture banks "$output"/banks/*/*/train.log
     python -m recipes.monotrans.report "$output" --models "$models" --langs "$languages" --seeds "$seeds" \
         --baseline "$corpus/baseline.json"
 fi

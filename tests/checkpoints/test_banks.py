@@ -72,6 +72,8 @@ def test_what_a_family_does_not_take(file, tmp_path):
     other = file("de", fill=5.0, name="other.pt")
     with pytest.raises(UserError, match="has another bank of de already"):
         banks.pack(family, [other])
+    with pytest.raises(UserError, match="has another bank of de already"):
+        banks.pack(family, [file("en", "de", name="both.pt")])
     with pytest.raises(UserError, match="was learned over another body than those of"):
         banks.pack(family, [file("es", body="another")])
     with pytest.raises(UserError, match="is no family of banks"):
@@ -118,6 +120,7 @@ def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
         (dict(adapters="4"), "is damaged: it lacks adapters"),
         (dict(state={}), f"is damaged: it lacks {banks.TOKENS}"),
         (dict(languages=None), "is damaged: it lacks languages"),
+        (dict(state=bank("de")["state"] | {banks.BIAS: 3}), f"is damaged: {banks.BIAS} is no tensor"),
     ],
 )
 def test_banks_that_lack_something(file, change, told):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fairseq_xl.data.classification import ClassificationDataset, Example, frame, read_examples
+from fairseq_xl.data.classification import ClassificationDataset, Example, frame, read_examples, segments
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
 
@@ -55,6 +55,16 @@ def test_a_batch(dictionary):
     assert sample["target"].tolist() == [0, 1] and sample["ntokens"] == 7 and sample["id"].tolist() == [0, 1]
     assert dataset(dictionary, [4, 3, 4]).collater([0, 2])["batch"]["padding_mask"] is None
     assert dataset(dictionary, [4]).collater([]) == {}
+
+
+def test_segments_of_a_pair_are_its_sides(dictionary):
+    """The second one begins with the </s> in front of it, in either framing; padding and sentences are in the first."""
+    rows = np.array([[S, 4, 5, END, END, 6, END, PAD], [S, 4, END, PAD, PAD, PAD, PAD, PAD]])
+    assert segments(rows, END, PAD).tolist() == [[0, 0, 0, 0, 1, 1, 1, 0], [0] * 8]
+    assert segments(np.array([[END, 4, END, END, 6, END]]), END, PAD).tolist() == [[0, 0, 0, 1, 1, 1]]
+    data = dataset(dictionary, [4, 3])
+    data.rows[0] = rows[0, :-1]
+    assert data.collater([0, 1])["batch"]["segments"].tolist() == [[0, 0, 0, 0, 1, 1, 1], [0] * 7]
 
 
 def test_draws_of_an_epoch(dictionary):

@@ -52,7 +52,7 @@ def test_sentences_are_pieces_alone(tmp_path):
 
 
 def own_bank(channels=2):
-    state = {banks.TOKENS: torch.ones(9, channels), bank.BIAS: torch.ones(9)}
+    state = {banks.TOKENS: torch.ones(9, channels), banks.BIAS: torch.ones(9)}
     return {"body": "of this", "languages": ["en"], "dictionary": "another", "state": state, "adapters": 0}
 
 
@@ -67,7 +67,7 @@ def test_a_bank_by_hand(data):
     expected[4] = torch.tensor([factor, 0.0])  # the first piece has the last vector
     expected[5:11] = torch.tensor([0.6 * factor, 0.8 * factor])
     torch.testing.assert_close(tokens, expected)
-    assert not made["state"][bank.BIAS].any() and made["state"][bank.BIAS].shape == (len(dictionary),)
+    assert not made["state"][banks.BIAS].any() and made["state"][banks.BIAS].shape == (len(dictionary),)
     assert (made["body"], made["languages"], made["dictionary"]) == ("of this", ["de"], dictionary.digest())
 
 

@@ -101,6 +101,15 @@ def test_self_learning_is_better_than_its_first_dictionary(languages):
     assert report["dictionaries"] > SETTINGS.patience and 0.9 < report["similarity"] <= 1
 
 
+def test_the_root_of_similarities(languages):
+    """Symmetric, of no negative eigenvalue, and its square is the similarities: there is one such matrix only."""
+    vectors = languages[0]
+    root = mapping.root_of_similarities(vectors)
+    np.testing.assert_allclose(root, root.T, atol=1e-9)
+    np.testing.assert_allclose(root @ root, vectors @ vectors.T, atol=1e-9)
+    assert np.linalg.eigvalsh(root).min() > -1e-6
+
+
 def test_nothing_but_the_vectors_is_needed(languages):
     source, target, places = languages
     pairs = mapping.unsupervised(source, target, SETTINGS)

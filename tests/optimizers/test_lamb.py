@@ -23,7 +23,7 @@ def stepped(parameter, *gradients, **settings):
 
 
 def test_the_first_update_by_hand():
-    """m / (1 - b1) = g and v / (1 - b2) = g^2, so that r = sign(g) + x / 2 = (1.5 + 1, -2 + 1) ... as below.
+    """m / (1 - b1) = g and v / (1 - b2) = g^2, so that r = sign(g) + x / 2.
 
     x = (3, -4), g = (2, -8): r = (1 + 1.5, -1 - 2) = (2.5, -3); |x| = 5, |r| = sqrt(15.25).
     """
@@ -33,15 +33,17 @@ def test_the_first_update_by_hand():
 
 
 def test_the_second_update_by_hand():
-    """g = 2, then 4, without decay: m = 1, then 2.5; v = 1, then 0.75 + 4 = 4.75; corrected 2.5 / 0.75, 4.75 / 0.4375.
+    """g = 2, then 4: m = 1, then 2.5; v = 1, then 0.75 + 4 = 4.75; corrected 2.5 / 0.75, 4.75 / 0.4375.
 
     A single number has |r| = r, so that each step is lr |x| whatever r: with two numbers it matters.
     """
-    found = stepped(
-        torch.tensor([[3.0, 4.0]]), torch.tensor([[2.0, 1.0]]), torch.tensor([[4.0, -1.0]]), weight_decay=0.0
-    )
-    first = [3 - 0.1 * 5 / math.sqrt(2), 4 - 0.1 * 5 / math.sqrt(2)]
-    r = [(2.5 / 0.75) / math.sqrt(4.75 / 0.4375), ((0.25 - 0.5) / 0.75) / math.sqrt((0.1875 + 0.25) / 0.4375)]
+    found = stepped(torch.tensor([[3.0, 4.0]]), torch.tensor([[2.0, 1.0]]), torch.tensor([[4.0, -1.0]]))
+    factor = 0.1 * 5 / math.hypot(2.5, 3)  # r = (1 + 1.5, 1 + 2)
+    first = [3 - factor * 2.5, 4 - factor * 3]
+    r = [
+        (2.5 / 0.75) / math.sqrt(4.75 / 0.4375) + 0.5 * first[0],
+        ((0.25 - 0.5) / 0.75) / math.sqrt((0.1875 + 0.25) / 0.4375) + 0.5 * first[1],
+    ]
     factor = 0.1 * math.hypot(*first) / math.hypot(*r)
     torch.testing.assert_close(found, torch.tensor([[first[0] - factor * r[0], first[1] - factor * r[1]]]))
 
@@ -49,6 +51,12 @@ def test_the_second_update_by_hand():
 def test_vectors_have_no_decay_and_no_trust_ratio():
     found = stepped(torch.tensor([3.0, -4.0]), torch.tensor([2.0, -8.0]))
     torch.testing.assert_close(found, torch.tensor([2.9, -3.9]))
+
+
+def test_epsilon_is_added_to_the_root():
+    """r = g / (|g| + 1) = (2 / 3, -8 / 9); under the root it would be g / sqrt(g^2 + 1)."""
+    found = stepped(torch.tensor([3.0, -4.0]), torch.tensor([2.0, -8.0]), eps=1.0)
+    torch.testing.assert_close(found, torch.tensor([3 - 0.1 * 2 / 3, -4 + 0.1 * 8 / 9]))
 
 
 @pytest.mark.parametrize(

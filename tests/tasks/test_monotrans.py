@@ -198,8 +198,9 @@ def test_retrieval_with_a_bank_for_a_language(text, steps, bank_files, tmp_path,
     for code in lines:
         write(tmp_path / f"pairs.{code}", lines[code])
     capsys.readouterr()
-    retrieval.main([str(steps["tuned"]), str(text["en"]), "--test", f"en-de={tmp_path / 'pairs'}", "--layer", "1",
-                    "--pooling", "mean", "--bank", "de", str(bank_files["de"]), str(text["de"])])  # fmt: skip
+    command = [steps["tuned"], text["en"], "--test", f"en-de={tmp_path / 'pairs'}", "--layer", 1, "--pooling", "mean"]
+    command, german = [*map(str, command)], f"de={text['de']}:{bank_files['de']}"
+    retrieval.main([*command, "--lang", german])
     assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
     embedder = retrieval.Embedder(steps["tuned"], text["de"], bank=str(bank_files["de"]), lang="de")
     assert equal_parameters(embedder.encoder.state_dict(), {
@@ -207,8 +208,15 @@ def test_retrieval_with_a_bank_for_a_language(text, steps, bank_files, tmp_path,
         for name, value in composed(steps, "de").items() if name.startswith("encoder.")
     })  # fmt: skip
     with pytest.raises(UserError, match="needs another dictionary|has no symbol in the dictionary"):
-        retrieval.main([str(steps["tuned"]), str(text["en"]), "--test", f"en-de={tmp_path / 'pairs'}", "--layer", "1",
-                        "--pooling", "mean"])  # fmt: skip
+        retrieval.main(command)
+    for wrong, told in (
+        (["de"], "--lang de: expected XX=DATA:BANK"),
+        (["de=data"], "--lang de=data: expected XX=DATA:BANK"),
+        (["fr" + german[2:]], "no pair has the language fr"),
+        ([german, german], "de has a bank already"),
+    ):
+        with pytest.raises(UserError, match=told):
+            retrieval.main([*command, *(word for lang in wrong for word in ("--lang", lang))])
 
 
 ALL = ["--language-positions", "--embedding-noise", 0.075]

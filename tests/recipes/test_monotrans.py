@@ -135,6 +135,23 @@ def test_a_language_without_data():
     assert done.returncode == 2 and done.stderr == "zero-shot.sh: de: expected LANGUAGE=DATA or LANGUAGE=DATA:BANK\n"
 
 
+def test_a_language_is_added_to_a_model_of_another_recipe(nano):
+    """Steps 2 to 4 over an XLM, with the flags that the README names."""
+    form = "--language-embeddings added --output-form plain --segment-embeddings none".split()
+    objective = ["--objectives", "mlm", "--objective-options", "mlm.length=64"]
+    toy = "recipes/xlm/config/pretrain-toy.yaml"
+    succeed("../xlm/pretrain.sh", nano / "data/en", nano / "xlm", toy, *objective, *ONE, *UPDATE)
+    body, files = nano / "xlm/checkpoint_last.pt", nano / "sample/tasks/nc"
+    succeed("learn-bank.sh", nano / "data/de", nano / "xlm-de", body, TOY, *ONE, *form, *objective, *TWO)
+    before, after = (compat.load_checkpoint(path)["model"] for path in (body, nano / "xlm-de/checkpoint_last.pt"))
+    assert all(after[name].equal(value) for name, value in before.items() if not banks.owned(name, False))
+    command = ["finetune.sh", nano / "data/en", nano / "xlm-nc", files, "en", body, CLASSIFY_TOY]
+    succeed(*command, *ONE, *form, *UPDATE)
+    languages = f"en={nano / 'data/en'}", f"de={nano / 'data/de'}:{nano / 'xlm-de/bank.pt'}"
+    succeed("zero-shot.sh", nano / "xlm-nc/checkpoint_best.pt", nano / "xlm-scores", files, *languages)
+    assert json.loads((nano / "xlm-scores/scores.json").read_text())["languages"].keys() == {"en", "de"}
+
+
 @pytest.fixture(scope="module")
 def apart(nano):
     """English and German in one data-bin, without a common piece."""

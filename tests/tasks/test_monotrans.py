@@ -384,6 +384,13 @@ def test_a_bank_learned_over_a_classifier_is_of_its_body(text, task_files, steps
     assert "another body" in refusal(zero_shot, text["fr"], other, tmp_path, "--lang", "fr", "--bank", bank)
 
 
+def test_a_bank_learned_in_16_bits_is_of_the_body_in_32(text, steps, bank_files, task_files, tmp_path):
+    run_train(learning(text["de"], steps["L1"], tmp_path / "de", "--bf16"))
+    bank = banks.read(tmp_path / "de/checkpoint_last.pt")
+    assert bank["body"] == banks.read(bank_files["de"])["body"] == banks.body_digest(load(steps["L1"]), False)
+    zero_shot(text["de"], steps["tuned"], tmp_path, "--lang", "de", "--bank", tmp_path / "de/checkpoint_last.pt")
+
+
 def test_a_body_that_is_trained_on_is_another(text, steps, tmp_path):
     """The weights of step 2, all of them trained: what its bank was learned over is no more."""
     line = pretraining(text["de"], tmp_path / "on", "--finetune-from-model", steps["de"], "--max-update", 2)

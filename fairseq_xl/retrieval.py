@@ -152,8 +152,14 @@ def main(arguments=None):
     if not options.dev and (options.layer is None or options.pooling is None):
         raise UserError("give --layer and --pooling, or --dev pairs to choose them on")
     test, dev = _files(options.test), _files(options.dev)
-    banks = _banks(options.lang, {language for pair in (*test, *dev) for language in pair.split("-")})
+    tested = {language for pair in (*test, *dev) for language in pair.split("-")}
+    banks = _banks(options.lang, tested)
     embedder = Embedder(options.checkpoint, options.data)
+    own = embedder.task.dictionary.languages
+    for language in sorted(tested - banks.keys() - set(own)):
+        raise UserError(
+            f"{options.data} is of {', '.join(own)}: --lang {language}=DATA:BANK gives the model a bank of {language}"
+        )
     embedders = {None: embedder} | {
         language: Embedder(options.checkpoint, data, bank=bank, lang=language)
         for language, (data, bank) in banks.items()

@@ -61,6 +61,11 @@ done_if_scored() {
     exit
 }
 
+# what_failed LOG: shows the sentence that a command ended with, else the end of its log.
+what_failed() {
+    tail -n 3 "$1" | grep '^fairseq_xl: error' >&2 || tail -n 3 "$1" >&2
+}
+
 # run_training DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: fairseq-train, its log in SAVE_DIR too, in this
 # script's place, so that signals to it are the training's; $recipe is the script's folder.
 run_training() {

@@ -34,6 +34,7 @@ LAYERS = {
     "checkpoints": {"compat"},
     "embeddings": {"data", "checkpoints", "compat"},
     "evaluation": {"compat"},
+    "banks": {"checkpoints", "compat"},
     "retrieval": {"data", "models", "evaluation"},
     "mining": {"data", "models", "retrieval", "compat"},
 }

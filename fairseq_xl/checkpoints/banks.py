@@ -1,25 +1,18 @@
 """Banks: what a language owns of a MonoTrans model, apart from the body that languages share (M1-M5).
 
-    python -m fairseq_xl.checkpoints.banks extract CHECKPOINT BANK     the bank of a checkpoint, in a file of its own
-    python -m fairseq_xl.checkpoints.banks pack FAMILY BANK ...        adds files of banks to a file of several
-    python -m fairseq_xl.checkpoints.banks list FILE                   what is in a file of either kind, one JSON line
-    python -m fairseq_xl.checkpoints.banks get FAMILY LANGUAGE BANK    one bank, as it was packed
-
 A bank has the tokens, the output bias, the embedding of the language where the model has one, and with M3 and M5
 positions and adapters. Special symbols are the body's: step 4 uses the fine-tuned ones (M2). A family is a zip file of
-files of banks, LANGUAGE.bank.pt, uncompressed: adding one copies the others byte by byte.
+files of banks, LANGUAGE.bank.pt, uncompressed: adding one copies the others byte by byte. `fairseq_xl.banks` is the
+command for all of it.
 
 A bank says which body it was learned over, so that it is put into no other: the SHA-256 of the body's parameters. A
 fine-tuned checkpoint remembers that of the body it began with.
 """
 
-import argparse
 import hashlib
 import io
-import json
 import logging
 import os
-import sys
 import zipfile
 from pathlib import Path
 
@@ -175,6 +168,50 @@ def pack(family, paths):
     logger.info("%s has banks of %s", family, ", ".join(contents))
 
 
+def copy(family, language, path):
+    """Writes the bank of a language to a file of its own, as it was packed; `UserError` if the family has none."""
+    members = _members(family)
+    if members is None:
+        raise UserError(f"{family} is no family of banks")
+    if language not in members:
+        raise UserError(f"{family} has banks of {', '.join(members)}, not of {language}")
+    content = _bytes(family, members[language])
+    check_replaceable(path)
+    with compat.replacing(path) as stream:
+        stream.write(content)
+
+
+def write(bank, path):
+    """Writes a bank, as `extract` makes it, to a file of its own."""
+    check_replaceable(path)
+    compat.save_checkpoint(bank, path)
+
+
+def check_replaceable(path):
+    """Raises `UserError` if there is something at `path` that is no bank, and that writing one would destroy."""
+    if os.path.lexists(path):
+        try:
+            _check(compat.load_plain(path), path)
+        except UserError:
+            raise UserError(f"{path} is there already and is no bank: name another file") from None
+
+
+def describe(path):
+    """{language: what its bank says of itself} of every bank of a file."""
+    members, found = _members(path), {}
+    for bank in [read(path)] if members is None else [_packed(path, name) for name in members.values()]:
+        symbols, channels = bank["state"][TOKENS].shape
+        found["+".join(bank["languages"])] = {
+            "symbols": symbols,
+            "channels": channels,
+            "positions": bank["language_positions"],
+            "adapters": bank["adapters"],
+            "dictionary": bank["dictionary"],
+            "body": bank["body"],
+        }
+    return found
+
+
 def _members(path):
     """{language: name of its file in the family}, or None where the file is none."""
     try:
@@ -205,7 +242,7 @@ def _packed(path, name):
 def _check(content, path):
     """A file's content, if it is a bank."""
     if not isinstance(content, dict) or content.get("kind") != KIND:
-        raise UserError(f"{path} is no bank; `python -m fairseq_xl.checkpoints.banks extract` takes one out of a model")
+        raise UserError(f"{path} is no bank; `python -m fairseq_xl.banks extract` takes one out of a model")
     if content.get("format") != FORMAT:
         raise UserError(f"{path} has format {content.get('format')} of banks, this version reads {FORMAT}")
     wrong = [name for name, kind in CONTENT.items() if not isinstance(content.get(name), kind)]
@@ -215,58 +252,3 @@ def _check(content, path):
     if strange:
         raise UserError(f"{path} is damaged: {strange[0]} is no tensor")
     return content
-
-
-# --- the command -----------------------------------------------------------------------------------------------
-
-
-def describe(path):
-    """{language: what its bank says of itself} of every bank of a file."""
-    members, found = _members(path), {}
-    for bank in [read(path)] if members is None else [_packed(path, name) for name in members.values()]:
-        symbols, channels = bank["state"][TOKENS].shape
-        found["+".join(bank["languages"])] = {
-            "symbols": symbols,
-            "channels": channels,
-            "positions": bank["language_positions"],
-            "adapters": bank["adapters"],
-            "dictionary": bank["dictionary"],
-            "body": bank["body"],
-        }
-    return found
-
-
-def main(arguments: "list[str] | None" = None) -> None:
-    """The command; ``--help`` lists what it does."""
-    parser = argparse.ArgumentParser("python -m fairseq_xl.checkpoints.banks", description=__doc__.split("\n")[0])
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, told, *files in (
-        ("extract", "write the bank of a checkpoint to a file", "CHECKPOINT", "BANK"),
-        ("pack", "add files of banks to one file of several", "FAMILY", "BANKS"),
-        ("list", "print what is in a file", "FILE"),
-        ("get", "write one of a file of several to a file", "FAMILY", "LANGUAGE", "BANK"),
-    ):
-        command = commands.add_parser(name, help=told)
-        for file in files:
-            command.add_argument(file.lower(), metavar=file, nargs="+" if file == "BANKS" else None)
-    options = parser.parse_args(arguments)
-    if options.command == "extract":
-        compat.save_checkpoint(extract(compat.load_checkpoint(options.checkpoint), options.checkpoint), options.bank)
-    elif options.command == "pack":
-        pack(options.family, options.banks)
-    elif options.command == "list":
-        sys.stdout.write(json.dumps(describe(options.file)) + "\n")
-    else:
-        members = _members(options.family)
-        if members is None:
-            raise UserError(f"{options.family} is no family of banks")
-        if options.language not in members:
-            raise UserError(f"{options.family} has banks of {', '.join(members)}, not of {options.language}")
-        content = _bytes(options.family, members[options.language])
-        with compat.replacing(options.bank) as stream:
-            stream.write(content)
-
-
-if __name__ == "__main__":
-    logging.basicConfig(format="%(levelname)s | %(name)s | %(message)s", level=logging.INFO, stream=sys.stderr)
-    main()

@@ -75,6 +75,8 @@ def load_checkpoint(path) -> dict:
 
 def check_checkpoint(state, name) -> dict:
     """The content of the file `name` as it is, if it is that of a fairseq checkpoint; `UserError` if it isn't."""
+    if isinstance(state, dict) and isinstance(state.get("kind"), str):
+        raise UserError(f"{name} is no checkpoint of a model but a {state['kind']}")
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UserError(f"{name} is not a fairseq checkpoint: it holds no model parameters under the key 'model'")
     if not state.keys() & {"optimizer_history", "best_loss"}:  # the second is how fairseq once wrote it

@@ -59,7 +59,7 @@ def main(arguments: "list[str] | None" = None) -> None:
     options = parser.parse_args(arguments)
     own = banks.extract(compat.load_checkpoint(options.checkpoint), options.checkpoint)
     dictionary = XLDictionary.load(options.data / "dict.txt")
-    compat.save_checkpoint(make(own, read(options.vectors), dictionary, options.std), options.bank)
+    banks.write(make(own, read(options.vectors), dictionary, options.std), options.bank)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ def train(sentences, symbols, options):
         from gensim.models import FastText
     except ImportError:
         raise UserError("skip-gram embeddings need the package gensim: XL_EXTRAS=recipes,embeddings") from None
+    logging.getLogger("gensim").setLevel(logging.WARNING)  # fairseq leaves the root logger at DEBUG
     model = FastText(
         vector_size=options.dim, sg=1, negative=options.negative, sample=options.subsample, min_count=1,
         bucket=options.buckets, seed=options.seed, workers=options.threads,

@@ -226,7 +226,8 @@ class XLPretrainingTask(BankTask):
         """Forgets the body of a bank if it is trained too; `UserError` for what is new and frozen, and so random."""
         lacking = [name for name, parameter in _shared(model) if name in new and not parameter.requires_grad]
         if lacking:
-            raise UserError(f"{path} lacks {lacking[0]}, which would stay random: train it, or do without it")
+            kind = "a classifier, " if "labels" in self.donor_identity else ""
+            raise UserError(f"{path}, {kind}lacks {lacking[0]}, which would stay random: train it, or do without it")
         if self.trains_body:
             self.body = None
             if self.cfg.new_bank:

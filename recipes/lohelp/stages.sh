@@ -24,13 +24,14 @@ options() {
             --targets) targets=$2 ;;
             --models) check_names "$1" "$2" "$all_models"; models=$2 ;;
             --stages) check_names "$1" "$2" "$all_stages"; stages=$2 ;;
-            --seeds) seeds=$2 ;;
-            --vocabulary) vocabulary=$2 ;;
+            --seeds) check_numbers "$1" "$2"; seeds=$2 ;;
+            --vocabulary) check_numbers "$1" "$2"; vocabulary=$2 ;;
             --start) [ -f "$2" ] || refuse "--start $2: no such file"; start=$2 ;;
             --updates) check_updates "$2"; updates=(--max-update "$2") ;;
         esac
         shift 2
     done
+    [ -z "$(tr , '\n' <<<"${languages-}" | sort | uniq -d)" ] || refuse "--langs $languages: one is named twice"
     mkdir -p "$output" && output=$(cd "$output" && pwd)
     check_languages
 }
@@ -41,6 +42,11 @@ check_names() {
     for name in ${2//,/ }; do
         case ",$all," in *",$name,"*) ;; *) refuse "$1 $name: choose among ${all//,/ }" ;; esac
     done
+}
+
+# check_numbers OPTION NUMBER,NUMBER: stops unless they are whole numbers above 0.
+check_numbers() {
+    [[ $2 =~ ^[1-9][0-9]*(,[1-9][0-9]*)*$ ]] || refuse "$1 $2: whole numbers are needed, joined by commas"
 }
 
 # Stops if text that is binarised already, and stays as it is, lacks a language.
@@ -76,19 +82,21 @@ logged() {
     case $status in
         0) ;;
         75) echo "$log: stopped; run it again to go on" >&2; exit 75 ;;
-        *) tail -n 3 "$log" >&2; echo "failed, see $log" >&2; exit 1 ;;
+        *) what_failed "$log"; echo "failed, see $log" >&2; exit 1 ;;
     esac
 }
 
-# fetch_corpus LANG,LANG: the distribution's packages, into the default folder only and if it is not there.
+# fetch_corpus LANG,LANG [mono|bitext]: the distribution's packages, into the default folder only and if it is not there;
+# another folder must have this kind of text, by default bitext with the first language.
 fetch_corpus() {
-    local first=${1%%,*} language
+    local first=${1%%,*} language file
     if [ "$corpus" = "$PWD/corpora/lohelp" ] && { [ ! -e "$corpus" ] || [ -f "$corpus/manifest.json" ]; }; then
         python -m preprocess.readers.libreoffice_help "$corpus" --langs "$1"
     else
         for language in ${1//,/ }; do
-            [ "$language" = "$first" ] || [ -f "$corpus/bitext/train.$first-$language.$language" ] ||
-                refuse "$corpus is no corpus of $1: it has no bitext/train.$first-$language.$language"
+            file=mono/train.$language
+            [ "${2:-bitext}" = mono ] || [ "$language" = "$first" ] || file=bitext/train.$first-$language.$language
+            [ -f "$corpus/$file" ] || refuse "$corpus is no corpus of $1: it has no $file"
         done
     fi
 }
@@ -172,7 +180,7 @@ retrieve() {
     fi
     echo "--- retrieval with $1: $save/scores.json" >&2
     python -m fairseq_xl.retrieval "$weights" "$output/data-bin" --dev "${dev[@]}" --test "${test[@]}" \
-        >"$save/scores.json.tmp" 2>"$save/out.log" || { tail -n 3 "$save/out.log" >&2; exit 1; }
+        >"$save/scores.json.tmp" 2>"$save/out.log" || { what_failed "$save/out.log"; exit 1; }
     mv "$save/scores.json.tmp" "$save/scores.json"
 }
 

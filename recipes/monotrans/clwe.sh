@@ -15,6 +15,16 @@ arguments 4 "$@"
 mode=$1 data=$2 save=$3 given=$4
 shift 4
 export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
+case $mode in
+    body) [[ $given =~ ^[1-9][0-9]*$ ]] || refuse "DIM $given: that is no number of channels" ;;
+    bank)
+        for file in "$given"/{vectors.npz,checkpoint_last.pt}; do
+            [ -f "$file" ] || refuse "$file: no such file; BODY_DIR is the SAVE_DIR of clwe.sh body"
+        done
+        ;;
+    *) refuse "$mode: body or bank" ;;
+esac
+[ -f "$data/manifest.json" ] || refuse "DATA $data: no folder of python -m preprocess"
 language=$(python -c 'import json, sys; print(*json.load(open(sys.argv[1]))["config"]["languages"])' "$data/manifest.json")
 [[ $language != *" "* ]] || refuse "$data has text of $language: one language is expected"
 
@@ -50,13 +60,12 @@ case $mode in
         ;;
     bank)
         body=$given/checkpoint_last.pt
-        [ -f "$body" ] || refuse "$body: no such file"
         same_settings "$save" "$(sources "$given/vectors.npz" "$body" "${START:-identical}")" SAVE_DIR
-        skipgram "$(python -c 'import sys; from fairseq_xl.embeddings.vectors import read
-print(read(sys.argv[1]).rows.shape[1])' "$given/vectors.npz")"
-        python -m fairseq_xl.embeddings.mapping "$save/vectors.npz" "$given/vectors.npz" "$save/mapped.npz" \
-            --start "${START:-identical}"
+        channels=$(python -c 'import sys; from fairseq_xl.embeddings.vectors import read
+print(read(sys.argv[1]).rows.shape[1])' "$given/vectors.npz")
+        skipgram "$channels"
+        [ -f "$save/mapped.npz" ] || python -m fairseq_xl.embeddings.mapping "$save/vectors.npz" "$given/vectors.npz" \
+            "$save/mapped.npz" --start "${START:-identical}"
         bank "$body" "$save/mapped.npz"
         ;;
-    *) refuse "$mode: body or bank" ;;
 esac

@@ -9,6 +9,7 @@ recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 arguments 5 "$@"
 data=$1 save=$2 files=$3 language=$4 body=$5
 shift 5
+[ -d "$files" ] || refuse "TASK_FILES $files: no such folder"
 mkdir -p "$save"
 exec python "$recipe/../launch.py" train "$data" "$recipe/../xlm/config/classify.yaml" "$recipe/config/classify.yaml" \
     "$@" --init-from "$body" --task-files "$files" --lang "$language" --save-dir "$save" --log-file "$save/train.log"

@@ -105,7 +105,7 @@ picture() {
 }
 
 if chosen data; then
-    fetch_corpus "$languages"
+    fetch_corpus "$languages" mono
     for language in ${languages//,/ }; do binarise "$data/$language" "$language"; done
     for target in ${targets//,/ }; do
         ! wanted joint || binarise "$data/joint-$target" "$source" "$target"

@@ -10,19 +10,26 @@ arguments 4 "$@"
 checkpoint=$1 output=$2 files=$3 languages= split=${SPLIT:-test}
 shift 3
 export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
+[ -f "$checkpoint" ] || refuse "CHECKPOINT $checkpoint: no such file"
+[ -d "$files" ] || refuse "TASK_FILES $files: no such folder"
 for argument; do
-    [[ $argument = *=* ]] || refuse "$argument: expected LANGUAGE=DATA or LANGUAGE=DATA:BANK"
+    [[ $argument =~ ^[^=]+=[^:]+(:.+)?$ ]] || refuse "$argument: expected LANGUAGE=DATA or LANGUAGE=DATA:BANK"
 done
 mkdir -p "$output"
 for argument; do
     language=${argument%%=*} data=${argument#*=} bank=()
+    log=$output/$split.$language.log
     if [[ $data = *:* ]]; then bank=(--bank "${data#*:}"); fi
-    python "$recipe/../launch.py" validate "${data%%:*}" "$recipe/../xlm/config/classify-test.yaml" \
+    if ! python "$recipe/../launch.py" validate "${data%%:*}" "$recipe/../xlm/config/classify-test.yaml" \
         --valid-subset "$split" --path "$checkpoint" --task-files "$files" --lang "$language" \
-        ${bank[@]+"${bank[@]}"} --predictions-to "$output/predictions" >"$output/$split.$language.log" 2>&1 ||
-        { tail -n 3 "$output/$split.$language.log" >&2; exit 1; }
+        ${bank[@]+"${bank[@]}"} --predictions-to "$output/predictions" >"$log" 2>&1; then
+        what_failed "$log"
+        [ ${#bank[@]} -gt 0 ] || ! grep -q 'with another dictionary' "$log" || echo "$argument: it has no BANK" >&2
+        exit 1
+    fi
     languages+=${languages:+,}$language
 done
 python -m fairseq_xl.evaluation.classification "$output/predictions" --split "$split" --langs "$languages" \
     >"$output/scores.json.tmp"
 mv "$output/scores.json.tmp" "$output/scores.json"
+echo "$output/scores.json"

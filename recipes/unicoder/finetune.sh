@@ -57,7 +57,7 @@ case $what in
             python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/classify-test.yaml" \
                 --path "$output/checkpoint_best.pt" --task-files "$files/translate_test/$language" \
                 --eval-langs "$source" --predictions-to "$output/$language" >"$output/test.$language.log" 2>&1 ||
-                { tail -n 3 "$output/test.$language.log" >&2; exit 1; }
+                { what_failed "$output/test.$language.log"; exit 1; }
             cp "$output/$language/test.$source.tsv" "$output/predictions/test.$language.tsv"
         done
         gather

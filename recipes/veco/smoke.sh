@@ -40,7 +40,7 @@ done
 echo "--- $output/retrieval.json" >&2
 python -m fairseq_xl.retrieval "$output/veco/checkpoint_last.pt" "$data" --dev en-de=$sample/bitext/valid.en-de \
     --test en-de=$sample/bitext/test.en-de >"$output/retrieval.json" 2>"$output/retrieval.log" ||
-    { tail -n 3 "$output/retrieval.log" >&2; exit 1; }
+    { what_failed "$output/retrieval.log"; exit 1; }
 score() { python -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]][sys.argv[3]])' "$@"; }
 echo "veco BLEU=$(score "$output/last/bleu.json" sacrebleu score)" \
     "random BLEU=$(score "$output/random/bleu.json" sacrebleu score)" \

@@ -11,7 +11,7 @@ write() {
     # shellcheck disable=SC2086 # words of GENERATE are arguments
     python "$recipe/../launch.py" generate "$data" "$config" --eval-langs "$language" \
         --results-path "$folder.part" "$@" ${GENERATE:-} >"$output/write.$language.log" 2>&1 ||
-        { tail -n 3 "$output/write.$language.log" >&2; exit 1; }
+        { what_failed "$output/write.$language.log"; exit 1; }
     grep 'WARNING.*fairseq_xl' "$output/write.$language.log" >&2 || true
     mv "$folder.part" "$folder"
 }

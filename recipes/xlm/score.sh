@@ -11,6 +11,6 @@ export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$output"
 python "$recipe/../launch.py" generate "$data" "$recipe/config/generate.yaml" --path "$checkpoint" \
     -s "$source" -t "$target" --results-path "$output" "$@" >"$output/generate.log" 2>&1 ||
-    { tail -n 3 "$output/generate.log" >&2; exit 1; }
+    { what_failed "$output/generate.log"; exit 1; }
 python -m fairseq_xl.evaluation.bleu "$output/generate-test.txt" "$reference" --language "$target" \
     --save "$output/hypotheses.$target" | tee "$output/bleu.json"

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fairseq_xl import compat
+from fairseq_xl.banks import main
 from fairseq_xl.checkpoints import banks
 from fairseq_xl.errors import UserError
 
@@ -48,15 +49,15 @@ def test_adding_a_bank_leaves_the_others_byte_by_byte(file, tmp_path, capsys):
     family = tmp_path / "family"
     for count, path in enumerate(paths, start=1):
         before = contents(family) if family.exists() else {}
-        banks.main(["pack", str(family), str(path)])
+        main(["pack", str(family), str(path)])
         after = contents(family)
         assert len(after) == count and all(after[name] == content for name, content in before.items())
     assert list(after.values()) == [path.read_bytes() for path in paths]
-    banks.main(["get", str(family), "fr", str(tmp_path / "again.pt")])
+    main(["get", str(family), "fr", str(tmp_path / "again.pt")])
     assert (tmp_path / "again.pt").read_bytes() == paths[1].read_bytes()
     for language, fill in (("de", 1), ("fr", 2), ("en", 3), ("es", 3)):
         assert (banks.read(family, language)["state"][banks.TOKENS] == fill).all()
-    banks.main(["list", str(family)])
+    main(["list", str(family)])
     listed = json.loads(capsys.readouterr().out)
     assert list(listed) == ["de", "fr", "en+es"]
     assert listed["de"] | {"dictionary": "", "body": ""} == {
@@ -88,8 +89,24 @@ def test_a_language_that_is_not_there(file, tmp_path):
     assert refusal(family, "es") == f"--lang es: {family} has banks of de, fr"
     assert refusal(family) == f"{family} has banks of de, fr: name one as --lang"
     with pytest.raises(UserError, match="has banks of de, fr, not of es"):
-        banks.main(["get", str(family), "es", str(tmp_path / "es.pt")])
+        main(["get", str(family), "es", str(tmp_path / "es.pt")])
     assert not (tmp_path / "es.pt").exists()
+
+
+def test_what_a_bank_is_not_written_over(file, tmp_path):
+    """A checkpoint, a family or any other file stays; a bank is replaced."""
+    path, family = file("de"), tmp_path / "family"
+    banks.pack(family, [path, file("fr")])
+    torch.save({"model": {}}, tmp_path / "other.pt")
+    before = {name: (tmp_path / name).read_bytes() for name in ("family", "other.pt")}
+    for name in before:
+        with pytest.raises(UserError, match="is there already and is no bank: name another file"):
+            main(["get", str(family), "de", str(tmp_path / name)])
+        with pytest.raises(UserError, match="is there already and is no bank"):
+            banks.write(bank("de"), tmp_path / name)
+        assert (tmp_path / name).read_bytes() == before[name]
+    main(["get", str(family), "fr", str(path)])
+    assert banks.read(path)["languages"] == ["fr"]
 
 
 def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):

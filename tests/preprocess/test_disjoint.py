@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -53,6 +54,21 @@ def test_special_symbols_alone_are_shared(parts, joined):
     assert len(apart[0] & apart[1]) > 2  # the same text shares more by its own dictionaries
     used = [{index for index in dictionary.pieces if dictionary.symbols[index].endswith(f"@{code}")} for code in read]
     assert not used[0] & used[1] and used[0] | used[1] == set(dictionary.pieces)
+
+
+def test_a_folder_of_something_else_stays(parts, joined, tmp_path, capsys):
+    """The data-bin of one of the languages, or of others joined; what was made of the same ones is made again."""
+    alone, more = tmp_path / "de", tmp_path / "more"
+    shutil.copytree(parts / "data/de", alone)
+    shutil.copytree(joined, more)
+    (more / "fr").mkdir()
+    for folder, other in ((alone, "sentencepiece.model"), (more, "fr")):
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        assert disjoint.main([str(folder), str(parts / "data/en"), str(parts / "data/de")]) == 1
+        assert f"{folder} has something else already, {other}: name another folder\n" in capsys.readouterr().err
+        assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    (more / "fr").rmdir()
+    assert disjoint.main([str(more), str(parts / "data/en"), str(parts / "data/de")]) == 0
 
 
 def test_the_text_is_the_same_under_other_numbers(parts, joined):

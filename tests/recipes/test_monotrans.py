@@ -130,9 +130,43 @@ def test_a_bank_of_another_body_or_setting_is_refused(nano, made):
         assert (nano / "other/bank.pt").read_bytes() == before
 
 
-def test_a_language_without_data():
-    done = run("zero-shot.sh", "checkpoint", "output", "files", "de")
-    assert done.returncode == 2 and done.stderr == "zero-shot.sh: de: expected LANGUAGE=DATA or LANGUAGE=DATA:BANK\n"
+def test_mistakes_are_told_before_anything_is_done(tmp_path):
+    """In one sentence, and no folder is made."""
+    there, none = tmp_path / "there", tmp_path / "none"
+    there.touch()
+    (tmp_path / "en").mkdir()
+    form = "expected LANGUAGE=DATA or LANGUAGE=DATA:BANK"
+    for command, told in (
+        (["zero-shot.sh", none, "out", tmp_path, "de=data"], f"CHECKPOINT {none}: no such file"),
+        (["zero-shot.sh", there, "out", none, "de=data"], f"TASK_FILES {none}: no such folder"),
+        *((["zero-shot.sh", there, "out", tmp_path, wrong], f"{wrong}: {form}") for wrong in ("de", "de=", "de=x:")),
+        (["finetune.sh", "data", "out", none, "en", there], f"TASK_FILES {none}: no such folder"),
+        (["clwe.sh", "data", "body", "out", 64], "data: body or bank"),
+        (["clwe.sh", "body", none, "out", 64], f"DATA {none}: no folder of python -m preprocess"),
+        (["clwe.sh", "body", tmp_path, "out", "wide"], "DIM wide: that is no number of channels"),
+        (["clwe.sh", "bank", tmp_path, "out", tmp_path / "en"], f"{tmp_path}/en/vectors.npz: no such file"),
+        (["run.sh", "--output", "out", "--seeds", "1,x"], "--seeds 1,x: whole numbers are needed"),
+        (["run.sh", "--output", "out", "--vocabulary", "0"], "--vocabulary 0: whole numbers are needed"),
+        (["run.sh", "--output", "out", "--langs", "en,de,en"], "--langs en,de,en: one is named twice"),
+    ):
+        command = [tmp_path / "out" if word == "out" else word for word in command]
+        done = run(*command)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+        assert done.stderr.startswith(f"{'monotrans' if command[0] == 'run.sh' else command[0]}: {told}"), done.stderr
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_corpus_needs_text_of_each_language_alone(tmp_path):
+    done = run("run.sh", "--corpus", tmp_path, "--output", tmp_path / "out", "--langs", "en,de")
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"{tmp_path} is no corpus of en,de: it has no mono/train.en\n")
+
+
+def test_a_bank_that_was_forgotten(nano, made):
+    command = ["zero-shot.sh", made[1], nano / "forgotten", nano / "sample/tasks/nc", f"de={nano / 'data/de'}"]
+    first, second = run(*command).stderr.splitlines()
+    assert first.startswith("fairseq_xl: error: ") and "another dictionary" in first
+    assert second == f"{command[-1]}: it has no BANK"
 
 
 def test_a_language_is_added_to_a_model_of_another_recipe(nano):

@@ -252,7 +252,8 @@ class XLPretrainingTask(BankTask):
                 texts[kind][name] = TWO_LANGUAGES[kind](folder / name / f"{split}.{name}", *name.split("-"))
         for kind, found in texts.items():
             if not found:
-                raise UserError(f"{folder}: no {kind} text for the split {split!r}")
+                names = ", ".join(name for name, objective in self.objectives.items() if objective.reads == kind)
+                raise UserError(f"{folder}: no {kind} text for the split {split!r}, which --objectives {names} reads")
         sources = {name: texts[objective.reads] for name, objective in self.objectives.items()}
         for name, objective in self.objectives.items():
             for source in sources[name].values():

@@ -95,7 +95,10 @@ fetch_corpus() {
     else
         for language in ${1//,/ }; do
             file=mono/train.$language
-            [ "${2:-bitext}" = mono ] || [ "$language" = "$first" ] || file=bitext/train.$first-$language.$language
+            if [ "${2:-bitext}" = bitext ]; then
+                [ "$language" != "$first" ] || continue
+                file=bitext/train.$first-$language.$language
+            fi
             [ -f "$corpus/$file" ] || refuse "$corpus is no corpus of $1: it has no $file"
         done
     fi

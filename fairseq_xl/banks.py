@@ -1,9 +1,11 @@
-"""Files of banks (MonoTrans, M1), of which `fairseq_xl.checkpoints.banks` says what they are.
+"""Files of banks (MonoTrans, M1).
 
-python -m fairseq_xl.banks extract CHECKPOINT BANK     the bank of a checkpoint, in a file of its own
-python -m fairseq_xl.banks pack FAMILY BANK ...        adds files of banks to a file of several
-python -m fairseq_xl.banks list FILE                   what is in a file of either kind, one JSON line
-python -m fairseq_xl.banks get FAMILY LANGUAGE BANK    one bank, as it was packed
+    python -m fairseq_xl.banks extract CHECKPOINT BANK     the bank of a checkpoint, in a file of its own
+    python -m fairseq_xl.banks pack FAMILY BANK ...        adds files of banks to a file of several
+    python -m fairseq_xl.banks list FILE                   what is in a file of either kind, one JSON line
+    python -m fairseq_xl.banks get FAMILY LANGUAGE BANK    one bank, as it was packed
+
+`fairseq_xl.checkpoints.banks` says what banks are. A file that is none is not written over.
 """
 
 import argparse

@@ -25,6 +25,7 @@ options() {
             --models) check_names "$1" "$2" "$all_models"; models=$2 ;;
             --stages) check_names "$1" "$2" "$all_stages"; stages=$2 ;;
             --seeds) check_numbers "$1" "$2"; seeds=$2 ;;
+            --pretraining-seed) check_numbers "$1" "$2"; seeded=(--seed "$2") ;;
             --vocabulary) check_numbers "$1" "$2"; vocabulary=$2 ;;
             --start) [ -f "$2" ] || refuse "--start $2: no such file"; start=$2 ;;
             --updates) check_updates "$2"; updates=(--max-update "$2") ;;

@@ -147,6 +147,7 @@ def test_mistakes_are_told_before_anything_is_done(tmp_path):
         (["clwe.sh", "bank", tmp_path, "out", tmp_path / "en"], f"{tmp_path}/en/vectors.npz: no such file"),
         (["run.sh", "--output", "out", "--seeds", "1,x"], "--seeds 1,x: whole numbers are needed"),
         (["run.sh", "--output", "out", "--vocabulary", "0"], "--vocabulary 0: whole numbers are needed"),
+        (["run.sh", "--output", "out", "--pretraining-seed", "x"], "--pretraining-seed x: whole numbers are needed"),
         (["run.sh", "--output", "out", "--langs", "en,de,en"], "--langs en,de,en: one is named twice"),
     ):
         command = [tmp_path / "out" if word == "out" else word for word in command]
@@ -245,7 +246,7 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
     shutil.copytree(corpus / "tasks/nc", corpus / "tasks/qam")
     shares = {code: {"zero_shot": {"accuracy": share}} for code, share in (("en", 0.5), ("de", 0.25))}
     (corpus / "baseline.json").write_text(json.dumps({"nc": shares}))
-    chosen = ["--langs", "en,de", "--seeds", "1,2", "--vocabulary", 300, "--updates", 1]
+    chosen = ["--langs", "en,de", "--seeds", "1,2", "--vocabulary", 300, "--updates", 1, "--pretraining-seed", 3]
     command = ["run.sh", "--corpus", corpus, "--output", output, *chosen]
     tables = succeed(*command).stdout
     assert tables.endswith((output / "report.md").read_text())
@@ -265,6 +266,8 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
     noise = {name: "embedding_noise': 0.075" in (output / f"{name}/nc-1/train.log").read_text()
              for name in ("tokens", "positions", "noise")}  # fmt: skip
     assert noise == {"tokens": False, "positions": False, "noise": True}
+    for folder, seed in (("body/tokens", 3), ("body/joint-de", 3), ("banks/adapters/de", 3), ("joint/de/nc-2", 2)):
+        assert f"'seed': {seed}," in (output / folder / "train.log").read_text()
     before = (output / "report.md").read_text(), (output / "body/tokens/train.log").read_text().count("begin training")
     succeed(*command)
     log = (output / "body/tokens/train.log").read_text()

@@ -42,6 +42,13 @@ MODES = {
 }
 
 
+def existing(name):
+    """The folder of that name; argparse tells of it if there is none."""
+    if not (folder := Path(name)).is_dir():
+        raise argparse.ArgumentTypeError(f"{name}: no such folder")
+    return folder
+
+
 def read(path):
     """A JSON file, or None if there is none."""
     return json.loads(path.read_text()) if path.is_file() else None
@@ -170,7 +177,7 @@ def half(interval):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("output", type=Path)
+    parser.add_argument("output", type=existing)
     for name in ("models", "langs", "seeds"):
         parser.add_argument(f"--{name}", type=lambda names: names.split(","), required=True)
     for name, default in (("targets", []), ("translations", []), ("modes", [""])):

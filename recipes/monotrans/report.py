@@ -8,7 +8,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from recipes.lohelp.report import TASKS, accuracies, over_seeds, read, table
+from recipes.lohelp.report import TASKS, accuracies, existing, over_seeds, read, table
 
 NAMES = {
     "tokens": "tokens",
@@ -71,7 +71,7 @@ def ladder(folder, models, task, languages, seeds, baseline=None):
 
 def main():
     parser = argparse.ArgumentParser("python -m recipes.monotrans.report", description=__doc__.split("\n")[0])
-    parser.add_argument("output", type=Path)
+    parser.add_argument("output", type=existing)
     for name in ("models", "langs", "seeds"):
         parser.add_argument(f"--{name}", type=lambda names: names.split(","), required=True)
     parser.add_argument("--baseline", type=Path, help="baseline.json of the corpus")

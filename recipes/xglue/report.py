@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fairseq_xl.evaluation.bleu import detokenised, read_lines, tokenizer_of
 from fairseq_xl.evaluation.generation import score
-from recipes.lohelp.report import NAMES, over_seeds, read, table, tokens_read
+from recipes.lohelp.report import NAMES, existing, over_seeds, read, table, tokens_read
 
 MODES = {"pivot": "{} alone", "multi-language": "all languages together"}
 SCORES = {"bleu": "BLEU-4", "rouge_l": "ROUGE-L", "wrong_language": "outputs in a wrong language, %"}
@@ -115,7 +115,7 @@ def outputs(folder, models, mode, language, seed, files):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("output", type=Path)
+    parser.add_argument("output", type=existing)
     for name in ("models", "langs", "seeds"):
         parser.add_argument(f"--{name}", type=lambda names: names.split(","), required=True)
     parser.add_argument("--titles", type=Path, required=True, help="folder of the task's files")

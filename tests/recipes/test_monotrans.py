@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -317,3 +318,13 @@ def test_the_papers_values(dictionary):
     tuning = configuration(ROOT / "recipes/xlm/config/classify.yaml", CONFIGS / "classify.yaml")
     assert (tuning.optimization.lr[0], tuning.dataset.batch_size, tuning.optimization.max_epoch) == (2e-5, 32, 2)
     assert tuning.task.freeze == "bank" and tuning.task.length == 512
+
+
+@pytest.mark.parametrize("report", ("lohelp", "monotrans", "xglue"))
+def test_a_report_of_no_folder(monkeypatch, capsys, tmp_path, report):
+    none = tmp_path / "none"
+    monkeypatch.setattr("sys.argv", ["report", str(none), "--models", "m", "--langs", "en", "--seeds", "1"])
+    with pytest.raises(SystemExit):
+        import_module(f"recipes.{report}.report").main()
+    assert capsys.readouterr().err.endswith(f"argument output: {none}: no such folder\n")
+    assert not none.exists()

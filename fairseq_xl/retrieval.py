@@ -22,6 +22,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.retrieval import evaluate
 from fairseq_xl.models.encoder import Encoder
+from fairseq_xl.models.monotrans import XLMonoTransModel
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Embedder:
         )
         if not isinstance(getattr(models[0], "encoder", None), Encoder):
             raise UserError(f"{checkpoint}: retrieval needs a model with an encoder, and this one has none")
+        self.has_banks = isinstance(models[0], XLMonoTransModel)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.encoder = models[0].encoder.to(self.device).eval()
         self.longest = self.encoder.embeddings.max_positions
@@ -155,11 +157,14 @@ def main(arguments=None):
     tested = {language for pair in (*test, *dev) for language in pair.split("-")}
     banks = _banks(options.lang, tested)
     embedder = Embedder(options.checkpoint, options.data)
-    own = embedder.task.dictionary.languages
-    for language in sorted(tested - banks.keys() - set(own)):
-        raise UserError(
-            f"{options.data} is of {', '.join(own)}: --lang {language}=DATA:BANK gives the model a bank of {language}"
-        )
+    if embedder.has_banks:
+        own = embedder.task.dictionary.languages
+        for language in sorted(tested - banks.keys() - set(own)):
+            raise UserError(
+                f"{options.data} is of {', '.join(own)}: --lang {language}=DATA:BANK gives the model a bank of {language}"
+            )
+    elif banks:
+        raise UserError(f"--lang: {options.checkpoint} is no xl_monotrans_* model, and those alone have banks")
     embedders = {None: embedder} | {
         language: Embedder(options.checkpoint, data, bank=bank, lang=language)
         for language, (data, bank) in banks.items()
@@ -209,7 +214,7 @@ def _banks(named, tested):
     found = {}
     for argument in named:
         language, _, rest = argument.partition("=")
-        data, _, bank = rest.rpartition(":")
+        data, _, bank = rest.partition(":")
         if not language or not data or not bank:
             raise UserError(f"--lang {argument}: expected XX=DATA:BANK, the folder of its dict.txt and its bank")
         if language not in tested:

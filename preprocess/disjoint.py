@@ -100,7 +100,8 @@ def join(output: Path, folders: list[Path]) -> None:
         raise PreprocessError(f"every folder must have a language of its own, found {', '.join(found)}")
     if output in folders:
         raise PreprocessError(f"{output} is one of the folders to be joined")
-    others = {path.name for path in output.glob("[!.]*")} - {"dict.txt", "dict.txt.tmp", "manifest.json", *found}
+    own = {f"{name}{unfinished}" for name in ("dict.txt", "manifest.json") for unfinished in ("", ".tmp")}
+    others = {path.name for path in output.glob("[!.]*")} - own - set(found)
     if others:
         raise PreprocessError(f"{output} has something else already, {sorted(others)[0]}: name another folder")
     dictionaries = {language: read_dictionary(folder) for language, folder in zip(found, folders)}

@@ -34,6 +34,14 @@ same_settings() {
         refuse "$1 was made with other settings or weights; remove it or choose another ${3:---output}"
 }
 
+# check_number OPTION NUMBER: stops unless it is one, a whole one above 0.
+check_number() { [[ $2 =~ ^[1-9][0-9]*$ ]] || refuse "$1 $2: a whole number above 0 is needed"; }
+
+# check_numbers OPTION NUMBER,NUMBER: likewise for several.
+check_numbers() {
+    [[ $2 =~ ^[1-9][0-9]*(,[1-9][0-9]*)*$ ]] || refuse "$1 $2: whole numbers above 0 are needed, joined by commas"
+}
+
 # check_updates NUMBER: stops unless it is one; fairseq would take 0 for no limit.
 check_updates() {
     [[ $1 =~ ^[1-9][0-9]*$ ]] || refuse "--updates $1: that is no number of updates"
@@ -61,9 +69,13 @@ done_if_scored() {
     exit
 }
 
-# what_failed LOG: shows the sentence that a command ended with, else the end of its log.
+# what_failed LOG [LINES]: shows the sentence that a command ended with, or else the end of its log; LINES at the log's
+# beginning are of earlier commands.
 what_failed() {
-    tail -n 3 "$1" | grep '^fairseq_xl: error' >&2 || tail -n 3 "$1" >&2
+    local end
+    end=$(tail -n "+$((${2:-0} + 1))" "$1" | tail -n 3)
+    [[ $end != *"fairseq_xl: error"* ]] || end="fairseq_xl: error${end#*fairseq_xl: error}"
+    echo "$end" >&2
 }
 
 # run_training DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: fairseq-train, its log in SAVE_DIR too, in this

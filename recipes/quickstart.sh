@@ -45,7 +45,7 @@ logged() {
     local log=$1; shift
     "$@" ${updates[@]+"${updates[@]}"} 2>&1 | python recipes/progress.py "$log" || case $? in
         75) echo "quickstart: stopped; run it again to go on" >&2; exit 75 ;;
-        *) tail -n 3 "$log" >&2; echo "quickstart: failed, see $log" >&2; exit 1 ;;
+        *) what_failed "$log"; echo "quickstart: failed, see $log" >&2; exit 1 ;;
     esac
 }
 

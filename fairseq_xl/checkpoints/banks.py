@@ -129,10 +129,7 @@ def read(path, language=None):
     if members is not None:
         if language is None and len(members) > 1:
             raise UserError(f"{path} has banks of {', '.join(members)}: name one as --lang")
-        found = [name for name in members if language is None or language in name.split("+")]
-        if not found:
-            raise UserError(f"--lang {language}: {path} has banks of {', '.join(members)}")
-        return _packed(path, members[found[0]])
+        return _packed(path, members[_named(path, members, language) if language else next(iter(members))])
     content = compat.load_plain(path)
     is_checkpoint = isinstance(content, dict) and isinstance(content.get("model"), dict)
     bank = extract(content, path) if is_checkpoint else _check(content, path)
@@ -173,27 +170,29 @@ def copy(family, language, path):
     members = _members(family)
     if members is None:
         raise UserError(f"{family} is no family of banks")
-    if language not in members:
-        raise UserError(f"{family} has banks of {', '.join(members)}, not of {language}")
-    content = _bytes(family, members[language])
-    check_replaceable(path)
+    name = _named(family, members, language)
+    content = _bytes(family, members[name])
+    check_replaceable(path, name.split("+"))
     with compat.replacing(path) as stream:
         stream.write(content)
 
 
 def write(bank, path):
     """Writes a bank, as `extract` makes it, to a file of its own."""
-    check_replaceable(path)
+    check_replaceable(path, bank["languages"])
     compat.save_checkpoint(bank, path)
 
 
-def check_replaceable(path):
-    """Raises `UserError` if there is something at `path` that is no bank, and that writing one would destroy."""
-    if os.path.lexists(path):
-        try:
-            _check(compat.load_plain(path), path)
-        except UserError:
-            raise UserError(f"{path} is there already and is no bank: name another file") from None
+def check_replaceable(path, languages):
+    """Raises `UserError` if writing a bank of `languages` to `path` would destroy anything but another one of them."""
+    if not os.path.lexists(path):
+        return
+    try:
+        found = _check(compat.load_plain(path), path)["languages"]
+    except UserError as error:
+        raise UserError(f"{error}; nothing is written over it: remove it or name another file") from None
+    if found != list(languages):
+        raise UserError(f"{path} is the bank of {', '.join(found)}: remove it or name another file")
 
 
 def describe(path):
@@ -219,9 +218,17 @@ def _members(path):
             names = archive.namelist()
     except (OSError, zipfile.BadZipFile):
         return None  # what reads it next says what is wrong with it
-    if not all(name.endswith(SUFFIX) for name in names):
+    if not names or not all(name.endswith(SUFFIX) for name in names):
         return None
     return {name.removesuffix(SUFFIX): name for name in names}
+
+
+def _named(path, members, language):
+    """The name among `members` of a family by which a language's bank goes, "de" or "de+fr" for "de"."""
+    for name in members:
+        if language in (name, *name.split("+")):
+            return name
+    raise UserError(f"{path} has banks of {', '.join(members)}, not of {language}")
 
 
 def _bytes(path, name):

@@ -106,7 +106,7 @@ def identical(source, target):
 
 
 def root_of_similarities(vectors):
-    """(V, C) -> the root (V, V) of their similarities X Xᵀ."""
+    """(V, C) -> the symmetric root (V, V) of X Xᵀ, the similarities of all rows X."""
     left, values, _ = np.linalg.svd(vectors, full_matrices=False)
     return left * values @ left.T
 

@@ -25,8 +25,8 @@ options() {
             --models) check_names "$1" "$2" "$all_models"; models=$2 ;;
             --stages) check_names "$1" "$2" "$all_stages"; stages=$2 ;;
             --seeds) check_numbers "$1" "$2"; seeds=$2 ;;
-            --pretraining-seed) check_numbers "$1" "$2"; seeded=(--seed "$2") ;;
-            --vocabulary) check_numbers "$1" "$2"; vocabulary=$2 ;;
+            --pretraining-seed) check_number "$1" "$2"; seeded=(--seed "$2") ;;
+            --vocabulary) check_number "$1" "$2"; vocabulary=$2 ;;
             --start) [ -f "$2" ] || refuse "--start $2: no such file"; start=$2 ;;
             --updates) check_updates "$2"; updates=(--max-update "$2") ;;
         esac
@@ -43,11 +43,6 @@ check_names() {
     for name in ${2//,/ }; do
         case ",$all," in *",$name,"*) ;; *) refuse "$1 $name: choose among ${all//,/ }" ;; esac
     done
-}
-
-# check_numbers OPTION NUMBER,NUMBER: stops unless they are whole numbers above 0.
-check_numbers() {
-    [[ $2 =~ ^[1-9][0-9]*(,[1-9][0-9]*)*$ ]] || refuse "$1 $2: whole numbers are needed, joined by commas"
 }
 
 # Stops if text that is binarised already, and stays as it is, lacks a language.
@@ -76,14 +71,16 @@ pretrained() { [ "$1" = random ] || echo "$output/$1/checkpoint_last.pt"; }
 # log, and shows the end of it if it fails; a training that was stopped ends everything, since what follows needs all of
 # it.
 logged() {
-    local log=$1 status=0; shift
+    local log=$1 status=0 lines; shift
     mkdir -p "$(dirname "$log")"
+    touch "$log"
+    lines=$(wc -l <"$log")
     printf -- '--- %d:%02d %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "${doing:+$doing: }$log" >&2
     "$@" >>"$log" 2>&1 || status=$?
     case $status in
         0) ;;
         75) echo "$log: stopped; run it again to go on" >&2; exit 75 ;;
-        *) what_failed "$log"; echo "failed, see $log" >&2; exit 1 ;;
+        *) what_failed "$log" "$lines"; echo "failed, see $log" >&2; exit 1 ;;
     esac
 }
 

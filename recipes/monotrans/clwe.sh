@@ -18,6 +18,11 @@ export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 case $mode in
     body) [[ $given =~ ^[1-9][0-9]*$ ]] || refuse "DIM $given: that is no number of channels" ;;
     bank)
+        [ $# -eq 0 ] || refuse "$1: clwe.sh bank takes no more arguments; SKIPGRAM and START are in the environment"
+        case ${START:-identical} in
+            identical|unsupervised) ;;
+            *) refuse "START=$START: identical or unsupervised" ;;
+        esac
         for file in "$given"/{vectors.npz,checkpoint_last.pt}; do
             [ -f "$file" ] || refuse "$file: no such file; BODY_DIR is the SAVE_DIR of clwe.sh body"
         done

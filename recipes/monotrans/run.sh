@@ -9,14 +9,14 @@
 # Models: tokens positions noise adapters joint disjoint, and only if they are named multi, one model of all languages
 # (JointMulti), and clwe, mapped embeddings (with gensim: XL_EXTRAS=recipes,embeddings; SKIPGRAM and START as in clwe.sh).
 # Stages: data body banks finetune report; --updates: every model is trained for N updates only, to try things out;
-# --vocabulary: sub-words of each vocabulary, 8000 by default; --pretraining-seed: that of all pre-training, by default 1;
-# --seeds: those of classifiers.
+# --vocabulary: sub-words of each vocabulary, 8000 by default; --pretraining-seed: that of all pre-training but
+# skip-gram's, by default 1; --seeds: those of classifiers.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 languages=en,de,es,ru
 output=$root/runs/monotrans corpus=$root/corpora/lohelp
 models=tokens,positions,noise,adapters,joint,disjoint more_models=multi,clwe
-stages=data,body,banks,finetune,report seeds=1,2,3 seeded=() updates=() vocabulary=8000
+stages=data,body,banks,finetune,report seeds=1,2,3 seeded=(--seed 1) updates=() vocabulary=8000
 . "$root/recipes/lohelp/stages.sh"
 options monotrans '--output --corpus --langs --models --stages --seeds --vocabulary --pretraining-seed --updates' "$@"
 cd "$root"
@@ -45,7 +45,7 @@ binarise() {
 # pretrain FOLDER DATA CONFIG.yaml ... [--flag value ...]
 pretrain() {
     local save=$output/$1 text=$2; shift 2
-    set -- "$@" ${seeded[@]+"${seeded[@]}"}
+    set -- "$@" "${seeded[@]}"
     same_settings "$save" "$(settings_of $recipe/config/{pretrain,toy}.yaml "$text/dict.txt" "$@") ${updates[*]-}"
     logged "$save/out.log" bash $recipe/pretrain.sh "$text" "$save" $recipe/config/toy.yaml "$@" \
         ${updates[@]+"${updates[@]}"}
@@ -54,7 +54,7 @@ pretrain() {
 # learn BODY BANKS [--flag value ...]: a bank of each target over a body
 learn() {
     local body=$output/body/$1 banks=$output/banks/$2 target; shift 2
-    set -- "$@" ${seeded[@]+"${seeded[@]}"}
+    set -- "$@" "${seeded[@]}"
     for target in ${targets//,/ }; do
         logged "$banks/$target.log" bash $recipe/learn-bank.sh "$data/$target" "$banks/$target" \
             "$body/checkpoint_last.pt" $recipe/config/toy.yaml $configs/pretrain.yaml $configs/bank.yaml "$@" \
@@ -107,8 +107,11 @@ picture() {
         python -m fairseq_xl.evaluation.curves --output "$output/$name.png" --metric nsp_mlm_ppl "${runs[@]}"
 }
 
+! chosen data || fetch_corpus "$languages" mono
+for task in nc qam; do
+    ! chosen finetune || [ -d "$corpus/tasks/$task" ] || refuse "$corpus has no tasks/$task, which fine-tuning needs"
+done
 if chosen data; then
-    fetch_corpus "$languages" mono
     for language in ${languages//,/ }; do binarise "$data/$language" "$language"; done
     for target in ${targets//,/ }; do
         ! wanted joint || binarise "$data/joint-$target" "$source" "$target"
@@ -130,7 +133,7 @@ if chosen body; then
     done
     ! wanted multi || pretrain body/multi "$data/multi" $configs/pretrain.yaml $configs/multi.yaml
     ! wanted clwe || clwe body "$data/$source" "$output/body/clwe" "$output/body/clwe/out.log" 128 \
-        $recipe/config/toy.yaml $configs/pretrain.yaml ${seeded[@]+"${seeded[@]}"} ${updates[@]+"${updates[@]}"}
+        $recipe/config/toy.yaml $configs/pretrain.yaml "${seeded[@]}" ${updates[@]+"${updates[@]}"}
 fi
 if chosen banks; then
     ! wanted tokens || learn tokens tokens

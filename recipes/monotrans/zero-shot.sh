@@ -14,6 +14,9 @@ export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 [ -d "$files" ] || refuse "TASK_FILES $files: no such folder"
 for argument; do
     [[ $argument =~ ^[^=]+=[^:]+(:.+)?$ ]] || refuse "$argument: expected LANGUAGE=DATA or LANGUAGE=DATA:BANK"
+    [[ $argument != *:* ]] || [ -f "${argument#*:}" ] || refuse "$argument: there is no BANK ${argument#*:}"
+    [[ ,$languages, != *,${argument%%=*},* ]] || refuse "$argument: ${argument%%=*} is named twice"
+    languages+=${languages:+,}${argument%%=*}
 done
 mkdir -p "$output"
 for argument; do
@@ -27,7 +30,6 @@ for argument; do
         [ ${#bank[@]} -gt 0 ] || ! grep -q 'with another dictionary' "$log" || echo "$argument: it has no BANK" >&2
         exit 1
     fi
-    languages+=${languages:+,}$language
 done
 python -m fairseq_xl.evaluation.classification "$output/predictions" --split "$split" --langs "$languages" \
     >"$output/scores.json.tmp"

@@ -55,6 +55,9 @@ def test_adding_a_bank_leaves_the_others_byte_by_byte(file, tmp_path, capsys):
     assert list(after.values()) == [path.read_bytes() for path in paths]
     main(["get", str(family), "fr", str(tmp_path / "again.pt")])
     assert (tmp_path / "again.pt").read_bytes() == paths[1].read_bytes()
+    for name in ("es", "en+es"):
+        main(["get", str(family), name, str(tmp_path / "both.pt")])
+        assert (tmp_path / "both.pt").read_bytes() == paths[2].read_bytes()
     for language, fill in (("de", 1), ("fr", 2), ("en", 3), ("es", 3)):
         assert (banks.read(family, language)["state"][banks.TOKENS] == fill).all()
     main(["list", str(family)])
@@ -86,7 +89,7 @@ def test_a_language_that_is_not_there(file, tmp_path):
     path, family = file("de"), tmp_path / "family"
     banks.pack(family, [path, file("fr")])
     assert refusal(path, "es") == f"--lang es: {path} is the bank of de"
-    assert refusal(family, "es") == f"--lang es: {family} has banks of de, fr"
+    assert refusal(family, "es") == f"{family} has banks of de, fr, not of es"
     assert refusal(family) == f"{family} has banks of de, fr: name one as --lang"
     with pytest.raises(UserError, match="has banks of de, fr, not of es"):
         main(["get", str(family), "es", str(tmp_path / "es.pt")])
@@ -94,19 +97,24 @@ def test_a_language_that_is_not_there(file, tmp_path):
 
 
 def test_what_a_bank_is_not_written_over(file, tmp_path):
-    """A checkpoint, a family or any other file stays; a bank is replaced."""
+    """A checkpoint, a family, a bank of another language stays; one of the same is replaced."""
     path, family = file("de"), tmp_path / "family"
     banks.pack(family, [path, file("fr")])
     torch.save({"model": {}}, tmp_path / "other.pt")
     before = {name: (tmp_path / name).read_bytes() for name in ("family", "other.pt")}
     for name in before:
-        with pytest.raises(UserError, match="is there already and is no bank: name another file"):
+        with pytest.raises(UserError, match="nothing is written over it: remove it or name another file"):
             main(["get", str(family), "de", str(tmp_path / name)])
-        with pytest.raises(UserError, match="is there already and is no bank"):
+        with pytest.raises(UserError, match="nothing is written over it: remove it or name another file"):
             banks.write(bank("de"), tmp_path / name)
         assert (tmp_path / name).read_bytes() == before[name]
-    main(["get", str(family), "fr", str(path)])
-    assert banks.read(path)["languages"] == ["fr"]
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="is the bank of de: remove it or name another file"):
+        main(["get", str(family), "fr", str(path)])
+    assert path.read_bytes() == before
+    banks.write(bank("de", fill=8.0), path)
+    main(["get", str(family), "de", str(path)])
+    assert path.read_bytes() == before
 
 
 def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):

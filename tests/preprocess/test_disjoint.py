@@ -68,6 +68,8 @@ def test_a_folder_of_something_else_stays(parts, joined, tmp_path, capsys):
         assert f"{folder} has something else already, {other}: name another folder\n" in capsys.readouterr().err
         assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     (more / "fr").rmdir()
+    for unfinished in ("dict.txt.tmp", "manifest.json.tmp"):
+        (more / unfinished).write_bytes(b"half")  # left by one that was killed
     assert disjoint.main([str(more), str(parts / "data/en"), str(parts / "data/de")]) == 0
 
 

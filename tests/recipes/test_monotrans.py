@@ -140,15 +140,19 @@ def test_mistakes_are_told_before_anything_is_done(tmp_path):
     for command, told in (
         (["zero-shot.sh", none, "out", tmp_path, "de=data"], f"CHECKPOINT {none}: no such file"),
         (["zero-shot.sh", there, "out", none, "de=data"], f"TASK_FILES {none}: no such folder"),
+        (["zero-shot.sh", there, "out", tmp_path, f"de=data:{none}"], f"de=data:{none}: there is no BANK {none}"),
+        (["zero-shot.sh", there, "out", tmp_path, "de=a", "de=b"], "de=b: de is named twice"),
         *((["zero-shot.sh", there, "out", tmp_path, wrong], f"{wrong}: {form}") for wrong in ("de", "de=", "de=x:")),
         (["finetune.sh", "data", "out", none, "en", there], f"TASK_FILES {none}: no such folder"),
         (["clwe.sh", "data", "body", "out", 64], "data: body or bank"),
         (["clwe.sh", "body", none, "out", 64], f"DATA {none}: no folder of python -m preprocess"),
         (["clwe.sh", "body", tmp_path, "out", "wide"], "DIM wide: that is no number of channels"),
         (["clwe.sh", "bank", tmp_path, "out", tmp_path / "en"], f"{tmp_path}/en/vectors.npz: no such file"),
-        (["run.sh", "--output", "out", "--seeds", "1,x"], "--seeds 1,x: whole numbers are needed"),
-        (["run.sh", "--output", "out", "--vocabulary", "0"], "--vocabulary 0: whole numbers are needed"),
-        (["run.sh", "--output", "out", "--pretraining-seed", "x"], "--pretraining-seed x: whole numbers are needed"),
+        (["clwe.sh", "bank", tmp_path, "out", tmp_path, "--seed", "2"], "--seed: clwe.sh bank takes no more arguments"),
+        (["run.sh", "--output", "out", "--seeds", "1,x"], "--seeds 1,x: whole numbers above 0 are needed"),
+        (["run.sh", "--output", "out", "--vocabulary", "0"], "--vocabulary 0: a whole number above 0 is needed"),
+        (["run.sh", "--output", "out", "--vocabulary", "8,9"], "--vocabulary 8,9: a whole number above 0 is needed"),
+        (["run.sh", "--output", "out", "--pretraining-seed", "x"], "--pretraining-seed x: a whole number above 0"),
         (["run.sh", "--output", "out", "--langs", "en,de,en"], "--langs en,de,en: one is named twice"),
     ):
         command = [tmp_path / "out" if word == "out" else word for word in command]
@@ -164,9 +168,33 @@ def test_a_corpus_needs_text_of_each_language_alone(tmp_path):
     assert done.stderr.endswith(f"{tmp_path} is no corpus of en,de: it has no mono/train.en\n")
 
 
+def test_a_corpus_needs_tasks_before_anything_is_trained(nano, tmp_path):
+    corpus = tmp_path / "corpus"
+    shutil.copytree(nano / "sample", corpus)
+    done = run("run.sh", "--corpus", corpus, "--output", tmp_path / "out", "--langs", "en,de")
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"{corpus} has no tasks/qam, which fine-tuning needs\n")
+
+
+def test_what_failed_is_shown(tmp_path):
+    """Of the attempt that failed, not of one before; the sentence and what follows it, else the log's end."""
+    script = f". {ROOT}/recipes/lohelp/stages.sh; logged {tmp_path}/log bash -c"
+    for command, shown in (
+        ("echo noise; echo fairseq_xl: error: first; exit 1", "fairseq_xl: error: first\n"),
+        ("echo second; exit 1", "second\n"),
+        ("echo fairseq_xl: error: third; echo it has no BANK; exit 1", "fairseq_xl: error: third\nit has no BANK\n"),
+        ("seq 5; exit 1", "3\n4\n5\n"),
+    ):
+        done = subprocess.run(["bash", "-c", f"{script} '{command}'"], capture_output=True, text=True)
+        assert done.returncode == 1
+        assert done.stderr.split("\n", 1)[1] == f"{shown}failed, see {tmp_path}/log\n"
+
+
 def test_a_bank_that_was_forgotten(nano, made):
     command = ["zero-shot.sh", made[1], nano / "forgotten", nano / "sample/tasks/nc", f"de={nano / 'data/de'}"]
-    first, second = run(*command).stderr.splitlines()
+    done = run(*command)
+    first, second = done.stderr.splitlines()
+    assert done.returncode == 1
     assert first.startswith("fairseq_xl: error: ") and "another dictionary" in first
     assert second == f"{command[-1]}: it has no BANK"
 

@@ -160,9 +160,8 @@ def main(arguments=None):
     if embedder.has_banks:
         own = embedder.task.dictionary.languages
         for language in sorted(tested - banks.keys() - set(own)):
-            raise UserError(
-                f"{options.data} is of {', '.join(own)}: --lang {language}=DATA:BANK gives the model a bank of {language}"
-            )
+            told = f"--lang {language}=DATA:BANK gives the model a bank of {language}"
+            raise UserError(f"{options.data} is of {', '.join(own)}: {told}")
     elif banks:
         raise UserError(f"--lang: {options.checkpoint} is no xl_monotrans_* model, and those alone have banks")
     embedders = {None: embedder} | {

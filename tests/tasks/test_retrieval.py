@@ -126,6 +126,8 @@ def test_mistakes(data_bin, checkpoints, pairs, tmp_path):
     checkpoint, good = checkpoints["pretraining"], f"en-de={pairs / 'test'}"
     write(tmp_path / "short.en", ["a"])
     write(tmp_path / "short.de", ["a", "b"])
+    for code in ("en", "xx"):
+        write(tmp_path / f"other.{code}", ["a", "b"])
     write(tmp_path / "one.en", ["a", "a"])
     write(tmp_path / "one.de", ["a", "b"])
     (tmp_path / "dict.txt").write_text((data_bin / "dict.txt").read_text(encoding="utf-8").replace("[de]", "[xx]"))
@@ -141,6 +143,11 @@ def test_mistakes(data_bin, checkpoints, pairs, tmp_path):
             "one: retrieval needs at least two different pairs",
         ),
         ([tmp_path, "--test", good, *chosen], "trained with another dictionary"),
+        ([data_bin, "--test", f"en-xx={tmp_path / 'other'}", *chosen], "language 'xx' has no symbol in the dictionary"),
+        (
+            [data_bin, "--test", good, *chosen, "--lang", f"de={data_bin}:no.pt"],
+            "--lang: .*checkpoint_last.pt is no xl_monotrans_[*] model, and those alone have banks",
+        ),
     ):
         with pytest.raises(UserError, match=sentence):
             main([str(argument) for argument in (checkpoint, *arguments)])

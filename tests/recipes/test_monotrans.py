@@ -246,7 +246,14 @@ def test_mapped_embeddings(nano):
     data, files = nano / "data", nano / "sample/tasks/nc"
     command = ["clwe.sh", "body", data / "en", nano / "clwe", 24, TOY, "--layers", 1, "--ffn-dim", 32, *TWO]
     succeed(*command, **skipgram)
-    succeed("clwe.sh", "bank", data / "de", nano / "clwe-de", nano / "clwe", **skipgram)
+    bank_command = ["clwe.sh", "bank", data / "de", nano / "clwe-de", nano / "clwe"]
+    succeed(*bank_command, **skipgram)
+    mapped = nano / "clwe-de/mapped.npz"
+    made, bank = mapped.stat().st_mtime_ns, (nano / "clwe-de/bank.pt").read_bytes()
+    succeed(*bank_command, **skipgram)
+    assert (mapped.stat().st_mtime_ns, (nano / "clwe-de/bank.pt").read_bytes()) == (made, bank)
+    done = run(*bank_command, **skipgram, START="identic")
+    assert done.returncode == 2 and "START=identic: identical or unsupervised" in done.stderr
     vectors = read_vectors(nano / "clwe/vectors.npz")
     state = compat.load_checkpoint(nano / "clwe/checkpoint_last.pt")["model"]
     start = compat.load_checkpoint(nano / "clwe/start/checkpoint_last.pt")["model"]

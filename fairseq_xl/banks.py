@@ -5,8 +5,8 @@
     python -m fairseq_xl.banks list FILE                   what is in a file of either kind, one JSON line
     python -m fairseq_xl.banks get FAMILY LANGUAGE BANK    one bank, as it was packed
 
-`fairseq_xl.checkpoints.banks` says what banks are. A file that is none, or that of another language,
-is not written over.
+`fairseq_xl.checkpoints.banks` says what banks are. A file that is none, or one of another language,
+body or form, is not written over.
 """
 
 import argparse

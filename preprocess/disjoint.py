@@ -100,6 +100,8 @@ def join(output: Path, folders: list[Path]) -> None:
         raise PreprocessError(f"every folder must have a language of its own, found {', '.join(found)}")
     if output in folders:
         raise PreprocessError(f"{output} is one of the folders to be joined")
+    if len(found) < 2:
+        raise PreprocessError(f"{folders[0]} alone: folders of two languages or more are joined")
     own = {f"{name}{unfinished}" for name in ("dict.txt", "manifest.json") for unfinished in ("", ".tmp")}
     others = {path.name for path in output.glob("[!.]*")} - own - set(found)
     if others:

@@ -77,6 +77,7 @@ class _Preparation:
         self.encoded = stages.folder / "encoded"
 
     def run(self, spm_model, dictionary) -> None:
+        self.refuse_another_folder()
         named = self.config.vocabulary.sentencepiece
         existing = Path(spm_model) if spm_model else named and self.config.root / named
         sampling = self.reuse_model(existing) if existing else self.new_model()
@@ -192,16 +193,25 @@ class _Preparation:
         self.stages.run(f"binarize {folder.name}", inputs, outputs(folder, self.data_bin / folder.name),
                         lambda: binarize(folder, self.dictionary, self.encoded, units, self.data_bin, workers))
 
+    def binarized(self) -> set[str]:
+        """Names of the folders that are there, of this description or an earlier one."""
+        stages = (stage.partition(" ") for stage in self.stages.names())
+        return {name for kind, _, name in stages if kind == "binarize"}
+
+    def refuse_another_folder(self) -> None:
+        """PreprocessError for a data-bin of which nothing would be left."""
+        found = self.binarized()
+        if found and found.isdisjoint(folder.name for folder in self.config.folders):
+            raise PreprocessError(f"{self.data_bin} is of {', '.join(sorted(found))}, none of which is described: "
+                                  "remove it or name another folder")
+
     def remove_what_is_no_longer_described(self) -> None:
         """Folders of an earlier description, which were encoded with another vocabulary."""
-        folders = {folder.name for folder in self.config.folders}
-        for stage in self.stages.names():
-            kind, _, name = stage.partition(" ")
-            if kind == "binarize" and name not in folders:
-                shutil.rmtree(self.data_bin / name, ignore_errors=True)
-                shutil.rmtree(self.encoded / name, ignore_errors=True)
-                self.stages.forget(stage)
-                logger.info("%s: removed, it is no longer described", name)
+        for name in sorted(self.binarized() - {folder.name for folder in self.config.folders}):
+            shutil.rmtree(self.data_bin / name, ignore_errors=True)
+            shutil.rmtree(self.encoded / name, ignore_errors=True)
+            self.stages.forget(f"binarize {name}")
+            logger.info("%s: removed, it is no longer described", name)
 
     def write_manifest(self, sampling: dict | None, described: dict, units: dict) -> None:
         """manifest.json, last: where it is, the data-bin is complete."""

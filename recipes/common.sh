@@ -9,12 +9,18 @@ refuse() {
 # arguments NUMBER "$@": what the script does, which is the comment at its top, if the first argument is -h or --help;
 # with fewer than NUMBER arguments its usage, which is that comment as far as its first colon.
 arguments() {
-    local number=$1 comment argument; shift
+    local number=$1 place=0 comment argument words; shift
     comment=$(sed -n -e 1d -e '/^#SBATCH/d' -e '/^#/!q' -e 's/^# \{0,1\}//p' "$0")
     case ${1:-} in
         -h | --help) echo "$comment"; exit ;;
     esac
+    read -ra words <<<"${comment//$'\n'/ }"
     for argument in ${1+"${@:1:$number}"}; do
+        place=$((place + 1))
+        case $argument:${words[$place]-} in
+            *.yaml:*.yaml) ;;
+            *.yaml:* | --*) break ;;  # one before it is left out
+        esac
         [ -z "$argument" ] || number=$((number - 1))
     done
     [ "$number" -gt 0 ] || return 0
@@ -61,6 +67,15 @@ settings_of() {
         fi
     done
 }
+
+# check_language DATA LANGUAGE: stops unless the folder's dictionary has the language.
+check_language() {
+    [ -f "$1/dict.txt" ] || refuse "$1/dict.txt: no such file"
+    grep -qF "[$2] " "$1/dict.txt" || refuse "$1/dict.txt has no symbol of language '$2'"
+}
+
+# check_files TASK_FILES SPLIT LANGUAGE: stops unless there is that file.
+check_files() { [ -f "$1/$2.$3.tsv" ] || refuse "TASK_FILES $1: it has no $2.$3.tsv"; }
 
 # done_if_scored FOLDER: ends the script, says so, if the scores that it would make are there.
 done_if_scored() {

@@ -172,27 +172,36 @@ def copy(family, language, path):
         raise UserError(f"{family} is no family of banks")
     name = _named(family, members, language)
     content = _bytes(family, members[name])
-    check_replaceable(path, name.split("+"))
+    check_replaceable(path, _packed(family, members[name]))
     with compat.replacing(path) as stream:
         stream.write(content)
+    logger.info("%s is the bank of %s", path, name)
 
 
 def write(bank, path):
     """Writes a bank, as `extract` makes it, to a file of its own."""
-    check_replaceable(path, bank["languages"])
+    check_replaceable(path, bank)
     compat.save_checkpoint(bank, path)
+    logger.info("%s is the bank of %s", path, "+".join(bank["languages"]))
 
 
-def check_replaceable(path, languages):
-    """Raises `UserError` if writing a bank of `languages` to `path` would destroy anything but another one of them."""
+def check_replaceable(path, bank):
+    """Raises `UserError` if a bank that is written to `path` would destroy anything but its like.
+
+    That is one of the same languages, dictionary and body, with positions and adapters or without, as it is.
+    """
     if not os.path.lexists(path):
         return
     try:
-        found = _check(compat.load_plain(path), path)["languages"]
+        found = _check(compat.load_plain(path), path)
     except UserError as error:
         raise UserError(f"{error}; nothing is written over it: remove it or name another file") from None
-    if found != list(languages):
-        raise UserError(f"{path} is the bank of {', '.join(found)}: remove it or name another file")
+    others = [name for name in CONTENT if name != "state" and found[name] != bank[name]]
+    if others:
+        raise UserError(
+            f"{path} is a bank of {', '.join(found['languages'])} with other {', '.join(others)}: remove it or name "
+            "another file"
+        )
 
 
 def describe(path):

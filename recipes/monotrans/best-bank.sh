@@ -8,6 +8,20 @@ recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 arguments 6 "$@"
 data=$1 save=$2 body=$3 checkpoint=$4 files=$5 language=$6 best=
 shift 6
+[ -f "$body" ] || refuse "BODY $body: no such file"
+[ -f "$checkpoint" ] || refuse "CHECKPOINT $checkpoint: no such file"
+check_language "$data" "$language"
+check_files "$files" valid "$language"
+for seed in ${SEEDS:-1 2 3}; do check_number SEEDS "$seed"; done
+export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
+# body_of CHECKPOINT: the digest of the body of one of ours that has a bank, else nothing
+body_of() {
+    python -m fairseq_xl.banks list "$1" 2>/dev/null |
+        python -c 'import json, sys; [bank] = json.load(sys.stdin).values(); print(bank["body"])' 2>/dev/null || true
+}
+digest=$(body_of "$body")
+[ -z "$digest" ] || [ "$digest" = "$(body_of "$checkpoint")" ] ||
+    refuse "CHECKPOINT $checkpoint was not fine-tuned from BODY $body"
 accuracy() { python -c 'import json, sys; print(json.load(open(sys.argv[1]))["accuracy"])' "$1/scores.json"; }
 for seed in ${SEEDS:-1 2 3}; do
     bash "$recipe/learn-bank.sh" "$data" "$save/$seed" "$body" "$@" --seed "$seed"

@@ -9,6 +9,11 @@ recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 arguments 6 "$@"
 data=$1 save=$2 files=$3 language=$4 targets=$5 body=$6 tests=()
 shift 6
+[ -z "$(tr , '\n' <<<"$language,$targets" | sort | uniq -d)" ] || refuse "$language and $targets: one is named twice"
+for target in $language ${targets//,/ }; do
+    check_language "$data" "$target"
+    check_files "$files" test "$target"
+done
 bash "$recipe/finetune.sh" "$data" "$save" "$files" "$language" "$body" "$recipe/config/classify-joint.yaml" "$@"
 for target in $language ${targets//,/ }; do tests+=("$target=$data"); done
 exec bash "$recipe/zero-shot.sh" "$save/checkpoint_best.pt" "$save" "$files" "${tests[@]}"

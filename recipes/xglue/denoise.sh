@@ -23,12 +23,9 @@ for ((number = 1; number < $#; number++)); do
     [ "${!number}" != --gen-subset ] || { next=$((number + 1)) split=${!next}; }
 done
 for flag; do [ "${flag#--gen-subset=}" = "$flag" ] || split=${flag#--gen-subset=}; done
-for file in "$data/dict.txt" "$checkpoint"; do
-    [ -f "$file" ] || refuse "$file: no such file"
-done
+[ -f "$checkpoint" ] || refuse "$checkpoint: no such file"
 for language in ${languages//,/ }; do
-    grep -q "^\[$language\] " "$data/dict.txt" ||
-        refuse "$data/dict.txt has no symbol of language '$language'"
+    check_language "$data" "$language"
     [ -f "$files/$split.$language" ] || refuse "$files/$split.$language: no such file"
 done
 . "$recipe/writing.sh"

@@ -109,8 +109,13 @@ def test_what_a_bank_is_not_written_over(file, tmp_path):
             banks.write(bank("de"), tmp_path / name)
         assert (tmp_path / name).read_bytes() == before[name]
     before = path.read_bytes()
-    with pytest.raises(UserError, match="is the bank of de: remove it or name another file"):
+    with pytest.raises(UserError, match="is a bank of de with other languages, dictionary: remove it or name another"):
         main(["get", str(family), "fr", str(path)])
+    for change in (dict(body="other"), dict(adapters=8), dict(language_positions=True)):
+        with pytest.raises(
+            UserError, match=f"is a bank of de with other {[*change][0]}: remove it or name another file"
+        ):
+            banks.write(bank("de", **change), path)
     assert path.read_bytes() == before
     banks.write(bank("de", fill=8.0), path)
     main(["get", str(family), "de", str(path)])

@@ -151,6 +151,14 @@ def test_a_folder_that_is_no_longer_described_goes(corpus, prepared):
     assert "dict.txt" in content(prepared)
 
 
+def test_a_folder_of_other_languages_stays(corpus, prepared):
+    before = content(prepared)
+    change(corpus, languages=["fr"], monolingual={"fr": {"train": "train.en-de.de"}}, bitext={})
+    with pytest.raises(PreprocessError, match="data-bin is of .*, none of which is described: remove it or name another"):
+        prepare(corpus, prepared)
+    assert content(prepared) == before
+
+
 @pytest.fixture(scope="module")
 def twin(tmp_path_factory):
     """A corpus and what an uninterrupted run makes of it, made by the first test that needs it."""

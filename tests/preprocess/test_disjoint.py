@@ -117,6 +117,7 @@ def test_what_cannot_be_joined_is_told(parts, joined, tmp_path, capsys):
         ([str(tmp_path / "out"), en, str(joined)], "is no complete data-bin"),
         ([str(tmp_path / "out"), en, str(tmp_path)], "is no complete data-bin"),
         ([en, en], "is one of the folders"),
+        ([str(tmp_path / "out"), en], "en alone: folders of two languages or more are joined"),
     ):
         assert disjoint.main(arguments) == 1
         assert told in capsys.readouterr().err

@@ -21,6 +21,7 @@ from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
 from recipes.launch import flags
 from tests.recipes.test_configurations import objectives_of
+from tests.tasks.tiny_text import write
 from tests.warm_python import warm_python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,19 +110,24 @@ def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
         f'[ $SPLIT = valid ] || exit 1; all=({given}); seed=$(basename "$(dirname "$2")"); mkdir -p "$2"\n'
         'echo "{\\"accuracy\\": ${all[$seed]}}" >"$2/scores.json"\n'
     )
-    arguments = [
-        str(tmp_path / "monotrans/best-bank.sh"),
-        "data",
-        str(tmp_path / "de"),
-        *"body classifier files de".split(),
-    ]
-    done = subprocess.run(["bash", *arguments], capture_output=True, text=True)
+    for name, content in (("body", ""), ("classifier", ""), ("dict.txt", "[de] 0\n"), ("valid.de.tsv", "")):
+        (tmp_path / name).write_text(content)
+    command = f"bash {tmp_path}/monotrans/best-bank.sh . de body classifier . de"
+    done = subprocess.run(command.split(), capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0 and done.stderr.endswith(f"best: seed {best}\n"), done.stderr
     assert (tmp_path / "de/bank.pt").read_text() == f"{best}\n"
 
 
 def test_a_bank_of_another_body_or_setting_is_refused(nano, made):
     body, classifier = made
+    content = compat.load_checkpoint(body)
+    content["model"]["encoder.layers.0.ffn.up.weight"] += 1
+    compat.save_checkpoint(content, nano / "another.pt")
+    done = run(
+        "best-bank.sh", nano / "data/de", nano / "no", nano / "another.pt", classifier, nano / "sample/tasks/nc", "de"
+    )
+    assert done.returncode == 2 and not (nano / "no").exists()
+    assert done.stderr == f"best-bank.sh: CHECKPOINT {classifier} was not fine-tuned from BODY {nano / 'another.pt'}\n"
     command = ["learn-bank.sh", nano / "data/de", nano / "other"]
     succeed(*command, body, TOY, *ONE, *UPDATE)
     before = (nano / "other/bank.pt").read_bytes()
@@ -136,6 +142,12 @@ def test_mistakes_are_told_before_anything_is_done(tmp_path):
     there, none = tmp_path / "there", tmp_path / "none"
     there.touch()
     (tmp_path / "en").mkdir()
+    data = tmp_path / "data"
+    data.mkdir()
+    for language in ("de", "en"):
+        write(data / f"test.{language}.tsv", [])
+    write(data / "dict.txt", ["[de] 0", "[en] 0"])
+    best, joint = ["best-bank.sh", data, "out", there], ["joint.sh", data, "out", data, "en"]
     form = "expected LANGUAGE=DATA or LANGUAGE=DATA:BANK"
     for command, told in (
         (["zero-shot.sh", none, "out", tmp_path, "de=data"], f"CHECKPOINT {none}: no such file"),
@@ -143,6 +155,11 @@ def test_mistakes_are_told_before_anything_is_done(tmp_path):
         (["zero-shot.sh", there, "out", tmp_path, f"de=data:{none}"], f"de=data:{none}: there is no BANK {none}"),
         (["zero-shot.sh", there, "out", tmp_path, "de=a", "de=b"], "de=b: de is named twice"),
         *((["zero-shot.sh", there, "out", tmp_path, wrong], f"{wrong}: {form}") for wrong in ("de", "de=", "de=x:")),
+        ([*best, none, data, "de"], f"CHECKPOINT {none}: no such file"),
+        ([*best, there, data, "fr"], f"{data}/dict.txt has no symbol of language 'fr'"),
+        ([*best, there, data, "de"], f"TASK_FILES {data}: it has no valid.de.tsv"),
+        ([*joint, "fr", there], f"{data}/dict.txt has no symbol of language 'fr'"),
+        ([*joint, "de,de", there], "en and de,de: one is named twice"),
         (["finetune.sh", "data", "out", none, "en", there], f"TASK_FILES {none}: no such folder"),
         (["clwe.sh", "data", "body", "out", 64], "data: body or bank"),
         (["clwe.sh", "body", none, "out", 64], f"DATA {none}: no folder of python -m preprocess"),
@@ -174,6 +191,20 @@ def test_a_corpus_needs_tasks_before_anything_is_trained(nano, tmp_path):
     done = run("run.sh", "--corpus", corpus, "--output", tmp_path / "out", "--langs", "en,de")
     assert done.returncode == 2
     assert done.stderr.endswith(f"{corpus} has no tasks/qam, which fine-tuning needs\n")
+
+
+def test_an_argument_that_is_left_out():
+    """What follows it, a configuration or a flag, does not take its place."""
+    for command in (["joint.sh", "data", "out", "files", "en", "body", TOY], ["pretrain.sh", "data", "--lr", "1"]):
+        done = run(*command)
+        assert done.returncode == 2 and done.stderr.startswith(f"usage: {command[0]} DATA SAVE_DIR"), done.stderr
+
+
+def test_a_model_that_is_no_classifier(nano, made):
+    command = ["zero-shot.sh", made[0], nano / "none", nano / "sample/tasks/nc", f"en={nano / 'data/en'}"]
+    done = run(*command)
+    told = f"CHECKPOINT {made[0]} is a pre-trained model, not a classifier of finetune.sh\n"
+    assert done.returncode == 1 and done.stderr.endswith(told)
 
 
 def test_what_failed_is_shown(tmp_path):

@@ -154,7 +154,7 @@ def test_a_folder_that_is_no_longer_described_goes(corpus, prepared):
 def test_a_folder_of_other_languages_stays(corpus, prepared):
     before = content(prepared)
     change(corpus, languages=["fr"], monolingual={"fr": {"train": "train.en-de.de"}}, bitext={})
-    with pytest.raises(PreprocessError, match="data-bin is of .*, none of which is described: remove it or name another"):
+    with pytest.raises(PreprocessError, match="data-bin is of .*, none of which is described: remove it or name"):
         prepare(corpus, prepared)
     assert content(prepared) == before
 

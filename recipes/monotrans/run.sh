@@ -97,14 +97,14 @@ classify_joint() {
 # clwe body|bank DATA FOLDER LOG ARGUMENT ...
 clwe() { doing="mapped embeddings" logged "$4" bash $recipe/clwe.sh "$1" "$2" "$3" "${@:5}"; }
 
-# picture body|banks LOG ...: the curves of all of these that there are, perplexity of masked words
+# picture body|banks LOG ...: the curves of all of these that there are, bits a masked word
 picture() {
     local log name=$1 runs=(); shift
     for log; do
         [ ! -f "$log" ] || runs+=("$(dirname "${log#"$output/$name/"}")=$log")
     done
     [ ${#runs[@]} -eq 0 ] ||
-        python -m fairseq_xl.evaluation.curves --output "$output/$name.png" --metric nsp_mlm_ppl "${runs[@]}"
+        python -m fairseq_xl.evaluation.curves --output "$output/$name.png" --metric nsp_mlm_loss "${runs[@]}"
 }
 
 ! chosen data || fetch_corpus "$languages" mono

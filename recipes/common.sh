@@ -14,13 +14,14 @@ arguments() {
     case ${1:-} in
         -h | --help) echo "$comment"; exit ;;
     esac
-    read -ra words <<<"${comment//$'\n'/ }"
+    words=${comment#*.sh }  # the script's name, which isn't $0 in a batch system
+    read -ra words <<<"${words//$'\n'/ }"
     for argument in ${1+"${@:1:$number}"}; do
-        place=$((place + 1))
         case $argument:${words[$place]-} in
             *.yaml:*.yaml) ;;
             *.yaml:* | --*) break ;;  # one before it is left out
         esac
+        place=$((place + 1))
         [ -z "$argument" ] || number=$((number - 1))
     done
     [ "$number" -gt 0 ] || return 0

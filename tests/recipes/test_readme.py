@@ -1,5 +1,6 @@
 """What README says: names and defaults are those of the program, and its commands go on from one another."""
 
+import json
 import os
 import re
 import shlex
@@ -38,7 +39,9 @@ def commands(text):
     """Commands of indented blocks, lists of words; but those with something left out, or that stand for others."""
     lines = [line for block in blocks(text) for line in block.replace("\\\n", " ").splitlines()]
     words = [
-        shlex.split(line, comments=True) for line in lines if re.match(r"fairseq-|bash recipes/xlm|python -m", line)
+        shlex.split(line, comments=True)
+        for line in lines
+        if re.match(r"fairseq-|bash recipes/(?:xlm|monotrans)|python -m", line)
     ]
     return [line for line in words if not {"…", "[--flag"} & set(line) and "DEST" not in line]
 
@@ -129,6 +132,8 @@ NANO = {
     "pretrain.sh": "--max-update 2 --cpu",
     "translate.sh": "--max-update 2 --cpu",
     "classify.sh": "--max-update 2 --cpu",
+    "learn-bank.sh": "--max-update 2 --cpu",
+    "finetune.sh": "--max-update 2 --cpu",
     "score.sh": "--max-len-a 0 --max-len-b 8 --cpu",
 }
 
@@ -141,6 +146,10 @@ def test_commands_run_one_after_the_other(tmp_path):
     write_sample([str(tmp_path / "corpora/my"), "--documents", "40"])
     description = next(block for block in blocks(README) if block.startswith("languages:"))
     (tmp_path / "corpora/my.yaml").write_text(description.replace("size: 32000", "size: 300"), encoding="utf-8")
+    for code in ("en", "de"):  # what README says of them in a comment
+        text = {split: f"my/mono/{split}.{code}" for split in ("train", "valid")}
+        alone = {"languages": [code], "vocabulary": {"size": 300}, "monolingual": {code: text}}
+        (tmp_path / f"corpora/{code}.yaml").write_text(json.dumps(alone))
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     done, kinds = 0, set()
     for line in COMMANDS:
@@ -159,5 +168,12 @@ def test_commands_run_one_after_the_other(tmp_path):
         (tmp_path / to).write_text(run.stdout)
         done, kinds = done + 1, kinds | {kind}
     assert kinds >= set(NANO) and done == len(COMMANDS)
-    for path in ("my/nc/scores", "my/ntg/scores", "my/retrieval", "toy/en-de/bleu", "toy/nc/scores"):
+    for path in (
+        "my/nc/scores",
+        "my/ntg/scores",
+        "my/retrieval",
+        "toy/en-de/bleu",
+        "toy/nc/scores",
+        "form-scores/scores",
+    ):
         assert (tmp_path / f"runs/{path}.json").stat().st_size

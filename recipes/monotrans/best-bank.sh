@@ -8,7 +8,7 @@ recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 arguments 6 "$@"
 data=$1 save=$2 body=$3 checkpoint=$4 files=$5 language=$6 best=
 shift 6
-[ -f "$body" ] || refuse "BODY $body: no such file"
+[ -e "$body" ] || refuse "BODY $body: no such file or folder"  # published weights are a folder
 [ -f "$checkpoint" ] || refuse "CHECKPOINT $checkpoint: no such file"
 check_language "$data" "$language"
 check_files "$files" valid "$language"

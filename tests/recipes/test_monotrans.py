@@ -155,6 +155,8 @@ def test_mistakes_are_told_before_anything_is_done(tmp_path):
         (["zero-shot.sh", there, "out", tmp_path, f"de=data:{none}"], f"de=data:{none}: there is no BANK {none}"),
         (["zero-shot.sh", there, "out", tmp_path, "de=a", "de=b"], "de=b: de is named twice"),
         *((["zero-shot.sh", there, "out", tmp_path, wrong], f"{wrong}: {form}") for wrong in ("de", "de=", "de=x:")),
+        (["best-bank.sh", data, "out", none, there, data, "de"], f"BODY {none}: no such file or folder"),
+        (["best-bank.sh", data, "out", data, none, data, "de"], f"CHECKPOINT {none}: no such file"),
         ([*best, none, data, "de"], f"CHECKPOINT {none}: no such file"),
         ([*best, there, data, "fr"], f"{data}/dict.txt has no symbol of language 'fr'"),
         ([*best, there, data, "de"], f"TASK_FILES {data}: it has no valid.de.tsv"),

@@ -13,6 +13,7 @@ import pytest
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import MODEL_DATACLASS_REGISTRY
+from omegaconf import OmegaConf
 
 import fairseq_xl  # noqa: F401
 from fairseq_xl.objectives import OBJECTIVES
@@ -104,8 +105,11 @@ def test_files_that_are_named_are_there():
 
 def test_commands_take_what_was_written_before():
     """Folders of runs are saved in before they are read, with the same sizes; options are fairseq's or ours."""
-    sizes = {}
+    sizes, saved, read = {}, set(), 0
     for line in COMMANDS:
+        for path in re.findall(r"(runs/[\w/-]+)/(?:checkpoint_(?:best|last)|bank)\.pt\b", shlex.join(line)):
+            assert path in saved, line
+            read += 1
         if line[0] == "fairseq-train":
             given = [word for word in line[1:] if word not in ("--user-dir", "fairseq_xl")]  # it is imported already
             cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), given))
@@ -114,14 +118,13 @@ def test_commands_take_what_was_written_before():
                 if cfg.task.get(name):
                     assert sizes[str(Path(cfg.task[name]).parent)] == size
             sizes[cfg.checkpoint.save_dir] = size
-        for word in line:
-            for path in re.findall(r"(?:^|=)(runs/[\w/-]+)/checkpoint_best\.pt$", word):
-                written = {
-                    *sizes,
-                    *(other[3] for other in COMMANDS if other[:2] == ["bash", "recipes/xlm/pretrain.sh"]),
-                }
-                assert path in written | {"runs/hydra/pretrain", "runs/toy/en-de"}, line
-    assert len(sizes) == 4
+            saved.add(cfg.checkpoint.save_dir)
+        elif line[0] == "fairseq-hydra-train":
+            folder, name = (line[line.index(flag) + 1] for flag in ("--config-dir", "--config-name"))
+            saved.add(OmegaConf.load(ROOT / folder / f"{name}.yaml").checkpoint.save_dir)
+        elif line[0] == "bash":  # recipes/SYSTEM/STEP.sh DATA SAVE_DIR ...
+            saved.add(line[3])
+    assert len(sizes) == 4 and read > 10
 
 
 NANO = {

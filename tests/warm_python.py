@@ -12,8 +12,13 @@ import multiprocessing
 import os
 import runpy
 import socket
+import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
@@ -43,6 +48,20 @@ def warm_python(folder):
         server.terminate()
         server.join()
         listening.close()
+
+
+@contextlib.contextmanager
+def warm_environment(folder):
+    """FOLDER becomes the active environment of scripts: recipes/environment.sh takes it for prepared (extra: tests)."""
+    (folder / "bin").mkdir()
+    key = "cat setup.cfg recipes/constraints.txt recipes/environment.sh | cksum"
+    stamp = subprocess.run(["bash", "-c", key], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (folder / ".fairseq_xl-tests").write_text(stamp, encoding="utf-8")
+    with warm_python(folder / "bin"), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(folder / "bin"), prepend=os.pathsep)
+        patch.setenv("VIRTUAL_ENV", str(folder))
+        patch.setenv("XL_EXTRAS", "tests")
+        yield
 
 
 def _serve(listening, program):
@@ -78,7 +97,8 @@ def _run(connection, program):
     os.environ.update(environment)
     sys.executable = program
     logging.getLogger().handlers.clear()  # pytest's
-    logging.getLogger().setLevel(logging.WARNING)
+    given = {"format": "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "datefmt": "%Y-%m-%d %H:%M:%S"}
+    logging.basicConfig(**given, level=logging.INFO)  # what importing fairseq does
     try:
         _interpret(arguments)
     except SystemExit as end:

@@ -22,8 +22,8 @@ from preprocess.sample.__main__ import main as write_sample
 from recipes.launch import flags
 from tests.recipes.test_configurations import objectives_of
 from tests.tasks.tiny_text import write
-from tests.warm_python import warm_python
 
+pytestmark = pytest.mark.usefixtures("warm")
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = "recipes/monotrans"
 CONFIGS = ROOT / RECIPE / "config"
@@ -44,14 +44,6 @@ def succeed(*command, **environment):
     done = run(*command, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm(tmp_path_factory):
-    """Recipes start Python some twenty times here."""
-    with warm_python(tmp_path_factory.mktemp("python")) as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(folder), prepend=os.pathsep)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Unicoder's recipes: their values, tables of studies, and at nano size everything through the scripts."""
 
 import json
-import os
 import shutil
 
 import pytest
@@ -12,8 +11,8 @@ from preprocess.sample.__main__ import main as write_sample
 from recipes.unicoder.table import table
 from tests.recipes.test_configurations import RECIPES, XLM, build, configuration, objectives_of
 from tests.recipes.test_lohelp import run
-from tests.warm_python import warm_python
 
+pytestmark = pytest.mark.usefixtures("warm")
 CONFIG = RECIPES / "unicoder/config"
 FIVE = ["mlm", "tlm", "word_recovery", "paraphrase", "cross_lingual_mlm"]
 SIZES = {"paper": [CONFIG / "pretrain.yaml"], "toy": [CONFIG / "pretrain.yaml", CONFIG / "toy.yaml"]}
@@ -308,14 +307,6 @@ def succeed(*command):
 
 def predictions(folder, language):
     return [line.split("\t") for line in (folder / f"predictions/test.{language}.tsv").read_text().splitlines()]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm(tmp_path_factory):
-    """Recipes start Python some thirty times here."""
-    with warm_python(tmp_path_factory.mktemp("python")) as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(folder), prepend=os.pathsep)
-        yield
 
 
 TWO = ["--max-update", 2]

@@ -36,7 +36,7 @@ def test_the_papers_values(dictionary):
     assert (update.lr, update.max_update, objective.cfg.length, model.max_positions) == ([1e-4], 120_000, 512, 512)
 
 
-def test_training_through_the_script_goes_on(data_bin, tmp_path):
+def test_training_through_the_script_goes_on(warm, data_bin, tmp_path):
     size = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --max-positions 128 --cpu"
     command = ["bash", "recipes/xglue/pretrain.sh", data_bin, tmp_path, "random", *SIZES["toy"], *size.split()]
     for updates in (1, 2):

@@ -46,7 +46,7 @@ def test_xlm_of_its_size_fills_encoder_and_decoder(size, dictionary):
         assert all("cross_attention" in name for name in new) and bool(new) == (stack == "decoder")
 
 
-def test_pretraining_through_the_script_goes_on(data_bin, tmp_path):
+def test_pretraining_through_the_script_goes_on(warm, data_bin, tmp_path):
     def pretrain(folder, init, *more):
         size = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --max-positions 128 --cpu"
         command = ["bash", "recipes/xglue/pretrain.sh", data_bin, tmp_path / folder, init, *SIZES["toy"]]

@@ -1,7 +1,6 @@
 """The comparison of recipes/xglue/run.sh, the studies, the smoke script: tables, equal budgets, at nano size all."""
 
 import json
-import os
 
 import pytest
 
@@ -13,7 +12,6 @@ from tests.recipes.test_configurations import RECIPES, XLM, build, configuration
 from tests.recipes.test_lohelp import run
 from tests.recipes.test_xglue_generation import succeed
 from tests.tasks.conftest import data_bin  # noqa: F401
-from tests.warm_python import warm_python
 
 XGLUE, LOHELP = RECIPES / "xglue", RECIPES / "lohelp"
 
@@ -130,19 +128,6 @@ def test_help_and_mistakes(tmp_path, script):
     done = run("bash", f"recipes/xglue/{script}", "--output", str(tmp_path / "out"), "--updates", "0")
     assert done.returncode == 2 and done.stderr == "xglue: --updates 0: that is no number of updates\n"
     assert not list(tmp_path.iterdir())
-
-
-@pytest.fixture(scope="module")
-def warm(tmp_path_factory):
-    """The scripts start Python often; those that look for an environment find one that has this one alone."""
-    folder = tmp_path_factory.mktemp("python")
-    (folder / "bin").mkdir()
-    key = "cat setup.cfg recipes/constraints.txt recipes/environment.sh | cksum"
-    (folder / ".fairseq_xl-tests").write_text(run("bash", "-c", key).stdout)
-    with warm_python(folder / "bin"), pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(folder / "bin"), prepend=os.pathsep)
-        patch.setenv("VIRTUAL_ENV", str(folder))
-        yield
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ from tests.recipes.test_configurations import RECIPES, build, configuration
 from tests.recipes.test_lohelp import run
 from tests.tasks.conftest import data_bin  # noqa: F401
 from tests.tasks.test_writing import SPLITS, write_titles
-from tests.warm_python import warm_python
 
+pytestmark = pytest.mark.usefixtures("warm")
 CONFIG = RECIPES / "xglue/config"
 FIRST = CONFIG / "generation.yaml"
 #: name -> (pre-training, fine-tuning)
@@ -50,14 +50,6 @@ def succeed(*command, **environment):
     done = run("env", *(f"{key}={value}" for key, value in environment.items()), *map(str, command))
     assert done.returncode == 0, done.stdout + done.stderr
     return done
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm(tmp_path_factory):
-    """The scripts start Python often here."""
-    with warm_python(tmp_path_factory.mktemp("python")) as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", str(folder), prepend=os.pathsep)
-        yield
 
 
 NANO = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --max-positions 128 --cpu".split()

@@ -2,8 +2,11 @@
 
 import argparse
 import errno
+import gc
 import io
+import itertools
 import math
+import multiprocessing
 import os
 import pickle
 import subprocess
@@ -14,6 +17,7 @@ import numpy
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import iterators
 from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
@@ -367,6 +371,20 @@ def test_a_mistake_in_a_spawned_rank_is_one_sentence_too(capsys):
     show(raised, defect, None)
     assert capsys.readouterr().err == "fairseq_xl: error: wrong file\n"
     assert others == [(raised, defect, None)]
+
+
+def test_workers_end_with_the_last_batch():
+    """Those of a DataLoader that the garbage collector finds first are waited for five seconds each."""
+    loader = iterators.torch.utils.data.DataLoader([0, 1, 2], num_workers=2)
+    gc.disable()
+    try:
+        buffered = iterators.BufferedIterator(2, loader)
+        batches = iterators.CountingIterator(buffered)  # which refers to itself
+        assert len(list(itertools.islice(batches, 3))) == 3  # as many as there are: the end is not asked for
+        buffered._consumer.join()
+        assert not multiprocessing.active_children()
+    finally:
+        gc.enable()
 
 
 def test_python_ends_while_a_thread_reads_ahead():

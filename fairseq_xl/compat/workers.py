@@ -30,12 +30,22 @@ class _ReadsAhead(iterators.BackgroundConsumer):
     """fairseq's thread that reads ahead, with an end.
 
     When Python ends while a thread is inside torch, the process aborts, and a training that has saved exits with 134.
+    With its last batch it lets go of what it reads from: a DataLoader that is left to the garbage collector waits five
+    seconds for each of its workers, at the end of every epoch.
     """
 
     def __init__(self, batches, source, *others):
-        super().__init__(batches, itertools.takewhile(lambda _: not self._ended.is_set(), source), *others)
-        self._ended = threading.Event()
+        ended = threading.Event()
+        super().__init__(batches, itertools.takewhile(lambda _: not ended.is_set(), source), *others)
+        self._ended = ended
         _reading.add(self)
+
+    def run(self) -> None:
+        """fairseq's, which puts batches into the queue."""
+        try:
+            super().run()
+        finally:
+            self._source = None
 
     def end(self) -> None:
         """Wait for the batch in progress, and throw away what nobody asked for."""

@@ -8,7 +8,7 @@ sub-words. A piece of it is `PIECE@LANGUAGE` in the joint dictionary, so that on
     OUTPUT/XX/{train,valid,...}.{bin,idx}  the text, numbered anew
     OUTPUT/XX/sentencepiece.model, OUTPUT/XX/manifest.json
 
-Made again it writes everything again, the manifest last.
+Made again it writes everything again, the dictionary and the manifest last: what is not complete has none.
 """
 
 import argparse
@@ -109,17 +109,20 @@ def join(output: Path, folders: list[Path]) -> None:
     dictionaries = {language: read_dictionary(folder) for language, folder in zip(found, folders)}
     lines = joint_symbols(dictionaries)
     symbols = [*SPECIAL, *(symbol for symbol, _ in lines)]
-    (output / "manifest.json").unlink(missing_ok=True)
-    with replacing(output / "dict.txt") as file:
-        file.write("".join(f"{symbol} {count}\n" for symbol, count in lines).encode("utf-8"))
+    for name in ("manifest.json", "dict.txt"):
+        (output / name).unlink(missing_ok=True)
     tokenisers = {}
     for language, folder in zip(found, folders):
         table = numbers(dictionaries, language)
+        for old in [*(output / language).glob("*.idx"), *(output / language).glob("*.bin")]:
+            old.unlink()
         for text in sorted((folder / language).glob("*.bin")):
             renumber(text.with_suffix(""), output / language / text.stem, table, len(symbols))
         for name in ("sentencepiece.model", "manifest.json"):
             shutil.copyfile(folder / name, output / language / name)
         tokenisers |= read_json(folder / "manifest.json")["config"].get("tokeniser", {})
+    with replacing(output / "dict.txt") as file:
+        file.write("".join(f"{symbol} {count}\n" for symbol, count in lines).encode("utf-8"))
     described = {"symbols": len(symbols), "sha256": hashlib.sha256("\n".join(symbols).encode("utf-8")).hexdigest()}
     config = {"languages": found} | ({"tokeniser": tokenisers} if tokenisers else {})
     parts = {language: sha256_of(folder / "dict.txt") for language, folder in zip(found, folders)}
@@ -138,6 +141,9 @@ def main(arguments: list[str] | None = None) -> int:
         join(options.output, options.data)
     except PreprocessError as error:
         sys.stderr.write(f"{error}\n")
+        return 1
+    except OSError as error:
+        sys.stderr.write(f"{error.filename or options.output}: {error.strerror}\n")
         return 1
     return 0
 

@@ -14,6 +14,7 @@ from fairseq_xl.errors import UserError
 logger = logging.getLogger(__name__)
 
 REACH = 500  # windows on either side, in the order of their second segments' sizes, that a negative is drawn from
+LEAST_REACH, SHARE = 10, 20  # of a short text a twentieth, but no fewer windows than this
 TRIES = 8  # random windows among which the first of another document is looked for
 
 _CHOICE = 8  # purpose of the random numbers that choose a negative
@@ -121,7 +122,7 @@ class AdjacentSegments:
     def _most(self, examples, longest):
         """Last place that a negative of each of `examples` is drawn from, and the size there, which none exceeds."""
         order, places, sizes, _ = self._by_size(longest)
-        last = np.minimum(places[examples] + REACH, len(order) - 1)
+        last = np.minimum(places[examples] + _reach(len(order)), len(order) - 1)
         return last, sizes[order[last]]
 
     def sizes_with_negatives(self, examples, longest):
@@ -136,7 +137,7 @@ class AdjacentSegments:
         """
         order, places, _, documents = self._by_size(longest)
         last, most = self._most(examples, longest)
-        first = np.maximum(places[examples] - REACH, 0)
+        first = np.maximum(places[examples] - _reach(len(order)), 0)
         numbers = uniforms(keys, TRIES, _CHOICE)
         drawn = order[first[:, None] + (numbers * (last - first + 1)[:, None]).astype(np.int64)]  # (B, TRIES)
         elsewhere = documents[drawn] != documents[examples][:, None]
@@ -145,3 +146,8 @@ class AdjacentSegments:
             others = np.flatnonzero(documents != documents[examples[row]])
             chosen[row] = others[int(numbers[row, 0] * len(others))]
         return [second[:size] for (_, second), size in zip(self.texts(chosen, longest), most.tolist())]
+
+
+def _reach(windows):
+    """How many of so many windows, on either side, a negative is drawn from: few enough that length tells nothing."""
+    return min(REACH, max(LEAST_REACH, windows // SHARE))

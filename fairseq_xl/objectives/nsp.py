@@ -17,12 +17,19 @@ from fairseq_xl.objectives.base import Objective, Term
 from fairseq_xl.objectives.mlm import MaskedObjective, MaskingConfig
 
 
+SHORTEST = 8  # tokens of a pair: four symbols, and two of each segment
+
+
 @dataclass
 class NSPConfig(MaskingConfig):
     """Options of `nsp`."""
 
     length: int = 512  # most tokens of a pair, its symbols too (M6)
     frequency_exponent: float = 0.0  # positions are drawn uniformly, as in BERT
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.require("length", self.length >= SHORTEST, f"{SHORTEST} tokens or more")
 
 
 @Objective.register
@@ -62,6 +69,10 @@ class NextSentence(MaskedObjective):
         )
         head.apply(lambda module: initialise(module, model_cfg.init_std))
         return {self.name: head}
+
+    def check(self, source):
+        """`UserError` if there is no negative, before anything is trained."""
+        source.sizes_with_negatives(np.arange(1), self.example_length)
 
     def takes(self, examples, sizes, source):
         """Tokens of each pair with the longest second segment that it may get."""

@@ -111,6 +111,10 @@ class VecoMonolingual(VecoObjective):
     name = "veco_mono"
     reads = "documents"
 
+    def check(self, source):
+        """`UserError` if no document has two sentences, before anything is trained."""
+        source.every(self.example_length)
+
 
 @Objective.register
 class VecoBilingual(VecoObjective):

@@ -197,9 +197,10 @@ class XLPretrainingTask(BankTask):
             if not isinstance(model, objective.model_class):
                 raise UserError(f"{name} needs {objective.model_class.described}")
             model.add_heads(objective.heads(cfg))
-        if self.cfg.new_bank and not (self.cfg.init_from and isinstance(model, XLMonoTransModel)):
+        new_bank = self.cfg.new_bank and not from_checkpoint
+        if new_bank and not (self.cfg.init_from and isinstance(model, XLMonoTransModel)):
             raise UserError(f"--new-bank needs --init-from and {XLMonoTransModel.described}")
-        if self.cfg.new_bank and self.bank is not None:
+        if new_bank and self.bank is not None:
             raise UserError(f"--new-bank: --bank {self.cfg.bank} would take its place; choose one of them")
         if self.cfg.train_only:
             freeze_others(model, self.cfg.train_only.split(","))

@@ -102,11 +102,35 @@ def test_length_tells_nothing(build, draws, many):
     assert abs(sizes[follows].mean() - sizes[~follows].mean()) < 0.2 * spread
 
 
-def test_a_text_of_one_document_has_no_negative(build, draws, tmp_path):
+def test_a_negative_is_about_as_long_as_the_segment_that_it_replaces(build, draws, tmp_path):
+    """So is it in a text of 200 pairs, of which those next in length alone are drawn, whatever the length of inputs."""
+    rng, items = np.random.default_rng(4), []
+    for number in range(200):
+        items += [[4 + number % 16] * int(size) + [2] for size in rng.integers(1, 120, size=2)] + [[2]]
+    few = AdjacentSegments(write_items(tmp_path / "few", items), "en")
+    objective = build("nsp", f"nsp.length=512 {NOTHING}")
+    examples = few.every(objective.example_length)[0]
+    real, negatives = (
+        np.array([int(sum(row)) for row in objective.collate(draws(examples, examples * 2 + odd), few)["segments"]])
+        for odd in (1, 0)
+    )
+    others = rng.permutation(real)
+    assert np.abs(real - negatives).mean() < 0.25 * np.abs(real - others).mean()
+    assert len(set(negatives)) > 50
+
+
+def test_a_text_of_one_document_has_no_negative(build, tmp_path):
+    """Which is told before anything is trained."""
     documents = AdjacentSegments(write_items(tmp_path / "one", [[4, 2], [5, 2], [2], [6, 2]]), "en")
     with pytest.raises(UserError, match="needs another document") as refused:
-        build("nsp").collate(draws([0], [2]), documents)
+        build("nsp").check(documents)
     assert "\n" not in str(refused.value)
+
+
+def test_a_pair_has_room_for_both_segments(build):
+    assert build("nsp", "nsp.length=8").example_length == 2
+    with pytest.raises(UserError, match="length=7 should be 8 tokens or more"):
+        build("nsp", "nsp.length=7")
 
 
 def test_a_document_that_is_most_of_the_text(build, draws, tmp_path):

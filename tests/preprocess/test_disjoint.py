@@ -110,6 +110,29 @@ def test_more_symbols_take_wider_numbers(parts, tmp_path, monkeypatch):
     assert text_of(tmp_path / "wide", "de", "train") == text_of(tmp_path / "narrow", "de", "train")
 
 
+def test_what_is_not_complete_has_no_dictionary_and_nothing_of_before_stays(parts, joined, tmp_path, monkeypatch):
+    """Killed between two languages; and made of text that has one split less than before."""
+    made, folders = tmp_path / "made", [parts / "data/en", parts / "data/de"]
+    shutil.copytree(joined, made)
+    shutil.copytree(joined / "de", made / "de", dirs_exist_ok=True)
+    for suffix in ("bin", "idx"):
+        shutil.copy(joined / f"de/valid.{suffix}", made / f"de/test.{suffix}")
+
+    def killed(source, target, *arguments):
+        if target.parent.name == "de":
+            raise KeyboardInterrupt
+        renumber(source, target, *arguments)
+
+    renumber = disjoint.renumber
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(disjoint, "renumber", killed)
+        disjoint.join(made, folders)
+    assert sorted(path.name for path in made.iterdir()) == ["de", "en"]
+    disjoint.join(made, folders)
+    files = [sorted(path.relative_to(folder) for path in folder.rglob("*")) for folder in (made, joined)]
+    assert files[0] == files[1]
+
+
 def test_what_cannot_be_joined_is_told(parts, joined, tmp_path, capsys):
     en = str(parts / "data/en")
     for arguments, told in (
@@ -118,6 +141,8 @@ def test_what_cannot_be_joined_is_told(parts, joined, tmp_path, capsys):
         ([str(tmp_path / "out"), en, str(tmp_path)], "is no complete data-bin"),
         ([en, en], "is one of the folders"),
         ([str(tmp_path / "out"), en], "en alone: folders of two languages or more are joined"),
+        ([str(parts / "en.yaml"), en, str(parts / "data/de")], "en.yaml/manifest.json: Not a directory"),
+        ([str(tmp_path / "out"), en, str(parts / "de.yaml")], "de.yaml/manifest.json: Not a directory"),
     ):
         assert disjoint.main(arguments) == 1
         assert told in capsys.readouterr().err

@@ -376,6 +376,8 @@ def test_a_bank_learned_over_a_classifier_is_of_its_body(text, task_files, steps
     """It fits that classifier, which takes the banks of the body that it was tuned from too; no other takes it."""
     run_train(learning(text["fr"], steps["tuned"], tmp_path / "fr", *ONLY_WORDS))
     bank = tmp_path / "fr/checkpoint_last.pt"
+    trained, predicting = load(steps["L1"]), [name for name in load(bank) if name.startswith("output.")]
+    assert predicting and all(torch.equal(load(bank)[name], trained[name]) for name in predicting)
     assert banks.read(bank)["body"] == banks.body_digest(load(steps["tuned"]), False)
     zero_shot(text["fr"], steps["tuned"], tmp_path, "--lang", "fr", "--bank", bank)
     assert (tmp_path / "valid.fr.tsv").is_file()

@@ -57,6 +57,8 @@ def main(arguments: "list[str] | None" = None) -> None:
     parser.add_argument("bank", help="file to write")
     parser.add_argument("--std", type=float, default=0.02, help="standard deviation of the numbers (default: 0.02)")
     options = parser.parse_args(arguments)
+    if not options.std > 0:
+        raise UserError(f"--std {options.std}: more than 0 is needed")
     own = banks.extract(compat.load_checkpoint(options.checkpoint), options.checkpoint)
     dictionary = XLDictionary.load(options.data / "dict.txt")
     banks.write(make(own, read(options.vectors), dictionary, options.std), options.bank)

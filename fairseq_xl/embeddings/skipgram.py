@@ -68,6 +68,10 @@ def main(arguments: "list[str] | None" = None) -> None:
     ):
         parser.add_argument(f"--{name}", type=kind, default=default, help=f"{told} (default: {default})")
     options = parser.parse_args(arguments)
+    for name, least in (("dim", 1), ("epochs", 1), ("negative", 1), ("subsample", 0), ("buckets", 1), ("threads", 1),
+                        ("seed", 0)):  # fmt: skip
+        if getattr(options, name) < least:
+            raise UserError(f"--{name} {getattr(options, name)}: {least} or more is needed")
     dictionary = XLDictionary.load(options.data / "dict.txt")
     dictionary.language_id(options.language)
     text = open_text(options.data / options.language / "train", options.language)

@@ -47,6 +47,11 @@ class Lamb(torch.optim.Optimizer):
     def __init__(self, params, lr, betas, eps, weight_decay):
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
 
+    @property
+    def supports_memory_efficient_fp16(self):
+        """For --memory-efficient-fp16 and -bf16: parameters in 16 bits alone, without a copy in 32."""
+        return True
+
     @torch.no_grad()
     def step(self, closure=None):
         """One update; returns what `closure` does."""

@@ -42,6 +42,17 @@ def test_pieces_of_the_same_context_are_near(data, tmp_path):
     np.testing.assert_array_equal(read(tmp_path / "two.npz").rows, found.rows)
 
 
+def test_numbers_that_train_nothing_are_told(data, tmp_path):
+    given = [str(data), "de", str(tmp_path / "out.npz")]
+    for name, number in (("dim", 0), ("epochs", 0), ("negative", 0), ("subsample", -1), ("buckets", 0), ("threads", 0),
+                         ("seed", -1)):  # fmt: skip
+        with pytest.raises(UserError, match=f"--{name} {number}"):
+            skipgram.main([*given, f"--{name}", str(number)])
+    with pytest.raises(UserError, match="--std 0.0: more than 0 is needed"):
+        bank.main(["none.pt", str(data), "none.npz", "none", "--std", "0"])
+    assert not list(tmp_path.iterdir())
+
+
 def test_sentences_are_pieces_alone(tmp_path):
     folder = write_data_bin(tmp_path / "data")
     dictionary = XLDictionary.load(folder / "dict.txt")

@@ -89,9 +89,11 @@ def line(data, folder, *more):
     return [*command, *more]
 
 
-def test_a_stopped_run_goes_on_bit_by_bit(data_bin, tmp_path):
-    whole = run_train(line(data_bin, tmp_path / "whole", "--max-update", 5))
-    parts = [run_train(line(data_bin, tmp_path / "parts", "--max-update", stop)) for stop in (2, 5)]
+@pytest.mark.parametrize("form", ["fp32", "memory-efficient-fp16", "memory-efficient-bf16"])
+def test_a_stopped_run_goes_on_bit_by_bit(data_bin, tmp_path, form):
+    more = [] if form == "fp32" else [f"--{form}", "--fp16-init-scale", 1]
+    whole = run_train(line(data_bin, tmp_path / "whole", "--max-update", 5, *more))
+    parts = [run_train(line(data_bin, tmp_path / "parts", "--max-update", stop, *more)) for stop in (2, 5)]
     assert [loss for part in parts for loss in part.losses] == whole.losses and len(set(whole.losses)) == 5
     assert equal_parameters(*(load(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "parts")))
 

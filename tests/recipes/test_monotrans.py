@@ -82,6 +82,19 @@ def test_best_of_two_banks_and_zero_shot(nano, made):
     assert (nano / "de/bank.pt").read_bytes() == (nano / f"de/{best}/bank.pt").read_bytes()
     states = [banks.read(nano / f"de/{seed}/bank.pt", "de")["state"] for seed in (3, 5)]
     assert not (states[0][banks.TOKENS] == states[1][banks.TOKENS]).all()
+    english = ["best-bank.sh", nano / "data/en", nano / "de", body, classifier, files, "en", TOY, *ONE, *UPDATE]
+    learned = nano / "learned-otherwise"
+    learned.mkdir()
+    shutil.copy(nano / "de/bank.pt", learned)
+    for other, told in (
+        (english, f"{nano}/de was made with other settings or weights; remove it or choose another SAVE_DIR"),
+        ([*command[:2], learned, *command[3:]], f"{learned}/bank.pt is not of this command: name another SAVE_DIR"),
+        ([*command[:2], nano / "no", body, body, *command[5:]],
+         f"CHECKPOINT {body} is a pre-trained model, not a classifier of finetune.sh"),
+    ):  # fmt: skip
+        done = run(*other)
+        assert done.returncode == 2 and done.stderr == f"best-bank.sh: {told}\n"
+    assert not (nano / "no").exists()
     languages = f"de={data}:{nano / 'de/bank.pt'}", f"en={nano / 'data/en'}"
     succeed("zero-shot.sh", classifier, nano / "scores", files, *languages)
     found = json.loads((nano / "scores/scores.json").read_text())
@@ -277,6 +290,9 @@ def test_mapped_embeddings(nano):
     made, bank = mapped.stat().st_mtime_ns, (nano / "clwe-de/bank.pt").read_bytes()
     succeed(*bank_command, **skipgram)
     assert (mapped.stat().st_mtime_ns, (nano / "clwe-de/bank.pt").read_bytes()) == (made, bank)
+    succeed(*bank_command[:3], nano / "unsupervised", nano / "clwe", **skipgram, START="unsupervised")
+    assert (nano / "unsupervised/bank.pt").is_file() and (nano / "unsupervised/mapped.npz").is_file()
+    assert (nano / "unsupervised/mapped.npz").read_bytes() != mapped.read_bytes()
     done = run(*bank_command, **skipgram, START="identic")
     assert done.returncode == 2 and "START=identic: identical or unsupervised" in done.stderr
     vectors = read_vectors(nano / "clwe/vectors.npz")

@@ -117,6 +117,12 @@ def test_learning_a_bank_leaves_the_body_bit_by_bit(steps):
         assert changed(body, load(steps[code])) == BANK
 
 
+def test_the_optimizer_of_the_recipe_leaves_the_body_too(text, steps, tmp_path):
+    """LAMB decays and stretches what it is given (M6)."""
+    run_train(learning(text["de"], steps["L1"], tmp_path, "--optimizer", "xl_lamb", "--lr", 0.1))
+    assert changed(load(steps["L1"]), load(tmp_path / "checkpoint_last.pt")) == BANK
+
+
 def test_finetuning_leaves_the_bank_and_trains_special_symbols_and_body(steps):
     before, after = load(steps["L1"]), load(steps["tuned"])
     after = {name: value for name, value in after.items() if not name.startswith("heads.classification")}
@@ -179,9 +185,9 @@ def test_finetuning_with_a_bank_from_a_file(text, task_files, steps, bank_files,
 def test_a_stopped_run_goes_on_bit_by_bit(text, task_files, steps, tmp_path, step):
     def line(folder, *more):
         if step == "tuned":
-            return finetuning(text["en"], task_files, steps["L1"], folder, *more)
+            return finetuning(text["en"], task_files, steps["L1"], folder, "--embedding-noise", 0.5, *more)
         if step == "de":
-            return learning(text["de"], steps["L1"], folder, *more)
+            return learning(text["de"], steps["L1"], folder, "--adapters", 4, *more)
         return pretraining(text["en"], folder, "--max-update", 4, *more)
 
     for stop in (2, 4):
@@ -208,6 +214,9 @@ def test_retrieval_with_a_bank_for_a_language(text, steps, bank_files, tmp_path,
         name.removeprefix("encoder."): value
         for name, value in composed(steps, "de").items() if name.startswith("encoder.")
     })  # fmt: skip
+    added = [str(steps["de"]), str(text["de"]), *command[2:]]  # a checkpoint of step 2, with another language's bank
+    retrieval.main([*added, "--lang", f"en={text['en']}:{bank_files['en']}"])
+    assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
     with pytest.raises(UserError, match="is of en: --lang de=DATA:BANK gives the model a bank of de"):
         retrieval.main(command)
     for wrong, told in (

@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from fairseq import checkpoint_utils
 from tiny_data import write_items
 
@@ -47,7 +48,7 @@ def without_a_language(data_bin, root):
     return root
 
 
-def runs(data, single, empty, labelled):
+def runs(data, single, empty, labelled, body):
     """{name: (command line but for --save-dir, --update-freq of two processes, {name: options of DDP})}."""
 
     def pretrain(*more, objectives="mlm,tlm", data=data, updates=6):
@@ -76,6 +77,8 @@ def runs(data, single, empty, labelled):
                              "--activation-dropout", 0, "--max-update", 6, objectives="xfnp"), 1,
                    {name: DDP[name] for name in ("legacy", "pytorch")}),
         "next-sentence": (pretrain("--arch", "xl_monotrans_tiny", objectives="nsp,mlm"), 1, both),
+        "bank": (pretrain("--arch", "xl_monotrans_tiny", "--init-from", body, "--new-bank", "--train-only", "bank",
+                          objectives="nsp"), 1, both),
         "single": (pretrain("--langs", "fr", "--pairs", "en-fr", data=single), 1, {"legacy": DDP["legacy"]}),
         "single-among-others": (pretrain(data=single), 1, {"legacy": DDP["legacy"]}),
         "single-pair": (translate("-s", "en", "-t", "fr", "--max-epoch", 3, data=single), 1,
@@ -84,6 +87,9 @@ def runs(data, single, empty, labelled):
         # 15 batches for two processes
         "classification": (classification(f"{labelled}/data-bin", f"{labelled}/tasks", "unused", *NO_DROPOUT,
                                           "--head-dropout", 0, "--max-epoch", 1), 1, both),
+        "frozen-bank": (classification(f"{labelled}/data-bin", f"{labelled}/tasks", "unused", *NO_DROPOUT, "--arch",
+                                       "xl_monotrans_tiny", "--freeze", "bank", "--head-dropout", 0, "--max-epoch", 1),
+                        1, {"legacy": DDP["legacy"]}),
         "generation": (generation(f"{labelled}/data-bin", f"{labelled}/titles", "unused", *NO_DROPOUT,
                                   "--max-epoch", 1), 1, {name: DDP[name] for name in ("legacy", "pytorch")}),
         "cost": (pretrain("--schedule", "random", "--objective-options", UNEVEN), 1, {"legacy": DDP["legacy"]}),
@@ -126,7 +132,10 @@ def folders(data_bin, tmp_path_factory):
     write_task(root / "labelled" / "tasks", sides=1)
     write_titles(root / "labelled" / "titles")
     single = with_a_single_sentence(data_bin, root / "single")
-    return data_bin, single, without_a_language(data_bin, root / "empty"), root / "labelled"
+    body = pretraining(data_bin, root / "body", "--arch", "xl_monotrans_tiny", "--max-update", 1, objectives="nsp")
+    run_train(body)
+    checkpoint = root / "body/checkpoint_last.pt"
+    return data_bin, single, without_a_language(data_bin, root / "empty"), root / "labelled", checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +185,7 @@ def of_both(ranks):
     return floats({key: sum((rank["losses"].get(key, []) for rank in ranks), []) for key in updates})
 
 
-CASES = [(name, backend) for name, (_, _, backends) in runs(*[None] * 4).items() for backend in backends]
+CASES = [(name, backend) for name, (_, _, backends) in runs(*[None] * 5).items() for backend in backends]
 
 
 @pytest.mark.parametrize(("name", "backend"), CASES)
@@ -204,6 +213,14 @@ def test_distributed_run_with_nothing_left_for_a_rank(two):
     counts = [len(rank["losses"]) for rank in two["odd-legacy"]]
     assert counts[0] == counts[1] + 2  # once in each of two epochs
     assert [len(rank["losses"]) for rank in two["single-pair-pytorch"]] == [3, 0]
+
+
+@pytest.mark.parametrize("backend", ["legacy", "unused"])
+def test_distributed_body_stays_bit_by_bit(two, folders, backend):
+    """M1's second step: the bank alone moves, whose names are those of the tokens and of the output's bias."""
+    body, learned = load(folders[-1]), load(two["folder"] / f"bank-{backend}/checkpoint_last.pt")
+    moved = {name for name in body if not torch.equal(body[name], learned[name])}
+    assert moved == {"encoder.bank.tokens.weight", "encoder.bank.bias"}
 
 
 @pytest.mark.parametrize("backend", ["legacy", "unused"])

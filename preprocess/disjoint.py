@@ -98,8 +98,9 @@ def join(output: Path, folders: list[Path]) -> None:
     found = [languages_of(folder)[0] for folder in folders]
     if len(set(found)) < len(found):
         raise PreprocessError(f"every folder must have a language of its own, found {', '.join(found)}")
-    if output in folders:
-        raise PreprocessError(f"{output} is one of the folders to be joined")
+    written = [output, *(output / language for language in found)]
+    if {path.resolve() for path in written} & {folder.resolve() for folder in folders}:
+        raise PreprocessError(f"{output} is, or has, one of the folders to be joined: name another folder")
     if len(found) < 2:
         raise PreprocessError(f"{folders[0]} alone: folders of two languages or more are joined")
     own = {f"{name}{unfinished}" for name in ("dict.txt", "manifest.json") for unfinished in ("", ".tmp")}
@@ -143,7 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     except OSError as error:
-        sys.stderr.write(f"{error.filename or options.output}: {error.strerror}\n")
+        sys.stderr.write(f"{error.filename or options.output}: {error.strerror or error}\n")
         return 1
     return 0
 

@@ -376,13 +376,14 @@ def test_a_mistake_in_a_spawned_rank_is_one_sentence_too(capsys):
 def test_workers_end_with_the_last_batch():
     """Those of a DataLoader that the garbage collector finds first are waited for five seconds each."""
     loader = iterators.torch.utils.data.DataLoader([0, 1, 2], num_workers=2)
+    before = set(multiprocessing.active_children())
     gc.disable()
     try:
         buffered = iterators.BufferedIterator(2, loader)
         batches = iterators.CountingIterator(buffered)  # which refers to itself
         assert len(list(itertools.islice(batches, 3))) == 3  # as many as there are: the end is not asked for
         buffered._consumer.join()
-        assert not multiprocessing.active_children()
+        assert set(multiprocessing.active_children()) <= before
     finally:
         gc.enable()
 

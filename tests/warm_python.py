@@ -2,9 +2,11 @@
 
 `warm_python(folder)` writes FOLDER/python, to be first in PATH, and starts a server behind it. Each call of that file
 is a fork of the server with the caller's arguments, environment, working folder and standard streams, and ends with its
-exit status; what runs is otherwise what the real `python` runs.
+exit status. Unlike with the real `python` all modules of fairseq_xl are there already, and nothing is torn down at the
+end; so the quickstart's test, the benchmark's and those of single commands use the real one.
 """
 
+import atexit
 import contextlib
 import json
 import logging
@@ -67,8 +69,10 @@ def warm_environment(folder):
 def _serve(listening, program):
     import fairseq.options  # noqa: F401
 
-    import fairseq_xl  # noqa: F401
+    from fairseq_xl.compat import workers
 
+    atexit._clear()  # pytest's
+    atexit.register(workers._end_reading)
     while True:
         connection, _ = listening.accept()
         if os.fork() == 0:  # one that waits for the other, so that this one can listen
@@ -97,8 +101,9 @@ def _run(connection, program):
     os.environ.update(environment)
     sys.executable = program
     logging.getLogger().handlers.clear()  # pytest's
-    given = {"format": "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "datefmt": "%Y-%m-%d %H:%M:%S"}
-    logging.basicConfig(**given, level=logging.INFO)  # what importing fairseq does
+    if not any(word.startswith("preprocess") for word in arguments[:2]):  # all others import fairseq, which does this
+        given = {"format": "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "datefmt": "%Y-%m-%d %H:%M:%S"}
+        logging.basicConfig(**given, level=logging.DEBUG)
     try:
         _interpret(arguments)
     except SystemExit as end:
@@ -109,6 +114,7 @@ def _run(connection, program):
         sys.excepthook(type(error), error, error.__traceback__)
         return 1
     finally:
+        atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
     return 0

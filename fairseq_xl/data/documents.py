@@ -107,10 +107,14 @@ class AdjacentSegments:
         return np.cumsum(sizes, dtype=np.int64)[sizes == 1]
 
     def _sorted(self, longest):
-        """Windows in the order of their second segments' sizes, each one's place there, these sizes, the documents."""
+        """Windows in the order of their second segments' sizes, each one's place there, these sizes, the documents.
+
+        Windows of the same size, as most are in long documents, are in an order of their own: neighbours in the text
+        would be of one document.
+        """
         begins, cuts, ends = self.windows(longest).T
         sizes = np.minimum(ends - cuts, longest)
-        order = np.argsort(sizes, kind="stable")
+        order = np.lexsort((np.random.default_rng(0).permutation(len(sizes)), sizes))
         documents = np.searchsorted(self._ends, begins, side="right")
         if documents[0] == documents[-1]:
             raise UserError(

@@ -57,19 +57,19 @@ def main(arguments: "list[str] | None" = None) -> None:
     parser.add_argument("data", type=Path, help="folder that `python -m preprocess` wrote")
     parser.add_argument("language", help="whose training text is read")
     parser.add_argument("output", help="file to write")
-    for name, kind, default, told in (
-        ("dim", int, 768, "channels"),
-        ("epochs", int, 5, "passes over the text"),
-        ("negative", int, 10, "noise words for each"),
-        ("subsample", float, 1e-5, "frequency from which on pieces are left out at random"),
-        ("buckets", int, 2000000, "n-grams share so many vectors"),
-        ("threads", int, 1, "with more than one, no two runs are alike"),
-        ("seed", int, 1, "of the first weights and all draws"),
-    ):
+    numbers = (
+        ("dim", int, 768, 1, "channels"),
+        ("epochs", int, 5, 1, "passes over the text"),
+        ("negative", int, 10, 1, "noise words for each"),
+        ("subsample", float, 1e-5, 0, "frequency from which on pieces are left out at random"),
+        ("buckets", int, 2000000, 1, "n-grams share so many vectors"),
+        ("threads", int, 1, 1, "with more than one, no two runs are alike"),
+        ("seed", int, 1, 0, "of the first weights and all draws"),
+    )
+    for name, kind, default, _, told in numbers:
         parser.add_argument(f"--{name}", type=kind, default=default, help=f"{told} (default: {default})")
     options = parser.parse_args(arguments)
-    for name, least in (("dim", 1), ("epochs", 1), ("negative", 1), ("subsample", 0), ("buckets", 1), ("threads", 1),
-                        ("seed", 0)):  # fmt: skip
+    for name, _, _, least, _ in numbers:
         if getattr(options, name) < least:
             raise UserError(f"--{name} {getattr(options, name)}: {least} or more is needed")
     dictionary = XLDictionary.load(options.data / "dict.txt")

@@ -44,13 +44,10 @@ class Lamb(torch.optim.Optimizer):
         eps, weight_decay: eps and decay.
     """
 
+    supports_memory_efficient_fp16 = True  # parameters in 16 bits alone, without a copy in 32
+
     def __init__(self, params, lr, betas, eps, weight_decay):
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
-
-    @property
-    def supports_memory_efficient_fp16(self):
-        """For --memory-efficient-fp16 and -bf16: parameters in 16 bits alone, without a copy in 32."""
-        return True
 
     @torch.no_grad()
     def step(self, closure=None):

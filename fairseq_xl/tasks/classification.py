@@ -18,7 +18,6 @@ from fairseq_xl.data.classification import FIELDS, ClassificationDataset, check_
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLEncoderModel
-from fairseq_xl.models.monotrans import XLMonoTransModel
 from fairseq_xl.modules.initialisation import initialise
 from fairseq_xl.tasks.banks import BankTask, BankTaskConfig, matched
 from fairseq_xl.tasks.base import check_dropout, named_languages
@@ -157,10 +156,10 @@ class XLClassificationTask(BankTask):
     def _initialise(self, model, path):
         donor = self.read_donor(path, model, part="encoder")
         copied, new = donate(model.state_dict(), donor, "encoder", path)
-        if isinstance(model, XLMonoTransModel):  # a bank that is learned over the classifier predicts words with it
-            output = [name for name in model.state_dict() if name.startswith("output.")]
-            copied |= {name: donor[name] for name in output if name in donor}
-            new += [name for name in output if name not in donor]
+        # what is pre-trained further, as a bank over the classifier, predicts words with it
+        output = [name for name in model.state_dict() if name.startswith("output.")]
+        copied |= {name: donor[name] for name in output if name in donor}
+        new += [name for name in output if name not in donor]
         model.load_state_dict(copied, strict=False)
         logger.info("encoder from %s: %d tensors, new: %s", path, len(copied), ", ".join(new) or "none")
         logger.info("%s: not used: %s", path, ", ".join(left_behind(donor, copied.values())) or "none")

@@ -22,13 +22,11 @@ body_of() {
 digest=$(body_of "$body")
 [ -z "$digest" ] || [ "$digest" = "$(body_of "$checkpoint")" ] ||
     refuse "CHECKPOINT $checkpoint was not fine-tuned from BODY $body"
-classifies=$(python -c 'import sys; from fairseq_xl.compat import load_checkpoint as load
+classifier=$(python -c 'import sys; from fairseq_xl.compat import load_checkpoint as load
 print("labels" in load(sys.argv[1])["task_state"]["fairseq_xl"])' "$checkpoint" 2>/dev/null || true)
-[ "$classifies" != False ] ||
-    refuse "CHECKPOINT $checkpoint is a pre-trained model, not a classifier of finetune.sh"
-[ ! -e "$save/bank.pt" ] || [ -f "$save/settings" ] || refuse "$save/bank.pt is not of this command: name another SAVE_DIR"
-same_settings "$save" "$(settings_of best "$recipe/config/pretrain.yaml" "$data/dict.txt" "$body" "$checkpoint" "$@")" \
-    SAVE_DIR
+[ "$classifier" = True ] || refuse "CHECKPOINT $checkpoint is no classifier of finetune.sh"
+[ ! -e "$save/bank.pt" ] || [ -f "$save/settings" ] || refuse "$save has a bank.pt and no settings: name another SAVE_DIR"
+same_settings "$save" "best $language $(settings_of "$recipe/config/pretrain.yaml" "$data/dict.txt" "$body" "$@")" SAVE_DIR
 accuracy() { python -c 'import json, sys; print(json.load(open(sys.argv[1]))["accuracy"])' "$1/scores.json"; }
 for seed in ${SEEDS:-1 2 3}; do
     bash "$recipe/learn-bank.sh" "$data" "$save/$seed" "$body" "$@" --seed "$seed"

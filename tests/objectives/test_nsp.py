@@ -103,7 +103,7 @@ def test_length_tells_nothing(build, draws, many):
 
 
 def test_a_negative_is_about_as_long_as_the_segment_that_it_replaces(build, draws, tmp_path):
-    """So is it in a text of 200 pairs, of which those next in length alone are drawn, whatever the length of inputs."""
+    """Negatives come from the windows nearest in length, also in a text of 200 pairs."""
     rng, items = np.random.default_rng(4), []
     for number in range(200):
         items += [[4 + number % 16] * int(size) + [2] for size in rng.integers(1, 120, size=2)] + [[2]]
@@ -117,6 +117,21 @@ def test_a_negative_is_about_as_long_as_the_segment_that_it_replaces(build, draw
     others = rng.permutation(real)
     assert np.abs(real - negatives).mean() < 0.25 * np.abs(real - others).mean()
     assert len(set(negatives)) > 50
+
+
+def test_length_tells_nothing_in_a_few_long_documents(build, draws, tmp_path):
+    """Most segments are as long as they may be then, and those beside each other in the text of one document."""
+    rng, items = np.random.default_rng(5), []
+    for number in range(4):
+        items += [[4 + number] * int(size) + [2] for size in rng.integers(5, 40, size=250)] + [[2]]
+    long = AdjacentSegments(write_items(tmp_path / "long", items), "en")
+    objective = build("nsp", f"nsp.length=32 {NOTHING}")
+    examples = np.tile(long.every(objective.example_length)[0], 20)
+    keys = rng.integers(2**64, size=len(examples), dtype=np.uint64)
+    batch = objective.collate(draws(examples, keys), long)
+    sizes = [batch["segments"].sum(1)[batch["follows"] == kind] for kind in (0, 1)]
+    shares = [torch.bincount(found, minlength=18) / len(found) for found in sizes]
+    assert (shares[0] - shares[1]).abs().sum() / 2 < 0.05
 
 
 def test_a_text_of_one_document_has_no_negative(build, tmp_path):

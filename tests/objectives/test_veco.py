@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from fairseq_xl.data.documents import AdjacentSegments
 from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLVecoModel
 from fairseq_xl.objectives.veco import VecoObjective
@@ -79,6 +80,12 @@ def test_batch_of_translations(build, draws, pairs):
     assert batch["tokens"].tolist() == [[0, 4, 5, 6, 2], [0, 7, 2, PAD, PAD], [0, 14, 2, PAD, PAD], [0, 15, 16, 2, PAD]]
     assert batch["languages"].tolist() == [[1], [1], [0], [0]]
     assert batch["tlm"]["tokens"].tolist() == [[0, 4, 5, 6, 2, 2, 14, 2], [0, 7, 2, 2, 15, 16, 2, PAD]]
+
+
+def test_text_without_pairs_is_told_before_training(build, tmp_path):
+    alone = AdjacentSegments(write_items(tmp_path / "alone", [[4, 2], [2], [5, 2]]), "en")
+    with pytest.raises(UserError, match="no document of language 'en' has two sentences"):
+        build("veco_mono").check(alone)
 
 
 def test_the_papers_values_are_the_defaults(build):

@@ -88,9 +88,9 @@ def test_best_of_two_banks_and_zero_shot(nano, made):
     shutil.copy(nano / "de/bank.pt", learned)
     for other, told in (
         (english, f"{nano}/de was made with other settings or weights; remove it or choose another SAVE_DIR"),
-        ([*command[:2], learned, *command[3:]], f"{learned}/bank.pt is not of this command: name another SAVE_DIR"),
+        ([*command[:2], learned, *command[3:]], f"{learned} has a bank.pt and no settings: name another SAVE_DIR"),
         ([*command[:2], nano / "no", body, body, *command[5:]],
-         f"CHECKPOINT {body} is a pre-trained model, not a classifier of finetune.sh"),
+         f"CHECKPOINT {body} is no classifier of finetune.sh"),
     ):  # fmt: skip
         done = run(*other)
         assert done.returncode == 2 and done.stderr == f"best-bank.sh: {told}\n"
@@ -115,10 +115,13 @@ def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
         f'[ $SPLIT = valid ] || exit 1; all=({given}); seed=$(basename "$(dirname "$2")"); mkdir -p "$2"\n'
         'echo "{\\"accuracy\\": ${all[$seed]}}" >"$2/scores.json"\n'
     )
-    for name, content in (("body", ""), ("classifier", ""), ("dict.txt", "[de] 0\n"), ("valid.de.tsv", "")):
+    for name, content in (("body", ""), ("dict.txt", "[de] 0\n"), ("valid.de.tsv", "")):
         (tmp_path / name).write_text(content)
+    state = {"model": {}, "task_state": {"fairseq_xl": {"labels": ["a", "b"]}}}
+    compat.save_checkpoint(state, str(tmp_path / "classifier"))
     command = f"bash {tmp_path}/monotrans/best-bank.sh . de body classifier . de"
-    done = subprocess.run(command.split(), capture_output=True, text=True, cwd=tmp_path)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command.split(), capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0 and done.stderr.endswith(f"best: seed {best}\n"), done.stderr
     assert (tmp_path / "de/bank.pt").read_text() == f"{best}\n"
 

@@ -45,7 +45,7 @@ def start(folder, updates=4):
 
 
 @pytest.fixture(scope="module")
-def quickstart(warm, tmp_path_factory):
+def quickstart(tmp_path_factory):
     """A quickstart of a few updates that failed once on its way and went on: its folder and what it printed."""
     folder = tmp_path_factory.mktemp("quickstart")
     write_sample([str(folder / "sample"), "--documents", "40"])

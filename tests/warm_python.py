@@ -3,7 +3,7 @@
 `warm_python(folder)` writes FOLDER/python, to be first in PATH, and starts a server behind it. Each call of that file
 is a fork of the server with the caller's arguments, environment, working folder and standard streams, and ends with its
 exit status. Unlike with the real `python` all modules of fairseq_xl are there already, and nothing is torn down at the
-end; so the quickstart's test, the benchmark's and those of single commands use the real one.
+end; so the tests of the quickstart, of the comparisons, of the benchmark and of single commands use the real one.
 """
 
 import atexit
@@ -101,7 +101,8 @@ def _run(connection, program):
     os.environ.update(environment)
     sys.executable = program
     logging.getLogger().handlers.clear()  # pytest's
-    if not any(word.startswith("preprocess") for word in arguments[:2]):  # all others import fairseq, which does this
+    if not any(word.startswith(("preprocess", "fairseq_cli.train")) for word in arguments[:2]):
+        # all others begin with importing fairseq, which does this
         given = {"format": "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "datefmt": "%Y-%m-%d %H:%M:%S"}
         logging.basicConfig(**given, level=logging.DEBUG)
     try:

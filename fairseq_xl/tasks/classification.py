@@ -157,9 +157,7 @@ class XLClassificationTask(BankTask):
         donor = self.read_donor(path, model, part="encoder")
         copied, new = donate(model.state_dict(), donor, "encoder", path)
         # what is pre-trained further, as a bank over the classifier, predicts words with it
-        output = [name for name in model.state_dict() if name.startswith("output.")]
-        copied |= {name: donor[name] for name in output if name in donor}
-        new += [name for name in output if name not in donor]
+        copied |= {name: donor[name] for name in model.state_dict() if name.startswith("output.") and name in donor}
         model.load_state_dict(copied, strict=False)
         logger.info("encoder from %s: %d tensors, new: %s", path, len(copied), ", ".join(new) or "none")
         logger.info("%s: not used: %s", path, ", ".join(left_behind(donor, copied.values())) or "none")

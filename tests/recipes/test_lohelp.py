@@ -49,7 +49,7 @@ def corpus(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def comparison(warm, corpus, tmp_path_factory):
+def comparison(corpus, tmp_path_factory):
     """A finished run of a few updates: its command, its folder and what it printed."""
     output = tmp_path_factory.mktemp("lohelp")
     chosen = ["--langs", "en,de", "--targets", "de", "--models", "random,mlm", "--seeds", "1", "--updates", "3"]

@@ -49,7 +49,7 @@ def succeeded(done):
 
 
 @pytest.fixture(scope="module")
-def pretrained(warm, tmp_path_factory):
+def pretrained(tmp_path_factory):
     """A folder with data-bin, mlm and, from its weights, veco: two updates each; what pretrain.sh showed."""
     folder = tmp_path_factory.mktemp("veco")
     write_sample([str(folder / "sample"), "--documents", "30"])

@@ -19,6 +19,7 @@ LONG_CHARACTERS = 4000  # and so is one with more characters (Chinese, Thai: no 
 MAX_BITMAP = 1 << 28  # bits (32 MiB): repeated lines are counted with a fixed amount of memory, hence "about"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 SEPARATORS = "\u2028\u2029"  # a line end for some programs (Python's splitlines), no line end for others (wc, fairseq)
+MOST_PROBLEMS, LONGEST_PROBLEM = 100, 1000  # that are listed; characters of each
 NUL = "\0"  # the end of a text for some programs, and a sign of binary files
 
 logger = logging.getLogger("preprocess")
@@ -193,7 +194,8 @@ def check(config: Config, problems: list[str], count: int, records: Path | None)
         problems += reports[name].problems if name in reports else []
     problems += _unequal(config, reports)
     if problems:
-        listed = "".join(f"\n  - {problem}" for problem in problems)
+        listed = "".join(f"\n  - {problem[:LONGEST_PROBLEM]}" for problem in problems[:MOST_PROBLEMS])
+        listed += f"\n  and {len(problems) - MOST_PROBLEMS} more" if len(problems) > MOST_PROBLEMS else ""
         raise PreprocessError(f"{len(problems)} problem(s) in the description and its files:{listed}")
     return reports
 

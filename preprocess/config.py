@@ -1,6 +1,8 @@
 """The YAML description of a corpus: languages, vocabulary, monolingual files, bitext pairs and test sets."""
 
+import itertools
 import re
+import reprlib
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
@@ -11,6 +13,10 @@ from preprocess import tokenisers
 SPLITS = ("train", "valid", "test")
 # "-" separates the languages of a pair and "." the parts of fairseq's file names, so that neither can be in a name
 LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
+MOST_VALUES = 100_000  # values of a description in which each alias (*name) counts as all that it stands for
+QUOTED = 200  # characters of a wrong value that a message shows
+_REPR = reprlib.Repr()
+_REPR.maxlevel, _REPR.maxlist, _REPR.maxdict, _REPR.maxstring = 2, 10, 10, 100
 
 
 class PreprocessError(ValueError):
@@ -104,12 +110,26 @@ class _Loader(yaml.BaseLoader):
     def __init__(self, stream):
         super().__init__(stream)
         self.repeated = []
+        self.values = {}  # id of a node -> how many values it is, those of its aliases included
+
+    def compose_node(self, parent, index):
+        """PyYAML's; an error for aliases of aliases that a few lines are enough to make billions of values of."""
+        node = super().compose_node(parent, index)
+        if id(node) not in self.values:
+            inner = [] if isinstance(node, yaml.ScalarNode) else node.value
+            inner = itertools.chain(*inner) if isinstance(node, yaml.MappingNode) else inner
+            self.values[id(node)] = 1 + sum(self.values[id(each)] for each in inner)
+            if self.values[id(node)] > MOST_VALUES:
+                problem = f"it holds more than {MOST_VALUES} values, each alias counted as what it stands for"
+                raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
+        return node
 
     def construct_mapping(self, node, deep=False):
         seen = set()
         for key, _ in node.value:
             if key.value in seen:
-                self.repeated.append(f"{key.value!r} is named twice in one mapping (line {key.start_mark.line + 1})")
+                line = key.start_mark.line + 1
+                self.repeated.append(f"{quoted(key.value)} is named twice in one mapping (line {line})")
             if isinstance(key.value, str):
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -143,27 +163,33 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
     return Config(path.resolve().parent, languages, vocabulary, folders, chosen), problems
 
 
+def quoted(value) -> str:
+    """A value as a message shows it: at most QUOTED characters."""
+    text = _REPR.repr(value)
+    return text if len(text) <= QUOTED else f"{text[:QUOTED]} …"
+
+
 def _mapping(value, where: str, valid: tuple[str, ...] | None, problems: list[str]) -> dict:
     """`value` if it is a mapping; keys outside `valid` are reported and left out."""
     if value == "":  # "key:" with nothing behind it
         return {}
     if not isinstance(value, dict):
-        problems.append(f"{where}: expected a mapping (key: value), found {value!r}")
+        problems.append(f"{where}: expected a mapping (key: value), found {quoted(value)}")
         return {}
     unknown = [key for key in value if valid is not None and key not in valid]
-    problems += [f"{where}: unknown key {key!r}; valid keys: {', '.join(valid)}" for key in unknown]
+    problems += [f"{where}: unknown key {quoted(key)}; valid keys: {', '.join(valid)}" for key in unknown]
     return {key: inner for key, inner in value.items() if key not in unknown}
 
 
 def _languages(value, problems: list[str]) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(name, str) for name in value):
-        problems.append(f"languages: expected a list such as [en, de], found {value!r}")
+        problems.append(f"languages: expected a list such as [en, de], found {quoted(value)}")
         return ()
     for name in dict.fromkeys(value):
         if value.count(name) > 1:
-            problems.append(f"languages: {name!r} is named twice")
+            problems.append(f"languages: {quoted(name)} is named twice")
         if not LANGUAGE.fullmatch(name):
-            problems.append(f"languages: {name!r} must consist of letters, digits and _")
+            problems.append(f"languages: {quoted(name)} must consist of letters, digits and _")
     return tuple(dict.fromkeys(value))
 
 
@@ -172,9 +198,11 @@ def _vocabulary(value, problems: list[str]) -> Vocabulary:
     chosen = {}
     for key, text in _mapping(value, "vocabulary", tuple(kinds), problems).items():
         try:
+            if not isinstance(text, str):
+                raise TypeError("a value is expected, and no list or mapping of them")
             chosen[key] = kinds[key](text)
         except (TypeError, ValueError):
-            problems.append(f"vocabulary: {key} must be of type {kinds[key].__name__}, found {text!r}")
+            problems.append(f"vocabulary: {key} must be of type {kinds[key].__name__}, found {quoted(text)}")
     if "sentencepiece" in chosen:
         others = [key for key in chosen if key != "sentencepiece"]
         if others:
@@ -189,10 +217,10 @@ def _vocabulary(value, problems: list[str]) -> Vocabulary:
 def _tokenisers(value, languages: tuple[str, ...], problems: list[str]) -> dict[str, str]:
     chosen = {}
     for language, name in _mapping(value, "tokeniser", languages, problems).items():
-        if name in tokenisers.PACKAGES:
+        if isinstance(name, str) and name in tokenisers.PACKAGES:
             chosen[language] = name
         else:
-            problems.append(f"tokeniser {language}: unknown {name!r}; valid: {', '.join(tokenisers.PACKAGES)}")
+            problems.append(f"tokeniser {language}: unknown {quoted(name)}; valid: {', '.join(tokenisers.PACKAGES)}")
     problems += tokenisers.problems(chosen)
     return chosen
 
@@ -212,7 +240,7 @@ def _folders(content: dict, languages: tuple[str, ...], problems: list[str]) -> 
         if len(sides) != 2 or sides[0] == sides[1]:
             problems.append(f"{where}: expected two different languages, such as en-de")
             continue
-        problems += [f"{where}: {side!r} is not one of the languages; valid: {known}"
+        problems += [f"{where}: {quoted(side)} is not one of the languages; valid: {known}"
                      for side in sides if side not in languages]
         if frozenset(sides) in pairs:
             problems.append(f"{where}: the pair is named twice, in both directions; one serves for both")
@@ -230,7 +258,7 @@ def _splits(value, where: str, languages: tuple[str, ...], problems: list[str]) 
     for name in (name for name in SPLITS if name in value):
         files = value[name] if isinstance(value[name], list) else [value[name]]
         if not files or not all(isinstance(file, str) and file for file in files):
-            problems.append(f"{where}: {name} must be a file or a list of files, found {value[name]!r}")
+            problems.append(f"{where}: {name} must be a file or a list of files, found {quoted(value[name])}")
             continue
         groups = [files] if name == "train" else [[file] for file in files]
         for number, group in enumerate(groups):

@@ -14,8 +14,8 @@ import shlex
 import sys
 from pathlib import Path
 
+import yaml
 from omegaconf import OmegaConf
-from yaml import YAMLError
 
 COMMANDS = ("train", "generate", "interactive", "validate", "eval_lm")
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def flags(paths):
     """Merges YAML files, the last one winning, into a list of command-line arguments."""
+    for path in paths:
+        check_aliases(path)
     merged = OmegaConf.merge(*(OmegaConf.load(path) for path in paths))
     arguments = []
     for key, value in OmegaConf.to_container(merged, resolve=True).items():
@@ -31,6 +33,15 @@ def flags(paths):
         elif value is not None and value is not False:
             arguments += [f"--{key}", str(value)]
     return arguments
+
+
+def check_aliases(path):
+    """Ends with one sentence for a file with an alias: a few of them are enough for billions of values."""
+    with open(path, encoding="utf-8") as stream:
+        for event in yaml.parse(stream, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                line = event.start_mark.line + 1
+                sys.exit(f"launch.py: {path}, line {line}: write the value of the alias (*name) out")
 
 
 def main():
@@ -45,7 +56,7 @@ def main():
         sys.exit(f"launch.py: {missing[0]}: no such file" if missing else "launch.py: name at least one YAML file")
     try:
         arguments = [data, "--user-dir", str(ROOT / "fairseq_xl"), *flags(configs), *rest]
-    except YAMLError as error:
+    except yaml.YAMLError as error:
         sys.exit(f"launch.py: a configuration is not YAML: {error}")
     sys.stderr.write(f"+ fairseq-{command.replace('_', '-')} {shlex.join(arguments)}\n")
     sys.stderr.flush()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from preprocess.check import check
 from preprocess.config import PreprocessError, Side, Split, read_config
 
 GOOD = """
@@ -14,10 +15,14 @@ bitext:
 """
 
 
-def problems(tmp_path, text):
+def _written(tmp_path, text):
     path = tmp_path / "c.yaml"
     path.write_text(text, encoding="utf-8")
-    return read_config(path)[1]
+    return path
+
+
+def problems(tmp_path, text):
+    return read_config(_written(tmp_path, text))[1]
 
 
 def test_meaning(tmp_path):
@@ -61,6 +66,8 @@ def test_meaning(tmp_path):
     ("[en, de, no]", "[en, de, no, pt-br]", "'pt-br' must consist of letters, digits and _"),
     ("[en, de, no]", "en", "languages: expected a list such as [en, de], found 'en'"),
     ("train: a.no", "", "monolingual no: expected one or more of train, valid, test"),
+    ("bitext:", "vocabulary: {model: [bpe]}\nbitext:", "vocabulary: model must be of type str, found ['bpe']"),
+    ("bitext:", "tokeniser: {en: [moses]}\nbitext:", "tokeniser en: unknown ['moses']"),
     ("train: a.no", "train: {a: b}", "train must be a file or a list of files"),
     ("{train: a.no}", "a.no", "monolingual no: expected a mapping (key: value), found 'a.no'"),
     ("bitext:", "bitext:\n  de-en: {train: u}", "the pair is named twice"),
@@ -77,3 +84,29 @@ def test_what_is_no_description(tmp_path):
     with pytest.raises(PreprocessError, match="is not YAML"):
         problems(tmp_path, "languages: [en")
     assert any("expected a mapping" in problem for problem in problems(tmp_path, "- en"))
+
+
+LAUGHS = "".join(f"  - &a{level} [{', '.join([f'*a{level - 1}' if level else 'ha'] * 9)}]\n" for level in range(9))
+
+
+def test_aliases_of_aliases_are_no_sentence_of_megabytes(tmp_path):
+    with pytest.raises(PreprocessError, match="in line 7: it holds more than 100000 values") as refused:
+        problems(tmp_path, f"languages:\n{LAUGHS}")
+    assert len(str(refused.value)) < 300
+    few = "".join(LAUGHS.splitlines(keepends=True)[:4])  # 8,303 values
+    for key in ("languages", "vocabulary", "tokeniser", "monolingual", "bitext"):
+        found = problems(tmp_path, f"{key}:\n{few}")
+        assert any("expected" in problem for problem in found) and max(map(len, found)) < 300
+    (problem,) = problems(tmp_path, GOOD.replace("valid: v.en", f"v{'x' * 900}: v.en"))
+    assert "unknown key 'vxxx" in problem and len(problem) < 300
+
+
+def test_aliases_stand_for_what_they_name(tmp_path):
+    assert problems(tmp_path, GOOD.replace("[a.en, b.en]", "&files [a, b]").replace("[x, y]", "*files")) == []
+
+
+def test_of_many_problems_the_first_are_listed(tmp_path):
+    config, found = read_config(_written(tmp_path, f"languages: [{', '.join(f'x-{n}' for n in range(300))}]\n"))
+    with pytest.raises(PreprocessError, match=r"^600 problem\(s\)") as refused:
+        check(config, found, 1, None)
+    assert str(refused.value).count("\n  - ") == 100 and str(refused.value).endswith("\n  and 500 more")

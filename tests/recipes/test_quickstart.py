@@ -194,3 +194,11 @@ def test_launch_merges_yaml_in_order(tmp_path):
 def test_launch_names_a_missing_configuration(tmp_path):
     done = run(sys.executable, "recipes/launch.py", "train", "data", "absent.yaml")
     assert done.returncode == 1 and done.stderr == "launch.py: absent.yaml: no such file\n"
+
+
+def test_launch_expands_no_aliases(tmp_path):
+    levels = [f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9 if n else 'x'}]\n" for n in range(9)]
+    (tmp_path / "bomb.yaml").write_text("".join(levels))
+    done = run(sys.executable, "recipes/launch.py", "train", "data", str(tmp_path / "bomb.yaml"))
+    told = f"launch.py: {tmp_path / 'bomb.yaml'}, line 2: write the value of the alias (*name) out\n"
+    assert done.returncode == 1 and done.stderr == told

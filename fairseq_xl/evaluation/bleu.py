@@ -115,11 +115,15 @@ def main(arguments=None):
     parser.add_argument("generated", help="output of fairseq-generate, or with --plain a file of hypotheses")
     parser.add_argument("reference", help="raw reference text, one line a test line")
     parser.add_argument("--plain", action="store_true", help="GENERATED holds a hypothesis a line")
-    parser.add_argument("--language", default="en", help="target language, for the tokenisers")
-    parser.add_argument("--tokenize", choices=BLEU.TOKENIZERS, help="sacreBLEU's tokeniser; by default the language's")
+    parser.add_argument("--language", help="target language, which chooses the tokenisers")
+    parser.add_argument("--tokenize", choices=BLEU.TOKENIZERS, help="sacreBLEU's tokeniser; by default the language's; without "
+                        "--language there is no tokenised BLEU")
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% interval; 0: none")
     parser.add_argument("--save", help="write the hypotheses there, one a line")
     options = parser.parse_args(arguments)
+    if not options.language and not options.tokenize:
+        raise UserError("--language or --tokenize is needed: name the target language, such as --language zh, whose "
+                        "text is scored with its own tokeniser")
     hypotheses = read_lines(options.generated) if options.plain else detokenised(options.generated)
     references = read_lines(options.reference)
     if not hypotheses or len(hypotheses) != len(references):
@@ -131,7 +135,8 @@ def main(arguments=None):
             file.write("".join(f"{line}\n" for line in hypotheses).encode("utf-8"))
     tokenizer = options.tokenize or tokenizer_of(options.language)
     result = {"sacrebleu": bleu(hypotheses, references, tokenize=tokenizer, bootstrap=options.bootstrap)}
-    result["tokenised"] = tokenised_bleu(hypotheses, references, options.language)
+    if options.language:
+        result["tokenised"] = tokenised_bleu(hypotheses, references, options.language)
     sys.stdout.write(json.dumps(result | {"lines": len(hypotheses)}) + "\n")
 
 

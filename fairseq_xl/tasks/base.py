@@ -136,7 +136,10 @@ class XLTask(FairseqTask):
                 path = self.folder() / "sentencepiece.model"
                 raise UserError(f"--bpe sentencepiece needs --sentencepiece-model {path}")
             open_model(args.sentencepiece_model, self.folder())
-        return super().build_bpe(args)
+        bpe, run = super().build_bpe(args), self.cfg._get_parent()
+        if bpe is not None and run is not None and run.common_eval.post_process == "sentencepiece":
+            bpe.decode = str  # --remove-bpe has made text of the pieces: decoded again, it would lose its blanks
+        return bpe
 
     def get_interactive_tokens_and_lengths(self, lines, encode_fn):
         """fairseq's; `UserError` for a line that was no UTF-8, which Python reads as surrogates in some locales."""

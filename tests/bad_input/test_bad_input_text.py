@@ -114,11 +114,12 @@ def test_references(tmp_path, mistake):
     content, sentence = LINES[mistake]
     (tmp_path / "hypotheses").write_bytes(GOOD)
     (tmp_path / "reference").write_bytes(content)
-    line = [str(tmp_path / "hypotheses"), str(tmp_path / "reference"), "--plain", "--save", str(tmp_path / "saved")]
+    line = [str(tmp_path / "hypotheses"), str(tmp_path / "reference"), "--plain", "--language", "de",
+            "--save", str(tmp_path / "saved")]
     told(lambda: bleu.main(line), tmp_path / "reference", sentence)
     assert not (tmp_path / "saved").exists()
     for absent in (tmp_path / "absent", tmp_path):
-        told(lambda: bleu.main([line[0], str(absent), "--plain"]), absent)
+        told(lambda: bleu.main([line[0], str(absent), "--plain", "--language", "de"]), absent)
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + GOOD, GOOD.replace(b"\n", b"\r\n"), GOOD[:-1]])
@@ -139,7 +140,8 @@ def test_a_line_separator_ends_no_line(tmp_path):
 def test_output_of_generate_that_is_not_whole(tmp_path, content, sentence):
     (tmp_path / "generated").write_bytes(content)
     (tmp_path / "reference").write_bytes(GOOD)
-    told(lambda: bleu.main([str(tmp_path / "generated"), str(tmp_path / "reference")]), "generated", sentence)
+    line = [str(tmp_path / "generated"), str(tmp_path / "reference"), "--language", "de"]
+    told(lambda: bleu.main(line), "generated", sentence)
 
 
 @pytest.mark.parametrize("content, sentence", [

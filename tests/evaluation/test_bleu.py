@@ -100,14 +100,24 @@ def test_another_number_of_lines_is_refused():
 
 
 def test_the_command(files, tmp_path, capsys):
-    main([str(files[0]), str(files[1]), "--bootstrap", "0", "--save", str(tmp_path / "saved")])
+    options = ["--bootstrap", "0", "--language", "en"]
+    main([str(files[0]), str(files[1]), *options, "--save", str(tmp_path / "saved")])
     told = json.loads(capsys.readouterr().out)
     assert told["sacrebleu"] == bleu(HYPOTHESES, REFERENCES)
     assert told["tokenised"] == tokenised_bleu(HYPOTHESES, REFERENCES, "en")
     assert told["lines"] == 3
     assert read_lines(tmp_path / "saved") == HYPOTHESES
-    main([str(tmp_path / "saved"), str(files[1]), "--plain", "--bootstrap", "0"])
+    main([str(tmp_path / "saved"), str(files[1]), "--plain", *options])
     assert json.loads(capsys.readouterr().out) == told
+
+
+def test_a_score_needs_the_language_or_a_tokeniser(files, capsys):
+    line = [str(files[0]), str(files[1]), "--bootstrap", "0"]
+    with pytest.raises(UserError, match="--language or --tokenize is needed: name the target language"):
+        main(line)
+    main([*line, "--tokenize", "char"])
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"sacrebleu": bleu(HYPOTHESES, REFERENCES, tokenize="char"), "lines": 3}
 
 
 def test_the_language_chooses_sacrebleus_tokeniser():

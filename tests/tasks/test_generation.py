@@ -205,6 +205,11 @@ def test_interactive_takes_raw_text_with_sentencepiece(data_bin, corpus, both_wa
     encoded = interactive(data_bin, both_ways, pieces(data_bin, raw))
     assert [lines[0] for lines in plain.lines("H").values()] == [lines[0] for lines in encoded.lines("H").values()]
     assert all("▁" not in lines[0] for lines in plain.lines("D").values())
+    # pieces that --remove-bpe has joined are not joined again: blanks stay
+    both = interactive(data_bin, both_ways, raw, "--bpe", "sentencepiece", "--sentencepiece-model", model,
+                       "--remove-bpe", "sentencepiece")
+    assert both.lines("D") == plain.lines("D")
+    assert any(" " in lines[0].partition("\t")[2] for lines in both.lines("D").values())
 
 
 def test_interactive_cuts_a_line_that_is_too_long(data_bin, both_ways):

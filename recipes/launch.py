@@ -16,18 +16,25 @@ from pathlib import Path
 
 import yaml
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 COMMANDS = ("train", "generate", "interactive", "validate", "eval_lm")
 ROOT = Path(__file__).resolve().parent.parent
 
 
+class NoFlags(Exception):
+    """A file that is no list of flags; the text is a sentence that names it."""
+
+
 def flags(paths):
-    """Merges YAML files, the last one winning, into a list of command-line arguments."""
-    for path in paths:
-        check_aliases(path)
-    merged = OmegaConf.merge(*(OmegaConf.load(path) for path in paths))
+    """Merges YAML files, the last one winning, into a list of command-line arguments. Raises `NoFlags`."""
+    merged = OmegaConf.merge(*map(read, paths))
+    try:
+        values = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:  # ${...} of what is not there
+        raise NoFlags(f"{', '.join(map(str, paths))}: {error.full_key}: {str(error).splitlines()[0]}") from error
     arguments = []
-    for key, value in OmegaConf.to_container(merged, resolve=True).items():
+    for key, value in values.items():
         if value is True:
             arguments.append(f"--{key}")
         elif value is not None and value is not False:
@@ -35,13 +42,36 @@ def flags(paths):
     return arguments
 
 
-def check_aliases(path):
-    """Ends with one sentence for a file with an alias: a few of them are enough for billions of values."""
+def read(path):
+    """Flags and values of one file. Raises `NoFlags` for any other file."""
+    try:
+        check_events(path)
+        return OmegaConf.load(path)
+    except UnicodeDecodeError as error:
+        raise NoFlags(f"{path} is not UTF-8: it has the byte 0x{error.object[error.start]:02x}") from error
+    except OSError as error:
+        raise NoFlags(f"{path}: {error.strerror}") from error
+    except yaml.YAMLError as error:  # its text is several lines
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise NoFlags(f"{path} is not YAML{where}: {getattr(error, 'problem', None) or error.reason}") from error
+    except OmegaConfBaseException as error:
+        raise NoFlags(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def check_events(path):
+    """Raises `NoFlags` unless a file is one flat mapping: lists of aliases could stand for billions of values."""
+    flat = False  # inside of the mapping
     with open(path, encoding="utf-8") as stream:
         for event in yaml.parse(stream, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                line = event.start_mark.line + 1
-                sys.exit(f"launch.py: {path}, line {line}: write the value of the alias (*name) out")
+            where = f"{path}, line {event.start_mark.line + 1}"
+            if not flat and isinstance(event, (yaml.ScalarEvent, yaml.SequenceStartEvent)):
+                raise NoFlags(f"{where}: expected lines 'flag: value'")
+            if flat and isinstance(event, yaml.CollectionStartEvent):
+                raise NoFlags(f"{where}: a flag has one value, found a list or a mapping")
+            flat = flat or isinstance(event, yaml.MappingStartEvent)
+    if not flat:
+        raise NoFlags(f"{path} is empty: expected lines 'flag: value'")
 
 
 def main():
@@ -56,8 +86,8 @@ def main():
         sys.exit(f"launch.py: {missing[0]}: no such file" if missing else "launch.py: name at least one YAML file")
     try:
         arguments = [data, "--user-dir", str(ROOT / "fairseq_xl"), *flags(configs), *rest]
-    except yaml.YAMLError as error:
-        sys.exit(f"launch.py: a configuration is not YAML: {error}")
+    except NoFlags as error:
+        sys.exit(f"launch.py: {error}")
     sys.stderr.write(f"+ fairseq-{command.replace('_', '-')} {shlex.join(arguments)}\n")
     sys.stderr.flush()
     if "WORLD_SIZE" not in os.environ:

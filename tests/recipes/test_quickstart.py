@@ -12,6 +12,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from preprocess.sample.__main__ import main as write_sample
+from recipes import launch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -196,9 +197,23 @@ def test_launch_names_a_missing_configuration(tmp_path):
     assert done.returncode == 1 and done.stderr == "launch.py: absent.yaml: no such file\n"
 
 
-def test_launch_expands_no_aliases(tmp_path):
-    levels = [f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9 if n else 'x'}]\n" for n in range(9)]
-    (tmp_path / "bomb.yaml").write_text("".join(levels))
-    done = run(sys.executable, "recipes/launch.py", "train", "data", str(tmp_path / "bomb.yaml"))
-    told = f"launch.py: {tmp_path / 'bomb.yaml'}, line 2: write the value of the alias (*name) out\n"
-    assert done.returncode == 1 and done.stderr == told
+BOMB = "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9 if n else 'x'}]\n" for n in range(9))
+
+
+@pytest.mark.parametrize("content, sentence", [
+    (b"- a\n", ", line 1: expected lines 'flag: value'"), (b"only text\n", ", line 1: expected lines 'flag: value'"),
+    (b"# nothing\n", " is empty: expected lines 'flag: value'"), (b"\xff\xfe\0", " is not UTF-8: it has the byte 0xff"),
+    (b"lr: ${nope}\n", ": lr: Interpolation key 'nope' not found"), (b"lr: ${a\n", ": no viable alternative at"),
+    (b"lr: ???\n", ": lr: Missing mandatory value: lr"), (b"null: 3\n", ": Incompatible key type 'NoneType'"),
+    (b"lr: 1\nlangs: [en]\n", ", line 2: a flag has one value, found a list or a mapping"),
+    (b"? [a, b]\n: 1\n", ", line 1: a flag has one value"), (b"[" * 3000, ", line 1: expected lines"),
+    (BOMB.encode(), ", line 1: a flag has one value"), (b"lr: 1\nlr: 2\n", " is not YAML in line 2: found duplicate key lr"),
+    (b"lr: '\n", " is not YAML in line 2: found unexpected end of stream"),
+])  # fmt: skip
+def test_launch_names_what_is_no_list_of_flags(tmp_path, monkeypatch, content, sentence):
+    path = tmp_path / "x.yaml"
+    path.write_bytes(content)
+    monkeypatch.setattr(sys, "argv", ["launch.py", "train", "data", str(path)])
+    with pytest.raises(SystemExit) as stopped:
+        launch.main()
+    assert str(stopped.value).startswith(f"launch.py: {path}{sentence}") and "\n" not in str(stopped.value)

@@ -63,6 +63,8 @@ def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool
     elif not check_only and not any(split.name == "train" for _, split, _ in config.sides()):
         return ["there is no training text to learn a vocabulary from; vocabulary: {sentencepiece: FILE}, or "
                 "--spm-model and --dict, reuse one"]
+    elif not check_only:
+        return vocabulary.version_problems(config.vocabulary)
     return []
 
 

@@ -20,6 +20,7 @@ MASK = "<mask>"
 LONGEST_SENTENCE = 1 << 16  # bytes; SentencePiece leaves out longer ones, by default those of more than 4192
 # sums of floats depend on how they are split: a fixed number, so that a model doesn't depend on the machine
 TRAINING_THREADS = 16
+UNFINISHED = "0.2.2"  # version of SentencePiece that does not finish learning unigram pieces
 
 logger = logging.getLogger("preprocess")
 
@@ -89,6 +90,14 @@ def write_sample(config: Config, counts: dict[str, int], path: Path) -> dict:
                    "drawn_share": round(wanted[language] / total, 6)}
         for language, share in shares(counts, options.alpha).items()
     }
+
+
+def version_problems(options: Vocabulary) -> list[str]:
+    """A sentence for the version of SentencePiece that learns BPE alone."""
+    if sentencepiece.__version__ != UNFINISHED or options.model != "unigram":
+        return []
+    return [f"vocabulary: sentencepiece {UNFINISHED} does not finish learning unigram pieces: "
+            f"pip install 'sentencepiece!={UNFINISHED}'"]
 
 
 def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:

@@ -21,6 +21,8 @@ def main(arguments=None):
         write(options.destination, options.documents, options.seed)
     except ValueError as error:
         parser.error(str(error))
+    except OSError as error:
+        parser.error(f"{error.filename or options.destination}: {error.strerror}")
     logger.info("Wrote the sample corpus to %s", options.destination)
 
 

@@ -312,3 +312,13 @@ def test_no_documents_is_an_error(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main([str(tmp_path), "--documents", "0"])
     assert "--documents must be at least 1, found 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_file_in_the_place_of_the_folder_is_told_before_any_work(tmp_path, capsys, monkeypatch, place):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("preprocess.sample.corpus.plan", lambda *_: 1 / 0)
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / place)])
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(r"file(/below)?: (File exists|Not a directory)$", error)

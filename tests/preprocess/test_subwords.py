@@ -1,14 +1,19 @@
 """Sampling with p^alpha, the model, the dictionary's order, and encoding."""
 
+import configparser
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import sentencepiece
+from packaging.specifiers import SpecifierSet
+from tiny_corpus import change
 from tqdm import tqdm
 
 from preprocess import encode, files, vocabulary
 from preprocess.config import PreprocessError, Vocabulary
+from preprocess.pipeline import prepare
 
 
 def trained(folder, lines, **options):
@@ -81,6 +86,27 @@ def test_too_large_and_too_small(tmp_path, caplog):
     assert "\n" not in str(error.value)
     with pytest.raises(PreprocessError, match="can't learn 5 bpe pieces from this corpus"):
         trained(tmp_path, LINES, size=5, model="bpe")
+
+
+@pytest.mark.parametrize("version, model, refused", [
+    ("0.2.2", "unigram", True), ("0.2.2", "bpe", False), ("0.2.3", "unigram", False), ("0.2.1", "unigram", False)])
+def test_the_version_that_does_not_finish_is_refused_before_learning(corpus, tmp_path, monkeypatch, version, model,
+                                                                     refused):
+    change(corpus, vocabulary={"model": model, "size": 60})
+    monkeypatch.setattr(sentencepiece, "__version__", version)
+    monkeypatch.setattr(vocabulary, "train_model", lambda *_: 1 / 0)
+    expected = "vocabulary: sentencepiece 0.2.2 does not finish learning unigram pieces: pip install"
+    with pytest.raises(PreprocessError, match=expected) if refused else pytest.raises(ZeroDivisionError):
+        prepare(corpus, tmp_path / "data-bin")
+
+
+def test_the_version_that_does_not_finish_is_not_installed():
+    setup = configparser.ConfigParser()
+    setup.read(Path(__file__).parents[2] / "setup.cfg")
+    (line,) = [line for line in setup["options"]["install_requires"].split() if line.startswith("sentencepiece")]
+    versions = SpecifierSet(line.removeprefix("sentencepiece"))
+    assert [version for version in ("0.1.97", "0.1.98", "0.2.1", "0.2.2", "0.2.3") if version in versions] == [
+        "0.1.98", "0.2.1", "0.2.3"]
 
 
 def test_pieces_never_become_symbols(tmp_path):

@@ -23,9 +23,10 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_xl import compat
+from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import is_begun
-from fairseq_xl.data.negatives import RandomNegatives, Reach, negatives_file, read_arrays, read_negatives
+from fairseq_xl.data.negatives import RandomNegatives, Reach, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.averaging import XLAveragingModel

@@ -63,11 +63,15 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def replacing(path: Path):
-    """A binary file to write in; it gets its name only when all is written, so a kill leaves the old one."""
+    """A binary file to write in; it gets its name only when all is written, so a kill leaves the old one.
+
+    Until then it is PATH.tmp, in place of what has that name: what a kill left, or a link, which is not followed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:
-        with open(temporary, "wb") as file:
+        temporary.unlink(missing_ok=True)
+        with open(temporary, "xb") as file:
             yield file
         os.replace(temporary, path)
     finally:

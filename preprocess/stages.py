@@ -69,7 +69,7 @@ def locked(stages: Stages):
     Raises PreprocessError when another run has it.
     """
     stages.folder.mkdir(parents=True, exist_ok=True)
-    with open(stages.folder / "lock", "w") as file:
+    with open(stages.folder / "lock", "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

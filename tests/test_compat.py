@@ -24,6 +24,7 @@ from omegaconf import OmegaConf
 
 from fairseq_xl import compat
 from fairseq_xl.errors import UserError
+from preprocess import files as files_of_text
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -279,6 +280,48 @@ def test_a_kill_before_the_end_keeps_the_old_file(files, writer):
     PathManager.copy(str(source), str(target), overwrite=True)
     assert target.read_bytes() == source.read_bytes()
     assert sorted(path.name for path in target.parent.iterdir()) == ["checkpoint_last.pt", "new.pt"]
+
+
+PLANTED = {
+    "a link": lambda path, victim: path.symlink_to(victim),
+    "a second name": lambda path, victim: path.hardlink_to(victim),
+    "a link to nowhere": lambda path, victim: path.symlink_to(victim.with_name("new")),
+    "what a kill left": lambda path, victim: path.write_bytes(b"half of a checkpoint"),
+    "a pipe": lambda path, victim: os.mkfifo(path),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+@pytest.mark.parametrize("writing", [lambda path: compat.replacing(path), lambda path: files_of_text.replacing(path)])
+def test_what_has_the_name_of_the_unfinished_file_is_not_followed(tmp_path, planted, writing):
+    victim, path = tmp_path / "victim", tmp_path / "c.pt"
+    victim.write_bytes(b"someone's")
+    PLANTED[planted](tmp_path / "c.pt.tmp", victim)
+    with writing(path) as stream:
+        stream.write(b"whole")
+    assert victim.read_bytes() == b"someone's" and path.read_bytes() == b"whole"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["c.pt", "victim"]
+    mask = os.umask(0)
+    os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_a_name_that_is_taken_again_while_a_file_is_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "unlink", lambda path: None)  # as if the link came back at once
+    (tmp_path / "c.pt.tmp").symlink_to(tmp_path / "victim")
+    with pytest.raises(UserError) as error, compat.replacing(tmp_path / "c.pt"):
+        pass
+    one_sentence(error, tmp_path / "c.pt", "was not written: File exists")
+    assert not (tmp_path / "victim").exists()
+
+
+def test_trying_the_save_dir_empties_no_file(tmp_path):
+    (tmp_path / "victim").write_bytes(b"someone's")
+    (tmp_path / "dummy").symlink_to(tmp_path / "victim")
+    checkpoint_utils.verify_checkpoint_directory(str(tmp_path))
+    assert (tmp_path / "victim").read_bytes() == b"someone's" and (tmp_path / "dummy").is_symlink()
+    checkpoint_utils.verify_checkpoint_directory(str(tmp_path / "new" / "folder"))
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
 
 
 @pytest.mark.parametrize("writer", WRITERS)

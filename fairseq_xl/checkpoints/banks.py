@@ -13,13 +13,14 @@ import hashlib
 import io
 import logging
 import os
+import re
 import zipfile
 from pathlib import Path
 
 import torch
 
 from fairseq_xl import compat
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ ALWAYS = (TOKENS, BIAS, "encoder.embeddings.languages.weight")
 #: what a bank says of itself: the types
 CONTENT = {"languages": list, "dictionary": str, "body": str, "language_positions": bool, "adapters": int,
            "state": dict}  # fmt: skip
+LANGUAGE = re.compile(r"\w[\w-]*")  # what may be a language's code, in names of files too
 SHARED = 4  # special symbols at the beginning of a dictionary; the fifth, <mask>, is before the languages' symbols
 
 
@@ -102,6 +104,7 @@ def extract(checkpoint, path):
     model = (checkpoint.get("cfg") or {}).get("model")
     if SPECIAL not in state or not isinstance(model, dict) or not {"dictionary", "languages"} <= identity.keys():
         raise UserError(f"{path} has no bank: it is no checkpoint of an xl_monotrans_* model")
+    check_languages(identity["languages"], path)
     positions = bool(model["language_positions"])
     return {
         "kind": KIND,
@@ -220,6 +223,15 @@ def describe(path):
     return found
 
 
+def check_languages(languages, path):
+    """Raises `UserError` unless what the file `path` names as its languages are one or more codes."""
+    if not isinstance(languages, (list, tuple)) or not languages:
+        raise UserError(f"{path} is damaged: it names no languages")
+    for language in languages:
+        if not isinstance(language, str) or not LANGUAGE.fullmatch(language):
+            raise UserError(f"{path} is damaged: {quoted(language)} is no code of a language, such as de or pt-BR")
+
+
 def _members(path):
     """{language: name of its file in the family}, or None where the file is none."""
     try:
@@ -229,7 +241,9 @@ def _members(path):
         return None  # what reads it next says what is wrong with it
     if not names or not all(name.endswith(SUFFIX) for name in names):
         return None
-    return {name.removesuffix(SUFFIX): name for name in names}
+    members = {name.removesuffix(SUFFIX): name for name in names}
+    check_languages([language for name in members for language in name.split("+")], path)
+    return members
 
 
 def _named(path, members, language):
@@ -264,6 +278,7 @@ def _check(content, path):
     wrong = [name for name, kind in CONTENT.items() if not isinstance(content.get(name), kind)]
     if wrong or TOKENS not in content["state"]:
         raise UserError(f"{path} is damaged: it lacks {', '.join(wrong) or TOKENS}")
+    check_languages(content["languages"], path)
     strange = [name for name, value in content["state"].items() if not torch.is_tensor(value)]
     if strange:
         raise UserError(f"{path} is damaged: {strange[0]} is no tensor")

@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import shutil
+import tempfile
 import time
 
 import torch
@@ -18,7 +19,8 @@ logger = logging.getLogger(__name__)
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 #: what trying again does not change
-NO_PLACE = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
+NO_PLACE = {errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
+NO_PLACE |= {errno.ENAMETOOLONG}
 SAVE_ATTEMPTS = 3
 SECONDS_BETWEEN_ATTEMPTS = 2.5
 
@@ -35,7 +37,8 @@ def replacing(path):
     """Open a file for binary writing that takes the place of ``path`` at the end, whole, or not at all.
 
     Args:
-        path: a local file name; ``path`` + ".tmp" is written beside it.
+        path: a local file name; ``path`` + ".tmp" is written beside it, in place of what has that name: what a kill
+            left, or a link, which is not followed.
 
     Raises:
         UserError: no room on the disk (what ``path`` held is kept), no such folder, no right to write there, or
@@ -46,7 +49,9 @@ def replacing(path):
         raise UserError(f"{path} was not written: it is there and not a file")
     temporary = f"{path}.tmp"
     try:
-        with open(temporary, "wb") as stream:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        with open(temporary, "xb") as stream:  # a file of its own: never one that a link leads to
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -97,12 +102,13 @@ def _no_room(error) -> bool:
 
 
 def _telling_of_the_folder(original):
-    """--save-dir: fairseq warns of a folder that cannot be written, and then shows where in its code it did."""
+    """--save-dir: to try writing, fairseq empties a file named "dummy", and what a link of that name leads to."""
 
     @functools.wraps(original)
     def verify_checkpoint_directory(save_dir):
         try:
-            original(save_dir)
+            os.makedirs(save_dir, exist_ok=True)
+            tempfile.TemporaryFile(dir=save_dir).close()
         except OSError as error:
             raise UserError(f"--save-dir {save_dir}: {error.strerror}") from error
 

@@ -4,12 +4,12 @@ Mined ones are kept beside the pairs, in PREFIX.negatives.npz; random ones are d
 """
 
 import hashlib
-import zipfile
 import zlib
 from pathlib import Path
 
 import numpy as np
 
+from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.data.randomness import uniforms
 from fairseq_xl.errors import UserError
 
@@ -181,23 +181,6 @@ def read_negatives(pairs):
     if not np.isin(negatives, np.append(pairs.filled, -1)).all():
         raise UserError(f"{path} is damaged; {anew}")
     return negatives
-
-
-def read_arrays(path):
-    """The arrays of an .npz file by name, or None where it is missing or damaged; `UserError` without the right to."""
-    try:
-        with open(path, "rb") as stream:
-            with zipfile.ZipFile(stream) as parts:  # numpy would allocate what a damaged header asks for
-                if parts.testzip():
-                    return None
-            stream.seek(0)
-            return dict(np.load(stream, allow_pickle=False))
-    except PermissionError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    except MemoryError:
-        raise
-    except Exception:  # a damaged file ends in nearly any exception, NotImplementedError and KeyError included
-        return None
 
 
 def _contents(side, lines):

@@ -1,11 +1,12 @@
 """A file of embeddings: an .npz of `symbols` (V,), the most frequent first, and `rows` (V, C) of float32."""
 
-import zipfile
+import os
 from typing import NamedTuple
 
 import numpy as np
 
 from fairseq_xl import compat
+from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.errors import UserError
 
 
@@ -24,13 +25,14 @@ def write(vectors, path):
 
 def read(path):
     """Reads `Vectors`; `UserError` for a file that is missing, damaged or another."""
-    try:
-        with np.load(path) as content:
-            symbols, rows = content["symbols"].tolist(), content["rows"]
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file of embeddings") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is no file of embeddings, or it is damaged") from error
-    if rows.ndim != 2 or len(rows) != len(symbols) or not np.isfinite(rows).all():
+    if not os.path.exists(path):
+        raise UserError(f"{path}: no such file of embeddings")
+    found = read_arrays(path) or {}
+    symbols, rows = found.get("symbols"), found.get("rows")
+    kinds = [(array.ndim, array.dtype.kind) for array in (symbols, rows) if array is not None]
+    if kinds != [(1, "U"), (2, "f")]:
+        raise UserError(f"{path} is no file of embeddings, or it is damaged")
+    symbols = symbols.tolist()
+    if len(rows) != len(symbols) or not np.isfinite(rows).all():
         raise UserError(f"{path} is damaged: it needs a finite vector for each of its {len(symbols)} symbols")
     return Vectors(symbols, rows)

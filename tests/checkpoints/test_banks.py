@@ -1,6 +1,7 @@
 """Banks in files: one of a language or of several, and what they refuse (M1)."""
 
 import json
+import re
 import zipfile
 
 import pytest
@@ -150,13 +151,40 @@ def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
         (dict(adapters="4"), "is damaged: it lacks adapters"),
         (dict(state={}), f"is damaged: it lacks {banks.TOKENS}"),
         (dict(languages=None), "is damaged: it lacks languages"),
+        (dict(languages=[]), "is damaged: it names no languages"),
+        (dict(languages=["../../x"]), "is damaged: '../../x' is no code of a language, such as de or pt-BR"),
+        (dict(languages=["de", 3]), "is damaged: 3 is no code of a language, such as de or pt-BR"),
+        (dict(languages=["de\n"]), r"is damaged: 'de\n' is no code of a language, such as de or pt-BR"),
+        (dict(languages=["x/" * 10**6]), "is damaged: 'x/x/x/x/x/x/"),
         (dict(state=bank("de")["state"] | {banks.BIAS: 3}), f"is damaged: {banks.BIAS} is no tensor"),
     ],
 )
-def test_banks_that_lack_something(file, change, told):
+def test_banks_that_lack_something(file, tmp_path, change, told):
     path = file("de")
     torch.save(bank("de") | change, path)
-    assert refusal(path) == f"{path} {told}"
+    refused = refusal(path)
+    assert refused.startswith(f"{path} {told}") and len(refused) < 300
+    with pytest.raises(UserError, match=re.escape(refused)):
+        banks.pack(tmp_path / "family", [path])
+    assert not (tmp_path / "family").exists()
+
+
+def test_languages_that_a_file_names_are_no_paths(file, tmp_path):
+    with zipfile.ZipFile(tmp_path / "family", "w") as archive:
+        archive.write(file("de"), "../../x.bank.pt")
+    told = "family is damaged: '../../x' is no code of a language"
+    for call in (
+        lambda: banks.read(tmp_path / "family"),
+        lambda: banks.pack(tmp_path / "family", [file("fr")]),
+        lambda: main(["get", str(tmp_path / "family"), "../../x", str(tmp_path / "x.pt")]),
+        lambda: main(["list", str(tmp_path / "family")]),
+    ):
+        with pytest.raises(UserError, match=told):
+            call()
+    monotrans = {"model": {banks.SPECIAL: torch.ones(1)}, "cfg": {"model": {}}}
+    identity = {"dictionary": "", "languages": ["../../x"]}
+    with pytest.raises(UserError, match="c.pt is damaged: '../../x' is no code of a language"):
+        banks.extract(monotrans | {"task_state": {"fairseq_xl": identity}}, "c.pt")
 
 
 def test_special_symbols_come_and_go():

@@ -1,12 +1,14 @@
 """Negatives of sentence pairs (U5): never a translation, never the same sentence; mined ones and their file."""
 
 import time
+import zipfile
 
 import numpy as np
 import pytest
+from numpy.lib import format as npy
 from tiny_data import write_items
 
-from fairseq_xl.data import negatives, parallel
+from fairseq_xl.data import arrays, negatives, parallel
 from fairseq_xl.data.mixed import MixedSource
 from fairseq_xl.data.negatives import Candidates, Reach, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
@@ -205,9 +207,12 @@ def test_mixed_languages_have_their_own_negatives(pairs, tmp_path):
      (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32)), "damaged"),
      (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32), text=np.zeros(2, dtype=int)), "damaged"),
      (lambda path: one_array(path), "damaged"),
+     (lambda path: asking_for(path, (2**41, 3)), "damaged"),
+     (lambda path: asking_for(path, (7, 1)), "damaged"),
+     (lambda path: np.savez_compressed(path, negatives=np.zeros((6, 10**6), dtype=np.int32), text=3), "damaged"),
      (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32), text=3), "another text")],
     ids=["missing", "cut", "empty", "foreign", "pickled", "one row", "no lines", "no text", "two texts", "one array",
-         "other"],
+         "terabytes", "one row more", "compressed", "other"],
 )  # fmt: skip
 def test_a_file_that_is_not_of_this_text(pairs, damage, message):
     write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
@@ -215,6 +220,13 @@ def test_a_file_that_is_not_of_this_text(pairs, damage, message):
     damage(negatives_file(pairs.prefix))
     with pytest.raises(UserError, match=message):
         read_negatives(pairs)
+
+
+def asking_for(path, shape):
+    """A file whose header says another shape than that of its array."""
+    with zipfile.ZipFile(path, "w") as parts, parts.open("negatives.npy", "w") as file:
+        npy.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": shape})
+        file.write(bytes(24))
 
 
 def one_array(path):
@@ -253,7 +265,7 @@ def test_a_file_that_may_not_be_read(pairs, monkeypatch):
             raise PermissionError(13, "Permission denied", str(path))
         return open(path, *more, **named)
 
-    monkeypatch.setattr(negatives, "open", refusing, raising=False)
+    monkeypatch.setattr(arrays, "open", refusing, raising=False)
     with pytest.raises(UserError, match="negatives.npz cannot be read: Permission denied"):
         read_negatives(pairs)
 

@@ -1,6 +1,7 @@
 """VecMap's self-learning (M8): by hand, from a poor dictionary, from none."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -145,11 +146,19 @@ def test_mistakes_are_told(tmp_path):
     write(Vectors(["a", "b"], np.eye(2, dtype=np.float32)), tmp_path / "two.npz")
     write(Vectors(["c"], np.ones((1, 3), np.float32)), tmp_path / "three.npz")
     (tmp_path / "none.npz").write_text("no zip file")
+    np.savez(tmp_path / "numbers.npz", symbols=np.arange(2), rows=np.eye(2, dtype=np.float32))
+    with zipfile.ZipFile(tmp_path / "two.npz") as parts:
+        content = {name: parts.read(name) for name in parts.namelist()}
+    with zipfile.ZipFile(tmp_path / "terabytes.npz", "w") as parts:
+        for name, array in content.items():  # with a header that asks for 7 TiB, as long as it was
+            parts.writestr(name, array.replace(b"(2, 2), }" + b" " * 11, b"(2, 999999999999), }"))
     write(Vectors(["x", "y"], np.eye(2, dtype=np.float32)), tmp_path / "others.npz")
     two, output = str(tmp_path / "two.npz"), str(tmp_path / "out.npz")
     for other, told in (
         ("three", "has 2 channels"),
         ("none", "is no file of embeddings"),
+        ("numbers", "is no file of embeddings"),
+        ("terabytes", "is no file of embeddings"),
         ("missing", "no such file"),
         ("others", "no pieces in common"),
     ):

@@ -49,6 +49,14 @@ def test_a_complete_part_is_not_asked_for_again(server, tmp_path):
     assert not server.asked and (tmp_path / "file.tgz").read_bytes() == CONTENT
 
 
+def test_a_link_in_place_of_a_part_is_not_followed(server, tmp_path):
+    (tmp_path / "victim").write_bytes(b"someone's")
+    (tmp_path / "file.tgz.part").symlink_to(tmp_path / "victim")
+    get(tmp_path / "file.tgz")
+    assert (tmp_path / "victim").read_bytes() == b"someone's" and server.asked == [(URL, 0)]
+    assert (tmp_path / "file.tgz").read_bytes() == CONTENT and not (tmp_path / "file.tgz").is_symlink()
+
+
 @pytest.mark.parametrize("content", [CONTENT[::-1], CONTENT + b"more"])
 def test_another_file_is_refused_and_removed(server, tmp_path, content):
     server.files[URL] = content

@@ -118,14 +118,17 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
     report, seen = Report(), _Seen(path.stat().st_size)
     content, blank_lines = hashlib.sha256(), hashlib.sha256()
     invalid, separators, nul, over_long = [], [], [], []  # [the first one's number, how many]
+    unread = []  # why the file could not be read to its end
 
     def watched() -> Iterable[bytes]:
-        for number, block in enumerate(read_blocks(path)):
-            if number == 0 and block.startswith(BYTE_ORDER_MARK):
-                report.problems.append(f"{name}: begins with a byte-order mark; remove its three bytes")
-            content.update(block)
-            progress.update(len(block))
-            yield block
+        try:
+            for number, block in enumerate(read_blocks(path, progress.update)):
+                if number == 0 and block.startswith(BYTE_ORDER_MARK):
+                    report.problems.append(f"{name}: begins with a byte-order mark; remove its three bytes")
+                content.update(block)
+                yield block
+        except PreprocessError as error:  # a line that is too long, compressed data that is damaged
+            unread.append(str(error))
 
     for block in workers.map(examine, watched()):
         blank_lines.update((block.blank + report.lines).tobytes())
@@ -147,7 +150,8 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
     if nul:
         report.problems.append(f"{name}: a NUL character, which no text has, in {_told(nul)}; is it a binary file?")
     report.first_over_long, report.over_long = over_long or (0, 0)
-    if report.lines == report.blank:
+    report.problems += unread
+    if report.lines == report.blank and not unread:
         report.problems.append(f"{name}: empty, there is no sentence in it")
     report.sha256, report.blank_lines = content.hexdigest(), blank_lines.hexdigest()
     return report

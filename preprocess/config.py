@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from preprocess import tokenisers
+from preprocess.compressed import added_suffix
 
 SPLITS = ("train", "valid", "test")
 # "-" separates the languages of a pair and "." the parts of fairseq's file names, so that neither can be in a name
@@ -55,7 +56,7 @@ class Side:
     """The text of one language in a split: one file, or several that are concatenated."""
 
     language: str
-    files: tuple[str, ...]  # as they are written in the YAML file, bitext with its suffix
+    files: tuple[str, ...]  # as they are written in the YAML file, bitext with its suffix, with .gz etc. if compressed
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
     languages = _languages(content.get("languages", []), problems)
     vocabulary = _vocabulary(content.get("vocabulary", {}), problems)
     chosen = _tokenisers(content.get("tokeniser", {}), languages, problems)
-    folders = _folders(content, languages, problems)
+    folders = _folders(content, languages, path.resolve().parent, problems)
     _complain_of_languages_without_text(languages, folders, problems)
     return Config(path.resolve().parent, languages, vocabulary, folders, chosen), problems
 
@@ -225,14 +226,14 @@ def _tokenisers(value, languages: tuple[str, ...], problems: list[str]) -> dict[
     return chosen
 
 
-def _folders(content: dict, languages: tuple[str, ...], problems: list[str]) -> tuple[Folder, ...]:
+def _folders(content: dict, languages: tuple[str, ...], root: Path, problems: list[str]) -> tuple[Folder, ...]:
     folders = []
     known = ", ".join(languages)
     for language, splits in _mapping(content.get("monolingual", {}), "monolingual", None, problems).items():
         where = f"monolingual {language}"
         if language not in languages:
             problems.append(f"{where}: not one of the languages; valid: {known}")
-        folders.append(Folder(language, _splits(splits, where, (language,), problems)))
+        folders.append(Folder(language, _splits(splits, where, (language,), root, problems)))
     pairs = set()
     for pair, splits in _mapping(content.get("bitext", {}), "bitext", None, problems).items():
         where = f"bitext {pair}"
@@ -245,11 +246,11 @@ def _folders(content: dict, languages: tuple[str, ...], problems: list[str]) -> 
         if frozenset(sides) in pairs:
             problems.append(f"{where}: the pair is named twice, in both directions; one serves for both")
         pairs.add(frozenset(sides))
-        folders.append(Folder(pair, _splits(splits, where, sides, problems)))
+        folders.append(Folder(pair, _splits(splits, where, sides, root, problems)))
     return tuple(folders)
 
 
-def _splits(value, where: str, languages: tuple[str, ...], problems: list[str]) -> tuple[Split, ...]:
+def _splits(value, where: str, languages: tuple[str, ...], root: Path, problems: list[str]) -> tuple[Split, ...]:
     """train (files concatenated); valid, valid1, ... and test, test1, ... (a dataset each, named as fairseq does)."""
     value = _mapping(value, where, SPLITS, problems)
     if not value:
@@ -263,11 +264,17 @@ def _splits(value, where: str, languages: tuple[str, ...], problems: list[str]) 
         groups = [files] if name == "train" else [[file] for file in files]
         for number, group in enumerate(groups):
             sides = tuple(
-                Side(language, tuple(f"{file}.{language}" if len(languages) == 2 else file for file in group))
+                Side(language, tuple(_found(root, f"{file}.{language}" if len(languages) == 2 else file)
+                                     for file in group))
                 for language in languages
             )
             splits.append(Split(f"{name}{number or ''}", sides))
     return tuple(splits)
+
+
+def _found(root: Path, name: str) -> str:
+    """A file's name, with the suffix of the compressed one that stands there in its place."""
+    return name + added_suffix(root / name)
 
 
 def _complain_of_languages_without_text(languages, folders, problems: list[str]) -> None:

@@ -14,20 +14,25 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 
+from preprocess.compressed import text_of
 from preprocess.config import PreprocessError
 
 BLOCK = 1 << 20  # bytes: small enough for many in memory, large enough that handing them to a process costs little
 LONGEST_LINE = 64 << 20  # bytes: a longer one is no sentence, and would have to be held in memory
 
 
-def read_blocks(path: Path) -> Iterator[bytes]:
-    r"""Whole lines of about BLOCK bytes; only b"\n" ends a line, and the last block may lack it.
+def read_blocks(path: Path, progress: Callable[[int], object] | None = None) -> Iterator[bytes]:
+    r"""Whole lines of about BLOCK bytes, decompressed; only b"\n" ends a line, and the last block may lack it.
 
-    Raises PreprocessError at a line of more than LONGEST_LINE bytes.
+    `progress` is called with the number of bytes of the file that were read since its last call. Raises PreprocessError
+    at a line of more than LONGEST_LINE bytes, and where compressed data is damaged.
     """
     with open(path, "rb") as file:
-        rest = []
-        while block := file.read(BLOCK):
+        text, rest, told = text_of(file, PreprocessError), [], 0
+        while block := text.read(BLOCK):
+            if progress:
+                progress(file.tell() - told)
+                told = file.tell()
             end = block.rfind(b"\n") + 1
             if not end:
                 rest.append(block)

@@ -57,8 +57,8 @@ elif [ -z "$corpus" ]; then
     corpus=recipes/sample.yaml
     sample_corpus
 fi
-test_set=$(python recipes/first_test_set.py "$corpus")
-IFS=$'\t' read -r source target test_source reference <<<"$test_set"
+test_set=$(python -m recipes.first_test_set "$corpus" "$output")
+IFS=$'\t' read -r source target <<<"$test_set"
 python -m preprocess "$corpus" "$output/data-bin"
 
 config=recipes/xlm/config
@@ -78,7 +78,6 @@ logged "$output/random.log" bash recipes/xlm/translate.sh "$output/data-bin" "$o
     $config/translate-toy.yaml -s "$source" -t "$target"
 
 step "5/6 fairseq-generate and BLEU"
-cp "$test_source" "$output/source.$source" && cp "$reference" "$output/reference.$target"
 for model in pretrained random; do
     bash recipes/xlm/score.sh "$output/data-bin" "$output/$model/checkpoint_best.pt" "$output/$model" \
         "$source" "$target" "$output/reference.$target" >/dev/null # it is in bleu.json

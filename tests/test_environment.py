@@ -245,8 +245,8 @@ def test_what_the_tests_need_is_there(package):
     importlib.import_module(MODULES.get(package, package))
 
 
-@pytest.mark.parametrize("part, extras", [("recipes", ["hf", "recipes"]),
-                                          ("preprocess", ["recipes", "tokenisers", "wikipedia"])])  # fmt: skip
+@pytest.mark.parametrize("part, extras", [
+    ("recipes", ["hf", "recipes"]), ("preprocess", ["recipes", "tokenisers", "wikipedia", "zstandard"])])  # fmt: skip
 def test_what_is_imported_is_required(part, extras):
     """By name, and not as what another package happens to need."""
     imported = set()
@@ -256,7 +256,8 @@ def test_what_is_imported_is_required(part, extras):
                 imported |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 imported.add(node.module.partition(".")[0])
-    imported -= {*sys.stdlib_module_names, "fairseq_xl", "preprocess", "recipes"}
+    imported -= {*sys.stdlib_module_names, "compression", "fairseq_xl", "preprocess", "recipes"}
+    # `compression` is Python's from 3.14 on
     assert {"recipes": "scipy", "preprocess": "lxml"}[part] in imported
     for packages in (required(*extras), required("tests")):
         assert imported <= {MODULES.get(package, package).partition(".")[0] for package in packages}

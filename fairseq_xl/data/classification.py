@@ -1,12 +1,12 @@
 """Labelled sentences and sentence pairs from tab-separated files."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 
+from fairseq_xl.compressed import read_text, stored
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.text import cut
 from fairseq_xl.errors import UserError
@@ -31,9 +31,10 @@ def read_examples(path, language):
     Raises `UserError` naming file and line for a missing file, ill-encoded text, another number of fields than the
     first line has, or an empty label or text.
     """
-    if not Path(path).is_file():
+    path = stored(path)
+    if not path.is_file():
         raise UserError(f"{path}: no such file of labelled text in language {language!r}")
-    content, examples = Path(path).read_bytes(), []
+    content, examples = read_text(path, UserError), []
     if not content.strip():
         raise UserError(f"{path}, line 1: expected {' or '.join(FIELDS.values())}, and the file is empty")
     for number, raw in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):

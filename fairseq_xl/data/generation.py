@@ -1,9 +1,8 @@
 """Texts and what is to be written of them, in the same language: titles, questions, summaries."""
 
-from pathlib import Path
-
 import numpy as np
 
+from fairseq_xl.compressed import read_text
 from fairseq_xl.data.framing import padding_mask
 from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
@@ -16,7 +15,7 @@ def read_texts(path):
     than UTF-8.
     """
     try:
-        content = Path(path).read_bytes()
+        content = read_text(path, UserError)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file of raw text") from None
     except OSError as error:

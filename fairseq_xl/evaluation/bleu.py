@@ -8,11 +8,11 @@ import argparse
 import json
 import re
 import sys
-from pathlib import Path
 
 from sacrebleu.metrics import BLEU
 
 from fairseq_xl import compat
+from fairseq_xl.compressed import read_text
 from fairseq_xl.errors import UserError
 
 #: sacreBLEU's tokeniser of a language; those with a package of their own give way to characters where it isn't there
@@ -28,7 +28,7 @@ def read_lines(path):
     Raises `UserError` for a missing or ill-encoded file.
     """
     try:
-        content = Path(path).read_bytes()
+        content = read_text(path, UserError)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
@@ -116,8 +116,11 @@ def main(arguments=None):
     parser.add_argument("reference", help="raw reference text, one line a test line")
     parser.add_argument("--plain", action="store_true", help="GENERATED holds a hypothesis a line")
     parser.add_argument("--language", help="target language, which chooses the tokenisers")
-    parser.add_argument("--tokenize", choices=BLEU.TOKENIZERS, help="sacreBLEU's tokeniser; by default the language's; without "
-                        "--language there is no tokenised BLEU")
+    parser.add_argument(
+        "--tokenize",
+        choices=BLEU.TOKENIZERS,
+        help="sacreBLEU's tokeniser; by default the language's; without --language there is no tokenised BLEU",
+    )
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% interval; 0: none")
     parser.add_argument("--save", help="write the hypotheses there, one a line")
     options = parser.parse_args(arguments)

@@ -14,6 +14,7 @@ from torch import nn
 
 from fairseq_xl import compat
 from fairseq_xl.checkpoints.surgery import donate, left_behind
+from fairseq_xl.compressed import stored
 from fairseq_xl.data.classification import FIELDS, ClassificationDataset, check_labels, frame, read_examples
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
@@ -173,7 +174,8 @@ class XLClassificationTask(BankTask):
             raise UserError("--task-files: name a folder of SPLIT.LANGUAGE.tsv files")
         folders = [Path(folder) for folder in self.cfg.task_files.split(os.pathsep)]
         name = f"{split}.{language}.tsv"
-        return next((folder for folder in folders if (folder / name).is_file()), folders[0]) / name
+        files = [stored(folder / name) for folder in folders]
+        return next((file for file in files if file.is_file()), files[0])
 
     def _examples(self, split, languages=None):
         """All examples of a split, language by language; `UserError` if they are not all sentences or all pairs."""

@@ -13,6 +13,7 @@ from fairseq.tasks import register_task
 
 from fairseq_xl import compat
 from fairseq_xl.checkpoints.surgery import LAYERS
+from fairseq_xl.compressed import stored
 from fairseq_xl.data import tokenisers
 from fairseq_xl.data.generation import GenerationDataset, read_pairs, read_texts
 from fairseq_xl.data.noised import Lines, filled, noised
@@ -209,7 +210,7 @@ class XLGenerationTask(XLWritingTask):
         """Raises `UserError` for a mistake in a test file that is there: now, and not when training is over."""
         for language in self.eval_languages:
             prefix = self._prefix("test", language)
-            if Path(f"{prefix}.src").is_file():
+            if stored(f"{prefix}.src").is_file():
                 read_pairs(prefix, every=False)
 
     def _prefix(self, split, language, end=".src"):
@@ -218,7 +219,7 @@ class XLGenerationTask(XLWritingTask):
             raise UserError(f"--task-files: name a folder of {files}")
         folders = [Path(folder) for folder in self.cfg.task_files.split(os.pathsep)]
         name = f"{split}.{language}"
-        return next((folder for folder in folders if (folder / f"{name}{end}").is_file()), folders[0]) / name
+        return next((folder for folder in folders if stored(folder / f"{name}{end}").is_file()), folders[0]) / name
 
     def _load_noised(self, split):
         """Reads and corrupts lines of text, but for those without a word or too long for the objective."""

@@ -4,12 +4,13 @@ import argparse
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from tqdm import tqdm
 
+from preprocess.compressed import stored, text_of
 from preprocess.config import PreprocessError
 from preprocess.files import replacing, sha256_of, write_json
 from preprocess.readers import command
@@ -55,7 +56,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """
     expected = 0
     with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(text_of(file, PreprocessError), start=1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError:
@@ -111,6 +112,7 @@ def build(folder: Path, source: Path, parts: Sequence[Part], described: dict) ->
 
     Raises PreprocessError for whatever the user can mend.
     """
+    parts = [replace(part, source=stored(part.source)) for part in parts]
     for part in parts:
         if not part.source.is_file():
             raise PreprocessError(f"{part.source}: there is no such file")

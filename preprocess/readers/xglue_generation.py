@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from preprocess.compressed import stored, text_of
 from preprocess.config import PreprocessError
 from preprocess.files import replacing, sha256_of, write_json
 from preprocess.readers import command
@@ -38,7 +39,7 @@ def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
         for split, theirs in (("train", "train"), ("valid", "dev"), ("test", "test")):
             if split == "train" and language != "en":
                 continue
-            files = [folder / f"xglue.{task}.{language}.{side}.{theirs}" for side in SIDES]
+            files = [stored(folder / f"xglue.{task}.{language}.{side}.{theirs}") for side in SIDES]
             if not files[0].is_file():
                 raise PreprocessError(f"{files[0]}: there is no such file")
             yield Part(f"{split}.{language}", tuple(files), optional=split == "test")
@@ -67,7 +68,8 @@ def build(folder: Path, source: Path, described: dict, found: list[Part]) -> Non
 def _write(written: list[Path], sources: tuple[Path, Path]) -> dict[str, int]:
     """Write both files; how many pairs, and how many were left out because a side is empty."""
     with open(sources[0], "rb") as first, open(sources[1], "rb") as second:
-        pairs = Pairs(str(sources[0]), _decoded(sources[0], first), _decoded(sources[1], second))
+        sides = [_decoded(path, text_of(file, PreprocessError)) for path, file in zip(sources, (first, second))]
+        pairs = Pairs(str(sources[0]), *sides)
         with replacing(written[0]) as source, replacing(written[1]) as target:
             for texts in pairs:
                 for file, text in zip((source, target), texts):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from preprocess.compressed import stored
 from preprocess.readers import command
 from preprocess.readers.labelled import (
     Example, Part, argument_parser, build, chosen, inside, one_of, read_table, train_path,
@@ -43,7 +44,7 @@ def parts(source: Path, languages: list[str], columns: tuple[str, str]) -> list[
         found.append(Part(split, original / f"xnli.{name}.tsv", files, evaluated, settings=columns))
     into_english = translated / "xnli/xnli.test.en.tsv"
     foreign = [language for language in languages if language != "en"]
-    if foreign and into_english.is_file():
+    if foreign and stored(into_english).is_file():
         files = {language: f"translate_test/{language}/test.en.tsv" for language in foreign}
         evaluated = partial(evaluation, languages=foreign, columns=columns)
         found.append(Part("translate_test", into_english, files, evaluated, optional=True, settings=columns))

@@ -1,5 +1,6 @@
 """BLEU from files: against sacrebleu's own command and Moses by hand, and files that are refused."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -170,6 +171,13 @@ def test_lines_end_at_newlines_only(tmp_path):
     assert read_lines(path) == ["a"]
     path.write_text("")
     assert read_lines(path) == []
+
+
+def test_references_may_be_compressed(files, capsys):
+    files[1].with_name(f"{files[1].name}.gz").write_bytes(gzip.compress(files[1].read_bytes()))
+    files[1].unlink()
+    main([str(files[0]), str(files[1]), "--bootstrap", "0", "--language", "en"])
+    assert json.loads(capsys.readouterr().out)["sacrebleu"] == bleu(HYPOTHESES, REFERENCES)
 
 
 def test_files_that_cannot_be_read_are_told(tmp_path):

@@ -207,7 +207,8 @@ BOMB = "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9 if n else 'x'}]\n" for n in ra
     (b"lr: ???\n", ": lr: Missing mandatory value: lr"), (b"null: 3\n", ": Incompatible key type 'NoneType'"),
     (b"lr: 1\nlangs: [en]\n", ", line 2: a flag has one value, found a list or a mapping"),
     (b"? [a, b]\n: 1\n", ", line 1: a flag has one value"), (b"[" * 3000, ", line 1: expected lines"),
-    (BOMB.encode(), ", line 1: a flag has one value"), (b"lr: 1\nlr: 2\n", " is not YAML in line 2: found duplicate key lr"),
+    (BOMB.encode(), ", line 1: a flag has one value"),
+    (b"lr: 1\nlr: 2\n", " is not YAML in line 2: found duplicate key lr"),
     (b"lr: '\n", " is not YAML in line 2: found unexpected end of stream"),
 ])  # fmt: skip
 def test_launch_names_what_is_no_list_of_flags(tmp_path, monkeypatch, content, sentence):

@@ -1,5 +1,6 @@
 """Classification through fairseq-train and fairseq-validate: it learns, selects, resumes, writes and warns."""
 
+import gzip
 import json
 import random
 
@@ -239,7 +240,10 @@ def test_files_in_two_folders(data_bin, task_files, tmp_path):
     (tmp_path / "rest").mkdir()
     for path in task_files[1].iterdir():
         folder = "translated" if path.name == "train.de.tsv" else "rest"
-        (tmp_path / folder / path.name).write_bytes(path.read_bytes())
+        name, text = path.name, path.read_bytes()
+        if name in ("train.de.tsv", "valid.en.tsv"):
+            name, text = f"{name}.gz", gzip.compress(text)
+        (tmp_path / folder / name).write_bytes(text)
     files = f"{tmp_path / 'rest'}:{tmp_path / 'translated'}"
     seen = run_train(classification(data_bin, files, tmp_path / "run", "--max-update", 1, "--no-save"))
     assert len(seen.updates) == 1
@@ -252,6 +256,7 @@ def test_files_in_two_folders(data_bin, task_files, tmp_path):
         ("train.de.tsv", b"river\ta\tb\n", "train.de.tsv: expected label TAB text as in the other files, found 3"),
         ("valid.en.tsv", b"river\ta\tb\n", "valid.en.tsv: expected label TAB text as in the other files, found 3"),
         ("valid.en.tsv", b"river\ta\nsand\ta\n", "valid.en.tsv, line 2: label 'sand' is none of the classes river"),
+        ("test.de.tsv", gzip.compress(b"river\ta\n")[:-1], "test.de.tsv is cut short: its gzip data has no end"),
         ("valid.de.tsv", b"river\t\xff\n", "valid.de.tsv, line 1: not UTF-8"),
         ("test.de.tsv", b"river\ta\nriver\n", "test.de.tsv, line 2: expected label TAB text, found 1 field"),
         ("test.en.tsv", b"river\ta\nsand\ta\n", "test.en.tsv, line 2: label 'sand' is none of the classes river"),

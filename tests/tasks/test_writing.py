@@ -2,6 +2,7 @@
 
 import io
 import json
+import lzma
 import math
 from contextlib import redirect_stdout
 
@@ -365,6 +366,7 @@ def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
     ("valid.en.src", None, "valid.en.src: no such file of raw text"),
     ("train.de.tgt", b"ein Haus\n", "train.de.src has 120 lines but {files}/train.de.tgt has 1"),
     ("train.de.src", b"", "train.de.src is empty"),
+    ("valid.de.src", lzma.compress(b"Haus\n" * 12)[:-1], "valid.de.src is cut short: its xz data has no end"),
     ("valid.de.src", b"Haus\n" * 12 + b"\xff\n", "valid.de.src, line 13: not UTF-8"),
     ("train.en.tgt", b"house\n" * 119 + b" \n", "train.en.tgt, line 120: an empty line"),
     ("test.de.src", b"Haus\n", "test.de.src has 1 lines but"),
@@ -382,9 +384,12 @@ def test_files_that_are_wrong(data_bin, task_files, tmp_path, name, content, sen
     assert not (tmp_path / "run").exists() or not list((tmp_path / "run").glob("*.pt"))
 
 
-def test_no_files(data_bin, task_files, tmp_path):
+def test_no_files_and_files_in_two_folders(data_bin, task_files, tmp_path):
     line = generation(data_bin, task_files, tmp_path)
     place = line.index("--task-files")
     refused(line[:place] + line[place + 2 :], "--task-files: name a folder")
-    joined = f"{tmp_path / 'empty'}:{task_files}"
+    (tmp_path / "packed").mkdir()
+    for path in task_files.glob("train.*"):
+        (tmp_path / "packed" / f"{path.name}.xz").write_bytes(lzma.compress(path.read_bytes()))
+    joined = f"{tmp_path / 'packed'}:{task_files}"
     assert len(run_train(generation(data_bin, joined, tmp_path, "--max-update", 1, "--no-save")).updates) == 1

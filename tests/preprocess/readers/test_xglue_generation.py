@@ -1,5 +1,6 @@
 """NTG and QG of XGLUE, from small files made here in the release's format."""
 
+import gzip
 import json
 
 import pytest
@@ -58,6 +59,14 @@ def test_sources_and_targets_line_by_line(task, place, source, tmp_path):
     manifest = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))
     assert manifest["counts"]["train.en"] == {"pairs": 2, "empty": 1} and len(manifest["files"]) == 10
     assert manifest["corpus"] == [f"XGLUE {task.upper()}"] and manifest["languages"] == ["en", "de"]
+
+
+def test_files_of_the_release_may_be_compressed(source, tmp_path):
+    for path in list((source / "NTG").iterdir()):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert read(source, tmp_path / "out") == 0
+    assert written(tmp_path / "out") == EXPECTED
 
 
 def test_what_is_up_to_date_is_left_alone(source, tmp_path, caplog):

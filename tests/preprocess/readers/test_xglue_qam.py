@@ -1,5 +1,6 @@
 """QAM of XGLUE, from small files made here in the release's format."""
 
+import gzip
 import json
 
 import pytest
@@ -47,6 +48,14 @@ def test_questions_come_before_passages(place, source, tmp_path):
     assert written(tmp_path / "out") == EXPECTED
     counts = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))["counts"]
     assert counts["valid.de.tsv"] == {"lines": 1, "empty": 1, "labels": {"1": 1}}
+
+
+def test_files_of_the_release_may_be_compressed(source, tmp_path):
+    for path in list((source / "QAM").iterdir()):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert main([str(source), str(tmp_path / "out"), "--langs", "en,de"]) == 0
+    assert written(tmp_path / "out") == EXPECTED
 
 
 def test_a_test_file_without_labels_is_not_written(source, tmp_path, caplog):

@@ -1,0 +1,103 @@
+"""Text files as they are, or compressed with gzip, xz or zstandard: their first bytes decide, and not their names.
+
+The preparation imports nothing of fairseq_xl, and fairseq_xl nothing of it, so this file stands in both; a test holds
+them equal.
+"""
+
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+SUFFIXES = (".gz", ".xz", ".zst")
+MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}  # none of them is UTF-8
+INPUT = 1 << 12  # compressed bytes at a time: no more than 128 MiB come of them
+BUFFER = 1 << 20  # bytes
+
+
+def added_suffix(path: Path | str) -> str:
+    """One of SUFFIXES if only the file with it behind its name is there, else nothing."""
+    return next((suffix for suffix in ("", *SUFFIXES) if Path(f"{path}{suffix}").is_file()), "")
+
+
+def stored(path: Path | str) -> Path:
+    """The file of that name, or the compressed one that is there in its place."""
+    return Path(f"{path}{added_suffix(path)}")
+
+
+def text_of(file: io.BufferedReader, refuse: type[Exception]) -> BinaryIO:
+    """The text of a file that is open for reading bytes, decompressed if it is compressed.
+
+    Reading raises `refuse` with one sentence for damaged or cut data, and where zstandard is not installed.
+    """
+    start = file.peek(max(map(len, MAGIC)))
+    kind = next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), None)
+    return io.BufferedReader(_Reader(_decompressed(file, kind, refuse)), BUFFER) if kind else file
+
+
+def read_text(path: Path | str, refuse: type[Exception]) -> bytes:
+    """The whole text of a file, or of the compressed one of that name; errors as `open` and `text_of` have them."""
+    with open(stored(path), "rb") as file:
+        return text_of(file, refuse).read()
+
+
+def _decompressed(file: BinaryIO, kind: str, refuse: type[Exception]) -> Iterator[bytes]:
+    """Pieces of the text of a file of one or more compressed parts, with or without zeros behind each."""
+    begin, damaged = _decompressor(kind, file.name, refuse)
+    data = file.read(INPUT)
+    try:
+        while data:
+            part = begin()
+            while not part.eof:
+                if not data:
+                    raise refuse(f"{file.name} is cut short: its {kind} data has no end")
+                yield part.decompress(data)
+                data = b"" if part.eof else file.read(INPUT)
+            data = part.unused_data.lstrip(b"\0")
+            while not data and (more := file.read(INPUT)):
+                data = more.lstrip(b"\0")
+    except damaged as error:
+        raise refuse(f"{file.name} is damaged: its {kind} data can't be decompressed ({error})") from error
+
+
+def _decompressor(kind: str, name: str, refuse: type[Exception]) -> tuple[Callable, type[Exception]]:
+    """A function that begins to decompress, and what is raised by data that is damaged."""
+    if kind == "gzip":
+        return lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS), zlib.error
+    if kind == "xz":
+        return lzma.LZMADecompressor, lzma.LZMAError
+    try:
+        from compression import zstd  # of Python 3.14 and newer
+
+        return zstd.ZstdDecompressor, zstd.ZstdError
+    except ImportError:
+        pass
+    try:
+        import zstandard
+
+        return lambda: zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
+    except ImportError:
+        needed = "needs a package that is not installed: pip install zstandard"
+        raise refuse(f"{name} is compressed with zstandard, which {needed}") from None
+
+
+class _Reader(io.RawIOBase):
+    """Pieces of bytes as a file."""
+
+    def __init__(self, pieces: Iterator[bytes]):
+        self.pieces, self.rest = pieces, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        while not self.rest:
+            piece = next(self.pieces, None)
+            if piece is None:
+                return 0
+            self.rest = memoryview(piece)
+        size = min(len(buffer), len(self.rest))
+        buffer[:size], self.rest = self.rest[:size], self.rest[size:]
+        return size

@@ -34,7 +34,7 @@ arguments() {
 # NAME is what people call the folder in the command line. An attempt that left nothing but logs does not count.
 same_settings() {
     mkdir -p "$1"
-    if [ ! -f "$1/settings" ] || [ -z "$(find "$1" -type f ! -name settings ! -name '*.log' -print -quit)" ]; then
+    if [ ! -f "$1/settings" ] || [ -z "$(find "$1" -type f ! -name settings ! -name '*.log' ! -name .lock -print -quit)" ]; then
         echo "$2" >"$1/settings"
     fi
     [ "$(cat "$1/settings")" = "$2" ] ||

@@ -19,6 +19,7 @@ from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.file_io import PathManager
 from omegaconf.errors import OmegaConfBaseException
 
+from fairseq_xl.compat import save_dir
 from fairseq_xl.compat.processes import check_that_ranks_know_each_other
 from fairseq_xl.compat.training import early_stopping
 from fairseq_xl.errors import UserError
@@ -185,6 +186,7 @@ def _make_loading_safe() -> None:
         other = _mistake(AssertionError, "Criterion does not match", "Optimizer does not match")
         with _mistake(ValueError, "--finetune-from-model"), other, _no_fit([cfg.restore_file]), _reading(read):
             state, iterator = resume(cfg, trainer, **kwargs)
+        save_dir.hold(trainer)
         _stop_if_done(trainer)
         return state, iterator
 
@@ -215,7 +217,7 @@ def _of_run(cfg, read):
         except UserError as error:
             if not own or NO_CHECKPOINT not in str(error):
                 raise
-            raise UserError(f"{error}; another of its folder can take its place, and without it training begins anew")
+            raise UserError(f"{error}; another of its folder can take its place, named by --restore-file")
         changes = other_settings(state.get("cfg"), cfg) if own else []
         if changes:
             logger.warning("%s goes on with other settings than before: %s", path, ", ".join(changes))
@@ -328,6 +330,7 @@ def _check_restore_file(cfg, suffix: str) -> None:
     last = os.path.join(cfg.save_dir, path)  # what --restore-file names by its whole path stays that
     if os.path.lexists(last) and not os.path.isfile(last):
         raise UserError(f"{last} is not a file: it is where the run's last checkpoint is read and written")
+    save_dir.check_last_checkpoint(cfg, suffix or "")
 
 
 @contextlib.contextmanager

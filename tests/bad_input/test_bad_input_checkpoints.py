@@ -104,10 +104,20 @@ def test_resuming_keeps_what_it_refuses(place, tmp_path, mistake):
     spoil(last)
     before = last.read_bytes() if last.is_file() else None
     line = line_of("pretraining", place, tmp_path / "run", "--max-update", 2, "--disable-validation")
-    remedy = "another of its folder can take its place" if sentence == DAMAGED else ""
+    remedy = "another of its folder can take its place, named by --restore-file" if sentence == DAMAGED else ""
     told(lambda: run_train(line), last, sentence, remedy)
     assert [path.name for path in last.parent.iterdir()] == [last.name]
     assert before == (last.read_bytes() if last.is_file() else None)
+
+
+def test_training_does_not_begin_anew_over_checkpoints_without_the_last(place, tmp_path):
+    left = tmp_path / "run/checkpoint_1_20.pt"
+    left.parent.mkdir()
+    left.write_bytes(place.pretraining.read_bytes())
+    line = line_of("pretraining", place, left.parent, "--max-update", 2, "--disable-validation")
+    told(lambda: run_train(line), "checkpoint_last.pt is gone", f"--restore-file {left}", "an empty --save-dir")
+    assert [path.name for path in left.parent.iterdir()] == [left.name]
+    assert list(run_train([*line, "--restore-file", left]).updates) == [2]
 
 
 def test_nothing_in_a_checkpoint_is_run(place, tmp_path):

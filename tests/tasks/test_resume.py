@@ -13,6 +13,7 @@ import pytest
 from fairseq import checkpoint_utils
 from fairseq.tasks import FairseqTask
 
+from fairseq_xl.errors import UserError
 from tests.commands import CPU, equal_parameters, load, pretraining, run_train, translation
 
 UPDATES = 5  # updates of an epoch of pre-training
@@ -164,15 +165,26 @@ def wait_for(condition, process_is_alive):
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize("name", ["alternate-frequency-2", "translation"])
-def test_resume_after_kill_9(data_bin, tmp_path, name):
-    """Three times killed at a random moment: in an update, or while a checkpoint is being written."""
+ONE_WORKER = ["--cpu", "--num-workers", "1", "--no-progress-bar"]
+
+
+@pytest.mark.parametrize(("name", "defaults"), [("alternate-frequency-2", CPU), ("translation", ONE_WORKER)])
+def test_resume_after_kill_9(data_bin, tmp_path, name, defaults):
+    """Three times killed at a random moment: in an update, or while a checkpoint is being written.
+
+    The folder is free again at once, although a process that loads data may live on; until then it is refused.
+    """
     line = [*RUNS[name](data_bin, tmp_path / "killed"), *SAVING]
     rng, reached = random.Random(name), 0
     for _ in range(3):
-        endless = multiprocessing.get_context("fork").Process(target=run_train, args=([*line, "--max-update", 5000],))
+        endless = multiprocessing.get_context("fork").Process(
+            target=run_train, args=([*line, "--max-update", 5000], defaults)
+        )
         endless.start()
         wait_for(lambda: max(saved_updates(tmp_path / "killed"), default=0) > reached, endless.is_alive)
+        if not reached:
+            with pytest.raises(UserError, match=f"process {endless.pid} on .* is training in it; wait for its end"):
+                run_train([*line, "--max-update", 5000])
         time.sleep(rng.random() * 0.02)
         os.kill(endless.pid, signal.SIGKILL)
         endless.join()

@@ -241,8 +241,8 @@ def test_training_may_begin_beside_what_it_does_not_overwrite(tmp_path):
 
 
 def of_rank(rank, folder, no_save=False):
-    cfg = {"checkpoint": {"save_dir": str(folder), "no_save": no_save}, "distributed_training": {"distributed_rank": rank}}
-    return SimpleNamespace(cfg=OmegaConf.create(cfg))
+    cfg = {"checkpoint": {"save_dir": str(folder), "no_save": no_save}}
+    return SimpleNamespace(cfg=OmegaConf.create(cfg | {"distributed_training": {"distributed_rank": rank}}))
 
 
 def elsewhere(call):

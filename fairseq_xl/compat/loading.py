@@ -19,9 +19,8 @@ from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.file_io import PathManager
 from omegaconf.errors import OmegaConfBaseException
 
-from fairseq_xl.compat import save_dir
+from fairseq_xl.compat import save_dir, training
 from fairseq_xl.compat.processes import check_that_ranks_know_each_other
-from fairseq_xl.compat.training import early_stopping
 from fairseq_xl.errors import UserError
 
 try:
@@ -180,6 +179,7 @@ def _make_loading_safe() -> None:
 
     @functools.wraps(resume)
     def load_checkpoint_and_iterator(cfg, trainer, **kwargs):
+        training.begin()
         check_that_ranks_know_each_other(trainer.cfg)
         _check_restore_file(cfg, trainer.checkpoint_suffix)
         read = _checked_by(trainer.task, _of_run(trainer.cfg, checkpoint_utils.load_checkpoint_to_cpu))
@@ -312,7 +312,7 @@ def _stop_if_done(trainer) -> None:
         trainer.cfg.optimization.max_update,
         trainer.cfg.checkpoint.patience,
     )
-    waited = early_stopping().get("num_runs", 0)
+    waited = training.early_stopping().get("num_runs", 0)
     if limit and made >= limit:
         logger.info("nothing to do: %d updates are made, --max-update is %d", made, limit)
     elif made and 0 < patience <= waited:

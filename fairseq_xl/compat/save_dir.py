@@ -28,7 +28,8 @@ def check_last_checkpoint(cfg, suffix: str) -> None:
         UserError: --save-dir holds checkpoints, the last one is not there, and --restore-file names no other.
     """
     last = os.path.join(cfg.save_dir, f"checkpoint_last{suffix}.pt")
-    if cfg.no_save or cfg.restore_file != "checkpoint_last.pt" or os.path.exists(last) or not os.path.isdir(cfg.save_dir):
+    chosen = cfg.no_save or cfg.restore_file != "checkpoint_last.pt"
+    if chosen or os.path.exists(last) or not os.path.isdir(cfg.save_dir):
         return
     begins_with = [os.path.abspath(path) for path in (cfg.continue_once, cfg.finetune_from_model) if path]
     pattern = re.compile(CHECKPOINTS.format(re.escape(suffix)))

@@ -77,6 +77,6 @@ class XLClassificationCriterion(FairseqCriterion):
 def _mean(keys):
     def mean(meters):
         values = [float(meters[key].avg) for key in keys if key in meters and meters[key].avg is not None]
-        return round(sum(values) / len(values), 3) if values else 0.0
+        return round(sum(values) / len(values), 3) if values else None
 
     return mean

@@ -94,6 +94,6 @@ def _mean_perplexity(codes):
     def mean(meters):
         bits = [meters[f"_bits_{code}"].avg for code in codes if f"_bits_{code}" in meters]
         values = [utils.get_perplexity(value, round=9) for value in bits if value is not None]
-        return round(sum(values) / len(values), 3) if values else 0.0
+        return round(sum(values) / len(values), 3) if values else None
 
     return mean

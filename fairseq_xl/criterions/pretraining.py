@@ -8,6 +8,9 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 
+from fairseq_xl.errors import UserError
+
+ASIDE = "aside"  # in the log's keys: a term that predicts no words
 
 @register_criterion("xl_pretraining", dataclass=FairseqDataclass)
 class XLPretrainingCriterion(FairseqCriterion):
@@ -21,6 +24,10 @@ class XLPretrainingCriterion(FairseqCriterion):
         """Sample of `DrawnBatches` -> loss, sample size, sums and counts of every term and source."""
         objective = self.task.objectives[sample["objective"]]
         terms = model(objective, sample["batch"])
+        logged = {term for term, source in self.task.log_keys if source == sample["source"]}
+        if not logged.issuperset(terms):
+            unnamed = ", ".join(sorted(terms.keys() - logged))
+            raise UserError(f"the loss of {sample['objective']} has a term that its `terms` do not name: {unnamed}")
         loss = objective.cfg.weight * sum(term.weight * term.sum / max(term.count, 1) for term in terms.values())
         log = {
             "loss": loss.detach(),
@@ -30,34 +37,39 @@ class XLPretrainingCriterion(FairseqCriterion):
         }
         nothing = torch.zeros_like(log["loss"])
         for term, source in self.task.log_keys:
-            log[f"sum {term} {source}"], log[f"count {term} {source}"] = nothing, 0
-        for name, term in terms.items():
-            log[f"sum {name} {sample['source']}"] = term.sum.detach()
-            log[f"count {name} {sample['source']}"] = term.count
+            key = " ".join([term, source] + [ASIDE] * (term not in self.task.language_modeling))
+            here = terms[term] if source == sample["source"] and term in terms else None
+            log[f"sum {key}"], log[f"count {key}"] = (here.sum.detach(), here.count) if here else (nothing, 0)
         return loss, 1, log
 
     @staticmethod
     def reduce_metrics(logging_outputs):
         """Logs bits per prediction and perplexity of every term, by source and over all sources.
 
-        `ppl` is the mean over terms of the mean over their sources of the perplexity: the stopping criterion of X8.
+        `ppl` is the mean over terms of the mean over their sources of the perplexity: the stopping criterion of X8. The
+        terms are those that predict words; the perplexities of 1 to 2 of others would hardly count beside theirs. Where
+        none does, it is the mean over all terms. Without a prediction there is no value.
         """
 
         def total(key):
             return float(sum(log.get(key, 0) for log in logging_outputs))
 
-        metrics.log_scalar("loss", total("loss") / total("sample_size") / math.log(2), total("sample_size"), round=3)
-        keys = [key.split(" ")[1:] for key in logging_outputs[0] if key.startswith("sum ")]
-        groups = {f"{term}_{source}": [(term, source)] for term, source in keys}
-        for term, source in keys:
-            groups.setdefault(term, []).append((term, source))
+        keys = [key.removeprefix("sum ") for key in logging_outputs[0] if key.startswith("sum ")]
+        size = total("sample_size") if any(total(f"count {key}") for key in keys) else 0
+        metrics.log_scalar("loss", total("loss") / size / math.log(2) if size else None, size, round=3)
+        groups = {}
+        for key in keys:
+            term, source, *_ = key.split(" ")
+            groups.setdefault(f"{term}_{source}", []).append(key)
+            groups.setdefault(term, []).append(key)
         for name, members in groups.items():
-            count = sum(total(f"count {term} {source}") for term, source in members)
+            count = sum(total(f"count {key}") for key in members)
             if count:
-                nats = sum(total(f"sum {term} {source}") for term, source in members)
+                nats = sum(total(f"sum {key}") for key in members)
                 metrics.log_scalar(f"{name}_loss", nats / count / math.log(2), count, round=3)
                 metrics.log_derived(f"{name}_ppl", _perplexity(f"{name}_loss"))
-        metrics.log_derived("ppl", _mean_perplexity(keys))
+        selecting = [key for key in keys if not key.endswith(f" {ASIDE}")] or keys
+        metrics.log_derived("ppl", _mean_perplexity([key.split(" ")[:2] for key in selecting]))
 
     @staticmethod
     def logging_outputs_can_be_summed():
@@ -82,6 +94,6 @@ def _mean_perplexity(keys):
                 # fairseq's is infinite where the power overflows
                 by_term.setdefault(term, []).append(utils.get_perplexity(meter.avg, round=9))
         means = [sum(values) / len(values) for values in by_term.values()]
-        return round(sum(means) / len(means), 3) if means else 0.0
+        return round(sum(means) / len(means), 3) if means else None
 
     return mean

@@ -159,6 +159,11 @@ class Objective:
         """Names of the terms of the loss; all of them are logged in every step."""
         return (self.name,)
 
+    @property
+    def language_modeling(self):
+        """Those of the terms that predict words: `ppl`, the score of selection, is the mean over them (X8)."""
+        return self.terms
+
 
 def build_objectives(names, options, dictionary, framing):
     """Builds the objectives of ``--objectives`` with the settings of ``--objective-options``.

@@ -53,6 +53,11 @@ class NextSentence(MaskedObjective):
         return f"{self.name}_mlm", self.name
 
     @property
+    def language_modeling(self):
+        """The masked words alone."""
+        return self.terms[:1]
+
+    @property
     def example_length(self):
         """Tokens of a segment."""
         return (self.cfg.length - self.framed_tokens) // 2

@@ -60,6 +60,8 @@ class ParaphraseClassification(Objective):
         """Tokens of each pair with its longest negative, or with its translation if that is longer."""
         return source.sizes_with_negatives(examples, self.example_length, self.mined)
 
+    language_modeling = ()
+
     def collate(self, draws, source):
         """Tokens, positions and languages (B, T); target (B,), 1 for a translation."""
         given = draws.examples, self.example_length

@@ -40,6 +40,8 @@ class ParaphraseSimilarity(Objective):
     reads = "parallel"
     model_class = XLAveragingModel
 
+    language_modeling = ()
+
     def collate(self, draws, source):
         """Words of the first sentences, (B, T), and of the second ones, (B, S); copies (B, B) bool."""
         pairs = source.texts(draws.examples, self.example_length)

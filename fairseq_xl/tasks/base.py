@@ -119,6 +119,11 @@ class XLTask(FairseqTask):
     def metrics(self):
         """Names of what validation logs, for --best-checkpoint-metric; None: up to the criterion."""
 
+    def contents(self, sample):
+        """The task and the languages of a batch, for messages."""
+        ids = sample["batch"]["languages"] if "batch" in sample else sample["net_input"]["src_languages"]
+        return f"{self.cfg._name} of {','.join(self.dictionary.languages[number] for number in ids.unique().tolist())}"
+
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model and remembers what tells its weights apart from others of the same shapes."""
         for name in DROPOUTS:

@@ -178,6 +178,15 @@ class XLPretrainingTask(BankTask):
             for source in (*names[objective.reads], *([MIXED] if objective.cfg.mixed else []))
         ]
 
+    @cached_property
+    def language_modeling(self):
+        """Terms that predict words: `ppl` is the mean of their perplexities."""
+        return {term for objective in self.objectives.values() for term in objective.language_modeling}
+
+    def contents(self, sample):
+        """The objective and the language or pair of a batch, for messages."""
+        return f"{sample['objective']} of {sample['source']}"
+
     def metrics(self):
         """Names of what validation logs: `ppl`, `loss`, and both of every term, by source and over all sources."""
         names = dict.fromkeys(name for term, source in self.log_keys for name in (term, f"{term}_{source}"))

@@ -92,7 +92,9 @@ def fairseq_xl(shape: Shape) -> System:
     objective = OBJECTIVES["mlm"](
         OBJECTIVES["mlm"].Config(), SimpleNamespace(counts=np.ones(shape.vocabulary)), framing=None
     )
-    criterion = XLPretrainingCriterion(SimpleNamespace(objectives={"mlm": objective}, log_keys=[("mlm", "en")]))
+    criterion = XLPretrainingCriterion(
+        SimpleNamespace(objectives={"mlm": objective}, log_keys=[("mlm", "en")], language_modeling={"mlm"})
+    )
 
     def loss(batch: Batch) -> Tuple[Tensor, int]:
         inputs = {**batch._asdict(), "languages": None, "padding_mask": None}

@@ -1,14 +1,17 @@
 """Options that fit neither the data nor the checkpoint: one sentence, before training."""
 
+import math
 import re
 import shutil
 
 import pytest
 import torch
+from fairseq.logging import metrics
 
+from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
 from fairseq_xl.errors import UserError
 from fairseq_xl.retrieval import Embedder
-from tests.bad_input.every_command import told
+from tests.bad_input.every_command import line_of, told
 from tests.commands import averaging, pretraining, run_eval_lm, run_generate, run_train, run_validate, translation
 
 
@@ -268,6 +271,50 @@ def test_criterion_that_is_forgotten(data_bin, tmp_path):
     del line[line.index("--criterion") : line.index("--criterion") + 2]
     refused(line, "xl_pretraining needs --criterion xl_pretraining, not cross_entropy")
     assert not (tmp_path / "crash.pt").exists()
+
+
+@pytest.mark.parametrize("more", [
+    [], ["--optimizer", "sgd"], ["--optimizer", "xl_lamb"], ["--fp16"], ["--bf16"], ["--amp"],
+    ["--disable-validation", "--fp16", "--save-interval-updates", 1],
+])  # fmt: skip
+def test_training_that_explodes_keeps_the_last_good_checkpoint(place, tmp_path, more):
+    last = tmp_path / "checkpoint_last.pt"
+    shutil.copy(place.pretraining, last)
+    line = line_of("pretraining", place, tmp_path, "--updates-per-epoch", 50, "--max-update", 60, "--reset-optimizer")
+    saves = "--save-interval-updates" in more
+    found = ["update 1 made encoder.bank"] if saves else ["update 2 (", " of ", "gradients are"]
+    refused([*line, "--lr", 1e9, *more], *found, "NaN or infinite", f"; {last} is kept as it was; a lower --lr")
+    assert last.read_bytes() == place.pretraining.read_bytes()
+    names = {path.name for path in tmp_path.iterdir()} - {"crash.pt"}
+    assert names == {last.name, ".lock"}
+
+
+def test_validation_that_has_no_value(place, tmp_path):
+    """Nothing is masked: fairseq's 0 would be the best value for ever."""
+    settings = ["--objective-options", "mlm.length=32 mlm.mask_prob=1e-7", "--best-checkpoint-metric", "ppl"]
+    line = pretraining(place.data, tmp_path, *settings, "--updates-per-epoch", 1, "--patience", 1, objectives="mlm")
+    seen = run_train([*line, "--max-update", 2])
+    sentence = "validation has nothing to predict: no ppl, and no checkpoint is the best one by it"
+    assert seen.log.count(sentence) == 2 and len(seen.updates) == 2
+    assert not seen.statistics("loss") and not seen.statistics("ppl") and not (tmp_path / "checkpoint_best.pt").exists()
+    assert "best" not in torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)["extra_state"]
+    seen = run_train([*line, "--objective-options", "mlm.length=32", "--max-update", 3])
+    assert seen.statistics("ppl") and (tmp_path / "checkpoint_best.pt").exists()
+
+
+def test_validation_that_is_nan(place, tmp_path, monkeypatch):
+    metric = ["--best-checkpoint-metric", "mlm_ppl", "--updates-per-epoch", 1, "--max-update", 2]
+    line = pretraining(place.data, tmp_path, *metric, objectives="mlm")
+    run_train([*line, "--max-update", 1])
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    monkeypatch.setattr(XLPretrainingCriterion, "reduce_metrics", staticmethod(nan_perplexity))
+    refused(line, "validation after update 2: mlm_ppl is NaN", tmp_path / "checkpoint_last.pt", "is kept as it was")
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
+
+
+def nan_perplexity(logging_outputs):
+    metrics.log_scalar("loss", 1.0, 1)
+    metrics.log_scalar("mlm_ppl", math.nan, 1)
 
 
 def test_metric_that_is_not_logged(data_bin, tmp_path):

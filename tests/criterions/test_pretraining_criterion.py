@@ -8,6 +8,7 @@ import torch
 from fairseq.logging import metrics
 
 from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
+from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import Term
 
 LN2 = math.log(2)
@@ -38,8 +39,14 @@ def model():
 @pytest.fixture
 def criterion(dictionary):
     objectives = {name: SimpleNamespace(cfg=SimpleNamespace(weight=weight)) for name, weight in WEIGHTS.items()}
+    language_modeling = {"mlm", "tlm", "bits"}
     return XLPretrainingCriterion(
-        SimpleNamespace(objectives=objectives, log_keys=LOG_KEYS, target_dictionary=dictionary)
+        SimpleNamespace(
+            objectives=objectives,
+            log_keys=LOG_KEYS,
+            language_modeling=language_modeling,
+            target_dictionary=dictionary,
+        )
     )
 
 
@@ -83,6 +90,19 @@ class TestCombining:
         assert path == [(1.0, 0.9), (0.9, 0.9), (0.8, 0.9), (0.8, 0.8)]
 
 
+    def test_a_term_that_would_vanish_from_the_log_is_an_error(self, criterion, model):
+        with pytest.raises(UserError, match="the loss of mlm has a term that its `terms` do not name: bits$"):
+            criterion(model, sample("mlm", "de", {"mlm": (12.0, 4), "bits": (1.0, 1)}))
+
+
+def reduced(*steps):
+    """What a log shows of steps: {key of the log: its number}."""
+    with metrics.aggregate(new_root=True) as log:
+        for step in steps:
+            XLPretrainingCriterion.reduce_metrics([{"sample_size": 1} | step])
+    return log.get_smoothed_values()
+
+
 class TestLogging:
     def test_every_key_in_every_step(self, criterion, model):
         one = criterion(model, sample("mlm", "de", {"mlm": (12.0, 4)}))[2]
@@ -124,6 +144,27 @@ class TestLogging:
     def test_ppl_is_the_mean_over_terms_of_the_mean_over_sources(self, smoothed):
         """((4 + 8) / 2 + 2 + 1) / 3 (X8)"""
         assert smoothed["ppl"] == pytest.approx(3)
+
+    def test_ppl_leaves_out_terms_that_predict_no_words(self, criterion, model):
+        """MLM at 8 bits: 256. The binary term at 1 bit has a perplexity of 2, is logged, and does not count."""
+        criterion.task.language_modeling = {"mlm", "tlm"}
+        log = criterion(model, sample("tlm", "de-en", {"tlm": (8 * 4 * LN2, 4), "bits": (3 * LN2, 3)}))[2]
+        values = reduced({key: float(value) for key, value in log.items()})
+        assert (values["ppl"], values["tlm_ppl"]) == (pytest.approx(256), pytest.approx(256))
+        assert (values["bits_ppl"], values["bits_de-en_ppl"]) == (pytest.approx(2), pytest.approx(2))
+
+    def test_ppl_without_terms_that_predict_words_is_the_mean_over_all(self):
+        """(4 + 2) / 2"""
+        bits = {"sum pairs de-en aside": 2 * LN2, "count pairs de-en aside": 1}
+        bits |= {"sum follows de aside": LN2, "count follows de aside": 1}
+        assert reduced({"loss": 3 * LN2} | bits)["ppl"] == pytest.approx(3)
+
+    def test_nothing_predicted_has_no_value(self):
+        nothing = {"loss": 0.0, "sum mlm de": 0.0, "count mlm de": 0}
+        assert reduced(nothing, nothing) == {"loss": None, "ppl": None}
+        something = {"loss": 2 * LN2, "sum mlm de": 2 * LN2, "count mlm de": 1}
+        values = reduced(nothing, something)
+        assert (values["loss"], values["ppl"]) == (pytest.approx(2), pytest.approx(4))
 
     def test_what_was_not_drawn_is_not_logged(self):
         keys = {"sum mlm de": 2 * LN2, "count mlm de": 1, "sum mlm en": 0.0, "count mlm en": 0}

@@ -45,6 +45,13 @@ def test_every_file_registers_an_objective():
     assert {"clm", "mlm", "tlm"} <= set(OBJECTIVES)
 
 
+def test_which_terms_predict_no_words(build):
+    built = build(",".join(OBJECTIVES)).values()
+    assert all(set(objective.language_modeling) <= set(objective.terms) for objective in built)
+    others = {term for objective in built for term in set(objective.terms) - set(objective.language_modeling)}
+    assert others == {"nsp", "paraphrase", "paraphrase_similarity"}
+
+
 def test_a_new_file_is_found_by_itself(tmp_path, monkeypatch):
     (tmp_path / "copying.py").write_text(NEW)
     monkeypatch.setattr(objectives, "__path__", [*objectives.__path__, str(tmp_path)])

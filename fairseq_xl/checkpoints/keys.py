@@ -1,7 +1,7 @@
-"""Published encoders under our names: fairseq's RoBERTa (XLM-R), transformers' XLM-R and XLM.
+"""Published models under our names: fairseq's RoBERTa (XLM-R), transformers' XLM-R and XLM, XLM's own decoder.
 
-Pure functions on state dicts; the names on our side are in `XLEncoderModel`. Shapes don't tell how many attention
-heads weights are for: `fairseq_xl.checkpoints.published` compares what a file says of itself.
+Pure functions on state dicts; the names on our side are in `XLEncoderModel` and `XLEncoderDecoderModel`. Shapes don't
+tell how many attention heads weights are for: `fairseq_xl.checkpoints.published` compares what a file says of itself.
 """
 
 import re
@@ -106,12 +106,33 @@ def from_transformers_xlm(state: State) -> State:
     Sinusoidal positions are taken over as a table. Where the file has no language embeddings the model needs
     language_embeddings none. transformers keeps no table of token types for XLM.
     """
+    return _from_xlm(state, {})
+
+
+def from_xlm_decoder(state: State) -> State:
+    """The decoder of XLM's translation models under our names, ``decoder.*``; otherwise as `from_transformers_xlm`.
+
+    Its output layer has to be there.
+    """
+    cross_attention = {
+        "cross_attention.query": ("encoder_attn.{n}.q_lin",),
+        "cross_attention.key_value": ("encoder_attn.{n}.k_lin", "encoder_attn.{n}.v_lin"),
+        "cross_attention.out": ("encoder_attn.{n}.out_lin",),
+        "cross_attention_norm": ("layer_norm15.{n}",),
+    }
+    converted = _from_xlm(state, cross_attention)
+    if "encoder.bank.bias" not in converted:
+        raise UserError("the weights have no output layer (pred_layer.proj)")
+    return {name.replace("encoder.", "decoder.", 1): tensor for name, tensor in converted.items()}
+
+
+def _from_xlm(state: State, cross_attention: Names) -> State:
     stem = {
         "encoder.bank.tokens": ("embeddings",),
         "encoder.embeddings.positions": ("position_embeddings",),
         "encoder.embeddings.norm": ("layer_norm_emb",),
     }
-    layer = {
+    layer = cross_attention | {
         "self_attention.qkv": tuple(f"attentions.{{n}}.{part}_lin" for part in "qkv"),
         "self_attention.out": ("attentions.{n}.out_lin",),
         "self_attention_norm": ("layer_norm1.{n}",),

@@ -1,12 +1,13 @@
-"""Published encoders, from the files that they come in to weights under our names.
+"""Published models, from the files that they come in to weights under our names.
 
 ======================= ======================================= =============================================
-encoder                 weights                                 symbols, beside them or within
+model                   weights                                 symbols, beside them or within
 ======================= ======================================= =============================================
 XLM-R (fairseq)         model.pt                                dict.txt, or sentencepiece.bpe.model
 XLM-R (transformers)    model.safetensors or pytorch_model.bin  sentencepiece.bpe.model, or dict.txt
 XLM (transformers)      the same, with config.json              vocab.json
 XLM, Unicoder           NAME.pth, a dict with model and params  dico_id2word in the file
+XLM's translation       NAME.pth, with encoder and decoder      the same
 ======================= ======================================= =============================================
 
 XLM-R's rows are ``<s> <pad> </s> <unk>``, the pieces of its SentencePiece model in order and ``<mask>``: ours up to the
@@ -15,6 +16,9 @@ symbols of languages, where the text was prepared with that model (V7). XLM's ro
 other nine (U1). Its words must be our pieces in order, as they are written there: ``th@@ e`` in a .pth, ``th e</w>`` in
 a vocab.json; the two writings are not told apart, and so never mistaken for each other.
 
+XLM's decoder begins with ``</s>`` and is told the language by its embedding alone; ours begins with ``[xx]``. So the rows
+of ``[xx]`` are copies of that of ``</s>``, with an output bias that keeps them from being predicted.
+
 Files are read as plain data. No released weights have been through this so far: the layouts are those of the programs
 that wrote them.
 """
@@ -22,7 +26,8 @@ that wrote them.
 import argparse
 import json
 import re
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Dict, List, Tuple, Union
@@ -34,7 +39,9 @@ import torch
 from torch import Tensor
 
 from fairseq_xl import compat
-from fairseq_xl.checkpoints.keys import from_fairseq_roberta, from_transformers_xlm, from_transformers_xlm_roberta
+from fairseq_xl.checkpoints.keys import (
+    from_fairseq_roberta, from_transformers_xlm, from_transformers_xlm_roberta, from_xlm_decoder,
+)  # fmt: skip
 from fairseq_xl.errors import UserError
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -45,7 +52,12 @@ XLM_SPECIAL = re.compile(r"<special\d+>")
 TOKENS = "encoder.bank.tokens.weight"
 BIAS = "encoder.bank.bias"
 LANGUAGES = "encoder.embeddings.languages.weight"
+DECODER_TOKENS, DECODER_BIAS, DECODER_LANGUAGES = (
+    name.replace("encoder", "decoder") for name in (TOKENS, BIAS, LANGUAGES)
+)
+NEVER = -100.0  # what is added to the output bias of a symbol: exp(-100) is nothing beside 1 in 32 bits
 
+XLM_SUFFIX = ".pth"
 CONFIG = "config.json"
 TRANSFORMERS_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 FAIRSEQ_WEIGHTS = "model.pt"
@@ -56,17 +68,24 @@ Settings = Dict[str, Any]  # what a file says of its model
 
 @dataclass(frozen=True)
 class Published:
-    """An encoder and what a model and its text need to be to mean the same by the weights."""
+    """An encoder, or an encoder and a decoder, and what a model and its text need to be to mean the same by the weights."""
 
     state: Dict[str, Tensor]  # under our names; without bank.bias and output.* where the file has no output layer
     symbols: List[str]  # of the rows of tokens, in our order: <s> <pad> </s> <unk>, pieces, <mask>
     symbols_from: Path  # the file that names them
     languages: List[str]  # of the rows of language embeddings; empty without any
     options: Settings  # that our model and task need, by name: framing, heads, layer_norm_eps, ...
+    counts: Dict[str, int] = field(default_factory=dict)  # how often symbols are in the training text, if the file says
+
+    @property
+    def depths(self) -> Dict[str, int]:
+        """{"encoder": number of layers}, and "decoder" where there is one."""
+        layers = {tuple(name.split(".")[:3]) for name in self.state if re.match(r"(en|de)coder\.layers\.", name)}
+        return Counter(stack for stack, _, _ in layers)
 
 
 def read(path) -> Union[Published, Any]:
-    """Reads a published encoder.
+    """Reads a published model.
 
     Args:
         path: the file of weights, or the folder that has it.
@@ -78,12 +97,16 @@ def read(path) -> Union[Published, Any]:
     content = _load_safetensors(file) if file.suffix == ".safetensors" else compat.load_plain(file)
     if not isinstance(content, dict):
         return content
-    model = content.get("model")
+    model = content.get("encoder" if "decoder" in content else "model")
     try:
         if isinstance(model, dict):
-            names = {name.removeprefix("module."): value for name, value in model.items()}
+            names = _names(model)
             if "attentions.0.q_lin.weight" in names:
-                return _xlm(_in_32_bits(names), _settings(content.get("params")), content.get("dico_id2word"), file)
+                state = from_transformers_xlm(_in_32_bits(names))
+                if "decoder" in content:
+                    state |= _decoder(content["decoder"])
+                found = _xlm(state, _settings(content.get("params")), content.get("dico_id2word"), file)
+                return replace(found, counts=_settings(content.get("dico_counts")))
             if any(".sentence_encoder." in name for name in names):
                 settings = content.get("args") or (content.get("cfg") or {}).get("model")
                 return _fairseq(_in_32_bits(names), _settings(settings), file)
@@ -119,14 +142,32 @@ def with_new_rows(donor: Published, recipient: Dict[str, Tensor], languages: Lis
     state[TOKENS] = torch.cat((donor.state[TOKENS], recipient[TOKENS][len(donor.symbols) :]))
     if BIAS in state:
         state[BIAS] = torch.cat((donor.state[BIAS], donor.state[BIAS].new_zeros(len(languages))))
-    if LANGUAGES in state and LANGUAGES in recipient:
-        state[LANGUAGES] = recipient[LANGUAGES].clone()
-        for row, language in enumerate(languages):
-            if language in donor.languages:
-                state[LANGUAGES][row] = donor.state[LANGUAGES][donor.languages.index(language)]
-            else:
-                new.append(f"embedding of {language}")
+    if DECODER_TOKENS in state:
+        begin, bias = (state[name][[SPECIAL.index("</s>")] * len(languages)] for name in (DECODER_TOKENS, DECODER_BIAS))
+        state[DECODER_TOKENS] = torch.cat((state[DECODER_TOKENS], begin))
+        state[DECODER_BIAS] = torch.cat((state[DECODER_BIAS], bias + NEVER))
+    for name in (LANGUAGES, DECODER_LANGUAGES):
+        if name in state and name in recipient:
+            state[name] = recipient[name].clone()
+            for row, language in enumerate(languages):
+                if language in donor.languages:
+                    state[name][row] = donor.state[name][donor.languages.index(language)]
+                elif name == LANGUAGES:
+                    new.append(f"embedding of {language}")
     return state, new
+
+
+def _names(state: Dict[str, Tensor]) -> Dict[str, Tensor]:
+    return {name.removeprefix("module."): value for name, value in state.items()}
+
+
+def _decoder(given) -> Dict[str, Tensor]:
+    if not isinstance(given, dict):
+        raise UserError("its 'decoder' holds no parameters")
+    try:
+        return from_xlm_decoder(_in_32_bits(_names(given)))
+    except UserError as error:
+        raise UserError(f"its decoder: {error}") from error
 
 
 def _in_32_bits(state: Dict[str, Tensor]) -> Dict[str, Tensor]:
@@ -149,7 +190,8 @@ def _transformers(given: Dict[str, Tensor], file: Path) -> Published:
     kind = config.get("model_type")
     if kind == "xlm":
         words = _beside(file, WORDS)
-        return _xlm(given, config, {number: word for word, number in _read_json(words).items()}, words)
+        numbered = {number: word for word, number in _read_json(words).items()}
+        return _xlm(from_transformers_xlm(given), config, numbered, words)
     if kind != "xlm-roberta":
         raise UserError(f"{CONFIG} has model_type {kind!r}; xlm-roberta and xlm can be taken over")
     _check_activation(_needed(config, "hidden_act"), ("gelu", "relu"))
@@ -169,23 +211,22 @@ def _with_pieces(state: Dict[str, Tensor], options: Settings, symbols_from: Path
     return Published(state, symbols, symbols_from, [], options)
 
 
-def _xlm(given: Dict[str, Tensor], settings: Settings, numbered, symbols_from: Path) -> Published:
-    """XLM under its own names, which transformers keeps; `numbered` is {row: word}, of the file `symbols_from`."""
+def _xlm(state: Dict[str, Tensor], settings: Settings, numbered, symbols_from: Path) -> Published:
+    """XLM in its own order; `numbered` is {row: word}, of the file `symbols_from`."""
     if not isinstance(numbered, dict):
         raise UserError("it holds no 'dico_id2word', without which nothing says what its rows are")
-    state = from_transformers_xlm(given)
     if numbered.keys() != set(range(len(numbered))):
         raise UserError(f"the words of {symbols_from} are not numbered from 0 without a gap")
     words = [numbered[row] for row in range(len(numbered))]
     _check_rows(state, words, symbols_from)
     rows, symbols = _in_our_order(words, symbols_from)
-    for name in (TOKENS, BIAS):
+    for name in (TOKENS, BIAS, DECODER_TOKENS, DECODER_BIAS):
         if name in state:
             state[name] = state[name][rows]
     eps = settings.get("layer_norm_eps", 1e-12)  # XLM's own files don't say what is a constant there
     activation = "gelu" if _needed(settings, "gelu_activation") else "relu"
     options = _options(state, _needed(settings, "n_heads"), activation, eps, "xlm")
-    languages = _languages(settings, len(state[LANGUAGES])) if LANGUAGES in state else []
+    languages = _languages(settings, state)
     return Published(state, symbols, symbols_from, languages, options)
 
 
@@ -200,10 +241,20 @@ def _in_our_order(words: List[str], origin: Path) -> Tuple[List[int], List[str]]
     return rows, [*(words[row] for row in rows[:-1]), MASK]
 
 
-def _languages(settings: Settings, count: int) -> List[str]:
+def _languages(settings: Settings, state: Dict[str, Tensor]) -> List[str]:
+    """Languages of the rows of language embeddings; none without any."""
+    counts = [len(state[name]) if name in state else 0 for name in (LANGUAGES, DECODER_LANGUAGES)]
+    count = counts[0]
+    if DECODER_TOKENS in state and counts[1] != count:
+        raise UserError(f"its encoder has {count} language embeddings, its decoder {counts[1]}")
+    if not count:
+        return []
     named = {int(number): language for number, language in (settings.get("id2lang") or {}).items()}
     if named.keys() != set(range(count)):
         raise UserError(f"it has {count} language embeddings, and its 'id2lang' doesn't name them all")
+    numbered = settings.get("lang2id") or {language: number for number, language in named.items()}
+    if any(numbered.get(language) != number for number, language in named.items()):
+        raise UserError(f"its 'id2lang' {named} and its 'lang2id' {numbered} number the languages differently")
     return [named[number] for number in range(count)]
 
 
@@ -222,7 +273,7 @@ def _options(state: Dict[str, Tensor], heads: int, activation: str, eps: float, 
         "max_positions": len(positions) - offset,
         "language_embeddings": "added" if LANGUAGES in state else "none",
     }
-    if BIAS in state:  # what isn't there can have any form
+    if BIAS in state or DECODER_BIAS in state:  # what isn't there can have any form
         options["output_form"] = "dense" if "output.dense.weight" in state else "plain"
     return options
 
@@ -303,5 +354,6 @@ def _check_activation(found: str, valid: Tuple[str, ...]) -> None:
 
 
 def _check_rows(state: Dict[str, Tensor], symbols: List[str], symbols_from: Path) -> None:
-    if len(state[TOKENS]) != len(symbols):
-        raise UserError(f"it has {len(state[TOKENS])} rows of tokens, and {symbols_from} makes {len(symbols)} symbols")
+    for name in {TOKENS, DECODER_TOKENS} & state.keys():
+        if len(state[name]) != len(symbols):
+            raise UserError(f"it has {len(state[name])} rows of tokens, and {symbols_from} makes {len(symbols)} symbols")

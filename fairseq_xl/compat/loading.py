@@ -172,10 +172,10 @@ def _make_loading_safe() -> None:
             return to_cpu(path, *args, **kwargs)
 
     @functools.wraps(ensemble)
-    def load_model_ensemble_and_task(filenames, *args, **kwargs):
-        read = checkpoint_utils.load_checkpoint_to_cpu
+    def load_model_ensemble_and_task(filenames, arg_overrides=None, task=None, *args, **kwargs):
+        read = _from_elsewhere(task, checkpoint_utils.load_checkpoint_to_cpu)
         with _mistake(OSError, "Model file not found"), _no_fit(filenames), _reading(_for_a_task(read)):
-            return ensemble(filenames, *args, **kwargs)
+            return ensemble(filenames, arg_overrides, task, *args, **kwargs)
 
     @functools.wraps(resume)
     def load_checkpoint_and_iterator(cfg, trainer, **kwargs):
@@ -251,6 +251,16 @@ def _options(cfg, section: str) -> dict:
     if isinstance(found, argparse.Namespace):
         return vars(found)
     return omegaconf.OmegaConf.to_container(found) if omegaconf.OmegaConf.is_config(found) else found
+
+
+def _from_elsewhere(task, read):
+    """Have the task make a checkpoint of a file to evaluate that is none, if it can."""
+
+    def made(path, *args, **kwargs):
+        state = task.checkpoint_of(path) if hasattr(task, "checkpoint_of") else None
+        return read(path, *args, **kwargs) if state is None else state
+
+    return made
 
 
 def _for_a_task(read):

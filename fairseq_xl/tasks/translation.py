@@ -2,17 +2,22 @@
 
 import logging
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Optional
 
 import numpy as np
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
+from omegaconf import OmegaConf
 
+from fairseq_xl.checkpoints import published
 from fairseq_xl.checkpoints.surgery import LAYERS
+from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
+from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.tasks.base import XLTaskConfig
 from fairseq_xl.tasks.writing import XLWritingTask
 
@@ -104,6 +109,27 @@ class XLTranslationTask(XLWritingTask):
         if any(named) and self.starts_anew(from_checkpoint):
             self.initialise(model, *named, str(self.cfg.init_decoder_layers))
         return model
+
+    def checkpoint_of(self, path):
+        """XLM's published translation model in the file `path` as a checkpoint of ours, to evaluate; else None.
+
+        Raises `UserError` for a published encoder alone.
+        """
+        donor = published.read(path) if Path(path).suffix == published.XLM_SUFFIX else None
+        if not isinstance(donor, published.Published):
+            return None
+        depths = {f"{stack}_layers": depth for stack, depth in donor.depths.items()}
+        if "decoder_layers" not in depths:
+            raise UserError(f"{path} holds an encoder alone; --init-encoder-from starts a translation model from it")
+        form = {name: value for name, value in donor.options.items() if name != "framing"}
+        model_cfg = vars(EncoderDecoderConfig(_name="xl_mt_big", **form, **depths))
+        cfg = OmegaConf.create({"task": OmegaConf.to_container(self.cfg), "model": model_cfg})
+        self.framing = Framing.of(donor.options["framing"], self.dictionary)
+        model = self.build_model(cfg.model, from_checkpoint=True)
+        self.initialise(model, path, path)
+        directions = [f"{one}-{other}" for one in donor.languages for other in donor.languages if one != other]
+        identity = self.identity() | {"lang_pairs": directions or ["-".join(self.inference_pair)]}
+        return {"cfg": cfg, "model": model.state_dict(), "task_state": {"fairseq_xl": identity}}
 
     # --- data --------------------------------------------------------------------------------------------------
 

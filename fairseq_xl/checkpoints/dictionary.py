@@ -1,0 +1,35 @@
+"""The dictionary of a published model, for text to be binarized with.
+
+    python -m fairseq_xl.checkpoints.dictionary MODEL dict.txt
+"""
+
+import argparse
+
+from fairseq_xl import compat
+from fairseq_xl.checkpoints import published
+from fairseq_xl.errors import UserError
+
+
+def main(arguments=None):
+    """The command; ``--help`` lists its options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_xl.checkpoints.dictionary",
+        description="write the dictionary of a published model, for fairseq-preprocess --srcdict",
+    )
+    parser.add_argument("model", metavar="MODEL", help="the published model: its file of weights, or its folder")
+    parser.add_argument("output", metavar="DICT", help="the dict.txt to write")
+    parser.add_argument("--langs", help="languages, separated by commas (default: those of its language embeddings)")
+    options = parser.parse_args(arguments)
+    model = published.read(options.model)
+    if not isinstance(model, published.Published):
+        raise UserError(f"{options.model} holds no published model")
+    pieces = model.symbols[len(published.SPECIAL) : -1]
+    languages = options.langs.split(",") if options.langs else model.languages
+    counts = [(piece, model.counts.get(piece, 1)) for piece in pieces] + [(published.MASK, 0)]
+    with compat.replacing(options.output) as file:
+        for symbol, count in [*counts, *((f"[{language}]", 0) for language in languages)]:
+            file.write(f"{symbol} {count}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

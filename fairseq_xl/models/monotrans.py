@@ -18,6 +18,8 @@ from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import Encoder, XLEncoderModel
 from fairseq_xl.modules.embeddings import Bank, Embeddings
 
+#: standard deviation of an adapter's weights at first: it begins near the identity, as in Houlsby et al. 2019
+ADAPTER_STD = 0.01
 #: segments of an input: a sentence or the first of a pair, the second of a pair
 SEGMENTS = 2
 
@@ -139,8 +141,8 @@ class XLMonoTransModel(XLEncoderModel):
         self._special = special
         super().__init__(cfg, vocab_size, pad, num_languages)
         for name, parameter in self.named_parameters():
-            if "_adapter.up." in name:  # at first an adapter changes nothing
-                nn.init.zeros_(parameter)
+            if "_adapter." in name and name.endswith("weight"):
+                nn.init.normal_(parameter, std=ADAPTER_STD)
 
     @classmethod
     def build_model(cls, cfg: MonoTransConfig, task) -> "XLMonoTransModel":

@@ -84,6 +84,55 @@ def test_the_papers_values_are_in_the_paper_configuration():
     assert (model.encoder_layers, model.decoder_layers, model.embed_dim, model.heads) == (6, 6, 1024, 8)  # X1
 
 
+def test_xlms_training_ends_after_ten_looks_at_200000_sentences(dictionary):
+    """X8: patience counts validations, and fairseq validates at every save in the middle of an epoch too."""
+    for size in ("paper", "paper-mt"):
+        cfg = configuration(PRETRAINING[size])
+        streams = objectives_of(cfg, dictionary)["mlm"].cfg.batch_sentences
+        assert cfg.task.updates_per_epoch * streams == 200000 and cfg.checkpoint.patience == 10
+        assert cfg.checkpoint.save_interval_updates == 0 and cfg.dataset.validate_interval == 1
+    cfg = configuration(TRANSLATION["paper-mt"], "-s", "en", "-t", "de")
+    assert cfg.checkpoint.patience == 10 and cfg.dataset.max_tokens == 2000
+    assert cfg.checkpoint.save_interval_updates == pytest.approx(200000 / 65, rel=0.05)
+    assert cfg.dataset.validate_interval > 10000  # not after a pass through the text
+
+
+def test_the_paper_sizes_say_what_the_papers_say_of_smoothing_and_16_bits():
+    """X8, X13, U2, V8; the toy sizes on CPU have 32 bits."""
+    pair = ["-s", "en", "-t", "de"]
+    assert configuration(TRANSLATION["paper-mt"], *pair).criterion.label_smoothing == 0
+    in_16_bits = [configuration(PRETRAINING["paper"]), configuration(TRANSLATION["paper-mt"], *pair),
+                  configuration([RECIPES / "unicoder/config/pretrain.yaml"]), configuration(VECO_PRETRAINING["large"]),
+                  configuration(VECO_PRETRAINING["small"])]  # fmt: skip
+    assert all(cfg.common.fp16 for cfg in in_16_bits)
+    unicoder = [RECIPES / "unicoder/config/pretrain.yaml", RECIPES / "unicoder/config/toy.yaml"]
+    for cfg in (
+        *(configuration(PRETRAINING[size]) for size in ("toy", "lohelp")),
+        *(configuration(TRANSLATION[size], *pair) for size in ("toy", "lohelp")),
+        configuration(unicoder),
+        configuration(VECO_PRETRAINING["toy"]),
+    ):
+        assert not cfg.common.fp16
+
+
+def test_adam_of_fine_tuning_is_the_papers():
+    """U8: as in pre-training; V9; M7: as BERT's."""
+    unicoder, veco, monotrans = (
+        configuration([XLM / "classify.yaml", RECIPES / name / "config/classify.yaml"])
+        for name in ("unicoder", "veco", "monotrans")
+    )
+    assert unicoder.optimization.lr == [1e-5] and unicoder.lr_scheduler._name == "inverse_sqrt"
+    assert unicoder.lr_scheduler.warmup_updates == 4000 and unicoder.dataset.batch_size == 32
+    assert (veco.optimizer.adam_betas, veco.optimizer.adam_eps) == ("(0.9, 0.999)", 1e-8)
+    assert (monotrans.optimizer.adam_betas, monotrans.optimizer.adam_eps) == ("(0.9, 0.999)", 1e-6)
+    assert (monotrans.optimizer.weight_decay, monotrans.optimization.clip_norm) == (0.01, 1.0)
+    updates = monotrans.lr_scheduler.total_num_update
+    assert updates == pytest.approx(2 * 392702 / 32, abs=1) and monotrans.lr_scheduler._name == "polynomial_decay"
+    assert monotrans.lr_scheduler.warmup_updates == pytest.approx(0.1 * updates, abs=1)
+    text = (RECIPES / "veco/README.md").read_text(encoding="utf-8")
+    assert "6e-6" not in text and "5e-6" in text
+
+
 @pytest.mark.parametrize("size", VECO_PRETRAINING)
 def test_veco_configurations_have_batches_and_positions(size, dictionary):
     cfg = configuration(VECO_PRETRAINING[size])

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 PAIRS = ("en-de", "en-fr")
-VALIDATION, TEST = "wmt13", "wmt14/full"  # sacrebleu's names of newstest2013 and of the whole newstest2014
+# sacrebleu's names of newstest2012, newstest2013 and the whole newstest2014; VECO validates on both for French (V13)
+VALIDATION, TEST = {"en-de": ["wmt13"], "en-fr": ["wmt12", "wmt13"]}, "wmt14/full"
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def build(folder: Path, pairs: list[str]) -> None:
             for split, work in (("train", _train), ("valid", _held_out), ("test", _held_out)):
                 path = bitext_path(split, pair)
                 outputs = [folder / f"{path}.{language}" for language in pair.split("-")]
-                inputs = [FORMAT, [archive.sha256 for archive in ARCHIVES], VALIDATION, TEST]
+                inputs = [FORMAT, [archive.sha256 for archive in ARCHIVES], VALIDATION[pair], TEST]
                 counts[path] = stages.run(f"{split} {pair}", inputs, outputs, lambda: work(folder, split, pair))
         languages = list(dict.fromkeys(language for pair in pairs for language in pair.split("-")))
         manifest = {
@@ -48,7 +48,7 @@ def build(folder: Path, pairs: list[str]) -> None:
             "pairs": pairs,
             "counts": counts,
             "archives": {archive.url: archive.sha256 for archive in ARCHIVES},
-            "test sets": {"valid": VALIDATION, "test": TEST},
+            "test sets": {"valid": {pair: VALIDATION[pair] for pair in pairs}, "test": TEST},
         }
         if read_json(folder / "manifest.json") != manifest or not (folder / "corpus.yaml").exists():
             describe(folder, languages, pairs)
@@ -105,8 +105,9 @@ def _train(folder: Path, split: str, pair: str) -> dict:
 
 
 def _held_out(folder: Path, split: str, pair: str) -> dict:
-    """A news test set, every line of it."""
-    columns = test_set(VALIDATION if split == "valid" else TEST, pair)
+    """News test sets one after the other, every line of them."""
+    sets = [test_set(name, pair) for name in (VALIDATION[pair] if split == "valid" else [TEST])]
+    columns = [sum(sides, []) for sides in zip(*sets)]
     for language, lines in zip(pair.split("-"), columns):
         with replacing(folder / f"{bitext_path(split, pair)}.{language}") as file:
             file.writelines(f"{' '.join(line.split())}\n".encode() for line in lines)

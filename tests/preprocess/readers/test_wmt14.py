@@ -106,7 +106,8 @@ def test_archives_become_aligned_bitext(official, tmp_path):
             for language in ("en", code)
         ]
         assert [english, other] == expected
-    assert lines(folder / "bitext/valid.en-fr.fr") == sentences("wmt13", "fr", 4)
+    assert lines(folder / "bitext/valid.en-de.de") == sentences("wmt13", "de", 4)
+    assert lines(folder / "bitext/valid.en-fr.fr") == sentences("wmt12", "fr", 4) + sentences("wmt13", "fr", 4)  # V13
     assert lines(folder / "bitext/test.en-de.en") == sentences("wmt14/full", "en", 4)
     counts = json.loads((folder / "manifest.json").read_text())["counts"]
     assert counts["bitext/train.en-fr"]["training-parallel-nc-v9.tgz"] == {"pairs": 10, "empty": 1, "invalid": 1}

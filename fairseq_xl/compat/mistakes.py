@@ -1,5 +1,6 @@
 """A user's mistake is one sentence on the screen, and not a traceback."""
 
+import ast
 import fileinput
 import functools
 import os
@@ -9,9 +10,12 @@ import traceback
 import warnings
 
 import torch
-from fairseq import options
+from fairseq import options, trainer, utils
 from fairseq.dataclass import utils as dataclass_utils
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl.compat.saving import NO_PLACE, NO_ROOM
@@ -24,7 +28,8 @@ def install() -> None:
     # in fairseq-hydra-train: hydra tells of errors in its own way unless it is asked to let them pass
     if HydraConfig.initialized():
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    options.parse_args_and_arch = _without_usage(options.parse_args_and_arch)
+    options.parse_args_and_arch = _with_all_that_is_needed(_without_usage(options.parse_args_and_arch))
+    trainer.Trainer.__init__ = _checking_options(trainer.Trainer.__init__)
     dataclass_utils.merge_with_parent = _naming_options(dataclass_utils.merge_with_parent)
     # every command of fairseq calls hydra as it was years ago; one warning comes without the place that asked for it
     warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.")
@@ -98,6 +103,70 @@ def _without_usage(original):
         return original(parser, *args, **kwargs)
 
     return parse_args_and_arch
+
+
+NO_RATE = "--lr is missing: training has no learning rate of its own (fairseq's 0.25 is for plain SGD)"
+TWO_PRECISIONS = "--fp16 with --bf16, or their --memory-efficient- forms: choose one of them"
+OURS = "xl_"  # how the names of our tasks begin
+
+
+def _with_all_that_is_needed(original):
+    @functools.wraps(original)
+    def parse_args_and_arch(parser, *args, **kwargs):
+        default = parser.get_default("lr")
+        if default is not None:  # a command that trains
+            default = utils.eval_str_list(default)
+            parser.set_defaults(lr=default)
+        try:
+            parsed = original(parser, *args, **kwargs)
+        except ValueError as error:
+            if not str(error).startswith("Cannot combine --fp16 and --tpu"):  # which --bf16 stands for
+                raise
+            raise UserError(TWO_PRECISIONS) from error
+        namespace = parsed[0] if isinstance(parsed, tuple) else parsed  # a tuple with what is not known
+        if default is not None and getattr(namespace, "lr", None) is default and namespace.task.startswith(OURS):
+            raise UserError(NO_RATE)
+        return parsed
+
+    return parse_args_and_arch
+
+
+def _checking_options(original):
+    """Look at what fairseq would take or stumble over, also in what hydra composes."""
+
+    @functools.wraps(original)
+    def build(self, cfg, *args, **kwargs):
+        if str(cfg.task._name).startswith(OURS):
+            if cfg.common.fp16 and cfg.common.bf16:
+                raise UserError(TWO_PRECISIONS)
+            if HydraConfig.initialized() and not _hydra_is_told("optimization.lr"):
+                raise UserError(NO_RATE.replace("--lr", "optimization.lr"))
+            _check_betas(getattr(cfg.optimizer, "adam_betas", (0.9, 0.999)))
+        return original(self, cfg, *args, **kwargs)
+
+    return build
+
+
+def _hydra_is_told(key: str) -> bool:
+    """Whether a value of hydra's configuration is in a file or on the command line, and not the default of fairseq."""
+    loader, job = GlobalHydra.instance().config_loader(), HydraConfig.get()
+    overrides = list(job.overrides.task)
+    if any(override.lstrip("+").startswith(f"{key}=") for override in overrides):
+        return True
+    chosen = loader.compute_defaults_list(job.job.config_name, overrides + list(job.overrides.hydra), RunMode.RUN)
+    files = [loader.repository.load_config(default.config_path) for default in chosen.defaults]
+    return any(file.provider != "structured" and OmegaConf.select(file.config, key) is not None for file in files)
+
+
+def _check_betas(betas) -> None:
+    """fairseq evaluates the text as Python."""
+    try:
+        pair = ast.literal_eval(betas) if isinstance(betas, str) else betas
+        if len(pair) == 2 and all(0 <= beta < 1 for beta in pair):
+            return
+    except (ValueError, SyntaxError, TypeError):
+        pass
+    raise UserError(f"--adam-betas {betas}: two numbers from 0 to below 1 are needed: '(0.9, 0.98)'")
 
 
 def _refuse_arguments(parser, message):

@@ -6,13 +6,23 @@ import shutil
 
 import pytest
 import torch
+from fairseq import options
 from fairseq.logging import metrics
 
 from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
 from fairseq_xl.errors import UserError
 from fairseq_xl.retrieval import Embedder
 from tests.bad_input.every_command import line_of, told
-from tests.commands import averaging, pretraining, run_eval_lm, run_generate, run_train, run_validate, translation
+from tests.commands import (
+    averaging,
+    configuration,
+    pretraining,
+    run_eval_lm,
+    run_generate,
+    run_train,
+    run_validate,
+    translation,
+)
 
 
 def one_direction(data, folder, *more):
@@ -271,6 +281,25 @@ def test_criterion_that_is_forgotten(data_bin, tmp_path):
     del line[line.index("--criterion") : line.index("--criterion") + 2]
     refused(line, "xl_pretraining needs --criterion xl_pretraining, not cross_entropy")
     assert not (tmp_path / "crash.pt").exists()
+
+
+@pytest.mark.parametrize("more, sentence", [
+    (["--adam-betas", "(0.9)"], "--adam-betas (0.9): two numbers from 0 to below 1 are needed"),
+    (["--adam-betas", "(0.9, 1.5)"], "--adam-betas (0.9, 1.5): two numbers"),
+    (["--adam-betas", "exit()"], "--adam-betas exit(): two numbers"),
+    (["--fp16", "--bf16"], "--fp16 with --bf16"),
+    (["--memory-efficient-fp16", "--memory-efficient-bf16"], "--fp16 with --bf16"),
+])  # fmt: skip
+def test_options_of_the_optimizer(data_bin, tmp_path, more, sentence):
+    refused(pretraining(data_bin, tmp_path, *more), sentence)
+
+
+def test_learning_rate_that_is_forgotten(data_bin, tmp_path):
+    line = pretraining(data_bin, tmp_path)
+    without = [*line[: line.index("--lr")], *line[line.index("--lr") + 2 :]]
+    refused(without, "--lr is missing: training has no learning rate of its own")
+    for command, lr in (([*without, "--lr", 0.25], [0.25]), ([data_bin, "--arch", "transformer"], [0.25])):
+        assert configuration(options.get_training_parser(), command).optimization.lr == lr
 
 
 @pytest.mark.parametrize("more", [

@@ -12,8 +12,10 @@ from fairseq.dataclass.initialize import add_defaults, hydra_init
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
+from fairseq_xl.compat import mistakes
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import settings_as_text
 from recipes.launch import flags
@@ -190,11 +192,33 @@ def test_options_that_the_plugin_does_not_have(section, settings, sentence):
     assert str(error.value).startswith(sentence) and "(options: " in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "overrides", "given"),
+    [("lr: [0.002]", [], True), ("", [], False), ("", ["optimization.lr=[0.25]"], True),
+     ("lr: [0.25]", [], True), ("", ["optimization.max_update=3"], False)],
+)  # fmt: skip
+def test_a_learning_rate_that_is_fairseqs_default_is_told_from_a_given_one(tmp_path, line, overrides, given):
+    for name in ("pretrain", "run"):
+        text = (CONFIGS / f"{name}.yaml").read_text(encoding="utf-8").replace("lr: [0.002]", line)
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    GlobalHydra.instance().clear()
+    hydra_init("pretrain")
+    with initialize_config_dir(config_dir=str(tmp_path), version_base="1.1"):
+        cfg = compose(config_name="pretrain", overrides=overrides, return_hydra_config=True)
+        try:
+            HydraConfig.instance().set_config(cfg)
+            assert mistakes._hydra_is_told("optimization.lr") is given
+            assert cfg.optimization.lr == ([0.25] if "0.25" in f"{line}{overrides}" or not given else [0.002])
+        finally:
+            HydraConfig.instance().cfg = None
+
+
 def test_hydras_warnings_are_not_shown(here):
     """fairseq's commands call an old interface of hydra, which a user can do nothing about."""
     done = subprocess.run(
         [sys.executable, "-m", "fairseq_cli.train", "nowhere", "--user-dir", ROOT / "fairseq_xl", "--task",
-         "xl_pretraining", "--criterion", "xl_pretraining", "--arch", "xl_xlm_tiny", "--max-tokens", "256", "--cpu"],
+         "xl_pretraining", "--criterion", "xl_pretraining", "--arch", "xl_xlm_tiny", "--max-tokens", "256", "--cpu",
+         "--lr", "0.1"],
         cwd=here, capture_output=True, text=True,
     )  # fmt: skip
     assert "nowhere: no such folder" in done.stderr

@@ -18,6 +18,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fairseq_xl.compat import save_dir
 from fairseq_xl.compat.saving import NO_PLACE, NO_ROOM
 from fairseq_xl.errors import UserError
 
@@ -84,6 +85,7 @@ def _naming_options(original):
 
     @functools.wraps(original)
     def merge_with_parent(dataclass, cfg, *args, **kwargs):
+        save_dir.own_in_sweep(cfg._get_parent())
         try:
             return original(dataclass, cfg, *args, **kwargs)
         except OmegaConfBaseException as error:

@@ -7,6 +7,8 @@ import re
 import socket
 
 from fairseq.distributed import utils as distributed_utils
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 
 from fairseq_xl.errors import UserError
 
@@ -15,6 +17,18 @@ logger = logging.getLogger(__name__)
 LOCK = ".lock"  # the file in --save-dir that a training holds; it stays there
 #: what fairseq-train saves beside checkpoint_last.pt; {} stands for --checkpoint-suffix
 CHECKPOINTS = r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*){}\.pt"
+
+
+def own_in_sweep(cfg) -> None:
+    """Have each job of a sweep (fairseq-hydra-train -m) save in hydra's folder of the job, not all in one.
+
+    Args:
+        cfg: the configuration of fairseq-hydra-train, or what else asks for defaults.
+    """
+    if cfg is not None and "checkpoint" in cfg and HydraConfig.initialized():
+        hydra = HydraConfig.get()
+        if hydra.mode == RunMode.MULTIRUN:
+            cfg.checkpoint.save_dir = hydra.runtime.output_dir
 
 
 def check_last_checkpoint(cfg, suffix: str) -> None:

@@ -28,7 +28,13 @@ def install() -> None:
 
 
 def begin() -> None:
-    """What is to be done once fairseq-train runs: only then its module is there."""
+    """What is to be done once fairseq-train runs: only then its module is there.
+
+    fairseq keeps the best values on functions, from one job of a sweep to the next.
+    """
+    for function in (checkpoint_utils.save_checkpoint, *_early_stopping_functions()):
+        for name in ("best", "num_runs"):
+            vars(function).pop(name, None)
     for module in _modules_of_training():
         module.get_valid_stats = _comparing_numbers(module.get_valid_stats)
 

@@ -161,6 +161,24 @@ def test_a_run_is_that_of_fairseq_train(here, name, monkeypatch):
     assert "outputs" not in os.listdir(here)  # hydra's folders
 
 
+def test_jobs_of_a_sweep_save_in_a_folder_each(here):
+    """The second one begins anew, with a rate at which it learns less, and its best is compared with its own."""
+    rates, sizes = [0.003, 1e-9], [f"+model.{key}={NANO[key]}" for key in NANO]
+    jobs = [f"optimization.lr={','.join(f'[{rate}]' for rate in rates)}", "optimization.max_update=2"]
+    jobs += ["task.updates_per_epoch=2", "task.objectives=mlm", "task.objective_options.mlm.batch_tokens=256"]
+    done = hydra_train(here, "pretrain", "task.data=text", "checkpoint.save_dir=sweep", *sizes, *jobs, "-m")
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    best = []
+    for job, rate in enumerate(rates):
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(here / f"sweep/{job}/checkpoint_best.pt"))
+        assert state["optimizer_history"][-1]["num_updates"] == 2 and state["cfg"]["optimization"]["lr"] == [rate]
+        best.append(state["extra_state"]["best"])
+    assert best[0] < best[1]
+    assert sorted(path.name for path in (here / "sweep").iterdir()) == ["0", "1", "multirun.yaml"]
+    ignored = subprocess.run(["git", "check-ignore", "multirun/x"], cwd=ROOT, stdout=subprocess.DEVNULL)
+    assert ignored.returncode == 0
+
+
 # Mistakes and warnings
 
 

@@ -19,8 +19,7 @@ from fairseq import checkpoint_utils
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.text import TextEncoder, cut
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import read_lines
-from fairseq_xl.evaluation.retrieval import evaluate
+from fairseq_xl.evaluation.retrieval import averages, evaluate, read_named_pairs
 from fairseq_xl.models.encoder import Encoder
 from fairseq_xl.models.monotrans import XLMonoTransModel
 
@@ -101,30 +100,6 @@ def pool(hidden, padding, pooling):
     return hidden.masked_fill(padding[..., None], 0).sum(1) / (~padding).sum(1, keepdim=True)
 
 
-def read_pairs(prefix, source, target):
-    """Aligned files PREFIX.source and PREFIX.target -> two lists of sentences.
-
-    Lines that are blank on either side, and those of which a side was there before, are left out: what to find must be
-    one sentence. Raises `UserError` for missing files, other numbers of lines, or fewer than two pairs.
-    """
-    sides = [read_lines(f"{prefix}.{language}") for language in (source, target)]
-    if len(sides[0]) != len(sides[1]):
-        raise UserError(f"{prefix}: {len(sides[0])} lines of {source!r} but {len(sides[1])} of {target!r}")
-    kept, seen = [], (set(), set())
-    for pair in zip(*(map(str.strip, side) for side in sides)):
-        if all(pair) and not any(sentence in before for sentence, before in zip(pair, seen)):
-            kept.append(pair)
-        for sentence, before in zip(pair, seen):
-            before.add(sentence)
-    if len(kept) < 2:
-        raise UserError(f"{prefix}: retrieval needs at least two different pairs of sentences, found {len(kept)}")
-    if len(kept) < len(sides[0]):
-        logger.info(
-            "%s: %d of %d lines are blank or repeated and left out", prefix, len(sides[0]) - len(kept), len(sides[0])
-        )
-    return [list(side) for side in zip(*kept)]
-
-
 def retrieve(embedders, texts, choices):
     """Sentences {pair: two lists} -> {choice: {pair: scores of `evaluate`, with "pairs", their number}}.
 
@@ -142,18 +117,12 @@ def retrieve(embedders, texts, choices):
     return results
 
 
-def average(results, score):
-    """Mean accuracy over pairs and both directions, in per cent."""
-    values = [entry[score][direction]["accuracy"] for entry in results.values() for direction in entry[score]]
-    return round(sum(values) / len(values), 2)
-
-
 def main(arguments=None):
     """The command."""
     options = _parser().parse_args(arguments)
     if not options.dev and (options.layer is None or options.pooling is None):
         raise UserError("give --layer and --pooling, or --dev pairs to choose them on")
-    test, dev = _files(options.test), _files(options.dev)
+    test, dev = read_named_pairs(options.test), read_named_pairs(options.dev)
     tested = {language for pair in (*test, *dev) for language in pair.split("-")}
     banks = _banks(options.lang, tested)
     embedder = Embedder(options.checkpoint, options.data)
@@ -178,16 +147,12 @@ def main(arguments=None):
     result = {}
     if dev:
         tried = retrieve(embedders, dev, choices)
-        table = [{"layer": choice[0], "pooling": choice[1], **_averages(found)} for choice, found in tried.items()]
+        table = [{"layer": choice[0], "pooling": choice[1], **averages(found)} for choice, found in tried.items()]
         best = max(range(len(choices)), key=lambda number: table[number]["margin"])  # the first of equals
         choices, result["dev"] = [choices[best]], table
     (found,) = retrieve(embedders, test, choices).values()
-    result |= {"layer": choices[0][0], "pooling": choices[0][1], "average": _averages(found), "test": found}
+    result |= {"layer": choices[0][0], "pooling": choices[0][1], "average": averages(found), "test": found}
     sys.stdout.write(json.dumps(result) + "\n")
-
-
-def _averages(found):
-    return {score: average(found, score) for score in ("cosine", "margin")}
 
 
 def _parser():
@@ -222,16 +187,6 @@ def _banks(named, tested):
             raise UserError(f"--lang {argument}: {language} has a bank already")
         found[language] = data, bank
     return found
-
-
-def _files(named):
-    files = {}
-    for argument in named:
-        pair, found, prefix = argument.partition("=")
-        if not found or len(pair.split("-")) != 2:
-            raise UserError(f"{argument}: expected XX-YY=PREFIX for the files PREFIX.XX and PREFIX.YY")
-        files[pair] = read_pairs(prefix, *pair.split("-"))
-    return files
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """BLEU of what fairseq-generate wrote: ``python -m fairseq_xl.evaluation.bleu GENERATED REFERENCE``.
 
 Prints one JSON line: detokenised sacreBLEU with its signature, whose tokeniser is that of the language, and tokenised
-BLEU (Moses, case-insensitive, V13), which says nothing of languages that are written without blanks.
+BLEU (Moses, case-insensitive, V13), which says nothing of languages that are written without blanks. With ``--against
+OTHER`` it compares the hypotheses with those of another system by sacreBLEU's paired bootstrap.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import re
 import sys
 
 from sacrebleu.metrics import BLEU
+from sacrebleu.significance import PairedTest
 
 from fairseq_xl import compat
 from fairseq_xl.compressed import read_text
@@ -76,6 +78,14 @@ def tokenizer_of(language):
     return name
 
 
+def metric_of(tokenize, lowercase=False):
+    """sacreBLEU's BLEU with a tokeniser; raises `UserError` where that needs a package that is not installed."""
+    try:
+        return BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
+    except (ImportError, RuntimeError):
+        raise UserError(f"sacreBLEU's tokeniser {tokenize} needs a package that is not installed") from None
+
+
 def bleu(hypotheses, references, lowercase=False, tokenize="13a", bootstrap=0):
     """Corpus BLEU of n hypotheses against n references.
 
@@ -83,13 +93,28 @@ def bleu(hypotheses, references, lowercase=False, tokenize="13a", bootstrap=0):
     """
     if len(hypotheses) != len(references):
         raise UserError(f"{len(hypotheses)} hypotheses but {len(references)} references")
-    try:
-        metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
-    except (ImportError, RuntimeError):
-        raise UserError(f"sacreBLEU's tokeniser {tokenize} needs a package that is not installed") from None
+    metric = metric_of(tokenize, lowercase)
     score = metric.corpus_score(hypotheses, [references], n_bootstrap=bootstrap or 1)
     result = {"score": round(score.score, 2), "signature": str(metric.get_signature())}
     return result | ({"interval": round(score._ci, 2)} if bootstrap else {})
+
+
+def paired(hypotheses, others, references, tokenize="13a", resamples=1000):
+    """sacreBLEU's paired bootstrap (Koehn 2004) of n hypotheses against those of another system.
+
+    Resamples draw test lines: the training seeds' share in a difference is not tested.
+
+    Returns: {"against": the other system's BLEU, "difference", "p": two-sided, "signature"}.
+    """
+    systems = [("against", others), ("generated", hypotheses)]
+    signatures, scores = PairedTest(systems, {"BLEU": metric_of(tokenize)}, [references], "bs", resamples)()
+    other, own = scores["BLEU"]
+    return {
+        "against": round(other.score, 2),
+        "difference": round(own.score - other.score, 2),
+        "p": round(own.p_value, 4),
+        "signature": str(signatures["BLEU"]),
+    }
 
 
 def tokenised_bleu(hypotheses, references, language):
@@ -122,17 +147,23 @@ def main(arguments=None):
         help="sacreBLEU's tokeniser; by default the language's; without --language there is no tokenised BLEU",
     )
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% interval; 0: none")
+    parser.add_argument("--against", help="what another system made of the same lines, in the form of GENERATED")
     parser.add_argument("--save", help="write the hypotheses there, one a line")
     options = parser.parse_args(arguments)
     if not options.language and not options.tokenize:
         raise UserError("--language or --tokenize is needed: name the target language, such as --language zh, whose "
                         "text is scored with its own tokeniser")
-    hypotheses = read_lines(options.generated) if options.plain else detokenised(options.generated)
-    references = read_lines(options.reference)
-    if not hypotheses or len(hypotheses) != len(references):
-        raise UserError(
-            f"{options.generated}: {len(hypotheses)} hypotheses but {len(references)} references in {options.reference}"
-        )
+    read, references = read_lines if options.plain else detokenised, read_lines(options.reference)
+    systems = []
+    for path in filter(None, (options.generated, options.against)):
+        systems.append(read(path))
+        if not systems[-1] or len(systems[-1]) != len(references):
+            raise UserError(
+                f"{path}: {len(systems[-1])} hypotheses but {len(references)} references in {options.reference}"
+            )
+    hypotheses = systems[0]
+    if options.against and options.bootstrap < 1:
+        raise UserError(f"--against draws resamples, and --bootstrap {options.bootstrap} leaves none")
     if options.save:
         with compat.replacing(options.save) as file:
             file.write("".join(f"{line}\n" for line in hypotheses).encode("utf-8"))
@@ -140,6 +171,8 @@ def main(arguments=None):
     result = {"sacrebleu": bleu(hypotheses, references, tokenize=tokenizer, bootstrap=options.bootstrap)}
     if options.language:
         result["tokenised"] = tokenised_bleu(hypotheses, references, options.language)
+    if options.against:
+        result["paired"] = paired(*systems, references, tokenizer, options.bootstrap)
     sys.stdout.write(json.dumps(result | {"lines": len(hypotheses)}) + "\n")
 
 

@@ -1,11 +1,12 @@
 """Scores of classification from prediction files: ``python -m fairseq_xl.evaluation.classification FOLDER``.
 
 FOLDER holds what fairseq-validate wrote with ``--predictions-to``. Prints one JSON line; averages only over a complete
-set of languages.
+set of languages. With ``--against OTHER`` it compares with the predictions of another classifier, line by line.
 """
 
 import argparse
 import json
+import math
 import sys
 from collections import Counter
 from pathlib import Path
@@ -51,12 +52,37 @@ def score(labels, predictions):
     return {"n": len(labels)} | accuracy(right) | {name: round(value, 2) for name, value in figures.items()}
 
 
+def mcnemar(right, others):
+    """Two classifiers' answers to the same n items, (n,) bool each -> McNemar's exact test of their accuracies.
+
+    Of the items that one of them alone has right, each is as likely to be either's where the accuracies are equal: `p`
+    is two-sided, from the binomial distribution. The seeds of training are not tested.
+
+    Returns: {"difference" in points, "only_here", "only_there": numbers of items, "p"}.
+    """
+    here, there = int(np.sum(right & ~others)), int(np.sum(others & ~right))
+    tail = sum(math.comb(here + there, number) for number in range(min(here, there) + 1))
+    p = min(1.0, tail / 2 ** (here + there - 1)) if here + there else 1.0
+    difference = round(100 * (here - there) / len(right), 2)
+    return {"difference": difference, "only_here": here, "only_there": there, "p": float(f"{p:.3g}")}
+
+
+def compare(first, second):
+    """Two prediction files of the same items -> `mcnemar`; raises `UserError` where their labels differ."""
+    (labels, predictions), (other_labels, others) = read_predictions(first), read_predictions(second)
+    if labels != other_labels:
+        raise UserError(f"{first} and {second} are of different items: their labels differ")
+    labels = np.array(labels)
+    return mcnemar(labels == np.array(predictions), labels == np.array(others))
+
+
 def main(arguments=None):
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m fairseq_xl.evaluation.classification", description=__doc__)
     parser.add_argument("folder", help="folder of SPLIT.LANGUAGE.tsv prediction files")
     parser.add_argument("--split", default="test", help="which split (default: test)")
     parser.add_argument("--langs", required=True, help="the languages of the average, separated by commas")
+    parser.add_argument("--against", help="folder of another classifier's predictions, for McNemar's exact test")
     options = parser.parse_args(arguments)
     files = {
         language: Path(options.folder) / f"{options.split}.{language}.tsv" for language in options.langs.split(",")
@@ -64,6 +90,9 @@ def main(arguments=None):
     scores = {language: score(*read_predictions(path)) for language, path in files.items() if path.is_file()}
     if not scores:
         raise UserError(f"{options.folder}: no prediction file {options.split}.LANGUAGE.tsv of {options.langs}")
+    if options.against:
+        for language, entry in scores.items():
+            entry["paired"] = compare(files[language], Path(options.against) / files[language].name)
     result = {"languages": scores, "missing": [language for language in files if language not in scores]}
     if not result["missing"]:
         for name in ("accuracy", "macro_f1", "majority"):

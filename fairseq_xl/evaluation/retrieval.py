@@ -1,8 +1,14 @@
-"""Scores of sentence retrieval from vectors. Shapes: N source sentences, M target sentences, C channels."""
+"""Pairs to retrieve, and scores of what is found. Shapes: N source sentences, M target sentences, C channels."""
+
+import logging
 
 import numpy as np
 
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import accuracy
+
+logger = logging.getLogger(__name__)
 
 NEIGHBOURS = 4  # of the margin (Artetxe & Schwenk 2019)
 
@@ -31,12 +37,16 @@ def margin(similarity, neighbours=NEIGHBOURS):
 
 
 def evaluate(source, target):
-    """Vectors of n pairs, (n, C) each -> {score: {direction: {"accuracy", "interval"}}}, in per cent.
+    """Vectors of n pairs, (n, C) each -> scores of `evaluate_similarity` by cosine."""
+    return evaluate_similarity(cosine(source, target))
 
-    score: `cosine` or `margin`; direction: `forward` finds the target of each source, `backward` the source of each
-    target.
+
+def evaluate_similarity(similarity):
+    """Similarities of n pairs (n, n) -> {score: {direction: {"accuracy", "interval"}}}, in per cent.
+
+    score: `cosine`, by the similarity as it is, or `margin`; direction: `forward` finds the target of each source,
+    `backward` the source of each target.
     """
-    similarity = cosine(source, target)
     truth = np.arange(len(similarity))
     return {
         name: {
@@ -45,3 +55,49 @@ def evaluate(source, target):
         }
         for name, scores in (("cosine", similarity), ("margin", margin(similarity)))
     }
+
+
+def read_pairs(prefix, source, target):
+    """Aligned files PREFIX.source and PREFIX.target -> two lists of sentences.
+
+    Lines that are blank on either side, and those of which a side was there before, are left out: what to find must be
+    one sentence. Raises `UserError` for missing files, other numbers of lines, or fewer than two pairs.
+    """
+    sides = [read_lines(f"{prefix}.{language}") for language in (source, target)]
+    if len(sides[0]) != len(sides[1]):
+        raise UserError(f"{prefix}: {len(sides[0])} lines of {source!r} but {len(sides[1])} of {target!r}")
+    kept, seen = [], (set(), set())
+    for pair in zip(*(map(str.strip, side) for side in sides)):
+        if all(pair) and not any(sentence in before for sentence, before in zip(pair, seen)):
+            kept.append(pair)
+        for sentence, before in zip(pair, seen):
+            before.add(sentence)
+    if len(kept) < 2:
+        raise UserError(f"{prefix}: retrieval needs at least two different pairs of sentences, found {len(kept)}")
+    if len(kept) < len(sides[0]):
+        logger.info(
+            "%s: %d of %d lines are blank or repeated and left out", prefix, len(sides[0]) - len(kept), len(sides[0])
+        )
+    return [list(side) for side in zip(*kept)]
+
+
+def read_named_pairs(named):
+    """Arguments XX-YY=PREFIX -> {"XX-YY": the two lists of `read_pairs`}."""
+    files = {}
+    for argument in named:
+        pair, found, prefix = argument.partition("=")
+        if not found or len(pair.split("-")) != 2:
+            raise UserError(f"{argument}: expected XX-YY=PREFIX for the files PREFIX.XX and PREFIX.YY")
+        files[pair] = read_pairs(prefix, *pair.split("-"))
+    return files
+
+
+def average(results, score):
+    """Mean accuracy over pairs and both directions, in per cent."""
+    values = [entry[score][direction]["accuracy"] for entry in results.values() for direction in entry[score]]
+    return round(sum(values) / len(values), 2)
+
+
+def averages(found):
+    """The `average` by either score."""
+    return {score: average(found, score) for score in ("cosine", "margin")}

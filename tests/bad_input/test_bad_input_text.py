@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from fairseq_xl.evaluation import bleu, classification, curves
-from fairseq_xl.retrieval import read_pairs
+from fairseq_xl.evaluation.retrieval import read_pairs
 from preprocess.pipeline import prepare
 from tests.bad_input.every_command import COMMANDS, OURS, interactive, sentence_of, told
 from tests.commands import run_interactive

@@ -121,6 +121,35 @@ def test_a_score_needs_the_language_or_a_tokeniser(files, capsys):
     assert told == {"sacrebleu": bleu(HYPOTHESES, REFERENCES, tokenize="char"), "lines": 3}
 
 
+def test_two_systems_are_compared_by_sacrebleus_paired_bootstrap(tmp_path, capsys):
+    """The figures are those of sacreBLEU's own command, whose baseline is the other system."""
+    lines = {"own": HYPOTHESES * 4, "other": [*REFERENCES, *HYPOTHESES, "It rains.", *HYPOTHESES[1:], *HYPOTHESES]}
+    lines["references"] = REFERENCES * 4
+    paths = {name: str(tmp_path / name) for name in lines}
+    for name, path in paths.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines[name]))
+    main([paths["own"], paths["references"], "--plain", "--against", paths["other"], "--language", "en"])
+    found = json.loads(capsys.readouterr().out)["paired"]
+    command = [sys.executable, "-m", "sacrebleu", paths["references"], "-i", paths["other"], paths["own"], "-f", "json"]
+    command += ["-w", "2", "--paired-bs"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    other, own = (system["BLEU"] for system in json.loads(told))
+    assert found["against"] == round(other["score"], 2) > own["score"]
+    assert found["difference"] == round(own["score"] - other["score"], 2)
+    assert 0.01 < found["p"] < 0.99 and found["p"] == round(own["p_value"], 4)
+    assert found["signature"].startswith("nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+
+
+@pytest.mark.parametrize("lines, more, sentence", [
+    (2, [], "other: 2 hypotheses but 3 references in"),
+    (3, ["--bootstrap", "0"], "--against draws resamples, and --bootstrap 0 leaves none"),
+])  # fmt: skip
+def test_systems_that_cannot_be_compared(files, tmp_path, lines, more, sentence):
+    (tmp_path / "other").write_text("".join(f"D-{number}\t-1\ta\n" for number in range(lines)))
+    with pytest.raises(UserError, match=sentence):
+        main([*map(str, files), "--language", "en", "--against", str(tmp_path / "other"), *more])
+
+
 def test_the_language_chooses_sacrebleus_tokeniser():
     expected = {"de": "13a", "xx": "13a", "zh": "zh", "zh_CN": "zh", "zh-TW": "zh", "th": "char", "km": "char"}
     assert {language: tokenizer_of(language) for language in expected} == expected

@@ -3,12 +3,14 @@
 import json
 import random
 
+import numpy as np
 import pytest
+from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, f1_score
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
-from fairseq_xl.evaluation.classification import macro_f1, main, read_predictions, score
+from fairseq_xl.evaluation.classification import macro_f1, main, mcnemar, read_predictions, score
 
 
 def write(path, pairs):
@@ -63,3 +65,24 @@ def test_incomplete_predictions(tmp_path):
             read_predictions(path)
     with pytest.raises(UserError, match="no prediction file valid.LANGUAGE.tsv of en,de"):
         main([str(tmp_path), "--langs", "en,de", "--split", "valid"])
+
+
+def test_two_classifiers_are_compared_item_by_item(tmp_path, capsys):
+    """Of 6 items that one alone has right, 5 are the other's: 2 · (1 + 6) / 2^6, though 10 more are right in both."""
+    write(tmp_path / "test.en.tsv", [("a", "a")] * 10 + [("a", "a")] + [("a", "b")] * 5)
+    (tmp_path / "other").mkdir()
+    write(tmp_path / "other/test.en.tsv", [("a", "a")] * 10 + [("a", "b")] + [("a", "a")] * 5)
+    main([str(tmp_path), "--langs", "en", "--against", str(tmp_path / "other")])
+    found = json.loads(capsys.readouterr().out)["languages"]["en"]["paired"]
+    assert found == {"difference": -25.0, "only_here": 1, "only_there": 5, "p": 0.219}
+    write(tmp_path / "other/test.en.tsv", [("b", "b")] * 16)
+    with pytest.raises(UserError, match="are of different items: their labels differ"):
+        main([str(tmp_path), "--langs", "en", "--against", str(tmp_path / "other")])
+
+
+@pytest.mark.parametrize("here, there", [(0, 0), (3, 3), (0, 1), (900, 1100)])
+def test_mcnemar_is_the_binomial_test(here, there):
+    right = np.array([True] * here + [False] * there + [True, False])
+    others = np.array([False] * here + [True] * there + [True, False])
+    expected = binomtest(here, here + there).pvalue if here + there else 1.0
+    assert mcnemar(right, others)["p"] == pytest.approx(expected, rel=5e-3)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.retrieval import evaluate
-from fairseq_xl.retrieval import Embedder, average, batches, main, pool, read_pairs
+from fairseq_xl.evaluation.retrieval import average, evaluate, read_pairs
+from fairseq_xl.retrieval import Embedder, batches, main, pool
 from tests.commands import classification, pretraining, run_train, translation
 from tests.tasks.test_classification import write_task
 from tests.tasks.tiny_text import sentences, write

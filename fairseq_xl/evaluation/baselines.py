@@ -1,0 +1,200 @@
+"""What programs without a pre-trained model reach: ``python -m fairseq_xl.evaluation.baselines NAME …``.
+
+- ``retrieval XX-YY=PREFIX …`` compares sentences by tf-idf of their character n-grams, with the ratio margin of
+  fairseq_xl.retrieval, and prints scores as that does;
+- ``classification TASK_FILES OUTPUT`` is logistic regression on tf-idf of character n-grams;
+- ``pairs TASK_FILES OUTPUT`` is logistic regression on what two texts have in common and how long they are: a task that
+  it solves as well as a model does not show that the model understands anything;
+- ``titles TASK_FILES OUTPUT`` writes the first words of the source, as many as score best on the validation text.
+
+OUTPUT gets the files that fairseq-validate and fairseq-generate write for a model, which
+fairseq_xl.evaluation.classification and fairseq_xl.evaluation.generation score. All but titles need scikit-learn.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_xl import compat
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.bleu import read_lines, tokenizer_of
+from fairseq_xl.evaluation.generation import rouge_l
+from fairseq_xl.evaluation.retrieval import averages, evaluate_similarity, read_named_pairs
+
+NGRAMS = {"analyzer": "char_wb", "ngram_range": (2, 4)}  # within words, with the blanks around them
+MOST_WORDS = 20  # of a title
+
+
+def scikit_learn():
+    """The package, with the parts that are used here; raises `UserError` where it is not installed."""
+    try:
+        import sklearn.feature_extraction.text
+        import sklearn.linear_model
+        import sklearn.pipeline
+        import sklearn.preprocessing
+    except ImportError:
+        raise UserError("this baseline needs the package scikit-learn: pip install scikit-learn") from None
+    return sklearn
+
+
+def similarity(source, target):
+    """Sentences (N) and (M) -> cosines (N, M) of the tf-idf of their character n-grams, counted over both sides."""
+    vectorizer = scikit_learn().feature_extraction.text.TfidfVectorizer(**NGRAMS)
+    vectorizer.fit(source + target)
+    return (vectorizer.transform(source) @ vectorizer.transform(target).T).toarray()
+
+
+def overlap_and_lengths(pairs):
+    """(n) pairs of texts -> (n, 3): share of the first one's n-grams that the second has, log lengths in characters."""
+    counter = scikit_learn().feature_extraction.text.CountVectorizer(**NGRAMS, binary=True)
+    counts = counter.fit_transform([text for pair in pairs for text in pair])
+    first, second = counts[::2], counts[1::2]
+    shared = first.multiply(second).sum(axis=1) / np.maximum(first.sum(axis=1), 1)
+    lengths = np.log([[len(text) for text in pair] for pair in pairs])
+    return np.hstack([np.asarray(shared).reshape(-1, 1), lengths])
+
+
+def tfidf_classifier():
+    """A classifier of rows of texts by tf-idf of character n-grams."""
+    sklearn = scikit_learn()
+    return sklearn.pipeline.make_pipeline(
+        sklearn.preprocessing.FunctionTransformer(lambda rows: [" ".join(row) for row in rows]),
+        sklearn.feature_extraction.text.TfidfVectorizer(
+            analyzer="char_wb", ngram_range=(2, 5), min_df=2, max_features=200_000, sublinear_tf=True
+        ),
+        sklearn.linear_model.LogisticRegression(C=30, max_iter=300, class_weight="balanced"),
+    )
+
+
+def pair_classifier():
+    """A classifier of rows of two texts by `overlap_and_lengths`."""
+    sklearn = scikit_learn()
+    return sklearn.pipeline.make_pipeline(
+        sklearn.preprocessing.FunctionTransformer(overlap_and_lengths),
+        sklearn.preprocessing.StandardScaler(),
+        sklearn.linear_model.LogisticRegression(),
+    )
+
+
+CLASSIFIERS = {"classification": tfidf_classifier, "pairs": pair_classifier}
+
+
+def read_examples(folders, split, language, texts=None):
+    """The lines of SPLIT.LANGUAGE.tsv, ``label TAB text`` or ``label TAB text TAB text`` -> labels and rows of texts.
+
+    The file is in the first of `folders` that has it. `texts`: how many texts a line has to have. Raises `UserError`
+    for a file that no folder has, and naming file and line for another line.
+    """
+    name = f"{split}.{language}.tsv"
+    path = next((Path(folder) / name for folder in folders if (Path(folder) / name).is_file()), None)
+    if path is None:
+        raise UserError(f"no file {name} in {', '.join(map(str, folders))}")
+    rows = [line.split("\t") for line in read_lines(path)]
+    for number, row in enumerate(rows, start=1):
+        expected = texts or len(rows[0]) - 1
+        if len(row) != 1 + expected or expected not in (1, 2) or not all(part.strip() for part in row):
+            wanted = "TAB".join(["label ", *[" text "] * (expected if expected in (1, 2) else 1)]).strip()
+            raise UserError(f"{path}, line {number}: expected {wanted}, found {len(row)} fields")
+    if not rows:
+        raise UserError(f"{path} is empty")
+    return [row[0] for row in rows], [row[1:] for row in rows]
+
+
+def classify(name, folders, languages, trained, split):
+    """{language: labels, predictions and probabilities of its test lines} of the baseline `name` of `CLASSIFIERS`.
+
+    `trained`: the languages to train on together; none: each language has a classifier of its own text.
+    """
+    found, texts = {}, 2 if name == "pairs" else None
+    for group, tested in [(trained, languages)] if trained else [([code], [code]) for code in languages]:
+        read = [read_examples(folders, "train", code, texts) for code in group]
+        labels, rows = (sum(column, []) for column in zip(*read))
+        if len(set(labels)) < 2:
+            raise UserError(f"the training text of {','.join(group)} has one label only, {labels[0]!r}")
+        try:
+            model = CLASSIFIERS[name]().fit(rows, labels)
+        except ValueError as error:  # scikit-learn's, of text too short to count anything in
+            raise UserError(f"nothing is learned from the training text of {','.join(group)}: {error}") from None
+        for code in tested:
+            labels, rows = read_examples(folders, split, code, texts)
+            shares = model.predict_proba(rows)
+            found[code] = labels, model.classes_[shares.argmax(1)].tolist(), shares.max(1).tolist()
+    return found
+
+
+def first_words(text, number, language):
+    """The first words of a text; where sacreBLEU's tokenizer is the language's own, as for Chinese, its characters."""
+    return " ".join(text.split()[:number]) if tokenizer_of(language) == "13a" else text[:number]
+
+
+def titles(folder, language, split):
+    """First words of each source of a split, and their number: the one with the best ROUGE-L on the validation text."""
+    sources, references = (read_lines(Path(folder) / f"valid.{language}.{side}") for side in ("src", "tgt"))
+    if not sources or len(sources) != len(references):
+        raise UserError(
+            f"{folder}/valid.{language}: expected as many titles as sources, found {len(references)} of {len(sources)}"
+        )
+
+    def score(number):
+        return rouge_l([first_words(text, number, language) for text in sources], references, language)["score"]
+
+    number = max(range(1, MOST_WORDS + 1), key=score)
+    tested = read_lines(Path(folder) / f"{split}.{language}.src")
+    return [first_words(text, number, language) for text in tested], number
+
+
+def _write(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with compat.replacing(path) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+
+
+def main(arguments=None):
+    """The command."""
+    parser = argparse.ArgumentParser(
+        "python -m fairseq_xl.evaluation.baselines", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
+    command = commands.add_parser("retrieval", help="tf-idf of character n-grams, ratio margin")
+    command.add_argument("pairs", nargs="+", metavar="XX-YY=PREFIX", help="test pairs, a file a side")
+    for name, told in (
+        ("classification", "tf-idf of character n-grams, logistic regression"),
+        ("pairs", "what two texts have in common and their lengths, logistic regression"),
+        ("titles", "the first words of the source"),
+    ):
+        command = commands.add_parser(name, help=told)
+        command.add_argument("files", help="folder of the task's files; of labeled text several, joined by :")
+        command.add_argument("output", type=Path, help="folder for the predictions or titles")
+        command.add_argument("--langs", required=True, help="the languages to test, separated by commas")
+        command.add_argument("--split", default="test", help="which split (default: test)")
+        if name in CLASSIFIERS:
+            command.add_argument("--train-langs", default="", help="train on these together (default: each alone)")
+    options = parser.parse_args(arguments)
+    if options.name == "retrieval":
+        texts = read_named_pairs(options.pairs)
+        found = {
+            pair: {"pairs": len(sides[0])} | evaluate_similarity(similarity(*sides)) for pair, sides in texts.items()
+        }
+        sys.stdout.write(json.dumps({"average": averages(found), "test": found}) + "\n")
+        return
+    languages = options.langs.split(",")
+    if options.name == "titles":
+        for code in languages:
+            written, number = titles(options.files, code, options.split)
+            lines = [f"D-{place}\t0\t{title}" for place, title in enumerate(written)]
+            _write(options.output / code / f"generate-{options.split}.txt", lines)
+            sys.stdout.write(f"{code}: the first {number} words\n")
+        return
+    trained = options.train_langs.split(",") if options.train_langs else []
+    found = classify(options.name, options.files.split(":"), languages, trained, options.split)
+    for code, columns in found.items():
+        rows = [f"{label}\t{guess}\t{share:.4f}" for label, guess, share in zip(*columns)]
+        rows = [f"{number}\t{row}" for number, row in enumerate(rows, start=1)]
+        _write(options.output / f"{options.split}.{code}.tsv", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Baselines: values worked out by hand, tasks whose answer is plain, and scores of the files that they write."""
+
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import classification, generation
+from fairseq_xl.evaluation.baselines import first_words, main, overlap_and_lengths, similarity, titles
+from fairseq_xl.evaluation.bleu import detokenised
+from fairseq_xl.evaluation.retrieval import evaluate_similarity
+
+
+def write(path, *lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def test_similarity_by_hand():
+    """Of ab, with a blank on either side, there are 6 n-grams of 2 to 4 characters, of abc 9, and they share 3.
+
+    Those that both sides have weigh 1, the others ln(3 / 2) + 1.
+    """
+    other = (math.log(3 / 2) + 1) ** 2
+    expected = 3 / math.sqrt(3 + 3 * other) / math.sqrt(3 + 6 * other)
+    assert similarity(["ab"], ["ABC"]) == pytest.approx(np.array([[expected]]))
+    assert similarity(["ab", "cd"], ["cd", "ab"]) == pytest.approx(np.array([[0.0, 1.0], [1.0, 0.0]]))
+
+
+def test_retrieval_finds_what_is_spelled_alike(tmp_path, capsys):
+    sides = [
+        ["press the alt key", "a macro named basic", "insert a table"],
+        ["taste alt wählen", "das makro basic", "tabelle in text"],
+    ]
+    write(tmp_path / "test.en", *sides[0], "")
+    write(tmp_path / "test.de", *sides[1], "")
+    main(["retrieval", f"en-de={tmp_path / 'test'}"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["test"] == {"en-de": {"pairs": 3} | evaluate_similarity(similarity(*sides))}
+    assert told["test"]["en-de"]["margin"]["forward"]["accuracy"] == 100
+    assert told["average"]["margin"] == 100
+
+
+def test_overlap_and_lengths_by_hand():
+    """3 of the 6 n-grams of ab are in abc, and all of those of cd in cd cd; a text without letters shares none."""
+    expected = [[3 / 6, math.log(2), math.log(3)], [1, math.log(2), math.log(5)], [0, math.log(1), math.log(2)]]
+    found = overlap_and_lengths([["ab", "ABC"], ["cd", "cd cd"], ["-", "ab"]])
+    assert found == pytest.approx(np.array(expected))
+
+
+TOPICS = {"en": ("a chart of sales", "a slide with text"), "de": ("diagramm der zahlen", "folie mit bild")}
+
+
+@pytest.fixture
+def topics(tmp_path):
+    for code, texts in TOPICS.items():
+        rows = [f"{label}\t{text}" for label, text in zip(("calc", "impress"), texts)]
+        write(tmp_path / f"files/{'more/' * (code == 'de')}train.{code}.tsv", *rows, *rows, *rows[:1])
+        write(tmp_path / f"files/test.{code}.tsv", *reversed(rows))
+    write(tmp_path / "files/test.fr.tsv", "calc\tun chart", "impress\tune slide", "calc\t123 789")
+    return tmp_path / "files"
+
+
+def test_a_classifier_of_each_language_and_one_of_english_alone(topics, tmp_path, capsys):
+    def scores(*arguments):
+        main(["classification", *arguments])
+        classification.main([arguments[1], "--langs", "en,de"])
+        return json.loads(capsys.readouterr().out)["languages"]
+
+    each = scores(f"{topics}:{topics}/more", str(tmp_path / "each"), "--langs", "en,de")
+    assert [each[code]["accuracy"] for code in ("en", "de")] == [100, 100]
+    shot = scores(str(topics), str(tmp_path / "en"), "--langs", "en,de,fr", "--train-langs", "en")
+    assert shot["en"]["accuracy"] == 100 and shot["de"]["accuracy"] == 50  # all of German is one class
+    assert classification.read_predictions(tmp_path / "en/test.fr.tsv")[1][:2] == ["calc", "impress"]
+
+
+def test_the_classifier_is_scikit_learns(topics, tmp_path):
+    rows = [line.split("\t") for line in (topics / "train.en.tsv").read_text().splitlines()]
+    vectorizer = TfidfVectorizer(
+        analyzer="char_wb", ngram_range=(2, 5), min_df=2, max_features=200_000, sublinear_tf=True
+    )
+    model = LogisticRegression(C=30, max_iter=300, class_weight="balanced")
+    model.fit(vectorizer.fit_transform([text for _, text in rows]), [label for label, _ in rows])
+    shares = model.predict_proba(vectorizer.transform(["un chart", "une slide", "123 789"]))
+    expected = [
+        f"{number}\t{label}\t{model.classes_[share.argmax()]}\t{share.max():.4f}"
+        for number, (label, share) in enumerate(zip(("calc", "impress", "calc"), shares), start=1)
+    ]
+    main(["classification", str(topics), str(tmp_path / "out"), "--langs", "fr", "--train-langs", "en"])
+    assert (tmp_path / "out/test.fr.tsv").read_text().splitlines() == expected
+
+
+def test_pairs_are_told_by_what_they_share_in_a_language_without_training_text(tmp_path, capsys):
+    words = "sheet cell row page style font".split(), "лист ячейка строка страница стиль шрифт".split()
+    for name, own in zip(("train.en", "test.ru"), words):
+        rows = [f"1\t{word}\tabc {word} abc" for word in own]
+        rows += [f"0\t{word}\tabc {other} abc" for word, other in zip(own, own[1:] + own[:1])]
+        write(tmp_path / f"{name}.tsv", *rows)
+    main(["pairs", str(tmp_path), str(tmp_path / "out"), "--langs", "ru", "--train-langs", "en"])
+    classification.main([str(tmp_path / "out"), "--langs", "ru"])
+    assert json.loads(capsys.readouterr().out)["accuracy"] == 100
+
+
+def test_titles_are_as_many_words_as_score_best_on_validation_text(tmp_path, capsys):
+    """Two words in English; in Chinese three characters."""
+    write(tmp_path / "valid.en.src", "Text Styles are for text", "Cell Names are for cells")
+    write(tmp_path / "valid.en.tgt", "Text Styles", "Cell Names")
+    write(tmp_path / "test.en.src", "Page Styles are for pages", "Macro")
+    write(tmp_path / "test.en.tgt", "Page Styles", "Macro")
+    write(tmp_path / "valid.zh.src", "工具栏的按钮")
+    write(tmp_path / "valid.zh.tgt", "工具栏")
+    write(tmp_path / "test.zh.src", "样式表在这里")
+    write(tmp_path / "test.zh.tgt", "样式表")
+    out = tmp_path / "out"
+    main(["titles", str(tmp_path), str(out), "--langs", "en,zh"])
+    assert capsys.readouterr().out == "en: the first 2 words\nzh: the first 3 words\n"
+    assert detokenised(out / "en/generate-test.txt") == ["Page Styles", "Macro"]
+    assert titles(tmp_path, "zh", "test") == (["样式表"], 3)
+    generation.main([str(out), "--references", str(tmp_path), "--langs", "en,zh", "--bootstrap", "0"])
+    assert json.loads(capsys.readouterr().out)["average"]["rouge_l"] == 100
+    assert first_words("Ein  Text hier", 2, "de") == "Ein Text" and first_words("工具 栏", 3, "zh") == "工具 "
+
+
+@pytest.mark.parametrize("command, changed, sentence", [
+    ("classification", {}, r"no file test.es.tsv in .*files"),
+    ("classification", {"train.en.tsv": ["calc\ta chart"] * 3}, "the training text of en has one label only, 'calc'"),
+    ("classification", {"train.en.tsv": ["calc\tx", "draw\ty"]}, "nothing is learned from the training text of en: "),
+    ("classification", {"train.en.tsv": ["calc"]}, "train.en.tsv, line 1: expected label TAB text, found 1 fields"),
+    ("classification", {"train.en.tsv": []}, "train.en.tsv is empty"),
+    ("pairs", {"train.en.tsv": ["1\ta\tb", "0\ta"]}, "line 2: expected label TAB text TAB text, found 2 fields"),
+    ("pairs", {}, "train.en.tsv, line 1: expected label TAB text TAB text, found 2 fields"),
+    ("titles", {"valid.es.src": ["a b"], "valid.es.tgt": []}, "valid.es: expected as many titles as .* 0 of 1"),
+    ("titles", {}, "valid.es.src: no such file"),
+])  # fmt: skip
+def test_mistakes_are_one_sentence(topics, tmp_path, command, changed, sentence):
+    for name, lines in changed.items():
+        write(topics / name, *lines)
+    trained = [] if command == "titles" else ["--train-langs", "en"]
+    with pytest.raises(UserError, match=sentence):
+        main([command, str(topics), str(tmp_path / "out"), "--langs", "es", *trained])
+
+
+def test_scikit_learn_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(UserError, match="needs the package scikit-learn: pip install scikit-learn$"):
+        similarity(["a"], ["b"])

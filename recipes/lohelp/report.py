@@ -1,11 +1,15 @@
-"""Tables of a comparison from its score files: ``python recipes/lohelp/report.py OUTPUT --models … --langs … …``.
+"""Tables of a comparison from its score files: ``python -m recipes.lohelp.report OUTPUT … --models … …``.
 
-Prints them and writes OUTPUT/report.md. What was not run is an empty cell.
+Prints them and, if OUTPUT is a folder of run.sh, writes OUTPUT/report.md. OUTPUT may also be a JSON file of
+``results/``, which holds the score files of such a folder. Several OUTPUTs are the same models from several
+pre-trainings. What was not run is an empty cell.
 """
 
 import argparse
 import itertools
 import json
+import math
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -34,33 +38,59 @@ TASKS = {
     "nc": "Which application a passage is about",
     "qam": "Whether a paragraph belongs to a heading",
 }
-#: the folders MODEL/TASK-SEED or MODEL/TASK-MODE-SEED, by MODE: languages that are trained on, baseline
-MODES = {
-    "": ("{source}", "zero_shot"),
-    "cross-lingual": ("{source}", "zero_shot"),
-    "multi-language": ("all languages together", "in_language"),
+#: the folders MODEL/TASK-SEED or MODEL/TASK-MODE-SEED, by MODE: the languages that are trained on
+MODES = {"": "{source}", "cross-lingual": "{source}", "multi-language": "all languages together"}
+#: by task: the baseline of `fairseq_xl.evaluation.baselines`, its row
+BASELINES = {
+    "nc": ("classification", "tf-idf, logistic regression"),
+    "qam": ("pairs", "n-grams in common and lengths, logistic regression"),
 }
 
 
 def existing(name):
-    """The folder of that name; argparse tells of it if there is none."""
-    if not (folder := Path(name)).is_dir():
+    """The folder or file of that name; argparse tells of it if there is none."""
+    if not (output := Path(name)).exists():
         raise argparse.ArgumentTypeError(f"{name}: no such folder")
-    return folder
+    return output
 
 
 def read(path):
-    """A JSON file, or None if there is none."""
+    """A JSON file, or None if there is none; of FILE.json/MODEL/TASK/scores.json what FILE.json has as MODEL/TASK."""
+    for kept in path.parents:
+        if kept.is_file():
+            name = path.relative_to(kept).with_suffix("").as_posix()
+            return json.loads(kept.read_text()).get(re.sub("/(scores|bleu)$", "", name))
     return json.loads(path.read_text()) if path.is_file() else None
 
 
-def over_seeds(values, sign=""):
-    """Mean and half the width of its 95 % interval (Student's t) -> "m ± h"; one value has no interval."""
-    mean = f"{statistics.mean(values):{sign}.1f}"
-    if len(values) == 1:
-        return mean
-    error = statistics.stdev(values) / len(values) ** 0.5
-    return f"{mean} ± {student.ppf(0.975, len(values) - 1) * error:.1f}"
+def between(value, low, high):
+    """A value and its interval -> "v (l–h)"."""
+    return f"{value:.1f} ({low:.1f}–{high:.1f})"
+
+
+def standard_error(values):
+    """The mean's standard error, times Student's t for 95 %."""
+    return student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+
+
+def mean_share(values):
+    """Scores from 0 to 100 -> their mean and its 95 % interval, "m (l–h)"; of one or of equal ones the mean alone.
+
+    The interval is Student's t on the logit scale by the delta method, logit m ± t s / (m (1 - m)), and back: it lies
+    within 0 and 100, as that of the mean itself does not, and is the same where the error s is small.
+    """
+    mean = statistics.mean(values)
+    if len(set(values)) == 1:
+        return f"{mean:.1f}"
+    share = mean / 100
+    middle, width = math.log(share / (1 - share)), standard_error(values) / 100 / (share * (1 - share))
+    return between(mean, *(50 * (1 + math.tanh((middle + side) / 2)) for side in (-width, width)))
+
+
+def mean_difference(values):
+    """Differences -> their mean and half its 95 % interval (Student's t), "+m ± h"; one has no interval."""
+    mean = f"{statistics.mean(values):+.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {standard_error(values):.1f}"
 
 
 def table(header, rows):
@@ -82,49 +112,63 @@ def translation(folder, models, targets):
     return table(["BLEU", *(f"en→{target}" for target in targets)], rows)
 
 
-def scores_of(folder, model, task, languages, seeds):
-    """A model's scores with each seed; None if they are not there for all seeds and languages."""
-    scores = [read(folder / model / f"{task}-{seed}" / "scores.json") for seed in seeds]
-    return scores if all(found and found["languages"].keys() >= set(languages) for found in scores) else None
+def scores_of(output, model, task, languages, seed):
+    """A model's scores with one seed; None if they are not there for all languages."""
+    found = read(output / model / f"{task}-{seed}" / "scores.json")
+    return found if found and found["languages"].keys() >= set(languages) else None
 
 
-def averages_of(scores, languages):
-    """The average accuracy of the languages with each seed."""
-    return [statistics.mean(found["languages"][language]["accuracy"] for language in languages) for found in scores]
+def units(outputs, seeds, scores):
+    """Scores in groups, one for each value that an interval is of; None if a seed of a pre-training is missing.
+
+    From one pre-training they are the fine-tuning seeds, one by one. From several they are the pre-trainings: the seeds
+    of one are nested in it, and only their mean counts. `scores`: function of an output and a seed.
+    """
+    runs = [[scores(output, seed) for seed in seeds] for output in outputs]
+    if any(None in run for run in runs):
+        return None
+    return runs if len(runs) > 1 else [[found] for found in runs[0]]
 
 
-def classification(folder, models, task, languages, seeds, baseline=None):
-    """Accuracy for each language and on average, over seeds; a model without all seeds and languages has no figures.
+def accuracies(groups, languages):
+    """`units` -> of each of them the mean accuracy over languages and seeds."""
+    return [statistics.mean(found["languages"][code]["accuracy"] for found in group for code in languages)
+            for group in groups]  # fmt: skip
 
-    `baseline`: accuracy of each language between 0 and 1, for a row of its own.
+
+def classification(outputs, models, task, languages, seeds, baseline=None):
+    """Accuracy for each language and on average, over `units`; a model without all seeds and languages has no figures.
+
+    `baseline`: the name and the cells of a row of its own.
     """
     rows, majority = [], [""] * (len(languages) + 1)
+    columns = [*([code] for code in languages), languages]
     for model in models:
-        scores = scores_of(folder, model, task, languages, seeds)
-        if scores is None:
-            rows.append([NAMES[model]] + [""] * (len(languages) + 1))
+        groups = units(outputs, seeds, lambda output, seed: scores_of(output, model, task, languages, seed))
+        if groups is None:
+            rows.append([NAMES[model]] + [""] * len(columns))
             continue
-        by_language = [[found["languages"][language]["accuracy"] for found in scores] for language in languages]
-        averages = averages_of(scores, languages)
-        rows.append([NAMES[model], *map(over_seeds, by_language), over_seeds(averages)])
-        shares = [scores[0]["languages"][language]["majority"] for language in languages]
-        majority = [f"{share:.1f}" for share in (*shares, statistics.mean(shares))]
-    if baseline:
-        shares = [100 * baseline[language] for language in languages]
-        rows.append(["tf-idf, logistic regression", *(f"{share:.1f}" for share in (*shares, statistics.mean(shares)))])
-    return table([f"{task}: accuracy", *languages, "average"], [*rows, ["majority", *majority]])
+        rows.append([NAMES[model], *(mean_share(accuracies(groups, column)) for column in columns)])
+        shares = [groups[0][0]["languages"][language].get("majority") for language in languages]
+        if None not in shares:
+            majority = [f"{share:.1f}" for share in (*shares, statistics.mean(shares))]
+    rows += [*filter(None, [baseline]), ["majority", *majority]]
+    return table([f"{task}: accuracy", *languages, "average"], rows)
 
 
-def differences(folder, models, against, tasks, languages, seeds):
-    """How much better than the model `against` each other one is with the same seed, on average over the languages."""
+def differences(outputs, models, against, tasks, languages, seeds):
+    """How much better than the model `against` each other one is, unit by unit, on average over the languages."""
     rows = []
     for model in (model for model in models if model != against):
         row = [NAMES[model]]
         for task in tasks:
-            both = [scores_of(folder, each, task, languages, seeds) for each in (model, against)]
-            pairs = [] if None in both else zip(*(averages_of(scores, languages) for scores in both))
+            both = [
+                units(outputs, seeds, lambda output, seed: scores_of(output, each, task, languages, seed))
+                for each in (model, against)
+            ]
+            pairs = [] if None in both else zip(*(accuracies(groups, languages) for groups in both))
             found = [own - other for own, other in pairs]
-            row.append(over_seeds(found, sign="+") if found else "")
+            row.append(mean_difference(found) if found else "")
         rows.append(row)
     return table([f"minus {NAMES[against]}", *tasks], rows)
 
@@ -147,69 +191,99 @@ def tokens_read(folder, models):
     return table(["pre-training", "updates", "tokens an update", "million tokens"], rows) if rows else []
 
 
-def accuracies(path, task, kind, languages):
-    """What the corpus has as a baseline of a task, accuracy by language; None if it has none for all languages."""
-    found = (read(path) or {}).get(task, {}) if path else {}
-    return {code: found[code][kind]["accuracy"] for code in languages} if found.keys() >= set(languages) else None
+def baseline_row(tasks, task, languages, each=False, averaged=None):
+    """The row of a task's baseline, trained on the first language or, with `each`, on each language alone.
+
+    `tasks`: the corpus' folder of tasks; `averaged`: the languages of the average, all by default.
+    """
+    from fairseq_xl.evaluation.baselines import classify
+    from fairseq_xl.evaluation.classification import score
+
+    name, row = BASELINES[task]
+    folders = [tasks / task, tasks / task / "translate_train"]
+    found = classify(name, folders, languages, [] if each else languages[:1], "test")
+    shares = {code: score(*found[code][:2])["accuracy"] for code in languages}
+    mean = statistics.mean(shares[code] for code in averaged or languages)
+    return [row + ", each language alone" * each, *(f"{share:.1f}" for share in (*shares.values(), mean))]
 
 
-def retrieval(folder, models, languages):
-    """Accuracy over both directions with the margin score, and the layer that the validation pairs chose."""
+def over_directions(entry):
+    """Scores of either direction -> the mean accuracy, and the means of the bounds of the bootstrap intervals."""
+    return [statistics.mean(values) for values in zip(*([way["accuracy"], *way["interval"]] for way in entry.values()))]
+
+
+def retrieval(output, models, languages, tasks=None):
+    """Accuracy over both directions with the margin score, and the layer that the validation pairs chose.
+
+    `tasks`: the corpus' folder of tasks, for a row of tf-idf.
+    """
     rows, names = [], [f"{languages[0]}-{language}" for language in languages[1:]]
-    for model in models:
-        found = read(folder / model / "retrieval/scores.json")
-        if not found or not found["test"].keys() >= set(names):
-            rows.append([NAMES[model]] + [""] * (len(names) + 2))
+    found = {NAMES[model]: read(output / model / "retrieval/scores.json") for model in models}
+    if tasks:
+        from fairseq_xl.evaluation.baselines import similarity
+        from fairseq_xl.evaluation.retrieval import evaluate_similarity, read_pairs
+
+        sides = {name: read_pairs(tasks / "retrieval" / name, *name.split("-")) for name in names}
+        test = {name: evaluate_similarity(similarity(*pair)) for name, pair in sides.items()}
+        found["tf-idf of character n-grams"] = {"layer": "", "pooling": "", "test": test}
+    for name, scores in found.items():
+        if not scores or not scores["test"].keys() >= set(names):
+            rows.append([name] + [""] * (len(names) + 2))
             continue
-        both = [list(found["test"][name]["margin"].values()) for name in names]
-        means = [statistics.mean(entry["accuracy"] for entry in directions) for directions in both]
-        halves = [statistics.mean(half(entry["interval"]) for entry in directions) for directions in both]
-        cells = [f"{mean:.1f} ± {width:.1f}" for mean, width in zip(means, halves)]
-        layer = f"{found['layer']}, {found['pooling']}"
-        rows.append([NAMES[model], *cells, f"{statistics.mean(means):.1f}", layer])
+        cells = [over_directions(scores["test"][pair]["margin"]) for pair in names]
+        layer = f"{scores['layer']}, {scores['pooling']}".strip(", ")
+        average = statistics.mean(mean for mean, _, _ in cells)
+        rows.append([name, *(between(*cell) for cell in cells), f"{average:.1f}", layer])
     return table(["retrieval", *names, "average", "layer, pooling"], rows)
 
 
-def half(interval):
-    """Half the width of an interval."""
-    return (interval[1] - interval[0]) / 2
+def over_what(outputs, seeds):
+    """What means and intervals are over, for captions."""
+    several = f"{len(seeds)} fine-tuning seed{'s' * (len(seeds) > 1)}"
+    if len(outputs) == 1:
+        return f"mean over {several}, one pre-training run, and 95 % interval over these seeds"
+    means = f"mean over {len(outputs)} pre-trainings, of each the mean over {several}"
+    return f"{means}, and 95 % interval over the pre-trainings"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("output", type=existing)
+    parser = argparse.ArgumentParser("python -m recipes.lohelp.report", description=__doc__.split("\n")[0])
+    parser.add_argument("output", type=existing, nargs="+", help="what run.sh wrote, from one pre-training each")
     for name in ("models", "langs", "seeds"):
         parser.add_argument(f"--{name}", type=lambda names: names.split(","), required=True)
     for name, default in (("targets", []), ("translations", []), ("modes", [""])):
         parser.add_argument(f"--{name}", type=lambda names: names.split(","), default=default)
     parser.add_argument("--against", default="unicoder", help="with --modes: the model whose accuracy is subtracted")
-    parser.add_argument("--baseline", type=Path, help="baseline.json of the corpus")
+    parser.add_argument("--tasks", type=Path, help="the corpus' folder of tasks, for baselines without a model")
     options = parser.parse_args()
-    folder, languages = options.output, options.langs
-    several = f"{len(options.seeds)} fine-tuning seed{'s' * (len(options.seeds) > 1)}"
-    seeds = f"mean over {several}, one pre-training run, and 95 % interval (Student's t)"
+    outputs, languages = options.output, options.langs
+    seeds = over_what(outputs, options.seeds)
     parts = []
     if options.targets:
         parts.append(["sacreBLEU; ± half the 95 % bootstrap interval over the test lines, one seed."])
-        parts.append(translation(folder, options.translations or options.models, options.targets))
+        parts.append(translation(outputs[0], options.translations or options.models, options.targets))
     for (task, caption), mode in itertools.product(TASKS.items(), options.modes):
-        trained, kind = MODES[mode]
-        trained, named = trained.format(source=languages[0]), f"{task}-{mode}" if mode else task
-        parts.append([f"{caption}; trained on {trained}, best epoch by all languages' validation; {seeds}."])
-        baseline = accuracies(options.baseline, task, kind, languages)
-        parts.append(classification(folder, options.models, named, languages, options.seeds, baseline))
+        trained, named = MODES[mode].format(source=languages[0]), f"{task}-{mode}" if mode else task
+        parts.append(
+            [f"{caption}; trained on {trained}, best epoch by all languages' validation; {seeds} (t, logit scale)."]
+        )
+        each = mode == "multi-language"
+        baseline = baseline_row(options.tasks, task, languages, each) if options.tasks else None
+        parts.append(classification(outputs, options.models, named, languages, options.seeds, baseline))
     if options.modes != [""] and options.against in options.models:
         tasks = [f"{task}-{mode}" for task, mode in itertools.product(TASKS, options.modes)]
-        parts.append([f"Differences of the averages with one seed; {seeds}, of the differences."])
-        parts.append(differences(folder, options.models, options.against, tasks, languages, options.seeds))
-    if options.modes != [""] and (found := tokens_read(folder, options.models)):
+        parts.append([f"Differences of the averages; {seeds}, of the differences (Student's t)."])
+        parts.append(differences(outputs, options.models, options.against, tasks, languages, options.seeds))
+    if options.modes != [""] and (found := tokens_read(outputs[0], options.models)):
         parts.append(["What was read in pre-training, padding left out."])
         parts.append(found)
     if options.targets:
-        parts.append(["Retrieval, both directions; ± the mean of their half 95 % bootstrap intervals, an upper bound."])
-        parts.append(retrieval(folder, options.models, languages))
+        bounds = "the means of the bounds of their 95 % bootstrap intervals"
+        parts.append([f"Retrieval: the mean of both directions, and {bounds}."])
+        parts.append(retrieval(outputs[0], options.models, languages, options.tasks))
     text = "\n\n".join("\n".join(part) for part in parts) + "\n"
-    (folder / "report.md").write_text(text, encoding="utf-8")
+    if outputs[0].is_dir():
+        (outputs[0] / "report.md").write_text(text, encoding="utf-8")
     sys.stdout.write(text)
 
 

@@ -40,6 +40,6 @@ if chosen report; then
         curves "en-$target" nll_loss "en-$target/train.log"
     done
     curves pretraining ppl train.log
-    python recipes/lohelp/report.py "$output" --models "$models" --langs "$languages" --seeds "$seeds" \
-        --targets "$targets"
+    python -m recipes.lohelp.report "$output" --models "$models" --langs "$languages" --seeds "$seeds" \
+        --targets "$targets" --tasks "$corpus/tasks"
 fi

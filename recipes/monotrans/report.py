@@ -1,6 +1,7 @@
-"""The ladder of MonoTrans beside joint models: ``python -m recipes.monotrans.report OUTPUT --models … --langs …``.
+"""The ladder of MonoTrans beside joint models: ``python -m recipes.monotrans.report OUTPUT … --models … …``.
 
-Prints tables from the score files of run.sh and writes OUTPUT/report.md. What was not run is an empty cell.
+Prints tables from the score files of run.sh and writes OUTPUT/report.md. OUTPUT may also be a JSON file of
+``results/``, and several are the same models from several pre-trainings. What was not run is an empty cell.
 """
 
 import argparse
@@ -8,7 +9,17 @@ import statistics
 import sys
 from pathlib import Path
 
-from recipes.lohelp.report import TASKS, accuracies, existing, over_seeds, read, table
+from recipes.lohelp.report import (
+    TASKS,
+    accuracies,
+    baseline_row,
+    existing,
+    mean_share,
+    over_what,
+    scores_of,
+    table,
+    units,
+)
 
 NAMES = {
     "tokens": "tokens",
@@ -21,73 +32,60 @@ NAMES = {
     "clwe": "mapped embeddings",
 }
 JOINT = ("joint", "disjoint")  # a model for each target: OUTPUT/MODEL/TARGET/TASK-SEED
-#: the paper's averages over languages (M9, M10)
-PAPER = {
-    "tokens": ("67.8", "81.2", "86.0"),
-    "positions": ("69.1", "80.0", "86.9"),
-    "noise": ("70.0", "76.7", "82.7"),
-    "adapters": ("69.5", "79.3", "82.0"),
-    "joint": ("70.4", "", ""),
-    "disjoint": ("71.1", "", ""),
-    "multi": ("70.5", "", ""),
-    "clwe": ("60.1", "", ""),
-}
 
 
 def scores(folder, model, task, languages, seed):
-    """{language: its scores} with one seed; of joint models the first language's accuracy is the mean over pairs.
+    """Scores in all languages with one seed; of joint models the first language's accuracy is the mean over pairs.
 
     None where a file or a language is missing.
     """
+    if model not in JOINT:
+        return scores_of(folder, model, task, languages, seed)
     source, *targets = languages
-    parts = [f"{model}/{target}" for target in targets] if model in JOINT else [model]
-    wanted = [[source, target] for target in targets] if model in JOINT else [languages]
-    found = [read(folder / part / f"{task}-{seed}" / "scores.json") for part in parts]
-    if not all(each and each["languages"].keys() >= set(codes) for each, codes in zip(found, wanted)):
+    found = [scores_of(folder, f"{model}/{target}", task, [source, target], seed) for target in targets]
+    if None in found:
         return None
-    merged = {code: each["languages"][code] for each, codes in zip(found, wanted) for code in codes}
+    merged = {code: each["languages"][code] for each, code in zip(found, targets)}
     mean = statistics.mean(each["languages"][source]["accuracy"] for each in found)
-    return merged | {source: merged[source] | {"accuracy": mean}}
+    return {"languages": merged | {source: found[0]["languages"][source] | {"accuracy": mean}}}
 
 
-def ladder(folder, models, task, languages, seeds, baseline=None):
-    """Accuracy in each language and, on average, in those but the first, over seeds; the paper's figures beside it."""
+def ladder(outputs, models, task, languages, seeds, baseline=None):
+    """Accuracy in each language and, on average, in those but the first, over `units`.
+
+    `baseline`: the name and the cells of a row of its own.
+    """
     rows, majority = [], None
+    columns = [*([code] for code in languages), languages[1:]]
     for model in models:
-        found = [scores(folder, model, task, languages, seed) for seed in seeds]
-        cells = [""] * (len(languages) + 1)
-        if None not in found:
-            values = [[each[code]["accuracy"] for each in found] for code in languages]
-            averages = [statistics.mean(column) for column in zip(*values[1:])]
-            cells = [*map(over_seeds, values), over_seeds(averages)]
-            majority = [found[0][code]["majority"] for code in languages]
-        rows.append([NAMES[model], *cells, *PAPER[model]])
-    for name, shares in (("tf-idf, logistic regression", baseline), ("majority", majority)):
-        if shares:
-            rows.append([name, *(f"{share:.1f}" for share in (*shares, statistics.mean(shares[1:]))), "", "", ""])
-    zero_shot = f"average but {languages[0]}"
-    return table([f"{task}: accuracy", *languages, zero_shot, "XNLI", "MLDoc", "PAWS-X"], rows)
+        groups = units(outputs, seeds, lambda output, seed: scores(output, model, task, languages, seed))
+        cells = [""] * len(columns)
+        if groups:
+            cells = [mean_share(accuracies(groups, column)) for column in columns]
+            majority = [groups[0][0]["languages"][code].get("majority") for code in languages]
+        rows.append([NAMES[model], *cells])
+    rows += filter(None, [baseline])
+    if majority and None not in majority:
+        rows.append(["majority", *(f"{share:.1f}" for share in (*majority, statistics.mean(majority[1:])))])
+    return table([f"{task}: accuracy", *languages, f"average but {languages[0]}"], rows)
 
 
 def main():
     parser = argparse.ArgumentParser("python -m recipes.monotrans.report", description=__doc__.split("\n")[0])
-    parser.add_argument("output", type=existing)
+    parser.add_argument("output", type=existing, nargs="+", help="what run.sh wrote, from one pre-training each")
     for name in ("models", "langs", "seeds"):
         parser.add_argument(f"--{name}", type=lambda names: names.split(","), required=True)
-    parser.add_argument("--baseline", type=Path, help="baseline.json of the corpus")
+    parser.add_argument("--tasks", type=Path, help="the corpus' folder of tasks, for baselines without a model")
     options = parser.parse_args()
-    parts = []
+    outputs, languages, parts = options.output, options.langs, []
     for task, caption in TASKS.items():
-        shares = accuracies(options.baseline, task, "zero_shot", options.langs)
-        baseline = shares and [100 * shares[code] for code in options.langs]
-        text = f"{caption}; trained on {options.langs[0]}, best epoch by its validation alone; mean over "
-        text += f"{len(options.seeds)} fine-tuning seed{'s' * (len(options.seeds) > 1)}, one pre-training run and one "
-        text += "bank of each language, and 95 % interval (Student's t). The last three columns are the paper's, on "
-        text += "other tasks and at another size."
-        parts.append([text])
-        parts.append(ladder(options.output, options.models, task, options.langs, options.seeds, baseline))
+        text = f"{caption}; trained on {languages[0]}, best epoch by its validation alone; "
+        parts.append([f"{text}{over_what(outputs, options.seeds)} (t, logit scale); one bank of each language."])
+        baseline = baseline_row(options.tasks, task, languages, averaged=languages[1:]) if options.tasks else None
+        parts.append(ladder(outputs, options.models, task, languages, options.seeds, baseline))
     text = "\n\n".join("\n".join(part) for part in parts) + "\n"
-    (options.output / "report.md").write_text(text, encoding="utf-8")
+    if outputs[0].is_dir():
+        (outputs[0] / "report.md").write_text(text, encoding="utf-8")
     sys.stdout.write(text)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.sh [--output DIR] [--corpus FOLDER] [--langs L,L] [--models M,M] [--stages S,S] [--seeds N,N] [--vocabulary N]
-#        [--start CHECKPOINT] [--updates N]
+#        [--start CHECKPOINT] [--pretraining-seed N] [--updates N]
 #
 # What each of Unicoder's tasks adds (U11), on real text in five languages (../lohelp/README.md): from one XLM, XLM
 # again, Unicoder, and Unicoder without each of its three tasks go on for as many tokens. The first XLM is a short one of
@@ -15,9 +15,9 @@ languages=en,de,fr,ru,zh start=
 output=$root/runs/unicoder corpus=$root/corpora/lohelp
 models=random,xlm,unicoder,without-word_recovery,without-paraphrase,without-cross_lingual_mlm
 stages=data,mine,pretrain,classify,report seeds=1,2,3
-updates=() vocabulary=8000 more_models=start
+updates=() seeded=() vocabulary=8000 more_models=start
 . "$root/recipes/lohelp/stages.sh"
-options unicoder '--output --corpus --langs --models --stages --seeds --vocabulary --start --updates' "$@"
+options unicoder '--output --corpus --langs --models --stages --seeds --pretraining-seed --vocabulary --start --updates' "$@"
 cd "$root"
 configs=recipes/unicoder/lohelp
 XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
@@ -49,6 +49,7 @@ share() {
 # pretrain MODEL INIT [--flag value ...]: all models read as many tokens in an update, in equal parts for their tasks.
 pretrain() {
     local model=$1 init=$2 task options=() names reads=(); shift 2
+    set -- "$@" ${seeded[@]+"${seeded[@]}"}
     names=$(tasks_of "$model")
     names=(${names//,/ })
     for task in "${names[@]}"; do
@@ -103,6 +104,6 @@ if chosen classify; then
 fi
 if chosen report; then
     curves pretraining mlm_ppl train.log  # of the task that all of them have
-    python recipes/lohelp/report.py "$output" --models "$models" --langs "$languages" --seeds "$seeds" \
-        --modes cross-lingual,multi-language --against unicoder --baseline "$corpus/baseline.json"
+    python -m recipes.lohelp.report "$output" --models "$models" --langs "$languages" --seeds "$seeds" \
+        --modes cross-lingual,multi-language --against unicoder --tasks "$corpus/tasks"
 fi

@@ -1,8 +1,8 @@
 """Tables of accuracies: ``python recipes/unicoder/table.py FOLDER LANGUAGES TRAINED ...``.
 
 A row of the Markdown table is a set of training languages, ``en,de``, whose scores are FOLDER/en-de/scores.json, as
-recipes/xlm/classify.sh writes them; the columns are LANGUAGES and their average. ± is half the 95 % bootstrap interval
-over the test examples.
+recipes/xlm/classify.sh writes them; the columns are LANGUAGES and their average. In parentheses are the 95 % bootstrap
+intervals over the test examples.
 """
 
 import json
@@ -21,9 +21,9 @@ def table(folder, languages, rows):
 
 
 def cell(scores):
-    """Accuracy and half the width of its interval."""
+    """Accuracy and its interval."""
     low, high = scores["interval"]
-    return f"{scores['accuracy']:.1f} ± {(high - low) / 2:.1f}"
+    return f"{scores['accuracy']:.1f} ({low:.1f}–{high:.1f})"
 
 
 def main():

@@ -59,6 +59,6 @@ if chosen report; then
     done
     models=mlm,xlm,veco
     curves pretraining ppl train.log
-    python recipes/lohelp/report.py "$output" --models random,xlm,veco --langs "$languages" --seeds "$seeds" \
-        --translations random,xlm-last,veco-first,veco-last --targets "$targets"
+    python -m recipes.lohelp.report "$output" --models random,xlm,veco --langs "$languages" --seeds "$seeds" \
+        --translations random,xlm-last,veco-first,veco-last --targets "$targets" --tasks "$corpus/tasks"
 fi

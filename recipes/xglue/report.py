@@ -1,7 +1,8 @@
 """Tables of titles and of denoising from their scores: ``python -m recipes.xglue.report OUTPUT --models … …``.
 
 Prints them, with outputs beside source and reference, and writes OUTPUT/report.md. What was not run is an empty cell.
-Reads what run.sh wrote: OUTPUT/MODEL/ntg-MODE-SEED and OUTPUT/MODEL/denoise.
+Reads what run.sh wrote: OUTPUT/MODEL/ntg-MODE-SEED and OUTPUT/MODEL/denoise. OUTPUT may also be a JSON file of
+``results/``.
 """
 
 import argparse
@@ -10,9 +11,10 @@ import statistics
 import sys
 from pathlib import Path
 
-from fairseq_xl.evaluation.bleu import detokenised, read_lines, tokenizer_of
+from fairseq_xl.evaluation.baselines import titles as first_words_of
+from fairseq_xl.evaluation.bleu import detokenised, read_lines
 from fairseq_xl.evaluation.generation import score
-from recipes.lohelp.report import NAMES, existing, over_seeds, read, table, tokens_read
+from recipes.lohelp.report import NAMES, between, existing, mean_share, over_what, read, table, tokens_read
 
 MODES = {"pivot": "{} alone", "multi-language": "all languages together"}
 SCORES = {"bleu": "BLEU-4", "rouge_l": "ROUGE-L", "wrong_language": "outputs in a wrong language, %"}
@@ -21,26 +23,26 @@ LONGEST = 200  # characters of a source that are shown
 RESAMPLES = 1000  # of the baseline's intervals
 
 
-def half(entry):
-    """Half the width of a score's bootstrap interval; sacreBLEU gives no more than that."""
-    interval = entry.get("interval")
-    return (interval[1] - interval[0]) / 2 if isinstance(interval, list) else interval
-
-
 def over_examples(entry):
-    """A score with its bootstrap interval -> "m ± h"; empty if there is none."""
-    return "" if entry["score"] is None else f"{entry['score']:.1f} ± {half(entry):.1f}"
+    """A score with its bootstrap interval, of which sacreBLEU gives half the width alone; empty if there is none."""
+    value, interval = entry["score"], entry.get("interval")
+    if value is None:
+        return ""
+    return between(value, *interval) if isinstance(interval, list) else f"{value:.1f} ± {interval:.1f}"
 
 
 def cells(scores, name, languages):
-    """Cells of each language and of the average, of the scores of all seeds: of one, intervals over its examples."""
+    """Cells of each language and of the average, of the scores of all seeds: of one, intervals over its examples.
+
+    A cell is empty where an output has no score: it has no letter.
+    """
     columns = [[found["languages"][code][name] for found in scores] for code in languages]
-    if any(entry["score"] is None for column in columns for entry in column):  # an output without a letter
-        return [""] * (len(languages) + 1)
-    averages = [statistics.mean(column[seed]["score"] for column in columns) for seed in range(len(scores))]
+    values = [[entry["score"] for entry in column] for column in columns]
+    known = all(None not in column for column in values)
+    averages = [statistics.mean(seed) for seed in zip(*values)] if known else []
     if len(scores) == 1:
-        return [*(over_examples(*column) for column in columns), f"{averages[0]:.1f}"]
-    return [over_seeds([entry["score"] for entry in column]) for column in columns] + [over_seeds(averages)]
+        return [*(over_examples(*column) for column in columns), f"{averages[0]:.1f}" if known else ""]
+    return ["" if None in column else mean_share(column) for column in values] + [mean_share(averages) if known else ""]
 
 
 def complete(path, languages):
@@ -50,16 +52,11 @@ def complete(path, languages):
 
 
 def first_words(files, languages):
-    """{language: scores of titles that are the first words of the sources, as many as titles have on average}
-
-    Where sacreBLEU's tokeniser is the language's own, as for Chinese, characters are taken for words.
-    """
+    """{language: scores of titles that are the first words of the sources, as many as score best in validation}"""
     scores = {}
     for language in languages:
-        divide, join = (str.split, " ".join) if tokenizer_of(language) == "13a" else (list, "".join)
-        sources, references = (read_lines(files / f"test.{language}.{side}") for side in ("src", "tgt"))
-        number = round(statistics.mean(len(divide(title)) for title in references))
-        hypotheses = [join(divide(source)[:number]) for source in sources]
+        hypotheses, _ = first_words_of(files, language, "test")
+        references = read_lines(files / f"test.{language}.tgt")
         scores[language] = score(hypotheses, references, language, [*languages, "en"], RESAMPLES)
     return scores
 
@@ -123,7 +120,7 @@ def main():
     folder, models, languages, seeds = options.output, options.models, options.langs, options.seeds
     interval = "95 % bootstrap interval over the test examples"
     if len(seeds) > 1:
-        interval = f"mean over {len(seeds)} fine-tuning seeds, one pre-training run, and 95 % interval (Student's t)"
+        interval = f"{over_what([folder], seeds)} (t, logit scale)"
     parts, baseline = [], first_words(options.titles, languages)
     for (mode, trained), name in itertools.product(MODES.items(), SCORES):
         parts.append([f"Titles; trained on {trained.format(languages[0])}; {interval}."])
@@ -139,7 +136,8 @@ def main():
             trained = MODES[mode].format(languages[0])
             parts.append([f"Titles in {language}, trained on {trained}, seed {seeds[0]}; not chosen.", *lines])
     text = "\n\n".join("\n".join(part) for part in parts) + "\n"
-    (folder / "report.md").write_text(text, encoding="utf-8")
+    if folder.is_dir():
+        (folder / "report.md").write_text(text, encoding="utf-8")
     sys.stdout.write(text)
 
 

@@ -1,8 +1,8 @@
 """Tables of generation: ``python -m recipes.xglue.table FOLDER LANGUAGES SCORE ROW ...``.
 
 A row of the Markdown table is FOLDER/ROW/scores.json, as finetune-generation.sh writes it, the columns are LANGUAGES
-and their average; SCORE is bleu, bleu_lower, rouge_l or wrong_language. ± is half the 95 % bootstrap interval over the
-test examples; what was not written is an empty cell.
+and their average; SCORE is bleu, bleu_lower, rouge_l or wrong_language. In parentheses are the 95 % bootstrap intervals
+over the test examples, of BLEU ± half of them; what was not written is an empty cell.
 """
 
 import sys

@@ -78,9 +78,12 @@ def test_lohelp_tables_hold_the_scores_of_the_files(comparison, corpus):
             right.append(100 * sum(label == predicted for label, predicted in answers) / len(answers))
         cells = " | ".join(f"{accuracy:.1f}" for accuracy in (*right, sum(right) / 2))
         assert f"| {task}: accuracy | en | de | average |\n| --- | --- | --- | --- |\n| MLM | {cells} |\n" in tables
+        assert re.search(rf"^\| {report.BASELINES[task][1]} \| \d+\.\d \|", tables, re.MULTILINE)
     retrieval = json.loads((output / "mlm/retrieval/scores.json").read_text())
     average, layer = retrieval["average"]["margin"], f"{retrieval['layer']}, {retrieval['pooling']}"
-    assert re.search(rf"^\| MLM \| \d+\.\d ± \d+\.\d \| {average:.1f} \| {layer} \|$", tables, re.MULTILINE)
+    cell = r"\d+\.\d \(\d+\.\d–\d+\.\d\)"
+    assert re.search(rf"^\| MLM \| {cell} \| {average:.1f} \| {layer} \|$", tables, re.MULTILINE)
+    assert re.search(rf"^\| tf-idf of character n-grams \| {cell} \| \d+\.\d \|  \|$", tables, re.MULTILINE)
 
 
 def test_lohelp_starts_every_model_from_its_own_weights(comparison):
@@ -148,7 +151,7 @@ def nc(**accuracies):
 
 
 def test_tables_from_files_written_by_hand(tmp_path, monkeypatch, capsys):
-    """1, 2, 3 have the mean 2 and, with Student's t of two degrees of freedom, 4.303, the half width 4.303 / sqrt 3."""
+    """1, 2, 3 have the mean 2, whose interval is worked out below; equal scores have none."""
     for model, bleu in (("random", 3.5), ("copy", 4.25)):
         name = "copy.en-de.json" if model == "copy" else "random/en-de/bleu.json"
         write(tmp_path / name, {"sacrebleu": {"score": bleu, "interval": 0.5}})
@@ -169,10 +172,57 @@ def test_tables_from_files_written_by_hand(tmp_path, monkeypatch, capsys):
     assert printed == (tmp_path / "report.md").read_text()
     for line in (
         "| random | 3.50 ± 0.50 |", "| MLM |  |", "| source copied | 4.25 ± 0.50 |",
-        "| random | 2.0 ± 2.5 | 10.0 ± 0.0 | 6.0 ± 1.2 |", "| MLM |  |  |  |", "| majority | 40.0 | 40.0 | 40.0 |",
-        "| random |  |  |  |", "| MLM | 55.0 ± 4.0 | 55.0 | 2, mean |",
+        "| random | 2.0 (0.6–6.8) | 10.0 | 6.0 (4.9–7.4) |", "| MLM |  |  |  |", "| majority | 40.0 | 40.0 | 40.0 |",
+        "| random |  |  |  |", "| MLM | 55.0 (51.0–59.0) | 55.0 | 2, mean |",
     ):  # fmt: skip
         assert f"{line}\n" in printed
+
+
+def test_intervals_of_shares_stay_within_their_scale():
+    """Of 1, 2, 3: Student's t is 4.303, the error 0.577, logit 2 % = -3.892, and 4.303 · 0.577 / (2 · 0.98) = 1.267.
+
+    So the bounds are 100 / (1 + e^5.159) = 0.572 and 100 / (1 + e^2.625) = 6.756, where 2 ± 2.5 would reach below 0.
+    """
+    assert report.mean_share([1.0, 2.0, 3.0]) == "2.0 (0.6–6.8)"
+    assert report.mean_share([97.0, 98.0, 99.0]) == "98.0 (93.2–99.4)"
+    assert report.mean_share([100.0, 0.0, 0.0]) == "33.3 (0.1–99.7)"
+    assert report.mean_share([0.0, 0.0]) == "0.0" and report.mean_share([50.0]) == "50.0"
+    # where the error is small, 4.303 · 0.577 / 10 = 0.248, it is the interval of the mean
+    assert report.mean_share([69.9, 70.0, 70.1]) == "70.0 (69.8–70.2)"
+
+
+def test_fine_tuning_seeds_are_nested_in_pretrainings(tmp_path, monkeypatch, capsys):
+    """Differences of 1, 2, 3 from one pre-training and 5, 6, 7 from another are two, 2 and 6: 4 ± 12.71 · 2.
+
+    Six independent ones would have 4 ± 2.57 · 2.37 / sqrt 6 = 2.5. The model's own means are 52 and 66.
+    """
+    outputs = [tmp_path / "one", tmp_path / "two"]
+    for output, base, difference in zip(outputs, (50.0, 60.0), (0, 4)):
+        for seed in (1, 2, 3):
+            write(output / f"unicoder/nc-multi-language-{seed}/scores.json", nc(en=base, de=base))
+            own = nc(en=base + difference + seed, de=base + difference + seed)
+            write(output / f"xlm/nc-multi-language-{seed}/scores.json", own)
+    given = ["--models", "xlm,unicoder", "--langs", "en,de", "--seeds", "1,2,3", "--modes", "multi-language"]
+    monkeypatch.setattr("sys.argv", ["report.py", *map(str, outputs), *given])
+    report.main()
+    printed = capsys.readouterr().out
+    assert "| XLM (MLM + TLM) | +4.0 ± 25.4 |  |\n" in printed
+    assert f"| XLM (MLM + TLM) | {report.mean_share([52.0, 66.0])} | " in printed
+    assert printed.count("mean over 2 pre-trainings, of each the mean over 3 fine-tuning seeds, and 95 % interval") == 3
+    (outputs[1] / "xlm/nc-multi-language-3/scores.json").unlink()
+    report.main()
+    assert "| XLM (MLM + TLM) |  |  |\n" in capsys.readouterr().out
+
+
+def test_a_file_of_results_stands_for_a_folder(tmp_path, monkeypatch, capsys):
+    bleu = {"sacrebleu": {"score": 9, "interval": 1}}
+    write(tmp_path / "kept.json", {"mlm/nc-1": nc(en=70.0, de=50.0), "mlm/en-de": bleu})
+    given = ["--models", "mlm", "--langs", "en,de", "--seeds", "1", "--targets", "de"]
+    monkeypatch.setattr("sys.argv", ["report.py", str(tmp_path / "kept.json"), *given])
+    report.main()
+    printed = capsys.readouterr().out
+    assert "| MLM | 70.0 | 50.0 | 60.0 |\n" in printed and "| MLM | 9.00 ± 1.00 |\n" in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.json"]
 
 
 def test_differences_are_paired_by_seed(tmp_path, monkeypatch, capsys):
@@ -232,20 +282,26 @@ def test_every_language_of_a_corpus_folder_is_looked_for(tmp_path):
 
 
 def test_tables_of_two_ways_to_fine_tune_beside_a_baseline(tmp_path, monkeypatch, capsys):
+    """A passage is told by its word: English by itself, German by itself alone, so that zero-shot is half right."""
     write(tmp_path / "unicoder/nc-cross-lingual-1/scores.json", nc(en=70.0, de=50.0))
     write(tmp_path / "unicoder/nc-multi-language-1/scores.json", nc(en=72.0, de=70.0))
-    scores = {"zero_shot": {"accuracy": 0.44}, "in_language": {"accuracy": 0.83}}
-    write(tmp_path / "baseline.json", {"nc": {"en": {kind: {"accuracy": 0.81} for kind in scores}, "de": scores}})
+    tasks = tmp_path / "tasks"
+    for code, words in (("en", ("cells", "pages")), ("de", ("zahlen", "bild"))):
+        lines = [f"{label}\t{word}\t{word}\n" for label, word in zip("01", words)]
+        for name in ("nc", "qam"):
+            folder = tasks / name
+            (folder / "translate_train").mkdir(parents=True, exist_ok=True)
+            (folder / "translate_train" / f"train.{code}.tsv").write_text("".join(3 * lines))
+            (folder / f"train.{code}.tsv").write_text("".join(3 * lines)) if code == "en" else None
+            (folder / f"test.{code}.tsv").write_text("".join(lines))
     given = ["--models", "unicoder", "--langs", "en,de", "--seeds", "1", "--modes", "cross-lingual,multi-language"]
-    given += ["--baseline", tmp_path / "baseline.json"]
-    monkeypatch.setattr("sys.argv", ["report.py", str(tmp_path), *map(str, given)])
+    monkeypatch.setattr("sys.argv", ["report.py", str(tmp_path), *given, "--tasks", str(tasks)])
     report.main()
     alone, together = re.findall(r"^\| nc-.*?\n\n", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
-    for table, model, baseline in (
-        (alone, "70.0 | 50.0 | 60.0", "81.0 | 44.0 | 62.5"),
-        (together, "72.0 | 70.0 | 71.0", "81.0 | 83.0 | 82.0"),
-    ):
-        assert f"| Unicoder | {model} |" in table and f"| tf-idf, logistic regression | {baseline} |" in table
+    tfidf = "tf-idf, logistic regression"
+    assert "| Unicoder | 70.0 | 50.0 | 60.0 |" in alone and f"| {tfidf} | 100.0 | 50.0 | 75.0 |" in alone
+    assert "| Unicoder | 72.0 | 70.0 | 71.0 |" in together
+    assert f"| {tfidf}, each language alone | 100.0 | 100.0 | 100.0 |" in together
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from importlib import import_module
@@ -324,22 +325,20 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
     corpus, output = tmp_path / "corpus", tmp_path / "out"
     shutil.copytree(nano / "sample", corpus)
     shutil.copytree(corpus / "tasks/nc", corpus / "tasks/qam")
-    shares = {code: {"zero_shot": {"accuracy": share}} for code, share in (("en", 0.5), ("de", 0.25))}
-    (corpus / "baseline.json").write_text(json.dumps({"nc": shares}))
     chosen = ["--langs", "en,de", "--seeds", "1,2", "--vocabulary", 300, "--updates", 1, "--pretraining-seed", 3]
     command = ["run.sh", "--corpus", corpus, "--output", output, *chosen]
     tables = succeed(*command).stdout
     assert tables.endswith((output / "report.md").read_text())
     assert all((output / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in ("body", "banks"))
     for task in ("nc", "qam"):
-        rows = tables.split(f"| {task}: accuracy | en | de | average but en | XNLI | MLDoc | PAWS-X |")[1].splitlines()
+        rows = tables.split(f"| {task}: accuracy | en | de | average but en |")[1].splitlines()
         for model, row in zip(("tokens", "positions", "noise", "adapters", "joint/de", "disjoint/de"), rows[2:]):
             found = [json.loads((output / f"{model}/{task}-{seed}/scores.json").read_text()) for seed in (1, 2)]
             means = [sum(scores["languages"][code]["accuracy"] for scores in found) / 2 for code in ("en", "de")]
-            assert [cell.split(" ± ")[0] for cell in row.split(" | ")[1:4]] == [
+            assert [cell.strip(" |").split(" ")[0] for cell in row.split(" | ")[1:4]] == [
                 f"{means[place]:.1f}" for place in (0, 1, 1)
             ]
-    assert "| tf-idf, logistic regression | 50.0 | 25.0 | 25.0 |" in tables
+    assert re.search(r"^\| tf-idf, logistic regression \| \d+\.\d \| (\d+\.\d) \| \1 \|$", tables, re.MULTILINE)
     for name, adapters, positions in (("tokens", 0, False), ("positions", 0, True), ("adapters", 32, True)):
         bank = banks.read(output / f"banks/{name}/de/bank.pt")
         assert (bank["adapters"], bank["language_positions"]) == (adapters, positions)
@@ -361,7 +360,7 @@ def test_comparison_with_all_languages_jointly_and_mapped_embeddings(nano, tmp_p
     shutil.copytree(corpus / "tasks/nc", corpus / "tasks/qam")
     chosen = ["--langs", "en,de", "--seeds", "1", "--vocabulary", 300, "--updates", 1, "--models", "multi,clwe"]
     tables = succeed("run.sh", "--corpus", corpus, "--output", output, *chosen, SKIPGRAM="--buckets 100").stdout
-    rows = tables.split("| nc: accuracy | en | de | average but en | XNLI | MLDoc | PAWS-X |")[1].splitlines()[2:4]
+    rows = tables.split("| nc: accuracy | en | de | average but en |")[1].splitlines()[2:4]
     for model, row in zip(("multi", "clwe"), rows):
         scores = json.loads((output / f"{model}/nc-1/scores.json").read_text())["languages"]
         assert row.split(" | ")[1:3] == [f"{scores[code]['accuracy']:.1f}" for code in ("en", "de")]

@@ -54,11 +54,15 @@ def test_all_start_from_what_fits(dictionary):
     assert finetuning().optimization.max_epoch == 0 and finetuning().optimization.max_update > 0  # equal updates
 
 
+def around(value, half):
+    return value and [value - half, value + half]
+
+
 def scored(folder, **scores):
     """A score file of English and German: name -> (score of English, of German); intervals are ±1 and ±2."""
     languages = {
         code: {
-            name: {"score": values[number], "interval": half if name == "bleu" else [-half, half]}
+            name: {"score": values[number], "interval": half if name == "bleu" else around(values[number], half)}
             for name, values in scores.items()
         }
         | {"references_wrong_language": {"score": 5.0 + number}}
@@ -74,31 +78,35 @@ def test_tables_over_seeds_over_examples_and_of_what_was_not_run(tmp_path):
     scored(tmp_path / "random/ntg-pivot-1", bleu=(1.0, 2.0))
     rows = report.titles(tmp_path, ["random", "xdae", "xfnp"], "pivot", "bleu", ["en", "de"], [1, 2])
     assert rows[0] == "| BLEU-4 | en | de | average |" and rows[2] == "| random |  |  |  |"
-    # Student's t of two seeds: 12.706 times the standard error, which is half their difference
-    assert rows[3] == "| xDAE | 12.0 ± 25.4 | 2.0 ± 0.0 | 7.0 ± 12.7 |" and rows[4] == "| xFNP |  |  |  |"
+    # Student's t of two seeds is 12.706, the error half their difference: logit 12 % = -1.992 ± 0.254 / (0.12 · 0.88)
+    # and, of the averages 6 and 8, logit 7 % = -2.587 ± 0.127 / (0.07 · 0.93)
+    assert rows[3] == "| xDAE | 12.0 (1.2–60.2) | 2.0 | 7.0 (1.1–34.6) |" and rows[4] == "| xFNP |  |  |  |"
     one = report.titles(tmp_path, ["xdae"], "pivot", "rouge_l", ["en", "de"], [1])
-    assert one[2:] == ["| xDAE | 20.0 ± 1.0 | 30.0 ± 2.0 | 25.0 |"]
+    assert one[2:] == ["| xDAE | 20.0 (19.0–21.0) | 30.0 (28.0–32.0) | 25.0 |"]
 
 
 def test_table_of_wrong_languages_has_the_references(tmp_path):
-    scored(tmp_path / "xdae/ntg-pivot-1", bleu=(1.0, 2.0), wrong_language=(50.0, 0.0))
-    scored(tmp_path / "xfnp/ntg-pivot-1", bleu=(1.0, 2.0), wrong_language=(None, 0.0))
+    scored(tmp_path / "xdae/ntg-pivot-1", bleu=(1.0, 2.0), wrong_language=(50.0, 10.0))
+    scored(tmp_path / "xfnp/ntg-pivot-1", bleu=(1.0, 2.0), wrong_language=(None, 20.0))
     rows = report.titles(tmp_path, ["xdae", "xfnp"], "pivot", "wrong_language", ["en", "de"], [1])
     assert rows[2:] == [
-        "| xDAE | 50.0 ± 1.0 | 0.0 ± 2.0 | 25.0 |", "| xFNP |  |  |  |", "| references | 5.0 | 6.0 | 5.5 |"
+        "| xDAE | 50.0 (49.0–51.0) | 10.0 (8.0–12.0) | 30.0 |", "| xFNP |  | 20.0 (18.0–22.0) |  |",
+        "| references | 5.0 | 6.0 | 5.5 |",
     ]  # fmt: skip
 
 
-def test_the_first_words_are_as_many_as_titles_have(tmp_path):
-    """Of English two words and of Chinese two characters, the means of the titles."""
-    for name, text in {"test.en.src": "Open a file\nSave all\n", "test.en.tgt": "Opening\nSave all now\n",
+def test_the_first_words_are_as_many_as_score_best_on_validation_text(tmp_path):
+    """Of English two words and of Chinese two characters."""
+    for name, text in {"valid.en.src": "Save all files\n", "valid.en.tgt": "Save all\n",
+                       "test.en.src": "Open a file\nSave all\n", "test.en.tgt": "Opening\nSave all now\n",
+                       "valid.zh.src": "打印文件\n", "valid.zh.tgt": "打印\n",
                        "test.zh.src": "打开文件\n", "test.zh.tgt": "打印\n"}.items():  # fmt: skip
         (tmp_path / name).write_text(text, encoding="utf-8")
     scores = report.first_words(tmp_path, ["en", "zh"])
     # F1 of the longest common subsequences: of "Save all" 2 of 2 and 2 of 3 words, of 打开 and 打印 1 of 2 and 1 of 2
     assert scores["en"]["rouge_l"]["score"] == 40 and scores["zh"]["rouge_l"]["score"] == 50
     rows = report.titles(tmp_path, ["xdae"], "pivot", "rouge_l", ["en", "zh"], [1, 2], scores)
-    assert rows[-1].startswith("| the page's first words | 40.0 ± ") and rows[-1].endswith("| 45.0 |")
+    assert rows[-1].startswith("| the page's first words | 40.0 (") and rows[-1].endswith("| 45.0 |")
 
 
 def test_table_of_denoising_has_the_copies(tmp_path):

@@ -82,6 +82,8 @@ for model in pretrained random; do
     bash recipes/xlm/score.sh "$output/data-bin" "$output/$model/checkpoint_best.pt" "$output/$model" \
         "$source" "$target" "$output/reference.$target" >/dev/null # it is in bleu.json
 done
+python -m fairseq_xl.evaluation.bleu --plain "$output/pretrained/hypotheses.$target" "$output/reference.$target" \
+    --language "$target" --against "$output/random/hypotheses.$target" >"$output/paired.json"
 python -m fairseq_xl.evaluation.bleu --plain "$output/source.$source" "$output/reference.$target" \
     --language "$target" >"$output/copy.json"
 
@@ -91,5 +93,7 @@ python -m fairseq_xl.evaluation.curves --output "$output/pretraining.png" --metr
 python -m fairseq_xl.evaluation.curves --output "$output/translation.png" --metric nll_loss \
     "pre-trained=$output/pretrained/train.log" "random=$output/random/train.log"
 echo "logs, hypotheses, references and curves: $output"
+python -c 'import json, sys; found = json.load(open(sys.argv[1]))["paired"]
+print("pretrained - random: %+.2f BLEU, paired bootstrap p = %.3f" % (found["difference"], found["p"]))' "$output/paired.json"
 score() { python -c 'import json, sys; print(json.load(open(sys.argv[1]))["sacrebleu"]["score"])' "$1"; }
 echo "BLEU pretrained=$(score "$output/pretrained/bleu.json") random=$(score "$output/random/bleu.json") copy=$(score "$output/copy.json")"

@@ -112,6 +112,25 @@ def translation(folder, models, targets):
     return table(["BLEU", *(f"en→{target}" for target in targets)], rows)
 
 
+def paired(output, models, targets, corpus):
+    """How much better each model's BLEU is than each one's before it, and p of sacreBLEU's paired bootstrap.
+
+    None where fewer than two models have translations. `corpus`: the corpus folder, which has the references.
+    """
+    from fairseq_xl.evaluation.bleu import paired, read_lines, tokenizer_of
+
+    rows = {}
+    for target in targets:
+        files = {model: output / model / f"en-{target}/hypotheses.{target}" for model in models}
+        written = {model: read_lines(path) for model, path in files.items() if path.is_file()}
+        references = read_lines(corpus / f"bitext/test.en-{target}.{target}")
+        for other, model in itertools.combinations(written, 2):
+            found = paired(written[model], written[other], references, tokenizer_of(target))
+            row = rows.setdefault((model, other), [f"{NAMES[model]} − {NAMES[other]}", *[""] * len(targets)])
+            row[1 + targets.index(target)] = f"{found['difference']:+.2f} (p = {found['p']:.3f})"
+    return table(["BLEU, difference", *(f"en→{target}" for target in targets)], rows.values()) if rows else None
+
+
 def scores_of(output, model, task, languages, seed):
     """A model's scores with one seed; None if they are not there for all languages."""
     found = read(output / model / f"{task}-{seed}" / "scores.json")
@@ -191,16 +210,16 @@ def tokens_read(folder, models):
     return table(["pre-training", "updates", "tokens an update", "million tokens"], rows) if rows else []
 
 
-def baseline_row(tasks, task, languages, each=False, averaged=None):
+def baseline_row(corpus, task, languages, each=False, averaged=None):
     """The row of a task's baseline, trained on the first language or, with `each`, on each language alone.
 
-    `tasks`: the corpus' folder of tasks; `averaged`: the languages of the average, all by default.
+    `corpus`: the corpus folder; `averaged`: the languages of the average, all by default.
     """
     from fairseq_xl.evaluation.baselines import classify
     from fairseq_xl.evaluation.classification import score
 
     name, row = BASELINES[task]
-    folders = [tasks / task, tasks / task / "translate_train"]
+    folders = [corpus / "tasks" / task, corpus / "tasks" / task / "translate_train"]
     found = classify(name, folders, languages, [] if each else languages[:1], "test")
     shares = {code: score(*found[code][:2])["accuracy"] for code in languages}
     mean = statistics.mean(shares[code] for code in averaged or languages)
@@ -212,18 +231,18 @@ def over_directions(entry):
     return [statistics.mean(values) for values in zip(*([way["accuracy"], *way["interval"]] for way in entry.values()))]
 
 
-def retrieval(output, models, languages, tasks=None):
+def retrieval(output, models, languages, corpus=None):
     """Accuracy over both directions with the margin score, and the layer that the validation pairs chose.
 
-    `tasks`: the corpus' folder of tasks, for a row of tf-idf.
+    `corpus`: the corpus folder, for a row of tf-idf.
     """
     rows, names = [], [f"{languages[0]}-{language}" for language in languages[1:]]
     found = {NAMES[model]: read(output / model / "retrieval/scores.json") for model in models}
-    if tasks:
+    if corpus:
         from fairseq_xl.evaluation.baselines import similarity
         from fairseq_xl.evaluation.retrieval import evaluate_similarity, read_pairs
 
-        sides = {name: read_pairs(tasks / "retrieval" / name, *name.split("-")) for name in names}
+        sides = {name: read_pairs(corpus / "tasks/retrieval" / name, *name.split("-")) for name in names}
         test = {name: evaluate_similarity(similarity(*pair)) for name, pair in sides.items()}
         found["tf-idf of character n-grams"] = {"layer": "", "pooling": "", "test": test}
     for name, scores in found.items():
@@ -254,21 +273,25 @@ def main():
     for name, default in (("targets", []), ("translations", []), ("modes", [""])):
         parser.add_argument(f"--{name}", type=lambda names: names.split(","), default=default)
     parser.add_argument("--against", default="unicoder", help="with --modes: the model whose accuracy is subtracted")
-    parser.add_argument("--tasks", type=Path, help="the corpus' folder of tasks, for baselines without a model")
+    parser.add_argument("--corpus", type=existing, help="the corpus folder, for baselines and paired tests")
     options = parser.parse_args()
     outputs, languages = options.output, options.langs
     seeds = over_what(outputs, options.seeds)
     parts = []
     if options.targets:
         parts.append(["sacreBLEU; ± half the 95 % bootstrap interval over the test lines, one seed."])
-        parts.append(translation(outputs[0], options.translations or options.models, options.targets))
+        translated = options.translations or options.models
+        parts.append(translation(outputs[0], translated, options.targets))
+        if options.corpus and (found := paired(outputs[0], translated, options.targets, options.corpus)):
+            parts.append(["sacreBLEU's paired bootstrap over the test lines; one seed, whose share it does not test."])
+            parts.append(found)
     for (task, caption), mode in itertools.product(TASKS.items(), options.modes):
         trained, named = MODES[mode].format(source=languages[0]), f"{task}-{mode}" if mode else task
         parts.append(
             [f"{caption}; trained on {trained}, best epoch by all languages' validation; {seeds} (t, logit scale)."]
         )
         each = mode == "multi-language"
-        baseline = baseline_row(options.tasks, task, languages, each) if options.tasks else None
+        baseline = baseline_row(options.corpus, task, languages, each) if options.corpus else None
         parts.append(classification(outputs, options.models, named, languages, options.seeds, baseline))
     if options.modes != [""] and options.against in options.models:
         tasks = [f"{task}-{mode}" for task, mode in itertools.product(TASKS, options.modes)]
@@ -280,7 +303,7 @@ def main():
     if options.targets:
         bounds = "the means of the bounds of their 95 % bootstrap intervals"
         parts.append([f"Retrieval: the mean of both directions, and {bounds}."])
-        parts.append(retrieval(outputs[0], options.models, languages, options.tasks))
+        parts.append(retrieval(outputs[0], options.models, languages, options.corpus))
     text = "\n\n".join("\n".join(part) for part in parts) + "\n"
     if outputs[0].is_dir():
         (outputs[0] / "report.md").write_text(text, encoding="utf-8")

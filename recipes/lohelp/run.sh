@@ -41,5 +41,5 @@ if chosen report; then
     done
     curves pretraining ppl train.log
     python -m recipes.lohelp.report "$output" --models "$models" --langs "$languages" --seeds "$seeds" \
-        --targets "$targets" --tasks "$corpus/tasks"
+        --targets "$targets" --corpus "$corpus"
 fi

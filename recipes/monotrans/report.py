@@ -7,7 +7,6 @@ Prints tables from the score files of run.sh and writes OUTPUT/report.md. OUTPUT
 import argparse
 import statistics
 import sys
-from pathlib import Path
 
 from recipes.lohelp.report import (
     TASKS,
@@ -75,13 +74,13 @@ def main():
     parser.add_argument("output", type=existing, nargs="+", help="what run.sh wrote, from one pre-training each")
     for name in ("models", "langs", "seeds"):
         parser.add_argument(f"--{name}", type=lambda names: names.split(","), required=True)
-    parser.add_argument("--tasks", type=Path, help="the corpus' folder of tasks, for baselines without a model")
+    parser.add_argument("--corpus", type=existing, help="the corpus folder, for baselines without a model")
     options = parser.parse_args()
     outputs, languages, parts = options.output, options.langs, []
     for task, caption in TASKS.items():
         text = f"{caption}; trained on {languages[0]}, best epoch by its validation alone; "
         parts.append([f"{text}{over_what(outputs, options.seeds)} (t, logit scale); one bank of each language."])
-        baseline = baseline_row(options.tasks, task, languages, averaged=languages[1:]) if options.tasks else None
+        baseline = baseline_row(options.corpus, task, languages, averaged=languages[1:]) if options.corpus else None
         parts.append(ladder(outputs, options.models, task, languages, options.seeds, baseline))
     text = "\n\n".join("\n".join(part) for part in parts) + "\n"
     if outputs[0].is_dir():

@@ -171,5 +171,5 @@ if chosen report; then
     picture body "$output"/body/*/train.log
     picture banks "$output"/banks/*/*/train.log
     python -m recipes.monotrans.report "$output" --models "$models" --langs "$languages" --seeds "$seeds" \
-        --tasks "$corpus/tasks"
+        --corpus "$corpus"
 fi

@@ -105,5 +105,5 @@ fi
 if chosen report; then
     curves pretraining mlm_ppl train.log  # of the task that all of them have
     python -m recipes.lohelp.report "$output" --models "$models" --langs "$languages" --seeds "$seeds" \
-        --modes cross-lingual,multi-language --against unicoder --tasks "$corpus/tasks"
+        --modes cross-lingual,multi-language --against unicoder --corpus "$corpus"
 fi

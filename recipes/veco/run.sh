@@ -60,5 +60,5 @@ if chosen report; then
     models=mlm,xlm,veco
     curves pretraining ppl train.log
     python -m recipes.lohelp.report "$output" --models random,xlm,veco --langs "$languages" --seeds "$seeds" \
-        --translations random,xlm-last,veco-first,veco-last --targets "$targets" --tasks "$corpus/tasks"
+        --translations random,xlm-last,veco-first,veco-last --targets "$targets" --corpus "$corpus"
 fi

@@ -1,6 +1,7 @@
 """The comparison on real text, run at nano size on a corpus folder of synthetic text."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -191,6 +192,19 @@ def test_intervals_of_shares_stay_within_their_scale():
     assert report.mean_share([69.9, 70.0, 70.1]) == "70.0 (69.8–70.2)"
 
 
+def test_translations_are_compared_pair_by_pair(tmp_path):
+    lines = {"mlm": ["the cat sat on the mat ."] * 20, "clm": ["a cat sat on the mat ."] * 20}
+    (tmp_path / "bitext").mkdir()
+    (tmp_path / "bitext/test.en-de.de").write_text("".join(f"{line}\n" for line in lines["mlm"]))
+    assert report.paired(tmp_path, ["random", "clm", "mlm"], ["de"], tmp_path) is None
+    for model, written in lines.items():
+        (tmp_path / model / "en-de").mkdir(parents=True)
+        (tmp_path / model / "en-de/hypotheses.de").write_text("".join(f"{line}\n" for line in written))
+    rows = report.paired(tmp_path, ["random", "clm", "mlm"], ["de"], tmp_path)
+    bleu = 100 * math.exp(sum(math.log(right / count) for right, count in ((6, 7), (5, 6), (4, 5), (3, 4))) / 4)
+    assert rows[2:] == [f"| MLM − CLM | {100 - bleu:+.2f} (p = 0.001) |"]
+
+
 def test_fine_tuning_seeds_are_nested_in_pretrainings(tmp_path, monkeypatch, capsys):
     """Differences of 1, 2, 3 from one pre-training and 5, 6, 7 from another are two, 2 and 6: 4 ± 12.71 · 2.
 
@@ -295,7 +309,7 @@ def test_tables_of_two_ways_to_fine_tune_beside_a_baseline(tmp_path, monkeypatch
             (folder / f"train.{code}.tsv").write_text("".join(3 * lines)) if code == "en" else None
             (folder / f"test.{code}.tsv").write_text("".join(lines))
     given = ["--models", "unicoder", "--langs", "en,de", "--seeds", "1", "--modes", "cross-lingual,multi-language"]
-    monkeypatch.setattr("sys.argv", ["report.py", str(tmp_path), *given, "--tasks", str(tasks)])
+    monkeypatch.setattr("sys.argv", ["report.py", str(tmp_path), *given, "--corpus", str(tmp_path)])
     report.main()
     alone, together = re.findall(r"^\| nc-.*?\n\n", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
     tfidf = "tf-idf, logistic regression"

@@ -11,6 +11,8 @@ import yaml
 from preprocess import tokenisers
 from preprocess.compressed import added_suffix
 
+NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")  # _cf: lower case too
+MOST_PIECES = 10_000_000
 SPLITS = ("train", "valid", "test")
 # "-" separates the languages of a pair and "." the parts of fairseq's file names, so that neither can be in a name
 LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
@@ -32,20 +34,22 @@ class Vocabulary:
     size: int = 8000  # pieces of the SentencePiece model, <s>, </s> and <unk> included
     alpha: float = 0.5  # exponent of the languages' shares in the sample, q_i ~ p_i^alpha (X2)
     sentences: int = 1000000  # at most so many sentences are drawn from all languages together
-    coverage: float = 0.9995  # share of the characters that get a piece of their own
+    coverage: float = None  # share of the characters that get a piece of their own; None: `vocabulary.coverage_of`
+    normalization: str = "nmt_nfkc"  # SentencePiece's rule: one of NORMALIZATIONS; "identity" for none (M2)
     sentencepiece: str = ""  # an existing SentencePiece model instead of all the above, relative to the YAML file
 
     def problems(self) -> list[str]:
         """What is out of range, a sentence each."""
         checks = (
             ("model", self.model in ("unigram", "bpe"), "unigram or bpe"),
-            ("size", self.size > 0, "more than 0"),
-            ("alpha", self.alpha >= 0, "0 or more"),
+            ("size", 0 < self.size <= MOST_PIECES, f"more than 0 and at most {MOST_PIECES}"),
+            ("alpha", 0 <= self.alpha <= 1, "from 0 to 1"),
             ("sentences", self.sentences > 0, "more than 0"),
-            ("coverage", 0 < self.coverage <= 1, "more than 0 and at most 1"),
+            ("coverage", self.coverage is None or 0 < self.coverage <= 1, "more than 0 and at most 1"),
+            ("normalization", self.normalization in NORMALIZATIONS, " or ".join(NORMALIZATIONS)),
         )
         return [
-            f"vocabulary: {name} must be {expected}, found {getattr(self, name)}"
+            f"vocabulary: {name} must be {expected}, found {str(getattr(self, name))[:QUOTED]}"
             for name, good, expected in checks
             if not good
         ]
@@ -128,11 +132,12 @@ class _Loader(yaml.BaseLoader):
     def construct_mapping(self, node, deep=False):
         seen = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be one value", key.start_mark)
             if key.value in seen:
                 line = key.start_mark.line + 1
                 self.repeated.append(f"{quoted(key.value)} is named twice in one mapping (line {line})")
-            if isinstance(key.value, str):
-                seen.add(key.value)
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -149,6 +154,8 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
         raise PreprocessError(f"{path}: there is no such file") from error
     except UnicodeDecodeError as error:
         raise PreprocessError(f"{path} is not UTF-8: it has the byte 0x{error.object[error.start]:02x}") from error
+    except RecursionError as error:
+        raise PreprocessError(f"{path} is no description: its values are nested too deeply") from error
     except yaml.YAMLError as error:  # its text is several lines
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""

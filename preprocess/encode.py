@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ class Encoded:
     blank: int
     tokens: int  # without </s>
     unknown: int  # tokens that are <unk>
+    lost: Counter  # characters that no piece has, and how often they occur
     ids: np.ndarray  # SentencePiece ids that occur
     counts: np.ndarray  # how often each of them does
 
@@ -53,15 +55,27 @@ def encode_block(block: bytes, tokeniser: tuple[str, str] | None = None) -> Enco
     text = "".join(" ".join([_symbols[index] for index in row]) + "\n" for row in rows)
     counts = np.bincount(np.array([index for row in rows for index in row], dtype=np.int64), minlength=len(_symbols))
     ids = np.flatnonzero(counts)
+    unknown = [line for line, row in zip(lines, rows) if _model.unk_id() in row]
     return Encoded(
         text=text.encode("utf-8"),
         lines=len(lines),
         blank=sum(not line for line in lines),
         tokens=int(counts.sum()),
         unknown=int(counts[[index for index in ids if _symbols[index] == "<unk>"]].sum()),
+        lost=_lost(unknown),
         ids=ids,
         counts=counts[ids],
     )
+
+
+def _lost(lines: list[str]) -> Counter:
+    """The characters of lines that the model has no piece for, as it normalizes them."""
+    lost = Counter()
+    for pieces, row in zip(_model.encode(lines, out_type=str), _model.encode(lines, out_type=int)):
+        for piece, index in zip(pieces, row):
+            if index == _model.unk_id():
+                lost.update(piece)
+    return lost
 
 
 def encode(paths: list[Path], boundaries: list[bool], output: Path, workers: Workers, progress: tqdm,
@@ -69,15 +83,16 @@ def encode(paths: list[Path], boundaries: list[bool], output: Path, workers: Wor
     """Encode `paths` one after the other into `output`, with an empty line after those marked in `boundaries`.
 
     `tokeniser` is its name and the language, None for raw text. Frequencies of the ids go to `output`.counts.json.
-    Returns counts of lines and tokens, of all and of each file, and the hash of the encoded text.
+    Returns counts of lines and tokens, of all and of each file, the lost characters, and the hash of the encoded text.
     """
     totals, files = {"lines": 0, "blank": 0, "tokens": 0, "unknown": 0}, []
-    frequencies, digest = {}, hashlib.sha256()
+    frequencies, lost, digest = {}, Counter(), hashlib.sha256()
     with replacing(output) as file:
         for path, boundary in zip(paths, boundaries):
             counted = dict.fromkeys(totals, 0)
             for block in workers.map(functools.partial(encode_block, tokeniser=tokeniser), read_blocks(path)):
                 file.write(block.text)
+                lost += block.lost
                 digest.update(block.text)
                 progress.update(block.lines)
                 for name in counted:
@@ -91,7 +106,7 @@ def encode(paths: list[Path], boundaries: list[bool], output: Path, workers: Wor
             totals = {name: totals[name] + counted[name] for name in totals}
             files.append(counted)
         write_json(counts_of(output), frequencies)
-    return totals | {"files": files, "sha256": digest.hexdigest()}
+    return totals | {"files": files, "lost": lost, "sha256": digest.hexdigest()}
 
 
 def read_counts(path: Path) -> dict[int, int]:

@@ -4,8 +4,10 @@ import importlib.metadata
 import logging
 import platform
 import shutil
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import sentencepiece
@@ -17,7 +19,8 @@ from preprocess.config import Config, Folder, PreprocessError, Split, read_confi
 from preprocess.files import Workers, replacing, sha256_of, write_json
 from preprocess.stages import Stages, locked, read_json
 
-FORMAT = 1  # of the manifest and of what the stages leave; another one makes every stage run again
+FORMAT = 2  # of the manifest and of what the stages leave; another one makes every stage run again
+NAMED = 10  # characters of each language that are lost
 
 logger = logging.getLogger("preprocess")
 
@@ -84,6 +87,7 @@ class _Preparation:
         existing = Path(spm_model) if spm_model else named and self.config.root / named
         sampling = self.reuse_model(existing) if existing else self.new_model()
         symbols, units = self.symbols(dictionary), self.encode_all()
+        self.warn_of_lost_characters(units, learned=not existing)
         described = self.write_dictionary(symbols, units)
         self.binarize_all(units)
         self.remove_what_is_no_longer_described()
@@ -91,20 +95,28 @@ class _Preparation:
 
     def new_model(self) -> dict:
         """Sample and train; what was drawn."""
-        files = vocabulary.training_files(self.config)
-        counts = {language: sum(self.reports[name].lines - self.reports[name].blank for name in names)
-                  for language, names in files.items()}
+        every, sampled = vocabulary.training_files(self.config), vocabulary.sampled_files(self.config)
+        counts = {language: self.sentences(names) for language, names in sampled.items()}
         options = self.config.vocabulary
+        small = sum(self.sentences(names) for names in every.values()) <= options.sentences
         sample = self.stages.folder / "sample.txt"
-        inputs = [FORMAT, vocabulary.SEED, options.alpha, options.sentences,
-                  {language: [self.reports[name].sha256 for name in names] for language, names in files.items()}]
+        inputs = [FORMAT, vocabulary.SEED, options.alpha, options.sentences, small]
+        inputs += [{language: [self.reports[name].sha256 for name in names] for language, names in files.items()}
+                   for files in (sampled, every if small else {})]
         inputs += [self.tokeniser(language) for language in self.config.tokenisers]
         sampling = self.stages.run("sample", inputs, [sample],
-                                   lambda: vocabulary.write_sample(self.config, counts, sample))
-        inputs = [FORMAT, sha256_of(sample), options.model, options.size, options.coverage, sentencepiece.__version__]
+                                   lambda: vocabulary.write_sample(self.config, counts, sample, small))
+        options = replace(options, coverage=vocabulary.coverage_of(options, sample, small))
+        self.config = replace(self.config, vocabulary=options)  # so that the manifest has the value
+        inputs = [FORMAT, sha256_of(sample), options.model, options.size, options.coverage, options.normalization,
+                  sentencepiece.__version__]
         self.stages.run("vocabulary", inputs, [self.model],
                         lambda: vocabulary.train_model(sample, options, self.model))
         return sampling
+
+    def sentences(self, names: list[str]) -> int:
+        """How many lines of files are not blank."""
+        return sum(self.reports[name].lines - self.reports[name].blank for name in names)
 
     def reuse_model(self, path: Path) -> None:
         """Copy an existing model, of the description or of the command line; nothing is drawn."""
@@ -147,6 +159,27 @@ class _Preparation:
                 done += sum(self.reports[file].lines for file in side.files)
                 bar.update(done - bar.n)
         return units
+
+    def warn_of_lost_characters(self, units: dict[str, dict], learned: bool) -> None:
+        """Name the characters of training text that become <unk>, most frequent first, and what keeps them."""
+        lost = {}
+        for folder, split, side in self.config.sides():
+            if split.name == "train":
+                lost.setdefault(side.language, Counter()).update(
+                    units[encoded_name(folder, split.name, side.language)]["lost"])
+        named = [f"{language}: " + ", ".join(f"{char!r} ({count})" for char, count in counts.most_common(NAMED))
+                 + (f" and {len(counts) - NAMED} more" if len(counts) > NAMED else "")
+                 for language, counts in lost.items() if counts]
+        if not named:
+            return
+        if not learned:
+            keep = "a vocabulary that is learned from this text keeps them"
+        elif self.config.vocabulary.coverage < vocabulary.ALL:
+            keep = f"`vocabulary: {{coverage: {vocabulary.ALL}}}` in the description keeps them"
+        else:
+            keep = "`vocabulary: {sentences: N}` with a larger N learns from more sentences"
+        logger.warning("vocabulary: characters of the training text that become <unk>, with how often: %s; %s",
+                       "; ".join(named), keep)
 
     def tokeniser(self, language: str) -> list[str]:
         """Name, language and package version of a language's tokeniser, [] for raw text."""

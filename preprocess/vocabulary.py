@@ -17,6 +17,8 @@ from preprocess.files import lines_of, read_blocks, replacing
 SEED = 1  # of the draw of sentences
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # fairseq's Dictionary puts them first by itself
 MASK = "<mask>"
+ALL, MOST = 1.0, 0.9995  # coverage: all characters of a small corpus, and most of another one
+FEW = 4  # the characters of a small corpus take one of so many pieces at most
 LONGEST_SENTENCE = 1 << 16  # bytes; SentencePiece leaves out longer ones, by default those of more than 4192
 # sums of floats depend on how they are split: a fixed number, so that a model doesn't depend on the machine
 TRAINING_THREADS = 16
@@ -57,6 +59,18 @@ def training_files(config: Config) -> dict[str, list[str]]:
     return files
 
 
+def sampled_files(config: Config) -> dict[str, list[str]]:
+    """The training files that sentences are counted in and drawn from: bitext does not count (X2).
+
+    It does for a language without monolingual training text.
+    """
+    files = training_files(config)
+    for folder, split, side in config.sides():
+        if split.name == "train" and folder.name == side.language:
+            files[side.language] = list(side.files)
+    return files
+
+
 def sentences_of(paths: Iterable[Path]) -> Iterator[str]:
     """The lines that are not blank, stripped."""
     for path in paths:
@@ -72,24 +86,53 @@ def draw(sentences: Iterable[str], count: int, wanted: int, rng: random.Random) 
             yield sentence
 
 
-def write_sample(config: Config, counts: dict[str, int], path: Path) -> dict:
-    """Write the sentences that the vocabulary is learned on, a line each; what was drawn, for the manifest."""
+def write_sample(config: Config, counts: dict[str, int], path: Path, small: bool) -> dict:
+    """Write the sentences that the vocabulary is learned on, a line each; what was drawn, for the manifest.
+
+    From a `small` corpus a few are added, so that each character of the training text is in some sentence.
+    """
     options = config.vocabulary
-    wanted = quotas(counts, options.alpha, options.sentences)
+    drawn, seen = quotas(counts, options.alpha, options.sentences), set()
+    every = training_files(config) if small else {}
     with replacing(path) as file:
-        for language, names in training_files(config).items():
-            text = sentences_of(config.root / name for name in names)
-            name = config.tokenisers.get(language)
+
+        def write(sentences: Iterable[str], language: str) -> int:
+            name, number = config.tokenisers.get(language), 0
             tokenise = tokenisers.load(name, language) if name else str
-            rng = random.Random(f"{SEED} {language}")  # a language's draw doesn't depend on the others
-            for sentence in draw(text, counts[language], wanted[language], rng):
+            for number, sentence in enumerate(sentences, start=1):
                 file.write(tokenise(sentence).encode("utf-8") + b"\n")
-    total = sum(wanted.values())
+                seen.update(sentence)
+            return number
+
+        for language, names in sampled_files(config).items():
+            rng = random.Random(f"{SEED} {language}")  # a language's draw doesn't depend on the others
+            text = sentences_of(config.root / name for name in names)
+            write(draw(text, counts[language], drawn[language], rng), language)
+        for language, names in every.items():
+            text = sentences_of(config.root / name for name in names)
+            drawn[language] += write((sentence for sentence in text if not seen.issuperset(sentence)), language)
+    total = sum(drawn.values())
     return {
-        language: {"sentences": counts[language], "share": round(share, 6), "drawn": wanted[language],
-                   "drawn_share": round(wanted[language] / total, 6)}
+        language: {"sentences": counts[language], "share": round(share, 6), "drawn": drawn[language],
+                   "drawn_share": round(drawn[language] / total, 6)}
         for language, share in shares(counts, options.alpha).items()
     }
+
+
+def coverage_of(options: Vocabulary, sample: Path, small: bool) -> float:
+    """The share of characters that get a piece: that of the description, if it names one.
+
+    Else ALL of a `small` corpus, if they take at most one of FEW pieces; and otherwise MOST, SentencePiece's default.
+    """
+    if options.coverage is not None:
+        return options.coverage
+    characters = set()
+    with open(sample, encoding="utf-8", newline="\n") as lines:
+        for line in lines:
+            characters.update(line)
+    few = small and FEW * len(characters) <= options.size
+    logger.info("vocabulary: %d different characters, coverage %s", len(characters), ALL if few else MOST)
+    return ALL if few else MOST
 
 
 def version_problems(options: Vocabulary) -> list[str]:
@@ -111,8 +154,9 @@ def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=(line.rstrip("\n") for line in lines), model_writer=model,
                 model_type=options.model, vocab_size=options.size, character_coverage=options.coverage,
-                normalization_rule_name="nmt_nfkc", max_sentence_length=LONGEST_SENTENCE, hard_vocab_limit=False,
-                unk_id=0, bos_id=1, eos_id=2, pad_id=-1, num_threads=TRAINING_THREADS, minloglevel=2,
+                normalization_rule_name=options.normalization, max_sentence_length=LONGEST_SENTENCE,
+                hard_vocab_limit=False, unk_id=0, bos_id=1, eos_id=2, pad_id=-1, num_threads=TRAINING_THREADS,
+                minloglevel=2,
             )
     except (RuntimeError, OSError) as error:
         # its messages are "Internal: file(line) [condition] sentence"
@@ -134,6 +178,8 @@ def load_model(path: Path) -> sentencepiece.SentencePieceProcessor:
         return sentencepiece.SentencePieceProcessor(model_proto=Path(path).read_bytes())
     except OSError as error:
         raise PreprocessError(f"{path} is no SentencePiece model: {error.strerror}") from error
+    except ValueError as error:
+        raise PreprocessError(f"{str(path)!r} is no name of a file: {error}") from error
     except RuntimeError as error:
         raise PreprocessError(f"{path} is no SentencePiece model, or it is damaged") from error
 

@@ -33,7 +33,7 @@ binarise() {
     mkdir -p "$output/descriptions"
     {
         printf 'languages: [%s]\n' "$(IFS=,; echo "$*")"
-        echo "vocabulary: {model: unigram, size: $vocabulary, alpha: 0.5}"
+        echo "vocabulary: {model: unigram, size: $vocabulary, alpha: 0.5, normalization: identity}"
         echo "monolingual:"
         for language; do
             echo "  $language: {train: '$corpus/mono/train.$language', valid: '$corpus/mono/valid.$language'}"

@@ -22,7 +22,7 @@ same_settings "$output" "$(cat $recipe/config/*.yaml) ${updates[*]-}"
 for language in en de fr; do
     cat >"$output/$language.yaml" <<END
 languages: [$language]
-vocabulary: {model: unigram, size: 1600}
+vocabulary: {model: unigram, size: 1600, normalization: identity}
 monolingual:
   $language: {train: '$root/$sample/mono/train.$language', valid: '$root/$sample/mono/valid.$language'}
 END

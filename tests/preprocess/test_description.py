@@ -43,7 +43,7 @@ def test_meaning(tmp_path):
     )
     vocabulary = config.vocabulary
     assert (vocabulary.model, vocabulary.size, vocabulary.alpha) == ("unigram", 8000, 0.5)
-    assert (vocabulary.sentences, vocabulary.coverage) == (1000000, 0.9995)
+    assert (vocabulary.sentences, vocabulary.coverage, vocabulary.normalization) == (1000000, None, "nmt_nfkc")
 
 
 @pytest.mark.parametrize("old, new, expected", [
@@ -52,10 +52,22 @@ def test_meaning(tmp_path):
     ("bitext:", "bitexts: {}\nbitext:",
      "unknown key 'bitexts'; valid keys: languages, vocabulary, tokeniser, monolingual, bitext"),
     ("valid: v.en", "dev: v.en", "monolingual en: unknown key 'dev'; valid keys: train, valid, test"),
-    ("bitext:", "vocabulary: {sise: 3}\nbitext:", "valid keys: model, size, alpha, sentences, coverage, sentencepiece"),
+    ("bitext:", "vocabulary: {sise: 3}\nbitext:",
+     "valid keys: model, size, alpha, sentences, coverage, normalization, sentencepiece"),
     ("bitext:", "vocabulary: {size: big}\nbitext:", "vocabulary: size must be of type int, found 'big'"),
     ("bitext:", "vocabulary: {model: wordpiece}\nbitext:", "model must be unigram or bpe, found wordpiece"),
-    ("bitext:", "vocabulary: {alpha: -1}\nbitext:", "alpha must be 0 or more, found -1.0"),
+    ("bitext:", "vocabulary: {alpha: -1}\nbitext:", "alpha must be from 0 to 1, found -1.0"),
+    ("bitext:", "vocabulary: {alpha: .inf}\nbitext:", "alpha must be of type float, found '.inf'"),
+    ("bitext:", "vocabulary: {alpha: inf}\nbitext:", "alpha must be from 0 to 1, found inf"),
+    ("bitext:", "vocabulary: {alpha: nan}\nbitext:", "alpha must be from 0 to 1, found nan"),
+    ("bitext:", "vocabulary: {alpha: 1e400}\nbitext:", "alpha must be from 0 to 1, found inf"),
+    ("bitext:", "vocabulary: {size: 99999999}\nbitext:",
+     "size must be more than 0 and at most 10000000, found 99999999"),
+    ("bitext:", "vocabulary: {coverage: 0}\nbitext:", "coverage must be more than 0 and at most 1, found 0.0"),
+    ("bitext:", "vocabulary: {coverage: nan}\nbitext:", "coverage must be more than 0 and at most 1, found nan"),
+    ("bitext:", "vocabulary: {coverage: null}\nbitext:", "coverage must be of type float, found 'null'"),
+    ("bitext:", "vocabulary: {normalization: none}\nbitext:",
+     "normalization must be nmt_nfkc or nfkc or nmt_nfkc_cf or nfkc_cf or identity, found none"),
     ("bitext:", "vocabulary: {sentencepiece: m, model: bpe, size: 9}\nbitext:",
      "vocabulary: sentencepiece names an existing model; leave out model, size"),
     ("bitext:", "vocabulary: {sentencepiece: }\nbitext:", "vocabulary: sentencepiece must name the file of a model"),
@@ -83,6 +95,11 @@ def test_what_is_no_description(tmp_path):
         read_config(tmp_path / "missing.yaml")
     with pytest.raises(PreprocessError, match="is not YAML"):
         problems(tmp_path, "languages: [en")
+    with pytest.raises(PreprocessError, match="c.yaml is not YAML in line 2: a key must be one value$"):
+        problems(tmp_path, "languages: [en]\n? [a, b]\n: c\n")
+    for deep in ("[" * 3000 + "]" * 3000, "[" * 3000, "{a: " * 3000 + "}" * 3000):
+        with pytest.raises(PreprocessError, match="c.yaml is no description: its values are nested too deeply$"):
+            problems(tmp_path, f"languages: {deep}")
     assert any("expected a mapping" in problem for problem in problems(tmp_path, "- en"))
 
 

@@ -19,7 +19,7 @@ from preprocess.pipeline import prepare
 def trained(folder, lines, **options):
     sample, model = folder / "sample.txt", folder / "spm.model"
     sample.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    vocabulary.train_model(sample, Vocabulary(**{"size": 40, **options}), model)
+    vocabulary.train_model(sample, Vocabulary(**{"size": 40, "coverage": 0.9995, **options}), model)
     return model
 
 

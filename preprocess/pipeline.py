@@ -1,5 +1,6 @@
 """The stages in order: check, sample, vocabulary, encode, dictionary, binarise, manifest."""
 
+import functools
 import importlib.metadata
 import logging
 import platform
@@ -13,7 +14,7 @@ from pathlib import Path
 import sentencepiece
 from tqdm import tqdm
 
-from preprocess import check, encode, tokenisers, vocabulary
+from preprocess import check, encode, overlap, tokenisers, vocabulary
 from preprocess.binarize import binarize, encoded_name, outputs
 from preprocess.config import Config, Folder, PreprocessError, Split, read_config
 from preprocess.files import Workers, replacing, sha256_of, write_json
@@ -46,6 +47,7 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
         reports = check.check(config, problems, workers, stages.folder / "check" if stages else None)
         check.tell(config, reports)
         if check_only:
+            overlap.tell(find_overlap(config, workers))
             logger.info("no problems found: %d files, %d lines", len(reports),
                         sum(report.lines for report in reports.values()))
         else:
@@ -83,6 +85,7 @@ class _Preparation:
 
     def run(self, spm_model, dictionary) -> None:
         self.refuse_another_folder()
+        self.warn_of_overlap()
         named = self.config.vocabulary.sentencepiece
         existing = Path(spm_model) if spm_model else named and self.config.root / named
         sampling = self.reuse_model(existing) if existing else self.new_model()
@@ -92,6 +95,14 @@ class _Preparation:
         self.binarize_all(units)
         self.remove_what_is_no_longer_described()
         self.write_manifest(sampling, described, units)
+
+    def warn_of_overlap(self) -> None:
+        """Name the validation and test text that is training text too."""
+        inputs = [FORMAT, [[folder.name, split.name, side.language, side.files,
+                            [self.reports[name].sha256 for name in side.files]]
+                           for folder, split, side in self.config.sides()]]
+        work = functools.partial(find_overlap, self.config, self.workers)
+        overlap.tell(self.stages.run("overlap", inputs, [], work))
 
     def new_model(self) -> dict:
         """Sample and train; what was drawn."""
@@ -272,6 +283,16 @@ class _Preparation:
             write_json(path, manifest)
             logger.info("manifest.json: %d symbols, %d tokens", described["symbols"],
                         sum(unit["tokens"] for unit in units.values()))
+
+
+def find_overlap(config: Config, count: int) -> list[dict]:
+    """What of validation and test text is training text too, as `overlap.find` says it; with a progress bar."""
+    files = [name for names in overlap.evaluation_files(config).values() for name in names]
+    files += [name for language in overlap.evaluation_files(config)
+              for name in vocabulary.training_files(config)[language]]
+    total = sum((config.root / name).stat().st_size for name in files)
+    with Workers(count) as workers, tqdm(total=total, unit="B", unit_scale=True, desc="overlap", disable=None) as bar:
+        return overlap.find(config, workers, bar.update)
 
 
 def fairseq_version() -> str:

@@ -1,0 +1,74 @@
+"""Lines of validation and test text that are in the training text of their language too: counted, and the first named.
+
+Memory grows with validation and test text, 8 bytes a line, and not with the training text, which is read in blocks.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from preprocess.config import Config
+from preprocess.files import Workers, lines_of, read_blocks
+from preprocess.vocabulary import training_files
+
+NAMED = 3  # lines of each file
+BLANK = bytes(8)  # stands for the hash of a line without text
+
+logger = logging.getLogger("preprocess")
+
+
+def evaluation_files(config: Config) -> dict[str, list[str]]:
+    """Files of each language that has training text: those of validation and test sets, sides of bitext too."""
+    files = {language: [] for language, training in training_files(config).items() if training}
+    for _, split, side in config.sides():
+        if split.name != "train" and side.language in files:
+            files[side.language] += [name for name in side.files if name not in files[side.language]]
+    return {language: names for language, names in files.items() if names}
+
+
+def hashes(block: bytes) -> np.ndarray:
+    """A hash of each line (lines,) uint64; 0 for a blank one."""
+    digests = [hashlib.blake2b(line.encode(), digest_size=8).digest() if line else BLANK for line in lines_of(block)]
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+def find(config: Config, workers: Workers, progress: Callable[[int], object]) -> list[dict]:
+    """Validation and test files with lines of training text: how many of how many, and the first ones' places.
+
+    `progress` is called with numbers of bytes that were read.
+    """
+    found = []
+    for language, files in evaluation_files(config).items():
+        lines = {name: np.concatenate([*_hashed(config.root / name, workers, progress)]) for name in files}
+        wanted = np.unique(np.concatenate([*lines.values()]))
+        places = {}  # hash -> file and number of the first line of training text that has it
+        for name in training_files(config)[language]:
+            before = 0
+            for block in _hashed(config.root / name, workers, progress):
+                near = np.minimum(np.searchsorted(wanted, block), len(wanted) - 1)
+                for number in np.flatnonzero((wanted[near] == block) & (block != 0)).tolist():
+                    places.setdefault(int(block[number]), (name, before + number + 1))
+                before += len(block)
+        for name, each in lines.items():
+            numbers = [number for number, line in enumerate(each.tolist()) if line in places]
+            if numbers:
+                first = [(number + 1, *places[int(each[number])]) for number in numbers[:NAMED]]
+                found.append({"file": name, "language": language, "lines": int(np.count_nonzero(each)),
+                              "found": len(numbers), "first": first})
+    return found
+
+
+def _hashed(path: Path, workers: Workers, progress: Callable[[int], object]) -> Iterator[np.ndarray]:
+    return workers.map(hashes, read_blocks(path, progress))
+
+
+def tell(found: list[dict]) -> None:
+    """Log what was found, a warning for each file."""
+    for each in found:
+        named = ", ".join(f"line {number} ({name}, line {line})" for number, name, line in each["first"])
+        more = ", …" if each["found"] > len(each["first"]) else ""
+        logger.warning("%s: %d of %d lines (%.1f %%) are in the training text of %s too: %s%s", each["file"],
+                       each["found"], each["lines"], 100 * each["found"] / each["lines"], each["language"], named, more)

@@ -1,0 +1,88 @@
+"""Validation and test lines that are in training text: what is counted, and what it costs."""
+
+import logging
+import tracemalloc
+
+import pytest
+from tiny_corpus import describe, write
+
+from preprocess import files, overlap
+from preprocess.config import read_config
+from preprocess.pipeline import prepare
+
+
+@pytest.fixture
+def leaking(tmp_path):
+    """Test text of which lines are in monolingual text, in bitext, in neither, and in text of another language."""
+    root = tmp_path / "leaking"
+    root.mkdir()
+    write(root / "mono.en", ["alone", "", "twice  over", "a", "twice over", "c"])
+    write(root / "more.en", ["in the second file", "d"])
+    for language, lines in {"en": ["one", "two", "three"], "de": ["eins", "zwei", "drei"]}.items():
+        write(root / f"train.en-de.{language}", lines)
+    tests = {"en": ["drei", "", "two", "new", "twice over", "in\tthe second file", "alone", "two"],
+             "de": ["neu", "", "zwei", "one", "new", "c", "d", "e"]}
+    for language, lines in tests.items():
+        write(root / f"test.en-de.{language}", lines)
+    write(root / "valid.en", ["nothing of it", ""])
+    return describe(root, {
+        "languages": ["en", "de"], "vocabulary": {"size": 30},
+        "monolingual": {"en": {"train": ["mono.en", "more.en"], "valid": "valid.en"}},
+        "bitext": {"en-de": {"train": "train.en-de", "test": "test.en-de"}},
+    })
+
+
+TOLD = [
+    "test.en-de.en: 5 of 7 lines (71.4 %) are in the training text of en too: line 3 (train.en-de.en, line 2), "
+    "line 5 (mono.en, line 3), line 6 (more.en, line 1), …",
+    "test.en-de.de: 1 of 7 lines (14.3 %) are in the training text of de too: line 3 (train.en-de.de, line 2)",
+]
+
+
+def told(caplog):
+    found = [record.getMessage() for record in caplog.records if "are in the training text" in record.getMessage()]
+    assert all(record.levelno == logging.WARNING for record in caplog.records if record.getMessage() in found)
+    caplog.clear()
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("block", [8, 1 << 20])
+def test_lines_are_counted_and_the_first_are_named(leaking, caplog, monkeypatch, workers, block):
+    monkeypatch.setattr(files, "BLOCK", block)
+    prepare(leaking, None, workers, check_only=True)
+    assert told(caplog) == TOLD
+
+
+def test_they_are_told_each_time_and_looked_for_once(leaking, tmp_path, caplog, monkeypatch, fairseq_in_process):
+    for number in range(2):
+        prepare(leaking, tmp_path / "data-bin")
+        assert told(caplog) == TOLD
+        monkeypatch.setattr(overlap, "hashes", lambda block: 1 / 0)
+    (leaking.parent / "test.en-de.de").write_text("neu\n" * 8, encoding="utf-8")
+    with pytest.raises(ZeroDivisionError):
+        prepare(leaking, tmp_path / "data-bin")
+
+
+def test_a_language_without_training_text_is_not_looked_at(leaking):
+    describe(leaking.parent, {"languages": ["en", "de"], "monolingual": {"en": {"train": "mono.en"}},
+                              "bitext": {"en-de": {"test": "test.en-de"}}})
+    assert overlap.evaluation_files(read_config(leaking)[0]) == {"en": ["test.en-de.en"]}
+
+
+def test_memory_does_not_grow_with_training_text(leaking, monkeypatch):
+    monkeypatch.setattr(files, "BLOCK", 1 << 14)
+
+    def peak(lines):
+        with open(leaking.parent / "mono.en", "w", encoding="utf-8") as file:
+            file.writelines(f"sentence number {number} of many\n" for number in range(lines))
+        tracemalloc.start()
+        try:
+            with files.Workers(1) as workers:
+                overlap.find(read_config(leaking)[0], workers, int)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(1000)  # what is made once
+    assert peak(30000) - peak(3000) < 100000  # 27,000 hashes of 8 bytes would be 216,000

@@ -322,7 +322,7 @@ def main(arguments=None):
     made_with = {"checkpoint": zlib.crc32(Path(options.checkpoint).read_bytes())}
     texts = [text for split in options.splits.split(",") for text in _texts(vectors.task, options.data, split)]
     for prefix in texts:
-        pairs = SentencePairs(prefix, *prefix.parent.name.split("-"))
+        pairs = SentencePairs(prefix, *prefix.parent.name.split("-"), len(vectors.task.dictionary))
         result = mine(vectors, pairs, options.count, options.exact_below, longest, made_with)
         sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()

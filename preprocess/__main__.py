@@ -1,14 +1,16 @@
-"""The command: ``python -m preprocess CONFIG.yaml DATA_BIN``."""
+"""The command: ``python -m preprocess CONFIG.yaml DATA_BIN``, and ``python -m preprocess --verify DATA_BIN``."""
 
 import argparse
 import errno
 import logging
 import signal
 import sys
+from pathlib import Path
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from preprocess.config import PreprocessError
+from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
 
 
@@ -18,13 +20,21 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m preprocess", description="From raw text to a data-bin.")
-    parser.add_argument("config", help="YAML description of languages, monolingual files, bitext and test sets")
+    parser.add_argument("config", nargs="?", help="YAML description of languages, monolingual files, bitext and test sets")
     parser.add_argument("data_bin", nargs="?", help="folder to write; one that was begun is continued")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--spm-model", metavar="FILE", help="reuse this SentencePiece model, together with --dict")
     parser.add_argument("--dict", metavar="FILE", help="reuse this dict.txt, together with --spm-model")
     parser.add_argument("--check-only", action="store_true", help="report on the input and stop")
+    parser.add_argument("--verify", type=Path, metavar="DATA_BIN",
+                        help="read every file of a finished data-bin and name what is changed since it was written")
     options = parser.parse_args(arguments)
+    if options.verify is not None:
+        if options.config is not None:
+            parser.error(f"--verify {options.verify} takes no other folder or file, found {options.config}")
+        return options
+    if options.config is None:
+        parser.error("CONFIG.yaml is missing")
     if options.data_bin is None and not options.check_only:
         parser.error("DATA_BIN is missing")
     if options.workers < 1:
@@ -37,6 +47,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
+        if options.verify is not None:
+            number = verify(options.verify)
+            logging.info("%s: all %d files are as they were written", options.verify, number)
+            return 0
         with logging_redirect_tqdm():  # lines of the log above the progress bar, not in it
             prepare(options.config, options.data_bin, options.workers, options.spm_model, options.dict,
                     options.check_only)

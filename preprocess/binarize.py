@@ -12,6 +12,7 @@ import numpy as np
 
 from preprocess.config import Folder, PreprocessError
 from preprocess.files import replace_folder
+from preprocess.fingerprints import fingerprint
 
 INDEX_HEADER = struct.Struct("<9sQBQ")  # magic, version, type of the tokens, number of items; then int32 sizes
 
@@ -79,18 +80,24 @@ def outputs(folder: Folder, destination: Path) -> list[Path]:
 
 
 def binarize(folder: Folder, dictionary: Path, encoded: Path, counts: dict, data_bin: Path, workers: int) -> dict:
-    """Binarise a folder; `counts` has lines and tokens by encoded name. Raises PreprocessError if any were lost."""
+    """Binarise a folder; `counts` has lines and tokens by encoded name. Raises PreprocessError if any were lost.
+
+    Returns the fingerprints of the files by their names in the data-bin.
+    """
     stages = encoded.parent
     temporary = stages / "binarized" / folder.name
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.parent.mkdir(parents=True, exist_ok=True)
     run_fairseq(arguments(folder, dictionary.resolve(), temporary.resolve(), workers), encoded,
                 stages / "logs" / f"{folder.name}.log")
+    totals = {}
     for split in folder.splits:
         for side in split.sides:
             expected = counts[encoded_name(folder, split.name, side.language)]
-            found = sizes(temporary / f"{prefix(folder, split.name, side.language)}.idx")
-            tokens = int(found.sum(dtype=np.int64)) - len(found)  # without </s>
+            index = temporary / f"{prefix(folder, split.name, side.language)}.idx"
+            found = sizes(index)
+            totals[index] = {"lines": len(found), "tokens": int(found.sum(dtype=np.int64))}
+            tokens = totals[index]["tokens"] - len(found)  # without </s>
             if (len(found), tokens) != (expected["lines"], expected["tokens"]):
                 raise PreprocessError(
                     f"{folder.name}/{split.name} ({side.language}): {expected['lines']} lines of {expected['tokens']} "
@@ -98,5 +105,7 @@ def binarize(folder: Folder, dictionary: Path, encoded: Path, counts: dict, data
                 )
     # it names temporary paths and times, so that equal inputs would give unequal folders
     (temporary / "preprocess.log").unlink(missing_ok=True)
+    fingerprints = {f"{folder.name}/{path.name}": fingerprint(path, **totals.get(path, {}))
+                    for path in outputs(folder, temporary)}
     replace_folder(temporary, data_bin / folder.name)
-    return {}
+    return fingerprints

@@ -8,7 +8,8 @@ sub-words. A piece of it is `PIECE@LANGUAGE` in the joint dictionary, so that on
     OUTPUT/XX/{train,valid,...}.{bin,idx}  the text, numbered anew
     OUTPUT/XX/sentencepiece.model, OUTPUT/XX/manifest.json
 
-Made again it writes everything again, the dictionary and the manifest last: what is not complete has none.
+Made again it writes everything again, the dictionary and the manifest last: what is not complete has none. Each DATA is
+read in full: text that is no longer what was binarised is refused.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import numpy as np
 
 from preprocess.config import PreprocessError
 from preprocess.files import replacing, sha256_of, write_json
+from preprocess.fingerprints import fingerprint, verify
 from preprocess.stages import read_json
 from preprocess.vocabulary import MASK, SPECIAL, reused_symbols
 
@@ -75,8 +77,8 @@ def numbers(dictionaries: dict[str, list[tuple[str, int]]], language: str) -> np
     return np.array([places[symbol] for symbol in (*SPECIAL, *named)])
 
 
-def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> None:
-    """Write a text with other numbers: SOURCE.bin and SOURCE.idx -> TARGET.bin and TARGET.idx."""
+def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dict[str, dict]:
+    """Write a text with other numbers: SOURCE.bin and SOURCE.idx -> TARGET.bin and TARGET.idx; their fingerprints."""
     head = source.with_suffix(".idx").read_bytes()
     magic, version, code, items = HEADER.unpack_from(head)
     if code not in TYPES:
@@ -85,12 +87,17 @@ def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> Non
     written = 8 if symbols < SMALL else 4
     with open(source.with_suffix(".bin"), "rb") as text, replacing(target.with_suffix(".bin")) as file:
         while block := text.read(BLOCK * TYPES[code].itemsize):
-            file.write(table[np.frombuffer(block, TYPES[code])].astype(TYPES[written]).tobytes())
+            tokens = np.frombuffer(block, TYPES[code])
+            if not 0 <= tokens.min() <= tokens.max() < len(table):
+                raise PreprocessError(f"{source}.bin has numbers that its dictionary of {len(table)} symbols lacks")
+            file.write(table[tokens].astype(TYPES[written]).tobytes())
     places = np.zeros(items, np.int64)
     np.cumsum(sizes[:-1], dtype=np.int64, out=places[1:])
     with replacing(target.with_suffix(".idx")) as file:
         file.write(HEADER.pack(magic, version, written, items) + sizes.tobytes())
         file.write((places * TYPES[written].itemsize).tobytes())
+    counts = {".bin": {}, ".idx": {"lines": items, "tokens": int(sizes.sum(dtype=np.int64))}}
+    return {f"{target.name}{end}": fingerprint(target.with_suffix(end), **found) for end, found in counts.items()}
 
 
 def join(output: Path, folders: list[Path]) -> None:
@@ -107,27 +114,37 @@ def join(output: Path, folders: list[Path]) -> None:
     others = {path.name for path in output.glob("[!.]*")} - own - set(found)
     if others:
         raise PreprocessError(f"{output} has something else already, {sorted(others)[0]}: name another folder")
+    for folder in folders:
+        if "fingerprints" in read_json(folder / "manifest.json"):
+            verify(folder)
     dictionaries = {language: read_dictionary(folder) for language, folder in zip(found, folders)}
     lines = joint_symbols(dictionaries)
     symbols = [*SPECIAL, *(symbol for symbol, _ in lines)]
     for name in ("manifest.json", "dict.txt"):
         (output / name).unlink(missing_ok=True)
-    tokenisers = {}
+    tokenisers, fingerprints = {}, {}
     for language, folder in zip(found, folders):
         table = numbers(dictionaries, language)
         for old in [*(output / language).glob("*.idx"), *(output / language).glob("*.bin")]:
             old.unlink()
         for text in sorted((folder / language).glob("*.bin")):
-            renumber(text.with_suffix(""), output / language / text.stem, table, len(symbols))
+            written = renumber(text.with_suffix(""), output / language / text.stem, table, len(symbols))
+            fingerprints |= {f"{language}/{name}": entry for name, entry in written.items()}
+        shutil.copyfile(folder / "sentencepiece.model", output / language / "sentencepiece.model")
+        manifest = read_json(folder / "manifest.json")
+        tokenisers |= manifest["config"].get("tokeniser", {})
+        manifest.pop("fingerprints", None)  # of the files in FOLDER: those here are in the manifest of OUTPUT
+        write_json(output / language / "manifest.json", manifest)
         for name in ("sentencepiece.model", "manifest.json"):
-            shutil.copyfile(folder / name, output / language / name)
-        tokenisers |= read_json(folder / "manifest.json")["config"].get("tokeniser", {})
+            fingerprints[f"{language}/{name}"] = fingerprint(output / language / name)
     with replacing(output / "dict.txt") as file:
         file.write("".join(f"{symbol} {count}\n" for symbol, count in lines).encode("utf-8"))
     described = {"symbols": len(symbols), "sha256": hashlib.sha256("\n".join(symbols).encode("utf-8")).hexdigest()}
     config = {"languages": found} | ({"tokeniser": tokenisers} if tokenisers else {})
     parts = {language: sha256_of(folder / "dict.txt") for language, folder in zip(found, folders)}
-    write_json(output / "manifest.json", {"format": 1, "config": config, "dictionary": described, "disjoint": parts})
+    fingerprints["dict.txt"] = fingerprint(output / "dict.txt")
+    write_json(output / "manifest.json", {"format": 1, "config": config, "dictionary": described, "disjoint": parts,
+                                          "fingerprints": fingerprints})
     logger.info("%s: %d symbols of %s", output, len(symbols), ", ".join(found))
 
 

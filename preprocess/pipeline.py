@@ -14,7 +14,7 @@ from pathlib import Path
 import sentencepiece
 from tqdm import tqdm
 
-from preprocess import check, encode, overlap, tokenisers, vocabulary
+from preprocess import check, encode, fingerprints, overlap, tokenisers, vocabulary
 from preprocess.binarize import binarize, encoded_name, outputs
 from preprocess.config import Config, Folder, PreprocessError, Split, read_config
 from preprocess.files import Workers, replacing, sha256_of, write_json
@@ -92,9 +92,9 @@ class _Preparation:
         symbols, units = self.symbols(dictionary), self.encode_all()
         self.warn_of_lost_characters(units, learned=not existing)
         described = self.write_dictionary(symbols, units)
-        self.binarize_all(units)
+        written = self.binarize_all(units)
         self.remove_what_is_no_longer_described()
-        self.write_manifest(sampling, described, units)
+        self.write_manifest(sampling, described, units, written)
 
     def warn_of_overlap(self) -> None:
         """Name the validation and test text that is training text too."""
@@ -221,23 +221,26 @@ class _Preparation:
         inputs = [FORMAT, symbols, sha256_of(self.model), [sha256_of(path) for path in paths]]
         return self.stages.run("dictionary", inputs, [self.dictionary], work)
 
-    def binarize_all(self, units: dict) -> None:
-        """Folders at the same time, as many as there are workers: most of a small folder's time is fairseq's start."""
+    def binarize_all(self, units: dict) -> dict[str, dict]:
+        """Folders at the same time, as many as there are workers: most of a small folder's time is fairseq's start.
+
+        Returns the fingerprints of all their files.
+        """
         each = max(1, self.workers // max(1, len(self.config.folders)))
         pool = ThreadPoolExecutor(self.workers)
         try:
-            for done in [pool.submit(self.binarize, folder, units, each) for folder in self.config.folders]:
-                done.result()
+            started = [pool.submit(self.binarize, folder, units, each) for folder in self.config.folders]
+            return {name: entry for done in started for name, entry in done.result().items()}
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def binarize(self, folder: Folder, units: dict, workers: int) -> None:
-        """One call of fairseq-preprocess."""
+    def binarize(self, folder: Folder, units: dict, workers: int) -> dict[str, dict]:
+        """One call of fairseq-preprocess; the fingerprints of what it wrote."""
         names = [encoded_name(folder, split.name, side.language) for split in folder.splits for side in split.sides]
         inputs = [FORMAT, {name: units[name]["sha256"] for name in names}, sha256_of(self.dictionary),
-                  fairseq_version()]
-        self.stages.run(f"binarize {folder.name}", inputs, outputs(folder, self.data_bin / folder.name),
-                        lambda: binarize(folder, self.dictionary, self.encoded, units, self.data_bin, workers))
+                  fairseq_version(), {"fingerprints": fingerprints.FORMAT}]
+        return self.stages.run(f"binarize {folder.name}", inputs, outputs(folder, self.data_bin / folder.name),
+                               lambda: binarize(folder, self.dictionary, self.encoded, units, self.data_bin, workers))
 
     def binarized(self) -> set[str]:
         """Names of the folders that are there, of this description or an earlier one."""
@@ -259,7 +262,7 @@ class _Preparation:
             self.stages.forget(f"binarize {name}")
             logger.info("%s: removed, it is no longer described", name)
 
-    def write_manifest(self, sampling: dict | None, described: dict, units: dict) -> None:
+    def write_manifest(self, sampling: dict | None, described: dict, units: dict, written: dict) -> None:
         """manifest.json, last: where it is, the data-bin is complete."""
         files = [
             {"path": name, "language": side.language, "dataset": f"{folder.name}/{split.name}"}
@@ -273,9 +276,10 @@ class _Preparation:
                     for name, unit in units.items()}
         versions = {"python": platform.python_version(), "fairseq": fairseq_version(),
                     "sentencepiece": sentencepiece.__version__, **tokenisers.versions(self.config.tokenisers)}
+        written = {path.name: fingerprints.fingerprint(path) for path in (self.dictionary, self.model)} | written
         manifest = {"format": FORMAT, "config": self.config.as_dict(), "sampling": sampling, "seed": vocabulary.SEED,
                     "sentencepiece_sha256": sha256_of(self.model), "dictionary": described, "datasets": datasets,
-                    "files": files, "versions": versions}
+                    "files": files, "versions": versions, "fingerprints": written}
         path = self.data_bin / "manifest.json"
         if read_json(path) == manifest:
             logger.info("manifest.json: up to date")

@@ -31,15 +31,16 @@ class AdjacentSegments:
     Args:
         path: prefix of the ``.bin`` and ``.idx`` files.
         language: code of its language.
+        symbols: how many the dictionary has; None if any number will do.
     """
 
-    def __init__(self, path, language):
-        self.stream = TokenStream(path, language)
+    def __init__(self, path, language, symbols=None):
+        self.stream = TokenStream(path, language, symbols)
         self.path, self.language, self.sentences = self.stream.path, language, self.stream.sentences
         self.windows, self._by_size = lru_cache(maxsize=4)(self._windows), lru_cache(maxsize=4)(self._sorted)
 
     def __reduce__(self):
-        return AdjacentSegments, (self.path, self.language)
+        return AdjacentSegments, (self.path, self.language, self.stream.symbols)
 
     def _windows(self, longest):
         """Where first segments begin and second ones begin and end, (n, 3)."""
@@ -72,9 +73,9 @@ class AdjacentSegments:
 
     def texts(self, examples, longest):
         """The two segments of each of `examples`, of at most `longest` tokens: a list of pairs of arrays."""
-        tokens = self.stream.tokens
+        read = self.stream.read
         return [
-            (tokens[max(begin, cut - longest) : cut], tokens[cut : min(end, cut + longest)])
+            (read(max(begin, cut - longest), cut), read(cut, min(end, cut + longest)))
             for begin, cut, end in self.windows(longest)[examples].tolist()
         ]
 

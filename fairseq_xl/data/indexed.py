@@ -7,6 +7,7 @@ import numpy as np
 from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import _code_to_dtype as TOKEN_TYPES
 
+from fairseq_xl.data.manifest import check_fingerprint
 from fairseq_xl.errors import UserError
 
 #: magic, version, type of the tokens, number of items; behind it a size (int32) and a place (int64) for each
@@ -19,22 +20,66 @@ def is_begun(prefix):
     return any(Path(f"{prefix}.{end}").exists() for end in ("bin", "idx"))
 
 
-def open_text(prefix, language):
-    """The items of ``PREFIX.bin`` and ``PREFIX.idx``, memory-mapped.
+class Text:
+    """The items of a binarised text, memory-mapped: tensors (t,) int64, each ended by ``</s>``.
 
-    Raises `UserError` for a text that is not there, that has not a single line (fairseq cannot map an empty file), or
-    whose files are damaged or do not belong together, as far as their sizes tell.
+    Args:
+        prefix: prefix of the ``.bin`` and ``.idx`` files.
+        language: code of its language.
+        symbols: how many the dictionary has; None if any number will do.
+    """
+
+    def __init__(self, prefix, language, symbols=None):
+        self.prefix, self.language, self.symbols = str(prefix), language, symbols
+        self.items = data_utils.load_indexed_dataset(self.prefix, None)
+
+    @property
+    def sizes(self):
+        """Tokens of each item, (n,): mapped, and unmapped when this object goes."""
+        return self.items.sizes
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, line):
+        item = self.items[line]
+        check_numbers(item.numpy(), self.symbols, self.prefix, self.language)
+        return item
+
+
+def check_numbers(tokens, symbols, prefix, language):
+    """Raises `UserError` if tokens (t,) of a text have a number that the dictionary, of so many symbols, lacks."""
+    if symbols is None or not len(tokens):
+        return
+    least, most = tokens.min(), tokens.max()
+    if least < 0 or most >= symbols:
+        raise UserError(
+            f"{prefix}.bin: the text of language {language!r} has the number {least if least < 0 else most}, and the "
+            f"dictionary has {symbols} symbols: the file is damaged, or was binarised with another dictionary"
+        )
+
+
+def open_text(prefix, language, symbols=None):
+    """The `Text` of ``PREFIX.bin`` and ``PREFIX.idx``.
+
+    Raises `UserError` for a text that is not there, that has not a single line (fairseq cannot map an empty file),
+    whose files are damaged or do not belong together, as far as their sizes tell, or that is not what the manifest of
+    the data folder says (`check_fingerprint`).
     """
     for end in ("idx", "bin"):
         if not Path(f"{prefix}.{end}").is_file():
             raise UserError(f"{prefix}.{end}: no binarised text of language {language!r} there")
     if not Path(f"{prefix}.bin").stat().st_size:
         raise UserError(f"{prefix}: the text of language {language!r} is empty")
-    _check_sizes(Path(f"{prefix}.idx"), Path(f"{prefix}.bin"))
-    return data_utils.load_indexed_dataset(str(prefix), None)
+    counts = _check_sizes(Path(f"{prefix}.idx"), Path(f"{prefix}.bin"))
+    folder, name = Path(prefix).parent.parent, "/".join(Path(prefix).parts[-2:])
+    check_fingerprint(folder, f"{name}.idx", **counts)
+    check_fingerprint(folder, f"{name}.bin")
+    return Text(prefix, language, symbols)
 
 
 def _check_sizes(index, text):
+    """How many lines and tokens there are."""
     with open(index, "rb") as file:
         header = file.read(HEADER.size)
     magic, version, code, items = HEADER.unpack(header) if len(header) == HEADER.size else (b"", 0, 0, 0)
@@ -44,9 +89,11 @@ def _check_sizes(index, text):
     if found != expected:
         raise UserError(f"{index} is damaged or cut short: {items} items take {expected} bytes, it has {found}")
     sizes = np.memmap(index, mode="r", dtype=np.int32, offset=HEADER.size, shape=(items,)) if items else np.zeros(0)
-    found, expected = text.stat().st_size, int(sizes.sum(dtype=np.int64)) * np.dtype(TOKEN_TYPES[code]).itemsize
+    tokens = int(sizes.sum(dtype=np.int64))
+    found, expected = text.stat().st_size, tokens * np.dtype(TOKEN_TYPES[code]).itemsize
     if found != expected:
         raise UserError(
             f"{text} is damaged or cut short, or of another run than {index.name}: expected {expected} bytes, it has "
             f"{found}"
         )
+    return {"lines": items, "tokens": tokens}

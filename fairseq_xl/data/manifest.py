@@ -1,22 +1,71 @@
 """What `python -m preprocess` says of the text that it wrote."""
 
+import functools
+import hashlib
 import json
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
+
+#: what is compared of a file when it is opened: so many pieces of so many bytes at even distances (1 MiB)
+PIECES, PIECE = 256, 4096
 
 
 def read_manifest(folder):
     """``manifest.json`` of a data folder, {} where there is none; `UserError` for a damaged one."""
     path = Path(folder) / "manifest.json"
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        state = path.stat()
+        return _read(path, (state.st_size, state.st_mtime_ns, state.st_ino))
     except FileNotFoundError:
         return {}
+
+
+@functools.lru_cache(maxsize=16)
+def _read(path, state):
+    """The manifest in the file `path`, which is read once as long as its `state` stays."""
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is damaged: {error}; `python -m preprocess` writes it again") from error
     if not isinstance(manifest, dict) or not all(
-        isinstance(manifest.get(part, {}), dict) for part in ("dictionary", "config")
+        isinstance(manifest.get(part, {}), dict) for part in ("dictionary", "config", "fingerprints")
     ):
         raise UserError(f"{path} is no manifest of `python -m preprocess`, which writes it again")
     return manifest
+
+
+def check_fingerprint(folder, name, **counts):
+    """Raises `UserError` unless a file of a data folder is what `python -m preprocess` wrote, as far as that is known.
+
+    Its size, its `counts` and at most 1 MiB of it are compared: all of a small file; of a larger one pieces from its
+    first byte to its last, so that no change that is longer than 1/255 of it goes unseen, and shorter ones may.
+    """
+    known = read_manifest(folder).get("fingerprints", {}).get(name)
+    if known is None:  # of a data folder from before there were fingerprints, or a file from elsewhere
+        return
+    path = Path(folder) / name
+    if not isinstance(known, dict) or not known.keys() >= {"bytes", "sampled", *counts}:
+        raise UserError(f"{Path(folder) / 'manifest.json'} is damaged: it doesn't say all of {name}")
+    found = {**counts, "bytes": path.stat().st_size}
+    other = [f"{found[key]} {key}, expected {known[key]}" for key in found if found[key] != known[key]]
+    if not other and _sampled(path) != known["sampled"]:
+        other = ["other content"]
+    if other:
+        raise UserError(
+            f"{path} is not the file that `python -m preprocess` wrote, it has {other[0]}: put that back, or remove it "
+            f"and run the same command again (`python -m preprocess --verify {folder}` looks for more)"
+        )
+
+
+def _sampled(path):
+    """Hash of the pieces of a file, or of all of one that is no larger than they are together."""
+    size, digest = path.stat().st_size, hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        if size <= PIECES * PIECE:
+            digest.update(file.read())
+        else:
+            for number in range(PIECES):
+                file.seek((size - PIECE) * number // (PIECES - 1))
+                digest.update(file.read(PIECE))
+    return digest.hexdigest()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.indexed import check_numbers, open_text
 from fairseq_xl.errors import UserError
 
 
@@ -19,10 +19,11 @@ class TokenStream:
     Args:
         path: prefix of the ``.bin`` and ``.idx`` files.
         language: code of its language.
+        symbols: how many the dictionary has; None if any number will do.
     """
 
-    def __init__(self, path, language):
-        self.path, self.language = str(path), language
+    def __init__(self, path, language, symbols=None):
+        self.path, self.language, self.symbols = str(path), language, symbols
         items = open_text(self.path, language)  # named: its sizes are unmapped when it goes
         sizes = np.asarray(items.sizes)
         self.sentences = int((sizes > 1).sum())
@@ -31,7 +32,7 @@ class TokenStream:
             raise UserError(f"{path}: the text of language {language!r} has no sentence")
 
     def __reduce__(self):
-        return TokenStream, (self.path, self.language)
+        return TokenStream, (self.path, self.language, self.symbols)
 
     @cached_property
     def tokens(self):
@@ -42,7 +43,13 @@ class TokenStream:
 
     def texts(self, starts, length):
         """The block of up to `length` tokens from each of `starts` on: a list of 1-tuples of arrays (t,)."""
-        return [(self.tokens[start : start + length],) for start in starts]
+        return [(self.read(start, start + length),) for start in starts]
+
+    def read(self, begin, end):
+        """The tokens from one place to another, (t,); `UserError` for a number that the dictionary lacks."""
+        tokens = self.tokens[begin:end]
+        check_numbers(tokens, self.symbols, self.path, self.language)
+        return tokens
 
     def languages(self, starts, length):
         """The language of each block, a list of 1-tuples."""

@@ -21,11 +21,12 @@ class SentencePairs:
     Args:
         prefix: prefix of the four files, ``DATA/en-de/train.en-de``.
         source, target: codes of the two languages, suffixes of the files.
+        symbols: how many the dictionary has; None if any number will do.
     """
 
-    def __init__(self, prefix, source, target):
+    def __init__(self, prefix, source, target, symbols=None):
         self.prefix, self.source, self.target = str(prefix), source, target
-        self.sides = [open_text(f"{prefix}.{language}", language) for language in (source, target)]
+        self.sides = [open_text(f"{prefix}.{language}", language, symbols) for language in (source, target)]
         lines = [len(side) for side in self.sides]
         if lines[0] != lines[1]:
             raise UserError(f"{prefix}: {lines[0]} lines of {source!r} but {lines[1]} of {target!r}")

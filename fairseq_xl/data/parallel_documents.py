@@ -20,15 +20,21 @@ class ParallelDocuments:
     Args:
         prefix: prefix of the four files, ``DATA/en-de/train.en-de``.
         source, target: codes of the two languages, suffixes of the files.
+        symbols: how many the dictionary has; None if any number will do.
     """
 
-    def __init__(self, prefix, source, target):
-        self.pairs = SentencePairs(prefix, source, target)
+    def __init__(self, prefix, source, target, symbols=None):
+        self.symbols, self.pairs = symbols, SentencePairs(prefix, source, target, symbols)
         self.prefix, self.codes, self.sentences = self.pairs.prefix, (source, target), self.pairs.sentences
         self.windows = lru_cache(maxsize=4)(self._windows)
 
     def __reduce__(self):
-        return ParallelDocuments, (self.prefix, *self.codes)
+        return ParallelDocuments, (self.prefix, *self.codes, self.symbols)
+
+    @property
+    def has_documents(self):
+        """Whether there is an empty line, of both sides, at all."""
+        return bool((self.pairs.sizes <= 1).all(axis=1).any())
 
     def _windows(self, longest):
         """Which of `pairs.filled` a window begins and ends with, its language at odd places, and its size: (n, 4)."""

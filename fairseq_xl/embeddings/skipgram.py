@@ -74,7 +74,7 @@ def main(arguments: "list[str] | None" = None) -> None:
             raise UserError(f"--{name} {getattr(options, name)}: {least} or more is needed")
     dictionary = XLDictionary.load(options.data / "dict.txt")
     dictionary.language_id(options.language)
-    text = open_text(options.data / options.language / "train", options.language)
+    text = open_text(options.data / options.language / "train", options.language, len(dictionary))
     pieces = dictionary.pieces[np.argsort(-dictionary.counts[dictionary.pieces], kind="stable")]
     symbols = [dictionary.symbols[index] for index in pieces]
     write(Vectors(symbols, normalise(train(Sentences(text, dictionary), symbols, options))), options.output)

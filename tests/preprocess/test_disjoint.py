@@ -120,7 +120,7 @@ def test_what_is_not_complete_has_no_dictionary_and_nothing_of_before_stays(part
     def killed(source, target, *arguments):
         if target.parent.name == "de":
             raise KeyboardInterrupt
-        renumber(source, target, *arguments)
+        return renumber(source, target, *arguments)
 
     renumber = disjoint.renumber
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

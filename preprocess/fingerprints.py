@@ -1,0 +1,97 @@
+"""Fingerprints of a data-bin's files, kept in its manifest: training compares samples of a file, --verify all of it."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+from preprocess.config import PreprocessError
+from preprocess.stages import read_json
+
+FORMAT = 1  # of fingerprints; another one makes them anew
+# What is sampled of a file: 1 MiB, from its first byte to its last. `fairseq_xl.data.manifest` reads the same.
+PIECES, PIECE = 256, 4096
+MOST_BLOCKS, LEAST_BLOCK = 64, 1 << 20  # a file of any size has at most so many hashes
+READ = 1 << 20  # bytes in memory at a time
+
+
+def fingerprint(path: Path, **counts: int) -> dict:
+    """Size, hash of the samples and hashes of all blocks of a file; `counts` are added as they are."""
+    size = path.stat().st_size
+    block = LEAST_BLOCK
+    while block * MOST_BLOCKS < size:
+        block *= 2
+    return {"bytes": size, **counts, "sampled": sampled(path), "block": block, "blocks": list(_blocks(path, block))}
+
+
+def sampled(path: Path) -> str:
+    """Hash of a file's pieces at even distances; of a whole file that is no larger than they are together."""
+    size, digest = path.stat().st_size, hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        if size <= PIECES * PIECE:
+            digest.update(file.read())
+        else:
+            for number in range(PIECES):
+                file.seek((size - PIECE) * number // (PIECES - 1))
+                digest.update(file.read(PIECE))
+    return digest.hexdigest()
+
+
+def _blocks(path: Path, block: int, progress: tqdm | None = None) -> Iterator[str]:
+    """Hashes of all blocks of a file."""
+    with open(path, "rb") as file:
+        while part := file.read(min(READ, block)):
+            digest, left = hashlib.blake2b(digest_size=16), block
+            while part:
+                digest.update(part)
+                left -= len(part)
+                if progress is not None:
+                    progress.update(len(part))
+                part = file.read(min(READ, left)) if left else b""
+            yield digest.hexdigest()
+
+
+def verify(data_bin: Path) -> int:
+    """Read every file of a data-bin and compare it with the manifest; how many files that were.
+
+    Raises PreprocessError with a list of all that is changed, missing or not in the manifest, and for a data-bin
+    without fingerprints.
+    """
+    manifest = read_json(data_bin / "manifest.json")
+    if not isinstance(manifest, dict):
+        raise PreprocessError(f"{data_bin} has no manifest.json that can be read, and so is no complete data-bin")
+    known = manifest.get("fingerprints")
+    if not known:
+        raise PreprocessError(f"{data_bin}/manifest.json has no fingerprints, as those of earlier versions; "
+                              "`python -m preprocess` with the same description adds them")
+    try:
+        total = sum(entry["bytes"] for entry in known.values())
+        with tqdm(total=total, unit="B", unit_scale=True, desc="verify", disable=None) as bar:
+            changes = [change for name, entry in known.items() if (change := _change(data_bin / name, entry, bar))]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise PreprocessError(f"{data_bin}/manifest.json is damaged: {error!r} in its fingerprints") from error
+    texts = {str(path.relative_to(data_bin)) for end in ("bin", "idx") for path in data_bin.glob(f"[!.]*/*.{end}")}
+    changes += [f"{data_bin / name} is not in the manifest" for name in sorted(texts - known.keys())]
+    if changes:
+        listed = "".join(f"\n  - {change}" for change in changes)
+        raise PreprocessError(
+            f"{len(changes)} change(s) since {data_bin} was written; remove what is changed and run the same "
+            f"`python -m preprocess` again, which makes it anew:{listed}"
+        )
+    return len(known)
+
+
+def _change(path: Path, entry: dict, progress: tqdm) -> str:
+    """What is not as it was, "" if nothing is."""
+    if not path.is_file():
+        return f"{path} is missing"
+    size, block = path.stat().st_size, entry["block"]
+    if size != entry["bytes"]:
+        return f"{path} has {size} bytes, expected {entry['bytes']}"
+    found = _blocks(path, block, progress)
+    wrong = [number for number, (one, other) in enumerate(zip(found, entry["blocks"], strict=True)) if one != other]
+    if not wrong:
+        return ""
+    first, end = wrong[0] * block, min(size, wrong[0] * block + block)
+    return f"{path} has other content from byte {first} to {end} ({len(wrong)} of {len(entry['blocks'])} blocks)"

@@ -1,0 +1,165 @@
+"""Fingerprints of a data-bin: in the manifest, in samples when a text is opened, and in full with --verify."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from tiny_corpus import content, write_corpus
+
+from fairseq_xl.data import manifest
+from fairseq_xl.errors import UserError
+from preprocess import disjoint, fingerprints
+from preprocess.__main__ import main, parse_arguments
+from preprocess.config import PreprocessError
+from preprocess.fingerprints import fingerprint, sampled, verify
+from preprocess.pipeline import prepare
+from tests.tiny_data import write_items
+
+MILLION = 1 << 20
+
+
+@pytest.fixture
+def prepared(corpus, tmp_path, fairseq_in_process):
+    prepare(corpus, tmp_path / "data-bin")
+    return tmp_path / "data-bin"
+
+
+def known(data_bin):
+    return json.loads((data_bin / "manifest.json").read_text(encoding="utf-8"))["fingerprints"]
+
+
+def test_the_manifest_has_one_of_every_file(prepared):
+    assert set(known(prepared)) == set(content(prepared)) - {"manifest.json"}
+    for name, entry in known(prepared).items():
+        assert entry["bytes"] == (prepared / name).stat().st_size and len(entry["blocks"]) == 1
+    text = (prepared / "en/train.idx").read_bytes()
+    sizes = np.frombuffer(text, np.int32, int.from_bytes(text[18:26], "little"), 26)
+    entry = known(prepared)["en/train.idx"]
+    assert (entry["lines"], entry["tokens"]) == (len(sizes), int(sizes.sum()))
+
+
+def test_verify_names_every_change(prepared, capsys, caplog):
+    files = len(known(prepared))
+    with caplog.at_level("INFO"):
+        assert main(["--verify", str(prepared)]) == 0
+    assert f"{prepared}: all {files} files are as they were written" in caplog.text
+    for name in ("en/train.bin", "en-de/valid.en-de.de.idx", "dict.txt"):
+        raw = bytearray((prepared / name).read_bytes())
+        raw[len(raw) // 2] ^= 1
+        (prepared / name).write_bytes(raw)
+    (prepared / "en/valid.bin").unlink()
+    with open(prepared / "en/train.idx", "ab") as file:
+        file.write(b"0")
+    write_items(prepared / "fr/train", [[4, 2]])
+    assert main(["--verify", str(prepared)]) == 1
+    first, *changes = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"7 change(s) since {prepared} was written; remove what is changed and run the same")
+    size = known(prepared)["en/train.idx"]["bytes"]
+    assert sorted(line.removeprefix(f"  - {prepared}/").split(" from ")[0] for line in changes) == sorted([
+        "en/train.bin has other content", "en-de/valid.en-de.de.idx has other content", "dict.txt has other content",
+        "en/valid.bin is missing", f"en/train.idx has {size + 1} bytes, expected {size}",
+        "fr/train.bin is not in the manifest", "fr/train.idx is not in the manifest",
+    ])  # fmt: skip
+
+
+def test_what_is_removed_is_made_anew(corpus, prepared):
+    before = content(prepared)
+    raw = (prepared / "en/train.bin").read_bytes()
+    (prepared / "en/train.bin").write_bytes(bytes(len(raw)))
+    prepare(corpus, prepared)  # nothing of it looks changed: it stays, and is not taken for what was written
+    with pytest.raises(PreprocessError, match="1 change"):
+        verify(prepared)
+    (prepared / "en/train.bin").unlink()
+    prepare(corpus, prepared)
+    assert content(prepared) == before and verify(prepared)
+
+
+def test_a_data_bin_of_before_gets_them(corpus, tmp_path, fairseq_in_process, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        patch.setattr(fingerprints, "FORMAT", 0)
+        prepare(corpus, tmp_path / "data-bin")
+    path = tmp_path / "data-bin/manifest.json"
+    old = json.loads(path.read_text(encoding="utf-8"))
+    new = old.pop("fingerprints")
+    path.write_text(json.dumps(old), encoding="utf-8")
+    assert main(["--verify", str(tmp_path / "data-bin")]) == 1
+    assert "has no fingerprints, as those of earlier versions; `python -m preprocess` with" in capsys.readouterr().err
+    prepare(corpus, tmp_path / "data-bin")
+    assert known(tmp_path / "data-bin") == new and verify(tmp_path / "data-bin") == len(new)
+
+
+def test_what_is_no_data_bin(tmp_path, capsys):
+    assert main(["--verify", str(tmp_path)]) == 1
+    assert "has no manifest.json that can be read" in capsys.readouterr().err
+    for entries in ('["x"]', '{"a": 1}', '{"a": {"bytes": "many"}}', '{"a": {}}'):
+        (tmp_path / "manifest.json").write_text(f'{{"fingerprints": {entries}}}')
+        assert main(["--verify", str(tmp_path)]) == 1
+        assert "manifest.json is damaged: " in capsys.readouterr().err
+    for arguments, expected in ((["c.yaml", "--verify", "data"], "takes no other folder"), ([], "CONFIG.yaml is mis")):
+        with pytest.raises(SystemExit):
+            parse_arguments(arguments)
+        assert expected in capsys.readouterr().err
+
+
+def test_joined_languages_have_their_own_and_take_over_no_damage(tmp_path, fairseq_in_process, capsys):
+    folders = []
+    for code in ("en", "de"):
+        config = write_corpus(tmp_path / code)
+        text = {"train": "train.en" if code == "en" else "train.en-de.de"}
+        config.write_text(json.dumps({"languages": [code], "vocabulary": {"size": 60}, "monolingual": {code: text}}))
+        folders.append(tmp_path / "data" / code)
+        prepare(config, folders[-1])
+    arguments = [str(tmp_path / "joined"), *map(str, folders)]
+    assert disjoint.main(arguments) == 0
+    assert verify(tmp_path / "joined") == 9
+    raw = (folders[0] / "en/train.bin").read_bytes()
+    (folders[0] / "en/train.bin").write_bytes(raw[:100] + bytes(10) + raw[110:])
+    capsys.readouterr()
+    assert disjoint.main(arguments) == 1
+    assert f"{folders[0]}/en/train.bin has other content" in capsys.readouterr().err
+    (folders[0] / "manifest.json").write_text(
+        json.dumps({key: value for key, value in json.loads((folders[0] / "manifest.json").read_text()).items()
+                    if key != "fingerprints"}))  # fmt: skip
+    (folders[0] / "en/train.bin").write_bytes(b"\xff" * len(raw))
+    assert disjoint.main(arguments) == 1
+    assert "en/train.bin has numbers that its dictionary of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [0, 1, MILLION, MILLION + 1, 3 * MILLION + 17])
+def test_training_samples_what_the_preparation_did(tmp_path, size):
+    path = tmp_path / "file"
+    path.write_bytes(random.Random(size).randbytes(size))
+    assert manifest._sampled(path) == sampled(path) == fingerprint(path)["sampled"]
+
+
+def test_a_long_change_of_a_large_file_is_seen_and_a_short_one_by_verify(tmp_path):
+    """2 MiB: pieces of 4 KiB are 8 KiB apart."""
+    raw, path = random.Random(1).randbytes(2 * MILLION), tmp_path / "text.bin"
+    path.write_bytes(raw)
+    entry = fingerprint(path)
+    (tmp_path / "manifest.json").write_text(json.dumps({"fingerprints": {"text.bin": entry}}))
+    for place in (0, MILLION, MILLION + 3000, 2 * MILLION - 9000):
+        path.write_bytes(raw[:place] + bytes(9000) + raw[place + 9000 :])
+        with pytest.raises(UserError, match=r"text.bin is not the file .* it has other content: put that back"):
+            manifest.check_fingerprint(tmp_path, "text.bin")
+    unseen = next(place for place in range(MILLION, 2 * MILLION, 1000) if not _is_read(place, len(raw)))
+    path.write_bytes(raw[:unseen] + bytes([raw[unseen] ^ 1]) + raw[unseen + 1 :])
+    manifest.check_fingerprint(tmp_path, "text.bin")
+    with pytest.raises(PreprocessError, match=r"other content from byte 1048576 to 2097152 \(1 of 2 blocks\)"):
+        verify(tmp_path)
+    path.write_bytes(raw)
+    assert verify(tmp_path) == 1
+
+
+def _is_read(place, size):
+    starts = ((size - manifest.PIECE) * number // (manifest.PIECES - 1) for number in range(manifest.PIECES))
+    return any(start <= place < start + manifest.PIECE for start in starts)
+
+
+def test_a_file_of_any_size_has_few_hashes(tmp_path, monkeypatch):
+    monkeypatch.setattr(fingerprints, "LEAST_BLOCK", 16)
+    for size, block in ((1024, 16), (1025, 32), (100_000, 2048)):
+        (tmp_path / "file").write_bytes(random.Random(size).randbytes(size))
+        entry = fingerprint(tmp_path / "file")
+        assert entry["block"] == block and len(entry["blocks"]) == -(-size // block) <= fingerprints.MOST_BLOCKS

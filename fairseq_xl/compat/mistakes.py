@@ -73,6 +73,8 @@ def _of_the_machine(error) -> "str | None":
         return f"no room is left on the disk{where}: what was being written is cut short"
     if isinstance(error, OSError) and error.errno in NO_PLACE and error.filename:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, AssertionError) and str(error).startswith("Must specify batch size"):
+        return "--max-tokens or --batch-size: give one of them, the size of a batch"
     if isinstance(error, UnicodeDecodeError):
         files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
         if fileinput.__file__ in files:  # that is how fairseq-interactive reads

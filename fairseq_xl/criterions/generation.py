@@ -8,7 +8,7 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import check_number
 from fairseq_xl.objectives.sequence import sequence_terms
 
 
@@ -42,8 +42,7 @@ class XLGenerationCriterion(FairseqCriterion):
 
     def __init__(self, task, label_smoothing):
         super().__init__(task)
-        if not 0 <= label_smoothing < 1:
-            raise UserError(f"--label-smoothing {label_smoothing}: a probability from 0 to below 1 is needed")
+        check_number("--label-smoothing", label_smoothing, "probability")
         self.objective = WrittenText(label_smoothing)
 
     def forward(self, model, sample, reduce=True):

@@ -9,17 +9,17 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_xl.errors import UserError
-
 
 @dataclass
 class AveragingConfig(FairseqDataclass):
     """A deep averaging network."""
 
-    embed_dim: int = field(default=512, metadata={"help": "channels of words and sentences"})
-    layers: int = field(default=2, metadata={"help": "feed-forward layers over the average"})
-    dropout: float = field(default=0.1, metadata={"help": "probability of dropping a word from the average"})
-    max_positions: int = field(default=512, metadata={"help": "longest input, in tokens"})
+    embed_dim: int = field(default=512, metadata={"help": "channels of words and sentences", "range": "1 or more"})
+    layers: int = field(default=2, metadata={"help": "feed-forward layers over the average", "range": "0 or more"})
+    dropout: float = field(
+        default=0.1, metadata={"help": "probability of dropping a word from the average", "range": "probability"}
+    )
+    max_positions: int = field(default=512, metadata={"help": "longest input, in tokens", "range": "1 or more"})
 
 
 class XLAveragingModel(BaseFairseqModel):
@@ -36,9 +36,6 @@ class XLAveragingModel(BaseFairseqModel):
 
     def __init__(self, cfg: AveragingConfig, vocab_size: int, pad: int):
         super().__init__()
-        for name, least in (("embed_dim", 1), ("layers", 0)):
-            if getattr(cfg, name) < least:
-                raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: {least} or more are needed")
         self.cfg, self.pad = cfg, pad
         self.words = nn.Embedding(vocab_size, cfg.embed_dim, padding_idx=pad)
         nn.init.normal_(self.words.weight, std=cfg.embed_dim**-0.25)

@@ -6,7 +6,7 @@ from typing import List, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, check_ranges
 from fairseq_xl.models.config import FutureConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder_decoder import Decoder, EncoderOut
@@ -27,8 +27,7 @@ class FutureDecoder(Decoder):
     """
 
     def __init__(self, cfg: FutureConfig, dictionary, bank: Bank, owns_bank: bool):
-        if cfg.predicting_streams < 1:
-            raise UserError(f"--predicting-streams {cfg.predicting_streams} should be 1 or more")
+        check_ranges(FutureConfig, cfg)
         if not 2 <= cfg.relative_buckets < 2 * cfg.relative_distance:
             raise UserError(
                 f"--relative-buckets {cfg.relative_buckets} should be from 2 to less than twice the "

@@ -13,7 +13,7 @@ from fairseq.dataclass import ChoiceEnum
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, check_ranges
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import Encoder, XLEncoderModel
 from fairseq_xl.modules.embeddings import Bank, Embeddings
@@ -38,12 +38,17 @@ class MonoTransConfig(EncoderConfig):
         },
     )
     adapters: int = field(
-        default=0, metadata={"help": "channels inside the adapters, which belong to a language's bank; 0: none (M5)"}
+        default=0,
+        metadata={
+            "help": "channels inside the adapters, which belong to a language's bank; 0: none (M5)",
+            "range": "0 or more",
+        },
     )
     embedding_noise: float = field(
         default=0.0,
         metadata={
-            "help": "in training, standard deviation of the noise on each embedding of word, position, segment (M4)"
+            "help": "in training, standard deviation of the noise on each embedding of word, position, segment (M4)",
+            "range": "0 or more",
         },
     )
 
@@ -135,9 +140,7 @@ class XLMonoTransModel(XLEncoderModel):
     before_loading = None
 
     def __init__(self, cfg: MonoTransConfig, vocab_size: int, pad: int, num_languages: int, special):
-        if cfg.adapters < 0 or cfg.embedding_noise < 0:
-            name = "adapters" if cfg.adapters < 0 else "embedding_noise"
-            raise UserError(f"--{name.replace('_', '-')} {getattr(cfg, name)}: 0 or more is needed")
+        check_ranges(MonoTransConfig, cfg)
         self._special = special
         super().__init__(cfg, vocab_size, pad, num_languages)
         for name, parameter in self.named_parameters():

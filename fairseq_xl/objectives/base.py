@@ -4,6 +4,7 @@ An objective says which text it reads, turns draws into a batch with noise and t
 its loss as named terms. Adding one is one file in this package and its test.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Optional
@@ -15,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fairseq_xl.data.framing import pad_rows
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import LARGEST, UserError
 from fairseq_xl.models.encoder import XLEncoderModel
 
 #: name -> class of every registered objective
@@ -41,10 +42,16 @@ class ObjectiveConfig:
     # most tokens of a batch: of the texts drawn, both of a pair, filled up to the longest pair of the batch
     batch_tokens: Optional[int] = None
     batch_sentences: Optional[int] = None  # most examples; if neither is set, --max-tokens and --batch-size hold
+    leave_out: Optional[str] = None  # languages or pairs that this objective does not read, joined by commas (U6)
 
     def __post_init__(self):
+        for field in fields(self):
+            number = getattr(self, field.name)
+            if isinstance(number, (int, float)):
+                self.require(field.name, math.isfinite(number) and abs(number) < LARGEST, f"a number below {LARGEST}")
+        self.require("weight", self.weight >= 0, "0 or more")
         self.require("length", self.length > 1, "more than 1 token")
-        self.require("alpha", self.alpha >= 0, "0 or more")
+        self.require_exponent("alpha")
         for name in ("batch_tokens", "batch_sentences"):
             self.require(name, getattr(self, name) is None or getattr(self, name) > 0, "more than 0")
 
@@ -52,6 +59,10 @@ class ObjectiveConfig:
         """Raises `UserError` unless the value of `key` is as `expected`."""
         if not fulfilled:
             raise UserError(f"--objective-options: {key}={getattr(self, key)} should be {expected}")
+
+    def require_exponent(self, key):
+        """Raises `UserError` for an exponent of frequencies with which their powers would be 0 or infinite."""
+        self.require(key, 0 <= getattr(self, key) <= 10, "from 0 to 10")
 
 
 class Objective:

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.mlm import MaskedObjective
 
@@ -24,6 +25,15 @@ class CrossLingualMLM(MaskedObjective):
     def positions(self):
         """Positions that the longest window takes."""
         return self.cfg.length
+
+    def check(self, source):
+        """`UserError` for bitext without documents."""
+        if not source.has_documents:
+            pair = "-".join(source.codes)
+            raise UserError(
+                f"{source.prefix}: no line is empty on both sides, so that all of it would be one document of {self.name}: "
+                f"put empty lines between documents, or leave the pair out of it with {self.name}.leave_out={pair}"
+            )
 
     def collate(self, draws, source):
         """Tokens and languages (B, T), predicted positions and targets (N,): `<s>` and sentences that end in `</s>`."""

@@ -25,6 +25,7 @@ class MaskingConfig(ObjectiveConfig):
     def __post_init__(self):
         super().__post_init__()
         self.require("mask_prob", 0 <= self.mask_prob <= 1, "from 0 to 1")
+        self.require_exponent("frequency_exponent")
         require_shares(self)
 
 

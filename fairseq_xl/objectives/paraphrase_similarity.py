@@ -24,6 +24,7 @@ class SimilarityConfig(ObjectiveConfig):
     def __post_init__(self):
         super().__post_init__()
         self.require("scale", self.scale > 0, "more than 0")
+        self.require("scale", self.scale <= 10000, "at most 10000, which 16 bits can hold")
 
 
 @Objective.register

@@ -42,6 +42,8 @@ class XDAEConfig(ObjectiveConfig):
         self.require("length", self.length > 2, "more than 2 tokens")
         for name in ("drop_prob", "word_mask_prob", "infill_prob"):
             self.require(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
+        for name in ("shuffle_distance", "span_length"):
+            self.require(name, getattr(self, name) <= self.length, f"at most length, {self.length}")
         self.require("shuffle_distance", self.shuffle_distance >= 0, "0 or more")
         self.require("span_length", self.span_length > 0, "more than 0")
 

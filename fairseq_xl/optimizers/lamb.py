@@ -10,7 +10,7 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, check_ranges
 
 
 @dataclass
@@ -18,10 +18,15 @@ class LambConfig(FairseqDataclass):
     """Options of `xl_lamb`; defaults are those of the paper's BERT."""
 
     lamb_betas: str = field(default="(0.9, 0.999)", metadata={"help": "decay of the means of gradients and squares"})
-    lamb_eps: float = field(default=1e-6, metadata={"help": "added to the root of the mean square"})
+    lamb_eps: float = field(
+        default=1e-6, metadata={"help": "added to the root of the mean square", "range": "0 or more"}
+    )
     weight_decay: float = field(
         default=0.01,
-        metadata={"help": "weight decay, of tensors with two dimensions or more: no biases, no LayerNorms"},
+        metadata={
+            "help": "weight decay, of tensors with two dimensions or more: no biases, no LayerNorms",
+            "range": "0 or more",
+        },
     )
     lr: List[float] = II("optimization.lr")
 
@@ -87,6 +92,7 @@ class XLLamb(FairseqOptimizer):
 
     def __init__(self, cfg, params):
         super().__init__(cfg)
+        check_ranges(LambConfig, cfg)
         try:
             self.betas = tuple(float(beta) for beta in OmegaConf.create(f"[{cfg.lamb_betas.strip('()[] ')}]"))
         except (OmegaConfBaseException, ValueError, TypeError):

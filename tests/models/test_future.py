@@ -302,7 +302,7 @@ def test_outputs_are_as_long_as_the_model_says(dictionary, batch):
 @pytest.mark.parametrize(
     "options, said",
     [
-        (dict(predicting_streams=0), "--predicting-streams 0 should be 1 or more"),
+        (dict(predicting_streams=0), "--predicting-streams 0: 1 or more is needed"),
         (dict(relative_buckets=1), "--relative-buckets 1 should be from 2 to less than twice"),
         (
             dict(relative_buckets=24),

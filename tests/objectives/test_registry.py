@@ -96,13 +96,13 @@ def test_unknown_or_repeated_objectives(refusal, names):
 def test_an_unknown_key(refusal):
     sentence = refusal("mlm", "mlm.maskprob=0.2")
     assert "'maskprob'" in sentence
-    assert "(keys: weight, length, alpha, mixed, batch_tokens, batch_sentences, mask_prob, mask_token_prob" in sentence
+    assert "(keys: weight, length, alpha, mixed, batch_tokens, batch_sentences, leave_out, mask_prob, mask_token_prob" in sentence
 
 
 def test_a_key_of_another_objective(refusal):
     sentence = refusal("mlm,clm", "clm.mask_prob=0.2")
     assert "for clm" in sentence and sentence.endswith(
-        "(keys: weight, length, alpha, mixed, batch_tokens, batch_sentences)"
+        "(keys: weight, length, alpha, mixed, batch_tokens, batch_sentences, leave_out)"
     )
 
 
@@ -128,6 +128,16 @@ def test_options_of_objectives_that_are_not_chosen_are_checked_and_not_used(buil
         "length=1",
         "alpha=-1",
         "batch_tokens=0",
+        "weight=nan",
+        "weight=-1.0",
+        "weight=inf",
+        "alpha=inf",
+        "alpha=100.0",
+        "frequency_exponent=nan",
+        "frequency_exponent=-1.0",
+        "frequency_exponent=50.0",
+        "mask_prob=nan",
+        "batch_sentences=2147483648",
     ],
 )
 def test_values_out_of_range(refusal, setting):

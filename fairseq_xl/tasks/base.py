@@ -1,5 +1,6 @@
 """What all our tasks share: the dictionary, identity checks of checkpoints, and remedies for fairseq's data loading."""
 
+import gc
 import logging
 import os
 import signal
@@ -9,7 +10,7 @@ from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.file_io import PathManager
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import FairseqTask
 from omegaconf import II, OmegaConf
 
@@ -18,14 +19,18 @@ from fairseq_xl.checkpoints import banks, published
 from fairseq_xl.checkpoints.surgery import donate, has_streams, left_behind
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import FRAMINGS, Framing
-from fairseq_xl.data.manifest import read_manifest
+from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.text import open_model
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, check_number, check_ranges
 
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
-DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")  # options of every model
+#: numbers among fairseq's own options that training would take as they are
+NUMBERS = {
+    "optimization": {"lr": "0 or more", "update_freq": "1 or more"},
+    "dataset": {"max_tokens": "1 or more", "batch_size": "1 or more"},
+}
 IDENTITY = {"task", "dictionary", "languages", "framing", "heads"}  # what each checkpoint of this format says
 # options that change what weights mean, and the width, whose shapes would tell later
 FORM = ("activation", "layer_norm_eps", "position_offset", "language_embeddings", "output_form", "heads", "embed_dim")
@@ -70,6 +75,7 @@ class XLTask(FairseqTask):
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg)
+        check_ranges(getattr(type(self), "__dataclass"), cfg)
         self.dictionary = dictionary
         self.framing = Framing.of(str(cfg.framing), dictionary)
         self.loaded_framing = None  # of the checkpoints that were loaded to be evaluated
@@ -83,6 +89,8 @@ class XLTask(FairseqTask):
             raise UserError(f"--train-subset {run.dataset.train_subset}: what is trained on is the split 'train'")
         if run is not None and run.optimizer is not None and cls.criterion not in (None, run.criterion._name):
             raise UserError(f"{cfg._name} needs --criterion {cls.criterion}, not {run.criterion._name}")
+        if run is not None:
+            _check_numbers(run)
         if not cfg.data:
             raise UserError("name the folder of binarised text that `python -m preprocess` wrote")
         folders = [Path(folder) for folder in cfg.data.split(os.pathsep)]
@@ -98,6 +106,17 @@ class XLTask(FairseqTask):
         """The data folder of an epoch: shards take turns, as fairseq's do."""
         folders = self.cfg.data.split(os.pathsep)
         return Path(folders[(epoch - 1) % len(folders)])
+
+    def open_other_shards(self, open_folder, split, epoch):
+        """Calls `open_folder` with every data folder but that of `epoch`, and lets go of what it returns.
+
+        Only before the first epoch of training: what is wrong with a shard is told then, and not when its epoch begins.
+        """
+        if split == "train" and split not in self.datasets:
+            folders = dict.fromkeys(Path(folder) for folder in self.cfg.data.split(os.pathsep))
+            for folder in folders.keys() - {self.folder(epoch)}:
+                open_folder(folder, split)
+                gc.collect()  # sources refer to themselves: their memory maps would stay
 
     @property
     def source_dictionary(self):
@@ -126,10 +145,7 @@ class XLTask(FairseqTask):
 
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model and remembers what tells its weights apart from others of the same shapes."""
-        for name in DROPOUTS:
-            check_dropout(name, getattr(cfg, name, 0.0))
-        if getattr(cfg, "init_std", 1.0) <= 0:
-            raise UserError(f"--init-std {cfg.init_std}: more than 0 is needed")
+        check_ranges(MODEL_DATACLASS_REGISTRY[getattr(cfg, "_name", None) or cfg.arch], cfg)
         model = super().build_model(cfg, from_checkpoint)
         self.heads = getattr(cfg, "heads", None)
         return model
@@ -381,10 +397,13 @@ class XLTask(FairseqTask):
             run.dataset.disable_validation = True
 
 
-def check_dropout(name, probability):
-    """Raises `UserError` for an option that is no probability of dropping a value."""
-    if not 0 <= probability < 1:
-        raise UserError(f"--{name.replace('_', '-')} {probability}: a probability from 0 to below 1 is needed")
+def _check_numbers(run):
+    """Raises `UserError` for numbers among a command's options that fairseq would take and cannot be meant."""
+    for section, names in NUMBERS.items():
+        for name, expected in names.items():
+            value = getattr(run[section], name)
+            for number in value if OmegaConf.is_list(value) else [] if value is None else [value]:
+                check_number(f"--{name.replace('_', '-')}", number, expected)
 
 
 def named_languages(option, names, dictionary):
@@ -424,7 +443,7 @@ def _form(checkpoint, cfg, path):
 
 
 def _check_dictionary(folder, dictionary):
-    """Raises `UserError` if the folder's text was binarised with another dictionary."""
+    """Raises `UserError` if the folder's text was binarised with another dictionary, or with other frequencies."""
     if XLDictionary.load(folder / "dict.txt").digest() != dictionary.digest():
         raise UserError(f"{folder / 'dict.txt'} is another dictionary than that of the first data folder")
     written = read_manifest(folder).get("dictionary", {}).get("sha256")
@@ -432,6 +451,7 @@ def _check_dictionary(folder, dictionary):
         raise UserError(
             f"{folder / 'dict.txt'} is not the dictionary that the text was binarised with: {folder / 'manifest.json'}"
         )
+    check_fingerprint(folder, "dict.txt")
     joint = (folder / "dict.txt").read_bytes()
     for beside in sorted(folder.glob("*/dict*.txt")):
         if set(beside.parent.name.split("-")) <= set(dictionary.languages) and beside.read_bytes() != joint:

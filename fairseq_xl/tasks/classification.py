@@ -21,7 +21,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.modules.initialisation import initialise
 from fairseq_xl.tasks.banks import BankTask, BankTaskConfig, matched
-from fairseq_xl.tasks.base import check_dropout, named_languages
+from fairseq_xl.tasks.base import named_languages
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +45,12 @@ class XLClassificationConfig(BankTaskConfig):
     eval_langs: str = field(default="en", metadata={"help": "languages of every other split, separated by commas"})
     length: int = field(default=256, metadata={"help": "most tokens of an input; the longer side is cut first (X9)"})
     examples_per_epoch: Optional[int] = field(
-        default=None, metadata={"help": "examples drawn for an epoch (X9: 20000; default: all, once)"}
+        default=None,
+        metadata={"help": "examples drawn for an epoch (X9: 20000; default: all, once)", "range": "1 or more"},
     )
-    head_dropout: float = field(default=0.1, metadata={"help": "dropout in front of the classification layer"})
+    head_dropout: float = field(
+        default=0.1, metadata={"help": "dropout in front of the classification layer", "range": "probability"}
+    )
     init_from: Optional[str] = field(
         default=None, metadata={"help": "checkpoint, or published XLM-R or XLM, whose encoder is fine-tuned"}
     )
@@ -91,11 +94,8 @@ class XLClassificationTask(BankTask):
             self._work_on(cfg.lang or owners[0])
         named_languages("--train-langs", cfg.train_langs, dictionary)
         named_languages("--eval-langs", cfg.eval_langs, dictionary)
-        check_dropout("head_dropout", cfg.head_dropout)
         if cfg.length < SHORTEST:
             raise UserError(f"--length {cfg.length}: an input needs at least {SHORTEST} tokens")
-        if cfg.examples_per_epoch is not None and cfg.examples_per_epoch < 1:
-            raise UserError(f"--examples-per-epoch {cfg.examples_per_epoch}: at least 1 is needed")
 
     def _work_on(self, language):
         run = self.cfg._get_parent()

@@ -53,7 +53,7 @@ class XLGenerationConfig(XLTaskConfig):
         },
     )
     examples_per_epoch: Optional[int] = field(
-        default=None, metadata={"help": "examples drawn for an epoch (default: all, once)"}
+        default=None, metadata={"help": "examples drawn for an epoch (default: all, once)", "range": "1 or more"}
     )
     init_from: Optional[str] = field(
         default=None,
@@ -106,8 +106,6 @@ class XLGenerationTask(XLWritingTask):
         self.eval_languages = named_languages("--eval-langs", cfg.eval_langs, dictionary)
         if cfg.length is not None and cfg.length < SHORTEST:
             raise UserError(f"--length {cfg.length}: a source needs at least {SHORTEST} tokens")
-        if cfg.examples_per_epoch is not None and cfg.examples_per_epoch < 1:
-            raise UserError(f"--examples-per-epoch {cfg.examples_per_epoch}: at least 1 is needed")
         self.length = cfg.length  # None: as in the checkpoint's fine-tuning, or what the model can take
         self.denoiser = self._denoiser() if cfg.denoise else None
         if cfg.init_from and (cfg.init_encoder_from or cfg.init_decoder_from):

@@ -52,7 +52,7 @@ class XLPretrainingConfig(BankTaskConfig):
             "help": "alternate: one objective an update in turn (X7); cycle: all in every update (U2); random (G1)"
         },
     )
-    updates_per_epoch: int = field(default=1000, metadata={"help": "updates that make an epoch"})
+    updates_per_epoch: int = field(default=1000, metadata={"help": "updates that make an epoch", "range": "1 or more"})
     langs: Optional[str] = field(
         default=None,
         metadata={"help": "languages of monolingual text, separated by commas (default: all that are there)"},
@@ -169,13 +169,11 @@ class XLPretrainingTask(BankTask):
     @cached_property
     def log_keys(self):
         """(term, source) of everything that is logged, the same in every step and on every rank."""
-        names = dict.fromkeys(("monolingual", "documents"), self._languages())
-        names |= dict.fromkeys(("parallel", "parallel_documents"), self.language_pairs())
         return [
             (term, source)
             for objective in self.objectives.values()
             for term in objective.terms
-            for source in (*names[objective.reads], *([MIXED] if objective.cfg.mixed else []))
+            for source in (*self._texts(objective), *([MIXED] if objective.cfg.mixed else []))
         ]
 
     @cached_property
@@ -251,46 +249,70 @@ class XLPretrainingTask(BankTask):
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Opens the text that the objectives read; a language without this split is left out, except in training."""
-        folder = self.folder(epoch)
-        needed = {objective.reads for objective in self.objectives.values()}
-        texts = {kind: {} for kind in needed}
-        for kind in needed & ONE_LANGUAGE.keys():
-            for name in self._languages(split):
-                texts[kind][name] = ONE_LANGUAGE[kind](folder / name / split, name)
-        for kind in needed & TWO_LANGUAGES.keys():
-            for name in self.language_pairs(split):
-                texts[kind][name] = TWO_LANGUAGES[kind](folder / name / f"{split}.{name}", *name.split("-"))
-        for kind, found in texts.items():
-            if not found:
-                names = ", ".join(name for name, objective in self.objectives.items() if objective.reads == kind)
-                raise UserError(f"{folder}: no {kind} text for the split {split!r}, which --objectives {names} reads")
-        sources = {name: texts[objective.reads] for name, objective in self.objectives.items()}
+        self.open_other_shards(self._sources, split, epoch)
+        sources = self._sources(self.folder(epoch), split)
         for name, objective in self.objectives.items():
-            for source in sources[name].values():
-                objective.check(source)
             if objective.cfg.mixed and split == "train":
                 sources[name] = {MIXED: MixedSource(sources[name], objective.cfg.alpha)}
         self.datasets[split] = DrawnBatches(self.objectives, sources)
 
+    def _sources(self, folder, split):
+        """What each objective reads of a split in a data folder: {objective: {language or pair: source}}."""
+        sources, opened = {name: {} for name in self.objectives}, {}
+        for name, objective in self.objectives.items():
+            kind = objective.reads
+            for text in self._texts(objective, split):
+                if (kind, text) not in opened:
+                    opened[kind, text] = self._open(kind, folder, split, text)
+                sources[name][text] = opened[kind, text]
+            if not sources[name]:
+                raise UserError(f"{folder}: no {kind} text for the split {split!r}, which --objectives {name} reads")
+            for source in sources[name].values():
+                objective.check(source)
+        return sources
+
+    def _open(self, kind, folder, split, name):
+        if kind in ONE_LANGUAGE:
+            return ONE_LANGUAGE[kind](folder / name / split, name, len(self.dictionary))
+        return TWO_LANGUAGES[kind](folder / name / f"{split}.{name}", *name.split("-"), len(self.dictionary))
+
+    def _texts(self, objective, split="train"):
+        """The languages or pairs that an objective reads; `UserError` for one to leave out that is not there."""
+        names = self._languages if objective.reads in ONE_LANGUAGE else self.language_pairs
+        left_out = objective.cfg.leave_out.split(",") if objective.cfg.leave_out else []
+        there = self._present_languages() if objective.reads in ONE_LANGUAGE else self._present_pairs()
+        for name in left_out:
+            if name not in there:
+                setting = f"{objective.name}.leave_out={objective.cfg.leave_out}"
+                raise UserError(f"--objective-options {setting}: {name} is none of {', '.join(there) or 'no text'}")
+        return [name for name in names(split) if name not in left_out]
+
     def _languages(self, split="train"):
-        present = [code for code in self.dictionary.languages if is_begun(self.folder() / code / "train")]
-        chosen = self._chosen("--langs", self.cfg.langs or self.cfg.lang, present)
+        chosen = self._chosen("--langs", self.cfg.langs or self.cfg.lang, self._present_languages())
         return [code for code in chosen if is_begun(self.folder() / code / split)]
+
+    def _present_languages(self):
+        return [code for code in self.dictionary.languages if is_begun(self.folder() / code / "train")]
 
     def language_pairs(self, split="train"):
         """The pairs of --pairs, or all of the folder, that have text of a split; `UserError` for one without."""
+        chosen = self._chosen("--pairs", self.cfg.pairs, self._present_pairs())
+        return [name for name in chosen if self._has_pair(name, split)]
 
-        def there(name, split):
-            return any(is_begun(self.folder() / name / f"{split}.{name}.{code}") for code in name.split("-"))
-
+    def _present_pairs(self):
         names = sorted(path.name for path in self.folder().iterdir() if PAIR.fullmatch(path.name))
-        present = [name for name in names if there(name, "train")]
-        return [name for name in self._chosen("--pairs", self.cfg.pairs, present) if there(name, split)]
+        return [name for name in names if self._has_pair(name, "train")]
+
+    def _has_pair(self, name, split):
+        return any(is_begun(self.folder() / name / f"{split}.{name}.{code}") for code in name.split("-"))
 
     def _chosen(self, option, wanted, present):
         if not wanted:
             return present
         names = wanted.split(",")
+        repeated = [name for name in names if names.count(name) > 1]
+        if repeated:
+            raise UserError(f"{option} {wanted}: {repeated[0]} is named twice")
         missing = [name for name in names if name not in present]
         if missing:
             raise UserError(f"{option} {','.join(missing)}: {self.folder()} has {', '.join(present) or 'none'}")

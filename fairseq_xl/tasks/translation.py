@@ -72,6 +72,9 @@ class XLTranslationTask(XLWritingTask):
         names = [name for name in (cfg.lang_pairs or single or "").split(",") if name]
         if not names or any(name.count("-") != 1 for name in names):
             raise UserError("name the direction: -s en -t de, or --lang-pairs en-de,de-en")
+        repeated = [name for name in names if names.count(name) > 1]
+        if repeated:
+            raise UserError(f"--lang-pairs {cfg.lang_pairs}: {repeated[0]} is named twice")
         self.lang_pairs = [tuple(name.split("-")) for name in names]
         for language in sorted({language for pair in self.lang_pairs for language in pair}):
             dictionary.language_id(language)
@@ -135,26 +138,30 @@ class XLTranslationTask(XLWritingTask):
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Opens the bitext of a split. Training and validation leave empty lines out, other splits keep every line."""
+        self.open_other_shards(self._directions, split, epoch)
+        directions = self._directions(self.folder(epoch), split)
+        self.datasets[split] = TranslationDataset(directions, self.framing, self.dictionary.pad(), split == "train")
+
+    def _directions(self, folder, split):
+        """The directions of a split in a data folder."""
         for_training = split.startswith(("train", "valid"))
         named = self.cfg.source_lang and not for_training
         directions = []
         for source, target in [self.inference_pair] if named else self.lang_pairs:
-            text = self._bitext(split, source, target, epoch)
+            text = self._bitext(folder, split, source, target)
             sides, sizes = (
                 (text.sides, text.sizes) if text.source == source else (text.sides[::-1], text.sizes[:, ::-1])
             )
             lines = text.filled if for_training else np.arange(len(sizes))
             directions.append(self.direction(*sides, sizes, lines, source, target))
-        self.datasets[split] = TranslationDataset(directions, self.framing, self.dictionary.pad(), split == "train")
+        return directions
 
-    def _bitext(self, split, source, target, epoch):
+    def _bitext(self, folder, split, source, target):
         for name in (f"{source}-{target}", f"{target}-{source}"):
-            prefix = self.folder(epoch) / name / f"{split}.{name}"
+            prefix = folder / name / f"{split}.{name}"
             if any(is_begun(f"{prefix}.{language}") for language in (source, target)):
-                return SentencePairs(prefix, *name.split("-"))
-        raise UserError(
-            f"{self.folder(epoch)}: no bitext {source}-{target} or {target}-{source} for the split {split!r}"
-        )
+                return SentencePairs(prefix, *name.split("-"), len(self.dictionary))
+        raise UserError(f"{folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r}")
 
     def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
         """fairseq's iterator; but outside training over-long lines are cut; `UserError` for one over --max-tokens."""
@@ -167,6 +174,10 @@ class XLTranslationTask(XLWritingTask):
                     dataset.max_positions,
                     (cut[:10] + 1).tolist(),
                 )
-        if max_tokens is not None and max_positions is None and dataset.sizes.max() > max_tokens:
-            raise UserError(f"a line has {dataset.sizes.max()} tokens: raise --max-tokens {max_tokens}")
+        used = dataset.sizes  # but for lines that training leaves out, being too long for the model
+        if max_positions is not None:
+            used = used[(used <= max_positions).all(axis=1)]
+        longest = int(used.max(initial=0))
+        if max_tokens is not None and longest > max_tokens:
+            raise UserError(f"a line has {longest} tokens: raise --max-tokens {max_tokens}")
         return super().get_batch_iterator(dataset, max_positions=max_positions, max_tokens=max_tokens, **kwargs)

@@ -1,13 +1,20 @@
 """A data-bin with a mistake in it: every command that reads it says so, before it computes anything."""
 
 import io
+import json
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 import sentencepiece
+from fairseq import options, tasks
 
+from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
-from tests.bad_input.every_command import COMMANDS, WITH_DATA, WITH_RAW_TEXT, told
+from tests.bad_input.every_command import COMMANDS, SHORT, WITH_DATA, WITH_RAW_TEXT, line_of, told
+from tests.commands import configuration, denoising, pretraining, run_train
+from tests.tiny_data import write_items
 
 
 def write(name, change):
@@ -155,7 +162,147 @@ def test_every_command_looks_at_the_text(place, tmp_path, split, name):
         whole = (wrong.data / file).read_bytes()
         write(file, lambda content: content[:-1])(wrong.data)
         told(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data / file, "is damaged or cut short")
+        if end == "bin":
+            (wrong.data / file).write_bytes(zeros(whole))
+            told(lambda: COMMANDS[name](wrong, tmp_path / "out"), f"{wrong.data / file} is not the file", "other cont")
         (wrong.data / file).write_bytes(whole)
+
+
+def zeros(content):
+    """What a disk leaves of a block that was never written."""
+    middle = len(content) // 2
+    return content[: middle - 40] + bytes(80) + content[middle + 40 :]
+
+
+def reordered(content):
+    """The sizes of an index's lines turned around."""
+    sizes = np.frombuffer(content, np.int32, (len(content) - 26) // 12, 26)
+    return content[:26] + sizes[::-1].tobytes() + content[26 + sizes.nbytes :]
+
+
+CHANGES = {
+    "zeros in the middle": ("en/train.bin", lambda data: zeros),
+    "one token": ("en/train.bin", lambda data: lambda content: content[:6] + content[8:10] + content[8:]),
+    "another language's text": ("en/train.bin", lambda data: lambda content: (data / "fr/train.bin").read_bytes()),
+    "lines of other lengths": ("en/train.idx", lambda data: reordered),
+    "other frequencies": ("dict.txt", lambda data: lambda content: content.replace(b" 0\n", b" 7\n")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_no_longer_as_it_was_binarised(place, tmp_path, change):
+    """Two languages, translated word by word, have texts of the same size here."""
+    wrong = place.copy_of_data(tmp_path)
+    name, made = CHANGES[change]
+    if change.startswith("another"):
+        shutil.copy(wrong.data / "fr/train.idx", wrong.data / "en/train.idx")
+    write(name, made(wrong.data))(wrong.data)
+    file = wrong.data / "en/train.idx" if change.startswith("another") else wrong.data / name
+    sentence = ["is not the file that `python -m preprocess` wrote", f"`python -m preprocess --verify {wrong.data}`"]
+    told(lambda: COMMANDS["train pretraining"](wrong, tmp_path / "out"), file, *sentence)
+    assert not list((tmp_path / "out").rglob("*.pt"))
+
+
+def test_a_data_bin_without_fingerprints_opens(place, tmp_path):
+    wrong = place.copy_of_data(tmp_path)
+    manifest = json.loads((wrong.data / "manifest.json").read_text())
+    entry = manifest["fingerprints"].pop("en/train.bin")
+    (wrong.data / "manifest.json").write_text(json.dumps(manifest))
+    write("en/train.bin", zeros)(wrong.data)
+    assert len(open_text(wrong.data / "en/train", "en")) == 120
+    for broken in (3, {}, entry | {"sampled": 3}):
+        manifest["fingerprints"]["en/train.bin"] = broken
+        (wrong.data / "manifest.json").write_text(json.dumps(manifest))
+        told(lambda: open_text(wrong.data / "en/train", "en"), wrong.data, "damaged" if broken in (3, {}) else "other")
+    (wrong.data / "manifest.json").write_text('{"fingerprints": []}')
+    told(lambda: open_text(wrong.data / "en/train", "en"), wrong.data / "manifest.json", "is no manifest")
+
+
+def full_of(number, data, prefix):
+    """Every token of a text but the ends of its lines becomes a number, where no manifest can tell."""
+    (data / "manifest.json").unlink(missing_ok=True)
+    tokens = np.fromfile(f"{data / prefix}.bin", np.uint16)
+    np.where(tokens == 2, tokens, np.uint16(number)).tofile(f"{data / prefix}.bin")
+
+
+NUMBERS = {
+    "mlm": "en/train", "clm": "en/train", "xdae": "en/train", "veco_mono": "en/train", "tlm": "en-de/train.en-de.de",
+    "paraphrase": "en-de/train.en-de.de", "cross_lingual_mlm": "en-de/train.en-de.de",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, "translation"])
+def test_numbers_that_the_dictionary_lacks(place, documents, tmp_path, name):
+    """Also from a process that loads data."""
+    wrong = (documents if name == "cross_lingual_mlm" else place).copy_of_data(tmp_path)
+    prefix = NUMBERS.get(name, "en-de/train.en-de.en")
+    full_of(60000, wrong.data, prefix)
+    short = ["--max-update", 1, "--no-save", "--disable-validation", "--langs", "en", "--pairs", "en-de"]
+    if name == "translation":
+        line = line_of(name, wrong, tmp_path / "out", *short[:4])
+    elif name == "xdae":
+        line = denoising(wrong.data, tmp_path / "out", *short)
+    else:
+        arch = ["--arch", "xl_veco_tiny"] if name.startswith("veco") else []
+        line = pretraining(wrong.data, tmp_path / "out", *short, *arch, objectives=name)
+    language, symbols = prefix[-2:].replace("in", "en"), len(XLDictionary.load(wrong.data / "dict.txt"))
+    sentence = [f"{wrong.data / prefix}.bin: the text of language '{language}' has the number 60000, and the dictio"]
+    told(lambda: run_train(line), *sentence, f"has {symbols} symbols")
+    if name in ("mlm", "translation"):
+        told(lambda: run_train(line, ["--cpu", "--num-workers", 1]), *sentence)
+
+
+def test_a_negative_number(tmp_path):
+    text = open_text(write_items(tmp_path / "train", [[4, 2], [-5, 2]], np.int32), "en", 10)
+    assert text[0].tolist() == [4, 2]
+    told(lambda: text[1], f"{tmp_path}/train.bin: the text of language 'en' has the number -5")
+
+
+@pytest.fixture(scope="module")
+def documents(place, tmp_path_factory):
+    """A place whose bitext has empty lines."""
+    copied = place.copy_of_data(tmp_path_factory.mktemp("documents"))
+    for language in ("en", "de"):
+        prefix = copied.data / f"en-de/train.en-de.{language}"
+        items = [item.tolist() for item in open_text(prefix, language)]
+        write_items(prefix, [*items[:9], [2], *items[10:]])
+    (copied.data / "manifest.json").unlink()
+    return copied
+
+
+def shard(place, folder, change):
+    folder.mkdir()
+    other = place.copy_of_data(folder)
+    change(other.data)
+    return place.but(data=f"{place.data}:{other.data}"), other.data
+
+
+@pytest.mark.parametrize("task", ["pretraining", "translation"])
+def test_a_broken_shard_is_told_before_the_first_update(place, tmp_path, task):
+    file = "en-de/train.en-de.de.bin" if task == "translation" else "en/train.bin"
+    for number, (change, sentence) in enumerate((
+        (zeros, "is not the file that"), (lambda _: None, "no binarised text"), (TEXT["cut in the middle"], "is damaged"),
+    )):  # fmt: skip
+        both, broken = shard(place, tmp_path / str(number), write(file, change))
+        line = line_of(task, both, tmp_path / "out", *SHORT)
+        if task == "pretraining":
+            line = pretraining(both.data, tmp_path / "out", *SHORT, objectives="mlm")
+        told(lambda: run_train(line), broken / file, sentence)
+    both, broken = shard(place, tmp_path / "lacks", lambda data: shutil.rmtree(data / file.split("/")[0]))
+    line[0] = both.data
+    told(lambda: run_train(line), broken, "no bi")
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="sees what is mapped in /proc")
+def test_other_shards_are_not_kept_open(place, tmp_path):
+    both, other = shard(place, tmp_path / "other", lambda data: None)
+    for line in (line_of("translation", both, tmp_path), pretraining(both.data, tmp_path, objectives="mlm,tlm")):
+        task = tasks.setup_task(configuration(options.get_training_parser(), line).task)
+        task.load_dataset("train", epoch=1)
+        mapped = Path("/proc/self/maps").read_text()
+        assert f"{place.data}/en-de/train.en-de.de.bin" in mapped and str(other) not in mapped
+        task.load_dataset("train", epoch=2)
+        assert f"{other}/en-de/train.en-de.de.bin" in Path("/proc/self/maps").read_text()
 
 
 @pytest.mark.parametrize("end", ["bin", "idx"])
@@ -191,5 +338,9 @@ def test_sides_of_different_runs(place, tmp_path):
     wrong = place.copy_of_data(tmp_path)
     for end in ("bin", "idx"):
         shutil.copy(wrong.data / "en" / f"train.{end}", wrong.data / "en-de" / f"train.en-de.de.{end}")
+    file = "en-de/train.en-de.de.idx"
     for name in READERS["train"]:
+        told(lambda: COMMANDS[name](wrong, tmp_path / "out"), f"{wrong.data / file} is not the file", "120 lines, exp")
+        (wrong.data / "manifest.json").rename(wrong.data / "manifest.old")
         told(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data, "90 lines of 'en' but 120 of 'de'")
+        (wrong.data / "manifest.old").rename(wrong.data / "manifest.json")

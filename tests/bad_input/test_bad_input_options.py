@@ -1,16 +1,21 @@
 """Options that fit neither the data nor the checkpoint: one sentence, before training."""
 
+import dataclasses
 import math
 import re
 import shutil
+from typing import Optional
 
 import pytest
 import torch
 from fairseq import options
 from fairseq.logging import metrics
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import RANGES, UserError
+from fairseq_xl.optimizers.lamb import LambConfig
 from fairseq_xl.retrieval import Embedder
 from tests.bad_input.every_command import line_of, told
 from tests.commands import (
@@ -90,6 +95,62 @@ def test_batch_that_is_too_small(data_bin, tmp_path):
 @pytest.mark.parametrize("value", [1.0, 1.5, -0.1, "nan"])
 def test_dropout_that_is_no_probability(data_bin, tmp_path, option, value):
     refused([*pretraining(data_bin, tmp_path), option, value], f"{option} {value}: a probability from 0 to below 1")
+
+
+OUT_OF_RANGE = {
+    "--layers": [0, -1], "--embed-dim": [0], "--ffn-dim": [-8], "--heads": [0], "--max-positions": [0],
+    "--layer-norm-eps": ["nan"], "--position-offset": [-1], "--lr": [-0.1], "--update-freq": [0],
+    "--updates-per-epoch": [0, -3, 10**10], "--max-tokens": [0, -5], "--batch-size": [0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", OUT_OF_RANGE)
+def test_numbers_that_cannot_be(data_bin, tmp_path, option):
+    for value in OUT_OF_RANGE[option]:
+        refused([*pretraining(data_bin, tmp_path), option, value], f"{option} {value}: ", "is needed")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("line", "option", "value"),
+    [(one_direction, "--encoder-layers", 0), (one_direction, "--decoder-layers", -1),
+     (averaging, "--dropout", 1.5), (averaging, "--max-positions", -1),
+     (pretraining, "--arch xl_monotrans_tiny --adapters", -1), (pretraining, "--arch xl_monotrans_tiny --embedding-noise", "nan"),
+     (pretraining, "--optimizer xl_lamb --weight-decay", -1), (pretraining, "--optimizer xl_lamb --lamb-eps", "nan")],
+)  # fmt: skip
+def test_numbers_of_other_models_and_of_lamb(data_bin, tmp_path, line, option, value):
+    *chosen, option = option.split()
+    command = line(data_bin, tmp_path)
+    if chosen:
+        command = changed(command, *chosen)
+    refused([*command, option, value], f"{option} {float(value) if option in FLOATS else value}: ", "is needed")
+
+
+FLOATS = ("--dropout", "--embedding-noise", "--weight-decay", "--lamb-eps")
+
+
+def test_every_number_of_ours_has_a_range():
+    """But lengths, of which a task knows better how short they may be; and an option that is refused elsewhere."""
+    found = set()
+    for registered in (TASK_DATACLASS_REGISTRY, MODEL_DATACLASS_REGISTRY, {"xl_lamb": LambConfig}):
+        for name, dataclass in registered.items():
+            for field in dataclasses.fields(dataclass) if name.startswith("xl_") else ():
+                if field.type in (int, float, Optional[int], Optional[float]) and not str(field.default).startswith("$"):
+                    found.add((field.name, field.metadata.get("range") in RANGES))
+    assert {name for name, has_range in found if not has_range} == {"length", "tokens_per_sample"}
+    assert len(found) > 15
+
+
+def test_names_that_are_there_twice(data_bin, tmp_path):
+    refused(pretraining(data_bin, tmp_path, "--langs", "en,en"), "--langs en,en: en is named twice")
+    refused(pretraining(data_bin, tmp_path, "--pairs", "en-de,en-fr,en-de"), "--pairs en-de,en-fr,en-de: en-de is named")
+    refused(translation(data_bin, tmp_path, "--lang-pairs", "en-de,en-de"), "--lang-pairs en-de,en-de: en-de is named")
+
+
+def test_no_limit_of_batches(data_bin, tmp_path):
+    line = pretraining(data_bin, tmp_path)
+    del line[line.index("--max-tokens") : line.index("--max-tokens") + 2]
+    refused(line, "--max-tokens or --batch-size: give one of them, the size of a batch")
 
 
 def test_cycle_without_enough_micro_steps(data_bin, tmp_path):
@@ -185,6 +246,7 @@ def test_shards_take_turns(data_bin, tmp_path):
     shutil.copytree(data_bin, tmp_path / "data")
     for end in ("bin", "idx"):
         shutil.copy(data_bin / "fr" / f"train.{end}", tmp_path / "data" / "de" / f"train.{end}")
+    (tmp_path / "data" / "manifest.json").unlink()
     line = ["--updates-per-epoch", 2, "--max-update", 4, "--no-save", "--disable-validation", "--langs", "de"]
     both = run_train(pretraining(f"{data_bin}:{tmp_path / 'data'}", tmp_path / "run", *line, objectives="clm"))
     first = run_train(pretraining(data_bin, tmp_path / "run", *line, objectives="clm"))
@@ -355,13 +417,14 @@ def test_metric_that_is_not_logged(data_bin, tmp_path):
 
 
 def test_line_that_is_longer_than_a_batch_of_translation(data_bin, tmp_path):
-    refused(changed(one_direction(data_bin, tmp_path), "--max-tokens", 5), "tokens: raise --max-tokens 5")
+    for line in (one_direction(data_bin, tmp_path), one_direction(data_bin, tmp_path, "--disable-validation")):
+        refused(changed(line, "--max-tokens", 5), "tokens: raise --max-tokens 5")
 
 
 @pytest.mark.parametrize(
     ("flags", "sentence"),
-    [(["--embed-dim", 0], "--embed-dim 0: 1 or more are needed"),
-     (["--layers", -1], "--layers -1: 0 or more are needed"),
+    [(["--embed-dim", 0], "--embed-dim 0: 1 or more is needed"),
+     (["--layers", -1], "--layers -1: 0 or more is needed"),
      (["--objective-options", "paraphrase_similarity.scale=-1"], "scale=-1.0 should be more than 0"),
      (["--objective-options", "paraphrase_similarity.scale=0"], "scale=0.0 should be more than 0")],
 )  # fmt: skip

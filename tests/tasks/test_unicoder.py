@@ -3,12 +3,15 @@
 import shutil
 
 import pytest
+from fairseq import options, tasks
 
 from fairseq_xl import mining
+from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
-from tests.commands import equal_parameters, load, pretraining, run_train
+from tests.commands import configuration, equal_parameters, load, pretraining, run_train
 from tests.tasks.test_mining import MADE_WITH, FixedVectors
+from tests.tiny_data import write_items
 
 FIVE = ["mlm", "tlm", "word_recovery", "paraphrase", "cross_lingual_mlm"]
 SETTINGS = " ".join(f"{name}.length=32 {name}.mixed=true {name}.alpha=0" for name in FIVE)
@@ -16,11 +19,17 @@ SETTINGS = " ".join(f"{name}.length=32 {name}.mixed=true {name}.alpha=0" for nam
 
 @pytest.fixture(scope="module")
 def text(data_bin, tmp_path_factory):
-    """A data-bin with two mined negatives for each pair."""
+    """A data-bin with documents of ten pairs, and two mined negatives for each pair."""
     folder = shutil.copytree(data_bin, tmp_path_factory.mktemp("mined") / "data-bin")
+    (folder / "manifest.json").unlink()
     for name in ("en-de", "en-fr"):
         for split in ("train", "valid"):
             pairs = SentencePairs(folder / name / f"{split}.{name}", *name.split("-"))
+            for side, language in zip(pairs.sides, name.split("-")):
+                items = [side[line].tolist() for line in range(len(side))]
+                documents = [item for line in range(0, len(items), 10) for item in [*items[line : line + 10], [2]]]
+                write_items(folder / name / f"{split}.{name}.{language}", documents)
+            pairs = SentencePairs(pairs.prefix, *name.split("-"))
             mining.mine(FixedVectors(), pairs, 2, 10**6, 32, MADE_WITH)
     return folder
 
@@ -58,3 +67,50 @@ def test_an_update_is_the_mean_of_its_tasks(text, tmp_path):
     losses = [float.fromhex(loss) for loss in output.losses]
     logged = [float(value) for value in output.statistics("loss")][0]
     assert len(losses) == 10 and logged == pytest.approx(sum(losses) / 10 / 0.693147, abs=0.002)
+
+
+def without_documents(text, folder, pair, *sides):
+    """A copy of the data-bin in which some sides of a pair have no empty line."""
+    folder = shutil.copytree(text, folder)
+    for split in ("train", "valid"):
+        for language in sides:
+            prefix = folder / pair / f"{split}.{pair}.{language}"
+            items = [item.tolist() for item in open_text(prefix, language)]
+            write_items(prefix, [item if len(item) > 1 else [4, 2] for item in items])
+    return folder
+
+
+@pytest.mark.parametrize("sides", [("en", "fr"), ("fr",)])
+def test_a_pair_without_documents_is_refused_or_left_out_of_one_task(text, tmp_path, sides):
+    """U6: cross-lingual MLM reads documents, the other tasks sentence pairs."""
+    data = without_documents(text, tmp_path / "data", "en-fr", *sides)
+    line = ["--max-update", 1, "--disable-validation", "--no-save"]
+    both = {"objectives": "tlm,cross_lingual_mlm"}
+    told = rf"{data}/en-fr/train.en-fr: no line is empty on both sides.*with cross_lingual_mlm.leave_out=en-fr"
+    with pytest.raises(UserError, match=told):
+        run_train(pretraining(data, tmp_path / "run", *line, **both))
+    settings = "tlm.length=32 cross_lingual_mlm.length=32 cross_lingual_mlm.leave_out="
+    task = tasks_of(pretraining(data, tmp_path, "--objective-options", f"{settings}en-fr", **both))
+    task.load_dataset("train")
+    read = {name: set(sources) for name, sources in task.datasets["train"].sources.items()}
+    assert read == {"tlm": {"en-de", "en-fr"}, "cross_lingual_mlm": {"en-de"}}
+    assert ("tlm", "en-fr") in task.log_keys and ("cross_lingual_mlm", "en-fr") not in task.log_keys
+    for wrong, sentence in (("en-xx", "en-xx is none of en-de, en-fr"), ("en-fr,en", "en is none of en-de, en-fr"),
+                            ("en-de,en-fr", "no parallel_documents text .* --objectives cross_lingual_mlm reads")):  # fmt: skip
+        with pytest.raises(UserError, match=sentence):
+            run_train(pretraining(data, tmp_path, *line, "--objective-options", settings + wrong, **both))
+
+
+def test_a_language_is_left_out_of_one_task_beside_those_that_are_chosen(data_bin, tmp_path):
+    settings = ["--objective-options", "mlm.length=32 clm.length=32 clm.leave_out=fr,de"]
+    for chosen, left in (([], {"en"}), (["--langs", "en,de"], {"en"}), (["--langs", "de,en,fr"], {"en"})):
+        task = tasks_of(pretraining(data_bin, tmp_path, *settings, *chosen, objectives="mlm,clm"))
+        task.load_dataset("train")
+        assert set(task.datasets["train"].sources["clm"]) == left
+        assert set(task.datasets["train"].sources["mlm"]) > left
+
+
+def tasks_of(line):
+    """The task of a command line of fairseq-train, without its text."""
+    cfg = configuration(options.get_training_parser(), line)
+    return tasks.setup_task(cfg.task)

@@ -6,6 +6,7 @@ the handler of SIGTERM, logging handlers and levels, the working threads' number
 
 import argparse
 import contextlib
+import copy
 import io
 import logging
 import signal
@@ -110,11 +111,22 @@ def one_run():
             vars(function).clear()
 
 
+_LAST = {}
+
+
+def converted(args):
+    """fairseq's configuration of parsed arguments. It takes hydra a second, so that the last one is kept."""
+    key = repr(sorted(vars(args).items()))
+    if key not in _LAST:
+        configured = convert_namespace_to_omegaconf(args)
+        _LAST.clear()
+        _LAST[key] = configured
+    return copy.deepcopy(_LAST[key])
+
+
 def configuration(parser, arguments):
     """What a command makes of its command line."""
-    return convert_namespace_to_omegaconf(
-        options.parse_args_and_arch(parser, [str(argument) for argument in arguments])
-    )
+    return converted(options.parse_args_and_arch(parser, [str(argument) for argument in arguments]))
 
 
 def run_train(arguments, defaults=CPU):
@@ -152,7 +164,7 @@ def run_validate(arguments):
     parsed = options.parse_args_and_arch(parser, arguments)
     overrides = options.parse_args_and_arch(options.get_validation_parser(), arguments, suppress_defaults=True)
     with one_run() as output:
-        validate.main(convert_namespace_to_omegaconf(parsed), override_args=argparse.Namespace(**vars(overrides)))
+        validate.main(converted(parsed), override_args=argparse.Namespace(**vars(overrides)))
     return output
 
 

@@ -50,7 +50,7 @@ class Unlisted:
 def checkpoint(**more):
     return {
         "args": None,
-        "cfg": {"task": {"_name": "xl"}},
+        "cfg": {"task": {"_name": "xl_translation"}},
         "model": {"weight": torch.arange(4.0)},
         "optimizer_history": [{"num_updates": 3, "lr_scheduler_state": {}}],
         "extra_state": {"train_iterator": {"epoch": 1}},
@@ -70,7 +70,7 @@ def test_a_checkpoint_loads(tmp_path):
     torch.save(checkpoint(), tmp_path / "good.pt")
     state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "good.pt"))
     assert torch.equal(state["model"]["weight"], torch.arange(4.0))
-    assert state["cfg"].task._name == "xl"
+    assert state["cfg"].task._name == "xl_translation"
 
 
 READERS = {

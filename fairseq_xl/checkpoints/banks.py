@@ -100,9 +100,11 @@ def extract(checkpoint, path):
 
     Raises `UserError` for a checkpoint of another model.
     """
+    checkpoint = compat.check_configuration(checkpoint, path)
     state, identity = checkpoint["model"], (checkpoint.get("task_state") or {}).get("fairseq_xl") or {}
     model = (checkpoint.get("cfg") or {}).get("model")
-    if SPECIAL not in state or not isinstance(model, dict) or not {"dictionary", "languages"} <= identity.keys():
+    of_banks = isinstance(model, dict) and {"language_positions", "adapters"} <= model.keys()
+    if SPECIAL not in state or not of_banks or not {"dictionary", "languages"} <= identity.keys():
         raise UserError(f"{path} has no bank: it is no checkpoint of an xl_monotrans_* model")
     check_languages(identity["languages"], path)
     positions = bool(model["language_positions"])

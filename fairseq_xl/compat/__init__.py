@@ -8,6 +8,7 @@ bits with and without CUDA, makes an option of beam search hold, and a user's mi
 import functools
 
 from fairseq_xl.compat import generation, loading, mistakes, precision, processes, saving, training, workers
+from fairseq_xl.compat.configuration import check_configuration, check_finite
 from fairseq_xl.compat.installed import HAS_LINEAR_CROSS_ENTROPY, versions
 from fairseq_xl.compat.loading import check_checkpoint, load_checkpoint, load_plain
 from fairseq_xl.compat.processes import any_rank, end_as_stopped
@@ -18,6 +19,8 @@ __all__ = [
     "HAS_LINEAR_CROSS_ENTROPY",
     "any_rank",
     "check_checkpoint",
+    "check_configuration",
+    "check_finite",
     "early_stopping",
     "end_as_stopped",
     "install",

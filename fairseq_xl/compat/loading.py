@@ -20,6 +20,7 @@ from fairseq.file_io import PathManager
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl.compat import save_dir, training
+from fairseq_xl.compat.configuration import BUILT, NOT_FINITE, check_configuration, check_finite
 from fairseq_xl.compat.processes import check_that_ranks_know_each_other
 from fairseq_xl.errors import UserError
 
@@ -150,11 +151,16 @@ def _safe_globals() -> list:
 
 
 class _TorchOfCheckpoints:
-    """torch as ``fairseq.checkpoint_utils`` sees it: the same, with a checked ``load`` whatever its caller asks for."""
+    """torch as ``fairseq.checkpoint_utils`` sees it: the same, with a checked ``load`` whatever its caller asks for.
+
+    All of fairseq's commands read checkpoints through it, and build nothing before.
+    """
 
     @staticmethod
     def load(stream, **unused):
-        return load_checkpoint(stream)
+        state, name = load_checkpoint(stream), getattr(stream, "name", "the checkpoint")
+        check_finite(state, name)
+        return check_configuration(state, name)
 
     def __getattr__(self, name: str):
         return getattr(torch, name)
@@ -172,10 +178,15 @@ def _make_loading_safe() -> None:
             return to_cpu(path, *args, **kwargs)
 
     @functools.wraps(ensemble)
-    def load_model_ensemble_and_task(filenames, arg_overrides=None, task=None, *args, **kwargs):
-        read = _from_elsewhere(task, checkpoint_utils.load_checkpoint_to_cpu)
-        with _mistake(OSError, "Model file not found"), _no_fit(filenames), _reading(_for_a_task(read)):
-            return ensemble(filenames, arg_overrides, task, *args, **kwargs)
+    def load_model_ensemble_and_task(
+        filenames, arg_overrides=None, task=None, strict=True, suffix="", num_shards=1, state=None
+    ):
+        overrides, read = arg_overrides or {}, checkpoint_utils.load_checkpoint_to_cpu
+        if state is not None:
+            state = _to_build_from(functools.partial(_checked_again, state), overrides)(filenames[0])
+        read = _for_a_task(_from_elsewhere(task, _to_build_from(read, overrides)))
+        with _mistake(OSError, "Model file not found"), _no_fit(filenames), _reading(read):
+            return ensemble(filenames, arg_overrides, task, strict, suffix, num_shards, state)
 
     @functools.wraps(resume)
     def load_checkpoint_and_iterator(cfg, trainer, **kwargs):
@@ -215,7 +226,7 @@ def _of_run(cfg, read):
         try:
             state = read(path, *args, **kwargs)
         except UserError as error:
-            if not own or NO_CHECKPOINT not in str(error):
+            if not own or not any(reason in str(error) for reason in (NO_CHECKPOINT, NOT_FINITE)):
                 raise
             raise UserError(f"{error}; another of its folder can take its place, named by --restore-file")
         changes = other_settings(state.get("cfg"), cfg) if own else []
@@ -263,13 +274,43 @@ def _from_elsewhere(task, read):
     return made
 
 
+def _checked_again(state: dict, path) -> dict:
+    """A checkpoint that a program read by itself and hands to fairseq, which may have put it into omegaconf's form."""
+    cfg = state.get("cfg")
+    if omegaconf.OmegaConf.is_config(cfg):
+        cfg = omegaconf.OmegaConf.to_container(cfg, enum_to_str=True)
+    state = check_configuration({**state, "cfg": cfg}, path)
+    return {**state, "cfg": omegaconf.OmegaConf.create(state["cfg"] or {}, flags={"allow_objects": True})}
+
+
+def _to_build_from(read, overrides):
+    """Refuse a checkpoint without a part that something is built from, or of another task than the command names.
+
+    Args:
+        read: what reads it.
+        overrides: options of the command line. fairseq-validate uses the task of the checkpoint whatever --task names.
+    """
+
+    def checked(path, *args, **kwargs):
+        state = read(path, *args, **kwargs)
+        if not state.get("cfg"):
+            raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration under the key 'cfg'")
+        missing = [part for part in BUILT if not state["cfg"].get(part)]
+        if missing:
+            raise UserError(f"{path} is damaged: its configuration lacks {', '.join(missing)}")
+        trained, named = state["cfg"].task._name, overrides.get("task")
+        if isinstance(named, str) and named != trained:
+            raise UserError(f"{path} was trained with --task {trained}, not with {named}")
+        return state
+
+    return checked
+
+
 def _for_a_task(read):
     """Have each checkpoint to evaluate shown to its task, with its name: fairseq passes over those that say nothing."""
 
     def shown(path, *args, **kwargs):
         state = read(path, *args, **kwargs)
-        if not state.get("cfg") and not state.get("args"):
-            raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration under the key 'cfg'")
         state["task_state"] = {**(state.get("task_state") or {}), "path": str(path)}
         return state
 

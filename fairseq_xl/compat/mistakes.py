@@ -10,8 +10,10 @@ import traceback
 import warnings
 
 import torch
-from fairseq import options, trainer, utils
+from fairseq import models, options, trainer, utils
 from fairseq.dataclass import utils as dataclass_utils
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -31,6 +33,7 @@ def install() -> None:
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     options.parse_args_and_arch = _with_all_that_is_needed(_without_usage(options.parse_args_and_arch))
     trainer.Trainer.__init__ = _checking_options(trainer.Trainer.__init__)
+    models.build_model = _for_our_tasks(models.build_model)
     dataclass_utils.merge_with_parent = _naming_options(dataclass_utils.merge_with_parent)
     # every command of fairseq calls hydra as it was years ago; one warning comes without the place that asked for it
     warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.")
@@ -104,7 +107,12 @@ def _without_usage(original):
     @functools.wraps(original)
     def parse_args_and_arch(parser, *args, **kwargs):
         parser.error = functools.partial(_refuse_arguments, parser)
-        return original(parser, *args, **kwargs)
+        for action in parser._actions:
+            if action.dest == "task" and action.default is None:  # of fairseq-validate, which looks None up
+                action.required = True
+        found = original(parser, *args, **kwargs)
+        _check_arguments(vars(found[0] if isinstance(found, tuple) else found))
+        return found
 
     return parse_args_and_arch
 
@@ -171,6 +179,42 @@ def _check_betas(betas) -> None:
     except (ValueError, SyntaxError, TypeError):
         pass
     raise UserError(f"--adam-betas {betas}: two numbers from 0 to below 1 are needed: '(0.9, 0.98)'")
+
+
+def _check_arguments(given: dict) -> None:
+    """Raises `UserError` for what fairseq looks at too late, or with an assertion."""
+    if given.get("path", "") is None:
+        raise UserError("--path: name the checkpoint to load")
+    if given.get("beam", 1) < 1:
+        raise UserError(f"--beam {given['beam']}: 1 hypothesis or more is needed")
+    folder = given.get("results_path")
+    if folder and os.path.lexists(folder) and not os.path.isdir(folder):
+        raise UserError(f"--results-path {folder}: it is there and no folder, and a folder is needed")
+    if given.get("arch") and given.get("task"):
+        _check_pair(given["arch"], given["task"])
+
+
+def _check_pair(arch: "str | None", task: "str | None") -> None:
+    """Raises `UserError` for a model of ours and a task of fairseq's, whose dictionary names no languages."""
+    if task in TASK_REGISTRY and not _is_ours(TASK_REGISTRY[task]) and _is_ours(ARCH_MODEL_REGISTRY.get(arch)):
+        ours = ", ".join(sorted(name for name, found in TASK_REGISTRY.items() if _is_ours(found)))
+        raise UserError(f"--task {task} is fairseq's: --arch {arch} needs one of {ours}")
+
+
+def _is_ours(registered) -> bool:
+    return registered is not None and registered.__module__.startswith("fairseq_xl.")
+
+
+def _for_our_tasks(original):
+    """As `_check_pair`, also for fairseq-hydra-train."""
+
+    @functools.wraps(original)
+    def build_model(cfg, task, *args, **kwargs):
+        names = (getattr(cfg, name, None) for name in ("_name", "arch"))
+        _check_pair(next(filter(None, names), None), getattr(getattr(task, "cfg", None), "_name", None))
+        return original(cfg, task, *args, **kwargs)
+
+    return build_model
 
 
 def _refuse_arguments(parser, message):

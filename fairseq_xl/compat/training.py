@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import numbers
 import os
 import re
 import sys
@@ -139,9 +140,10 @@ def early_stopping() -> dict:
 
 
 def restore_early_stopping(state: dict) -> None:
-    """Put back what `early_stopping` returned."""
+    """Put back what `early_stopping` returned, of a file that may hold anything."""
+    kept = {name: state[name] for name in ("best", "num_runs") if isinstance(state.get(name), numbers.Real)}
     for function in _early_stopping_functions():
-        vars(function).update(state)
+        vars(function).update(kept)
 
 
 def _logging_once(original):

@@ -281,6 +281,8 @@ class XLTask(FairseqTask):
         ours = not isinstance(donor, published.Published)
         if ours:
             compat.check_checkpoint(donor, path)
+            compat.check_finite(donor, path)
+            donor = compat.check_configuration(donor, path)
             if part == "tokens":
                 identity = (donor.get("task_state") or {}).get("fairseq_xl")
                 self.check_identity(identity, path)

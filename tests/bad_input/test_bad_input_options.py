@@ -13,6 +13,7 @@ from fairseq.logging import metrics
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
+from fairseq_xl.compat import mistakes
 from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
 from fairseq_xl.errors import RANGES, UserError
 from fairseq_xl.optimizers.lamb import LambConfig
@@ -24,6 +25,7 @@ from tests.commands import (
     pretraining,
     run_eval_lm,
     run_generate,
+    run_interactive,
     run_train,
     run_validate,
     translation,
@@ -336,6 +338,47 @@ def test_architecture_that_is_none_of_ours_or_of_another_task(data_bin, tmp_path
     for option in SHAPE:
         del line[line.index(option) : line.index(option) + 2]
     refused(line, sentence)
+
+
+@pytest.mark.parametrize("task", ["masked_lm", "translation"])
+def test_architecture_of_ours_for_a_task_of_fairseqs(data_bin, tmp_path, task, monkeypatch):
+    line = [data_bin, "--task", task, "--arch", "xl_xlm_tiny", "--user-dir", "fairseq_xl", "--max-tokens", 256]
+    sentence = [f"--task {task} is fairseq's: --arch xl_xlm_tiny needs one of xl_classification, xl_generation, xl_pre"]
+    refused(line, *sentence)
+    if task == "masked_lm":  # as fairseq-hydra-train, which has no command line of ours
+        monkeypatch.setattr(mistakes, "_check_arguments", lambda given: None)
+        refused([*line, "--optimizer", "sgd", "--lr", 0.1, "--save-dir", tmp_path], *sentence)
+
+
+EVALUATION = {
+    "generate": (run_generate, ["xl_translation", "-s", "en", "-t", "de"]),
+    "interactive": (lambda line: run_interactive(line, ["x"]), ["xl_translation", "-s", "en", "-t", "de"]),
+    "validate": (run_validate, ["xl_translation", "--batch-size", 8]),
+    "eval-lm": (run_eval_lm, ["xl_pretraining"]),
+}
+
+
+@pytest.mark.parametrize("name", EVALUATION)
+def test_checkpoint_that_is_not_named(data_bin, name):
+    run, task = EVALUATION[name]
+    told(lambda: run([data_bin, "--task", *task, "--user-dir", "fairseq_xl"]), "--path: name the checkpoint to load")
+
+
+def test_results_and_hypotheses_that_cannot_be(data_bin, tmp_path):
+    (tmp_path / "file").touch()
+    for name in ("generate", "interactive"):
+        run, task = EVALUATION[name]
+        line = [data_bin, "--task", *task, "--user-dir", "fairseq_xl", "--path", "x.pt"]
+        told(lambda: run([*line, "--results-path", tmp_path / "file"]), "--results-path", tmp_path / "file", "folder")
+        for beam in (0, -1):
+            told(lambda: run([*line, "--beam", beam]), f"--beam {beam}: 1 hypothesis or more is needed")
+
+
+def test_validation_without_a_task(data_bin, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run_validate([data_bin, "--path", "x.pt", "--batch-size", 8, "--user-dir", "fairseq_xl"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and line.endswith("error: the following arguments are required: --task")
 
 
 def test_criterion_that_is_forgotten(data_bin, tmp_path):

@@ -25,7 +25,7 @@ def checkpoint(seed, model=None, **more):
                   "double": torch.randn(4, generator=generator).double(), "steps": torch.tensor(seed)}
     return {
         "args": None,
-        "cfg": {"task": {"_name": f"task{seed}"}},
+        "cfg": {"task": {"_name": "xl_translation", "seed": seed}},
         "model": parameters if model is None else model,
         "optimizer_history": [{"num_updates": seed, "lr_scheduler_state": {}}],
         "last_optimizer_state": {"momentum": torch.ones(3)},
@@ -70,7 +70,7 @@ def test_sums_are_kept_in_double_precision(tmp_path):
 def test_the_rest_is_the_last_ones(run):
     state = averaging.average([str(run / "checkpoint9.pt"), str(run / "checkpoint2.pt")])
     assert state["model"]["steps"].item() == 2 and state["model"]["steps"].dtype == torch.int64
-    assert state["cfg"] == {"task": {"_name": "task2"}}
+    assert state["cfg"] == {"task": {"_name": "xl_translation", "seed": 2}}
     assert state["optimizer_history"] == [{"num_updates": 2, "lr_scheduler_state": {}}]
     assert state["last_optimizer_state"] is None
     assert state["extra_state"] == {

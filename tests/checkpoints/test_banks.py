@@ -181,7 +181,8 @@ def test_languages_that_a_file_names_are_no_paths(file, tmp_path):
     ):
         with pytest.raises(UserError, match=told):
             call()
-    monotrans = {"model": {banks.SPECIAL: torch.ones(1)}, "cfg": {"model": {}}}
+    model = {"_name": "xl_monotrans_tiny", "language_positions": False, "adapters": 0}
+    monotrans = {"model": {banks.SPECIAL: torch.ones(1)}, "cfg": {"model": model}}
     identity = {"dictionary": "", "languages": ["../../x"]}
     with pytest.raises(UserError, match="c.pt is damaged: '../../x' is no code of a language"):
         banks.extract(monotrans | {"task_state": {"fairseq_xl": identity}}, "c.pt")

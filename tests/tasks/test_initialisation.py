@@ -243,7 +243,7 @@ def others(data_bin, pretrained, tmp_path_factory):
     found["foreign"] = folder / "foreign.pt"
     torch.save(state, found["foreign"])
     state = torch.load(pretrained["mlm"], weights_only=True)
-    for name, cfg in (("no form", {"model": {"activation": "gelu"}}), ("no configuration", 3)):
+    for name, cfg in (("no form", {"model": {"_name": "xl_xlm_tiny", "activation": "gelu"}}), ("no configuration", 3)):
         found[name] = folder / f"{name}.pt"
         torch.save(state | {"cfg": cfg}, found[name])
     found["damaged"] = folder / "damaged.pt"
@@ -261,7 +261,7 @@ SENTENCES = {
     "dictionary": "was trained with another dictionary",
     "foreign": "was not written by fairseq_xl",
     "no form": "is damaged: it doesn't say its model's activation, layer_norm_eps, position_offset",
-    "no configuration": "is damaged: it doesn't say its model's activation, layer_norm_eps, position_offset",
+    "no configuration": "is not a fairseq checkpoint: 'cfg' is expected to be a dict, found 3",
     "damaged": "is not a checkpoint, or it is damaged or cut short",
     "missing": "missing.pt cannot be read as a checkpoint: No such file or directory",
 }

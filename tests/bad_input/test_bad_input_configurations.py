@@ -1,0 +1,200 @@
+"""A checkpoint whose configuration names foreign code or is no plain data is refused everywhere, and nothing is run."""
+
+import argparse
+import sys
+
+import pytest
+import torch
+from fairseq import checkpoint_utils, options
+from fairseq_cli import hydra_train
+from omegaconf import OmegaConf
+
+from fairseq_xl import banks, compat, mining
+from fairseq_xl.compat import loading
+from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from tests.bad_input.every_command import COMMANDS, TASKS, WITH_MODEL, line_of, told
+from tests.bad_input.test_bad_input_checkpoints import MakesFolder
+from tests.commands import CPU, configuration, one_run, run_train
+
+PICKLED = "it holds posix.mkdir, and a checkpoint may hold only tensors and plain data"
+MODEL_OF_FAIRSEQS = "cfg.model._name is expected to be a model of fairseq_xl, found 'fconv'"
+
+
+def changed(section, **values):
+    """A payload: other options in a part of the configuration, in which CODE is what would make a folder."""
+
+    def spoil(state, code):
+        state["cfg"][section].update({name: code if value == "CODE" else value for name, value in values.items()})
+
+    return spoil
+
+
+def replaced(section, value):
+    """A payload: another part of the configuration."""
+
+    def spoil(state, code):
+        state["cfg"][section] = value
+
+    return spoil
+
+
+def options_of_old(state, code):
+    """What fairseq turns into a configuration with the help of what it names."""
+    state["args"] = argparse.Namespace(arch="fconv", task="xl_translation", encoder_layers=code)
+    state["cfg"] = None
+
+
+#: name -> (what spoils a checkpoint, part of the sentence); one of each kind
+KINDS = {
+    "model": (changed("model", _name="fconv", encoder_layers="CODE"), MODEL_OF_FAIRSEQS),
+    "task": (changed("task", _name="translation"), "task._name is expected to be a task of fairseq_xl, found 'tra"),
+    "criterion": (changed("criterion", _name="model"), "xl, cross_entropy or label_smoothed_cross_entropy, found 'mo"),
+    "old options": (options_of_old, "args is expected to be nothing: the configuration is under 'cfg', found Name"),
+    "text for a number": (changed("model", embed_dim="CODE"), "cfg.model.embed_dim is expected to be int, found \""),
+    "pickled code": (lambda state, code: state.update(trap=MakesFolder(code.split("'")[3])), PICKLED),
+    "interpolation": (changed("task", data="${oc.env:HOME}"), "task.data is expected to be str or None, found '${oc"),
+}  # fmt: skip
+#: the same of all other places, for one door
+MORE = {
+    "arch": (replaced("model", {"arch": "fconv"}), "model._name is expected to be a model of fairseq_xl, found None"),
+    "nested": (replaced("model", {"fconv": {}}), "model._name is expected to be a model of fairseq_xl, found None"),
+    "named by a list": (changed("model", _name=["fconv"]), "of fairseq_xl, found ['fconv']"),
+    "namespace": (replaced("model", argparse.Namespace(arch="fconv")), "fairseq_xl, found Namespace(arch='fconv')"),
+    "omegaconf": (replaced("model", OmegaConf.create({"_name": "xl_mt_tiny"})), "of fairseq_xl, found {'_name'"),
+    "adam_betas": (changed("optimizer", adam_betas="CODE"), "cfg.optimizer.adam_betas is expected to be plain data"),
+    "lr": (changed("optimization", lr="CODE"), "cfg.optimization.lr is expected to be a list of float, found \""),
+    "update_freq": (changed("optimization", update_freq=["CODE"]), "to be a list of int, found ['CODE']"),
+    "betas that are taken": (changed("optimizer", adam_betas="${lr}"), "cfg.optimizer.adam_betas"),
+    "another scheduler": (replaced("lr_scheduler", {"_name": "x", "lr": "${oc.env:HOME}"}), "cfg.lr_scheduler is expe"),
+    "a namespace of it": (replaced("optimizer", argparse.Namespace(x={"y": "${z}"})), "cfg.optimizer is expected to b"),
+    "no number": (changed("model", dropout=None), "cfg.model.dropout is expected to be float, found None"),
+    "bool": (changed("model", heads=True), "cfg.model.heads is expected to be int, found True"),
+    "no choice": (changed("task", framing="x"), "cfg.task.framing is expected to be one of xl, xlm, found 'x'"),
+    "not given": (changed("task", data="???"), "cfg.task.data is expected to be str or None, found '???'"),
+    "part": (replaced("common", ["x"]), "cfg.common is expected to be a dict, found ['x']"),
+    "lists in lists": (changed("generation", retain_dropout_modules=[]), ""),  # filled below
+    "meters": (lambda state, code: state["extra_state"].update(metrics={"default": [(0, "x", "os", {})]}),
+               "extra_state.metrics is expected to be meters of fairseq, found 'os'"),
+    "no meters": (lambda state, code: state["extra_state"].update(metrics=3), "metrics is expected to be lists of m"),
+}  # fmt: skip
+
+
+def lists_in_lists(state, code):
+    """3 to the power of 40 values in 40 lists, and one that holds itself."""
+    inner = ["ha"]
+    for _ in range(40):
+        inner = [inner] * 3
+    state["cfg"]["generation"]["retain_dropout_modules"] = [inner]
+
+
+MORE["lists in lists"] = (lists_in_lists, "cfg.generation.retain_dropout_modules is expected to be")
+#: what is data, or not used
+HARMLESS = {
+    "a folder of modules": changed("common", user_dir="CODE"),
+    "target": changed("model", _target_="os.mkdir", path="CODE"),
+    "old task": changed("task", task="translation"),
+    "sub-words": replaced("bpe", {"_name": "hf_byte_bpe", "bpe_vocab": "x"}),
+    "logging": replaced("job_logging_cfg", {"()": "os.mkdir", "path": "x"}),
+    "betas as text": changed("optimizer", adam_betas="(0.9, 0.98)"),
+    "an old optimizer": replaced("optimizer", argparse.Namespace(optimizer="adagrad", lr=[0.1])),
+}
+
+
+def ensemble(**more):
+    def run(place, folder):
+        checkpoint_utils.load_model_ensemble_and_task([str(place.translation)], **more)
+
+    return run
+
+
+def handed_over(place, folder):
+    state = compat.load_plain(place.translation)
+    checkpoint_utils.load_model_ensemble_and_task([str(place.translation)], state=state)
+
+
+def hub(place, folder):
+    XLEncoderDecoderModel.from_pretrained(str(place.translation.parent), place.translation.name, str(place.data))
+
+
+def trained(*flags):
+    """fairseq-train that goes on from a checkpoint."""
+
+    def run(place, folder):
+        flags_here = [str(place.translation) if flag == "CHECKPOINT" else flag for flag in flags]
+        if not flags:
+            folder.mkdir(exist_ok=True)
+            (folder / "checkpoint_last.pt").write_bytes(place.translation.read_bytes())
+        run_train(line_of("translation", place, folder, "--max-update", 2, "--disable-validation", *flags_here))
+
+    return run
+
+
+def hydra(place, folder):
+    """What fairseq-hydra-train does once hydra has read its YAML."""
+    line = line_of("translation", place, folder, "--max-update", 2, "--restore-file", place.translation)
+    cfg = configuration(options.get_training_parser(), [*line, *CPU])
+    with one_run():
+        hydra_train._hydra_main(cfg)
+
+
+DOORS = {name: COMMANDS[name] for name in WITH_MODEL} | {
+    "mining": lambda place, folder: mining.main([str(place.pretraining), str(place.data)]),
+    "banks": lambda place, folder: banks.main(["extract", str(place.pretraining), str(folder / "bank.pt")]),
+    "resume": trained(),
+    "restore": trained("--restore-file", "CHECKPOINT"),
+    "finetune": trained("--finetune-from-model", "CHECKPOINT"),
+    "continue": trained("--continue-once", "CHECKPOINT"),
+    "hydra": hydra,
+    "python": ensemble(),
+    "python with a state": handed_over,
+    "hub": hub,
+}
+
+
+def spoilt(place, folder, payload):
+    """A place whose checkpoints carry a payload, and the folder that it would make."""
+    folder.mkdir(exist_ok=True)
+    made, wrong = folder / "made", {}
+    code = f"__import__('os').makedirs({str(made)!r}, exist_ok=True) or [(16, 3)]"
+    for task in TASKS:
+        state = torch.load(getattr(place, task), weights_only=True)
+        payload(state, code)
+        wrong[task] = folder / f"{task}.pt"
+        torch.save(state, wrong[task])
+    return place.but(**wrong), made
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_every_door_refuses_a_payload_of_each_kind(place, tmp_path, name):
+    (tmp_path / "run").mkdir()
+    for payload, sentence in KINDS.values():
+        wrong, made = spoilt(place, tmp_path / "checkpoints", payload)
+        if name != "averaging" or sentence == PICKLED:  # it builds nothing, and averages any model's
+            told(lambda: DOORS[name](wrong, tmp_path / "run"), ".pt", sentence, "(nothing in the file was run)")
+        assert not made.exists()
+
+
+@pytest.mark.parametrize("kind", MORE)
+def test_all_else_that_is_no_plain_data(place, tmp_path, kind):
+    payload, sentence = MORE[kind]
+    wrong, made = spoilt(place, tmp_path / "checkpoints", payload)
+    told(lambda: ensemble()(wrong, tmp_path), wrong.translation, "was refused", sentence, "nothing in the file was run")
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("kind", HARMLESS)
+def test_what_is_never_used(place, tmp_path, kind):
+    wrong, made = spoilt(place, tmp_path / "checkpoints", HARMLESS[kind])
+    modules = set(sys.modules)
+    _, cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(wrong.translation)])
+    assert task.cfg._name == "xl_translation" and cfg.bpe is None and "job_logging_cfg" not in cfg
+    assert not {"_target_", "task", "path"} & {*cfg.model, *cfg.task} and not made.exists()
+    assert not {name for name in set(sys.modules) - modules if "made" in name}
+
+
+def test_the_payload_would_act(place, tmp_path, monkeypatch):
+    wrong, made = spoilt(place, tmp_path / "checkpoints", KINDS["model"][0])
+    monkeypatch.setattr(loading, "check_configuration", lambda state, path: state)
+    with pytest.raises(AttributeError):  # after it acted
+        ensemble()(wrong, tmp_path)
+    assert made.exists()

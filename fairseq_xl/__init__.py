@@ -1,6 +1,17 @@
 """Cross-lingual pre-training, fine-tuning and generation as a fairseq plugin: ``--user-dir fairseq_xl``."""
 
-from fairseq_xl import compat
+import importlib.util
+import sys
+
+if sys.argv[:1] == ["-m"]:  # python -m fairseq_xl.…: what follows would end in a traceback
+    for package in ("torch", "fairseq", "omegaconf", "sentencepiece", "sacrebleu"):
+        if importlib.util.find_spec(package) is None:
+            sys.exit(
+                f"fairseq_xl: error: the package {package} is missing: `. recipes/environment.sh` in the repository "
+                "prepares and activates the environment"
+            )
+
+from fairseq_xl import compat  # noqa: E402
 
 compat.install()
 

@@ -1,1 +1,10 @@
 """From raw text to a data-bin: ``python -m preprocess CONFIG.yaml DATA_BIN``."""
+
+import importlib.util
+import sys
+
+if sys.argv[:1] == ["-m"]:  # python -m preprocess.…: what follows would end in a traceback
+    for package in ("numpy", "sentencepiece", "tqdm", "yaml"):
+        if importlib.util.find_spec(package) is None:
+            sys.exit(f"preprocess: the package {package} is missing: `. recipes/environment.sh` in the repository "
+                     "prepares and activates the environment")

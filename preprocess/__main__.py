@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import importlib.util
 import logging
 import signal
 import sys
@@ -47,6 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
+        if options.data_bin and not options.check_only and importlib.util.find_spec("fairseq_cli") is None:
+            raise PreprocessError("The package fairseq is missing: `. recipes/environment.sh` in the repository "
+                                  "prepares and activates the environment")
         if options.verify is not None:
             number = verify(options.verify)
             logging.info("%s: all %d files are as they were written", options.verify, number)

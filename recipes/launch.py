@@ -3,7 +3,8 @@
     python recipes/launch.py train DATA base.yaml more.yaml --flag value
 
 Each file maps flags of the command to values, ``lr: 0.0005`` for ``--lr 0.0005`` and ``fp16: true`` for ``--fp16``;
-a later file overrides an earlier one, ``null`` takes a flag away again, and flags on the command line come last.
+a later file overrides an earlier one, ``null`` takes a flag away again, and flags on the command line come last. Of
+``--objective-options`` the command line changes the settings that it names, and the files' others stay.
 The full command is shown before it runs, and takes this process's place: signals and the exit status are its own. But
 for launchers of several processes, a training that a signal stopped ends with 75 instead of 0: what a script does next
 must not go on from half a training.
@@ -14,11 +15,17 @@ import shlex
 import sys
 from pathlib import Path
 
-import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+try:
+    import fairseq_cli  # noqa: F401
+    import yaml
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+except ModuleNotFoundError as error:
+    sys.exit(f"launch.py: the package {error.name} is missing: `. recipes/environment.sh` in the repository prepares "
+             "and activates the environment")
 
 COMMANDS = ("train", "generate", "interactive", "validate", "eval_lm")
+SETTINGS = "--objective-options"
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -40,6 +47,21 @@ def flags(paths):
         elif value is not None and value is not False:
             arguments += [f"--{key}", str(value)]
     return arguments
+
+
+def one_of_settings(arguments):
+    """Arguments with one --objective-options: of each setting the value that is named last, in order of first names."""
+    others, settings, place = [], {}, None
+    rest = iter(arguments)
+    for argument in rest:
+        flag, equals, value = argument.partition("=")
+        if flag != SETTINGS:
+            others.append(argument)
+            continue
+        place = len(others) if place is None else place
+        value = value if equals else next(rest, "")
+        settings |= {setting.partition("=")[0]: setting for setting in value.split()}
+    return others if place is None else [*others[:place], SETTINGS, " ".join(settings.values()), *others[place:]]
 
 
 def read(path):
@@ -85,7 +107,7 @@ def main():
     if missing or not configs:
         sys.exit(f"launch.py: {missing[0]}: no such file" if missing else "launch.py: name at least one YAML file")
     try:
-        arguments = [data, "--user-dir", str(ROOT / "fairseq_xl"), *flags(configs), *rest]
+        arguments = [data, "--user-dir", str(ROOT / "fairseq_xl"), *one_of_settings([*flags(configs), *rest])]
     except NoFlags as error:
         sys.exit(f"launch.py: {error}")
     sys.stderr.write(f"+ fairseq-{command.replace('_', '-')} {shlex.join(arguments)}\n")

@@ -192,6 +192,39 @@ def test_launch_merges_yaml_in_order(tmp_path):
     assert done.stdout.strip() == "['--lr', '0.2', '--fp16', '--adam-betas', '(0.9, 0.98)']", done.stderr
 
 
+@pytest.mark.parametrize("given, others", [
+    (["--objective-options", "mlm.length=256 mlm.mask_prob=0.2", "--lr", "1"], ["--objective-options", "mlm.length=64"]),
+    (["--objective-options", "mlm.length=256 mlm.mask_prob=0.2", "--lr", "1"], ["--objective-options=mlm.length=64"]),
+    (["--objective-options=mlm.length=7", "--lr", "1"], ["--objective-options", "mlm.mask_prob=0.2 mlm.length=64"]),
+])  # fmt: skip
+def test_the_command_line_changes_the_settings_that_it_names(given, others):
+    assert launch.one_of_settings(given + others + ["--cpu"]) == [
+        "--objective-options", "mlm.length=64 mlm.mask_prob=0.2", "--lr", "1", "--cpu"]  # fmt: skip
+    assert launch.one_of_settings(["--lr", "1"]) == ["--lr", "1"]
+
+
+def test_the_settings_of_files_reach_the_command(tmp_path, monkeypatch):
+    (tmp_path / "x.yaml").write_text("objective-options: mlm.batch_tokens=2048 mlm.length=256\nlr: 1\n")
+    monkeypatch.setattr(sys, "argv", ["launch.py", "train", "data", str(tmp_path / "x.yaml"), "--objective-options",
+                                      "mlm.length=64"])  # fmt: skip
+    ran = []
+    monkeypatch.setattr(os, "execv", lambda program, line: ran.append(line))
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    launch.main()
+    assert ran[0][ran[0].index("--objective-options") :] == [
+        "--objective-options", "mlm.batch_tokens=2048 mlm.length=64", "--lr", "1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [
+    ["-m", "preprocess", "x.yaml", "data"], ["-m", "preprocess.disjoint"], ["-m", "preprocess.readers.wmt14"],
+    ["-m", "fairseq_xl.mining"], ["-m", "fairseq_xl.evaluation.bleu"], ["recipes/launch.py", "train", "data", "x.yaml"],
+])  # fmt: skip
+def test_without_the_environment(command):
+    done = run(sys.executable, "-S", *command)
+    assert done.returncode == 1 and "is missing: `. recipes/environment.sh` in the repository prep" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_launch_names_a_missing_configuration(tmp_path):
     done = run(sys.executable, "recipes/launch.py", "train", "data", "absent.yaml")
     assert done.returncode == 1 and done.stderr == "launch.py: absent.yaml: no such file\n"

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import sys
+from datetime import timedelta
 
 ENTRY = re.compile(r"\{\"epoch\": .*\}$")
 
@@ -20,12 +21,12 @@ def summary(line):
     kind = next((kind for kind in ("train_", "valid_") if f"{kind}loss" in entry), "")
     if kind == "train_":
         return None
-    parts = [
-        f"update {entry.get(f'{kind}num_updates', '?')}",
-        f"{kind.rstrip('_') or 'train'} loss {entry[f'{kind}loss']}",
-    ]
-    parts += [f"ppl {entry[f'{kind}ppl']}"] if kind and f"{kind}ppl" in entry else []
-    parts += [f"{entry['wps']} tokens/s"] if "wps" in entry and not kind else []
+    of = f" of {entry['max_update']}" if "max_update" in entry else ""
+    parts = [f"update {entry.get(f'{kind}num_updates', '?')}{of}"]
+    parts += [f"{float(entry['wps']):,.0f} tokens/s"] if "wps" in entry and not kind else []
+    parts += [f"{timedelta(seconds=int(entry['seconds_left']))} left"] if "seconds_left" in entry else []
+    parts += [f"{kind.rstrip('_') or 'train'} loss {entry[f'{kind}loss']}"]
+    parts += [f"ppl {entry[f'{kind}ppl']}"] if f"{kind}ppl" in entry else []
     return "  " + ", ".join(parts)
 
 

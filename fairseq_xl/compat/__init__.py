@@ -7,7 +7,7 @@ bits with and without CUDA, makes an option of beam search hold, and a user's mi
 
 import functools
 
-from fairseq_xl.compat import generation, loading, mistakes, precision, processes, saving, training, workers
+from fairseq_xl.compat import generation, loading, log, mistakes, precision, processes, saving, training, workers
 from fairseq_xl.compat.configuration import check_configuration, check_finite
 from fairseq_xl.compat.installed import HAS_LINEAR_CROSS_ENTROPY, versions
 from fairseq_xl.compat.loading import check_checkpoint, load_checkpoint, load_plain
@@ -36,5 +36,5 @@ __all__ = [
 @functools.lru_cache(maxsize=None)
 def install() -> None:
     """Adapt fairseq, torch and the interpreter to this package. A second call changes nothing."""
-    for part in (loading, saving, processes, workers, training, generation, precision, mistakes):
+    for part in (loading, saving, processes, workers, training, log, generation, precision, mistakes):
         part.install()

@@ -19,7 +19,7 @@ from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.file_io import PathManager
 from omegaconf.errors import OmegaConfBaseException
 
-from fairseq_xl.compat import save_dir, training
+from fairseq_xl.compat import log, save_dir, training
 from fairseq_xl.compat.configuration import BUILT, NOT_FINITE, check_configuration, check_finite
 from fairseq_xl.compat.processes import check_that_ranks_know_each_other
 from fairseq_xl.errors import UserError
@@ -198,6 +198,7 @@ def _make_loading_safe() -> None:
         with _mistake(ValueError, "--finetune-from-model"), other, _no_fit([cfg.restore_file]), _reading(read):
             state, iterator = resume(cfg, trainer, **kwargs)
         save_dir.hold(trainer)
+        log.begin(trainer)
         _stop_if_done(trainer)
         return state, iterator
 

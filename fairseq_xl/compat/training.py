@@ -1,4 +1,4 @@
-"""State of fairseq-train that it does not save, what ends it where numbers are none any more, and its log file."""
+"""State of fairseq-train that it does not save, and what ends it where numbers are none any more."""
 
 import functools
 import logging
@@ -9,7 +9,6 @@ import sys
 
 import torch
 from fairseq import checkpoint_utils, trainer
-from fairseq.logging import progress_bar
 from fairseq.optim import AMPOptimizer
 
 from fairseq_xl.errors import UserError
@@ -18,10 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def install() -> None:
-    """End a training that explodes in one sentence, its last checkpoint kept, and write each log entry once."""
-    progress_bar.progress_bar = _logging_once(progress_bar.progress_bar)
-    bar = progress_bar.BaseProgressBar
-    bar._format_stats = _without_nothing(bar._format_stats)
+    """End a training that explodes in one sentence, its last checkpoint kept."""
     AMPOptimizer.next_loss_scale = _of_a_scaler(AMPOptimizer.next_loss_scale)
     trainer.NanDetector = _no_second_pass
     trainer.Trainer.train_step = _telling_of_explosion(trainer.Trainer.train_step)
@@ -110,16 +106,6 @@ def _comparing_numbers(original):
     return get_valid_stats
 
 
-def _without_nothing(original):
-    """What has no value is not printed; JSON has it as null."""
-
-    @functools.wraps(original)
-    def format_stats(self, stats):
-        return original(self, {name: value for name, value in stats.items() if value is not None})
-
-    return format_stats
-
-
 def _modules_of_training() -> list:
     """`python -m fairseq_cli.train` runs another module than an import gives."""
     modules = [sys.modules.get(name) for name in ("__main__", "fairseq_cli.train")]
@@ -144,16 +130,3 @@ def restore_early_stopping(state: dict) -> None:
     kept = {name: state[name] for name in ("best", "num_runs") if isinstance(state.get(name), numbers.Real)}
     for function in _early_stopping_functions():
         vars(function).update(kept)
-
-
-def _logging_once(original):
-    """fairseq opens ``--log-file`` anew for every epoch and validation, and then writes every entry once for each."""
-
-    @functools.wraps(original)
-    def bar(*args, log_file=None, **kwargs):
-        opened = {getattr(handler, "baseFilename", None) for handler in progress_bar.logger.handlers}
-        if log_file is not None and os.path.abspath(log_file) in opened:
-            log_file = None
-        return original(*args, log_file=log_file, **kwargs)
-
-    return bar

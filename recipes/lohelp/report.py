@@ -198,8 +198,8 @@ def tokens_read(folder, models):
     for model in models:
         path, epochs = folder / model / "train.log", {}
         for line in path.read_text().splitlines() if path.is_file() else ():
-            if line.startswith("{") and '"train_wpb"' in line:  # the last entry of an epoch that was begun twice
-                entry = json.loads(line)
+            if '"train_wpb"' in line:  # the last entry of an epoch that was begun twice
+                entry = json.loads(line[line.index("{") :])
                 epochs[entry["epoch"]] = int(entry["train_num_updates"]), float(entry["train_wpb"])
         if not epochs:
             continue

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -268,7 +269,7 @@ COMMANDS = {0: ["-m", "fairseq_cli.train"], 75: [ROOT / "recipes/launch.py", "tr
 def test_sigterm_saves_and_exits(data_bin, tmp_path, status):
     """The real command in a process of its own ends with 0; in a recipe, whose next step needs all of it, with 75."""
     line = [*RUNS["alternate"](data_bin, tmp_path / "terminated"), *WITH_WORKERS, "--disable-validation"]
-    command = [*COMMANDS[status], *line]
+    command = [*COMMANDS[status], *line, "--log-file", tmp_path / "train.log"]
     if status:
         (tmp_path / "none.yaml").write_text("cpu: true\n", encoding="utf-8")
         command.insert(3, tmp_path / "none.yaml")  # behind the data
@@ -284,6 +285,12 @@ def test_sigterm_saves_and_exits(data_bin, tmp_path, status):
         assert process.wait(PATIENCE) == status, log.read_text()
     finally:
         process.kill()
+    shown, kept = log.read_text(), (tmp_path / "train.log").read_text()
+    assert re.search(r"epoch 001: update 3 of 100000, [\d,]+ tokens/s, \d.*:\d\d:\d\d left, loss=", shown)
+    for detail in ("'_name': None", "can_reuse_epoch_itr", "(encoder): Encoder(", "grouped total_num_itrs", "DEBUG"):
+        assert detail not in shown
+    assert "'_name': None" in kept and " | INFO | fairseq.data.iterators | grouped total_num_itrs" in kept
+    assert " | WARNING | fairseq_xl.tasks.base | SIGTERM: saving after this update" in kept
     saved = tmp_path / "terminated" / "checkpoint_last.pt"
     state = checkpoint_utils.load_checkpoint_to_cpu(str(saved))
     stop = state["optimizer_history"][-1]["num_updates"]

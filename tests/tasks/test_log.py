@@ -1,0 +1,77 @@
+"""What a training tells: everything in --log-file, once and with its time, and how far it is."""
+
+import logging
+import re
+
+import pytest
+
+from fairseq_xl.compat import log
+from fairseq_xl.evaluation.curves import read_log
+from recipes.progress import summary
+from tests.commands import pretraining, run_train
+
+TIMED = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| [A-Z]+ \| ")
+
+
+def test_the_log_file_has_everything_once_and_with_its_time(data_bin, tmp_path):
+    path = tmp_path / "train.log"
+    settings = ["--updates-per-epoch", 2, "--log-format", "json", "--log-file", path, "--save-interval-updates", 1]
+    line = pretraining(data_bin, tmp_path / "run", *settings)
+    run_train([*line, "--max-update", 3])
+    run_train([*line, "--max-update", 4, "--lr", 0.001])
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert all(TIMED.match(line) or line[:1] in " )" for line in lines)  # but for the rows of the model
+    ours = [line for line in lines if " | WARNING | fairseq_xl.compat.loading | " in line]
+    assert len(ours) == 1 and ours[0].endswith("goes on with other settings than before: --lr [0.001] (was [0.003])")
+    entries = read_log(path)
+    assert [entry["num_updates"] for entry in entries["train_inner"]] == [1, 2, 3, 4]
+    assert [entry["max_update"] for entry in entries["train_inner"]] == [3, 3, 3, 4]
+    assert all(entry["seconds_left"] >= 0 for entry in entries["train_inner"])
+    assert [entry["num_updates"] for entry in entries["valid"]] == [1, 2, 3, 4]
+    assert sum("end of epoch 1 " in line for line in lines) == 1
+    for entry in entries["valid"]:
+        names = [name for name in entry if re.search("loss|ppl", name) and not name.startswith("best")]
+        assert names == ["loss", "ppl", *sorted(names[2:])] and len(names) > 8
+
+
+@pytest.mark.parametrize(
+    ("limits", "last"), [(["--max-update", 3], 3), (["--max-epoch", 2], 4), (["--max-epoch", 2, "--max-update", 9], 4)]
+)
+def test_progress_is_told_in_updates(data_bin, tmp_path, limits, last):
+    line = pretraining(data_bin, tmp_path, "--updates-per-epoch", 2, "--no-save", "--disable-validation", *limits)
+    pattern = r"^epoch 00\d: update (\d) of (\d)(, [\d,]+ tokens/s)?, \d+:\d\d:\d\d left, loss=.*num_updates=(\d),"
+    shown = re.findall(pattern, run_train(line).log, re.MULTILINE)
+    assert [(*found[:2], found[3]) for found in shown] == [(f"{n}", f"{last}", f"{n}") for n in range(1, last + 1)]
+    assert all(found[2] for found in shown[1:])  # the first one measures nothing yet
+
+
+def test_the_order_of_metrics_is_fixed():
+    stats = {"mlm_ppl": 1, "tlm_loss": 2, "ppl": 3, "wps": 4, "mlm_loss": 5, "num_updates": 6, "loss": 7, "best_ppl": 8}
+    measured = ["loss", "ppl", "mlm_loss", "mlm_ppl", "tlm_loss"]
+    assert list(log.in_order(stats)) == [*measured, "wps", "num_updates", "best_ppl"]
+    assert log.in_order(stats) == stats
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "message", "shown"),
+    [
+        ("fairseq_cli.train", logging.INFO, {"common": None}, False),
+        ("fairseq_cli.train", logging.INFO, "training on 1 devices", True),
+        ("fairseq.tasks.fairseq_task", logging.INFO, "can_reuse_epoch_itr = False", False),
+        ("fairseq.tasks.fairseq_task", logging.WARNING, "100 samples have invalid sizes", True),
+        ("fairseq.trainer", logging.INFO, "Finished saving checkpoint to here", False),
+        ("fairseq_xl.tasks.base", logging.INFO, "weights from there", True),
+    ],
+)
+def test_the_console_is_short(name, level, message, shown):
+    assert log.is_short(logging.LogRecord(name, level, "", 0, message, (), None)) is shown
+
+
+def test_the_line_of_a_recipe():
+    inner = '{"epoch": 1, "loss": "2.5", "ppl": "6", "wps": "12345.6", "num_updates": "60", "max_update": 400'
+    assert summary(inner + ', "seconds_left": 200}') == (
+        "  update 60 of 400, 12,346 tokens/s, 0:03:20 left, train loss 2.5, ppl 6"
+    )
+    assert summary(inner + "}") == "  update 60 of 400, 12,346 tokens/s, train loss 2.5, ppl 6"
+    valid = '2026-01-01 | INFO | valid | {"epoch": 1, "valid_loss": "2.5", "valid_ppl": "6", "valid_num_updates": "60"}'
+    assert summary(valid) == "  update 60, valid loss 2.5, ppl 6"

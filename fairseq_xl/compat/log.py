@@ -36,7 +36,7 @@ def install() -> None:
 
 
 def take_over() -> None:
-    """Give the file of --log-file, which fairseq opens for two of its loggers, to all, and the console what is short."""
+    """Give the file of --log-file, which fairseq opens for two of its loggers, to all; keep the console short."""
     global _file
     root, trains = logging.getLogger(), logging.getLogger("fairseq_cli.train")
     for handler in [handler for handler in trains.handlers if isinstance(handler, logging.FileHandler)]:

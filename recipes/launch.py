@@ -4,7 +4,8 @@
 
 Each file maps flags of the command to values, ``lr: 0.0005`` for ``--lr 0.0005`` and ``fp16: true`` for ``--fp16``;
 a later file overrides an earlier one, ``null`` takes a flag away again, and flags on the command line come last. Of
-``--objective-options`` the command line changes the settings that it names, and the files' others stay.
+``--objective-options`` the command line changes the settings that it names, and the files' others stay. A value is
+written out: an alias (``*name``) is refused.
 The full command is shown before it runs, and takes this process's place: signals and the exit status are its own. But
 for launchers of several processes, a training that a signal stopped ends with 75 instead of 0: what a script does next
 must not go on from half a training.

@@ -80,6 +80,19 @@ def check_finite(state: dict, path) -> None:
             raise UserError(f"{path} {NOT_FINITE} in {name}: the training that wrote it had failed")
 
 
+def check_values(values: dict, kinds: dict, key: str, path) -> None:
+    """Raises `UserError` for a value of another type than `kinds` has under its name.
+
+    Args:
+        values: by name, of a file; names that `kinds` lacks may have any value.
+        kinds: types as those of a dataclass' fields.
+        key: where in the file `path` the values are, for messages.
+    """
+    for name in values.keys() & kinds.keys():
+        if not _fits(values[name], kinds[name]):
+            raise _refusal(path, f"{key}.{name}", _told(kinds[name]), values[name])
+
+
 def _class_of(section, part: str, path):
     """The dataclass of what a part of a configuration names; `UserError` for what isn't built from files."""
     classes, options = BUILT[part]

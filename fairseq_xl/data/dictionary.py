@@ -11,7 +11,8 @@ from fairseq.data import Dictionary
 from fairseq_xl.errors import UserError
 
 MASK = "<mask>"
-LANGUAGE_SYMBOL = re.compile(r"\[(\w[\w-]*)\]")
+LANGUAGE = re.compile(r"\w[\w-]*")  # a code of a language: no part of a path
+LANGUAGE_SYMBOL = re.compile(rf"\[({LANGUAGE.pattern})\]")
 
 
 class XLDictionary(Dictionary):

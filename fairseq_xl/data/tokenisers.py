@@ -9,8 +9,9 @@ import logging
 import re
 from pathlib import Path
 
+from fairseq_xl.data.dictionary import LANGUAGE
 from fairseq_xl.data.manifest import read_manifest
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 
 PACKAGES = {"moses": "sacremoses", "jieba": "jieba", "pythainlp": "pythainlp"}  # name of a tokeniser -> its package
 
@@ -22,13 +23,18 @@ _NEEDLESS = re.compile(f"(?<=[{_PUNCTUATION}]) +| +(?=[{_PUNCTUATION}])|(?<=[{_U
 def named_in(folder):
     """The manifest's tokenisers, {language: name}; `UserError` for one that isn't there or lacks its package."""
     chosen = read_manifest(folder).get("config", {}).get("tokeniser", {})
+    path = Path(folder) / "manifest.json"
+    if not isinstance(chosen, dict) or not all(isinstance(name, str) for name in chosen.values()):
+        raise UserError(f"{path} is damaged: 'tokeniser' maps languages to names, and is {quoted(chosen)}")
     for language, name in chosen.items():
+        if not LANGUAGE.fullmatch(language):  # which the package would look for a file of
+            raise UserError(f"{path} is damaged: {quoted(language)} is no code of a language")
         try:
             _splitter(name, language)
         except (ImportError, KeyError) as error:
             needed = f"the package {PACKAGES[name]}" if isinstance(error, ImportError) else "another version of this"
             told = f"the text of {language} was tokenised by {name}, which needs {needed}"
-            raise UserError(f"{Path(folder) / 'manifest.json'}: {told}") from None
+            raise UserError(f"{path}: {told}") from None
     return chosen
 
 

@@ -208,7 +208,7 @@ def settings_as_text(options):
     if options is None or isinstance(options, str):
         return options
     if not isinstance(options, Mapping) or not all(isinstance(settings, Mapping) for settings in options.values()):
-        raise UserError(f"objective_options: expected {{OBJECTIVE: {{KEY: VALUE}}}} and found {options}")
+        raise UserError(f"objective_options: expected {{OBJECTIVE: {{KEY: VALUE}}}} and found {quoted(options)}")
     return " ".join(
         f"{owner}.{key}={'null' if value is None else value}"
         for owner, settings in options.items()

@@ -6,7 +6,7 @@ import os
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Optional
+from typing import List, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.file_io import PathManager
@@ -31,7 +31,11 @@ NUMBERS = {
     "optimization": {"lr": "0 or more", "update_freq": "1 or more"},
     "dataset": {"max_tokens": "1 or more", "batch_size": "1 or more"},
 }
-IDENTITY = {"task", "dictionary", "languages", "framing", "heads"}  # what each checkpoint of this format says
+#: what each checkpoint of this format says, and what some tasks add
+IDENTITY = {"task": str, "dictionary": str, "languages": List[str], "framing": ChoiceEnum(FRAMINGS),
+            "heads": Optional[int]}  # fmt: skip
+OF_TASKS = {"labels": Optional[List[str]], "sides": Optional[int], "lang_pairs": List[str], "objectives": str,
+            "objective_options": str, "writes": List[str], "length": Optional[int], "body": str}  # fmt: skip
 # options that change what weights mean, and the width, whose shapes would tell later
 FORM = ("activation", "layer_norm_eps", "position_offset", "language_embeddings", "output_form", "heads", "embed_dim")
 # the same, of xl_monotrans_* only, and what all other models are
@@ -241,9 +245,12 @@ class XLTask(FairseqTask):
             raise UserError(f"{origin} was not written by fairseq_xl")
         if identity["format"] != FORMAT_VERSION:
             raise UserError(f"{origin} has format {identity['format']}, this version reads {FORMAT_VERSION}")
-        missing = IDENTITY - identity.keys()
+        missing = IDENTITY.keys() - identity.keys()
         if missing:
             raise UserError(f"{origin} is damaged: its identity lacks {', '.join(sorted(missing))}")
+        compat.check_values(identity, IDENTITY | OF_TASKS, "task_state.fairseq_xl", origin)
+        if identity["languages"]:
+            banks.check_languages(identity["languages"], origin)
         if own_bank and identity["dictionary"] != self.dictionary.digest():
             raise UserError(
                 f"{origin} was trained with another dictionary (languages {', '.join(identity['languages'])}) than "

@@ -182,6 +182,22 @@ def test_all_else_that_is_no_plain_data(place, tmp_path, kind):
     assert not made.exists()
 
 
+IDENTITIES = {
+    "languages": (["../../x"], "'../../x' is no code of a language"),
+    "dictionary": (3, "task_state.fairseq_xl.dictionary is expected to be str, found 3"),
+    "framing": ("x" * 10**6, "task_state.fairseq_xl.framing is expected to be one of xl, xlm, found 'xxx"),
+    "heads": ("2", "task_state.fairseq_xl.heads is expected to be int or None, found '2'"),
+    "lang_pairs": ("en-de", "task_state.fairseq_xl.lang_pairs is expected to be a list of str, found 'en-de'"),
+}
+
+
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_what_a_checkpoint_says_of_itself_is_plain_data_too(place, tmp_path, name):
+    value, sentence = IDENTITIES[name]
+    wrong, _ = spoilt(place, tmp_path, lambda state, code: state["task_state"]["fairseq_xl"].update({name: value}))
+    told(lambda: ensemble()(wrong, tmp_path), wrong.translation, sentence)
+
+
 @pytest.mark.parametrize("kind", HARMLESS)
 def test_what_is_never_used(place, tmp_path, kind):
     wrong, made = spoilt(place, tmp_path / "checkpoints", HARMLESS[kind])

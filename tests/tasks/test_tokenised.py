@@ -6,6 +6,7 @@ import shutil
 import pytest
 import sentencepiece
 
+from fairseq_xl.data import tokenisers
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
@@ -98,3 +99,13 @@ def test_fairseqs_own_tokeniser_is_refused(tokenised, data_bin, model):
     with pytest.raises(UserError, match="--tokenizer: leave it out, the tokenisers of .*manifest.json"):
         run_generate([tokenised, *line])
     assert run_generate([data_bin, *line]).lines("D")
+
+
+@pytest.mark.parametrize(
+    "named, sentence",
+    [({"../../x": "moses"}, "'../../x' is no code"), (["moses"], r"is \['moses'\]"), ({"en": [1]}, "to names")],
+)  # fmt: skip
+def test_tokenisers_of_a_manifest_that_is_damaged(tmp_path, named, sentence):
+    (tmp_path / "manifest.json").write_text(json.dumps({"config": {"tokeniser": named}}), encoding="utf-8")
+    with pytest.raises(UserError, match=f"manifest.json is damaged: .*{sentence}"):
+        tokenisers.named_in(tmp_path)

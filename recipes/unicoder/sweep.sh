@@ -4,7 +4,7 @@
 # and a column for each of LANGUAGES, or of those that EVALUATE="en,de" names. What is complete is not trained again; what
 # was made with other weights or settings is refused.
 #
-#   numbers   the first 1, 2, 3 ... of LANGUAGES together (U12; NUMBERS="1 2 6 15" names the numbers)
+#   numbers   the first 1, 2, 3 ... of LANGUAGES together (6 and 15 as in U12; NUMBERS="6 15" names the numbers)
 #   pairs     the first of LANGUAGES, the source, and one other (U13)
 #   matrix    each language alone (U14)
 #

@@ -8,7 +8,7 @@
 #            each fine-tuned on the first language (G14); PRETRAIN="CONFIG.yaml --flag value" is laid over its values
 #   pivots   each language in turn is what is trained on (G11)
 #   modes    the first language alone, and all languages together (G12)
-#   each     each language on its own, trained and written (G15)
+#   each     each language on its own, trained and written
 #
 # TASK_FILES, INIT, CONFIG and GENERATE as for finetune-generation.sh.
 set -euo pipefail

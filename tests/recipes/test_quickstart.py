@@ -1,5 +1,6 @@
 """The recipes run for real, at nano size, through their own scripts."""
 
+import gzip
 import json
 import os
 import re
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics import BLEU
 
+from preprocess.config import PreprocessError
 from preprocess.sample.__main__ import main as write_sample
-from recipes import launch
+from recipes import first_test_set, launch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -251,3 +253,18 @@ def test_launch_names_what_is_no_list_of_flags(tmp_path, monkeypatch, content, s
     with pytest.raises(SystemExit) as stopped:
         launch.main()
     assert str(stopped.value).startswith(f"launch.py: {path}{sentence}") and "\n" not in str(stopped.value)
+
+
+def test_the_first_test_set_is_written_as_plain_text(tmp_path):
+    (tmp_path / "t.en-de.en.gz").write_bytes(gzip.compress(b"one\n"))
+    (tmp_path / "t.en-de.de").write_bytes(b"eins\n")
+    path = tmp_path / "corpus.yaml"
+    path.write_text("languages: [de, en]\nbitext:\n  en-de: {valid: v, test: [t.en-de, u]}\n")
+    assert first_test_set.write(path, tmp_path) == ["en", "de"]
+    assert (tmp_path / "source.en").read_bytes() == b"one\n" and (tmp_path / "reference.de").read_bytes() == b"eins\n"
+    path.write_text("languages: [de, en]\nbitext:\n  en-de: {valid: v}\n")
+    with pytest.raises(PreprocessError, match="no bitext pair has a test set, which the quickstart translates"):
+        first_test_set.write(path, tmp_path)
+    path.write_text("- a\n")
+    with pytest.raises(PreprocessError, match="expected a mapping"):
+        first_test_set.write(path, tmp_path)

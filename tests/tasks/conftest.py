@@ -28,11 +28,11 @@ def preprocess_here(arguments, cwd, log):
                 handler.close()
 
 
-def write_encoded(root):
+def write_encoded(root, size=90):
     """Writes the text of `write_corpus` and its data-bin in the folder `root`; returns the latter."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(binarize, "run_fairseq", preprocess_here)
-        prepare(write_corpus(root), root / "data-bin", 1)
+        prepare(write_corpus(root, size), root / "data-bin", 1)
     return root / "data-bin"
 
 

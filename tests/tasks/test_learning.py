@@ -8,6 +8,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.evaluation.bleu import bleu
 from tests.commands import pretraining, run_generate, run_train, translation
+from tests.tasks.conftest import write_encoded
 from tests.tasks.test_evaluation_commands import validation_losses
 
 LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dropout", 0]
@@ -25,8 +26,9 @@ def test_translation_learns_20_pairs_by_heart(data_bin, corpus, tmp_path):
     assert bleu(hypotheses, references)["score"] > 90, hypotheses[:3]
 
 
-def test_mlm_learns_more_than_frequencies(data_bin, tmp_path):
+def test_mlm_learns_more_than_frequencies(tmp_path):
     """Below the entropy of single tokens, in bits: the spelling of words is in the context."""
+    data_bin = write_encoded(tmp_path, size=40)
     text = TokenStream(data_bin / "en" / "train", "en").tokens
     dictionary = XLDictionary.load(data_bin / "dict.txt")
     counts = np.bincount(text[dictionary.is_piece[text]]).astype(float)
@@ -34,8 +36,8 @@ def test_mlm_learns_more_than_frequencies(data_bin, tmp_path):
     entropy = -(shares * np.log2(shares)).sum()
     assert 3 < entropy < math.log2(len(dictionary))
     line = pretraining(
-        data_bin, tmp_path, "--langs", "en", "--updates-per-epoch", 400, "--max-epoch", 1, objectives="mlm"
+        data_bin, tmp_path / "run", "--langs", "en", "--updates-per-epoch", 400, "--max-epoch", 1, objectives="mlm"
     )
     options = ["--objective-options", "mlm.length=32 mlm.frequency_exponent=0", "--max-tokens", 512, "--lr", 0.005]
     output = run_train([*line, *options, "--no-save", *LEARNING])
-    assert float(validation_losses(output)[-1]["mlm_loss"]) < entropy
+    assert float(validation_losses(output)[-1]["mlm_loss"]) < entropy - 0.1

@@ -23,8 +23,11 @@ def write(path, lines):
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def write_corpus(root):
-    """Text of en, de and fr, of en-de, and 20 pairs of en-fr that are training, validation and test set in one."""
+def write_corpus(root, size=90):
+    """Text of en, de and fr, of en-de, and 20 pairs of en-fr that are training, validation and test set in one.
+
+    Each word is a piece; with a smaller `size` of the vocabulary words are spelled.
+    """
     for code in WORDS:
         for split, count in (("train", 120), ("valid", 20)):
             write(root / f"{split}.{code}", sentences(WORDS, count, f"mono {split} {code}")[code])
@@ -39,7 +42,7 @@ def write_corpus(root):
     mono = {code: {"train": f"train.{code}", "valid": f"valid.{code}"} for code in WORDS}
     bitext = {"en-de": {split: f"{split}.en-de" for split in ("train", "valid", "test")},
               "en-fr": dict.fromkeys(("train", "valid", "test"), "few.en-fr")}  # fmt: skip
-    description = {"languages": list(WORDS), "vocabulary": {"size": 90}, "monolingual": mono, "bitext": bitext}
+    description = {"languages": list(WORDS), "vocabulary": {"size": size}, "monolingual": mono, "bitext": bitext}
     path = root / "corpus.yaml"
     path.write_text(yaml.safe_dump(description, sort_keys=False), encoding="utf-8")
     return path

@@ -112,7 +112,7 @@ def paired(hypotheses, others, references, tokenize="13a", resamples=1000):
     return {
         "against": round(other.score, 2),
         "difference": round(own.score - other.score, 2),
-        "p": round(own.p_value, 4),
+        "p": 1.0 if own.score == other.score else round(own.p_value, 4),  # sacreBLEU's is 0.001 of equal systems
         "signature": str(signatures["BLEU"]),
     }
 

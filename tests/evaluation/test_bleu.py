@@ -9,7 +9,7 @@ import pytest
 import sacrebleu
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import bleu, detokenised, main, read_lines, tokenised_bleu, tokenizer_of
+from fairseq_xl.evaluation.bleu import bleu, detokenised, main, paired, read_lines, tokenised_bleu, tokenizer_of
 
 REFERENCES = ["The cat sat on the mat.", "There's a dog, isn't there?", "It is raining today in the old town."]
 HYPOTHESES = ["The cat sat on a mat.", "There is a dog, isn't there?", "It is raining today in town."]
@@ -138,6 +138,11 @@ def test_two_systems_are_compared_by_sacrebleus_paired_bootstrap(tmp_path, capsy
     assert found["difference"] == round(own["score"] - other["score"], 2)
     assert 0.01 < found["p"] < 0.99 and found["p"] == round(own["p_value"], 4)
     assert found["signature"].startswith("nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+
+
+def test_a_system_does_not_differ_from_itself():
+    found = paired(HYPOTHESES, HYPOTHESES, REFERENCES, resamples=10)
+    assert (found["difference"], found["p"]) == (0, 1)
 
 
 @pytest.mark.parametrize("lines, more, sentence", [

@@ -171,12 +171,18 @@ def check_that_ranks_know_each_other(cfg) -> None:
 
 
 def _on_any_device(original):
-    """pytorch_ddp: fairseq always names a GPU, and an option by a name that newer torch complains of."""
+    """pytorch_ddp: fairseq always names a GPU, and an option by a name that newer torch complains of.
+
+    Where an update may leave parameters out, as those of an objective whose turn it is not, torch ends with an error
+    unless it is told to look for them. Told so of other models, it says that it found none.
+    """
 
     @functools.wraps(original)
     def wrapped(module, device_ids=None, output_device=None, **kwargs):
         if not next(module.parameters()).is_cuda:
             device_ids = output_device = None
+        if getattr(module, "may_skip_parameters", False):
+            kwargs["find_unused_parameters"] = True
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
             return original(module, device_ids=device_ids, output_device=output_device, **kwargs)

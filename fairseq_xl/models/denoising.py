@@ -38,6 +38,11 @@ class XLDenoisingModel(XLEncoderDecoderModel):
         """One bank, always (G5)."""
         return True
 
+    @property
+    def may_skip_parameters(self) -> bool:
+        """Whether an update may use a part of the parameters only: not all heads."""
+        return len(self.heads) > 0
+
     def add_heads(self, heads: Dict[str, nn.Module]) -> None:
         """Put modules under `heads.NAME`; they bring their own initial values."""
         self.heads.update(heads)

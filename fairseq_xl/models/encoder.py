@@ -112,6 +112,11 @@ class XLEncoderModel(BaseFairseqModel):
         dictionary = task.dictionary
         return cls(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages)
 
+    @property
+    def may_skip_parameters(self) -> bool:
+        """Whether an update may use a part of the parameters only: not all heads, the output layer, cross-attention."""
+        return self.cross_attention or len(self.heads) > 0
+
     def add_heads(self, heads: Dict[str, nn.Module]) -> None:
         """Put modules under `heads.NAME`; they bring their own initial values."""
         self.heads.update(heads)

@@ -21,8 +21,7 @@ from tests.tasks.test_writing import write_titles
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
 EPOCH = 4  # updates of an epoch of pre-training
-DDP = {"legacy": ["--ddp-backend", "legacy_ddp"], "pytorch": ["--ddp-backend", "pytorch_ddp"],
-       "unused": ["--ddp-backend", "pytorch_ddp", "--find-unused-parameters"]}  # fmt: skip
+DDP = {"legacy": ["--ddp-backend", "legacy_ddp"], "pytorch": ["--ddp-backend", "pytorch_ddp"]}
 ALL = sorted(name for name, objective in OBJECTIVES.items() if issubclass(XLVecoModel, objective.model_class))
 CROSS = ["--arch", "xl_veco_tiny"]  # which all these objectives can train
 UNEVEN = "mlm.length=32 mlm.batch_tokens=600 tlm.length=10 tlm.batch_sentences=1"
@@ -58,27 +57,26 @@ def runs(data, single, empty, labelled, body):
     def translate(*more, data=data):
         return translation(data, "unused", *NO_DROPOUT, *more)
 
-    both = {name: DDP[name] for name in ("legacy", "unused")}
     return {
-        "mlm-tlm": (pretrain(), 1, {name: DDP[name] for name in ("legacy", "pytorch")}),
+        "mlm-tlm": (pretrain(), 1, DDP),
         "translation": (translate("--lang-pairs", "en-de,de-en", "--max-update", 5), 1,
-                        {name: DDP[name] for name in ("legacy", "pytorch")}),
+                        DDP),
         # 7 batches an epoch for two processes: one of them has none in the last update, nor in validation
         "odd": (translate("-s", "de", "-t", "en", "--max-tokens", 84, "--max-epoch", 2), 1, {"legacy": DDP["legacy"]}),
-        "all-alternate": (pretrain(*CROSS, objectives=",".join(ALL), updates=2 * len(ALL)), 1, both),
-        "all-cycle": (pretrain(*CROSS, "--schedule", "cycle", objectives=",".join(ALL), updates=3), len(ALL), both),
-        "headed-alternate": (pretrain(objectives="headed,tlm"), 1, both),
-        "headed-cycle": (pretrain("--schedule", "cycle", objectives="headed,tlm"), 2, both),
+        "all-alternate": (pretrain(*CROSS, objectives=",".join(ALL), updates=2 * len(ALL)), 1, DDP),
+        "all-cycle": (pretrain(*CROSS, "--schedule", "cycle", objectives=",".join(ALL), updates=3), len(ALL), DDP),
+        "headed-alternate": (pretrain(objectives="headed,tlm"), 1, DDP),
+        "headed-cycle": (pretrain("--schedule", "cycle", objectives="headed,tlm"), 2, DDP),
         "similarity": (averaging(data, "unused", "--updates-per-epoch", EPOCH, "--dropout", 0, "--max-update", 6), 1,
                        {"legacy": DDP["legacy"]}),
         "denoising": (denoising(data, "unused", "--updates-per-epoch", EPOCH, *NO_DROPOUT, "--max-update", 6), 1,
-                      {name: DDP[name] for name in ("legacy", "pytorch")}),
+                      DDP),
         "future": (denoising(data, "unused", "--arch", "xl_xfnp_tiny", "--updates-per-epoch", EPOCH, *NO_DROPOUT,
                              "--activation-dropout", 0, "--max-update", 6, objectives="xfnp"), 1,
-                   {name: DDP[name] for name in ("legacy", "pytorch")}),
-        "next-sentence": (pretrain("--arch", "xl_monotrans_tiny", objectives="nsp,mlm"), 1, both),
+                   DDP),
+        "next-sentence": (pretrain("--arch", "xl_monotrans_tiny", objectives="nsp,mlm"), 1, DDP),
         "bank": (pretrain("--arch", "xl_monotrans_tiny", "--init-from", body, "--new-bank", "--train-only", "bank",
-                          objectives="nsp"), 1, both),
+                          objectives="nsp"), 1, DDP),
         "single": (pretrain("--langs", "fr", "--pairs", "en-fr", data=single), 1, {"legacy": DDP["legacy"]}),
         "single-among-others": (pretrain(data=single), 1, {"legacy": DDP["legacy"]}),
         "single-pair": (translate("-s", "en", "-t", "fr", "--max-epoch", 3, data=single), 1,
@@ -86,12 +84,12 @@ def runs(data, single, empty, labelled, body):
         "none-in-validation": (pretrain("--langs", "en,fr", data=empty), 1, {"legacy": DDP["legacy"]}),
         # 15 batches for two processes
         "classification": (classification(f"{labelled}/data-bin", f"{labelled}/tasks", "unused", *NO_DROPOUT,
-                                          "--head-dropout", 0, "--max-epoch", 1), 1, both),
+                                          "--head-dropout", 0, "--max-epoch", 1), 1, DDP),
         "frozen-bank": (classification(f"{labelled}/data-bin", f"{labelled}/tasks", "unused", *NO_DROPOUT, "--arch",
                                        "xl_monotrans_tiny", "--freeze", "bank", "--head-dropout", 0, "--max-epoch", 1),
                         1, {"legacy": DDP["legacy"]}),
         "generation": (generation(f"{labelled}/data-bin", f"{labelled}/titles", "unused", *NO_DROPOUT,
-                                  "--max-epoch", 1), 1, {name: DDP[name] for name in ("legacy", "pytorch")}),
+                                  "--max-epoch", 1), 1, DDP),
         "cost": (pretrain("--schedule", "random", "--objective-options", UNEVEN), 1, {"legacy": DDP["legacy"]}),
     }  # fmt: skip
 
@@ -215,7 +213,7 @@ def test_distributed_run_with_nothing_left_for_a_rank(two):
     assert [len(rank["losses"]) for rank in two["single-pair-pytorch"]] == [3, 0]
 
 
-@pytest.mark.parametrize("backend", ["legacy", "unused"])
+@pytest.mark.parametrize("backend", list(DDP))
 def test_distributed_body_stays_bit_by_bit(two, folders, backend):
     """M1's second step: the bank alone moves, whose names are those of the tokens and of the output's bias."""
     body, learned = load(folders[-1]), load(two["folder"] / f"bank-{backend}/checkpoint_last.pt")
@@ -223,7 +221,7 @@ def test_distributed_body_stays_bit_by_bit(two, folders, backend):
     assert moved == {"encoder.bank.tokens.weight", "encoder.bank.bias"}
 
 
-@pytest.mark.parametrize("backend", ["legacy", "unused"])
+@pytest.mark.parametrize("backend", list(DDP))
 @pytest.mark.parametrize("schedule", ["alternate", "cycle"])
 def test_distributed_parameters_without_gradient_do_not_move(two, one, schedule, backend):
     """headed's own parameters are used in every second update; Adam would move them in the others too."""

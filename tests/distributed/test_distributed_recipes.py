@@ -1,0 +1,135 @@
+"""Every training configuration that is shipped makes two updates in two processes.
+
+Found by their names: a new file is tested too, and its comment has to say what it is laid over. Changed are the size (one
+layer, 64 channels, 4 heads), the data (a tiny vocabulary, random negatives), and how much of it an update reads:
+`--update-freq`, the limits of batches, `--num-workers`; nothing is validated and saved. All other flags are as shipped.
+The configurations of the comparisons on real text, overlays of the others, are run with --slow.
+"""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny_data import write_data_bin
+
+from fairseq_xl.objectives import settings_as_text
+from recipes.launch import flags
+from tests.commands import pretraining, run_train
+from tests.distributed.two_processes import ROOT, run_jobs
+from tests.tasks.conftest import write_encoded
+from tests.tasks.test_classification import write_task
+from tests.tasks.test_writing import write_titles
+
+RECIPES = ROOT / "recipes"
+HYDRA = RECIPES / "xlm/hydra"
+LAID_OVER = re.compile(r"laid over ([^;:]*?\.yaml(?: and [\w.-]+\.yaml)*)", re.IGNORECASE)
+FORMS = {"task": "task", "criterion": "criterion", "model": "arch", "optimizer": "optimizer",
+         "lr_scheduler": "lr-scheduler"}  # fmt: skip
+
+
+def stack(path):
+    """The files that a configuration is laid over, as its comment says, and itself."""
+    comment = " ".join(line[2:] for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+    named = LAID_OVER.search(comment)
+    below, folder = [], path.parent
+    for name in named[1].split(" and ") if named else []:
+        folder = (folder / name).parent
+        below += [file for file in stack((folder / Path(name).name).resolve()) if file not in below]
+    return [*below, path]
+
+
+def of_hydra(path):
+    """The flags of a configuration of fairseq-hydra-train, with those of run.yaml."""
+    found = []
+    for section, values in [*read(HYDRA / "run.yaml").items(), *read(path).items()]:
+        for key, value in values.items() if section not in ("hydra", "defaults") else ():
+            name = FORMS[section] if key == "_name" else key.replace("_", "-")
+            value = settings_as_text(value) if key == "objective_options" else value
+            found += [] if value in (None, False) else [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    return found
+
+
+def read(path):
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def configurations():
+    """{name: flags} of every configuration that trains."""
+    files = sorted({*RECIPES.glob("*/config/*.yaml"), *RECIPES.glob("*/lohelp/**/*.yaml"),
+                    *RECIPES.glob("lohelp/**/*.yaml")})  # fmt: skip
+    found = {path: flags(stack(path)) for path in files}
+    found |= {path: of_hydra(path) for path in sorted(HYDRA.glob("*.yaml")) if path.name != "run.yaml"}
+    named = {str(path.relative_to(RECIPES).with_suffix("")): given for path, given in found.items()}
+    return {name: given for name, given in named.items() if not {"--beam", "--valid-subset"} & set(given)}
+
+
+CONFIGURATIONS = configurations()
+
+
+def small(name, given, root):
+    """The command line of a configuration at nano size, but for --save-dir."""
+    value = dict(zip(given, given[1:])).get
+    files = {"xl_classification": "tasks", "xl_generation": "titles"}.get(value("--task"))
+    more = ["--task-files", root / "labelled" / files, "--train-langs", "en", "--eval-langs", "en,de"] if files else []
+    more += ["-s", "en", "-t", "de", "--max-tokens", 128] if value("--task") == "xl_translation" else []
+    objectives = value("--objectives", "")
+    if objectives:
+        options = re.sub(r"batch_sentences=\d+", "batch_sentences=2", value("--objective-options", ""))
+        options = re.sub(r"batch_tokens=\d+", "batch_tokens=128", options)
+        more += ["--objective-options", f"{options} paraphrase.negatives=random"]
+        more += ["--update-freq", len(objectives.split(",")) if value("--schedule") == "cycle" else 1]
+        more += ["--updates-per-epoch", 2]
+    else:
+        more += ["--update-freq", 1]
+    if "bank" in name:
+        more += ["--init-from", root / "body/checkpoint_last.pt", "--new-bank", "--train-only", "bank"]  # learn-bank.sh
+    layers = ["--layers"] if value("--arch").startswith(("xl_xlm", "xl_veco_", "xl_monotrans", "xl_unicoder", "xl_dan")) else []
+    if "_mt_" in value("--arch") or value("--arch").startswith(("xl_xdae", "xl_xfnp")):
+        layers = ["--encoder-layers", "--decoder-layers"]
+    size = [word for option in layers for word in (option, 1)]
+    size += ["--ffn-dim", 128, "--heads", 4] if value("--arch") != "xl_dan" else []
+    return [root / ("labelled/data-bin" if files else "tiny"), "--user-dir", "fairseq_xl", *given, *more, *size, "--embed-dim", 64, "--max-update", 2,
+            "--disable-validation", "--no-save"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory, request):
+    """{name of a configuration: both ranks' results}"""
+    root = tmp_path_factory.mktemp("recipes")
+    data_bin = write_data_bin(root / "tiny")
+    (root / "labelled").mkdir()
+    write_encoded(root / "labelled")
+    write_task(root / "labelled/tasks", sides=1)
+    write_titles(root / "labelled/titles")
+    body = ["--arch", "xl_monotrans_tiny", "--embed-dim", 64, "--ffn-dim", 128, "--heads", 4, "--max-positions", 512]
+    run_train(pretraining(data_bin, root / "body", *body, "--max-update", 1, "--disable-validation",
+                          objectives="nsp"))  # fmt: skip
+    jobs = {
+        name.replace("/", "-"): [*small(name, given, root), "--save-dir", root / name.replace("/", "-")]
+        for name, given in CONFIGURATIONS.items()
+        if "lohelp" not in name or request.config.getoption("--slow")
+    }
+    return run_jobs(root / "results", jobs)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if "lohelp" in name else []) for name in CONFIGURATIONS],
+)
+def test_distributed_configuration_trains(two, name):
+    ranks = two[name.replace("/", "-")]
+    assert all(rank["losses"].keys() == {"1", "2"} for rank in ranks)
+    losses = [float.fromhex(loss) for rank in ranks for update in rank["losses"].values() for loss in update]
+    assert all(math.isfinite(loss) and loss > 0 for loss in losses)
+
+
+def test_distributed_configurations_are_all_there():
+    """What is found trains; what a comment names as beneath it is beneath."""
+    assert {"xlm/config/pretrain", "unicoder/config/pretrain", "veco/config/pretrain", "monotrans/config/pretrain",
+            "xglue/config/xfnp", "lohelp/translate", "xlm/hydra/classify"} <= CONFIGURATIONS.keys()  # fmt: skip
+    assert all("--criterion" in given and "--optimizer" in given for given in CONFIGURATIONS.values())
+    assert [path.name for path in stack(RECIPES / "monotrans/lohelp/bank.yaml")] == [
+        "pretrain.yaml", "toy.yaml", "pretrain.yaml", "bank.yaml",
+    ]  # fmt: skip

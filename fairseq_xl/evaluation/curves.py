@@ -13,7 +13,12 @@ from pathlib import Path
 from fairseq_xl import compat
 from fairseq_xl.errors import UserError
 
+logger = logging.getLogger(__name__)
+
 ENTRY = re.compile(r"\{\"epoch\": .*\}$")
+
+
+SPREAD = 10  # how many times the lowest value the highest one is from which on the axis is logarithmic
 
 
 def read_log(path):
@@ -43,7 +48,10 @@ def _number(value):
 
 
 def draw(logs, output, metric="loss"):
-    """Draws `metric` over updates, training thin and validation thick: {name: path of a log} -> a PNG at `output`."""
+    """Draws `metric` over updates, training thin and validation thick: {name: path of a log} -> a picture at `output`.
+
+    A log without the metric is left out, with a warning.
+    """
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq leaves the root logger at DEBUG
     import matplotlib
 
@@ -54,19 +62,29 @@ def draw(logs, output, metric="loss"):
     form = Path(output).suffix.removeprefix(".") or "png"
     if form not in figure.canvas.get_supported_filetypes():
         raise UserError(f"--output {output}: {form!r} is no kind of picture; .png, .pdf or .svg are")
+    drawn, values = {}, []  # a line of each run, and all that is shown
+    kinds = {"train_inner": ("training (thin)", {"alpha": 0.4, "linewidth": 1}),
+             "valid": ("validation (thick)", {"marker": ".", "linewidth": 2})}  # fmt: skip
+    shown = {}
     for colour, (name, path) in enumerate(logs.items()):
         entries = read_log(path)
-        for kind, style in (
-            ("train_inner", {"label": f"{name}: training", "alpha": 0.4, "linewidth": 1}),
-            ("valid", {"label": f"{name}: validation", "marker": "."}),
-        ):
+        for kind, (described, style) in kinds.items():
             points = [(e["num_updates"], e[metric]) for e in entries[kind] if metric in e and "num_updates" in e]
-            if any(math.isfinite(value) for _, value in points):
-                axes.plot(*zip(*points), color=f"C{colour}", **style)
-    if not axes.lines:
+            points = [point for point in points if math.isfinite(point[1])]
+            if points:
+                alone = {"marker": "."} if len(points) == 1 else {}  # a line of one point would not be seen
+                (drawn[name],) = axes.plot(*zip(*points), color=f"C{colour}", **style | alone)
+                values += [value for _, value in points]
+                shown[kind] = described
+        if name not in drawn:
+            logger.warning("%s has no entry of %r: %s is not in the picture", path, metric, name)
+    if not drawn:
         raise UserError(f"no entry of {metric!r} in {', '.join(map(str, logs.values()))}")
-    axes.set(xlabel="updates", ylabel=f"{metric} (bits per token)" if "loss" in metric else metric)
-    axes.legend()
+    axes.set(title=f"{metric} in {' and '.join(shown[kind] for kind in kinds if kind in shown)}", xlabel="updates",
+             ylabel=f"{metric} (bits per token)" if "loss" in metric else metric)  # fmt: skip
+    if min(values) > 0 and max(values) > SPREAD * min(values):
+        axes.set_yscale("log")
+    figure.legend(drawn.values(), drawn.keys(), loc="outside right upper")  # beside the axes: it covers no curve
     with compat.replacing(output) as file:
         figure.savefig(file, dpi=120, format=form)
     pyplot.close(figure)

@@ -57,6 +57,46 @@ def test_a_picture(log, tmp_path):
     assert loss.shape == ppl.shape and not (loss == ppl).all()
 
 
+@pytest.fixture
+def figure(monkeypatch):
+    """A function: what `draw` drew last."""
+    from matplotlib import pyplot
+
+    monkeypatch.setattr(pyplot, "close", lambda figure: None)
+    yield pyplot.gcf
+    monkeypatch.undo()
+    pyplot.close("all")
+
+
+def written(path, name, values, best=None):
+    lines = [f'{{"epoch": 1, "update": 1, "{name}": "{value}", "num_updates": "{n}"}}' for n, value in enumerate(values)]
+    lines += [f'{{"epoch": 1, "valid_loss": "1", "valid_{name}": "{best}", "valid_num_updates": "9"}}'] * bool(best)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_a_wide_range_has_a_logarithmic_axis(figure, tmp_path):
+    draw({"one": written(tmp_path / "a", "ppl", [900, 400, 60], 50)}, tmp_path / "a.png", "ppl")
+    assert figure().axes[0].get_yscale() == "log"
+    assert figure().axes[0].get_title() == "ppl in training (thin) and validation (thick)"
+    draw({"one": written(tmp_path / "a", "loss", [12, 9, 7])}, tmp_path / "a.png")
+    assert figure().axes[0].get_yscale() == "linear" and figure().axes[0].get_title() == "loss in training (thin)"
+    draw({"one": written(tmp_path / "a", "gain", [-1, 0, 70])}, tmp_path / "a.png", "gain")
+    assert figure().axes[0].get_yscale() == "linear"
+
+
+def test_the_legend_stands_beside_the_curves_and_names_what_is_drawn(figure, tmp_path, caplog):
+    logs = {"one": written(tmp_path / "a", "loss", [9, 8, 7], 7), "none": written(tmp_path / "b", "mlm_loss", [9]),
+            "single": written(tmp_path / "c", "loss", [8, "nan"]), "lost": written(tmp_path / "d", "loss", ["nan"])}
+    draw(logs, tmp_path / "a.png")
+    (axes,), (legend,) = figure().axes, figure().legends
+    assert [text.get_text() for text in legend.get_texts()] == ["one", "single"] and axes.get_legend() is None
+    assert legend.get_window_extent().x0 >= axes.get_window_extent().x1
+    assert [line.get_marker() for line in axes.lines] == ["None", ".", "."]  # a point alone is seen
+    told = [record.getMessage() for record in caplog.records if "not in the picture" in record.getMessage()]
+    assert len(told) == 2 and told[0].endswith("b has no entry of 'loss': none is not in the picture")
+
+
 def test_the_command(log, tmp_path):
     main([f"a={log}", f"b={log}", "--output", str(tmp_path / "curves.png")])
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")

@@ -16,8 +16,8 @@ symbols of languages, where the text was prepared with that model (V7). XLM's ro
 other nine (U1). Its words must be our pieces in order, as they are written there: ``th@@ e`` in a .pth, ``th e</w>`` in
 a vocab.json; the two writings are not told apart, and so never mistaken for each other.
 
-XLM's decoder begins with ``</s>`` and is told the language by its embedding alone; ours begins with ``[xx]``. So the rows
-of ``[xx]`` are copies of that of ``</s>``, with an output bias that keeps them from being predicted.
+XLM's decoder begins with ``</s>`` and is told the language by its embedding alone; ours begins with ``[xx]``. So the
+rows of ``[xx]`` are copies of that of ``</s>``, with an output bias that keeps them from being predicted.
 
 Files are read as plain data. No released weights have been through this so far: the layouts are those of the programs
 that wrote them.
@@ -68,7 +68,7 @@ Settings = Dict[str, Any]  # what a file says of its model
 
 @dataclass(frozen=True)
 class Published:
-    """An encoder, or an encoder and a decoder, and what a model and its text need to be to mean the same by the weights."""
+    """An encoder, with a decoder or alone, and what a model and its text need to be to mean the same by the weights."""
 
     state: Dict[str, Tensor]  # under our names; without bank.bias and output.* where the file has no output layer
     symbols: List[str]  # of the rows of tokens, in our order: <s> <pad> </s> <unk>, pieces, <mask>
@@ -354,6 +354,6 @@ def _check_activation(found: str, valid: Tuple[str, ...]) -> None:
 
 
 def _check_rows(state: Dict[str, Tensor], symbols: List[str], symbols_from: Path) -> None:
-    for name in {TOKENS, DECODER_TOKENS} & state.keys():
-        if len(state[name]) != len(symbols):
-            raise UserError(f"it has {len(state[name])} rows of tokens, and {symbols_from} makes {len(symbols)} symbols")
+    for rows in [len(state[name]) for name in (TOKENS, DECODER_TOKENS) if name in state]:
+        if rows != len(symbols):
+            raise UserError(f"it has {rows} rows of tokens, and {symbols_from} makes {len(symbols)} symbols")

@@ -1,7 +1,7 @@
 """Every training configuration that is shipped makes two updates in two processes.
 
-Found by their names: a new file is tested too, and its comment has to say what it is laid over. Changed are the size (one
-layer, 64 channels, 4 heads), the data (a tiny vocabulary, random negatives), and how much of it an update reads:
+Found by their names: a new file is tested too, and its comment has to say what it is laid over. Changed are the size
+(one layer, 64 channels, 4 heads), the data (a tiny vocabulary, random negatives), and how much of it an update reads:
 `--update-freq`, the limits of batches, `--num-workers`; nothing is validated and saved. All other flags are as shipped.
 The configurations of the comparisons on real text, overlays of the others, are run with --slow.
 """
@@ -85,12 +85,11 @@ def small(name, given, root):
         more += ["--update-freq", 1]
     if "bank" in name:
         more += ["--init-from", root / "body/checkpoint_last.pt", "--new-bank", "--train-only", "bank"]  # learn-bank.sh
-    layers = ["--layers"] if value("--arch").startswith(("xl_xlm", "xl_veco_", "xl_monotrans", "xl_unicoder", "xl_dan")) else []
-    if "_mt_" in value("--arch") or value("--arch").startswith(("xl_xdae", "xl_xfnp")):
-        layers = ["--encoder-layers", "--decoder-layers"]
-    size = [word for option in layers for word in (option, 1)]
+    two_stacks = "_mt_" in value("--arch") or value("--arch").startswith(("xl_xdae", "xl_xfnp"))
+    size = ["--encoder-layers", 1, "--decoder-layers", 1] if two_stacks else ["--layers", 1]
     size += ["--ffn-dim", 128, "--heads", 4] if value("--arch") != "xl_dan" else []
-    return [root / ("labelled/data-bin" if files else "tiny"), "--user-dir", "fairseq_xl", *given, *more, *size, "--embed-dim", 64, "--max-update", 2,
+    data = root / ("labelled/data-bin" if files else "tiny")
+    return [data, "--user-dir", "fairseq_xl", *given, *more, *size, "--embed-dim", 64, "--max-update", 2,
             "--disable-validation", "--no-save"]  # fmt: skip
 
 

@@ -69,7 +69,7 @@ def figure(monkeypatch):
 
 
 def written(path, name, values, best=None):
-    lines = [f'{{"epoch": 1, "update": 1, "{name}": "{value}", "num_updates": "{n}"}}' for n, value in enumerate(values)]
+    lines = [f'{{"epoch": 1, "{name}": "{value}", "num_updates": "{n}"}}' for n, value in enumerate(values)]
     lines += [f'{{"epoch": 1, "valid_loss": "1", "valid_{name}": "{best}", "valid_num_updates": "9"}}'] * bool(best)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path

@@ -99,8 +99,8 @@ def test_generate_writes_what_xlm_writes(data_bin, corpus, model):
 def test_interactive_takes_it_too(data_bin, model):
     pieces = "".join(f"{symbol} " for symbol in model.dictionary.symbols[10:14])
     output = run_interactive([data_bin, "--user-dir", "fairseq_xl", "--task", "xl_translation", "-s", "en", "-t", "de",
-                              "--path", model.path, "--beam", 1, "--min-len", 0, "--max-len-a", 0, "--max-len-b", LONGEST],
-                             [pieces])  # fmt: skip
+                              "--path", model.path, "--beam", 1, "--min-len", 0, "--max-len-a", 0, "--max-len-b",
+                              LONGEST], [pieces])  # fmt: skip
     expected, _ = model.translation(range(10, 14))
     assert output.lines("H")[0][0].split("\t")[1].split() == expected[:-1] != []
 

@@ -77,8 +77,8 @@ class Transformer(nn.Module):
         count = len(tokens)
         visible = torch.ones(count, count, dtype=torch.bool)
         visible = visible if source is None else visible.tril()
-        hidden = self.embeddings(tokens) + self.position_embeddings.weight[:count] + self.lang_embeddings.weight[language]
-        hidden = self.layer_norm_emb(hidden)
+        hidden = self.embeddings(tokens) + self.position_embeddings.weight[:count]
+        hidden = self.layer_norm_emb(hidden + self.lang_embeddings.weight[language])
         for layer, attention in enumerate(self.attentions):
             hidden = self.layer_norm1[layer](hidden + attention(hidden, hidden, visible))
             if source is not None:

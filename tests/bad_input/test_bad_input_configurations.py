@@ -5,12 +5,11 @@ import sys
 
 import pytest
 import torch
-from fairseq import checkpoint_utils, options
+from fairseq import checkpoint_utils, models, options
 from fairseq_cli import hydra_train
 from omegaconf import OmegaConf
 
 from fairseq_xl import banks, compat, mining
-from fairseq_xl.compat import loading
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from tests.bad_input.every_command import COMMANDS, TASKS, WITH_MODEL, line_of, told
 from tests.bad_input.test_bad_input_checkpoints import MakesFolder
@@ -208,9 +207,11 @@ def test_what_is_never_used(place, tmp_path, kind):
     assert not {name for name in set(sys.modules) - modules if "made" in name}
 
 
-def test_the_payload_would_act(place, tmp_path, monkeypatch):
+def test_the_payload_would_act(place, tmp_path):
+    """In fairseq, which builds any model that a file names."""
     wrong, made = spoilt(place, tmp_path / "checkpoints", KINDS["model"][0])
-    monkeypatch.setattr(loading, "check_configuration", lambda state, path: state)
+    cfg = OmegaConf.create(compat.load_plain(wrong.translation)["cfg"]["model"])
+    _, _, task = checkpoint_utils.load_model_ensemble_and_task([str(place.translation)])
     with pytest.raises(AttributeError):  # after it acted
-        ensemble()(wrong, tmp_path)
+        models.build_model(cfg, task)
     assert made.exists()

@@ -116,7 +116,7 @@ def test_distributed_ctrl_c_while_the_workers_of_processes_started_here_begin(da
 
 def test_distributed_workers_end_with_a_training_that_fails(data_bin, tmp_path):
     """The training waits for the end of its workers, and they for it. What is wrong is one sentence."""
-    more = ["--lr", 1e38, "--update-freq", 1, "--distributed-world-size", 2]
+    more = ["--lr", 1e9, "--update-freq", 1, "--distributed-world-size", 2]
     with Launch(tmp_path / "logs", [with_workers(data_bin, tmp_path / "run", *more)], [environment()]) as launch:
         assert launch.statuses() == [1], launch.text
     sentence = r"^fairseq_xl: error: update \d+ \([mt]lm of .*\): gradients are NaN or infinite; no checkpoint was"

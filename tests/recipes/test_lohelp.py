@@ -23,6 +23,16 @@ def run(*command):
     )
 
 
+def write_pairs(folder):
+    """tasks/qam of a corpus folder from its tasks/nc: label, first words of the passage, passage."""
+    for path in (folder / "tasks/nc").rglob("*.tsv"):
+        rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+        target = folder / "tasks/qam" / path.relative_to(folder / "tasks/nc")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lines = [f"{label}\t{' '.join(text.split()[:3])}\t{text}\n" for label, text in rows]
+        target.write_text("".join(lines), encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """The sample with the two tasks that it has not: retrieval, and pairs of a title and a passage."""

@@ -22,6 +22,7 @@ from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
 from recipes.launch import flags
 from tests.recipes.test_configurations import objectives_of
+from tests.recipes.test_lohelp import write_pairs
 from tests.tasks.tiny_text import write
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -324,7 +325,7 @@ def test_mapped_embeddings(nano):
 def test_comparison_on_a_corpus_folder(nano, tmp_path):
     corpus, output = tmp_path / "corpus", tmp_path / "out"
     shutil.copytree(nano / "sample", corpus)
-    shutil.copytree(corpus / "tasks/nc", corpus / "tasks/qam")
+    write_pairs(corpus)
     chosen = ["--langs", "en,de", "--seeds", "1,2", "--vocabulary", 300, "--updates", 1, "--pretraining-seed", 3]
     command = ["run.sh", "--corpus", corpus, "--output", output, *chosen]
     tables = succeed(*command).stdout
@@ -357,7 +358,7 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
 def test_comparison_with_all_languages_jointly_and_mapped_embeddings(nano, tmp_path):
     corpus, output = tmp_path / "corpus", tmp_path / "out"
     shutil.copytree(nano / "sample", corpus)
-    shutil.copytree(corpus / "tasks/nc", corpus / "tasks/qam")
+    write_pairs(corpus)
     chosen = ["--langs", "en,de", "--seeds", "1", "--vocabulary", 300, "--updates", 1, "--models", "multi,clwe"]
     tables = succeed("run.sh", "--corpus", corpus, "--output", output, *chosen, SKIPGRAM="--buckets 100").stdout
     rows = tables.split("| nc: accuracy | en | de | average but en |")[1].splitlines()[2:4]

@@ -10,7 +10,7 @@ from preprocess.__main__ import main as preprocess
 from preprocess.sample.__main__ import main as write_sample
 from recipes.unicoder.table import table
 from tests.recipes.test_configurations import RECIPES, XLM, build, configuration, objectives_of
-from tests.recipes.test_lohelp import run
+from tests.recipes.test_lohelp import run, write_pairs
 
 pytestmark = pytest.mark.usefixtures("warm")
 CONFIG = RECIPES / "unicoder/config"
@@ -463,7 +463,7 @@ def test_smoke_ends_with_its_scores(tmp_path):
 def test_comparison_on_a_corpus_folder(nano, tmp_path):
     corpus, output = tmp_path / "corpus", tmp_path / "out"
     shutil.copytree(nano / "sample", corpus)
-    shutil.copytree(corpus / "tasks/nc", corpus / "tasks/qam")
+    write_pairs(corpus)
     chosen = ["--langs", "en,de", "--models", "random,xlm,without-paraphrase", "--seeds", "1", "--vocabulary", "300"]
     command = ["bash", "recipes/unicoder/run.sh", "--corpus", corpus, "--output", output, *chosen, "--updates", 2]
     tables = succeed(*command).stdout

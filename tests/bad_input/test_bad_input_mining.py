@@ -28,6 +28,12 @@ def data(place, tmp_path):
     return shutil.copytree(place.data, tmp_path / "data-bin")
 
 
+def other_lines(path):
+    """The text of validation in the place of training's."""
+    for end in ("idx", "bin"):
+        shutil.copy(path.parent / f"valid.en-de.de.{end}", path.with_suffix(f".{end}"))
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[:-3])
 
@@ -38,10 +44,10 @@ DATA = {
     "text missing": ("en-de/train.en-de.de.bin", lambda path: path.unlink(), ["train.en-de.de.bin: no binarised text"]),
     "text cut short": ("en-de/train.en-de.en.bin", cut, ["train.en-de.en.bin is damaged or cut short"]),
     "index cut short": ("en-de/train.en-de.de.idx", cut, ["train.en-de.de.idx is damaged or cut short"]),
-    "other lines": (
+    "other lines": ("en-de/train.en-de.de.idx", other_lines, ["de.idx is not the file that", "13 lines, expected 90"]),
+    "other lines, no manifest": (
         "en-de/train.en-de.de.idx",
-        lambda path: [shutil.copy(path.parent / f"valid.en-de.de.{end}", path.with_suffix(f".{end}"))
-                      for end in ("idx", "bin")],
+        lambda path: (other_lines(path), (path.parent.parent / "manifest.json").unlink()),
         ["lines of 'en' but"]),
     "a folder in its place": (
         "en-de/train.en-de.negatives.npz", lambda path: path.mkdir(), ["negatives.npz was not written", "not a file"]),

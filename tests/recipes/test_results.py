@@ -6,7 +6,7 @@ import pytest
 
 from recipes.lohelp import report
 from recipes.monotrans.report import ladder
-from recipes.xglue.report import titles
+from recipes.xglue.report import denoising, titles
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 FIVE, SEEDS = ["en", "de", "fr", "ru", "zh"], ["1", "2", "3"]
@@ -36,6 +36,7 @@ TABLES = {
             XGLUE / "comparison.json", WRITERS, mode, name, FIVE, SEEDS))
         for name in ("rouge_l", "bleu", "wrong_language") for mode in ("pivot", "multi-language")
     },
+    "xglue denoising": (XGLUE / "README.md", lambda: denoising(XGLUE / "comparison.json", ["xdae", "xfnp"], FIVE)),
     "xglue last checkpoint": (XGLUE / "README.md", lambda: titles(
         XGLUE / "last-checkpoint.json", WRITERS, "pivot", "rouge_l", FIVE, SEEDS)),
     **{

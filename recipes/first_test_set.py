@@ -1,17 +1,36 @@
-"""Prints source language, target language, source file and reference of the first test set in a corpus description."""
+"""Writes the first test set of a corpus description as plain text, and prints its two languages.
 
+    python -m recipes.first_test_set CORPUS.yaml OUTPUT     OUTPUT/source.XX and OUTPUT/reference.YY
+"""
+
+import shutil
 import sys
+from pathlib import Path
 
+from preprocess.compressed import text_of
 from preprocess.config import PreprocessError, read_config
 
-try:
-    config, _ = read_config(sys.argv[1])  # `python -m preprocess` tells what is wrong in it
-except PreprocessError as error:
-    sys.exit(str(error))
-for folder, split, target in config.sides():
-    source = split.sides[0]
-    if split.name == "test" and target is not source:
-        files = (config.root / side.files[0] for side in (source, target))
-        print(source.language, target.language, *files, sep="\t")
-        sys.exit()
-sys.exit(f"{sys.argv[1]}: no bitext pair has a test set, which the quickstart translates")
+
+def write(description, output):
+    """Writes both files; source and target language. PreprocessError where there is nothing to write."""
+    config, problems = read_config(description)
+    if problems:
+        raise PreprocessError("\n".join(problems))
+    tests = [split.sides for folder in config.folders for split in folder.splits if split.name == "test"]
+    sides = next((sides for sides in tests if len(sides) == 2), None)
+    if not sides:
+        raise PreprocessError(f"{description}: no bitext pair has a test set, which the quickstart translates")
+    for name, side in zip(("source", "reference"), sides):
+        written = Path(output) / f"{name}.{side.language}"
+        with open(config.root / side.files[0], "rb") as file, open(written, "wb") as plain:
+            shutil.copyfileobj(text_of(file, PreprocessError), plain)
+    return [side.language for side in sides]
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write("\t".join(write(*sys.argv[1:])) + "\n")
+    except PreprocessError as error:
+        sys.exit(str(error))
+    except OSError as error:
+        sys.exit(f"{error.filename}: {error.strerror}")

@@ -21,7 +21,9 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m preprocess", description="From raw text to a data-bin.")
-    parser.add_argument("config", nargs="?", help="YAML description of languages, monolingual files, bitext and test sets")
+    parser.add_argument(
+        "config", nargs="?", help="YAML description of languages, monolingual files, bitext and test sets"
+    )
     parser.add_argument("data_bin", nargs="?", help="folder to write; one that was begun is continued")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--spm-model", metavar="FILE", help="reuse this SentencePiece model, together with --dict")

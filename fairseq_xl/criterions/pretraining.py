@@ -12,6 +12,7 @@ from fairseq_xl.errors import UserError
 
 ASIDE = "aside"  # in the log's keys: a term that predicts no words
 
+
 @register_criterion("xl_pretraining", dataclass=FairseqDataclass)
 class XLPretrainingCriterion(FairseqCriterion):
     """The weighted sum of the terms' means; `sample_size` is 1, so that accumulation and ranks average.

@@ -13,7 +13,7 @@ from fairseq.dataclass import ChoiceEnum
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_xl.errors import UserError, check_ranges
+from fairseq_xl.errors import check_ranges
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import Encoder, XLEncoderModel
 from fairseq_xl.modules.embeddings import Bank, Embeddings

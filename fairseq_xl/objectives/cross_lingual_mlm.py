@@ -31,7 +31,8 @@ class CrossLingualMLM(MaskedObjective):
         if not source.has_documents:
             pair = "-".join(source.codes)
             raise UserError(
-                f"{source.prefix}: no line is empty on both sides, so that all of it would be one document of {self.name}: "
+                f"{source.prefix}: no line is empty on both sides, so that all of it would be one document of "
+                f"{self.name}: "
                 f"put empty lines between documents, or leave the pair out of it with {self.name}.leave_out={pair}"
             )
 

@@ -281,7 +281,9 @@ def shard(place, folder, change):
 def test_a_broken_shard_is_told_before_the_first_update(place, tmp_path, task):
     file = "en-de/train.en-de.de.bin" if task == "translation" else "en/train.bin"
     for number, (change, sentence) in enumerate((
-        (zeros, "is not the file that"), (lambda _: None, "no binarised text"), (TEXT["cut in the middle"], "is damaged"),
+        (zeros, "is not the file that"),
+        (lambda _: None, "no binarised text"),
+        (TEXT["cut in the middle"], "is damaged"),
     )):  # fmt: skip
         both, broken = shard(place, tmp_path / str(number), write(file, change))
         line = line_of(task, both, tmp_path / "out", *SHORT)

@@ -117,7 +117,8 @@ def test_numbers_that_cannot_be(data_bin, tmp_path, option):
     ("line", "option", "value"),
     [(one_direction, "--encoder-layers", 0), (one_direction, "--decoder-layers", -1),
      (averaging, "--dropout", 1.5), (averaging, "--max-positions", -1),
-     (pretraining, "--arch xl_monotrans_tiny --adapters", -1), (pretraining, "--arch xl_monotrans_tiny --embedding-noise", "nan"),
+     (pretraining, "--arch xl_monotrans_tiny --adapters", -1),
+     (pretraining, "--arch xl_monotrans_tiny --embedding-noise", "nan"),
      (pretraining, "--optimizer xl_lamb --weight-decay", -1), (pretraining, "--optimizer xl_lamb --lamb-eps", "nan")],
 )  # fmt: skip
 def test_numbers_of_other_models_and_of_lamb(data_bin, tmp_path, line, option, value):
@@ -137,7 +138,8 @@ def test_every_number_of_ours_has_a_range():
     for registered in (TASK_DATACLASS_REGISTRY, MODEL_DATACLASS_REGISTRY, {"xl_lamb": LambConfig}):
         for name, dataclass in registered.items():
             for field in dataclasses.fields(dataclass) if name.startswith("xl_") else ():
-                if field.type in (int, float, Optional[int], Optional[float]) and not str(field.default).startswith("$"):
+                numbers = (int, float, Optional[int], Optional[float])
+                if field.type in numbers and not str(field.default).startswith("$"):
                     found.add((field.name, field.metadata.get("range") in RANGES))
     assert {name for name, has_range in found if not has_range} == {"length", "tokens_per_sample"}
     assert len(found) > 15
@@ -145,7 +147,8 @@ def test_every_number_of_ours_has_a_range():
 
 def test_names_that_are_there_twice(data_bin, tmp_path):
     refused(pretraining(data_bin, tmp_path, "--langs", "en,en"), "--langs en,en: en is named twice")
-    refused(pretraining(data_bin, tmp_path, "--pairs", "en-de,en-fr,en-de"), "--pairs en-de,en-fr,en-de: en-de is named")
+    twice = "en-de,en-fr,en-de"
+    refused(pretraining(data_bin, tmp_path, "--pairs", twice), f"--pairs {twice}: en-de is named")
     refused(translation(data_bin, tmp_path, "--lang-pairs", "en-de,en-de"), "--lang-pairs en-de,en-de: en-de is named")
 
 

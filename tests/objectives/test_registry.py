@@ -96,7 +96,8 @@ def test_unknown_or_repeated_objectives(refusal, names):
 def test_an_unknown_key(refusal):
     sentence = refusal("mlm", "mlm.maskprob=0.2")
     assert "'maskprob'" in sentence
-    assert "(keys: weight, length, alpha, mixed, batch_tokens, batch_sentences, leave_out, mask_prob, mask_token_prob" in sentence
+    keys = "weight, length, alpha, mixed, batch_tokens, batch_sentences, leave_out, mask_prob, mask_token_prob"
+    assert f"(keys: {keys}" in sentence
 
 
 def test_a_key_of_another_objective(refusal):

@@ -195,7 +195,10 @@ def test_launch_merges_yaml_in_order(tmp_path):
 
 
 @pytest.mark.parametrize("given, others", [
-    (["--objective-options", "mlm.length=256 mlm.mask_prob=0.2", "--lr", "1"], ["--objective-options", "mlm.length=64"]),
+    (
+        ["--objective-options", "mlm.length=256 mlm.mask_prob=0.2", "--lr", "1"],
+        ["--objective-options", "mlm.length=64"],
+    ),
     (["--objective-options", "mlm.length=256 mlm.mask_prob=0.2", "--lr", "1"], ["--objective-options=mlm.length=64"]),
     (["--objective-options=mlm.length=7", "--lr", "1"], ["--objective-options", "mlm.mask_prob=0.2 mlm.length=64"]),
 ])  # fmt: skip

@@ -17,6 +17,7 @@ from tests.tasks.test_evaluation_commands import validation_losses
 from tests.tasks.tiny_text import WORDS, sentences
 
 LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dropout", 0, "--head-dropout", 0]
+CUT = gzip.compress(b"river\ta\n", mtime=0)[:-1]  # mtime: parameters are the same in each process
 SPLITS = {"train": 120, "valid": 31, "test": 29}  # odd: last batches are partial
 
 
@@ -256,7 +257,7 @@ def test_files_in_two_folders(data_bin, task_files, tmp_path):
         ("train.de.tsv", b"river\ta\tb\n", "train.de.tsv: expected label TAB text as in the other files, found 3"),
         ("valid.en.tsv", b"river\ta\tb\n", "valid.en.tsv: expected label TAB text as in the other files, found 3"),
         ("valid.en.tsv", b"river\ta\nsand\ta\n", "valid.en.tsv, line 2: label 'sand' is none of the classes river"),
-        ("test.de.tsv", gzip.compress(b"river\ta\n", mtime=0)[:-1], "test.de.tsv is cut short: its gzip data has no end"),
+        ("test.de.tsv", CUT, "test.de.tsv is cut short: its gzip data has no end"),
         ("valid.de.tsv", b"river\t\xff\n", "valid.de.tsv, line 1: not UTF-8"),
         ("test.de.tsv", b"river\ta\nriver\n", "test.de.tsv, line 2: expected label TAB text, found 1 field"),
         ("test.en.tsv", b"river\ta\nsand\ta\n", "test.en.tsv, line 2: label 'sand' is none of the classes river"),

@@ -2,7 +2,7 @@
 
 Prints them, with outputs beside source and reference, and writes OUTPUT/report.md. What was not run is an empty cell.
 Reads what run.sh wrote: OUTPUT/MODEL/ntg-MODE-SEED and OUTPUT/MODEL/denoise. OUTPUT may also be a JSON file of
-``results/``.
+``results/``. Without the corpus, ``--titles``, there are no first words and no outputs.
 """
 
 import argparse
@@ -115,13 +115,13 @@ def main():
     parser.add_argument("output", type=existing)
     for name in ("models", "langs", "seeds"):
         parser.add_argument(f"--{name}", type=lambda names: names.split(","), required=True)
-    parser.add_argument("--titles", type=Path, required=True, help="folder of the task's files")
+    parser.add_argument("--titles", type=existing, help="folder of the task's files, for first words and examples")
     options = parser.parse_args()
     folder, models, languages, seeds = options.output, options.models, options.langs, options.seeds
     interval = "95 % bootstrap interval over the test examples"
     if len(seeds) > 1:
         interval = f"{over_what([folder], seeds)} (t, logit scale)"
-    parts, baseline = [], first_words(options.titles, languages)
+    parts, baseline = [], first_words(options.titles, languages) if options.titles else None
     for (mode, trained), name in itertools.product(MODES.items(), SCORES):
         parts.append([f"Titles; trained on {trained.format(languages[0])}; {interval}."])
         parts.append(titles(folder, models, mode, name, languages, seeds, baseline))
@@ -130,7 +130,7 @@ def main():
     if found := tokens_read(folder, models):
         parts.append(["What the encoder read in pre-training, padding left out: of xDAE the text with its noise."])
         parts.append(found)
-    for mode, language in itertools.product(MODES, languages):
+    for mode, language in itertools.product(MODES, languages if options.titles else []):
         lines = outputs(folder, models, mode, language, seeds[0], options.titles)
         if lines:
             trained = MODES[mode].format(languages[0])

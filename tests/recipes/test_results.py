@@ -7,6 +7,7 @@ import pytest
 from recipes.lohelp import report
 from recipes.monotrans.report import ladder
 from recipes.xglue.report import denoising, titles
+from recipes.xglue.report import main as xglue_report
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 FIVE, SEEDS = ["en", "de", "fr", "ru", "zh"], ["1", "2", "3"]
@@ -22,6 +23,7 @@ TABLES = {
     "lohelp qam": (LOHELP, lambda: report.classification([LOHELP], OBJECTIVES, "qam", FIVE, SEEDS)),
     "lohelp retrieval": (LOHELP, lambda: report.retrieval(LOHELP, OBJECTIVES, FIVE)),
     "veco nc": (VECO, lambda: report.classification([VECO], ["random", "xlm", "veco"], "nc", FIVE, SEEDS)),
+    "veco qam": (VECO, lambda: report.classification([VECO], ["random", "xlm", "veco"], "qam", FIVE, SEEDS)),
     "veco retrieval": (VECO, lambda: report.retrieval(VECO, ["random", "xlm", "veco"], FIVE)),
     **{
         f"unicoder nc {mode}": (UNICODER / "README.md", lambda mode=mode: report.classification(
@@ -54,6 +56,34 @@ def test_figures_are_those_of_the_kept_scores(name):
     text = (near.parent / "README.md").read_text(encoding="utf-8")
     rows = [row for row in make()[2:] if not row.startswith(("| majority", "| references"))]
     assert rows and not [row for row in rows if row.split(" | ", 1)[1] not in text]
+
+
+@pytest.mark.parametrize("path, models", [
+    (LOHELP, OBJECTIVES), (VECO, ["random", "xlm-last", "veco-first", "veco-last"])])
+def test_bleu_is_that_of_the_kept_scores(path, models):
+    """The text has other columns between."""
+    lines = (path.parent / "README.md").read_text(encoding="utf-8").splitlines()
+    for row in report.translation(path, models, ["de", "fr"])[2:]:
+        cells = row.strip("| ").split(" | ")[1:]
+        assert len(cells) == 2 and any(all(f"| {cell} |" in line for cell in cells) for line in lines)
+
+
+def test_the_averages_of_qam_are_those_of_the_kept_scores():
+    text = (UNICODER / "README.md").read_text(encoding="utf-8")
+    modes = [report.classification([UNICODER / "comparison.json"], ABLATIONS, f"qam-{mode}", FIVE, SEEDS)
+             for mode in ("cross-lingual", "multi-language")]  # fmt: skip
+    for model in range(2, 2 + len(ABLATIONS)):
+        averages = " | ".join(rows[model].strip("| ").split(" | ")[-1] for rows in modes)
+        assert f"| {averages} |" in text
+
+
+@pytest.mark.parametrize("name", ["comparison", "last-checkpoint", "lower-rate"])
+def test_titles_are_made_of_the_kept_scores_without_the_corpus(name, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["report", str(XGLUE / f"{name}.json"), "--models", "xlm,xdae,xfnp", "--langs",
+                                     ",".join(FIVE), "--seeds", ",".join(SEEDS)])  # fmt: skip
+    xglue_report()
+    text, expected = capsys.readouterr().out, titles(XGLUE / f"{name}.json", ["xdae"], "pivot", "rouge_l", FIVE, SEEDS)
+    assert expected[2] in text and not expected[2].endswith("|  |") and "first words" not in text
 
 
 def test_a_difference_over_pretrainings_is_that_of_the_text():

@@ -70,11 +70,15 @@ def hold(trainer) -> None:
         return
     folder = trainer.cfg.checkpoint.save_dir
     os.makedirs(folder, exist_ok=True)
-    stream = open(os.path.join(folder, LOCK), "a+", encoding="utf-8")
+    path = os.path.join(folder, LOCK)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        raise UserError(f"{path} cannot be opened to lock --save-dir: {error.strerror}; remove it") from error
+    stream = os.fdopen(file, "r+", encoding="utf-8")
     try:
         fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError) as error:
-        stream.seek(0)
         owner = stream.read().strip() or "another process"
         raise UserError(
             f"--save-dir {folder}: {owner} is training in it; wait for its end, or choose another --save-dir"

@@ -23,7 +23,8 @@ from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
 
 from fairseq_xl import compat
-from fairseq_xl.compat import save_dir
+from fairseq_xl.compat import save_dir, training
+from fairseq_xl.compat.configuration import is_finite
 from fairseq_xl.errors import UserError
 from preprocess import files as files_of_text
 
@@ -272,6 +273,15 @@ def test_one_training_saves_in_a_folder_and_lets_go_of_it_at_its_end(tmp_path):
     assert elsewhere(lambda: save_dir.hold(of_rank(0, tmp_path))) == 0
 
 
+def test_the_lock_is_no_link_to_another_file(tmp_path):
+    other = tmp_path / "other"
+    other.write_text("kept")
+    (tmp_path / save_dir.LOCK).symlink_to(other)
+    with pytest.raises(UserError, match=f"{save_dir.LOCK} cannot be opened to lock --save-dir"):
+        save_dir.hold(of_rank(0, tmp_path))
+    assert other.read_text() == "kept"
+
+
 def test_a_folder_that_cannot_be_locked_is_a_warning(tmp_path, monkeypatch, caplog):
     def lockf(*_):
         raise OSError(errno.ENOLCK, "No locks available")
@@ -279,6 +289,24 @@ def test_a_folder_that_cannot_be_locked_is_a_warning(tmp_path, monkeypatch, capl
     monkeypatch.setattr(save_dir.fcntl, "lockf", lockf)
     save_dir.hold(of_rank(0, tmp_path))
     assert f"--save-dir {tmp_path} cannot be locked (No locks available)" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])
+def test_numbers_that_are_not_finite_are_found(kind):
+    for wrong in (math.nan, math.inf, -math.inf):
+        assert not is_finite(torch.tensor([[1.0, wrong], [0.0, 2.0]], dtype=kind))
+    assert is_finite(torch.tensor([torch.finfo(kind).min, torch.finfo(kind).max], dtype=kind))
+    assert is_finite(torch.ones((), dtype=kind)) and is_finite(torch.empty(0, dtype=kind))
+
+
+def test_an_explosion_in_a_task_of_fairseqs(tmp_path):
+    def step(self, samples, raise_oom):
+        raise FloatingPointError("gradients are Nan/Inf")
+
+    cfg = SimpleNamespace(checkpoint=SimpleNamespace(save_dir=str(tmp_path)))
+    trainer = SimpleNamespace(task=object(), get_num_updates=lambda: 4, checkpoint_suffix="", cfg=cfg)
+    with pytest.raises(UserError, match="^update 5: gradients are NaN or infinite; no checkpoint was saved before"):
+        training._telling_of_explosion(step)(trainer, [{"net_input": {}}])
 
 
 def reread(thing):

@@ -296,7 +296,7 @@ def _to_build_from(read, overrides):
         state = read(path, *args, **kwargs)
         if not state.get("cfg"):
             raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration under the key 'cfg'")
-        missing = [part for part in BUILT if not state["cfg"].get(part)]
+        missing = [part for part in BUILT if not omegaconf.OmegaConf.is_dict(state["cfg"].get(part))]
         if missing:
             raise UserError(f"{path} is damaged: its configuration lacks {', '.join(missing)}")
         trained, named = state["cfg"].task._name, overrides.get("task")

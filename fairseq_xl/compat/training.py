@@ -7,10 +7,10 @@ import os
 import re
 import sys
 
-import torch
 from fairseq import checkpoint_utils, trainer
 from fairseq.optim import AMPOptimizer
 
+from fairseq_xl.compat.configuration import is_finite
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -52,10 +52,10 @@ def _telling_of_explosion(original):
         try:
             return original(self, samples, raise_oom)
         except FloatingPointError as error:
-            batches = "; ".join(dict.fromkeys(self.task.contents(sample) for sample in samples if sample))
-            raise UserError(
-                f"update {self.get_num_updates() + 1} ({batches}): {_explosion(str(error))}; {_kept(self)}"
-            ) from error
+            where = f"update {self.get_num_updates() + 1}"
+            if hasattr(self.task, "contents"):  # a task of ours
+                where += f" ({'; '.join(dict.fromkeys(self.task.contents(sample) for sample in samples if sample))})"
+            raise UserError(f"{where}: {_explosion(str(error))}; {_kept(self)}") from error
 
     return train_step
 
@@ -81,7 +81,7 @@ def _saving_numbers(original):
     @functools.wraps(original)
     def save_checkpoint(cfg, trainer, epoch_itr, val_loss):
         for name, value in trainer.model.named_parameters():
-            if not torch.isfinite(value).all():
+            if not is_finite(value):
                 raise UserError(f"update {trainer.get_num_updates()} made {name} NaN or infinite; {_kept(trainer)}")
         return original(cfg, trainer, epoch_itr, val_loss)
 

@@ -72,7 +72,7 @@ class XLTask(FairseqTask):
     beside another dictionary, or with another framing, is refused in one sentence.
     """
 
-    #: the criterion that trains it; None: any
+    #: the criterion that trains it; None: those of fairseq's that a checkpoint may name
     criterion = None
     #: the bank that replaces that of a checkpoint (`fairseq_xl.tasks.banks`)
     bank = None
@@ -89,12 +89,8 @@ class XLTask(FairseqTask):
     def setup_task(cls, cfg, **kwargs):
         """Loads ``dict.txt``, the same in every data folder, and checks that the text was binarised with it."""
         run = cfg._get_parent() if OmegaConf.is_config(cfg) else None
-        if run is not None and run.dataset.train_subset != "train":
-            raise UserError(f"--train-subset {run.dataset.train_subset}: what is trained on is the split 'train'")
-        if run is not None and run.optimizer is not None and cls.criterion not in (None, run.criterion._name):
-            raise UserError(f"{cfg._name} needs --criterion {cls.criterion}, not {run.criterion._name}")
         if run is not None:
-            _check_numbers(run)
+            _check_run(run, cfg._name, {cls.criterion} if cls.criterion else compat.OF_FAIRSEQ)
         if not cfg.data:
             raise UserError("name the folder of binarised text that `python -m preprocess` wrote")
         folders = [Path(folder) for folder in cfg.data.split(os.pathsep)]
@@ -406,11 +402,23 @@ class XLTask(FairseqTask):
             run.dataset.disable_validation = True
 
 
-def _check_numbers(run):
-    """Raises `UserError` for numbers among a command's options that fairseq would take and cannot be meant."""
+def _check_run(run, task, criterions):
+    """Raises `UserError` for options that fairseq would take: of a command, or of a checkpoint, which may lack some.
+
+    Args:
+        run: the whole configuration.
+        task: the name of its task.
+        criterions: those that train it.
+    """
+    split = OmegaConf.select(run, "dataset.train_subset", default="train")
+    if split != "train":
+        raise UserError(f"--train-subset {split}: what is trained on is the split 'train'")
+    criterion = OmegaConf.select(run, "criterion._name")
+    if OmegaConf.select(run, "optimizer") is not None and criterion not in criterions:
+        raise UserError(f"{task} needs --criterion {' or '.join(sorted(criterions))}, not {criterion}")
     for section, names in NUMBERS.items():
         for name, expected in names.items():
-            value = getattr(run[section], name)
+            value = OmegaConf.select(run, f"{section}.{name}")
             for number in value if OmegaConf.is_list(value) else [] if value is None else [value]:
                 check_number(f"--{name.replace('_', '-')}", number, expected)
 

@@ -145,6 +145,15 @@ def test_without_a_configuration(place, tmp_path):
         told(lambda: COMMANDS["generate"](wrong, tmp_path / "out"), wrong.translation, "is not a")
 
 
+def test_with_parts_of_a_configuration(place, tmp_path):
+    wrong = place.copy_of_checkpoints(tmp_path / "checkpoints")
+    parts = dict.fromkeys(("dataset", "optimization"))
+    state(lambda loaded: loaded["cfg"].update(parts) or loaded["cfg"].pop("optimizer") is None)(wrong.translation)
+    COMMANDS["validate translation"](wrong, tmp_path / "out")  # which has those of its own
+    state(lambda loaded: loaded["cfg"].update(task=None))(wrong.translation)
+    told(lambda: COMMANDS["validate translation"](wrong, tmp_path / "out"), wrong.translation, "lacks task")
+
+
 def test_missing(place, tmp_path):
     nowhere = tmp_path / "nowhere.pt"
     wrong = place.but(**dict.fromkeys(TASKS, nowhere))

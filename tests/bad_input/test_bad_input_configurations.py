@@ -91,6 +91,7 @@ MORE["lists in lists"] = (lists_in_lists, "cfg.generation.retain_dropout_modules
 HARMLESS = {
     "a folder of modules": changed("common", user_dir="CODE"),
     "target": changed("model", _target_="os.mkdir", path="CODE"),
+    "a name of the whole": replaced("_name", {}),
     "old task": changed("task", task="translation"),
     "sub-words": replaced("bpe", {"_name": "hf_byte_bpe", "bpe_vocab": "x"}),
     "logging": replaced("job_logging_cfg", {"()": "os.mkdir", "path": "x"}),

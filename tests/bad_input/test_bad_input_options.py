@@ -388,6 +388,9 @@ def test_criterion_that_is_forgotten(data_bin, tmp_path):
     line = pretraining(data_bin, tmp_path)
     del line[line.index("--criterion") : line.index("--criterion") + 2]
     refused(line, "xl_pretraining needs --criterion xl_pretraining, not cross_entropy")
+    other = "label_smoothed_cross_entropy_with_rdrop"  # no checkpoint of it would be read
+    line = changed(translation(data_bin, tmp_path, "-s", "en", "-t", "de"), "--criterion", other)
+    refused(line, f"xl_translation needs --criterion cross_entropy or label_smoothed_cross_entropy, not {other}")
     assert not (tmp_path / "crash.pt").exists()
 
 

@@ -75,8 +75,11 @@ check_language() {
     grep -qF "[$2] " "$1/dict.txt" || refuse "$1/dict.txt has no symbol of language '$2'"
 }
 
+# text_file PATH: is there that file, or a compressed one in its place?
+text_file() { [ -f "$1" ] || [ -f "$1.gz" ] || [ -f "$1.xz" ] || [ -f "$1.zst" ]; }
+
 # check_files TASK_FILES SPLIT LANGUAGE: stops unless there is that file.
-check_files() { [ -f "$1/$2.$3.tsv" ] || refuse "TASK_FILES $1: it has no $2.$3.tsv"; }
+check_files() { text_file "$1/$2.$3.tsv" || refuse "TASK_FILES $1: it has no $2.$3.tsv"; }
 
 # done_if_scored FOLDER: ends the script, says so, if the scores that it would make are there.
 done_if_scored() {

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl import compat
+from fairseq_xl.compressed import stored
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines, tokenizer_of
 from fairseq_xl.evaluation.generation import rouge_l
@@ -89,7 +90,7 @@ def read_examples(folders, split, language, texts=None):
     for a file that no folder has, and naming file and line for another line.
     """
     name = f"{split}.{language}.tsv"
-    path = next((Path(folder) / name for folder in folders if (Path(folder) / name).is_file()), None)
+    path = next((Path(folder) / name for folder in folders if stored(Path(folder) / name).is_file()), None)
     if path is None:
         raise UserError(f"no file {name} in {', '.join(map(str, folders))}")
     rows = [line.split("\t") for line in read_lines(path)]

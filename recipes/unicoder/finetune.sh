@@ -26,7 +26,7 @@ tested=
 if [ "$what" = translate-test ]; then
     for language in ${languages//,/ }; do
         translated=$files/translate_test/$language/test.$source.tsv
-        [ "$language" = "$source" ] || [ -f "$translated" ] || refuse "$translated: no such file"
+        [ "$language" = "$source" ] || text_file "$translated" || refuse "$translated: no such file"
     done
     tested=$(settings_of "$files"/translate_test/*)
 fi

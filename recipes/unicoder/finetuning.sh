@@ -21,7 +21,7 @@ there() {
     for language in ${3//,/ }; do
         found=
         for folder in "${folders[@]}"; do
-            [ ! -f "$folder/$2.$language.tsv" ] || found=yes
+            ! text_file "$folder/$2.$language.tsv" || found=yes
         done
         [ -n "$found" ] || refuse "$2.$language.tsv: no such file in ${folders[*]}"
     done

@@ -26,7 +26,7 @@ for flag; do [ "${flag#--gen-subset=}" = "$flag" ] || split=${flag#--gen-subset=
 [ -f "$checkpoint" ] || refuse "$checkpoint: no such file"
 for language in ${languages//,/ }; do
     check_language "$data" "$language"
-    [ -f "$files/$split.$language" ] || refuse "$files/$split.$language: no such file"
+    text_file "$files/$split.$language" || refuse "$files/$split.$language: no such file"
 done
 . "$recipe/writing.sh"
 GENERATE="${GENERATE:-}"

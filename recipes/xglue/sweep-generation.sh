@@ -26,7 +26,7 @@ case $study in
     *) refuse "STUDY $study: one of noise, pivots, modes, each" ;;
 esac
 for code in "${trained[@]}"; do
-    [ -f "$files/train.$code.src" ] || refuse "$files/train.$code.src: no such file"
+    text_file "$files/train.$code.src" || refuse "$files/train.$code.src: no such file"
 done
 
 # fine_tune ROW MODE LANGUAGES INIT

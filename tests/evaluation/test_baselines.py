@@ -1,5 +1,6 @@
 """Baselines: values worked out by hand, tasks whose answer is plain, and scores of the files that they write."""
 
+import gzip
 import json
 import math
 import sys
@@ -77,6 +78,14 @@ def test_a_classifier_of_each_language_and_one_of_english_alone(topics, tmp_path
     shot = scores(str(topics), str(tmp_path / "en"), "--langs", "en,de,fr", "--train-langs", "en")
     assert shot["en"]["accuracy"] == 100 and shot["de"]["accuracy"] == 50  # all of German is one class
     assert classification.read_predictions(tmp_path / "en/test.fr.tsv")[1][:2] == ["calc", "impress"]
+
+
+def test_compressed_files_are_read(topics, tmp_path):
+    for path in topics.glob("*.en.tsv"):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    main(["classification", str(topics), str(tmp_path / "out"), "--langs", "en"])
+    assert classification.read_predictions(tmp_path / "out/test.en.tsv")[1] == ["impress", "calc"]
 
 
 def test_the_classifier_is_scikit_learns(topics, tmp_path):

@@ -1,6 +1,7 @@
 """Unicoder's recipes: their values, tables of studies, and at nano size everything through the scripts."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -145,6 +146,20 @@ def test_settings_are_what_is_in_files_and_folders(tmp_path):
     before = settings(tmp_path / "folder")
     (tmp_path / "folder/inside").write_text("other")
     assert settings(tmp_path / "folder") != before
+
+
+def test_recipes_find_compressed_task_files(tmp_path):
+    """Of the checks before anything runs; Python reads the files."""
+    sourced = 'cd recipes; . ./common.sh; set -- x x x "$1" en random; . unicoder/finetuning.sh; '
+    for suffix in ("", ".gz", ".xz", ".zst"):
+        (tmp_path / f"train.en.tsv{suffix}").write_text("")
+        for check in ("check_files", "there"):
+            succeed("bash", "-c", f'{sourced}{check} "$files" train en', "any", tmp_path)
+            done = run("bash", "-c", f'{sourced}{check} "$files" train de', "any", str(tmp_path))
+            assert done.returncode == 2 and "train.de.tsv" in done.stderr
+        (tmp_path / f"train.en.tsv{suffix}").unlink()
+    scripts = [path.read_text(encoding="utf-8") for path in RECIPES.rglob("*.sh")]
+    assert scripts and not [text for text in scripts if re.search(r"\[ (! )?-f [^]]*(tsv|src|translated|split)", text)]
 
 
 def test_only_what_was_made_is_bound_to_its_settings(tmp_path):

@@ -227,7 +227,7 @@ def test_without_the_last_checkpoint_the_newest_one_is_named(tmp_path, left):
         one_sentence(error, tmp_path / "checkpoint_last.pt", f"--restore-file {tmp_path / left}", "an empty --save-dir")
     save_dir.check_last_checkpoint(restore(tmp_path, str(tmp_path / left)), "")
     save_dir.check_last_checkpoint(restore(tmp_path / "none"), "")
-    with pytest.raises(UserError, match="checkpoint_last-1.pt is gone.*checkpoint_9_90-1.pt"):
+    with pytest.raises(UserError, match="checkpoint_last-1.pt is missing.*checkpoint_9_90-1.pt"):
         save_dir.check_last_checkpoint(restore(tmp_path), "-1")
     (tmp_path / "checkpoint_last.pt").touch()
     save_dir.check_last_checkpoint(restore(tmp_path), "")
@@ -263,14 +263,14 @@ def elsewhere(call):
 
 def test_one_training_saves_in_a_folder_and_lets_go_of_it_at_its_end(tmp_path):
     first = of_rank(0, tmp_path)
-    save_dir.hold(first)
-    assert elsewhere(lambda: save_dir.hold(of_rank(0, tmp_path))) == 1
-    assert elsewhere(lambda: save_dir.hold(of_rank(1, tmp_path))) == 0  # a rank of the same run
-    assert elsewhere(lambda: save_dir.hold(of_rank(0, tmp_path, no_save=True))) == 0
-    assert elsewhere(lambda: save_dir.hold(of_rank(0, tmp_path / "other"))) == 0
+    save_dir.lock(first)
+    assert elsewhere(lambda: save_dir.lock(of_rank(0, tmp_path))) == 1
+    assert elsewhere(lambda: save_dir.lock(of_rank(1, tmp_path))) == 0  # a rank of the same run
+    assert elsewhere(lambda: save_dir.lock(of_rank(0, tmp_path, no_save=True))) == 0
+    assert elsewhere(lambda: save_dir.lock(of_rank(0, tmp_path / "other"))) == 0
     assert (tmp_path / save_dir.LOCK).read_text().startswith(f"process {os.getpid()} on ")
     del first
-    assert elsewhere(lambda: save_dir.hold(of_rank(0, tmp_path))) == 0
+    assert elsewhere(lambda: save_dir.lock(of_rank(0, tmp_path))) == 0
 
 
 def test_the_lock_is_no_link_to_another_file(tmp_path):
@@ -287,7 +287,7 @@ def test_a_folder_that_cannot_be_locked_is_a_warning(tmp_path, monkeypatch, capl
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(save_dir.fcntl, "lockf", lockf)
-    save_dir.hold(of_rank(0, tmp_path))
+    save_dir.lock(of_rank(0, tmp_path))
     assert f"--save-dir {tmp_path} cannot be locked (No locks available)" in caplog.text
 
 

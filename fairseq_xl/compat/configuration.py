@@ -1,7 +1,7 @@
-"""What a checkpoint says of its model, task and criterion: names of ours and plain data, before anything is built.
+"""Checks of a checkpoint's configuration, before anything is built: it names our classes and holds plain data.
 
-Several of fairseq's architectures, tasks and criterions evaluate text of their options as Python. A checkpoint names
-both, the class and the text: without these checks whoever reads the file runs it.
+Several architectures, tasks and criterions of fairseq evaluate strings of their options as Python. A checkpoint chooses
+the class and the strings, so that without these checks it could run any code on the machine that reads it.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 from fairseq_xl.errors import UserError, quoted
 
-#: what is built from a file: part of the configuration -> the classes by name, their options
+#: sections of the configuration that fairseq builds an object from -> (registry of classes, registry of dataclasses)
 BUILT = {
     "model": (ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY),
     "task": (TASK_REGISTRY, TASK_DATACLASS_REGISTRY),
@@ -37,14 +37,14 @@ OUR_PACKAGE = __package__.split(".")[0]
 
 
 def check_configuration(state: dict, path) -> dict:
-    """A checkpoint, of the file `path`, with a configuration that is safe to build from.
+    """Returns a checkpoint, read from the file `path`, with a configuration that is safe to build from.
 
-    It names classes of this package, or those of `OF_FAIRSEQ`. Options have the types that their dataclasses give them,
-    and are data: nothing that omegaconf would resolve, no text where fairseq would evaluate it. What no dataclass of
-    this version has is left out.
+    Its classes are those of this package or `FAIRSEQ_CRITERIONS`. Its options have the types of their dataclass fields
+    and are plain data: no string that omegaconf would resolve, none but literals where fairseq evaluates strings.
+    Options unknown to this version are removed.
 
     Raises:
-        UserError: naming the file, the key, and what is expected and found.
+        UserError: names the file and the key, what is expected and what was found.
     """
     if state.get("args") is not None:
         raise _refusal(path, "args", "nothing: the configuration is under 'cfg'", state["args"])
@@ -57,24 +57,24 @@ def check_configuration(state: dict, path) -> dict:
     known = {}
     for field in dataclasses.fields(FairseqConfig):
         section, key = state["cfg"].get(field.name), f"cfg.{field.name}"
-        if field.name in LEFT_OUT or section is None:
+        if field.name in IGNORED_SECTIONS or section is None:
             known[field.name] = None
         elif field.name in BUILT:
-            known[field.name] = _options(section, _class_of(section, field.name, path), key, path)
+            known[field.name] = _known_options(section, _options_dataclass(section, field.name, path), key, path)
         elif dataclasses.is_dataclass(field.type):
-            known[field.name] = _options(section, field.type, key, path, or_none=True)
-        else:  # the optimizer and its like; fairseq keeps the options of old ones in a Namespace
+            known[field.name] = _known_options(section, field.type, key, path, or_none=True)
+        else:  # such as the optimizer; fairseq keeps options of classes without a dataclass in a Namespace
             plain = vars(section) if type(section) is argparse.Namespace else section
             name = plain.get("_name") if type(plain) is dict and isinstance(plain.get("_name"), str) else None
             kind = REGISTRIES[field.name]["dataclass_registry"].get(name)
             if kind is None and not _is_plain(plain):
                 raise _refusal(path, key, "plain data", section)
-            known[field.name] = section if kind is None else _options(section, kind, key, path, or_none=True)
+            known[field.name] = section if kind is None else _known_options(section, kind, key, path, or_none=True)
     return {**state, "cfg": {name: section for name, section in known.items() if name in state["cfg"]}}
 
 
 def check_finite(state: dict, path) -> None:
-    """Raises `UserError` for a checkpoint, of the file `path`, with weights that are no finite numbers."""
+    """Raises `UserError` for a checkpoint, read from the file `path`, with NaN or infinite weights."""
     for name, value in state["model"].items():
         if torch.is_tensor(value) and value.is_floating_point() and not is_finite(value):
             raise UserError(f"{path} {NOT_FINITE} in {name}: the training that wrote it had failed")
@@ -86,32 +86,33 @@ def is_finite(tensor: torch.Tensor) -> bool:
 
 
 def check_values(values: dict, kinds: dict, key: str, path) -> None:
-    """Raises `UserError` for a value of another type than `kinds` has under its name.
+    """Raises `UserError` for a value whose type is not the one that `kinds` gives its name.
 
     Args:
-        values: by name, of a file; names that `kinds` lacks may have any value.
-        kinds: types as those of a dataclass' fields.
-        key: where in the file `path` the values are, for messages.
+        values: values by name, read from a file; those whose names `kinds` lacks are not checked.
+        kinds: expected types by name, as in dataclass fields.
+        key: key of `values` in the file `path`, for messages.
     """
     for name in values.keys() & kinds.keys():
-        if not _fits(values[name], kinds[name]):
-            raise _refusal(path, f"{key}.{name}", _told(kinds[name]), values[name])
+        if not _has_type(values[name], kinds[name]):
+            raise _refusal(path, f"{key}.{name}", _type_name(kinds[name]), values[name])
 
 
-def _class_of(section, part: str, path):
-    """The dataclass of what a part of a configuration names; `UserError` for what isn't built from files."""
+def _options_dataclass(section, part: str, path):
+    """The options dataclass of the class that a section names; `UserError` for a class not to be built from files."""
     classes, options = BUILT[part]
     name = section.get("_name") if type(section) is dict else None
     found = classes.get(name) if isinstance(name, str) else None
     ours = found is not None and found.__module__.split(".")[0] == OUR_PACKAGE
-    if (not ours and (part != "criterion" or name not in OF_FAIRSEQ)) or name not in options:
-        expected = f"a {part} of fairseq_xl" + (f", {' or '.join(sorted(OF_FAIRSEQ))}" if part == "criterion" else "")
+    if (not ours and (part != "criterion" or name not in FAIRSEQ_CRITERIONS)) or name not in options:
+        others = f", {' or '.join(sorted(FAIRSEQ_CRITERIONS))}" if part == "criterion" else ""
+        expected = f"a {part} of fairseq_xl{others}"
         raise _refusal(path, f"cfg.{part}._name", expected, section if type(section) is not dict else name)
     return options[name]
 
 
-def _options(section, kind, key: str, path, or_none: bool = False) -> dict:
-    """Those of the options in a part of a configuration that its dataclass `kind` has, each of its type."""
+def _known_options(section, kind, key: str, path, or_none: bool = False) -> dict:
+    """The options of a section that its dataclass `kind` has, with their types checked."""
     if type(section) is not dict:
         raise _refusal(path, key, "a dict", section)
     known = {}
@@ -119,9 +120,9 @@ def _options(section, kind, key: str, path, or_none: bool = False) -> dict:
         if field.name in section:
             value = section[field.name]
             if dataclasses.is_dataclass(field.type) and type(value) is dict:
-                value = _options(value, field.type, f"{key}.{field.name}", path, or_none)
-            elif not (or_none and value is None) and not _fits(value, field.type, field.default):
-                raise _refusal(path, f"{key}.{field.name}", _told(field.type), value)
+                value = _known_options(value, field.type, f"{key}.{field.name}", path, or_none)
+            elif not (or_none and value is None) and not _has_type(value, field.type, field.default):
+                raise _refusal(path, f"{key}.{field.name}", _type_name(field.type), value)
             known[field.name] = value
     return known
 
@@ -132,13 +133,13 @@ def _refusal(path, key: str, expected: str, found) -> UserError:
     )
 
 
-def _told(kind) -> str:
-    """A field's type in words: "a list of float", "str or None"."""
+def _type_name(kind) -> str:
+    """A field's type in words, such as "a list of float" or "str or None"."""
     inner = typing.get_args(kind)
     if typing.get_origin(kind) is typing.Union:
-        return " or ".join(map(_told, inner))
+        return " or ".join(map(_type_name, inner))
     if typing.get_origin(kind) in (list, tuple):
-        return f"a list of {_told(inner[0])}"
+        return f"a list of {_type_name(inner[0])}"
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return f"one of {', '.join(each.value for each in kind)}"
     if kind is typing.Any or not isinstance(kind, type):
@@ -146,18 +147,19 @@ def _told(kind) -> str:
     return "None" if kind is type(None) else kind.__name__
 
 
-def _fits(value, kind, default=None) -> bool:
-    """Whether a value is as one of a dataclass' field of type `kind` is written to a checkpoint."""
+def _has_type(value, kind, default=None) -> bool:
+    """Whether a value is of the form in which a field of type `kind` is written to a checkpoint."""
     inner = typing.get_args(kind)
     if kind is typing.Any:
         evaluated = isinstance(default, (tuple, list, int, float)) and isinstance(value, str)
         return _is_literal(value) if evaluated else _is_plain(value)
     if typing.get_origin(kind) is typing.Union:
-        return any(_fits(value, each) for each in inner)
+        return any(_has_type(value, each) for each in inner)
     if typing.get_origin(kind) in (list, tuple):
-        return type(value) in (list, tuple) and all(_fits(each, inner[0]) for each in value)
+        return type(value) in (list, tuple) and all(_has_type(each, inner[0]) for each in value)
     if typing.get_origin(kind) is dict:
-        return type(value) is dict and all(_fits(each, one) for pair in value.items() for each, one in zip(pair, inner))
+        parts = [each for pair in value.items() for each in zip(pair, inner)] if type(value) is dict else None
+        return parts is not None and all(_has_type(each, one) for each, one in parts)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return type(value) is str and value in [each.value for each in kind]
     if kind is str:
@@ -166,13 +168,13 @@ def _fits(value, kind, default=None) -> bool:
 
 
 def _is_text(value) -> bool:
-    """Text that omegaconf takes as it is: it resolves ``${...}``, and ``???`` stands for nothing."""
+    """Whether a value is a string that omegaconf does not interpret: no ``${...}``, not ``???`` (missing)."""
     return type(value) is str and "${" not in value and value != "???"
 
 
 def _is_literal(text: str) -> bool:
-    """Whether text that fairseq evaluates, as that of --adam-betas, is a number, a list or the like."""
-    if len(text) > LONGEST_LITERAL or not _is_text(text):
+    """Whether a string that fairseq evaluates, such as --adam-betas, is a Python literal."""
+    if len(text) > MAX_LITERAL_LENGTH or not _is_text(text):
         return False
     try:
         ast.literal_eval(text)
@@ -182,12 +184,12 @@ def _is_literal(text: str) -> bool:
 
 
 def _is_plain(value) -> bool:
-    """Whether a value is numbers, text, and lists and dicts of them."""
+    """Whether a value consists of numbers, strings, None, and lists and dicts of them."""
     left, seen = [value], 0
     while left:
         each = left.pop()
         if type(each) in (list, tuple, dict):
-            if seen + len(left) + len(each) > MOST_VALUES:
+            if seen + len(left) + len(each) > MAX_VALUES:
                 return False
             left.extend([*each, *each.values()] if type(each) is dict else each)
         elif not _is_text(each) and type(each) not in (int, float, bool, type(None)):
@@ -197,7 +199,7 @@ def _is_plain(value) -> bool:
 
 
 def _check_meters(state: dict, path) -> None:
-    """The metrics of a run name classes of fairseq's too, which it calls."""
+    """Raises `UserError` for stored metrics that name anything but fairseq's meters, which fairseq would call."""
     metrics = (state.get("extra_state") or {}).get("metrics") or {}
     try:
         names = [name for entries in metrics.values() for _, _, name, _ in entries]

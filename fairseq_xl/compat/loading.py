@@ -153,7 +153,7 @@ def _safe_globals() -> list:
 class _TorchOfCheckpoints:
     """torch as ``fairseq.checkpoint_utils`` sees it: the same, with a checked ``load`` whatever its caller asks for.
 
-    All of fairseq's commands read checkpoints through it, and build nothing before.
+    All of fairseq's commands read checkpoints through it before they build anything.
     """
 
     @staticmethod
@@ -183,22 +183,22 @@ def _make_loading_safe() -> None:
     ):
         overrides, read = arg_overrides or {}, checkpoint_utils.load_checkpoint_to_cpu
         if state is not None:
-            state = _to_build_from(functools.partial(_checked_again, state), overrides)(filenames[0])
-        read = _for_a_task(_from_elsewhere(task, _to_build_from(read, overrides)))
+            state = _check_buildable(functools.partial(_check_loaded_state, state), overrides)(filenames[0])
+        read = _for_a_task(_with_published_models(task, _check_buildable(read, overrides)))
         with _mistake(OSError, "Model file not found"), _no_fit(filenames), _reading(read):
             return ensemble(filenames, arg_overrides, task, strict, suffix, num_shards, state)
 
     @functools.wraps(resume)
     def load_checkpoint_and_iterator(cfg, trainer, **kwargs):
-        training.begin()
+        training.prepare()
         check_that_ranks_know_each_other(trainer.cfg)
         _check_restore_file(cfg, trainer.checkpoint_suffix)
         read = _checked_by(trainer.task, _of_run(trainer.cfg, checkpoint_utils.load_checkpoint_to_cpu))
         other = _mistake(AssertionError, "Criterion does not match", "Optimizer does not match")
         with _mistake(ValueError, "--finetune-from-model"), other, _no_fit([cfg.restore_file]), _reading(read):
             state, iterator = resume(cfg, trainer, **kwargs)
-        save_dir.hold(trainer)
-        log.begin(trainer)
+        save_dir.lock(trainer)
+        log.start_clock(trainer)
         _stop_if_done(trainer)
         return state, iterator
 
@@ -229,7 +229,7 @@ def _of_run(cfg, read):
         except UserError as error:
             if not own or not any(reason in str(error) for reason in (NO_CHECKPOINT, NOT_FINITE)):
                 raise
-            raise UserError(f"{error}; another of its folder can take its place, named by --restore-file")
+            raise UserError(f"{error}; continue from another checkpoint of its folder with --restore-file")
         changes = other_settings(state.get("cfg"), cfg) if own else []
         if changes:
             logger.warning("%s goes on with other settings than before: %s", path, ", ".join(changes))
@@ -265,8 +265,8 @@ def _options(cfg, section: str) -> dict:
     return omegaconf.OmegaConf.to_container(found) if omegaconf.OmegaConf.is_config(found) else found
 
 
-def _from_elsewhere(task, read):
-    """Have the task make a checkpoint of a file to evaluate that is none, if it can."""
+def _with_published_models(task, read):
+    """Let the task convert a published model to a checkpoint (`checkpoint_of`), for commands that evaluate."""
 
     def made(path, *args, **kwargs):
         state = task.checkpoint_of(path) if hasattr(task, "checkpoint_of") else None
@@ -275,8 +275,8 @@ def _from_elsewhere(task, read):
     return made
 
 
-def _checked_again(state: dict, path) -> dict:
-    """A checkpoint that a program read by itself and hands to fairseq, which may have put it into omegaconf's form."""
+def _check_loaded_state(state: dict, path) -> dict:
+    """Check a checkpoint that a program read itself and passes to fairseq, perhaps with an omegaconf configuration."""
     cfg = state.get("cfg")
     if omegaconf.OmegaConf.is_config(cfg):
         cfg = omegaconf.OmegaConf.to_container(cfg, enum_to_str=True)
@@ -284,12 +284,12 @@ def _checked_again(state: dict, path) -> dict:
     return {**state, "cfg": omegaconf.OmegaConf.create(state["cfg"] or {}, flags={"allow_objects": True})}
 
 
-def _to_build_from(read, overrides):
-    """Refuse a checkpoint without a part that something is built from, or of another task than the command names.
+def _check_buildable(read, overrides):
+    """Refuse a checkpoint without a section of `BUILT`, or with another task than the command names.
 
     Args:
-        read: what reads it.
-        overrides: options of the command line. fairseq-validate uses the task of the checkpoint whatever --task names.
+        read: function that reads a checkpoint.
+        overrides: options of the command line; fairseq-validate would ignore its --task.
     """
 
     def checked(path, *args, **kwargs):

@@ -1,4 +1,4 @@
-"""What a training tells: all of it in --log-file, with times, and on the console how far it is."""
+"""Logs of training: all records with their times in --log-file, and a short form with progress on the console."""
 
 import datetime
 import functools
@@ -9,134 +9,134 @@ from fairseq import checkpoint_utils
 from fairseq.logging import progress_bar
 
 FORMAT, DATES = "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S"  # as on the console
-FIRST = ("loss", "nll_loss", "ppl", "accuracy")
-#: what fairseq measures of every training, always in the same order
-OF_THE_RUN = {"wps", "ups", "wpb", "bsz", "num_updates", "lr", "gnorm", "clip", "loss_scale", "gb_free", "train_wall",
+FIRST_METRICS = ("loss", "nll_loss", "ppl", "accuracy")
+#: metrics that fairseq logs in every training; they come last
+RUN_METRICS = {"wps", "ups", "wpb", "bsz", "num_updates", "lr", "gnorm", "clip", "loss_scale", "gb_free", "train_wall",
               "wall", "sample_size"}  # fmt: skip
-#: loggers whose information is for train.log alone
-DETAILS = ("fairseq.data.data_utils", "fairseq.data.iterators", "fairseq.tasks.fairseq_task")
-DETAILS_OF_SAVING = ("Preparing to save", "State of", "Saving checkpoint to", "Finished saving", "num. expert model")
+#: loggers and beginnings of messages whose INFO records go to --log-file only
+FILE_ONLY_LOGGERS = ("fairseq.data.data_utils", "fairseq.data.iterators", "fairseq.tasks.fairseq_task")
+FILE_ONLY_MESSAGES = ("Preparing to save", "State of", "Saving checkpoint to", "Finished saving", "num. expert model")
 
-_run = None  # the trainer's optimization options, when the training began, and after which update
+_run = None  # optimization options, start time and first update of the current training
 _file = None  # the handler of --log-file
 
 
 def install() -> None:
-    """Show progress in updates, tokens and time, metrics in one order, and nothing twice in --log-file."""
-    logging.getLogger("hydra").setLevel(logging.INFO)  # for every command fairseq composes a configuration
-    progress_bar.progress_bar = _without_a_file(progress_bar.progress_bar)
+    """Show progress in updates, tokens and time, metrics in a fixed order, and each record once in --log-file."""
+    logging.getLogger("hydra").setLevel(logging.INFO)  # hydra logs at DEBUG when fairseq composes its configuration
+    progress_bar.progress_bar = _without_log_file(progress_bar.progress_bar)
     for bar in (progress_bar.SimpleProgressBar, progress_bar.JsonProgressBar, progress_bar.TqdmProgressBar):
-        bar.print = _in_order(bar.print)
-    progress_bar.TqdmProgressBar.log = _in_order(progress_bar.TqdmProgressBar.log)
-    progress_bar.SimpleProgressBar.log = _of_updates(progress_bar.SimpleProgressBar.log)
-    progress_bar.JsonProgressBar.log = _with_pace(progress_bar.JsonProgressBar.log)
+        bar.print = _with_ordered_metrics(bar.print)
+    progress_bar.TqdmProgressBar.log = _with_ordered_metrics(progress_bar.TqdmProgressBar.log)
+    progress_bar.SimpleProgressBar.log = _counting_updates(progress_bar.SimpleProgressBar.log)
+    progress_bar.JsonProgressBar.log = _with_progress(progress_bar.JsonProgressBar.log)
     bar = progress_bar.BaseProgressBar
-    bar._format_stats = _without_nothing(bar._format_stats)
-    checkpoint_utils.verify_checkpoint_directory = _after_take_over(checkpoint_utils.verify_checkpoint_directory)
+    bar._format_stats = _without_missing_values(bar._format_stats)
+    checkpoint_utils.verify_checkpoint_directory = _attach_log_file_first(checkpoint_utils.verify_checkpoint_directory)
 
 
-def take_over() -> None:
-    """Give the file of --log-file, which fairseq opens for two of its loggers, to all; keep the console short."""
+def attach_log_file() -> None:
+    """Attach --log-file, which fairseq opens for two of its loggers, to the root logger, and filter the console."""
     global _file
     root, trains = logging.getLogger(), logging.getLogger("fairseq_cli.train")
     for handler in [handler for handler in trains.handlers if isinstance(handler, logging.FileHandler)]:
         trains.removeHandler(handler)
-        if _file is not None:  # of a run before in this process
+        if _file is not None:  # of an earlier run in this process
             root.removeHandler(_file)
             _file.close()
         handler.setFormatter(logging.Formatter(FORMAT, DATES))
         root.addHandler(handler)
         _file = handler
     for handler in root.handlers:
-        if type(handler) is logging.StreamHandler and is_short not in handler.filters:
-            handler.addFilter(is_short)
+        if type(handler) is logging.StreamHandler and is_for_console not in handler.filters:
+            handler.addFilter(is_for_console)
 
 
-def is_short(record) -> bool:
-    """Whether a record is for the console: not the configuration, the model, or a detail of loading and saving."""
+def is_for_console(record) -> bool:
+    """Whether a record goes to the console: not the configuration, the model, or details of loading and saving."""
     if record.levelno > logging.INFO:
         return True
     if record.name == "fairseq_cli.train" and not isinstance(record.msg, str):
         return False
-    return record.name not in DETAILS and not str(record.msg).startswith(DETAILS_OF_SAVING)
+    return record.name not in FILE_ONLY_LOGGERS and not str(record.msg).startswith(FILE_ONLY_MESSAGES)
 
 
-def begin(trainer) -> None:
-    """Count time and updates from here on."""
+def start_clock(trainer) -> None:
+    """Measure time and updates of a training from here on."""
     global _run
-    take_over()  # on ranks that don't save too
+    attach_log_file()  # again: ranks that save nothing have not called it
     _run = trainer.cfg.optimization, time.monotonic(), trainer.get_num_updates()
 
 
-def in_order(stats: dict) -> dict:
-    """Statistics as they are shown: what is optimized and selected by, the others by name, then those of the run."""
-    measured = [name for name in stats if name not in OF_THE_RUN and not name.startswith("best_")]
-    measured.sort(key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
+def ordered(stats: dict) -> dict:
+    """Statistics in the order shown: `FIRST_METRICS`, the others by name, then `RUN_METRICS` and best values."""
+    measured = [name for name in stats if name not in RUN_METRICS and not name.startswith("best_")]
+    measured.sort(key=lambda name: (FIRST_METRICS.index(name) if name in FIRST_METRICS else len(FIRST_METRICS), name))
     return {name: stats[name] for name in [*measured, *(name for name in stats if name not in measured)]}
 
 
-def pace(bar, stats: dict) -> dict:
-    """The last update of the training and the seconds until then, as far as they are known.
+def progress(bar, stats: dict) -> dict:
+    """Returns "max_update", the last update of the training, and "seconds_left" until then, where they are known.
 
     Args:
         bar: fairseq's progress bar of the epoch.
-        stats: its statistics, with "num_updates".
+        stats: statistics that the bar shows; without "num_updates" nothing is known.
     """
     if _run is None or "num_updates" not in stats:
         return {}
-    options, began, before = _run
-    made, seconds = int(stats["num_updates"]), time.monotonic() - began
+    options, start, first_update = _run
+    update, seconds = int(stats["num_updates"]), time.monotonic() - start
     limits = [options.max_update] if options.max_update else []
     if options.max_epoch:
-        limits.append(made + len(bar) * (options.max_epoch - bar.epoch + 1) - (bar.i + 1))
+        limits.append(update + len(bar) * (options.max_epoch - bar.epoch + 1) - (bar.i + 1))
     if not limits:
         return {}
-    last = max(min(limits), made)
-    left = {"seconds_left": round((last - made) * seconds / (made - before))} if made > before else {}
+    last = max(min(limits), update)
+    left = {"seconds_left": round((last - update) * seconds / (update - first_update))} if update > first_update else {}
     return {"max_update": last} | left
 
 
-def _in_order(original):
+def _with_ordered_metrics(original):
     @functools.wraps(original)
     def show(self, stats, *args, **kwargs):
-        return original(self, in_order(stats), *args, **kwargs)
+        return original(self, ordered(stats), *args, **kwargs)
 
     return show
 
 
-def _with_pace(original):
+def _with_progress(original):
     @functools.wraps(original)
     def log(self, stats, *args, **kwargs):
-        return original(self, in_order(stats) | pace(self, stats), *args, **kwargs)
+        return original(self, ordered(stats) | progress(self, stats), *args, **kwargs)
 
     return log
 
 
-def _of_updates(original):
-    """fairseq counts batches of the epoch."""
+def _counting_updates(original):
+    """Shows the number of updates of the training, where fairseq shows batches of the epoch."""
 
     @functools.wraps(original)
     def log(self, stats, tag=None, step=None):
-        if "num_updates" not in stats:  # an evaluation
-            return original(self, in_order(stats), tag, step)
+        if "num_updates" not in stats:  # not a training
+            return original(self, ordered(stats), tag, step)
         step = step or self.i or 0
         if step <= 0 or self.log_interval is None or step % self.log_interval:
             return
-        found = pace(self, stats)
+        found = progress(self, stats)
         parts = [f"update {step}" + (f" of {found['max_update']}" if found else "")]
         if stats.get("wps"):
             parts.append(f"{float(stats['wps']):,.0f} tokens/s")
         if "seconds_left" in found:
             parts.append(f"{datetime.timedelta(seconds=found['seconds_left'])} left")
         with progress_bar.rename_logger(progress_bar.logger, tag):
-            shown = self._str_commas(self._format_stats(in_order(stats)))
+            shown = self._str_commas(self._format_stats(ordered(stats)))
             progress_bar.logger.info(f"{self.prefix}: {', '.join([*parts, shown])}")
 
     return log
 
 
-def _without_nothing(original):
-    """What has no value is not printed; JSON has it as null."""
+def _without_missing_values(original):
+    """Leaves out metrics without a value; JSON logs have them as null."""
 
     @functools.wraps(original)
     def format_stats(self, stats):
@@ -145,19 +145,19 @@ def _without_nothing(original):
     return format_stats
 
 
-def _after_take_over(original):
-    """The first thing that fairseq-train does with its folder, before it logs anything."""
+def _attach_log_file_first(original):
+    """Attaches the log file in the first step of fairseq-train, before it logs anything."""
 
     @functools.wraps(original)
     def verify_checkpoint_directory(save_dir):
-        take_over()
+        attach_log_file()
         original(save_dir)
 
     return verify_checkpoint_directory
 
 
-def _without_a_file(original):
-    """fairseq opens --log-file anew for every epoch, and then writes every entry once for each."""
+def _without_log_file(original):
+    """Keeps --log-file from progress bars: fairseq opens it again in each epoch and then repeats every record."""
 
     @functools.wraps(original)
     def bar(*args, log_file=None, **kwargs):

@@ -31,9 +31,9 @@ def install() -> None:
     # in fairseq-hydra-train: hydra tells of errors in its own way unless it is asked to let them pass
     if HydraConfig.initialized():
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    options.parse_args_and_arch = _with_all_that_is_needed(_without_usage(options.parse_args_and_arch))
-    trainer.Trainer.__init__ = _checking_options(trainer.Trainer.__init__)
-    models.build_model = _for_our_tasks(models.build_model)
+    options.parse_args_and_arch = _require_lr_and_one_precision(_without_usage(options.parse_args_and_arch))
+    trainer.Trainer.__init__ = _check_training_options(trainer.Trainer.__init__)
+    models.build_model = _check_task_of_model(models.build_model)
     dataclass_utils.merge_with_parent = _naming_options(dataclass_utils.merge_with_parent)
     # every command of fairseq calls hydra as it was years ago; one warning comes without the place that asked for it
     warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.")
@@ -77,7 +77,7 @@ def _of_the_machine(error) -> "str | None":
     if isinstance(error, OSError) and error.errno in NO_PLACE and error.filename:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, AssertionError) and str(error).startswith("Must specify batch size"):
-        return "--max-tokens or --batch-size: give one of them, the size of a batch"
+        return "--max-tokens or --batch-size is missing: set one of them, the size of a batch"
     if isinstance(error, UnicodeDecodeError):
         files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
         if fileinput.__file__ in files:  # that is how fairseq-interactive reads
@@ -90,7 +90,7 @@ def _naming_options(original):
 
     @functools.wraps(original)
     def merge_with_parent(dataclass, cfg, *args, **kwargs):
-        save_dir.own_in_sweep(cfg._get_parent())
+        save_dir.use_job_folder(cfg._get_parent())
         try:
             return original(dataclass, cfg, *args, **kwargs)
         except OmegaConfBaseException as error:
@@ -108,7 +108,7 @@ def _without_usage(original):
     def parse_args_and_arch(parser, *args, **kwargs):
         parser.error = functools.partial(_refuse_arguments, parser)
         for action in parser._actions:
-            if action.dest == "task" and action.default is None:  # of fairseq-validate, which looks None up
+            if action.dest == "task" and action.default is None:  # fairseq-validate fails to look up None
                 action.required = True
         found = original(parser, *args, **kwargs)
         _check_arguments(vars(found[0] if isinstance(found, tuple) else found))
@@ -117,12 +117,14 @@ def _without_usage(original):
     return parse_args_and_arch
 
 
-NO_RATE = "--lr is missing: training has no learning rate of its own (fairseq's 0.25 is for plain SGD)"
-TWO_PRECISIONS = "--fp16 with --bf16, or their --memory-efficient- forms: choose one of them"
-OURS = "xl_"  # how the names of our tasks begin
+MISSING_LR = "--lr is missing: set the learning rate (fairseq's default of 0.25 is for plain SGD)"
+BOTH_PRECISIONS = "--fp16 and --bf16, or their --memory-efficient- forms, exclude each other: choose one of them"
+TASK_PREFIX = "xl_"  # of the names of our tasks
 
 
-def _with_all_that_is_needed(original):
+def _require_lr_and_one_precision(original):
+    """Refuses to train one of our tasks without --lr, and any with --fp16 and --bf16."""
+
     @functools.wraps(original)
     def parse_args_and_arch(parser, *args, **kwargs):
         default = parser.get_default("lr")
@@ -132,35 +134,35 @@ def _with_all_that_is_needed(original):
         try:
             parsed = original(parser, *args, **kwargs)
         except ValueError as error:
-            if not str(error).startswith("Cannot combine --fp16 and --tpu"):  # which --bf16 stands for
+            if not str(error).startswith("Cannot combine --fp16 and --tpu"):  # fairseq treats --bf16 as --tpu here
                 raise
-            raise UserError(TWO_PRECISIONS) from error
-        namespace = parsed[0] if isinstance(parsed, tuple) else parsed  # a tuple with what is not known
-        if default is not None and getattr(namespace, "lr", None) is default and namespace.task.startswith(OURS):
-            raise UserError(NO_RATE)
+            raise UserError(BOTH_PRECISIONS) from error
+        namespace = parsed[0] if isinstance(parsed, tuple) else parsed  # a tuple where unknown arguments are allowed
+        if default is not None and getattr(namespace, "lr", None) is default and namespace.task.startswith(TASK_PREFIX):
+            raise UserError(MISSING_LR)
         return parsed
 
     return parse_args_and_arch
 
 
-def _checking_options(original):
-    """Look at what fairseq would take or stumble over, also in what hydra composes."""
+def _check_training_options(original):
+    """Checks options that fairseq accepts or fails on later, those of fairseq-hydra-train included."""
 
     @functools.wraps(original)
     def build(self, cfg, *args, **kwargs):
-        if str(cfg.task._name).startswith(OURS):
+        if str(cfg.task._name).startswith(TASK_PREFIX):
             if cfg.common.fp16 and cfg.common.bf16:
-                raise UserError(TWO_PRECISIONS)
-            if HydraConfig.initialized() and not _hydra_is_told("optimization.lr"):
-                raise UserError(NO_RATE.replace("--lr", "optimization.lr"))
+                raise UserError(BOTH_PRECISIONS)
+            if HydraConfig.initialized() and not _is_set_in_hydra("optimization.lr"):
+                raise UserError(MISSING_LR.replace("--lr", "optimization.lr"))
             _check_betas(getattr(cfg.optimizer, "adam_betas", (0.9, 0.999)))
         return original(self, cfg, *args, **kwargs)
 
     return build
 
 
-def _hydra_is_told(key: str) -> bool:
-    """Whether a value of hydra's configuration is in a file or on the command line, and not the default of fairseq."""
+def _is_set_in_hydra(key: str) -> bool:
+    """Whether hydra's value of `key` is set in a file or on the command line, and not fairseq's default."""
     loader, job = GlobalHydra.instance().config_loader(), HydraConfig.get()
     overrides = list(job.overrides.task)
     if any(override.lstrip("+").startswith(f"{key}=") for override in overrides):
@@ -171,47 +173,47 @@ def _hydra_is_told(key: str) -> bool:
 
 
 def _check_betas(betas) -> None:
-    """fairseq evaluates the text as Python."""
+    """Raises `UserError` for values of --adam-betas that are not two numbers: fairseq evaluates the text as Python."""
     try:
         pair = ast.literal_eval(betas) if isinstance(betas, str) else betas
         if len(pair) == 2 and all(0 <= beta < 1 for beta in pair):
             return
     except (ValueError, SyntaxError, TypeError):
         pass
-    raise UserError(f"--adam-betas {betas}: two numbers from 0 to below 1 are needed: '(0.9, 0.98)'")
+    raise UserError(f"--adam-betas {betas}: expected two numbers from 0 to below 1, such as '(0.9, 0.98)'")
 
 
 def _check_arguments(given: dict) -> None:
-    """Raises `UserError` for what fairseq looks at too late, or with an assertion."""
+    """Raises `UserError` for arguments that fairseq checks late or by an assertion."""
     if given.get("path", "") is None:
-        raise UserError("--path: name the checkpoint to load")
+        raise UserError("--path is missing: name the checkpoint to load")
     if given.get("beam", 1) < 1:
-        raise UserError(f"--beam {given['beam']}: 1 hypothesis or more is needed")
+        raise UserError(f"--beam {given['beam']}: expected 1 or more")
     folder = given.get("results_path")
     if folder and os.path.lexists(folder) and not os.path.isdir(folder):
-        raise UserError(f"--results-path {folder}: it is there and no folder, and a folder is needed")
+        raise UserError(f"--results-path {folder}: expected a folder, found a file")
     if given.get("arch") and given.get("task"):
-        _check_pair(given["arch"], given["task"])
+        _check_arch_and_task(given["arch"], given["task"])
 
 
-def _check_pair(arch: "str | None", task: "str | None") -> None:
-    """Raises `UserError` for a model of ours and a task of fairseq's, whose dictionary names no languages."""
+def _check_arch_and_task(arch: "str | None", task: "str | None") -> None:
+    """Raises `UserError` for one of our models with a task of fairseq, whose dictionary names no languages."""
     if task in TASK_REGISTRY and not _is_ours(TASK_REGISTRY[task]) and _is_ours(ARCH_MODEL_REGISTRY.get(arch)):
         ours = ", ".join(sorted(name for name, found in TASK_REGISTRY.items() if _is_ours(found)))
-        raise UserError(f"--task {task} is fairseq's: --arch {arch} needs one of {ours}")
+        raise UserError(f"--task {task} does not fit --arch {arch}: expected one of {ours}")
 
 
 def _is_ours(registered) -> bool:
     return registered is not None and registered.__module__.startswith("fairseq_xl.")
 
 
-def _for_our_tasks(original):
-    """As `_check_pair`, also for fairseq-hydra-train."""
+def _check_task_of_model(original):
+    """Applies `_check_arch_and_task` in fairseq-hydra-train too, which parses no arguments."""
 
     @functools.wraps(original)
     def build_model(cfg, task, *args, **kwargs):
         names = (getattr(cfg, name, None) for name in ("_name", "arch"))
-        _check_pair(next(filter(None, names), None), getattr(getattr(task, "cfg", None), "_name", None))
+        _check_arch_and_task(next(filter(None, names), None), getattr(getattr(task, "cfg", None), "_name", None))
         return original(cfg, task, *args, **kwargs)
 
     return build_model

@@ -173,8 +173,8 @@ def check_that_ranks_know_each_other(cfg) -> None:
 def _on_any_device(original):
     """pytorch_ddp: fairseq always names a GPU, and an option by a name that newer torch complains of.
 
-    Where an update may leave parameters out, as those of an objective whose turn it is not, torch ends with an error
-    unless it is told to look for them. Told so of other models, it says that it found none.
+    Where an update may leave parameters unused, such as those of another objective, torch fails unless
+    `find_unused_parameters` is set. For other models it stays unset, since torch warns if it finds none.
     """
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""--save-dir: one training at a time saves there, and none begins anew where another one has left checkpoints."""
+"""Protection of --save-dir: one training at a time, and none from scratch over existing checkpoints."""
 
 import fcntl
 import logging
@@ -14,16 +14,16 @@ from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-LOCK = ".lock"  # the file in --save-dir that a training holds; it stays there
-#: what fairseq-train saves beside checkpoint_last.pt; {} stands for --checkpoint-suffix
+LOCK = ".lock"  # the locked file in --save-dir; it is not removed
+#: names of the checkpoints that fairseq-train saves beside checkpoint_last.pt; {} is --checkpoint-suffix
 CHECKPOINTS = r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*){}\.pt"
 
 
-def own_in_sweep(cfg) -> None:
-    """Have each job of a sweep (fairseq-hydra-train -m) save in hydra's folder of the job, not all in one.
+def use_job_folder(cfg) -> None:
+    """Set --save-dir of each job of a sweep (fairseq-hydra-train -m) to hydra's folder of the job.
 
     Args:
-        cfg: the configuration of fairseq-hydra-train, or what else asks for defaults.
+        cfg: the configuration of fairseq-hydra-train; any other configuration, or None, is left alone.
     """
     if cfg is not None and "checkpoint" in cfg and HydraConfig.initialized():
         hydra = HydraConfig.get()
@@ -32,39 +32,39 @@ def own_in_sweep(cfg) -> None:
 
 
 def check_last_checkpoint(cfg, suffix: str) -> None:
-    """Refuse to train from the first weights over checkpoints whose checkpoint_last.pt is gone.
+    """Refuse to train from scratch over checkpoints without a checkpoint_last.pt.
 
     Args:
         cfg: the run's `checkpoint` options.
-        suffix: what the names of its checkpoints end in, before ``.pt``.
+        suffix: --checkpoint-suffix, which stands before ``.pt``.
 
     Raises:
-        UserError: --save-dir holds checkpoints, the last one is not there, and --restore-file names no other.
+        UserError: --save-dir holds checkpoints but not the last one, and --restore-file names no other.
     """
     last = os.path.join(cfg.save_dir, f"checkpoint_last{suffix}.pt")
     chosen = cfg.no_save or cfg.restore_file != "checkpoint_last.pt"
     if chosen or os.path.exists(last) or not os.path.isdir(cfg.save_dir):
         return
-    begins_with = [os.path.abspath(path) for path in (cfg.continue_once, cfg.finetune_from_model) if path]
+    initial = [os.path.abspath(path) for path in (cfg.continue_once, cfg.finetune_from_model) if path]
     pattern = re.compile(CHECKPOINTS.format(re.escape(suffix)))
     paths = [os.path.join(cfg.save_dir, name) for name in os.listdir(cfg.save_dir) if pattern.fullmatch(name)]
-    paths = [path for path in paths if os.path.abspath(path) not in begins_with]
+    paths = [path for path in paths if os.path.abspath(path) not in initial]
     if paths:
         newest = max(paths, key=os.path.getmtime)
         raise UserError(
-            f"{last} is gone, and training anew would overwrite {newest}: go on from it with --restore-file {newest}, "
-            "or name an empty --save-dir"
+            f"{last} is missing, and training from scratch would overwrite {newest}: continue from it with "
+            f"--restore-file {newest}, or choose an empty --save-dir"
         )
 
 
-def hold(trainer) -> None:
-    """Have this run alone save in its --save-dir until its trainer, or its process, is no more.
+def lock(trainer) -> None:
+    """Lock --save-dir for this run until its trainer is deleted or its process ends.
 
-    The first rank holds the lock for all. It is one of POSIX: the system releases it when its owner ends, `kill -9`
-    included, and what the owner forks to load data doesn't inherit it.
+    The first rank holds the lock for all. It is a POSIX record lock: the system releases it when the process ends, by
+    `kill -9` too, and forked data loaders do not inherit it.
 
     Raises:
-        UserError: another training holds it.
+        UserError: another training holds the lock.
     """
     if trainer.cfg.checkpoint.no_save or not distributed_utils.is_master(trainer.cfg.distributed_training):
         return
@@ -81,12 +81,12 @@ def hold(trainer) -> None:
     except (BlockingIOError, PermissionError) as error:
         owner = stream.read().strip() or "another process"
         raise UserError(
-            f"--save-dir {folder}: {owner} is training in it; wait for its end, or choose another --save-dir"
+            f"--save-dir {folder}: {owner} is already training there; wait until it ends, or choose another --save-dir"
         ) from error
     except OSError as error:
-        logger.warning("--save-dir %s cannot be locked (%s): start no second training in it", folder, error.strerror)
+        logger.warning("--save-dir %s cannot be locked (%s): start only one training there", folder, error.strerror)
         return
     stream.truncate(0)
     stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
     stream.flush()
-    trainer.held = stream
+    trainer.save_dir_lock = stream

@@ -37,8 +37,8 @@ def replacing(path):
     """Open a file for binary writing that takes the place of ``path`` at the end, whole, or not at all.
 
     Args:
-        path: a local file name; ``path`` + ".tmp" is written beside it, in place of what has that name: what a kill
-            left, or a link, which is not followed.
+        path: a local file name; ``path`` + ".tmp" is written beside it. A file or link of that name is removed first,
+            and a link is not followed.
 
     Raises:
         UserError: no room on the disk (what ``path`` held is kept), no such folder, no right to write there, or
@@ -51,7 +51,7 @@ def replacing(path):
     try:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-        with open(temporary, "xb") as stream:  # a file of its own: never one that a link leads to
+        with open(temporary, "xb") as stream:  # "x": a new file, never the target of a link
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -102,7 +102,7 @@ def _no_room(error) -> bool:
 
 
 def _telling_of_the_folder(original):
-    """--save-dir: to try writing, fairseq empties a file named "dummy", and what a link of that name leads to."""
+    """Tests whether --save-dir is writable by a temporary file; fairseq empties "dummy", or its target if it is a link."""
 
     @functools.wraps(original)
     def verify_checkpoint_directory(save_dir):

@@ -1,4 +1,4 @@
-"""State of fairseq-train that it does not save, and what ends it where numbers are none any more."""
+"""State that fairseq-train does not save, and the end of a training that diverges (NaN or infinite values)."""
 
 import functools
 import logging
@@ -17,36 +17,38 @@ logger = logging.getLogger(__name__)
 
 
 def install() -> None:
-    """End a training that explodes in one sentence, its last checkpoint kept."""
-    AMPOptimizer.next_loss_scale = _of_a_scaler(AMPOptimizer.next_loss_scale)
-    trainer.NanDetector = _no_second_pass
-    trainer.Trainer.train_step = _telling_of_explosion(trainer.Trainer.train_step)
-    checkpoint_utils.save_checkpoint = _saving_numbers(checkpoint_utils.save_checkpoint)
+    """End a diverging training with one sentence and keep its last checkpoint."""
+    AMPOptimizer.next_loss_scale = _unscaled_without_cuda(AMPOptimizer.next_loss_scale)
+    trainer.NanDetector = _skip_nan_detector
+    trainer.Trainer.train_step = _report_divergence(trainer.Trainer.train_step)
+    checkpoint_utils.save_checkpoint = _refuse_non_finite_weights(checkpoint_utils.save_checkpoint)
 
 
-def begin() -> None:
-    """What is to be done once fairseq-train runs: only then its module is there.
+def prepare() -> None:
+    """Clear best values of an earlier job and check validation metrics; called when fairseq-train's module is loaded.
 
     fairseq keeps the best values on functions, from one job of a sweep to the next.
     """
     for function in (checkpoint_utils.save_checkpoint, *_early_stopping_functions()):
         for name in ("best", "num_runs"):
             vars(function).pop(name, None)
-    for module in _modules_of_training():
-        module.get_valid_stats = _comparing_numbers(module.get_valid_stats)
+    for module in _train_modules():
+        module.get_valid_stats = _check_validation_metric(module.get_valid_stats)
 
 
-def _no_second_pass(model):
-    """fairseq looks for the first NaN in a second forward and backward, in which torch ends with `StopIteration`."""
+def _skip_nan_detector(model):
+    """Reraises the error in place of fairseq's NanDetector, whose second forward pass fails with `StopIteration`."""
     raise sys.exc_info()[1]
 
 
-def _of_a_scaler(original):
-    """--amp: without CUDA the loss is not scaled, and there is no smaller scale to try."""
+def _unscaled_without_cuda(original):
+    """Loss scale of --amp: 0 without CUDA, where the loss is not scaled and no smaller scale can be tried."""
     return property(lambda self: original.fget(self) if self.scaler.is_enabled() else 0.0)
 
 
-def _telling_of_explosion(original):
+def _report_divergence(original):
+    """Raises `UserError` with update, objective and language when gradients become NaN or infinite."""
+
     @functools.wraps(original)
     def train_step(self, samples, raise_oom=False):
         try:
@@ -60,23 +62,24 @@ def _telling_of_explosion(original):
     return train_step
 
 
-def _explosion(message: str) -> str:
+def _divergence_reason(message: str) -> str:
     if "inimum loss scale" in message:
-        return "gradients are NaN or infinite with the smallest loss scale too"
+        return "gradients are NaN or infinite even with the smallest loss scale"
     if "inconsistent between workers" in message and not re.search("= -?(nan|inf)", message):
         return message.splitlines()[0]
     return "gradients are NaN or infinite"
 
 
-def _kept(trainer_of_run) -> str:
+def _advice(trainer_of_run) -> str:
+    """The state of the last checkpoint and options to change, for messages."""
     cfg = trainer_of_run.cfg.checkpoint
     last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer_of_run.checkpoint_suffix}.pt")
-    kept = f"{last} is kept as it was" if os.path.exists(last) else "no checkpoint was saved before"
-    return f"{kept}; a lower --lr, a longer --warmup-updates or --clip-norm may help"
+    kept = f"{last} is unchanged" if os.path.exists(last) else "no checkpoint has been saved"
+    return f"{kept}; a lower --lr, more --warmup-updates or a --clip-norm may help"
 
 
-def _saving_numbers(original):
-    """A checkpoint of what exploded would take the place of the last good one."""
+def _refuse_non_finite_weights(original):
+    """Raises `UserError` before NaN or infinite weights overwrite the last good checkpoint."""
 
     @functools.wraps(original)
     def save_checkpoint(cfg, trainer, epoch_itr, val_loss):
@@ -88,8 +91,8 @@ def _saving_numbers(original):
     return save_checkpoint
 
 
-def _comparing_numbers(original):
-    """A validation without a prediction has no value, and NaN would be the best value for ever."""
+def _check_validation_metric(original):
+    """Keeps a validation without predictions from being the best, and raises `UserError` for a metric that is NaN."""
     if hasattr(original, "__wrapped__"):
         return original
 
@@ -98,23 +101,23 @@ def _comparing_numbers(original):
         metric = cfg.checkpoint.best_checkpoint_metric
         value = stats.get(metric, 0.0)
         if value is None:
-            logger.warning("validation has nothing to predict: no %s, and no checkpoint is the best one by it", metric)
+            logger.warning("validation predicted nothing: %s has no value, and no checkpoint becomes the best", metric)
         elif value != value:
-            raise UserError(f"validation after update {trainer.get_num_updates()}: {metric} is NaN; {_kept(trainer)}")
+            raise UserError(f"validation after update {trainer.get_num_updates()}: {metric} is NaN; {_advice(trainer)}")
         return original(cfg, trainer, stats, tracking_best and value is not None)
 
     return get_valid_stats
 
 
-def _modules_of_training() -> list:
-    """`python -m fairseq_cli.train` runs another module than an import gives."""
+def _train_modules() -> list:
+    """The modules that may run fairseq-train: `python -m fairseq_cli.train` runs as __main__."""
     modules = [sys.modules.get(name) for name in ("__main__", "fairseq_cli.train")]
     return [module for module in modules if hasattr(module, "should_stop_early")]
 
 
 def _early_stopping_functions() -> list:
-    """fairseq keeps the state on its function."""
-    return [module.should_stop_early for module in _modules_of_training()]
+    """The functions on which fairseq keeps the state of early stopping."""
+    return [module.should_stop_early for module in _train_modules()]
 
 
 def early_stopping() -> dict:
@@ -126,7 +129,7 @@ def early_stopping() -> dict:
 
 
 def restore_early_stopping(state: dict) -> None:
-    """Put back what `early_stopping` returned, of a file that may hold anything."""
+    """Put back what `early_stopping` returned; anything but numbers, from a damaged file, is dropped."""
     kept = {name: state[name] for name in ("best", "num_runs") if isinstance(state.get(name), numbers.Real)}
     for function in _early_stopping_functions():
         vars(function).update(kept)

@@ -54,7 +54,7 @@ def zeros(raw):
 
 
 DAMAGED = "is not a checkpoint, or it is damaged or cut short"
-NAN = "has values that are no finite numbers (NaN, infinite) in encoder."
+NAN = "has NaN or infinite values in encoder."
 NOT_OURS = "was not written by fairseq_xl"
 MISTAKES = {
     "cut in the middle": (content(lambda raw: raw[: len(raw) // 2]), DAMAGED),
@@ -114,7 +114,7 @@ def test_resuming_keeps_what_it_refuses(place, tmp_path, mistake):
     spoil(last)
     before = last.read_bytes() if last.is_file() else None
     line = line_of("pretraining", place, tmp_path / "run", "--max-update", 2, "--disable-validation")
-    remedy = "another of its folder can take its place, named by --restore-file" if sentence in (DAMAGED, NAN) else ""
+    remedy = "continue from another checkpoint of its folder with --restore-file" if sentence in (DAMAGED, NAN) else ""
     told(lambda: run_train(line), last, sentence, remedy)
     assert [path.name for path in last.parent.iterdir()] == [last.name]
     assert before == (last.read_bytes() if last.is_file() else None)
@@ -125,7 +125,7 @@ def test_training_does_not_begin_anew_over_checkpoints_without_the_last(place, t
     left.parent.mkdir()
     left.write_bytes(place.pretraining.read_bytes())
     line = line_of("pretraining", place, left.parent, "--max-update", 2, "--disable-validation")
-    told(lambda: run_train(line), "checkpoint_last.pt is gone", f"--restore-file {left}", "an empty --save-dir")
+    told(lambda: run_train(line), "checkpoint_last.pt is missing", f"--restore-file {left}", "an empty --save-dir")
     assert [path.name for path in left.parent.iterdir()] == [left.name]
     assert list(run_train([*line, "--restore-file", left]).updates) == [2]
 

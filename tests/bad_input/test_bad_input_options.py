@@ -155,7 +155,7 @@ def test_names_that_are_there_twice(data_bin, tmp_path):
 def test_no_limit_of_batches(data_bin, tmp_path):
     line = pretraining(data_bin, tmp_path)
     del line[line.index("--max-tokens") : line.index("--max-tokens") + 2]
-    refused(line, "--max-tokens or --batch-size: give one of them, the size of a batch")
+    refused(line, "--max-tokens or --batch-size is missing: set one of them, the size of a batch")
 
 
 def test_cycle_without_enough_micro_steps(data_bin, tmp_path):
@@ -346,7 +346,7 @@ def test_architecture_that_is_none_of_ours_or_of_another_task(data_bin, tmp_path
 @pytest.mark.parametrize("task", ["masked_lm", "translation"])
 def test_architecture_of_ours_for_a_task_of_fairseqs(data_bin, tmp_path, task, monkeypatch):
     line = [data_bin, "--task", task, "--arch", "xl_xlm_tiny", "--user-dir", "fairseq_xl", "--max-tokens", 256]
-    sentence = [f"--task {task} is fairseq's: --arch xl_xlm_tiny needs one of xl_classification, xl_generation, xl_pre"]
+    sentence = [f"--task {task} does not fit --arch xl_xlm_tiny: expected one of xl_classification, xl_generation, xl_pre"]
     refused(line, *sentence)
     if task == "masked_lm":  # as fairseq-hydra-train, which has no command line of ours
         monkeypatch.setattr(mistakes, "_check_arguments", lambda given: None)
@@ -364,7 +364,7 @@ EVALUATION = {
 @pytest.mark.parametrize("name", EVALUATION)
 def test_checkpoint_that_is_not_named(data_bin, name):
     run, task = EVALUATION[name]
-    told(lambda: run([data_bin, "--task", *task, "--user-dir", "fairseq_xl"]), "--path: name the checkpoint to load")
+    told(lambda: run([data_bin, "--task", *task, "--user-dir", "fairseq_xl"]), "--path is missing: name the checkpoint to load")
 
 
 def test_results_and_hypotheses_that_cannot_be(data_bin, tmp_path):
@@ -374,7 +374,7 @@ def test_results_and_hypotheses_that_cannot_be(data_bin, tmp_path):
         line = [data_bin, "--task", *task, "--user-dir", "fairseq_xl", "--path", "x.pt"]
         told(lambda: run([*line, "--results-path", tmp_path / "file"]), "--results-path", tmp_path / "file", "folder")
         for beam in (0, -1):
-            told(lambda: run([*line, "--beam", beam]), f"--beam {beam}: 1 hypothesis or more is needed")
+            told(lambda: run([*line, "--beam", beam]), f"--beam {beam}: expected 1 or more")
 
 
 def test_validation_without_a_task(data_bin, capsys):
@@ -395,11 +395,11 @@ def test_criterion_that_is_forgotten(data_bin, tmp_path):
 
 
 @pytest.mark.parametrize("more, sentence", [
-    (["--adam-betas", "(0.9)"], "--adam-betas (0.9): two numbers from 0 to below 1 are needed"),
-    (["--adam-betas", "(0.9, 1.5)"], "--adam-betas (0.9, 1.5): two numbers"),
-    (["--adam-betas", "exit()"], "--adam-betas exit(): two numbers"),
-    (["--fp16", "--bf16"], "--fp16 with --bf16"),
-    (["--memory-efficient-fp16", "--memory-efficient-bf16"], "--fp16 with --bf16"),
+    (["--adam-betas", "(0.9)"], "--adam-betas (0.9): expected two numbers from 0 to below 1"),
+    (["--adam-betas", "(0.9, 1.5)"], "--adam-betas (0.9, 1.5): expected two numbers"),
+    (["--adam-betas", "exit()"], "--adam-betas exit(): expected two numbers"),
+    (["--fp16", "--bf16"], "--fp16 and --bf16"),
+    (["--memory-efficient-fp16", "--memory-efficient-bf16"], "--fp16 and --bf16"),
 ])  # fmt: skip
 def test_options_of_the_optimizer(data_bin, tmp_path, more, sentence):
     refused(pretraining(data_bin, tmp_path, *more), sentence)
@@ -408,7 +408,7 @@ def test_options_of_the_optimizer(data_bin, tmp_path, more, sentence):
 def test_learning_rate_that_is_forgotten(data_bin, tmp_path):
     line = pretraining(data_bin, tmp_path)
     without = [*line[: line.index("--lr")], *line[line.index("--lr") + 2 :]]
-    refused(without, "--lr is missing: training has no learning rate of its own")
+    refused(without, "--lr is missing: set the learning rate")
     for command, lr in (([*without, "--lr", 0.25], [0.25]), ([data_bin, "--arch", "transformer"], [0.25])):
         assert configuration(options.get_training_parser(), command).optimization.lr == lr
 
@@ -422,8 +422,8 @@ def test_training_that_explodes_keeps_the_last_good_checkpoint(place, tmp_path, 
     shutil.copy(place.pretraining, last)
     line = line_of("pretraining", place, tmp_path, "--updates-per-epoch", 50, "--max-update", 60, "--reset-optimizer")
     saves = "--save-interval-updates" in more
-    found = ["update 1 made encoder.bank"] if saves else ["update 2 (", " of ", "gradients are"]
-    refused([*line, "--lr", 1e9, *more], *found, "NaN or infinite", f"; {last} is kept as it was; a lower --lr")
+    found = ["update 1: encoder.bank"] if saves else ["update 2 (", " of ", "gradients are"]
+    refused([*line, "--lr", 1e9, *more], *found, "NaN or infinite", f"; {last} is unchanged; a lower --lr")
     assert last.read_bytes() == place.pretraining.read_bytes()
     names = {path.name for path in tmp_path.iterdir()} - {"crash.pt"}
     assert names == {last.name, ".lock"}
@@ -434,7 +434,7 @@ def test_validation_that_has_no_value(place, tmp_path):
     settings = ["--objective-options", "mlm.length=32 mlm.mask_prob=1e-7", "--best-checkpoint-metric", "ppl"]
     line = pretraining(place.data, tmp_path, *settings, "--updates-per-epoch", 1, "--patience", 1, objectives="mlm")
     seen = run_train([*line, "--max-update", 2])
-    sentence = "validation has nothing to predict: no ppl, and no checkpoint is the best one by it"
+    sentence = "validation predicted nothing: ppl has no value, and no checkpoint becomes the best"
     assert seen.log.count(sentence) == 2 and len(seen.updates) == 2
     assert not seen.statistics("loss") and not seen.statistics("ppl") and not (tmp_path / "checkpoint_best.pt").exists()
     assert "best" not in torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)["extra_state"]
@@ -448,7 +448,7 @@ def test_validation_that_is_nan(place, tmp_path, monkeypatch):
     run_train([*line, "--max-update", 1])
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
     monkeypatch.setattr(XLPretrainingCriterion, "reduce_metrics", staticmethod(nan_perplexity))
-    refused(line, "validation after update 2: mlm_ppl is NaN", tmp_path / "checkpoint_last.pt", "is kept as it was")
+    refused(line, "validation after update 2: mlm_ppl is NaN", tmp_path / "checkpoint_last.pt", "is unchanged")
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 

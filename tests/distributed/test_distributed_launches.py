@@ -119,7 +119,7 @@ def test_distributed_workers_end_with_a_training_that_fails(data_bin, tmp_path):
     more = ["--lr", 1e9, "--update-freq", 1, "--distributed-world-size", 2]
     with Launch(tmp_path / "logs", [with_workers(data_bin, tmp_path / "run", *more)], [environment()]) as launch:
         assert launch.statuses() == [1], launch.text
-    sentence = r"^fairseq_xl: error: update \d+ \([mt]lm of .*\): gradients are NaN or infinite; no checkpoint was"
+    sentence = r"^fairseq_xl: error: update \d+ \([mt]lm of .*\): gradients are NaN or infinite; no checkpoint has"
     assert len(re.findall(sentence, launch.text, re.MULTILINE)) == 1, launch.text
     assert "Traceback" not in launch.text and "StopIteration" not in launch.text
 

@@ -225,7 +225,7 @@ def test_a_learning_rate_that_is_fairseqs_default_is_told_from_a_given_one(tmp_p
         cfg = compose(config_name="pretrain", overrides=overrides, return_hydra_config=True)
         try:
             HydraConfig.instance().set_config(cfg)
-            assert mistakes._hydra_is_told("optimization.lr") is given
+            assert mistakes._is_set_in_hydra("optimization.lr") is given
             assert cfg.optimization.lr == ([0.25] if "0.25" in f"{line}{overrides}" or not given else [0.002])
         finally:
             HydraConfig.instance().cfg = None

@@ -48,8 +48,8 @@ def test_progress_is_told_in_updates(data_bin, tmp_path, limits, last):
 def test_the_order_of_metrics_is_fixed():
     stats = {"mlm_ppl": 1, "tlm_loss": 2, "ppl": 3, "wps": 4, "mlm_loss": 5, "num_updates": 6, "loss": 7, "best_ppl": 8}
     measured = ["loss", "ppl", "mlm_loss", "mlm_ppl", "tlm_loss"]
-    assert list(log.in_order(stats)) == [*measured, "wps", "num_updates", "best_ppl"]
-    assert log.in_order(stats) == stats
+    assert list(log.ordered(stats)) == [*measured, "wps", "num_updates", "best_ppl"]
+    assert log.ordered(stats) == stats
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_the_order_of_metrics_is_fixed():
     ],
 )
 def test_the_console_is_short(name, level, message, shown):
-    assert log.is_short(logging.LogRecord(name, level, "", 0, message, (), None)) is shown
+    assert log.is_for_console(logging.LogRecord(name, level, "", 0, message, (), None)) is shown
 
 
 def test_the_line_of_a_recipe():

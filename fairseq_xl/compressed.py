@@ -1,7 +1,6 @@
-"""Text files as they are, or compressed with gzip, xz or zstandard: their first bytes decide, and not their names.
+"""Text files, plain or compressed with gzip, xz or zstandard: the first bytes decide, not the name.
 
-The preparation imports nothing of fairseq_xl, and fairseq_xl nothing of it, so this file stands in both; a test holds
-them equal.
+preprocess and fairseq_xl do not import each other, so both packages have a copy of this file; a test keeps them equal.
 """
 
 import io
@@ -13,24 +12,24 @@ from typing import BinaryIO
 
 SUFFIXES = (".gz", ".xz", ".zst")
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}  # none of them is UTF-8
-INPUT = 1 << 12  # compressed bytes at a time: no more than 128 MiB come of them
+INPUT = 1 << 12  # compressed bytes at a time: at most 128 MiB of text
 BUFFER = 1 << 20  # bytes
 
 
 def added_suffix(path: Path | str) -> str:
-    """One of SUFFIXES if only the file with it behind its name is there, else nothing."""
+    """The suffix of SUFFIXES under which the file exists, "" if it exists without one or not at all."""
     return next((suffix for suffix in ("", *SUFFIXES) if Path(f"{path}{suffix}").is_file()), "")
 
 
 def stored(path: Path | str) -> Path:
-    """The file of that name, or the compressed one that is there in its place."""
+    """The path of the file, or of its compressed form if only that exists."""
     return Path(f"{path}{added_suffix(path)}")
 
 
 def text_of(file: io.BufferedReader, refuse: type[Exception]) -> BinaryIO:
-    """The text of a file that is open for reading bytes, decompressed if it is compressed.
+    """The text of a file opened for reading bytes, decompressed if needed.
 
-    Reading raises `refuse` with one sentence for damaged or cut data, and where zstandard is not installed.
+    Reading raises `refuse` for damaged or truncated data, and if the package zstandard is needed and not installed.
     """
     start = file.peek(max(map(len, MAGIC)))
     kind = next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), None)
@@ -38,13 +37,13 @@ def text_of(file: io.BufferedReader, refuse: type[Exception]) -> BinaryIO:
 
 
 def read_text(path: Path | str, refuse: type[Exception]) -> bytes:
-    """The whole text of a file, or of the compressed one of that name; errors as `open` and `text_of` have them."""
+    """The whole text of a file or of its compressed form; raises the errors of `open` and `text_of`."""
     with open(stored(path), "rb") as file:
         return text_of(file, refuse).read()
 
 
 def _decompressed(file: BinaryIO, kind: str, refuse: type[Exception]) -> Iterator[bytes]:
-    """Pieces of the text of a file of one or more compressed parts, with or without zeros behind each."""
+    """The text, in pieces, of a file of one or more compressed streams, each perhaps followed by zeros."""
     begin, damaged = _decompressor(kind, file.name, refuse)
     data = file.read(INPUT)
     try:
@@ -52,7 +51,7 @@ def _decompressed(file: BinaryIO, kind: str, refuse: type[Exception]) -> Iterato
             part = begin()
             while not part.eof:
                 if not data:
-                    raise refuse(f"{file.name} is cut short: its {kind} data has no end")
+                    raise refuse(f"{file.name} is truncated: its {kind} data has no end")
                 yield part.decompress(data)
                 data = b"" if part.eof else file.read(INPUT)
             data = part.unused_data.lstrip(b"\0")
@@ -63,13 +62,13 @@ def _decompressed(file: BinaryIO, kind: str, refuse: type[Exception]) -> Iterato
 
 
 def _decompressor(kind: str, name: str, refuse: type[Exception]) -> tuple[Callable, type[Exception]]:
-    """A function that begins to decompress, and what is raised by data that is damaged."""
+    """A factory of decompressors and the exception that they raise for damaged data."""
     if kind == "gzip":
         return lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS), zlib.error
     if kind == "xz":
         return lzma.LZMADecompressor, lzma.LZMAError
     try:
-        from compression import zstd  # of Python 3.14 and newer
+        from compression import zstd  # Python 3.14 and newer
 
         return zstd.ZstdDecompressor, zstd.ZstdError
     except ImportError:
@@ -84,7 +83,7 @@ def _decompressor(kind: str, name: str, refuse: type[Exception]) -> tuple[Callab
 
 
 class _Reader(io.RawIOBase):
-    """Pieces of bytes as a file."""
+    """A file whose content is an iterator of bytes."""
 
     def __init__(self, pieces: Iterator[bytes]):
         self.pieces, self.rest = pieces, memoryview(b"")

@@ -19,7 +19,7 @@ LONG_CHARACTERS = 4000  # and so is one with more characters (Chinese, Thai: no 
 MAX_BITMAP = 1 << 28  # bits (32 MiB): repeated lines are counted with a fixed amount of memory, hence "about"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 SEPARATORS = "\u2028\u2029"  # a line end for some programs (Python's splitlines), no line end for others (wc, fairseq)
-MOST_PROBLEMS, LONGEST_PROBLEM = 100, 1000  # that are listed; characters of each
+MOST_PROBLEMS, LONGEST_PROBLEM = 100, 1000  # problems listed, characters of each
 NUL = "\0"  # the end of a text for some programs, and a sign of binary files
 
 logger = logging.getLogger("preprocess")

@@ -16,7 +16,7 @@ MOST_PIECES = 10_000_000
 SPLITS = ("train", "valid", "test")
 # "-" separates the languages of a pair and "." the parts of fairseq's file names, so that neither can be in a name
 LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
-MOST_VALUES = 100_000  # values of a description in which each alias (*name) counts as all that it stands for
+MOST_VALUES = 100_000  # values of a description; an alias (*name) counts as all values that it stands for
 QUOTED = 200  # characters of a wrong value that a message shows
 _REPR = reprlib.Repr()
 _REPR.maxlevel, _REPR.maxlist, _REPR.maxdict, _REPR.maxstring = 2, 10, 10, 100
@@ -115,17 +115,17 @@ class _Loader(yaml.BaseLoader):
     def __init__(self, stream):
         super().__init__(stream)
         self.repeated = []
-        self.values = {}  # id of a node -> how many values it is, those of its aliases included
+        self.values = {}  # id of a node -> number of values in it, aliases expanded
 
     def compose_node(self, parent, index):
-        """PyYAML's; an error for aliases of aliases that a few lines are enough to make billions of values of."""
+        """Composes a node; an error for nested aliases, which can make billions of values of a few lines."""
         node = super().compose_node(parent, index)
         if id(node) not in self.values:
             inner = [] if isinstance(node, yaml.ScalarNode) else node.value
             inner = itertools.chain(*inner) if isinstance(node, yaml.MappingNode) else inner
             self.values[id(node)] = 1 + sum(self.values[id(each)] for each in inner)
             if self.values[id(node)] > MOST_VALUES:
-                problem = f"it holds more than {MOST_VALUES} values, each alias counted as what it stands for"
+                problem = f"it holds more than {MOST_VALUES} values, aliases expanded"
                 raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
         return node
 
@@ -172,7 +172,7 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
 
 
 def quoted(value) -> str:
-    """A value as a message shows it: at most QUOTED characters."""
+    """A value as messages show it: at most QUOTED characters of its repr."""
     text = _REPR.repr(value)
     return text if len(text) <= QUOTED else f"{text[:QUOTED]} …"
 

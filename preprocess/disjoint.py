@@ -9,7 +9,7 @@ sub-words. A piece of it is `PIECE@LANGUAGE` in the joint dictionary, so that on
     OUTPUT/XX/sentencepiece.model, OUTPUT/XX/manifest.json
 
 Made again it writes everything again, the dictionary and the manifest last: what is not complete has none. Each DATA is
-read in full: text that is no longer what was binarised is refused.
+read in full: text that has changed since it was binarized is refused.
 """
 
 import argparse

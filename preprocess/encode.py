@@ -28,7 +28,7 @@ class Encoded:
     blank: int
     tokens: int  # without </s>
     unknown: int  # tokens that are <unk>
-    lost: Counter  # characters that no piece has, and how often they occur
+    lost: Counter  # characters without a piece, with their counts
     ids: np.ndarray  # SentencePiece ids that occur
     counts: np.ndarray  # how often each of them does
 
@@ -69,7 +69,7 @@ def encode_block(block: bytes, tokeniser: tuple[str, str] | None = None) -> Enco
 
 
 def _lost(lines: list[str]) -> Counter:
-    """The characters of lines that the model has no piece for, as it normalizes them."""
+    """Counts of the characters, after normalization, that the model has no piece for."""
     lost = Counter()
     for pieces, row in zip(_model.encode(lines, out_type=str), _model.encode(lines, out_type=int)):
         for piece, index in zip(pieces, row):

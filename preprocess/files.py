@@ -70,7 +70,7 @@ def sha256_of(path: Path) -> str:
 def replacing(path: Path):
     """A binary file to write in; it gets its name only when all is written, so a kill leaves the old one.
 
-    Until then it is PATH.tmp, in place of what has that name: what a kill left, or a link, which is not followed.
+    Until then it is PATH.tmp. A file or link of that name is removed first, and a link is not followed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")

@@ -9,15 +9,15 @@ from tqdm import tqdm
 from preprocess.config import PreprocessError
 from preprocess.stages import read_json
 
-FORMAT = 1  # of fingerprints; another one makes them anew
-# What is sampled of a file: 1 MiB, from its first byte to its last. `fairseq_xl.data.manifest` reads the same.
+FORMAT = 1  # of fingerprints; a change of it has them computed again
+# number and size in bytes of the evenly spaced samples of a file (1 MiB), the same as in `fairseq_xl.data.manifest`
 PIECES, PIECE = 256, 4096
-MOST_BLOCKS, LEAST_BLOCK = 64, 1 << 20  # a file of any size has at most so many hashes
+MOST_BLOCKS, LEAST_BLOCK = 64, 1 << 20  # at most this many hashes, of blocks of at least this size
 READ = 1 << 20  # bytes in memory at a time
 
 
 def fingerprint(path: Path, **counts: int) -> dict:
-    """Size, hash of the samples and hashes of all blocks of a file; `counts` are added as they are."""
+    """Size, hash of the samples and hashes of all blocks of a file, with `counts` added."""
     size = path.stat().st_size
     block = LEAST_BLOCK
     while block * MOST_BLOCKS < size:
@@ -26,7 +26,7 @@ def fingerprint(path: Path, **counts: int) -> dict:
 
 
 def sampled(path: Path) -> str:
-    """Hash of a file's pieces at even distances; of a whole file that is no larger than they are together."""
+    """Hash of evenly spaced pieces of a file, or of the whole file if it is no larger than the pieces together."""
     size, digest = path.stat().st_size, hashlib.blake2b(digest_size=16)
     with open(path, "rb") as file:
         if size <= PIECES * PIECE:
@@ -53,17 +53,17 @@ def _blocks(path: Path, block: int, progress: tqdm | None = None) -> Iterator[st
 
 
 def verify(data_bin: Path) -> int:
-    """Read every file of a data-bin and compare it with the manifest; how many files that were.
+    """Compare every file of a data-bin, read in full, with the manifest; returns the number of files.
 
-    Raises PreprocessError with a list of all that is changed, missing or not in the manifest, and for a data-bin
-    without fingerprints.
+    Raises PreprocessError with a list of all files that changed, are missing or are not in the manifest, and for a
+    data-bin without fingerprints.
     """
     manifest = read_json(data_bin / "manifest.json")
     if not isinstance(manifest, dict):
-        raise PreprocessError(f"{data_bin} has no manifest.json that can be read, and so is no complete data-bin")
+        raise PreprocessError(f"{data_bin} has no readable manifest.json: it is not a complete data-bin")
     known = manifest.get("fingerprints")
     if not known:
-        raise PreprocessError(f"{data_bin}/manifest.json has no fingerprints, as those of earlier versions; "
+        raise PreprocessError(f"{data_bin}/manifest.json has no fingerprints, since an earlier version wrote it; "
                               "`python -m preprocess` with the same description adds them")
     try:
         total = sum(entry["bytes"] for entry in known.values())
@@ -76,14 +76,14 @@ def verify(data_bin: Path) -> int:
     if changes:
         listed = "".join(f"\n  - {change}" for change in changes)
         raise PreprocessError(
-            f"{len(changes)} change(s) since {data_bin} was written; remove what is changed and run the same "
-            f"`python -m preprocess` again, which makes it anew:{listed}"
+            f"{len(changes)} change(s) since {data_bin} was written; remove the changed files and run the "
+            f"same `python -m preprocess` again, which writes them anew:{listed}"
         )
     return len(known)
 
 
 def _change(path: Path, entry: dict, progress: tqdm) -> str:
-    """What is not as it was, "" if nothing is."""
+    """The first difference of a file from its fingerprint, "" without any."""
     if not path.is_file():
         return f"{path} is missing"
     size, block = path.stat().st_size, entry["block"]

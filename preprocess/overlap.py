@@ -1,6 +1,6 @@
-"""Lines of validation and test text that are in the training text of their language too: counted, and the first named.
+"""Counts lines of validation and test text that also occur in the training text of their language.
 
-Memory grows with validation and test text, 8 bytes a line, and not with the training text, which is read in blocks.
+Memory grows by 8 bytes for each line of validation and test text, not with training text, which is read in blocks.
 """
 
 import hashlib
@@ -14,14 +14,14 @@ from preprocess.config import Config
 from preprocess.files import Workers, lines_of, read_blocks
 from preprocess.vocabulary import training_files
 
-NAMED = 3  # lines of each file
+NAMED = 3  # lines of each file that the warning names
 BLANK = bytes(8)  # stands for the hash of a line without text
 
 logger = logging.getLogger("preprocess")
 
 
 def evaluation_files(config: Config) -> dict[str, list[str]]:
-    """Files of each language that has training text: those of validation and test sets, sides of bitext too."""
+    """Validation and test files, sides of bitext included, of each language that has training text."""
     files = {language: [] for language, training in training_files(config).items() if training}
     for _, split, side in config.sides():
         if split.name != "train" and side.language in files:
@@ -30,15 +30,15 @@ def evaluation_files(config: Config) -> dict[str, list[str]]:
 
 
 def hashes(block: bytes) -> np.ndarray:
-    """A hash of each line (lines,) uint64; 0 for a blank one."""
+    """Hashes of the lines, (lines,) uint64; 0 for blank lines."""
     digests = [hashlib.blake2b(line.encode(), digest_size=8).digest() if line else BLANK for line in lines_of(block)]
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
 def find(config: Config, workers: Workers, progress: Callable[[int], object]) -> list[dict]:
-    """Validation and test files with lines of training text: how many of how many, and the first ones' places.
+    """The validation and test files with lines of training text: number of such lines and positions of the first ones.
 
-    `progress` is called with numbers of bytes that were read.
+    `progress` is called with the number of bytes read.
     """
     found = []
     for language, files in evaluation_files(config).items():
@@ -65,10 +65,10 @@ def _hashed(path: Path, workers: Workers, progress: Callable[[int], object]) -> 
     return workers.map(hashes, read_blocks(path, progress))
 
 
-def tell(found: list[dict]) -> None:
-    """Log what was found, a warning for each file."""
+def warn(found: list[dict]) -> None:
+    """Log a warning for each file that `find` returned."""
     for each in found:
         named = ", ".join(f"line {number} ({name}, line {line})" for number, name, line in each["first"])
         more = ", …" if each["found"] > len(each["first"]) else ""
-        logger.warning("%s: %d of %d lines (%.1f %%) are in the training text of %s too: %s%s", each["file"],
+        logger.warning("%s: %d of %d lines (%.1f %%) also occur in the training text of %s: %s%s", each["file"],
                        each["found"], each["lines"], 100 * each["found"] / each["lines"], each["language"], named, more)

@@ -21,7 +21,7 @@ from preprocess.files import Workers, replacing, sha256_of, write_json
 from preprocess.stages import Stages, locked, read_json
 
 FORMAT = 2  # of the manifest and of what the stages leave; another one makes every stage run again
-NAMED = 10  # characters of each language that are lost
+NAMED = 10  # lost characters of each language that a warning names
 
 logger = logging.getLogger("preprocess")
 
@@ -47,7 +47,7 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
         reports = check.check(config, problems, workers, stages.folder / "check" if stages else None)
         check.tell(config, reports)
         if check_only:
-            overlap.tell(find_overlap(config, workers))
+            overlap.warn(find_overlap(config, workers))
             logger.info("no problems found: %d files, %d lines", len(reports),
                         sum(report.lines for report in reports.values()))
         else:
@@ -97,12 +97,12 @@ class _Preparation:
         self.write_manifest(sampling, described, units, written)
 
     def warn_of_overlap(self) -> None:
-        """Name the validation and test text that is training text too."""
+        """Warn of validation and test lines that occur in training text."""
         inputs = [FORMAT, [[folder.name, split.name, side.language, side.files,
                             [self.reports[name].sha256 for name in side.files]]
                            for folder, split, side in self.config.sides()]]
         work = functools.partial(find_overlap, self.config, self.workers)
-        overlap.tell(self.stages.run("overlap", inputs, [], work))
+        overlap.warn(self.stages.run("overlap", inputs, [], work))
 
     def new_model(self) -> dict:
         """Sample and train; what was drawn."""
@@ -118,7 +118,7 @@ class _Preparation:
         sampling = self.stages.run("sample", inputs, [sample],
                                    lambda: vocabulary.write_sample(self.config, counts, sample, small))
         options = replace(options, coverage=vocabulary.coverage_of(options, sample, small))
-        self.config = replace(self.config, vocabulary=options)  # so that the manifest has the value
+        self.config = replace(self.config, vocabulary=options)  # for the manifest
         inputs = [FORMAT, sha256_of(sample), options.model, options.size, options.coverage, options.normalization,
                   sentencepiece.__version__]
         self.stages.run("vocabulary", inputs, [self.model],
@@ -126,7 +126,7 @@ class _Preparation:
         return sampling
 
     def sentences(self, names: list[str]) -> int:
-        """How many lines of files are not blank."""
+        """Number of lines of the files that are not blank."""
         return sum(self.reports[name].lines - self.reports[name].blank for name in names)
 
     def reuse_model(self, path: Path) -> None:
@@ -172,7 +172,7 @@ class _Preparation:
         return units
 
     def warn_of_lost_characters(self, units: dict[str, dict], learned: bool) -> None:
-        """Name the characters of training text that become <unk>, most frequent first, and what keeps them."""
+        """Warn of characters of training text that become <unk>, most frequent first, and name a remedy."""
         lost = {}
         for folder, split, side in self.config.sides():
             if split.name == "train":
@@ -189,7 +189,7 @@ class _Preparation:
             keep = f"`vocabulary: {{coverage: {vocabulary.ALL}}}` in the description keeps them"
         else:
             keep = "`vocabulary: {sentences: N}` with a larger N learns from more sentences"
-        logger.warning("vocabulary: characters of the training text that become <unk>, with how often: %s; %s",
+        logger.warning("vocabulary: characters of the training text that become <unk>, with their counts: %s; %s",
                        "; ".join(named), keep)
 
     def tokeniser(self, language: str) -> list[str]:
@@ -222,7 +222,7 @@ class _Preparation:
         return self.stages.run("dictionary", inputs, [self.dictionary], work)
 
     def binarize_all(self, units: dict) -> dict[str, dict]:
-        """Folders at the same time, as many as there are workers: most of a small folder's time is fairseq's start.
+        """Binarize as many folders at a time as there are workers: most of a small folder's time is fairseq's start.
 
         Returns the fingerprints of all their files.
         """
@@ -235,7 +235,7 @@ class _Preparation:
             pool.shutdown(cancel_futures=True)
 
     def binarize(self, folder: Folder, units: dict, workers: int) -> dict[str, dict]:
-        """One call of fairseq-preprocess; the fingerprints of what it wrote."""
+        """Binarize a folder by one call of fairseq-preprocess; returns the fingerprints of its files."""
         names = [encoded_name(folder, split.name, side.language) for split in folder.splits for side in split.sides]
         inputs = [FORMAT, {name: units[name]["sha256"] for name in names}, sha256_of(self.dictionary),
                   fairseq_version(), {"fingerprints": fingerprints.FORMAT}]
@@ -290,7 +290,7 @@ class _Preparation:
 
 
 def find_overlap(config: Config, count: int) -> list[dict]:
-    """What of validation and test text is training text too, as `overlap.find` says it; with a progress bar."""
+    """The result of `overlap.find`, with a progress bar."""
     files = [name for names in overlap.evaluation_files(config).values() for name in names]
     files += [name for language in overlap.evaluation_files(config)
               for name in vocabulary.training_files(config)[language]]

@@ -17,12 +17,12 @@ from preprocess.files import lines_of, read_blocks, replacing
 SEED = 1  # of the draw of sentences
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # fairseq's Dictionary puts them first by itself
 MASK = "<mask>"
-ALL, MOST = 1.0, 0.9995  # coverage: all characters of a small corpus, and most of another one
-FEW = 4  # the characters of a small corpus take one of so many pieces at most
+ALL, MOST = 1.0, 0.9995  # default coverage: of a small corpus, of any other
+FEW = 4  # coverage is ALL if distinct characters are at most 1/FEW of the pieces
 LONGEST_SENTENCE = 1 << 16  # bytes; SentencePiece leaves out longer ones, by default those of more than 4192
 # sums of floats depend on how they are split: a fixed number, so that a model doesn't depend on the machine
 TRAINING_THREADS = 16
-UNFINISHED = "0.2.2"  # version of SentencePiece that does not finish learning unigram pieces
+UNFINISHED = "0.2.2"  # the SentencePiece version that does not finish learning unigram pieces
 
 logger = logging.getLogger("preprocess")
 
@@ -60,9 +60,9 @@ def training_files(config: Config) -> dict[str, list[str]]:
 
 
 def sampled_files(config: Config) -> dict[str, list[str]]:
-    """The training files that sentences are counted in and drawn from: bitext does not count (X2).
+    """The training files that sentences are counted in and drawn from: monolingual text (X2).
 
-    It does for a language without monolingual training text.
+    For a language without monolingual training text they are its sides of the bitext.
     """
     files = training_files(config)
     for folder, split, side in config.sides():
@@ -87,9 +87,9 @@ def draw(sentences: Iterable[str], count: int, wanted: int, rng: random.Random) 
 
 
 def write_sample(config: Config, counts: dict[str, int], path: Path, small: bool) -> dict:
-    """Write the sentences that the vocabulary is learned on, a line each; what was drawn, for the manifest.
+    """Write the sentences that the vocabulary is learned on, a line each; returns the numbers drawn, for the manifest.
 
-    From a `small` corpus a few are added, so that each character of the training text is in some sentence.
+    For a `small` corpus sentences are added until each character of the training text occurs.
     """
     options = config.vocabulary
     drawn, seen = quotas(counts, options.alpha, options.sentences), set()
@@ -120,9 +120,10 @@ def write_sample(config: Config, counts: dict[str, int], path: Path, small: bool
 
 
 def coverage_of(options: Vocabulary, sample: Path, small: bool) -> float:
-    """The share of characters that get a piece: that of the description, if it names one.
+    """The share of characters that get a piece: the description's `coverage` if it has one.
 
-    Else ALL of a `small` corpus, if they take at most one of FEW pieces; and otherwise MOST, SentencePiece's default.
+    Otherwise ALL for a `small` corpus whose distinct characters are at most 1/FEW of the pieces, else MOST, which is
+    SentencePiece's default.
     """
     if options.coverage is not None:
         return options.coverage
@@ -136,7 +137,7 @@ def coverage_of(options: Vocabulary, sample: Path, small: bool) -> float:
 
 
 def version_problems(options: Vocabulary) -> list[str]:
-    """A sentence for the version of SentencePiece that learns BPE alone."""
+    """The problem, if any, of the installed version of SentencePiece with the description."""
     if sentencepiece.__version__ != UNFINISHED or options.model != "unigram":
         return []
     return [f"vocabulary: sentencepiece {UNFINISHED} does not finish learning unigram pieces: "
@@ -179,7 +180,7 @@ def load_model(path: Path) -> sentencepiece.SentencePieceProcessor:
     except OSError as error:
         raise PreprocessError(f"{path} is no SentencePiece model: {error.strerror}") from error
     except ValueError as error:
-        raise PreprocessError(f"{str(path)!r} is no name of a file: {error}") from error
+        raise PreprocessError(f"{str(path)!r} is not a file name: {error}") from error
     except RuntimeError as error:
         raise PreprocessError(f"{path} is no SentencePiece model, or it is damaged") from error
 

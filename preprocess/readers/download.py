@@ -30,7 +30,7 @@ def download(url: str, path: Path, size: int, sha256: str) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    if part.is_symlink():  # which would lead to another file
+    if part.is_symlink():  # a link would lead to another file
         part.unlink()
     if not part.exists() or part.stat().st_size < size:
         try:

@@ -46,12 +46,12 @@ def write(destination, count=2400, seed=1):
 
     Raises:
         ValueError: count is not positive.
-        OSError: there can be no folder at `destination`.
+        OSError: no folder can be created at `destination`.
     """
     if count < 1:
         raise ValueError(f"--documents must be at least 1, found {count}")
     root = Path(destination)
-    root.mkdir(parents=True, exist_ok=True)  # before documents are made, which takes most of the time
+    root.mkdir(parents=True, exist_ok=True)  # fails before documents are generated, which takes most of the time
     parallel, alone = plan(count, seed)
     for split, made in parallel.items():
         texts = {language: [realise(item, language) for item in made] for language in LANGUAGES}

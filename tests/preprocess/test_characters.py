@@ -92,7 +92,7 @@ def test_lost_characters_are_named(lettered, tmp_path, caplog):
     change(lettered, vocabulary={"model": "unigram", "size": 60})  # too few for all letters
     prepare(lettered, tmp_path / "data-bin")
     (message,) = warnings(caplog)
-    told = "vocabulary: characters of the training text that become <unk>, with how often: en: 'Ω' (1); de: "
+    told = "vocabulary: characters of the training text that become <unk>, with their counts: en: 'Ω' (1); de: "
     assert message == f"{told}'Ä' (1); `vocabulary: {{coverage: 1.0}}` in the description keeps them"
     assert manifest(tmp_path / "data-bin")["config"]["vocabulary"]["coverage"] == 0.9995
     change(lettered, vocabulary={"model": "unigram", "size": 60, "coverage": 0.998})

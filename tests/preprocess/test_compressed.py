@@ -54,9 +54,9 @@ def test_the_content_decides(tmp_path, monkeypatch, suffix):
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("spoil, sentence", [
-    (lambda data: data[:-1], "is cut short: its .* data has no end"),
-    (lambda data: data[: len(data) // 2], "is cut short: its .* data has no end"),
-    (lambda data: data[:8], "is cut short: its .* data has no end"),
+    (lambda data: data[:-1], "is truncated: its .* data has no end"),
+    (lambda data: data[: len(data) // 2], "is truncated: its .* data has no end"),
+    (lambda data: data[:8], "is truncated: its .* data has no end"),
     (lambda data: data[:9] + bytes(200) + data[209:], "is damaged: its .* data can't be decompressed"),
     (lambda data: data + b"more" * 9, "is damaged: its .* data can't be decompressed"),
 ])
@@ -103,7 +103,7 @@ def test_the_lines_of_a_compressed_file_are_checked(corpus):
     told = str(error.value)
     assert "train.en-de.de.gz: invalid UTF-8 in line 84 (1 line(s) in all)" in told
     assert "train.en-de.en has 83 lines and train.en-de.de.gz has 84" in told
-    assert "valid.en.gz is cut short: its gzip data has no end" in told
+    assert "valid.en.gz is truncated: its gzip data has no end" in told
     assert "test.en-de.en: empty, there is no sentence in it" in told
     assert told.startswith("5 problem(s)")
 

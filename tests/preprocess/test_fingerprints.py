@@ -54,7 +54,7 @@ def test_verify_names_every_change(prepared, capsys, caplog):
     write_items(prepared / "fr/train", [[4, 2]])
     assert main(["--verify", str(prepared)]) == 1
     first, *changes = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"7 change(s) since {prepared} was written; remove what is changed and run the same")
+    assert first.startswith(f"7 change(s) since {prepared} was written; remove the changed files and run the same")
     size = known(prepared)["en/train.idx"]["bytes"]
     assert sorted(line.removeprefix(f"  - {prepared}/").split(" from ")[0] for line in changes) == sorted([
         "en/train.bin has other content", "en-de/valid.en-de.de.idx has other content", "dict.txt has other content",
@@ -84,7 +84,7 @@ def test_a_data_bin_of_before_gets_them(corpus, tmp_path, fairseq_in_process, mo
     new = old.pop("fingerprints")
     path.write_text(json.dumps(old), encoding="utf-8")
     assert main(["--verify", str(tmp_path / "data-bin")]) == 1
-    assert "has no fingerprints, as those of earlier versions; `python -m preprocess` with" in capsys.readouterr().err
+    assert "has no fingerprints, since an earlier version wrote it; `python -m preprocess` with" in capsys.readouterr().err
     prepare(corpus, tmp_path / "data-bin")
     assert known(tmp_path / "data-bin") == new and verify(tmp_path / "data-bin") == len(new)
 
@@ -141,7 +141,7 @@ def test_a_long_change_of_a_large_file_is_seen_and_a_short_one_by_verify(tmp_pat
     (tmp_path / "manifest.json").write_text(json.dumps({"fingerprints": {"text.bin": entry}}))
     for place in (0, MILLION, MILLION + 3000, 2 * MILLION - 9000):
         path.write_bytes(raw[:place] + bytes(9000) + raw[place + 9000 :])
-        with pytest.raises(UserError, match=r"text.bin is not the file .* it has other content: put that back"):
+        with pytest.raises(UserError, match=r"text.bin is not the file .* it has other content: restore it"):
             manifest.check_fingerprint(tmp_path, "text.bin")
     unseen = next(place for place in range(MILLION, 2 * MILLION, 1000) if not _is_read(place, len(raw)))
     path.write_bytes(raw[:unseen] + bytes([raw[unseen] ^ 1]) + raw[unseen + 1 :])

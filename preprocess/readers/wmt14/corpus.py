@@ -105,7 +105,7 @@ def _train(folder: Path, split: str, pair: str) -> dict:
 
 
 def _held_out(folder: Path, split: str, pair: str) -> dict:
-    """News test sets one after the other, every line of them."""
+    """All lines of the news test sets of a split, one set after the other."""
     sets = [test_set(name, pair) for name in (VALIDATION[pair] if split == "valid" else [TEST])]
     columns = [sum(sides, []) for sides in zip(*sets)]
     for language, lines in zip(pair.split("-"), columns):

@@ -3,7 +3,7 @@
 import importlib.util
 import sys
 
-if sys.argv[:1] == ["-m"]:  # python -m fairseq_xl.…: what follows would end in a traceback
+if sys.argv[:1] == ["-m"]:  # python -m fairseq_xl.…: the imports below would end in a traceback
     for package in ("torch", "fairseq", "omegaconf", "sentencepiece", "sacrebleu"):
         if importlib.util.find_spec(package) is None:
             sys.exit(

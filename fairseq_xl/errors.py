@@ -7,15 +7,15 @@ QUOTED = 100  # characters of a wrong value that a message shows
 _REPR = reprlib.Repr()
 _REPR.maxlevel, _REPR.maxlist, _REPR.maxtuple, _REPR.maxdict, _REPR.maxstring, _REPR.maxother = 2, 10, 10, 10, 80, 80
 
-#: what ``range`` in the metadata of a dataclass's field says of its value -> whether a number is so; a probability of
-#: dropping something, or of what is not the target, is below 1
+#: values of ``range`` in the metadata of a dataclass field -> test of a number. The probabilities are those of dropout
+#: and label smoothing, which must be below 1
 RANGES = {
     "0 or more": lambda number: number >= 0,
     "1 or more": lambda number: number >= 1,
     "more than 0": lambda number: number > 0,
     "probability": lambda number: 0 <= number < 1,
 }
-LARGEST = 2**31  # from here on a number is no size, no count and no factor
+LARGEST = 2**31  # no size, count or factor is as large
 
 
 class UserError(ValueError):
@@ -28,22 +28,22 @@ class UserError(ValueError):
 
 
 def quoted(value) -> str:
-    """A value as a message shows it: its first `QUOTED` characters, however large it is."""
+    """A value as messages show it: at most `QUOTED` characters of its repr."""
     text = " ".join(_REPR.repr(value).split())
     return text if len(text) <= QUOTED else f"{text[:QUOTED]} …"
 
 
 def check_number(option, number, expected=None):
-    """Raises `UserError` for a number that is not as `expected`, a key of `RANGES`, or not finite, or huge."""
+    """Raises `UserError` for a number outside the range `expected`, a key of `RANGES`, or not below `LARGEST`."""
     if expected is not None and not RANGES[expected](number):
-        told = "a probability from 0 to below 1" if expected == "probability" else expected
-        raise UserError(f"{option} {number}: {told} is needed")
+        wanted = "a probability from 0 to below 1" if expected == "probability" else expected
+        raise UserError(f"{option} {number}: {wanted} is needed")
     if not math.isfinite(number) or abs(number) >= LARGEST:
         raise UserError(f"{option} {number}: a number below {LARGEST} is needed")
 
 
 def check_ranges(dataclass, options):
-    """Raises `UserError` for the first value of `options` that is outside of the range of its field in `dataclass`."""
+    """Raises `UserError` for the first value of `options` outside the range of its field in `dataclass`."""
     for name, field in dataclass.__dataclass_fields__.items():
         number = getattr(options, name, None)
         if isinstance(number, (int, float)) and not isinstance(number, bool):

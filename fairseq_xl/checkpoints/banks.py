@@ -35,7 +35,7 @@ ALWAYS = (TOKENS, BIAS, "encoder.embeddings.languages.weight")
 #: what a bank says of itself: the types
 CONTENT = {"languages": list, "dictionary": str, "body": str, "language_positions": bool, "adapters": int,
            "state": dict}  # fmt: skip
-LANGUAGE = re.compile(r"\w[\w-]*")  # what may be a language's code, in names of files too
+LANGUAGE = re.compile(r"\w[\w-]*")  # a language code; it is also a file name
 SHARED = 4  # special symbols at the beginning of a dictionary; the fifth, <mask>, is before the languages' symbols
 
 
@@ -226,12 +226,12 @@ def describe(path):
 
 
 def check_languages(languages, path):
-    """Raises `UserError` unless what the file `path` names as its languages are one or more codes."""
+    """Raises `UserError` unless `languages`, read from the file `path`, is a list of one or more language codes."""
     if not isinstance(languages, (list, tuple)) or not languages:
         raise UserError(f"{path} is damaged: it names no languages")
     for language in languages:
         if not isinstance(language, str) or not LANGUAGE.fullmatch(language):
-            raise UserError(f"{path} is damaged: {quoted(language)} is no code of a language, such as de or pt-BR")
+            raise UserError(f"{path} is damaged: {quoted(language)} is not a language code, such as de or pt-BR")
 
 
 def _members(path):

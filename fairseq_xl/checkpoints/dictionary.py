@@ -1,4 +1,4 @@
-"""The dictionary of a published model, for text to be binarized with.
+"""Writes the dictionary of a published model, which binarizes text for it.
 
     python -m fairseq_xl.checkpoints.dictionary MODEL dict.txt
 """
@@ -22,7 +22,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     model = published.read(options.model)
     if not isinstance(model, published.Published):
-        raise UserError(f"{options.model} holds no published model")
+        raise UserError(f"{options.model} is not a published model: expected a file of weights or its folder")
     pieces = model.symbols[len(published.SPECIAL) : -1]
     languages = options.langs.split(",") if options.langs else model.languages
     counts = [(piece, model.counts.get(piece, 1)) for piece in pieces] + [(published.MASK, 0)]

@@ -110,9 +110,9 @@ def from_transformers_xlm(state: State) -> State:
 
 
 def from_xlm_decoder(state: State) -> State:
-    """The decoder of XLM's translation models under our names, ``decoder.*``; otherwise as `from_transformers_xlm`.
+    """The decoder of XLM's translation models under our names, ``decoder.*``, as `from_transformers_xlm` otherwise.
 
-    Its output layer has to be there.
+    Raises `UserError` if it has no output layer.
     """
     cross_attention = {
         "cross_attention.query": ("encoder_attn.{n}.q_lin",),

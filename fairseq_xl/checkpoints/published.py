@@ -16,8 +16,8 @@ symbols of languages, where the text was prepared with that model (V7). XLM's ro
 other nine (U1). Its words must be our pieces in order, as they are written there: ``th@@ e`` in a .pth, ``th e</w>`` in
 a vocab.json; the two writings are not told apart, and so never mistaken for each other.
 
-XLM's decoder begins with ``</s>`` and is told the language by its embedding alone; ours begins with ``[xx]``. So the
-rows of ``[xx]`` are copies of that of ``</s>``, with an output bias that keeps them from being predicted.
+XLM's decoder begins with ``</s>`` and gets the language from its embedding only; ours begins with ``[xx]``. So the
+rows of ``[xx]`` are copies of the row of ``</s>``, and their output bias keeps them from being predicted.
 
 Files are read as plain data. No released weights have been through this so far: the layouts are those of the programs
 that wrote them.
@@ -55,7 +55,7 @@ LANGUAGES = "encoder.embeddings.languages.weight"
 DECODER_TOKENS, DECODER_BIAS, DECODER_LANGUAGES = (
     name.replace("encoder", "decoder") for name in (TOKENS, BIAS, LANGUAGES)
 )
-NEVER = -100.0  # what is added to the output bias of a symbol: exp(-100) is nothing beside 1 in 32 bits
+NEVER = -100.0  # added to the output bias of symbols never to be predicted: exp(-100) vanishes beside 1 in 32 bits
 
 XLM_SUFFIX = ".pth"
 CONFIG = "config.json"
@@ -68,14 +68,14 @@ Settings = Dict[str, Any]  # what a file says of its model
 
 @dataclass(frozen=True)
 class Published:
-    """An encoder, with a decoder or alone, and what a model and its text need to be to mean the same by the weights."""
+    """Weights of an encoder, perhaps with a decoder, and the options and symbols that they were trained with."""
 
     state: Dict[str, Tensor]  # under our names; without bank.bias and output.* where the file has no output layer
     symbols: List[str]  # of the rows of tokens, in our order: <s> <pad> </s> <unk>, pieces, <mask>
     symbols_from: Path  # the file that names them
     languages: List[str]  # of the rows of language embeddings; empty without any
     options: Settings  # that our model and task need, by name: framing, heads, layer_norm_eps, ...
-    counts: Dict[str, int] = field(default_factory=dict)  # how often symbols are in the training text, if the file says
+    counts: Dict[str, int] = field(default_factory=dict)  # frequency of symbols in the training text, if known
 
     @property
     def depths(self) -> Dict[str, int]:
@@ -242,7 +242,7 @@ def _in_our_order(words: List[str], origin: Path) -> Tuple[List[int], List[str]]
 
 
 def _languages(settings: Settings, state: Dict[str, Tensor]) -> List[str]:
-    """Languages of the rows of language embeddings; none without any."""
+    """Languages in the order of the rows of the language embeddings; empty without such embeddings."""
     counts = [len(state[name]) if name in state else 0 for name in (LANGUAGES, DECODER_LANGUAGES)]
     count = counts[0]
     if DECODER_TOKENS in state and counts[1] != count:

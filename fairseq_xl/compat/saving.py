@@ -102,7 +102,7 @@ def _no_room(error) -> bool:
 
 
 def _telling_of_the_folder(original):
-    """Tests whether --save-dir is writable by a temporary file; fairseq empties "dummy", or its target if it is a link."""
+    """Tests whether --save-dir is writable by a temporary file; fairseq empties "dummy", or the target of a link."""
 
     @functools.wraps(original)
     def verify_checkpoint_directory(save_dir):

@@ -10,7 +10,7 @@ from fairseq.logging import metrics
 
 from fairseq_xl.errors import UserError
 
-ASIDE = "aside"  # in the log's keys: a term that predicts no words
+ASIDE = "aside"  # in keys of the log: a term that is no language modeling and does not count in `ppl`
 
 
 @register_criterion("xl_pretraining", dataclass=FairseqDataclass)
@@ -28,7 +28,7 @@ class XLPretrainingCriterion(FairseqCriterion):
         logged = {term for term, source in self.task.log_keys if source == sample["source"]}
         if not logged.issuperset(terms):
             unnamed = ", ".join(sorted(terms.keys() - logged))
-            raise UserError(f"the loss of {sample['objective']} has a term that its `terms` do not name: {unnamed}")
+            raise UserError(f"the loss of {sample['objective']} returned terms that its `terms` do not name: {unnamed}")
         loss = objective.cfg.weight * sum(term.weight * term.sum / max(term.count, 1) for term in terms.values())
         log = {
             "loss": loss.detach(),
@@ -48,8 +48,8 @@ class XLPretrainingCriterion(FairseqCriterion):
         """Logs bits per prediction and perplexity of every term, by source and over all sources.
 
         `ppl` is the mean over terms of the mean over their sources of the perplexity: the stopping criterion of X8. The
-        terms are those that predict words; the perplexities of 1 to 2 of others would hardly count beside theirs. Where
-        none does, it is the mean over all terms. Without a prediction there is no value.
+        terms are those of language modeling; others have perplexities of 1 to 2 and would hardly count. Without such
+        terms it is the mean over all terms. Without predictions it has no value.
         """
 
         def total(key):

@@ -13,15 +13,15 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 
 
 def read_arrays(path):
-    """The arrays of an .npz file of numpy.savez by name, or None where it is missing or damaged.
+    """The arrays, by name, of an .npz file of numpy.savez; None if the file is missing or damaged.
 
-    Nothing in the file is run, and no more memory is asked for than the file has bytes. Raises `UserError` without the
-    right to read it.
+    No code in the file is run, and no more memory is allocated than the file has bytes. Raises `UserError` without
+    permission to read it.
     """
     try:
         with open(path, "rb") as stream:
             with zipfile.ZipFile(stream) as parts:
-                if parts.testzip() or not _whole(parts, os.fstat(stream.fileno()).st_size):
+                if parts.testzip() or not _sizes_agree(parts, os.fstat(stream.fileno()).st_size):
                     return None
             stream.seek(0)
             return dict(np.load(stream, allow_pickle=False))
@@ -33,10 +33,10 @@ def read_arrays(path):
         return None
 
 
-def _whole(parts, size):
-    """Whether each array is as large as its header says, and all together no larger than their file of `size` bytes.
+def _sizes_agree(parts, size):
+    """Whether each array has the size that its header says, and all are no larger than the file (`size` bytes).
 
-    numpy allocates what a header asks for, 23 TiB if need be, before it looks for them.
+    numpy allocates the size in a header, be it 23 TiB, before it reads the data.
     """
     for part in parts.infolist():
         with parts.open(part) as stream:

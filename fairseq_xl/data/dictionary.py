@@ -11,7 +11,7 @@ from fairseq.data import Dictionary
 from fairseq_xl.errors import UserError
 
 MASK = "<mask>"
-LANGUAGE = re.compile(r"\w[\w-]*")  # a code of a language: no part of a path
+LANGUAGE = re.compile(r"\w[\w-]*")  # a language code; it holds no path separators
 LANGUAGE_SYMBOL = re.compile(rf"\[({LANGUAGE.pattern})\]")
 
 

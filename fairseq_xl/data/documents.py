@@ -31,7 +31,7 @@ class AdjacentSegments:
     Args:
         path: prefix of the ``.bin`` and ``.idx`` files.
         language: code of its language.
-        symbols: how many the dictionary has; None if any number will do.
+        symbols: size of the dictionary, which token ids are checked against; None: no check.
     """
 
     def __init__(self, path, language, symbols=None):

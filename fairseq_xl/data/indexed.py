@@ -21,12 +21,12 @@ def is_begun(prefix):
 
 
 class Text:
-    """The items of a binarised text, memory-mapped: tensors (t,) int64, each ended by ``</s>``.
+    """The items of a binarized text, memory-mapped: tensors (t,) int64, each ended by ``</s>``.
 
     Args:
         prefix: prefix of the ``.bin`` and ``.idx`` files.
         language: code of its language.
-        symbols: how many the dictionary has; None if any number will do.
+        symbols: size of the dictionary, which token ids are checked against; None: no check.
     """
 
     def __init__(self, prefix, language, symbols=None):
@@ -35,7 +35,7 @@ class Text:
 
     @property
     def sizes(self):
-        """Tokens of each item, (n,): mapped, and unmapped when this object goes."""
+        """Number of tokens of each item, (n,), memory-mapped as long as this object exists."""
         return self.items.sizes
 
     def __len__(self):
@@ -48,14 +48,14 @@ class Text:
 
 
 def check_numbers(tokens, symbols, prefix, language):
-    """Raises `UserError` if tokens (t,) of a text have a number that the dictionary, of so many symbols, lacks."""
+    """Raises `UserError` if tokens (t,) of a text hold an id outside the dictionary of `symbols` symbols."""
     if symbols is None or not len(tokens):
         return
     least, most = tokens.min(), tokens.max()
     if least < 0 or most >= symbols:
         raise UserError(
-            f"{prefix}.bin: the text of language {language!r} has the number {least if least < 0 else most}, and the "
-            f"dictionary has {symbols} symbols: the file is damaged, or was binarised with another dictionary"
+            f"{prefix}.bin: the text of language {language!r} has the token id {least if least < 0 else most}, the "
+            f"dictionary {symbols} symbols: the file is damaged or was binarized with another dictionary"
         )
 
 
@@ -63,8 +63,8 @@ def open_text(prefix, language, symbols=None):
     """The `Text` of ``PREFIX.bin`` and ``PREFIX.idx``.
 
     Raises `UserError` for a text that is not there, that has not a single line (fairseq cannot map an empty file),
-    whose files are damaged or do not belong together, as far as their sizes tell, or that is not what the manifest of
-    the data folder says (`check_fingerprint`).
+    whose files are damaged or do not belong together, as far as their sizes tell, or that differs from the manifest of
+    the data folder (`check_fingerprint`).
     """
     for end in ("idx", "bin"):
         if not Path(f"{prefix}.{end}").is_file():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fairseq_xl.errors import UserError
 
-#: what is compared of a file when it is opened: so many pieces of so many bytes at even distances (1 MiB)
+#: number and size in bytes of the evenly spaced pieces of a file that are compared when it is opened (1 MiB)
 PIECES, PIECE = 256, 4096
 
 
@@ -23,7 +23,7 @@ def read_manifest(folder):
 
 @functools.lru_cache(maxsize=16)
 def _read(path, state):
-    """The manifest in the file `path`, which is read once as long as its `state` stays."""
+    """The manifest in the file `path`, cached until its `state` (size, time, inode) changes."""
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -36,30 +36,30 @@ def _read(path, state):
 
 
 def check_fingerprint(folder, name, **counts):
-    """Raises `UserError` unless a file of a data folder is what `python -m preprocess` wrote, as far as that is known.
+    """Raises `UserError` if a file of a data folder differs from its fingerprint in the manifest.
 
-    Its size, its `counts` and at most 1 MiB of it are compared: all of a small file; of a larger one pieces from its
-    first byte to its last, so that no change that is longer than 1/255 of it goes unseen, and shorter ones may.
+    Its size, its `counts` and its content are compared: all of a file of up to 1 MiB, evenly spaced pieces of a larger
+    one, so that a change of more than 1/255 of the file is always found and a shorter one may be missed.
     """
     known = read_manifest(folder).get("fingerprints", {}).get(name)
-    if known is None:  # of a data folder from before there were fingerprints, or a file from elsewhere
+    if known is None:  # a data folder of an earlier version, or a file that python -m preprocess did not write
         return
     path = Path(folder) / name
     if not isinstance(known, dict) or not known.keys() >= {"bytes", "sampled", *counts}:
-        raise UserError(f"{Path(folder) / 'manifest.json'} is damaged: it doesn't say all of {name}")
+        raise UserError(f"{Path(folder) / 'manifest.json'} is damaged: its fingerprint of {name} is incomplete")
     found = {**counts, "bytes": path.stat().st_size}
     other = [f"{found[key]} {key}, expected {known[key]}" for key in found if found[key] != known[key]]
     if not other and _sampled(path) != known["sampled"]:
         other = ["other content"]
     if other:
         raise UserError(
-            f"{path} is not the file that `python -m preprocess` wrote, it has {other[0]}: put that back, or remove it "
-            f"and run the same command again (`python -m preprocess --verify {folder}` looks for more)"
+            f"{path} is not the file that `python -m preprocess` wrote, it has {other[0]}: restore it, or remove this "
+            f"one and run the same command again (`python -m preprocess --verify {folder}` lists all changes)"
         )
 
 
 def _sampled(path):
-    """Hash of the pieces of a file, or of all of one that is no larger than they are together."""
+    """Hash of the pieces of a file, or of the whole file if it is no larger than the pieces together."""
     size, digest = path.stat().st_size, hashlib.blake2b(digest_size=16)
     with open(path, "rb") as file:
         if size <= PIECES * PIECE:

@@ -19,7 +19,7 @@ class TokenStream:
     Args:
         path: prefix of the ``.bin`` and ``.idx`` files.
         language: code of its language.
-        symbols: how many the dictionary has; None if any number will do.
+        symbols: size of the dictionary, which token ids are checked against; None: no check.
     """
 
     def __init__(self, path, language, symbols=None):
@@ -46,7 +46,7 @@ class TokenStream:
         return [(self.read(start, start + length),) for start in starts]
 
     def read(self, begin, end):
-        """The tokens from one place to another, (t,); `UserError` for a number that the dictionary lacks."""
+        """The tokens from index `begin` to `end`, (t,); `UserError` for an id outside the dictionary."""
         tokens = self.tokens[begin:end]
         check_numbers(tokens, self.symbols, self.path, self.language)
         return tokens

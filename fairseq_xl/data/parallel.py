@@ -21,7 +21,7 @@ class SentencePairs:
     Args:
         prefix: prefix of the four files, ``DATA/en-de/train.en-de``.
         source, target: codes of the two languages, suffixes of the files.
-        symbols: how many the dictionary has; None if any number will do.
+        symbols: size of the dictionary, which token ids are checked against; None: no check.
     """
 
     def __init__(self, prefix, source, target, symbols=None):

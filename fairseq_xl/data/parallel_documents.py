@@ -20,7 +20,7 @@ class ParallelDocuments:
     Args:
         prefix: prefix of the four files, ``DATA/en-de/train.en-de``.
         source, target: codes of the two languages, suffixes of the files.
-        symbols: how many the dictionary has; None if any number will do.
+        symbols: size of the dictionary, which token ids are checked against; None: no check.
     """
 
     def __init__(self, prefix, source, target, symbols=None):
@@ -33,7 +33,7 @@ class ParallelDocuments:
 
     @property
     def has_documents(self):
-        """Whether there is an empty line, of both sides, at all."""
+        """Whether any line is empty on both sides, as between documents."""
         return bool((self.pairs.sizes <= 1).all(axis=1).any())
 
     def _windows(self, longest):

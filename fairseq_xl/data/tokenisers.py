@@ -25,10 +25,10 @@ def named_in(folder):
     chosen = read_manifest(folder).get("config", {}).get("tokeniser", {})
     path = Path(folder) / "manifest.json"
     if not isinstance(chosen, dict) or not all(isinstance(name, str) for name in chosen.values()):
-        raise UserError(f"{path} is damaged: 'tokeniser' maps languages to names, and is {quoted(chosen)}")
+        raise UserError(f"{path} is damaged: 'tokeniser' must map languages to names, found {quoted(chosen)}")
     for language, name in chosen.items():
-        if not LANGUAGE.fullmatch(language):  # which the package would look for a file of
-            raise UserError(f"{path} is damaged: {quoted(language)} is no code of a language")
+        if not LANGUAGE.fullmatch(language):  # the package would open a file of this name
+            raise UserError(f"{path} is damaged: {quoted(language)} is not a language code")
         try:
             _splitter(name, language)
         except (ImportError, KeyError) as error:

@@ -1,11 +1,11 @@
-"""What programs without a pre-trained model reach: ``python -m fairseq_xl.evaluation.baselines NAME …``.
+"""Baselines without a pre-trained model: ``python -m fairseq_xl.evaluation.baselines NAME …``.
 
 - ``retrieval XX-YY=PREFIX …`` compares sentences by tf-idf of their character n-grams, with the ratio margin of
   fairseq_xl.retrieval, and prints scores as that does;
 - ``classification TASK_FILES OUTPUT`` is logistic regression on tf-idf of character n-grams;
-- ``pairs TASK_FILES OUTPUT`` is logistic regression on what two texts have in common and how long they are: a task that
-  it solves as well as a model does not show that the model understands anything;
-- ``titles TASK_FILES OUTPUT`` writes the first words of the source, as many as score best on the validation text.
+- ``pairs TASK_FILES OUTPUT`` is logistic regression on the n-gram overlap and the lengths of two texts: a task that it
+  solves as well as a model does not show that the model understands anything;
+- ``titles TASK_FILES OUTPUT`` writes the first words of the source; their number scores best on the validation text.
 
 OUTPUT gets the files that fairseq-validate and fairseq-generate write for a model, which
 fairseq_xl.evaluation.classification and fairseq_xl.evaluation.generation score. All but titles need scikit-learn.
@@ -30,7 +30,7 @@ MOST_WORDS = 20  # of a title
 
 
 def scikit_learn():
-    """The package, with the parts that are used here; raises `UserError` where it is not installed."""
+    """The package with the modules used here; raises `UserError` if it is not installed."""
     try:
         import sklearn.feature_extraction.text
         import sklearn.linear_model
@@ -59,7 +59,7 @@ def overlap_and_lengths(pairs):
 
 
 def tfidf_classifier():
-    """A classifier of rows of texts by tf-idf of character n-grams."""
+    """An untrained classifier of rows of texts: logistic regression on tf-idf of character n-grams."""
     sklearn = scikit_learn()
     return sklearn.pipeline.make_pipeline(
         sklearn.preprocessing.FunctionTransformer(lambda rows: [" ".join(row) for row in rows]),
@@ -71,7 +71,7 @@ def tfidf_classifier():
 
 
 def pair_classifier():
-    """A classifier of rows of two texts by `overlap_and_lengths`."""
+    """An untrained classifier of pairs of texts: logistic regression on `overlap_and_lengths`."""
     sklearn = scikit_learn()
     return sklearn.pipeline.make_pipeline(
         sklearn.preprocessing.FunctionTransformer(overlap_and_lengths),
@@ -86,8 +86,8 @@ CLASSIFIERS = {"classification": tfidf_classifier, "pairs": pair_classifier}
 def read_examples(folders, split, language, texts=None):
     """The lines of SPLIT.LANGUAGE.tsv, ``label TAB text`` or ``label TAB text TAB text`` -> labels and rows of texts.
 
-    The file is in the first of `folders` that has it. `texts`: how many texts a line has to have. Raises `UserError`
-    for a file that no folder has, and naming file and line for another line.
+    The file is in the first of `folders` that has it. `texts`: the number of texts in a line. Raises `UserError` if no
+    folder has the file, and for a line of another form.
     """
     name = f"{split}.{language}.tsv"
     path = next((Path(folder) / name for folder in folders if stored(Path(folder) / name).is_file()), None)
@@ -107,7 +107,7 @@ def read_examples(folders, split, language, texts=None):
 def classify(name, folders, languages, trained, split):
     """{language: labels, predictions and probabilities of its test lines} of the baseline `name` of `CLASSIFIERS`.
 
-    `trained`: the languages to train on together; none: each language has a classifier of its own text.
+    `trained`: the languages to train one classifier on; if empty, each language gets a classifier of its own.
     """
     found, texts = {}, 2 if name == "pairs" else None
     for group, tested in [(trained, languages)] if trained else [([code], [code]) for code in languages]:
@@ -117,7 +117,7 @@ def classify(name, folders, languages, trained, split):
             raise UserError(f"the training text of {','.join(group)} has one label only, {labels[0]!r}")
         try:
             model = CLASSIFIERS[name]().fit(rows, labels)
-        except ValueError as error:  # scikit-learn's, of text too short to count anything in
+        except ValueError as error:  # from scikit-learn, for texts too short to hold n-grams
             raise UserError(f"nothing is learned from the training text of {','.join(group)}: {error}") from None
         for code in tested:
             labels, rows = read_examples(folders, split, code, texts)
@@ -127,12 +127,12 @@ def classify(name, folders, languages, trained, split):
 
 
 def first_words(text, number, language):
-    """The first words of a text; where sacreBLEU's tokenizer is the language's own, as for Chinese, its characters."""
+    """The first words of a text, or its first characters if sacreBLEU has a tokenizer for the language (Chinese)."""
     return " ".join(text.split()[:number]) if tokenizer_of(language) == "13a" else text[:number]
 
 
 def titles(folder, language, split):
-    """First words of each source of a split, and their number: the one with the best ROUGE-L on the validation text."""
+    """First words of each source of a split, and their number, which has the best ROUGE-L on the validation text."""
     sources, references = (read_lines(Path(folder) / f"valid.{language}.{side}") for side in ("src", "tgt"))
     if not sources or len(sources) != len(references):
         raise UserError(
@@ -163,11 +163,11 @@ def main(arguments=None):
     command.add_argument("pairs", nargs="+", metavar="XX-YY=PREFIX", help="test pairs, a file a side")
     for name, told in (
         ("classification", "tf-idf of character n-grams, logistic regression"),
-        ("pairs", "what two texts have in common and their lengths, logistic regression"),
+        ("pairs", "n-gram overlap and lengths of two texts, logistic regression"),
         ("titles", "the first words of the source"),
     ):
         command = commands.add_parser(name, help=told)
-        command.add_argument("files", help="folder of the task's files; of labeled text several, joined by :")
+        command.add_argument("files", help="folder of the task's files; for labeled text several folders, joined by :")
         command.add_argument("output", type=Path, help="folder for the predictions or titles")
         command.add_argument("--langs", required=True, help="the languages to test, separated by commas")
         command.add_argument("--split", default="test", help="which split (default: test)")

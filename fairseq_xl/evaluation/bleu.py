@@ -102,7 +102,7 @@ def bleu(hypotheses, references, lowercase=False, tokenize="13a", bootstrap=0):
 def paired(hypotheses, others, references, tokenize="13a", resamples=1000):
     """sacreBLEU's paired bootstrap (Koehn 2004) of n hypotheses against those of another system.
 
-    Resamples draw test lines: the training seeds' share in a difference is not tested.
+    It resamples test lines and does not test the variation over training seeds.
 
     Returns: {"against": the other system's BLEU, "difference", "p": two-sided, "signature"}.
     """
@@ -112,7 +112,7 @@ def paired(hypotheses, others, references, tokenize="13a", resamples=1000):
     return {
         "against": round(other.score, 2),
         "difference": round(own.score - other.score, 2),
-        "p": 1.0 if own.score == other.score else round(own.p_value, 4),  # sacreBLEU's is 0.001 of equal systems
+        "p": 1.0 if own.score == other.score else round(own.p_value, 4),  # sacreBLEU gives equal systems p = 0.001
         "signature": str(signatures["BLEU"]),
     }
 
@@ -144,15 +144,15 @@ def main(arguments=None):
     parser.add_argument(
         "--tokenize",
         choices=BLEU.TOKENIZERS,
-        help="sacreBLEU's tokeniser; by default the language's; without --language there is no tokenised BLEU",
+        help="sacreBLEU's tokeniser; by default the language's; tokenized BLEU needs --language",
     )
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% interval; 0: none")
-    parser.add_argument("--against", help="what another system made of the same lines, in the form of GENERATED")
+    parser.add_argument("--against", help="output of another system for the same lines, in the form of GENERATED")
     parser.add_argument("--save", help="write the hypotheses there, one a line")
     options = parser.parse_args(arguments)
     if not options.language and not options.tokenize:
-        raise UserError("--language or --tokenize is needed: name the target language, such as --language zh, whose "
-                        "text is scored with its own tokeniser")
+        raise UserError("--language or --tokenize is needed: name the target language, such as --language zh, which "
+                        "chooses sacreBLEU's tokenizer")
     read, references = read_lines if options.plain else detokenised, read_lines(options.reference)
     systems = []
     for path in filter(None, (options.generated, options.against)):
@@ -163,7 +163,7 @@ def main(arguments=None):
             )
     hypotheses = systems[0]
     if options.against and options.bootstrap < 1:
-        raise UserError(f"--against draws resamples, and --bootstrap {options.bootstrap} leaves none")
+        raise UserError(f"--against needs resamples: --bootstrap {options.bootstrap} must be 1 or more")
     if options.save:
         with compat.replacing(options.save) as file:
             file.write("".join(f"{line}\n" for line in hypotheses).encode("utf-8"))

@@ -53,10 +53,10 @@ def score(labels, predictions):
 
 
 def mcnemar(right, others):
-    """Two classifiers' answers to the same n items, (n,) bool each -> McNemar's exact test of their accuracies.
+    """McNemar's exact test of the accuracies of two classifiers; `right`, `others` (n,) bool: item answered correctly.
 
-    Of the items that one of them alone has right, each is as likely to be either's where the accuracies are equal: `p`
-    is two-sided, from the binomial distribution. The seeds of training are not tested.
+    Under equal accuracies, an item that only one of them has right is equally likely to be either's: `p` is two-sided,
+    from the binomial distribution. The variation over training seeds is not tested.
 
     Returns: {"difference" in points, "only_here", "only_there": numbers of items, "p"}.
     """
@@ -68,7 +68,7 @@ def mcnemar(right, others):
 
 
 def compare(first, second):
-    """Two prediction files of the same items -> `mcnemar`; raises `UserError` where their labels differ."""
+    """`mcnemar` of two prediction files of the same items; raises `UserError` if their labels differ."""
     (labels, predictions), (other_labels, others) = read_predictions(first), read_predictions(second)
     if labels != other_labels:
         raise UserError(f"{first} and {second} are of different items: their labels differ")

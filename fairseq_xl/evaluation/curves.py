@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 ENTRY = re.compile(r"\{\"epoch\": .*\}$")
 
 
-SPREAD = 10  # how many times the lowest value the highest one is from which on the axis is logarithmic
+SPREAD = 10  # the axis is logarithmic if the highest value is more than this many times the lowest
 
 
 def read_log(path):
@@ -62,7 +62,7 @@ def draw(logs, output, metric="loss"):
     form = Path(output).suffix.removeprefix(".") or "png"
     if form not in figure.canvas.get_supported_filetypes():
         raise UserError(f"--output {output}: {form!r} is no kind of picture; .png, .pdf or .svg are")
-    drawn, values = {}, []  # a line of each run, and all that is shown
+    drawn, values = {}, []  # a line of each run; all values shown
     kinds = {"train_inner": ("training (thin)", {"alpha": 0.4, "linewidth": 1}),
              "valid": ("validation (thick)", {"marker": ".", "linewidth": 2})}  # fmt: skip
     shown = {}
@@ -72,7 +72,7 @@ def draw(logs, output, metric="loss"):
             points = [(e["num_updates"], e[metric]) for e in entries[kind] if metric in e and "num_updates" in e]
             points = [point for point in points if math.isfinite(point[1])]
             if points:
-                alone = {"marker": "."} if len(points) == 1 else {}  # a line of one point would not be seen
+                alone = {"marker": "."} if len(points) == 1 else {}  # a line of one point is invisible
                 (drawn[name],) = axes.plot(*zip(*points), color=f"C{colour}", **style | alone)
                 values += [value for _, value in points]
                 shown[kind] = described

@@ -1,4 +1,4 @@
-"""Pairs to retrieve, and scores of what is found. Shapes: N source sentences, M target sentences, C channels."""
+"""Test pairs and scores of sentence retrieval. Shapes: N source sentences, M target sentences, C channels."""
 
 import logging
 
@@ -99,5 +99,5 @@ def average(results, score):
 
 
 def averages(found):
-    """The `average` by either score."""
+    """The `average` of each score."""
     return {score: average(found, score) for score in ("cosine", "margin")}

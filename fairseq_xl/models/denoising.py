@@ -40,7 +40,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
 
     @property
     def may_skip_parameters(self) -> bool:
-        """Whether an update may use a part of the parameters only: not all heads."""
+        """Whether an update may leave parameters unused: those of some heads."""
         return len(self.heads) > 0
 
     def add_heads(self, heads: Dict[str, nn.Module]) -> None:

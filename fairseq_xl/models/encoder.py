@@ -114,7 +114,7 @@ class XLEncoderModel(BaseFairseqModel):
 
     @property
     def may_skip_parameters(self) -> bool:
-        """Whether an update may use a part of the parameters only: not all heads, the output layer, cross-attention."""
+        """Whether an update may leave parameters unused: some heads, the output layer or cross-attention."""
         return self.cross_attention or len(self.heads) > 0
 
     def add_heads(self, heads: Dict[str, nn.Module]) -> None:

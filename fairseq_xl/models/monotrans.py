@@ -18,7 +18,7 @@ from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import Encoder, XLEncoderModel
 from fairseq_xl.modules.embeddings import Bank, Embeddings
 
-#: standard deviation of an adapter's weights at first: it begins near the identity, as in Houlsby et al. 2019
+#: initial standard deviation of an adapter's weights: adapters start near the identity, as in Houlsby et al. 2019
 ADAPTER_STD = 0.01
 #: segments of an input: a sentence or the first of a pair, the second of a pair
 SEGMENTS = 2

@@ -61,7 +61,7 @@ class ObjectiveConfig:
             raise UserError(f"--objective-options: {key}={getattr(self, key)} should be {expected}")
 
     def require_exponent(self, key):
-        """Raises `UserError` for an exponent of frequencies with which their powers would be 0 or infinite."""
+        """Raises `UserError` for an exponent of frequencies outside 0 to 10, whose powers might be 0 or infinite."""
         self.require(key, 0 <= getattr(self, key) <= 10, "from 0 to 10")
 
 
@@ -172,7 +172,7 @@ class Objective:
 
     @property
     def language_modeling(self):
-        """Those of the terms that predict words: `ppl`, the score of selection, is the mean over them (X8)."""
+        """The terms of language modeling, which `ppl`, the metric of model selection, is the mean over (X8)."""
         return self.terms
 
 

@@ -27,13 +27,12 @@ class CrossLingualMLM(MaskedObjective):
         return self.cfg.length
 
     def check(self, source):
-        """`UserError` for bitext without documents."""
+        """Raises `UserError` for bitext without documents."""
         if not source.has_documents:
             pair = "-".join(source.codes)
             raise UserError(
-                f"{source.prefix}: no line is empty on both sides, so that all of it would be one document of "
-                f"{self.name}: "
-                f"put empty lines between documents, or leave the pair out of it with {self.name}.leave_out={pair}"
+                f"{source.prefix}: no line is empty on both sides, so {self.name} would read one single document: "
+                f"put empty lines between documents, or leave out the pair with {self.name}.leave_out={pair}"
             )
 
     def collate(self, draws, source):

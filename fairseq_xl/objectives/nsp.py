@@ -54,7 +54,7 @@ class NextSentence(MaskedObjective):
 
     @property
     def language_modeling(self):
-        """The masked words alone."""
+        """The term of masked words."""
         return self.terms[:1]
 
     @property

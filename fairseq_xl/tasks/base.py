@@ -26,12 +26,12 @@ from fairseq_xl.errors import UserError, check_number, check_ranges
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
-#: numbers among fairseq's own options that training would take as they are
+#: ranges of fairseq's own options, which fairseq does not check
 NUMBERS = {
     "optimization": {"lr": "0 or more", "update_freq": "1 or more"},
     "dataset": {"max_tokens": "1 or more", "batch_size": "1 or more"},
 }
-#: what each checkpoint of this format says, and what some tasks add
+#: keys that each checkpoint has under task_state.fairseq_xl, with their types, and keys that some tasks add
 IDENTITY = {"task": str, "dictionary": str, "languages": List[str], "framing": ChoiceEnum(FRAMINGS),
             "heads": Optional[int]}  # fmt: skip
 OF_TASKS = {"labels": Optional[List[str]], "sides": Optional[int], "lang_pairs": List[str], "objectives": str,
@@ -108,15 +108,15 @@ class XLTask(FairseqTask):
         return Path(folders[(epoch - 1) % len(folders)])
 
     def open_other_shards(self, open_folder, split, epoch):
-        """Calls `open_folder` with every data folder but that of `epoch`, and lets go of what it returns.
+        """Calls `open_folder` with every data folder but that of `epoch`, and discards what it returns.
 
-        Only before the first epoch of training: what is wrong with a shard is told then, and not when its epoch begins.
+        Does so before the first epoch of training only: a damaged shard is reported then and not when its epoch begins.
         """
         if split == "train" and split not in self.datasets:
             folders = dict.fromkeys(Path(folder) for folder in self.cfg.data.split(os.pathsep))
             for folder in folders.keys() - {self.folder(epoch)}:
                 open_folder(folder, split)
-                gc.collect()  # sources refer to themselves: their memory maps would stay
+                gc.collect()  # sources have reference cycles, which keep memory maps open
 
     @property
     def source_dictionary(self):
@@ -159,7 +159,7 @@ class XLTask(FairseqTask):
             open_model(args.sentencepiece_model, self.folder())
         bpe, run = super().build_bpe(args), self.cfg._get_parent()
         if bpe is not None and run is not None and run.common_eval.post_process == "sentencepiece":
-            bpe.decode = str  # --remove-bpe has made text of the pieces: decoded again, it would lose its blanks
+            bpe.decode = str  # --remove-bpe has joined the pieces already; decoding again would remove all spaces
         return bpe
 
     def get_interactive_tokens_and_lengths(self, lines, encode_fn):
@@ -460,7 +460,7 @@ def _form(checkpoint, cfg, path):
 
 
 def _check_dictionary(folder, dictionary):
-    """Raises `UserError` if the folder's text was binarised with another dictionary, or with other frequencies."""
+    """Raises `UserError` if the folder's text was binarized with another dictionary or other frequencies."""
     if XLDictionary.load(folder / "dict.txt").digest() != dictionary.digest():
         raise UserError(f"{folder / 'dict.txt'} is another dictionary than that of the first data folder")
     written = read_manifest(folder).get("dictionary", {}).get("sha256")

@@ -178,7 +178,7 @@ class XLPretrainingTask(BankTask):
 
     @cached_property
     def language_modeling(self):
-        """Terms that predict words: `ppl` is the mean of their perplexities."""
+        """The terms of language modeling: `ppl` is the mean of their perplexities."""
         return {term for objective in self.objectives.values() for term in objective.language_modeling}
 
     def contents(self, sample):
@@ -257,7 +257,7 @@ class XLPretrainingTask(BankTask):
         self.datasets[split] = DrawnBatches(self.objectives, sources)
 
     def _sources(self, folder, split):
-        """What each objective reads of a split in a data folder: {objective: {language or pair: source}}."""
+        """The texts of a split that each objective reads: {objective: {language or pair: source}}."""
         sources, opened = {name: {} for name in self.objectives}, {}
         for name, objective in self.objectives.items():
             kind = objective.reads
@@ -277,14 +277,15 @@ class XLPretrainingTask(BankTask):
         return TWO_LANGUAGES[kind](folder / name / f"{split}.{name}", *name.split("-"), len(self.dictionary))
 
     def _texts(self, objective, split="train"):
-        """The languages or pairs that an objective reads; `UserError` for one to leave out that is not there."""
+        """The languages or pairs that an objective reads; `UserError` if `leave_out` names one without text."""
         names = self._languages if objective.reads in ONE_LANGUAGE else self.language_pairs
         left_out = objective.cfg.leave_out.split(",") if objective.cfg.leave_out else []
         there = self._present_languages() if objective.reads in ONE_LANGUAGE else self._present_pairs()
         for name in left_out:
             if name not in there:
                 setting = f"{objective.name}.leave_out={objective.cfg.leave_out}"
-                raise UserError(f"--objective-options {setting}: {name} is none of {', '.join(there) or 'no text'}")
+                valid = ", ".join(there) or "none"
+                raise UserError(f"--objective-options {setting}: {name} has no text in the data folder, only {valid}")
         return [name for name in names(split) if name not in left_out]
 
     def _languages(self, split="train"):

@@ -114,16 +114,16 @@ class XLTranslationTask(XLWritingTask):
         return model
 
     def checkpoint_of(self, path):
-        """XLM's published translation model in the file `path` as a checkpoint of ours, to evaluate; else None.
+        """XLM's published translation model in the file `path` as a checkpoint to evaluate; None for any other file.
 
-        Raises `UserError` for a published encoder alone.
+        Raises `UserError` for a published encoder without a decoder.
         """
         donor = published.read(path) if Path(path).suffix == published.XLM_SUFFIX else None
         if not isinstance(donor, published.Published):
             return None
         depths = {f"{stack}_layers": depth for stack, depth in donor.depths.items()}
         if "decoder_layers" not in depths:
-            raise UserError(f"{path} holds an encoder alone; --init-encoder-from starts a translation model from it")
+            raise UserError(f"{path} holds no decoder; use --init-encoder-from to start a translation model from it")
         form = {name: value for name, value in donor.options.items() if name != "framing"}
         model_cfg = vars(EncoderDecoderConfig(_name="xl_mt_big", **form, **depths))
         cfg = OmegaConf.create({"task": OmegaConf.to_container(self.cfg), "model": model_cfg})
@@ -143,7 +143,7 @@ class XLTranslationTask(XLWritingTask):
         self.datasets[split] = TranslationDataset(directions, self.framing, self.dictionary.pad(), split == "train")
 
     def _directions(self, folder, split):
-        """The directions of a split in a data folder."""
+        """The translation directions of a split in a data folder."""
         for_training = split.startswith(("train", "valid"))
         named = self.cfg.source_lang and not for_training
         directions = []
@@ -174,7 +174,7 @@ class XLTranslationTask(XLWritingTask):
                     dataset.max_positions,
                     (cut[:10] + 1).tolist(),
                 )
-        used = dataset.sizes  # but for lines that training leaves out, being too long for the model
+        used = dataset.sizes  # without lines that are too long for the model, which training leaves out
         if max_positions is not None:
             used = used[(used <= max_positions).all(axis=1)]
         longest = int(used.max(initial=0))

@@ -183,7 +183,7 @@ def test_all_else_that_is_no_plain_data(place, tmp_path, kind):
 
 
 IDENTITIES = {
-    "languages": (["../../x"], "'../../x' is no code of a language"),
+    "languages": (["../../x"], "'../../x' is not a language code"),
     "dictionary": (3, "task_state.fairseq_xl.dictionary is expected to be str, found 3"),
     "framing": ("x" * 10**6, "task_state.fairseq_xl.framing is expected to be one of xl, xlm, found 'xxx"),
     "heads": ("2", "task_state.fairseq_xl.heads is expected to be int or None, found '2'"),

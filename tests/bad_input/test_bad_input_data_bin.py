@@ -246,7 +246,7 @@ def test_numbers_that_the_dictionary_lacks(place, documents, tmp_path, name):
         arch = ["--arch", "xl_veco_tiny"] if name.startswith("veco") else []
         line = pretraining(wrong.data, tmp_path / "out", *short, *arch, objectives=name)
     language, symbols = prefix[-2:].replace("in", "en"), len(XLDictionary.load(wrong.data / "dict.txt"))
-    sentence = [f"{wrong.data / prefix}.bin: the text of language '{language}' has the number 60000, and the dictio"]
+    sentence = [f"{wrong.data / prefix}.bin: the text of language '{language}' has the token id 60000, the dictio"]
     told(lambda: run_train(line), *sentence, f"has {symbols} symbols")
     if name in ("mlm", "translation"):
         told(lambda: run_train(line, ["--cpu", "--num-workers", 1]), *sentence)
@@ -255,7 +255,7 @@ def test_numbers_that_the_dictionary_lacks(place, documents, tmp_path, name):
 def test_a_negative_number(tmp_path):
     text = open_text(write_items(tmp_path / "train", [[4, 2], [-5, 2]], np.int32), "en", 10)
     assert text[0].tolist() == [4, 2]
-    told(lambda: text[1], f"{tmp_path}/train.bin: the text of language 'en' has the number -5")
+    told(lambda: text[1], f"{tmp_path}/train.bin: the text of language 'en' has the token id -5")
 
 
 @pytest.fixture(scope="module")

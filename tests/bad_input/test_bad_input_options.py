@@ -364,7 +364,7 @@ EVALUATION = {
 @pytest.mark.parametrize("name", EVALUATION)
 def test_checkpoint_that_is_not_named(data_bin, name):
     run, task = EVALUATION[name]
-    told(lambda: run([data_bin, "--task", *task, "--user-dir", "fairseq_xl"]), "--path is missing: name the checkpoint to load")
+    told(lambda: run([data_bin, "--task", *task, "--user-dir", "fairseq_xl"]), "--path is missing: name the checkpoint")
 
 
 def test_results_and_hypotheses_that_cannot_be(data_bin, tmp_path):

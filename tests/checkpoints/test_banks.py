@@ -152,9 +152,9 @@ def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
         (dict(state={}), f"is damaged: it lacks {banks.TOKENS}"),
         (dict(languages=None), "is damaged: it lacks languages"),
         (dict(languages=[]), "is damaged: it names no languages"),
-        (dict(languages=["../../x"]), "is damaged: '../../x' is no code of a language, such as de or pt-BR"),
-        (dict(languages=["de", 3]), "is damaged: 3 is no code of a language, such as de or pt-BR"),
-        (dict(languages=["de\n"]), r"is damaged: 'de\n' is no code of a language, such as de or pt-BR"),
+        (dict(languages=["../../x"]), "is damaged: '../../x' is not a language code, such as de or pt-BR"),
+        (dict(languages=["de", 3]), "is damaged: 3 is not a language code, such as de or pt-BR"),
+        (dict(languages=["de\n"]), r"is damaged: 'de\n' is not a language code, such as de or pt-BR"),
         (dict(languages=["x/" * 10**6]), "is damaged: 'x/x/x/x/x/x/"),
         (dict(state=bank("de")["state"] | {banks.BIAS: 3}), f"is damaged: {banks.BIAS} is no tensor"),
     ],
@@ -172,7 +172,7 @@ def test_banks_that_lack_something(file, tmp_path, change, told):
 def test_languages_that_a_file_names_are_no_paths(file, tmp_path):
     with zipfile.ZipFile(tmp_path / "family", "w") as archive:
         archive.write(file("de"), "../../x.bank.pt")
-    told = "family is damaged: '../../x' is no code of a language"
+    told = "family is damaged: '../../x' is not a language code"
     for call in (
         lambda: banks.read(tmp_path / "family"),
         lambda: banks.pack(tmp_path / "family", [file("fr")]),
@@ -184,7 +184,7 @@ def test_languages_that_a_file_names_are_no_paths(file, tmp_path):
     model = {"_name": "xl_monotrans_tiny", "language_positions": False, "adapters": 0}
     monotrans = {"model": {banks.SPECIAL: torch.ones(1)}, "cfg": {"model": model}}
     identity = {"dictionary": "", "languages": ["../../x"]}
-    with pytest.raises(UserError, match="c.pt is damaged: '../../x' is no code of a language"):
+    with pytest.raises(UserError, match="c.pt is damaged: '../../x' is not a language code"):
         banks.extract(monotrans | {"task_state": {"fairseq_xl": identity}}, "c.pt")
 
 

@@ -90,7 +90,7 @@ class TestCombining:
         assert path == [(1.0, 0.9), (0.9, 0.9), (0.8, 0.9), (0.8, 0.8)]
 
     def test_a_term_that_would_vanish_from_the_log_is_an_error(self, criterion, model):
-        with pytest.raises(UserError, match="the loss of mlm has a term that its `terms` do not name: bits$"):
+        with pytest.raises(UserError, match="the loss of mlm returned terms that its `terms` do not name: bits$"):
             criterion(model, sample("mlm", "de", {"mlm": (12.0, 4), "bits": (1.0, 1)}))
 
 

@@ -147,7 +147,7 @@ def test_a_system_does_not_differ_from_itself():
 
 @pytest.mark.parametrize("lines, more, sentence", [
     (2, [], "other: 2 hypotheses but 3 references in"),
-    (3, ["--bootstrap", "0"], "--against draws resamples, and --bootstrap 0 leaves none"),
+    (3, ["--bootstrap", "0"], "--against needs resamples: --bootstrap 0 must be 1 or more"),
 ])  # fmt: skip
 def test_systems_that_cannot_be_compared(files, tmp_path, lines, more, sentence):
     (tmp_path / "other").write_text("".join(f"D-{number}\t-1\ta\n" for number in range(lines)))

@@ -84,7 +84,7 @@ def test_a_data_bin_of_before_gets_them(corpus, tmp_path, fairseq_in_process, mo
     new = old.pop("fingerprints")
     path.write_text(json.dumps(old), encoding="utf-8")
     assert main(["--verify", str(tmp_path / "data-bin")]) == 1
-    assert "has no fingerprints, since an earlier version wrote it; `python -m preprocess` with" in capsys.readouterr().err
+    assert "has no fingerprints, since an earlier version wrote it; `python -m" in capsys.readouterr().err
     prepare(corpus, tmp_path / "data-bin")
     assert known(tmp_path / "data-bin") == new and verify(tmp_path / "data-bin") == len(new)
 

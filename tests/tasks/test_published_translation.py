@@ -156,7 +156,7 @@ def test_the_dictionary_of_a_file(tmp_path, model):
     main([str(model.path), str(tmp_path / "dict.txt"), "--langs", "en,fr"])
     assert XLDictionary.load(tmp_path / "dict.txt").languages == ["en", "fr"]
     torch.save([1], tmp_path / "list.pth")
-    with pytest.raises(UserError, match="list.pth holds no published model"):
+    with pytest.raises(UserError, match="list.pth is not a published model"):
         main([str(tmp_path / "list.pth"), str(tmp_path / "dict.txt")])
 
 
@@ -204,7 +204,7 @@ class Anything:
 
 
 MISTAKES = {
-    "encoder alone": "mt.pth holds an encoder alone; --init-encoder-from starts a translation model from it",
+    "encoder alone": "mt.pth holds no decoder; use --init-encoder-from to start a translation model from it",
     "other words": "the rows of .*mt.pth are not those of .*dict.txt: symbol 10 is 'other' there and '.*' here",
     "missing": "mt.pth: its decoder: the weights are not of this kind of model: encoder_attn.1.k_lin.weight missing, "
                "nothing unexpected",

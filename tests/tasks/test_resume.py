@@ -184,7 +184,7 @@ def test_resume_after_kill_9(data_bin, tmp_path, name, defaults):
         endless.start()
         wait_for(lambda: max(saved_updates(tmp_path / "killed"), default=0) > reached, endless.is_alive)
         if not reached:
-            with pytest.raises(UserError, match=f"process {endless.pid} on .* is already training there; wait until it ends"):
+            with pytest.raises(UserError, match=f"process {endless.pid} on .* is already training there; wait"):
                 run_train([*line, "--max-update", 5000])
         time.sleep(rng.random() * 0.02)
         os.kill(endless.pid, signal.SIGKILL)

@@ -366,7 +366,7 @@ def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
     ("valid.en.src", None, "valid.en.src: no such file of raw text"),
     ("train.de.tgt", b"ein Haus\n", "train.de.src has 120 lines but {files}/train.de.tgt has 1"),
     ("train.de.src", b"", "train.de.src is empty"),
-    ("valid.de.src", lzma.compress(b"Haus\n" * 12)[:-1], "valid.de.src is cut short: its xz data has no end"),
+    ("valid.de.src", lzma.compress(b"Haus\n" * 12)[:-1], "valid.de.src is truncated: its xz data has no end"),
     ("valid.de.src", b"Haus\n" * 12 + b"\xff\n", "valid.de.src, line 13: not UTF-8"),
     ("train.en.tgt", b"house\n" * 119 + b" \n", "train.en.tgt, line 120: an empty line"),
     ("test.de.src", b"Haus\n", "test.de.src has 1 lines but"),

@@ -12,7 +12,7 @@ FORMAT, DATES = "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%
 FIRST_METRICS = ("loss", "nll_loss", "ppl", "accuracy")
 #: metrics that fairseq logs in every training; they come last
 RUN_METRICS = {"wps", "ups", "wpb", "bsz", "num_updates", "lr", "gnorm", "clip", "loss_scale", "gb_free", "train_wall",
-              "wall", "sample_size"}  # fmt: skip
+               "wall", "sample_size"}  # fmt: skip
 #: loggers and beginnings of messages whose INFO records go to --log-file only
 FILE_ONLY_LOGGERS = ("fairseq.data.data_utils", "fairseq.data.iterators", "fairseq.tasks.fairseq_task")
 FILE_ONLY_MESSAGES = ("Preparing to save", "State of", "Saving checkpoint to", "Finished saving", "num. expert model")

@@ -346,7 +346,7 @@ def test_architecture_that_is_none_of_ours_or_of_another_task(data_bin, tmp_path
 @pytest.mark.parametrize("task", ["masked_lm", "translation"])
 def test_architecture_of_ours_for_a_task_of_fairseqs(data_bin, tmp_path, task, monkeypatch):
     line = [data_bin, "--task", task, "--arch", "xl_xlm_tiny", "--user-dir", "fairseq_xl", "--max-tokens", 256]
-    sentence = [f"--task {task} does not fit --arch xl_xlm_tiny: expected one of xl_classification, xl_generation, xl_pre"]
+    sentence = [f"--task {task} does not fit --arch xl_xlm_tiny: expected one of xl_classification, xl_gen"]
     refused(line, *sentence)
     if task == "masked_lm":  # as fairseq-hydra-train, which has no command line of ours
         monkeypatch.setattr(mistakes, "_check_arguments", lambda given: None)

@@ -3,7 +3,7 @@
     python recipes/launch.py train DATA base.yaml more.yaml --flag value
 
 Each file maps flags of the command to values, ``lr: 0.0005`` for ``--lr 0.0005`` and ``fp16: true`` for ``--fp16``;
-a later file overrides an earlier one, ``null`` takes a flag away again, and flags on the command line come last. Of
+a later file overrides an earlier one, ``null`` removes a flag, and flags on the command line come last. Of
 ``--objective-options`` the command line changes the settings that it names, and the files' others stay. A value is
 written out: an alias (``*name``) is refused.
 The full command is shown before it runs, and takes this process's place: signals and the exit status are its own. But
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class NoFlags(Exception):
-    """A file that is no list of flags; the text is a sentence that names it."""
+    """A configuration file that is not a mapping of flags; the message is one sentence that names the file."""
 
 
 def flags(paths):
@@ -39,7 +39,7 @@ def flags(paths):
     merged = OmegaConf.merge(*map(read, paths))
     try:
         values = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:  # ${...} of what is not there
+    except OmegaConfBaseException as error:  # ${...} of an undefined key
         raise NoFlags(f"{', '.join(map(str, paths))}: {error.full_key}: {str(error).splitlines()[0]}") from error
     arguments = []
     for key, value in values.items():
@@ -51,7 +51,7 @@ def flags(paths):
 
 
 def one_of_settings(arguments):
-    """Arguments with one --objective-options: of each setting the value that is named last, in order of first names."""
+    """Merge all --objective-options of the arguments into one; the last value of a setting wins."""
     others, settings, place = [], {}, None
     rest = iter(arguments)
     for argument in rest:
@@ -83,7 +83,7 @@ def read(path):
 
 
 def check_events(path):
-    """Raises `NoFlags` unless a file is one flat mapping: lists of aliases could stand for billions of values."""
+    """Raises `NoFlags` unless a file is one flat mapping: nested aliases could expand to billions of values."""
     flat = False  # inside of the mapping
     with open(path, encoding="utf-8") as stream:
         for event in yaml.parse(stream, Loader=yaml.SafeLoader):

@@ -278,7 +278,7 @@ def test_the_lock_is_no_link_to_another_file(tmp_path):
     other.write_text("kept")
     (tmp_path / save_dir.LOCK).symlink_to(other)
     with pytest.raises(UserError, match=f"{save_dir.LOCK} cannot be opened to lock --save-dir"):
-        save_dir.hold(of_rank(0, tmp_path))
+        save_dir.lock(of_rank(0, tmp_path))
     assert other.read_text() == "kept"
 
 

@@ -8,7 +8,7 @@ bits with and without CUDA, makes an option of beam search hold, and a user's mi
 import functools
 
 from fairseq_xl.compat import generation, loading, log, mistakes, precision, processes, saving, training, workers
-from fairseq_xl.compat.configuration import OF_FAIRSEQ, check_configuration, check_finite, check_values
+from fairseq_xl.compat.configuration import FAIRSEQ_CRITERIONS, check_configuration, check_finite, check_values
 from fairseq_xl.compat.installed import HAS_LINEAR_CROSS_ENTROPY, versions
 from fairseq_xl.compat.loading import check_checkpoint, load_checkpoint, load_plain
 from fairseq_xl.compat.processes import any_rank, end_as_stopped
@@ -17,7 +17,7 @@ from fairseq_xl.compat.training import early_stopping, restore_early_stopping
 
 __all__ = [
     "HAS_LINEAR_CROSS_ENTROPY",
-    "OF_FAIRSEQ",
+    "FAIRSEQ_CRITERIONS",
     "any_rank",
     "check_checkpoint",
     "check_configuration",

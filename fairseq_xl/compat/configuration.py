@@ -26,13 +26,13 @@ BUILT = {
     "task": (TASK_REGISTRY, TASK_DATACLASS_REGISTRY),
     "criterion": (CRITERION_REGISTRY, CRITERION_DATACLASS_REGISTRY),
 }
-#: those of fairseq's that are built too: they compute a loss and evaluate nothing
-OF_FAIRSEQ = {"cross_entropy", "label_smoothed_cross_entropy"}
-#: what fairseq's hub interface would build, for raw text its user names it; and a name, which a whole one doesn't have
-LEFT_OUT = {"bpe", "tokenizer", "_name"}
-MOST_VALUES = 10_000  # in an option of any type, lists in lists counted as often as they are named
-LONGEST_LITERAL = 1000  # characters
-NOT_FINITE = "has values that are no finite numbers (NaN, infinite)"
+#: criterions of fairseq that a checkpoint may name: they evaluate no strings
+FAIRSEQ_CRITERIONS = {"cross_entropy", "label_smoothed_cross_entropy"}
+#: keys that are removed: sections that only fairseq's hub interface builds from, and the name of the whole
+IGNORED_SECTIONS = {"bpe", "tokenizer", "_name"}
+MAX_VALUES = 10_000  # in an option of type Any; a list that occurs twice counts twice
+MAX_LITERAL_LENGTH = 1000  # characters
+NOT_FINITE = "has NaN or infinite values"
 OUR_PACKAGE = __package__.split(".")[0]
 
 
@@ -77,11 +77,11 @@ def check_finite(state: dict, path) -> None:
     """Raises `UserError` for a checkpoint, read from the file `path`, with NaN or infinite weights."""
     for name, value in state["model"].items():
         if torch.is_tensor(value) and value.is_floating_point() and not is_finite(value):
-            raise UserError(f"{path} {NOT_FINITE} in {name}: the training that wrote it had failed")
+            raise UserError(f"{path} {NOT_FINITE} in {name}: the training that wrote it had diverged")
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
-    """Whether all of a tensor's numbers are finite: least and greatest tell, many times faster than asking each."""
+    """Whether all values of a tensor are finite; checks the minimum and maximum, which is faster than `isfinite`."""
     return not tensor.numel() or bool(torch.stack(tensor.aminmax()).isfinite().all())
 
 

@@ -57,7 +57,7 @@ def _report_divergence(original):
             where = f"update {self.get_num_updates() + 1}"
             if hasattr(self.task, "contents"):  # a task of ours
                 where += f" ({'; '.join(dict.fromkeys(self.task.contents(sample) for sample in samples if sample))})"
-            raise UserError(f"{where}: {_explosion(str(error))}; {_kept(self)}") from error
+            raise UserError(f"{where}: {_divergence_reason(str(error))}; {_advice(self)}") from error
 
     return train_step
 
@@ -85,7 +85,7 @@ def _refuse_non_finite_weights(original):
     def save_checkpoint(cfg, trainer, epoch_itr, val_loss):
         for name, value in trainer.model.named_parameters():
             if not is_finite(value):
-                raise UserError(f"update {trainer.get_num_updates()} made {name} NaN or infinite; {_kept(trainer)}")
+                raise UserError(f"update {trainer.get_num_updates()}: {name} is NaN or infinite; {_advice(trainer)}")
         return original(cfg, trainer, epoch_itr, val_loss)
 
     return save_checkpoint

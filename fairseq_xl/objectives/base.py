@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fairseq_xl.data.framing import pad_rows
-from fairseq_xl.errors import LARGEST, UserError
+from fairseq_xl.errors import LARGEST, UserError, quoted
 from fairseq_xl.models.encoder import XLEncoderModel
 
 #: name -> class of every registered objective

@@ -90,7 +90,7 @@ class XLTask(FairseqTask):
         """Loads ``dict.txt``, the same in every data folder, and checks that the text was binarised with it."""
         run = cfg._get_parent() if OmegaConf.is_config(cfg) else None
         if run is not None:
-            _check_run(run, cfg._name, {cls.criterion} if cls.criterion else compat.OF_FAIRSEQ)
+            _check_run(run, cfg._name, {cls.criterion} if cls.criterion else compat.FAIRSEQ_CRITERIONS)
         if not cfg.data:
             raise UserError("name the folder of binarised text that `python -m preprocess` wrote")
         folders = [Path(folder) for folder in cfg.data.split(os.pathsep)]

@@ -247,7 +247,7 @@ def test_numbers_that_the_dictionary_lacks(place, documents, tmp_path, name):
         line = pretraining(wrong.data, tmp_path / "out", *short, *arch, objectives=name)
     language, symbols = prefix[-2:].replace("in", "en"), len(XLDictionary.load(wrong.data / "dict.txt"))
     sentence = [f"{wrong.data / prefix}.bin: the text of language '{language}' has the token id 60000, the dictio"]
-    told(lambda: run_train(line), *sentence, f"has {symbols} symbols")
+    told(lambda: run_train(line), *sentence, f"the dictionary {symbols} symbols")
     if name in ("mlm", "translation"):
         told(lambda: run_train(line, ["--cpu", "--num-workers", 1]), *sentence)
 

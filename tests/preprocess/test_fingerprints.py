@@ -91,7 +91,7 @@ def test_a_data_bin_of_before_gets_them(corpus, tmp_path, fairseq_in_process, mo
 
 def test_what_is_no_data_bin(tmp_path, capsys):
     assert main(["--verify", str(tmp_path)]) == 1
-    assert "has no manifest.json that can be read" in capsys.readouterr().err
+    assert "has no readable manifest.json" in capsys.readouterr().err
     for entries in ('["x"]', '{"a": 1}', '{"a": {"bytes": "many"}}', '{"a": {}}'):
         (tmp_path / "manifest.json").write_text(f'{{"fingerprints": {entries}}}')
         assert main(["--verify", str(tmp_path)]) == 1

@@ -129,11 +129,12 @@ class XLTask(FairseqTask):
         return self.dictionary
 
     def check_architecture(self, cfg):
-        """Raises `UserError` if `cfg` is not that of one of our models."""
+        """Raises `UserError` if `cfg` is not that of one of our models, or has a number out of its range."""
         name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
         if name not in ARCH_MODEL_REGISTRY or not hasattr(cfg, "max_positions"):
             ours = sorted(known for known in ARCH_MODEL_REGISTRY if known.startswith("xl_"))
             raise UserError(f"--arch {name}: choose one of {', '.join(ours)}")
+        check_ranges(MODEL_DATACLASS_REGISTRY[name], cfg)
 
     def metrics(self):
         """Names of what validation logs, for --best-checkpoint-metric; None: up to the criterion."""
@@ -145,7 +146,7 @@ class XLTask(FairseqTask):
 
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model and remembers what tells its weights apart from others of the same shapes."""
-        check_ranges(MODEL_DATACLASS_REGISTRY[getattr(cfg, "_name", None) or cfg.arch], cfg)
+        self.check_architecture(cfg)
         model = super().build_model(cfg, from_checkpoint)
         self.heads = getattr(cfg, "heads", None)
         return model

@@ -9,7 +9,6 @@ import argparse
 import itertools
 import statistics
 import sys
-from pathlib import Path
 
 from fairseq_xl.evaluation.baselines import titles as first_words_of
 from fairseq_xl.evaluation.bleu import detokenised, read_lines

@@ -308,8 +308,8 @@ def test_an_explosion_in_a_task_of_fairseqs(tmp_path):
 
     cfg = SimpleNamespace(checkpoint=SimpleNamespace(save_dir=str(tmp_path)))
     trainer = SimpleNamespace(task=object(), get_num_updates=lambda: 4, checkpoint_suffix="", cfg=cfg)
-    with pytest.raises(UserError, match="^update 5: gradients are NaN or infinite; no checkpoint was saved before"):
-        training._telling_of_explosion(step)(trainer, [{"net_input": {}}])
+    with pytest.raises(UserError, match="^update 5: gradients are NaN or infinite; no checkpoint has been saved"):
+        training._report_divergence(step)(trainer, [{"net_input": {}}])
 
 
 def reread(thing):

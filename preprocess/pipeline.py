@@ -48,7 +48,7 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
         check.tell(config, reports)
         if check_only:
             overlap.warn(find_overlap(config, workers))
-            logger.info("no problems found: %d files, %d lines", len(reports),
+            logger.info("no errors found: %d files, %d lines", len(reports),
                         sum(report.lines for report in reports.values()))
         else:
             _Preparation(config, reports, stages, workers).run(spm_model, dictionary)

@@ -9,8 +9,13 @@ from datetime import timedelta
 ENTRY = re.compile(r"\{\"epoch\": .*\}$")
 
 
-def summary(line):
-    """One line for people from a JSON entry of fairseq's log, or None for any other line."""
+def summary(line, progress):
+    """One line for people from a JSON entry of fairseq's log, or None for any other line.
+
+    Args:
+        line: a line of the log.
+        progress: the last training entry's progress, which entries of validation lack; training entries replace it.
+    """
     found = ENTRY.search(line)
     if not found:
         return None
@@ -21,10 +26,13 @@ def summary(line):
     kind = next((kind for kind in ("train_", "valid_") if f"{kind}loss" in entry), "")
     if kind == "train_":
         return None
-    of = f" of {entry['max_update']}" if "max_update" in entry else ""
+    if not kind:
+        progress.clear()
+        progress.update({name: entry[name] for name in ("max_update", "wps", "seconds_left") if name in entry})
+    of = f" of {progress['max_update']}" if "max_update" in progress else ""
     parts = [f"update {entry.get(f'{kind}num_updates', '?')}{of}"]
-    parts += [f"{float(entry['wps']):,.0f} tokens/s"] if "wps" in entry and not kind else []
-    parts += [f"{timedelta(seconds=int(entry['seconds_left']))} left"] if "seconds_left" in entry else []
+    parts += [f"{float(progress['wps']):,.0f} tokens/s"] if "wps" in progress else []
+    parts += [f"{timedelta(seconds=int(progress['seconds_left']))} left"] if "seconds_left" in progress else []
     parts += [f"{kind.rstrip('_') or 'train'} loss {entry[f'{kind}loss']}"]
     parts += [f"ppl {entry[f'{kind}ppl']}"] if f"{kind}ppl" in entry else []
     return "  " + ", ".join(parts)
@@ -32,14 +40,15 @@ def summary(line):
 
 def main():
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training, which still has something to say
+    progress, terminal = {}, sys.stdout.isatty()
     with open(sys.argv[1], "w", encoding="utf-8") as log:
         for line in sys.stdin:
             log.write(line)
             log.flush()
-            shown = summary(line)
-            if shown and ("valid" in shown or sys.stdout.isatty()):
+            shown = summary(line, progress)
+            if shown and ("valid" in shown or terminal):
                 end = "\n" if "valid" in shown else "\r"
-                sys.stdout.write(f"{shown:<78}{end}")
+                sys.stdout.write(f"{shown:<78}{end}" if terminal else f"{shown}{end}")
                 sys.stdout.flush()
 
 

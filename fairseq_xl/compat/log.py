@@ -1,4 +1,4 @@
-"""Logs of training: all records with their times in --log-file, and a short form with progress on the console."""
+"""Logs: a short form with times and progress on the console; of training, all records in --log-file."""
 
 import datetime
 import functools
@@ -24,6 +24,7 @@ _file = None  # the handler of --log-file
 def install() -> None:
     """Show progress in updates, tokens and time, metrics in a fixed order, and each record once in --log-file."""
     logging.getLogger("hydra").setLevel(logging.INFO)  # hydra logs at DEBUG when fairseq composes its configuration
+    _shorten_console()
     progress_bar.progress_bar = _without_log_file(progress_bar.progress_bar)
     for bar in (progress_bar.SimpleProgressBar, progress_bar.JsonProgressBar, progress_bar.TqdmProgressBar):
         bar.print = _with_ordered_metrics(bar.print)
@@ -47,16 +48,22 @@ def attach_log_file() -> None:
         handler.setFormatter(logging.Formatter(FORMAT, DATES))
         root.addHandler(handler)
         _file = handler
-    for handler in root.handlers:
+    _shorten_console()
+
+
+def _shorten_console() -> None:
+    """Filter the console's records and show their times, which fairseq's commands ask for too late."""
+    for handler in logging.getLogger().handlers:
         if type(handler) is logging.StreamHandler and is_for_console not in handler.filters:
             handler.addFilter(is_for_console)
+            handler.setFormatter(logging.Formatter(FORMAT, DATES))
 
 
 def is_for_console(record) -> bool:
     """Whether a record goes to the console: not the configuration, the model, or details of loading and saving."""
     if record.levelno > logging.INFO:
         return True
-    if record.name == "fairseq_cli.train" and not isinstance(record.msg, str):
+    if record.name.startswith("fairseq_cli.") and not isinstance(record.msg, str):
         return False
     return record.name not in FILE_ONLY_LOGGERS and not str(record.msg).startswith(FILE_ONLY_MESSAGES)
 

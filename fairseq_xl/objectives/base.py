@@ -189,7 +189,9 @@ def build_objectives(names, options, dictionary, framing):
     names = [name.strip() for name in names.split(",") if name.strip()]
     unknown = sorted(set(names) - set(OBJECTIVES))
     if unknown or not names or len(set(names)) < len(names):
-        raise UserError(f"--objectives {','.join(names)!r}: name each of {', '.join(sorted(OBJECTIVES))} at most once")
+        wrong = f"unknown {', '.join(unknown)}; " if unknown else ""
+        known = ", ".join(sorted(OBJECTIVES))
+        raise UserError(f"--objectives {','.join(names)!r}: {wrong}name each of {known} at most once")
     settings = {name: [] for name in OBJECTIVES}
     for option in (options or "").split():
         owner, dot, setting = option.partition(".")

@@ -90,7 +90,9 @@ def test_options_are_merged_into_the_papers_values(build):
 
 @pytest.mark.parametrize("names", ["mlm,nonsense", "", ",", "mlm,mlm"])
 def test_unknown_or_repeated_objectives(refusal, names):
-    assert f"name each of {', '.join(sorted(OBJECTIVES))} at most once" in refusal(names)
+    sentence = refusal(names)
+    assert f"name each of {', '.join(sorted(OBJECTIVES))} at most once" in sentence
+    assert ("unknown nonsense; " in sentence) == ("nonsense" in names)
 
 
 def test_an_unknown_key(refusal):

@@ -73,7 +73,7 @@ def test_check_only(corpus, tmp_path, capsys, caplog):
     with caplog.at_level(logging.INFO, logger="preprocess"):
         assert main([str(corpus), "--check-only"]) == 0
     lines = sum(path.read_bytes().count(b"\n") for path in corpus.parent.glob("*.*") if path != corpus)
-    assert caplog.messages[-1] == f"no problems found: 10 files, {lines} lines"
+    assert caplog.messages[-1] == f"no errors found: 10 files, {lines} lines"
     assert main([str(corpus), str(tmp_path / "data-bin"), "--check-only"]) == 0
     assert content(tmp_path / "data-bin") == {}
     (corpus.parent / "train.en").unlink()

@@ -57,6 +57,7 @@ def test_the_order_of_metrics_is_fixed():
     [
         ("fairseq_cli.train", logging.INFO, {"common": None}, False),
         ("fairseq_cli.train", logging.INFO, "training on 1 devices", True),
+        ("fairseq_cli.generate", logging.INFO, {"common": None}, False),
         ("fairseq.tasks.fairseq_task", logging.INFO, "can_reuse_epoch_itr = False", False),
         ("fairseq.tasks.fairseq_task", logging.WARNING, "100 samples have invalid sizes", True),
         ("fairseq.trainer", logging.INFO, "Finished saving checkpoint to here", False),
@@ -69,9 +70,11 @@ def test_the_console_is_short(name, level, message, shown):
 
 def test_the_line_of_a_recipe():
     inner = '{"epoch": 1, "loss": "2.5", "ppl": "6", "wps": "12345.6", "num_updates": "60", "max_update": 400'
-    assert summary(inner + ', "seconds_left": 200}') == (
+    progress = {}
+    assert summary(inner + "}", progress) == "  update 60 of 400, 12,346 tokens/s, train loss 2.5, ppl 6"
+    assert summary(inner + ', "seconds_left": 200}', progress) == (
         "  update 60 of 400, 12,346 tokens/s, 0:03:20 left, train loss 2.5, ppl 6"
     )
-    assert summary(inner + "}") == "  update 60 of 400, 12,346 tokens/s, train loss 2.5, ppl 6"
     valid = '2026-01-01 | INFO | valid | {"epoch": 1, "valid_loss": "2.5", "valid_ppl": "6", "valid_num_updates": "60"}'
-    assert summary(valid) == "  update 60, valid loss 2.5, ppl 6"
+    assert summary(valid, progress) == "  update 60 of 400, 12,346 tokens/s, 0:03:20 left, valid loss 2.5, ppl 6"
+    assert summary(valid, {}) == "  update 60, valid loss 2.5, ppl 6"

@@ -174,10 +174,13 @@ class XLTranslationTask(XLWritingTask):
                     dataset.max_positions,
                     (cut[:10] + 1).tolist(),
                 )
-        used = dataset.sizes  # without lines that are too long for the model, which training leaves out
-        if max_positions is not None:
-            used = used[(used <= max_positions).all(axis=1)]
-        longest = int(used.max(initial=0))
-        if max_tokens is not None and longest > max_tokens:
-            raise UserError(f"a line has {longest} tokens: raise --max-tokens {max_tokens}")
+        longest = int(dataset.sizes.max(initial=0))
+        if max_positions is None:
+            if max_tokens is not None and longest > max_tokens:
+                raise UserError(f"a line has {longest} tokens: raise --max-tokens {max_tokens}")
+        elif not (dataset.sizes <= max_positions).all(axis=1).any():  # fairseq skips longer lines, with a warning
+            raise UserError(
+                f"no training line has at most {max_positions} tokens (source, target), the smaller of --max-tokens "
+                f"{max_tokens} and --max-positions: raise them (the longest has {longest})"
+            )
         return super().get_batch_iterator(dataset, max_positions=max_positions, max_tokens=max_tokens, **kwargs)

@@ -466,8 +466,9 @@ def test_metric_that_is_not_logged(data_bin, tmp_path):
 
 
 def test_line_that_is_longer_than_a_batch_of_translation(data_bin, tmp_path):
-    for line in (one_direction(data_bin, tmp_path), one_direction(data_bin, tmp_path, "--disable-validation")):
-        refused(changed(line, "--max-tokens", 5), "tokens: raise --max-tokens 5")
+    refused(changed(one_direction(data_bin, tmp_path, "--max-update", 1), "--max-tokens", 5), "raise --max-tokens 5")
+    alone = one_direction(data_bin, tmp_path, "--disable-validation", "--max-update", 1)
+    refused(changed(alone, "--max-tokens", 2), "no training line has at most (2, 2) tokens", "--max-tokens 2")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import argparse
 import ast
 import inspect
+import subprocess
 import sys
 from pathlib import Path
 
@@ -238,6 +239,12 @@ def test_habits(path):
             assert node.type is not None, "bare except"
         if isinstance(node, ast.ImportFrom):
             assert all(alias.name != "*" for alias in node.names)
+
+
+def test_no_name_is_undefined_or_unused():
+    folders = [ROOT / name for name in ("fairseq_xl", "preprocess", "recipes")]
+    checked = subprocess.run([sys.executable, "-m", "flake8", "--select", "F", *folders], cwd=ROOT, capture_output=True)
+    assert checked.returncode == 0, checked.stdout.decode() + checked.stderr.decode()
 
 
 def test_every_objective_has_its_test():

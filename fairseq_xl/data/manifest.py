@@ -54,7 +54,8 @@ def check_fingerprint(folder, name, **counts):
     if other:
         raise UserError(
             f"{path} is not the file that `python -m preprocess` wrote, it has {other[0]}: restore it, or remove this "
-            f"one and run the same `python -m preprocess` again (with --verify {folder} it lists all changes)"
+            "one and run the same `python -m preprocess` again "
+            f"(`python -m preprocess --verify {folder}` lists all changes)"
         )
 
 

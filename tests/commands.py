@@ -7,18 +7,23 @@ the handler of SIGTERM, logging handlers and levels, the working threads' number
 import argparse
 import contextlib
 import copy
+import functools
 import io
 import logging
 import signal
 import sys
+import unittest.mock
 from dataclasses import dataclass, field
 
 import torch
 from fairseq import checkpoint_utils, options
+from fairseq.dataclass import utils as dataclass_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask
 from fairseq_cli import eval_lm, generate, interactive, train, validate
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 import fairseq_xl  # noqa: F401
 
@@ -111,17 +116,38 @@ def one_run():
             vars(function).clear()
 
 
-_LAST = {}
+COMPOSE = dataclass_utils.compose
+
+
+@functools.lru_cache(maxsize=None)
+def composed_groups(groups):
+    """hydra's configuration of config groups alone, such as task=xl_translation."""
+    return COMPOSE("config", overrides=list(groups), strict=False)
+
+
+@functools.lru_cache(maxsize=None)
+def parsed_override(text):
+    """Key and value of one override of hydra, such as model.layers=2."""
+    override = OverridesParser.create().parse_override(text)
+    return override.key_or_group, override.value()
+
+
+def compose(config_name, overrides, strict):
+    """As hydra's, in a quarter of its second: hydra composes each set of config groups once and parses a value once."""
+    configured = copy.deepcopy(composed_groups(tuple(text for text in overrides if "." not in text.split("=")[0])))
+    try:
+        for text in overrides:
+            if "." in text.split("=")[0]:
+                OmegaConf.update(configured, *copy.deepcopy(parsed_override(text)), merge=True)
+    except Exception:  # hydra tells of it in its own words
+        return COMPOSE(config_name, overrides=overrides, strict=strict)
+    return configured
 
 
 def converted(args):
-    """fairseq's configuration of parsed arguments. It takes hydra a second, so that the last one is kept."""
-    key = repr(sorted(vars(args).items()))
-    if key not in _LAST:
-        configured = convert_namespace_to_omegaconf(args)
-        _LAST.clear()
-        _LAST[key] = configured
-    return copy.deepcopy(_LAST[key])
+    """fairseq's configuration of parsed arguments."""
+    with unittest.mock.patch.object(dataclass_utils, "compose", compose):
+        return convert_namespace_to_omegaconf(args)
 
 
 def configuration(parser, arguments):

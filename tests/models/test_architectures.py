@@ -45,7 +45,7 @@ XLMR_PIECES = 250_002
 
 def from_command_line(*arguments):
     parser = options.get_training_parser()
-    parsed = options.parse_args_and_arch(parser, ["data", "--task", "translation", *arguments])
+    parsed = options.parse_args_and_arch(parser, ["data", "--task", "xl_translation", "--lr", "0.1", *arguments])
     return convert_namespace_to_omegaconf(parsed)
 
 

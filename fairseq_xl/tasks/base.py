@@ -83,7 +83,7 @@ class XLTask(FairseqTask):
         self.dictionary = dictionary
         self.framing = Framing.of(str(cfg.framing), dictionary)
         self.loaded_framing = None  # of the checkpoints that were loaded to be evaluated
-        self.terminated = False  # whether this process got SIGTERM or SIGINT
+        self.terminated = None  # name of the signal that this process got, SIGTERM or SIGINT
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
@@ -384,9 +384,8 @@ class XLTask(FairseqTask):
         if known is not None and metric not in known and not run.dataset.disable_validation:
             raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
 
-        def stop(signum, frame):
-            logger.warning("%s: saving after this update, then stopping", signal.Signals(signum).name)
-            self.terminated = True
+        def stop(signum, frame):  # logs nothing: it may interrupt the writing of a record, and one of them is lost
+            self.terminated = signal.Signals(signum).name
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
         signal.signal(signal.SIGTERM, stop)
@@ -396,7 +395,9 @@ class XLTask(FairseqTask):
     def optimizer_step(self, optimizer, model, update_num):
         """fairseq hook: makes the update; then all ranks stop together if one of them got a signal."""
         super().optimizer_step(optimizer, model, update_num)
-        if compat.any_rank(self.terminated, next(model.parameters()).device):
+        if self.terminated:
+            logger.warning("%s: saving after this update, then stopping", self.terminated)
+        if compat.any_rank(self.terminated is not None, next(model.parameters()).device):
             compat.end_as_stopped()
             run = self.cfg._get_parent()
             run.optimization.stop_time_hours = 1e-9

@@ -27,7 +27,7 @@ for argument; do
         --valid-subset "$split" --path "$checkpoint" --task-files "$files" --lang "$language" \
         ${bank[@]+"${bank[@]}"} --predictions-to "$output/predictions" >"$log" 2>&1; then
         what_failed "$log"
-        ! grep -q '^fairseq_xl: error.*--objectives' "$log" ||
+        ! grep -q '^fairseq_xl: error.*trained with --task xl_pretraining' "$log" ||
             echo "CHECKPOINT $checkpoint is a pre-trained model, not a classifier of finetune.sh" >&2
         [ ${#bank[@]} -gt 0 ] || ! grep -q 'with another dictionary' "$log" || echo "$argument: it has no BANK" >&2
         exit 1

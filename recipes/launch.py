@@ -4,8 +4,8 @@
 
 Each file maps flags of the command to values, ``lr: 0.0005`` for ``--lr 0.0005`` and ``fp16: true`` for ``--fp16``;
 a later file overrides an earlier one, ``null`` removes a flag, and flags on the command line come last. Of
-``--objective-options`` the command line changes the settings that it names, and the files' others stay. A value is
-written out: an alias (``*name``) is refused.
+``--objective-options`` a later file and the command line change the settings that they name and keep the others;
+``mlm.batch_sentences=null`` removes one. A value is written out: an alias (``*name``) is refused.
 The full command is shown before it runs, and takes this process's place: signals and the exit status are its own. But
 for launchers of several processes, a training that a signal stopped ends with 75 instead of 0: what a script does next
 must not go on from half a training.
@@ -36,7 +36,14 @@ class NoFlags(Exception):
 
 def flags(paths):
     """Merges YAML files, the last one winning, into a list of command-line arguments. Raises `NoFlags`."""
-    merged = OmegaConf.merge(*map(read, paths))
+    files, settings = [read(path) for path in paths], []
+    merged = OmegaConf.merge(*files)
+    for values in map(OmegaConf.to_container, files):
+        if SETTINGS[2:] in values:
+            text = values[SETTINGS[2:]]
+            settings = [] if text is None else [*settings, str(text)]
+    if settings:
+        merged[SETTINGS[2:]] = " ".join(settings)
     try:
         values = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:  # ${...} of an undefined key
@@ -47,7 +54,7 @@ def flags(paths):
             arguments.append(f"--{key}")
         elif value is not None and value is not False:
             arguments += [f"--{key}", str(value)]
-    return arguments
+    return one_of_settings(arguments)
 
 
 def one_of_settings(arguments):

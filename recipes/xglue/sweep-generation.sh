@@ -36,22 +36,18 @@ fine_tune() {
         ${flags[@]+"${flags[@]}"}
 }
 
-# pretrain FOLDER NOISE: the settings of the configurations, and this noise.
+# pretrain FOLDER NOISE
 pretrain() {
-    local folder=$1 word values=("$recipe/config/xdae.yaml") more=() options
+    local folder=$1 word values=("$recipe/config/xdae.yaml") more=()
     for word in ${PRETRAIN:-}; do
         case $word in
             *.yaml) values+=("$word") ;;
-            --objective-options*) refuse "PRETRAIN: --objective-options belongs into a CONFIG.yaml, the noise is added" ;;
             *) more+=("$word") ;;
         esac
     done
-    options=$(python -c 'import sys
-from omegaconf import OmegaConf
-print(OmegaConf.merge(*map(OmegaConf.load, sys.argv[1:]))["objective-options"])' "${values[@]}")
     same_settings "$folder" "$(settings_of "$weights" "$data/dict.txt" "${values[@]}" ${more[@]+"${more[@]}"}) $2" OUTPUT
     bash "$recipe/pretrain.sh" "$data" "$folder" "$weights" "${values[@]}" ${more[@]+"${more[@]}"} \
-        --objective-options "$options xdae.noise=$2"
+        --objective-options "xdae.noise=$2"
 }
 
 case $study in

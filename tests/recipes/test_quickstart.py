@@ -194,6 +194,22 @@ def test_launch_merges_yaml_in_order(tmp_path):
     assert done.stdout.strip() == "['--lr', '0.2', '--fp16', '--adam-betas', '(0.9, 0.98)']", done.stderr
 
 
+@pytest.mark.parametrize("files, merged", [
+    (["mlm.length=256 mlm.mask_prob=0.2", "tlm.length=9 mlm.length=64"], "mlm.length=64 mlm.mask_prob=0.2 tlm.length=9"),
+    (["mlm.length=256", "mlm.length=${lr}", "mlm.alpha=0"], "mlm.length=64 mlm.alpha=0"),
+    (["mlm.length=256 mlm.mask_prob=0.2", "null", "mlm.length=64"], "mlm.length=64"),
+    (["mlm.length=256", "null"], None),
+    (["mlm.batch_sentences=64", "mlm.batch_sentences=null"], "mlm.batch_sentences=null"),
+])  # fmt: skip
+def test_a_later_file_changes_the_settings_that_it_names(tmp_path, files, merged):
+    paths = [tmp_path / f"{number}.yaml" for number in range(len(files))]
+    for path, settings in zip(paths, files):
+        path.write_text(f"lr: 64\nobjective-options: {settings}\n")
+    (tmp_path / "none.yaml").write_text("lr: 64\n")
+    assert launch.flags([*paths, tmp_path / "none.yaml"]) == ["--lr", "64"] + (
+        ["--objective-options", merged] if merged else [])  # fmt: skip
+
+
 @pytest.mark.parametrize("given, others", [
     (
         ["--objective-options", "mlm.length=256 mlm.mask_prob=0.2", "--lr", "1"],

@@ -9,13 +9,22 @@ from fairseq.logging import metrics
 from torch.nn import functional as F
 
 
+#: name of the classifier in `model.heads`
+HEAD = "classification"
+
+
+def class_scores(model, batch):
+    """Logits (B, classes) of the classifier on the first token's last hidden state."""
+    return model.heads[HEAD](model.encode(**batch)[:, 0])
+
+
 @register_criterion("xl_classification", dataclass=FairseqDataclass)
 class XLClassificationCriterion(FairseqCriterion):
     """Cross-entropy of the class; accuracy by language and its average, the score of selection (X9, G7)."""
 
     def forward(self, model, sample, reduce=True):
         """Sample of `ClassificationDataset` -> summed loss in nats, number of examples, what is logged."""
-        return self.score(model(self.task.objective, sample["batch"]), sample)
+        return self.score(model(class_scores, sample["batch"]), sample)
 
     def score(self, logits, sample):
         """Logits (B, classes) -> the same as `forward`."""

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
@@ -21,17 +22,6 @@ class XLGenerationCriterionConfig(FairseqDataclass):
     )
 
 
-class WrittenText:
-    """Stands in for an objective: the terms of all streams that predict (G6), one for an xDAE."""
-
-    def __init__(self, label_smoothing):
-        self.label_smoothing = label_smoothing
-
-    def loss(self, model, batch):
-        """Batch as `XLDenoisingModel` has it -> a list of `Term`; smoothed in training only."""
-        return sequence_terms(model, batch, self.label_smoothing if model.training else 0.0)
-
-
 @register_criterion("xl_generation", dataclass=XLGenerationCriterionConfig)
 class XLGenerationCriterion(FairseqCriterion):
     """The sum over streams of the cross-entropy, per token of the target (G6: all weights 1).
@@ -43,11 +33,12 @@ class XLGenerationCriterion(FairseqCriterion):
     def __init__(self, task, label_smoothing):
         super().__init__(task)
         check_number("--label-smoothing", label_smoothing, "probability")
-        self.objective = WrittenText(label_smoothing)
+        self.label_smoothing = label_smoothing
 
     def forward(self, model, sample, reduce=True):
         """Sample of `GenerationDataset` -> summed loss in nats, number of target tokens, what is logged."""
-        terms = model(self.objective, sample["batch"])
+        label_smoothing = self.label_smoothing if model.training else 0.0
+        terms = model(partial(sequence_terms, label_smoothing=label_smoothing), sample["batch"])
         loss, count = sum(term.sum for term in terms), terms[0].count
         log = {
             "loss": loss.detach(),

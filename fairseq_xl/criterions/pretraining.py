@@ -24,7 +24,7 @@ class XLPretrainingCriterion(FairseqCriterion):
     def forward(self, model, sample, reduce=True):
         """Sample of `DrawnBatches` -> loss, sample size, sums and counts of every term and source."""
         objective = self.task.objectives[sample["objective"]]
-        terms = model(objective, sample["batch"])
+        terms = model(objective.loss, sample["batch"])
         logged = {term for term, source in self.task.log_keys if source == sample["source"]}
         if not logged.issuperset(terms):
             unnamed = ", ".join(sorted(terms.keys() - logged))

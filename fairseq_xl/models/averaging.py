@@ -1,7 +1,7 @@
 """The deep averaging network that finds hard negatives (Unicoder, U5). Shapes: B batch, T time, C channels."""
 
 from dataclasses import dataclass, field
-from typing import Dict
+from typing import Callable, Dict
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -63,9 +63,9 @@ class XLAveragingModel(BaseFairseqModel):
         hidden = self.feed_forward[-1](hidden) if self.feed_forward else hidden
         return F.normalize(hidden.float(), dim=-1)
 
-    def forward(self, objective, batch):
-        """The only entry in training: `objective.loss(model, batch)`."""
-        return objective.loss(self, batch)
+    def forward(self, compute: Callable, batch):
+        """Return `compute(self, batch)`, as in `XLEncoderModel`."""
+        return compute(self, batch)
 
     def max_positions(self) -> int:
         """Longest input, in tokens."""

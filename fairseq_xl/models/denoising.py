@@ -1,6 +1,6 @@
 """Encoder-decoders that are pre-trained. Shapes: B batch, S source time, T target time, C channels."""
 
-from typing import Dict, List
+from typing import Callable, Dict, List
 
 from torch import Tensor, nn
 
@@ -47,10 +47,10 @@ class XLDenoisingModel(XLEncoderDecoderModel):
         """Put modules under `heads.NAME`; they bring their own initial values."""
         self.heads.update(heads)
 
-    def forward(self, objective, batch):
-        """The only entry in training: `objective.loss(model, batch)`, as in `XLEncoderModel`."""
+    def forward(self, compute: Callable, batch):
+        """Return `compute(self, batch)`, as in `XLEncoderModel`."""
         with self.encoder.bank.one_gradient():
-            return objective.loss(self, batch)
+            return compute(self, batch)
 
     def teacher_forced(self, batch) -> List[Tensor]:
         """Hidden states (B, T, C) of a decoder that reads the clean text: of each stream that predicts, here of one.

@@ -1,7 +1,7 @@
 """The encoder, and the model that is pre-trained and fine-tuned. Shapes: B batch, T time, C channels, V vocabulary."""
 
 from functools import partial
-from typing import Dict, List, Optional, Union
+from typing import Callable, Dict, List, Optional, Union
 
 from fairseq import utils
 from fairseq.models import BaseFairseqModel
@@ -146,13 +146,13 @@ class XLEncoderModel(BaseFairseqModel):
             segments=segments,
         )
 
-    def forward(self, objective, batch):
-        """The only entry in training: `objective.loss(model, batch)`.
+    def forward(self, compute: Callable, batch):
+        """Return `compute(self, batch)`, where `compute` is a loss or class scores.
 
-        Inside `forward`, so that wrappers for distributed training see which parameters a loss uses.
+        It runs inside `forward`, so that wrappers for distributed training see which parameters it uses.
         """
         with self.encoder.bank.one_gradient():
-            return objective.loss(self, batch)
+            return compute(self, batch)
 
     def get_normalized_probs(self, net_output, log_probs: bool, sample=None) -> Tensor:
         """(logits (..., V), extra) -> probabilities, or their logarithms, in float32."""

@@ -33,8 +33,8 @@ class CLM(Objective):
         return {self.name: self.predict(model, self._hidden(model, batch), batch)}
 
     def scores(self, model, batch):
-        """Logits (B, T-1, V) of the next token at every position."""
-        return model.output(self._hidden(model, batch))
+        """Logits (B, T-1, V) of the next token at every position, and None: what fairseq's decoders return."""
+        return model.output(self._hidden(model, batch)), None
 
     def _hidden(self, model, batch):
         return model.encode(batch["tokens"], languages=batch["languages"], causal=True)

@@ -15,6 +15,7 @@ from torch import nn
 from fairseq_xl import compat
 from fairseq_xl.checkpoints.surgery import donate, left_behind
 from fairseq_xl.compressed import stored
+from fairseq_xl.criterions.classification import HEAD, class_scores
 from fairseq_xl.data.classification import FIELDS, ClassificationDataset, check_labels, frame, read_examples
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
@@ -25,7 +26,6 @@ from fairseq_xl.tasks.base import named_languages
 
 logger = logging.getLogger(__name__)
 
-HEAD = "classification"
 SHORTEST = 8  # tokens that --length must leave for an input
 COLLAPSED = 98.0  # per cent of a language's predictions in one class from which on a model is called collapsed
 
@@ -69,14 +69,6 @@ class XLClassificationConfig(BankTaskConfig):
     )
 
 
-class ClassScores:
-    """Stands in for an objective: the scores of the classes from the first token (X9)."""
-
-    def loss(self, model, batch):
-        """Batch -> logits (B, classes)."""
-        return model.heads[HEAD](model.encode(**batch)[:, 0])
-
-
 @register_task("xl_classification", dataclass=XLClassificationConfig)
 class XLClassificationTask(BankTask):
     """Fine-tunes an encoder and a layer on its first token (X9, V9, G7) in any languages, and tests it in any."""
@@ -85,7 +77,6 @@ class XLClassificationTask(BankTask):
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
-        self.objective = ClassScores()
         self.labels = None  # the classes in order, from the training files or the checkpoint
         self.sides = None  # 1: sentences, 2: pairs
         self.predictions = {}  # split -> {index of the example: (class, probability)}
@@ -226,7 +217,7 @@ class XLClassificationTask(BankTask):
         """Scores a batch; with --predictions-to its predictions are kept until the split is complete."""
         model.eval()
         with torch.no_grad():
-            logits = model(self.objective, sample["batch"])
+            logits = model(class_scores, sample["batch"])
             result = criterion.score(logits, sample)
         if self.cfg.predictions_to:
             self._keep(sample, logits.float().softmax(-1))

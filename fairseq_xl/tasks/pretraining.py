@@ -403,7 +403,7 @@ class XLPretrainingTask(BankTask):
             "id": torch.from_numpy(draws.examples),
             "ntokens": len(batch["target"]),
             "target": target,
-            "net_input": {"objective": NextTokenScores(self.objectives["clm"]), "batch": batch},
+            "net_input": {"compute": self.objectives["clm"].scores, "batch": batch},
         }
 
 
@@ -420,14 +420,3 @@ def freeze_others(model, patterns):
     trained = matched(model, patterns, "--train-only")
     for name, parameter in model.named_parameters():
         parameter.requires_grad = name in trained
-
-
-class NextTokenScores:
-    """Stands in for an objective where fairseq's scorer wants logits instead of a loss."""
-
-    def __init__(self, objective):
-        self.objective = objective
-
-    def loss(self, model, batch):
-        """Logits (B, T, V) and None, as fairseq's decoders return them."""
-        return self.objective.scores(model, batch), None

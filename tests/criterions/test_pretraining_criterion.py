@@ -24,7 +24,7 @@ class Sums(torch.nn.Module):
         parts = {name: torch.nn.Parameter(torch.ones(1)) for name in ("mlm", "tlm", "bits")}
         self.parts = torch.nn.ParameterDict(parts)
 
-    def forward(self, objective, batch):
+    def forward(self, compute, batch):
         return {
             name: Term(factor * self.parts[name].sum(), count, *weight)
             for name, (factor, count, *weight) in batch.items()
@@ -38,7 +38,7 @@ def model():
 
 @pytest.fixture
 def criterion(dictionary):
-    objectives = {name: SimpleNamespace(cfg=SimpleNamespace(weight=weight)) for name, weight in WEIGHTS.items()}
+    objectives = {name: SimpleNamespace(cfg=SimpleNamespace(weight=weight), loss=None) for name, weight in WEIGHTS.items()}
     language_modeling = {"mlm", "tlm", "bits"}
     return XLPretrainingCriterion(
         SimpleNamespace(

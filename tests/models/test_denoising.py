@@ -14,14 +14,6 @@ SIZES = dict(embed_dim=16, ffn_dim=32, heads=2, encoder_layers=2, decoder_layers
 WITHOUT_DROPOUT = dict(dropout=0.0, attention_dropout=0.0)
 
 
-class Sequences:
-    """Stands in for an objective."""
-
-    @staticmethod
-    def loss(model, batch):
-        return sequence_terms(model, batch)
-
-
 def make(dictionary, **options):
     torch.manual_seed(0)
     model = XLDenoisingModel(DenoisingConfig(**SIZES | WITHOUT_DROPOUT | options), dictionary).double()
@@ -65,7 +57,7 @@ def test_fairseqs_generator_scores_as_teacher_forcing(dictionary, batch):
         one = {name: None if value is None else value[row : row + 1] for name, value in batch.items()}
         one["tokens"] = one["tokens"][:, : given["src_lengths"][row]]
         one |= {"padding_mask": None, "prev_output_tokens": shifted, "target": target}
-        (term,) = model(Sequences, one)
+        (term,) = model(sequence_terms, one)
         assert len(target[0]) > 1 and term.count == len(target[0])
         torch.testing.assert_close(-hypothesis["score"].float(), term.sum, atol=1e-4, rtol=0)
 
@@ -81,7 +73,7 @@ def test_one_bank_with_one_gradient(dictionary, batch):
         sum(term.sum for term in terms).backward()
         return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
-    inside, outside = gradients(model(Sequences, batch)), gradients(sequence_terms(model, batch))
+    inside, outside = gradients(model(sequence_terms, batch)), gradients(sequence_terms(model, batch))
     assert all(gradient.abs().sum() > 0 for name, gradient in inside.items() if "key.bias" not in name)
     for name, gradient in outside.items():
         torch.testing.assert_close(inside[name], gradient, msg=name)
@@ -93,7 +85,7 @@ def test_one_gradient_in_16_bits(dictionary, batch, dtype):
     tables = []
     for precision in (torch.float32, dtype):
         model = make(dictionary).to(dtype).to(precision)
-        (term,) = model(Sequences, batch)
+        (term,) = model(sequence_terms, batch)
         term.sum.backward()
         tables.append(model.encoder.bank.tokens.weight.grad)
     expected, found = tables

@@ -114,7 +114,7 @@ def check_sums(model):
         alone = [objective.collate(draws, source) for draws in one_by_one]
         assert batch["tokens"].eq(1).any()
         assert not any(part["tokens"].eq(1).any() for part in alone)
-        terms, parts = model(objective, batch), [model(objective, part) for part in alone]
+        terms, parts = model(objective.loss, batch), [model(objective.loss, part) for part in alone]
         assert tuple(terms) == objective.terms
         gradients = [gradient(terms), *map(gradient, parts)]
         for name, term in terms.items():

@@ -40,18 +40,18 @@ def test_loss_is_torchs_cross_entropy_on_shifted_targets(build, stream, draws, m
     objective = build("clm", "clm.length=5")
     batch = objective.collate(draws([0, 10]), stream)
     shifted = torch.tensor([[4, 5, 6, 7], [12, 2, PAD, PAD]])
-    logits = objective.scores(model, batch)
+    logits = objective.scores(model, batch)[0]
     expected = F.cross_entropy(logits.transpose(1, 2), shifted, ignore_index=PAD, reduction="sum")
-    assert model(objective, batch)["clm"].sum.item() == pytest.approx(expected.item())
+    assert model(objective.loss, batch)["clm"].sum.item() == pytest.approx(expected.item())
 
 
 def test_a_prediction_does_not_see_what_it_predicts(build, stream, draws, model):
     objective = build("clm", "clm.length=6")
     batch = objective.collate(draws([0]), stream)
-    scores = objective.scores(model, batch)
+    scores = objective.scores(model, batch)[0]
     changed = batch | {"tokens": batch["tokens"].clone()}
     changed["tokens"][0, 3] = 9
-    others = objective.scores(model, changed)
+    others = objective.scores(model, changed)[0]
     torch.testing.assert_close(others[0, :3], scores[0, :3])
     assert (others[0, 3:] - scores[0, 3:]).abs().amax(1).min() > 1e-3
 

@@ -160,7 +160,7 @@ def test_a_document_that_is_most_of_the_text(build, draws, tmp_path):
 def test_the_loss_written_out(build, draws, documents, model):
     objective = build("nsp", "nsp.length=24 nsp.mask_prob=0.5")
     batch = objective.collate(draws([0, 1, 1, 0], [1, 3, 2, 4]), documents)
-    terms = model(objective, batch)
+    terms = model(objective.loss, batch)
     assert tuple(terms) == objective.terms == ("nsp_mlm", "nsp")
     hidden = model.encode(batch["tokens"], segments=batch["segments"], padding_mask=batch["padding_mask"])
     pooled = (hidden[:, 0] @ model.heads["nsp"][0].weight.T + model.heads["nsp"][0].bias).tanh()

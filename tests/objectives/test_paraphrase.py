@@ -56,7 +56,7 @@ def test_loss_by_hand(classifying, pairs, draws):
     """The cross-entropy of the first token's two logits."""
     objective, model = classifying
     batch = objective.collate(draws([0, 1], [GENUINE, 0]), pairs)
-    term = model(objective, batch)["paraphrase"]
+    term = model(objective.loss, batch)["paraphrase"]
     hidden = model.encode(
         batch["tokens"], positions=batch["positions"], languages=batch["languages"], padding_mask=batch["padding_mask"]
     )
@@ -76,7 +76,8 @@ def test_the_classifier_has_the_models_dropout(build, model, pairs, draws):
     batch, model = objective.collate(draws([0, 1], [GENUINE, 0]), pairs), model.double()
     assert model.heads["paraphrase"][0].p == 0.5
     losses = {
-        mode: {model.train(mode)(objective, batch)["paraphrase"].sum.item() for _ in range(8)} for mode in (True, False)
+        mode: {model.train(mode)(objective.loss, batch)["paraphrase"].sum.item() for _ in range(8)}
+        for mode in (True, False)
     }
     assert len(losses[True]) > 1 and len(losses[False]) == 1
 

@@ -57,7 +57,7 @@ def test_similarity_batch_and_loss(build, averaging, pairs, draws):
     assert batch["tokens"].tolist() == [[4, 5, 6], [7, PAD, PAD], [4, 5, 6]]
     assert batch["translations"].tolist() == [[14, PAD], [15, 16], [14, PAD]]
     assert batch["copies"].tolist() == [[False, False, True], [False] * 3, [True, False, False]]
-    term = averaging(objective, batch)["paraphrase_similarity"]
+    term = averaging(objective.loss, batch)["paraphrase_similarity"]
     u, v = averaging.vectors(batch["tokens"]), averaging.vectors(batch["translations"])
     expected = 0.0
     for one, other in ((u, v), (v, u)):

@@ -107,7 +107,7 @@ def test_the_two_sides_are_masked_independently(build, draws, tmp_path):
 def test_loss_from_the_formulas(case, model):
     """IS: X = FFN(SelfAttn(X)). CS: S = SelfAttn(Y) under a triangular mask, Z = CrossAttn(S, X^(N)), Y = FFN(Z)."""
     objective, batch = case()
-    terms = model(objective, batch)
+    terms = model(objective.loss, batch)
     layers = model.encoder.layers
 
     def attention(queries, keys, query, key_value, out, visible):
@@ -209,15 +209,15 @@ def test_a_position_reacts_to_earlier_ones_and_to_no_later_one(case, model):
 
 def test_y_reacts_to_all_of_x_and_to_no_padding(case, model):
     objective, batch = case()
-    terms = model(objective, batch)
+    terms = model(objective.loss, batch)
     name = f"{objective.name}_cs_xy"
     for row, column in batch["padding_mask"][: len(batch["tokens"]) // 2].nonzero().tolist():
         batch["tokens"][row, column] = 12
-    assert model(objective, batch)[name].sum.item() == pytest.approx(terms[name].sum.item())
+    assert model(objective.loss, batch)[name].sum.item() == pytest.approx(terms[name].sum.item())
     for column in range(3):
         tokens = batch["tokens"].clone()
         tokens[0, column] = 13
-        assert model(objective, batch | {"tokens": tokens})[name].sum.item() != pytest.approx(terms[name].sum.item())
+        assert model(objective.loss, batch | {"tokens": tokens})[name].sum.item() != pytest.approx(terms[name].sum.item())
 
 
 def test_swapping_the_sides_swaps_the_terms(case, model):
@@ -228,7 +228,7 @@ def test_swapping_the_sides_swaps_the_terms(case, model):
         swapped[name] = batch[name].roll(len(batch["tokens"]) // 2, 0)
     swapped["x"] = {"predicted": batch["y"]["predicted"] - half, "target": batch["y"]["target"]}
     swapped["y"] = {"predicted": batch["x"]["predicted"] + half, "target": batch["x"]["target"]}
-    terms, others = model(objective, batch), model(objective, swapped)
+    terms, others = model(objective.loss, batch), model(objective.loss, swapped)
     for term, other in (("is_x", "is_y"), ("is_y", "is_x"), ("cs_xy", "cs_yx"), ("cs_yx", "cs_xy")):
         one, two = terms[f"{objective.name}_{term}"], others[f"{objective.name}_{other}"]
         assert one.sum.item() == pytest.approx(two.sum.item()) and one.count == two.count > 0
@@ -240,15 +240,15 @@ def test_one_pass_feeds_both(case, model, monkeypatch):
     calls = []
     encode = model.encode
     monkeypatch.setattr(model, "encode", lambda *args, **named: calls.append(named) or encode(*args, **named))
-    model(objective, batch)
+    model(objective.loss, batch)
     assert len(calls) == (3 if objective.name == "veco_bi" else 2)
 
 
 def test_a_batch_is_the_sum_of_its_examples(build, model, draws, documents, pairs):
     for name, source in (("veco_mono", documents), ("veco_bi", pairs)):
         objective = build(name, HALF.format(name))
-        terms = model(objective, objective.collate(draws([0, 1], [6, 8]), source))
-        alone = [model(objective, objective.collate(draws([n], [key]), source)) for n, key in ((0, 6), (1, 8))]
+        terms = model(objective.loss, objective.collate(draws([0, 1], [6, 8]), source))
+        alone = [model(objective.loss, objective.collate(draws([n], [key]), source)) for n, key in ((0, 6), (1, 8))]
         for term in objective.terms:
             assert terms[term].sum.item() == pytest.approx(sum(part[term].sum.item() for part in alone))
             assert terms[term].count == sum(part[term].count for part in alone)
@@ -257,7 +257,7 @@ def test_a_batch_is_the_sum_of_its_examples(build, model, draws, documents, pair
 def test_the_tlm_term_is_that_of_tlm(build, model, draws, pairs):
     objective = build("veco_bi")
     batch = objective.collate(draws([0, 1]), pairs)
-    term = model(objective, batch)["veco_bi_tlm"]
+    term = model(objective.loss, batch)["veco_bi_tlm"]
     (expected,) = build("tlm", "tlm.mask_prob=0.25 tlm.frequency_exponent=0").loss(model, batch["tlm"]).values()
     assert term.sum.item() == pytest.approx(expected.sum.item())
     assert term.weight == 1 and term.count == len(batch["tlm"]["target"]) > 0

@@ -53,11 +53,11 @@ def test_what_is_in_the_padding_of_y_does_not_change_the_loss(recovering, pairs,
     objective, model = recovering
     batch = objective.collate(draws([0, 1], [7, 8]), pairs)
     assert batch["words_padding_mask"].tolist() == [[False, False, False], [False, False, True]]
-    before = model(objective, batch)["word_recovery"].sum.item()
+    before = model(objective.loss, batch)["word_recovery"].sum.item()
     batch["words"][batch["words_padding_mask"]] = 9
-    assert model(objective, batch)["word_recovery"].sum.item() == pytest.approx(before)
+    assert model(objective.loss, batch)["word_recovery"].sum.item() == pytest.approx(before)
     batch["words"][0, 0] = 9
-    assert model(objective, batch)["word_recovery"].sum.item() != pytest.approx(before, rel=1e-5)
+    assert model(objective.loss, batch)["word_recovery"].sum.item() != pytest.approx(before, rel=1e-5)
 
 
 def test_the_encoder_is_given_mixtures_for_words_and_the_embeddings_of_special_symbols(recovering, pairs, draws):
@@ -67,7 +67,7 @@ def test_the_encoder_is_given_mixtures_for_words_and_the_embeddings_of_special_s
     seen = {}
     encode = model.encode
     model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
-    model(objective, batch)
+    model(objective.loss, batch)
     vectors, table = seen["vectors"], model.encoder.bank.tokens.weight
     for place, token in enumerate(batch["tokens"][0].tolist()):
         expected = table[14] if batch["is_word"][0, place] else table[token]
@@ -78,7 +78,7 @@ def test_the_parts_of_the_matrix_that_see_y_are_trained(recovering, pairs, draws
     """Two of the three: what depends on x alone is the same for all words of Y and drops out of the softmax."""
     objective, model = recovering
     batch = objective.collate(draws([0, 1], [7, 8]), pairs)
-    model(objective, batch)["word_recovery"].sum.backward()
+    model(objective.loss, batch)["word_recovery"].sum.backward()
     gradient = model.heads["word_recovery"].weight.grad
     assert gradient[1].abs().max() > 1e-6 and gradient[2].abs().max() > 1e-6
     assert gradient[0].abs().max() < 1e-6
@@ -100,7 +100,7 @@ def test_an_unknown_word_is_not_predicted_and_keeps_its_embedding(recovering, dr
     assert batch["predicted"].tolist() == [1, 3] and batch["target"].tolist() == [4, 6]
     seen, encode = {}, model.encode
     model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
-    model(objective, batch)
+    model(objective.loss, batch)
     table = model.encoder.bank.tokens.weight
     torch.testing.assert_close(seen["vectors"][0], table[torch.tensor([0, 3, 3, 3, 2])])
 
@@ -112,7 +112,7 @@ def test_an_unknown_word_is_no_mixture(recovering, draws, tmp_path):
     batch = objective.collate(draws([0], [6]), SentencePairs(tmp_path / "unknown.en-de", "en", "de"))
     seen, encode = {}, model.encode
     model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
-    model(objective, batch)
+    model(objective.loss, batch)
     table = model.encoder.bank.tokens.weight
     torch.testing.assert_close(seen["vectors"][0, 2], table[3])
     assert not torch.allclose(seen["vectors"][0, 1], table[4])

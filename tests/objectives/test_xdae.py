@@ -156,7 +156,7 @@ def test_loss_step_by_step(build, stream, draws, model):
             expected -= logits[0, -1].log_softmax(-1)[token].item()
             known.append(token)
             count += 1
-    terms = model(objective, batch)
+    terms = model(objective.loss, batch)
     assert list(terms) == ["xdae"] == list(objective.terms)
     assert terms["xdae"].count == count == 9 and terms["xdae"].weight == 1.0
     assert terms["xdae"].sum.item() == pytest.approx(expected, rel=1e-6)

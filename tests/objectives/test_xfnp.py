@@ -136,7 +136,7 @@ def test_a_block_may_have_nothing_to_predict(build, stream, draws, model):
     objective = build("xfnp", "xfnp.length=8")
     batch = objective.collate(draws([10], [3]), stream)
     assert batch["tokens"].tolist() == [[BOS, 12, EOS]] and batch["target"].tolist() == [[EOS]]
-    terms = model(objective, batch)
+    terms = model(objective.loss, batch)
     assert [(term.count, term.weight) for term in terms.values()] == [(1, 1.0), (0, 0.0)]
     assert terms["xfnp_2"].sum.item() == 0
 
@@ -182,7 +182,7 @@ def test_loss_step_by_step(build, stream, draws, dictionary, options, streams, w
             for ahead in range(min(streams, len(target) - known)):
                 expected -= weights[ahead] * found[ahead, target[known + ahead]].item()
                 counts[ahead] += 1
-    terms = model(objective, batch)
+    terms = model(objective.loss, batch)
     assert tuple(terms) == objective.terms == tuple(f"xfnp_{number + 1}" for number in range(streams))
     assert [term.count for term in terms.values()] == counts == [predicted - 2 * ahead for ahead in range(streams)]
     assert total(terms).item() == pytest.approx(expected / predicted)

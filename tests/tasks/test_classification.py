@@ -8,9 +8,9 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_xl.criterions.classification import class_scores
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import classification as scores
-from fairseq_xl.tasks.classification import ClassScores
 from tests.commands import classification, load, pretraining, run_train, run_validate
 from tests.tasks.resuming import check_epochs_of_examples
 from tests.tasks.test_evaluation_commands import validation_losses
@@ -116,7 +116,7 @@ def test_the_head_reads_the_first_token():
 
     hidden = torch.tensor([[[1.0, 2.0], [50.0, 60.0]], [[3.0, 4.0], [70.0, 80.0]]])
     Model.heads["classification"].weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    assert ClassScores().loss(Model(), {"tokens": None}).tolist() == [[1, 2, 3], [3, 4, 7]]
+    assert class_scores(Model(), {"tokens": None}).tolist() == [[1, 2, 3], [3, 4, 7]]
 
 
 @pytest.mark.parametrize("sides", [1, 2])

@@ -375,6 +375,7 @@ def test_results_and_hypotheses_that_cannot_be(data_bin, tmp_path):
         told(lambda: run([*line, "--results-path", tmp_path / "file"]), "--results-path", tmp_path / "file", "folder")
         for beam in (0, -1):
             told(lambda: run([*line, "--beam", beam]), f"--beam {beam}: expected 1 or more")
+        told(lambda: run([*line, "--lm-path", "lm.pt"]), "--lm-path lm.pt is not supported", "leave it out")
 
 
 def test_validation_without_a_task(data_bin, capsys):

@@ -180,9 +180,8 @@ retrieve() {
             --objectives mlm --max-update 1 --lr 0 --warmup-updates 1
     fi
     echo "--- retrieval with $1: $save/scores.json" >&2
-    python -m fairseq_xl.retrieval "$weights" "$output/data-bin" --dev "${dev[@]}" --test "${test[@]}" \
-        >"$save/scores.json.tmp" 2>"$save/out.log" || { what_failed "$save/out.log"; exit 1; }
-    mv "$save/scores.json.tmp" "$save/scores.json"
+    replacing "$save/scores.json" python -m fairseq_xl.retrieval "$weights" "$output/data-bin" --dev "${dev[@]}" \
+        --test "${test[@]}" 2>"$save/out.log" || { what_failed "$save/out.log"; exit 1; }
 }
 
 # copy_baseline SOURCE TARGET

@@ -36,5 +36,4 @@ for seed in ${SEEDS:-1 2 3}; do
     if [ -z "$best" ] || awk "BEGIN { exit !($found > $(accuracy "$save/$best/valid")) }"; then best=$seed; fi
 done
 echo "best: seed $best" >&2
-cp "$save/$best/bank.pt" "$save/bank.pt.tmp"
-mv "$save/bank.pt.tmp" "$save/bank.pt"
+replacing "$save/bank.pt" cat "$save/$best/bank.pt"

@@ -33,7 +33,6 @@ for argument; do
         exit 1
     fi
 done
-python -m fairseq_xl.evaluation.classification "$output/predictions" --split "$split" --langs "$languages" \
-    >"$output/scores.json.tmp"
-mv "$output/scores.json.tmp" "$output/scores.json"
+replacing "$output/scores.json" \
+    python -m fairseq_xl.evaluation.classification "$output/predictions" --split "$split" --langs "$languages"
 echo "$output/scores.json"

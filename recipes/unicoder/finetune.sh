@@ -36,8 +36,8 @@ done_if_scored "$output"
 
 # What each language's own model, or test set, came to, as one set of scores.
 gather() {
-    python -m fairseq_xl.evaluation.classification "$output/predictions" --langs "$languages" >"$output/scores.json.tmp"
-    mv "$output/scores.json.tmp" "$output/scores.json"
+    replacing "$output/scores.json" \
+        python -m fairseq_xl.evaluation.classification "$output/predictions" --langs "$languages"
 }
 case $what in
     cross-lingual) classify "$output" "$files" "$source" "$languages" ;;

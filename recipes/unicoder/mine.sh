@@ -15,5 +15,4 @@ export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$save"
 python "$recipe/../launch.py" train "$data" "$recipe/config/dan.yaml" "$@" \
     --save-dir "$save" --log-file "$save/train.log"
-python -m fairseq_xl.mining "$save/checkpoint_best.pt" "$data" >"$save/mined.json.tmp"
-mv "$save/mined.json.tmp" "$save/mined.json"
+replacing "$save/mined.json" python -m fairseq_xl.mining "$save/checkpoint_best.pt" "$data"

@@ -42,6 +42,5 @@ for trained in "${sets[@]}"; do
     folder=$output/$what/${trained//,/-}
     [ -s "$folder/scores.json" ] || classify "$folder" "$together" "$trained" "$evaluate"
 done
-python "$recipes/unicoder/table.py" "$output/$what" "$evaluate" "${sets[@]}" >"$output/$what.md.tmp"
-mv "$output/$what.md.tmp" "$output/$what.md"
+replacing "$output/$what.md" python "$recipes/unicoder/table.py" "$output/$what" "$evaluate" "${sets[@]}"
 cat "$output/$what.md"

@@ -66,6 +66,6 @@ case $study in
     modes) for mode in pivot multi-language; do fine_tune $mode $mode "$languages" "$weights"; done ;;
     each) for code in "${codes[@]}"; do fine_tune "$code" pivot "$code" "$weights"; done ;;
 esac
-python -m recipes.xglue.table "$output/$study" "$languages" "${SCORE:-bleu}" "${rows[@]}" >"$output/$study.md.tmp"
-mv "$output/$study.md.tmp" "$output/$study.md"
+replacing "$output/$study.md" \
+    python -m recipes.xglue.table "$output/$study" "$languages" "${SCORE:-bleu}" "${rows[@]}"
 cat "$output/$study.md"

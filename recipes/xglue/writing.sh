@@ -18,7 +18,7 @@ write() {
 
 # score FLAG ...: scores of all that was written.
 score() {
-    python -m fairseq_xl.evaluation.generation "$output/outputs" --langs "$languages" "$@" >"$output/scores.json.tmp"
-    mv "$output/scores.json.tmp" "$output/scores.json"
+    replacing "$output/scores.json" \
+        python -m fairseq_xl.evaluation.generation "$output/outputs" --langs "$languages" "$@"
     echo "$output/scores.json"
 }

@@ -173,6 +173,24 @@ def test_only_what_was_made_is_bound_to_its_settings(tmp_path):
     assert same_settings("two").returncode == 0 and "was made with other settings" in same_settings("one").stderr
 
 
+def test_a_planted_link_is_not_written_through(tmp_path):
+    """What a script writes whole or not at all, it writes by `replacing`."""
+
+    def replacing(command):
+        return run("bash", "-ec", '. recipes/common.sh; replacing "$1" bash -c "$2"', "any", str(target), command)
+
+    kept, target = tmp_path / "kept", tmp_path / "scores.json"
+    for planted in (kept, tmp_path / "new"):  # a link to a file, and one to none
+        kept.write_text("kept")
+        (tmp_path / "scores.json.tmp").symlink_to(planted)
+        assert replacing("echo new").returncode == 0
+        assert (target.read_text(), target.stat().st_mode & 0o777) == ("new\n", kept.stat().st_mode & 0o777)
+        assert kept.read_text() == "kept" and {path.name for path in tmp_path.iterdir()} == {"kept", "scores.json"}
+    assert replacing("echo half; exit 3").returncode == 3 and target.read_text() == "new\n"
+    scripts = {path: path.read_text(encoding="utf-8") for path in RECIPES.rglob("*.sh")}
+    assert {path.name for path, text in scripts.items() if ".tmp" in text} == {"common.sh"}
+
+
 def test_translations_of_the_test_set_are_looked_for_before_training(tmp_path):
     (tmp_path / "translate_test/de").mkdir(parents=True)
     for split in ("train", "valid", "test"):

@@ -81,8 +81,8 @@ text_file() { [ -f "$1" ] || [ -f "$1.gz" ] || [ -f "$1.xz" ] || [ -f "$1.zst" ]
 # check_files TASK_FILES SPLIT LANGUAGE: stops unless there is that file.
 check_files() { text_file "$1/$2.$3.tsv" || refuse "TASK_FILES $1: it has no $2.$3.tsv"; }
 
-# replacing FILE COMMAND ...: what COMMAND prints takes the place of FILE, if it succeeds. FILE.tmp is written beside it; a
-# link of that name is removed and not followed.
+# replacing FILE COMMAND ...: what COMMAND prints takes the place of FILE, if it succeeds. FILE.tmp is written beside it;
+# a link of that name is removed and not followed.
 replacing() {
     local file=$1; shift
     rm -f "$file.tmp"

@@ -30,6 +30,8 @@ BUILT = {
 FAIRSEQ_CRITERIONS = {"cross_entropy", "label_smoothed_cross_entropy"}
 #: keys that are removed: sections that only fairseq's hub interface builds from, and the name of the whole
 IGNORED_SECTIONS = {"bpe", "tokenizer", "_name"}
+#: options that name what a command writes: its command line says that, and never a checkpoint
+OUTPUTS = {"noised_to", "predictions_to"}
 MAX_VALUES = 10_000  # in an option of type Any; a list that occurs twice counts twice
 MAX_LITERAL_LENGTH = 1000  # characters
 NOT_FINITE = "has NaN or infinite values"
@@ -41,7 +43,7 @@ def check_configuration(state: dict, path) -> dict:
 
     Its classes are those of this package or `FAIRSEQ_CRITERIONS`. Its options have the types of their dataclass fields
     and are plain data: no string that omegaconf would resolve, none but literals where fairseq evaluates strings.
-    Options unknown to this version are removed.
+    Options unknown to this version are removed, and `OUTPUTS` are None.
 
     Raises:
         UserError: names the file and the key, what is expected and what was found.
@@ -117,7 +119,9 @@ def _known_options(section, kind, key: str, path, or_none: bool = False) -> dict
         raise _refusal(path, key, "a dict", section)
     known = {}
     for field in dataclasses.fields(kind):
-        if field.name in section:
+        if field.name in OUTPUTS:
+            known[field.name] = None
+        elif field.name in section:
             value = section[field.name]
             if dataclasses.is_dataclass(field.type) and type(value) is dict:
                 value = _known_options(value, field.type, f"{key}.{field.name}", path, or_none)

@@ -20,7 +20,7 @@ from fairseq.file_io import PathManager
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl.compat import log, save_dir, training
-from fairseq_xl.compat.configuration import BUILT, NOT_FINITE, check_configuration, check_finite
+from fairseq_xl.compat.configuration import BUILT, NOT_FINITE, OUTPUTS, check_configuration, check_finite
 from fairseq_xl.compat.processes import check_that_ranks_know_each_other
 from fairseq_xl.errors import UserError
 
@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 
 NO_CHECKPOINT = "is not a checkpoint, or it is damaged or cut short"
 SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization")  # parts of a configuration
-NO_SETTINGS = {"_name", "data", "max_epoch", "max_update", "stop_time_hours", "stop_min_lr"}  # and what in them is none
+# and what in them is none
+NO_SETTINGS = {"_name", "data", "max_epoch", "max_update", "stop_time_hours", "stop_min_lr"} | OUTPUTS
 ZIP = b"PK\x03\x04"  # how a file of torch.save begins since torch 1.6
 
 

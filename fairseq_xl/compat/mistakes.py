@@ -191,7 +191,7 @@ def _check_arguments(given: dict) -> None:
         raise UserError(f"--beam {given['beam']}: expected 1 or more")
     if given.get("lm_path"):  # fairseq-interactive ignores it
         file = given["lm_path"]
-        raise UserError(f"--lm-path {file} is not supported: beam search takes scores of no language model; leave it out")
+        raise UserError(f"--lm-path {file} is not supported: beam search uses no language model; leave it out")
     folder = given.get("results_path")
     if folder and os.path.lexists(folder) and not os.path.isdir(folder):
         raise UserError(f"--results-path {folder}: expected a folder, found a file")

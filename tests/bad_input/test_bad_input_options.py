@@ -13,7 +13,9 @@ from fairseq.logging import metrics
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
+from fairseq_xl import compat
 from fairseq_xl.compat import mistakes
+from fairseq_xl.compat.configuration import OUTPUTS
 from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
 from fairseq_xl.errors import RANGES, UserError
 from fairseq_xl.optimizers.lamb import LambConfig
@@ -143,6 +145,18 @@ def test_every_number_of_ours_has_a_range():
                     found.add((field.name, field.metadata.get("range") in RANGES))
     assert {name for name, has_range in found if not has_range} == {"length", "tokens_per_sample"}
     assert len(found) > 15
+
+
+def test_no_checkpoint_names_a_file_to_write():
+    """All options of ours that name one, which end in `_to`, are removed when a checkpoint is read."""
+    found = {}
+    for name, dataclass in TASK_DATACLASS_REGISTRY.items():
+        for field in dataclasses.fields(dataclass) if name.startswith("xl_") else ():
+            if field.name.endswith("_to"):
+                found[field.name] = {"cfg": {"task": {"_name": name, field.name: "stored"}}}
+    assert found.keys() == OUTPUTS
+    for name, state in found.items():
+        assert compat.check_configuration(state, "x.pt")["cfg"]["task"][name] is None
 
 
 def test_names_that_are_there_twice(data_bin, tmp_path):

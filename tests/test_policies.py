@@ -16,14 +16,16 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 import fairseq_xl  # noqa: F401
 from fairseq_xl.objectives import OBJECTIVES
+from fairseq_xl.renamed import RENAMED_OPTIONS
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "fairseq_xl").rglob("*.py"))
 PREPARATION = sorted((ROOT / "preprocess").rglob("*.py"))
 
-#: each part may import itself and the parts named; `errors` and `compressed` are everyone's
+#: each part may import itself and the parts named; `errors`, `renamed` and `compressed` are everyone's
 LAYERS = {
     "errors": set(),
+    "renamed": set(),
     "compressed": set(),
     "compat": set(),
     "data": set(),
@@ -67,7 +69,7 @@ def test_imports_go_one_way(path):
     others = {name.split(".")[0] for name in imports(parse(path))} & {"preprocess", "recipes", "tests"}
     assert not others
     if part != "__init__":
-        assert not found - LAYERS[part] - {part, "errors", "compressed"}
+        assert not found - LAYERS[part] - {part, "errors", "renamed", "compressed"}
 
 
 @pytest.mark.parametrize("path", PREPARATION, ids=names(PREPARATION))
@@ -188,6 +190,14 @@ def test_no_option_is_fairseqs(command, monkeypatch):
         mine = actions(options_of(dataclass))
         assert not mine[0] & strings, key
         assert not mine[1] & destinations, key
+
+
+def test_an_old_option_is_none_today_and_the_new_one_is(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["command"])
+    ours = set().union(*(actions(options_of(dataclass))[0] for dataclass in OURS.values()))
+    fairseqs = set().union(*(actions(parser())[0] for parser in PARSERS.values()))
+    assert set(RENAMED_OPTIONS.values()) <= ours
+    assert not RENAMED_OPTIONS.keys() & (ours | fairseqs)
 
 
 def test_no_option_is_that_of_something_to_be_chosen_beside_it():

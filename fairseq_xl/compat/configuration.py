@@ -19,6 +19,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.renamed import new_key
 
 #: sections of the configuration that fairseq builds an object from -> (registry of classes, registry of dataclasses)
 BUILT = {
@@ -43,7 +44,7 @@ def check_configuration(state: dict, path) -> dict:
 
     Its classes are those of this package or `FAIRSEQ_CRITERIONS`. Its options have the types of their dataclass fields
     and are plain data: no string that omegaconf would resolve, none but literals where fairseq evaluates strings.
-    Options unknown to this version are removed, and `OUTPUTS` are None.
+    Renamed options get their present names; options unknown to this version are removed, and `OUTPUTS` are None.
 
     Raises:
         UserError: names the file and the key, what is expected and what was found.
@@ -117,6 +118,7 @@ def _known_options(section, kind, key: str, path, or_none: bool = False) -> dict
     """The options of a section that its dataclass `kind` has, with their types checked."""
     if type(section) is not dict:
         raise _refusal(path, key, "a dict", section)
+    section = {new_key(name) if type(name) is str else name: value for name, value in section.items()}
     known = {}
     for field in dataclasses.fields(kind):
         if field.name in OUTPUTS:

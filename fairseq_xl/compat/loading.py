@@ -23,6 +23,7 @@ from fairseq_xl.compat import log, save_dir, training
 from fairseq_xl.compat.configuration import BUILT, NOT_FINITE, OUTPUTS, check_configuration, check_finite
 from fairseq_xl.compat.processes import check_that_ranks_know_each_other
 from fairseq_xl.errors import UserError
+from fairseq_xl.renamed import refuse_old_options
 
 try:
     from numpy._core import multiarray
@@ -183,6 +184,7 @@ def _make_loading_safe() -> None:
         filenames, arg_overrides=None, task=None, strict=True, suffix="", num_shards=1, state=None
     ):
         overrides, read = arg_overrides or {}, checkpoint_utils.load_checkpoint_to_cpu
+        refuse_old_options(f"--{name.replace('_', '-')}" for name in overrides)
         if state is not None:
             state = _check_buildable(functools.partial(_check_loaded_state, state), overrides)(filenames[0])
         read = _for_a_task(_with_published_models(task, _check_buildable(read, overrides)))

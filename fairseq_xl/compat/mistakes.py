@@ -23,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fairseq_xl.compat import save_dir
 from fairseq_xl.compat.saving import NO_PLACE, NO_ROOM
 from fairseq_xl.errors import UserError
+from fairseq_xl.renamed import new_key, refuse_old_options
 
 
 def install() -> None:
@@ -91,6 +92,9 @@ def _naming_options(original):
     @functools.wraps(original)
     def merge_with_parent(dataclass, cfg, *args, **kwargs):
         save_dir.use_job_folder(cfg._get_parent())
+        for key in map(str, cfg):
+            if new_key(key) != key:
+                raise UserError(f"{cfg._get_full_key(key)} is now called {cfg._get_full_key(new_key(key))}")
         try:
             return original(dataclass, cfg, *args, **kwargs)
         except OmegaConfBaseException as error:
@@ -105,12 +109,13 @@ def _without_usage(original):
     """argparse writes hundreds of lines of usage in front of what is wrong, and all of fairseq's names after it."""
 
     @functools.wraps(original)
-    def parse_args_and_arch(parser, *args, **kwargs):
+    def parse_args_and_arch(parser, input_args=None, *args, **kwargs):
+        refuse_old_options(sys.argv[1:] if input_args is None else input_args)
         parser.error = functools.partial(_refuse_arguments, parser)
         for action in parser._actions:
             if action.dest == "task" and action.default is None:  # fairseq-validate fails to look up None
                 action.required = True
-        found = original(parser, *args, **kwargs)
+        found = original(parser, input_args, *args, **kwargs)
         _check_arguments(vars(found[0] if isinstance(found, tuple) else found))
         return found
 

@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 class XLWritingTask(XLTask):
     """Base of the tasks whose models are encoder-decoders and go through fairseq's generator."""
 
+    #: whether `_warn_of_unknown` has warned
+    warned_of_unknown = False
+
     @property
     def inference_pair(self):
         """Languages of what fairseq-generate and fairseq-interactive read and write."""
@@ -72,15 +75,22 @@ class XLWritingTask(XLTask):
         """Source sentences that end in ``</s>`` (fairseq-interactive) -> dataset."""
         if constraints is not None:
             raise UserError(f"--constraints is not supported by {self.cfg._name}")
-        unknown = [bool((tokens[:-1] == self.dictionary.unk()).all()) for tokens in src_tokens if len(tokens) > 1]
-        if unknown and all(unknown):
-            logger.warning(
-                "no word of the input is known: raw text needs --bpe sentencepiece --sentencepiece-model %s",
-                self.folder() / "sentencepiece.model",
-            )
+        self._warn_of_unknown(src_tokens)
         sizes = np.stack((np.asarray(src_lengths), np.ones(len(src_lengths), dtype=np.int64)), axis=1)
         direction = self.direction(src_tokens, None, sizes, np.arange(len(sizes)), *self.inference_pair)
         return TranslationDataset([direction], self.framing, self.dictionary.pad(), shuffle=False)
+
+    def _warn_of_unknown(self, src_tokens):
+        """Warns once of input of which half or more is ``<unk>``, as most words of raw text without --bpe are."""
+        unknown = sum(int((tokens == self.dictionary.unk()).sum()) for tokens in src_tokens)
+        total = sum(len(tokens) - 1 for tokens in src_tokens)  # without </s>
+        if self.warned_of_unknown or 2 * unknown < max(total, 1):
+            return
+        self.warned_of_unknown = True
+        run, model = self.cfg._get_parent(), self.folder() / "sentencepiece.model"
+        raw = (run is None or run.bpe is None) and model.is_file()
+        remedy = f": raw text needs --bpe sentencepiece --sentencepiece-model {model}" if raw else ""
+        logger.warning("%d of %d tokens of the input are <unk>%s", unknown, total, remedy)
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Beam search from the target language's symbol; an empty source line gives an empty hypothesis."""

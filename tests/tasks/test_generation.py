@@ -217,3 +217,21 @@ def test_interactive_cuts_a_line_that_is_too_long(data_bin, both_ways):
     output = interactive(data_bin, both_ways, lines)
     assert list(output.lines("D")) == [0, 1]
     assert "are cut there" in output.log
+
+
+def test_interactive_warns_once_of_unknown_words(data_bin, corpus, both_ways):
+    """Raw words of which none has a piece; pieces with one that is unknown; raw text with --bpe."""
+    model = data_bin / "sentencepiece.model"
+    raw = ["the house", "garden river stone", "walks"]
+    told = f"of the input are <unk>: raw text needs --bpe sentencepiece --sentencepiece-model {model}"
+    encoded = pieces(data_bin, ["the house garden Ω"])
+    for lines, more, expected in (
+        (["▁the", *raw], [], [f"2 of 2 tokens {told}"]),
+        (["▁the house", *raw], ["--buffer-size", 4], [f"7 of 8 tokens {told}"]),
+        (encoded, [], []),
+        (raw, ["--bpe", "sentencepiece", "--sentencepiece-model", model], []),
+        (["☃☃"], ["--bpe", "sentencepiece", "--sentencepiece-model", model], ["1 of 2 tokens of the input are <unk>"]),
+    ):
+        output = interactive(data_bin, both_ways, lines, *more)
+        found = [record.getMessage() for record in output.records if "<unk>" in record.getMessage()]
+        assert found == expected

@@ -35,6 +35,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     if options.verify is not None:
         if options.config is not None:
             parser.error(f"--verify {options.verify} takes no other folder or file, found {options.config}")
+        others = [f"--{name.replace('_', '-')}" for name in ("workers", "spm_model", "dict", "check_only")
+                  if getattr(options, name) != parser.get_default(name)]
+        if others:
+            parser.error(f"--verify {options.verify} takes no other option, found {', '.join(others)}")
         return options
     if options.config is None:
         parser.error("CONFIG.yaml is missing")
@@ -45,10 +49,20 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
+class Formatter(logging.Formatter):
+    """Shows messages alone, those of warnings marked as such."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The message of a record."""
+        return ("warning: " if record.levelno >= logging.WARNING else "") + super().format(record)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the exit status, 1 after a problem that is told on stderr without a traceback."""
     options = parse_arguments(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    console = logging.StreamHandler(sys.stderr)
+    console.setFormatter(Formatter())
+    logging.basicConfig(level=logging.INFO, handlers=[console])
     try:
         if options.data_bin and not options.check_only and importlib.util.find_spec("fairseq_cli") is None:
             raise PreprocessError("The package fairseq is missing: `. recipes/environment.sh` in the repository "

@@ -168,6 +168,7 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
     chosen = _tokenisers(content.get("tokeniser", {}), languages, problems)
     folders = _folders(content, languages, path.resolve().parent, problems)
     _complain_of_languages_without_text(languages, folders, problems)
+    _complain_of_files_of_two_languages(folders, path.resolve().parent, problems)
     return Config(path.resolve().parent, languages, vocabulary, folders, chosen), problems
 
 
@@ -287,3 +288,13 @@ def _found(root: Path, name: str) -> str:
 def _complain_of_languages_without_text(languages, folders, problems: list[str]) -> None:
     with_text = {side.language for folder in folders for split in folder.splits for side in split.sides}
     problems += [f"languages: there is no text for {name!r}" for name in languages if name not in with_text]
+
+
+def _complain_of_files_of_two_languages(folders, root: Path, problems: list[str]) -> None:
+    languages, names = {}, {}  # by the file itself, whatever its names
+    for side in (side for folder in folders for split in folder.splits for side in split.sides):
+        for name in side.files:
+            file = (root / name).resolve()
+            languages.setdefault(file, {})[side.language] = names.setdefault(file, name)
+    problems += [f"{names[file]} is named as text of {' and of '.join(found)}: each language needs a file of its own"
+                 for file, found in languages.items() if len(found) > 1]

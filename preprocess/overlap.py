@@ -14,7 +14,7 @@ from preprocess.config import Config
 from preprocess.files import Workers, lines_of, read_blocks
 from preprocess.vocabulary import training_files
 
-NAMED = 3  # lines of each file that the warning names
+NAMED = 3  # files of each language, and lines of each file, that the warning names
 BLANK = bytes(8)  # stands for the hash of a line without text
 
 logger = logging.getLogger("preprocess")
@@ -66,9 +66,17 @@ def _hashed(path: Path, workers: Workers, progress: Callable[[int], object]) -> 
 
 
 def warn(found: list[dict]) -> None:
-    """Log a warning for each file that `find` returned."""
-    for each in found:
-        named = ", ".join(f"line {number} ({name}, line {line})" for number, name, line in each["first"])
-        more = ", …" if each["found"] > len(each["first"]) else ""
-        logger.warning("%s: %d of %d lines (%.1f %%) also occur in the training text of %s: %s%s", each["file"],
-                       each["found"], each["lines"], 100 * each["found"] / each["lines"], each["language"], named, more)
+    """Log a warning for each language of the files that `find` returned."""
+    for language in dict.fromkeys(each["language"] for each in found):
+        files = [each for each in found if each["language"] == language]
+        more = f"; and in {len(files) - NAMED} more files" if len(files) > NAMED else ""
+        logger.warning("lines of validation and test text of %s that also occur in its training text: %d; %s%s",
+                       language, sum(each["found"] for each in files), "; ".join(map(_described, files[:NAMED])), more)
+
+
+def _described(each: dict) -> str:
+    """A file that `find` returned, for messages: its lines of training text, and where the first of them are."""
+    first = ", ".join(f"line {number} ({name}, line {line})" for number, name, line in each["first"])
+    more = ", …" if each["found"] > len(each["first"]) else ""
+    share = f"{100 * each['found'] / each['lines']:.1f} %"
+    return f"in {each['file']} {each['found']} of {each['lines']} ({share}), {first}{more}"

@@ -21,7 +21,7 @@ from preprocess.files import Workers, replacing, sha256_of, write_json
 from preprocess.stages import Stages, locked, read_json
 
 FORMAT = 2  # of the manifest and of what the stages leave; another one makes every stage run again
-NAMED = 10  # lost characters of each language that a warning names
+NAMED = 10  # lost characters of each text that a warning names
 
 logger = logging.getLogger("preprocess")
 
@@ -172,16 +172,23 @@ class _Preparation:
         return units
 
     def warn_of_lost_characters(self, units: dict[str, dict], learned: bool) -> None:
-        """Warn of characters of training text that become <unk>, most frequent first, and name a remedy."""
-        lost = {}
+        """Warn of characters that become <unk>, most frequent first.
+
+        One warning is of training text, with a remedy, and one of characters in validation and test text alone.
+        """
+        lost, elsewhere = {}, {}  # {language: counts}, {"language split": counts}
         for folder, split, side in self.config.sides():
+            of_side = units[encoded_name(folder, split.name, side.language)]["lost"]
             if split.name == "train":
-                lost.setdefault(side.language, Counter()).update(
-                    units[encoded_name(folder, split.name, side.language)]["lost"])
-        named = [f"{language}: " + ", ".join(f"{char!r} ({count})" for char, count in counts.most_common(NAMED))
-                 + (f" and {len(counts) - NAMED} more" if len(counts) > NAMED else "")
-                 for language, counts in lost.items() if counts]
-        if not named:
+                lost.setdefault(side.language, Counter()).update(of_side)
+            else:
+                elsewhere.setdefault((side.language, split.name), Counter()).update(of_side)
+        alone = {f"{language} {split}": Counter({char: counts[char] for char in counts.keys() - lost.get(language, {})})
+                 for (language, split), counts in elsewhere.items()}
+        if any(alone.values()):
+            logger.warning("vocabulary: characters of validation and test text that become <unk> and are not in the "
+                           "training text of their language, with their counts: %s", _most_common(alone))
+        if not any(lost.values()):
             return
         if not learned:
             keep = "a vocabulary that is learned from this text keeps them"
@@ -190,7 +197,7 @@ class _Preparation:
         else:
             keep = "`vocabulary: {sentences: N}` with a larger N learns from more sentences"
         logger.warning("vocabulary: characters of the training text that become <unk>, with their counts: %s; %s",
-                       "; ".join(named), keep)
+                       _most_common(lost), keep)
 
     def tokeniser(self, language: str) -> list[str]:
         """Name, language and package version of a language's tokeniser, [] for raw text."""
@@ -287,6 +294,13 @@ class _Preparation:
             write_json(path, manifest)
             logger.info("manifest.json: %d symbols, %d tokens", described["symbols"],
                         sum(unit["tokens"] for unit in units.values()))
+
+
+def _most_common(counts: dict[str, Counter]) -> str:
+    """The most frequent characters of each text, with their counts, for messages."""
+    return "; ".join(f"{name}: " + ", ".join(f"{char!r} ({count})" for char, count in each.most_common(NAMED))
+                     + (f" and {len(each) - NAMED} more" if len(each) > NAMED else "")
+                     for name, each in counts.items() if each)
 
 
 def find_overlap(config: Config, count: int) -> list[dict]:

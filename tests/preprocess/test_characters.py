@@ -113,6 +113,21 @@ def test_lost_characters_are_named(lettered, tmp_path, caplog):
     assert "en: 'л' (3), 'а' (2), 'б' (2)" in message and "and 2 more; a vocabulary that is learned from" in message
 
 
+def test_characters_of_validation_and_test_text_alone_are_named(lettered, tmp_path, caplog):
+    """Not those that the training text of the language has, whose warning names them."""
+    change(lettered, vocabulary={"model": "unigram", "size": 60})
+    append(lettered.parent / "test.en-de.de", "Ä☃☃", "Ω")
+    append(lettered.parent / "test.en-de.en", "a", "Ω")
+    append(lettered.parent / "valid.en", "☃ Ä", "Ä")
+    for _ in range(2):
+        prepare(lettered, tmp_path / "data-bin")
+        alone, training = warnings(caplog)
+        assert alone == (
+            "vocabulary: characters of validation and test text that become <unk> and are not in the training text of "
+            "their language, with their counts: en valid: 'Ä' (2), '☃' (1); de test: '☃' (2), 'Ω' (1)")
+        assert "of the training text that become <unk>, with their counts: en: 'Ω' (1); de: 'Ä' (1); " in training
+
+
 def test_what_a_large_corpus_was_not_learned_from_is_named(lettered, tmp_path, caplog):
     change(lettered, vocabulary=SIZES | {"sentences": 40, "coverage": 1.0})
     prepare(lettered, tmp_path / "data-bin")

@@ -18,7 +18,7 @@ import pytest
 from tiny_corpus import change, content
 
 from preprocess import binarize
-from preprocess.__main__ import main, parse_arguments
+from preprocess.__main__ import Formatter, main, parse_arguments
 from preprocess.config import PreprocessError
 from preprocess.pipeline import prepare
 
@@ -81,6 +81,12 @@ def test_check_only(corpus, tmp_path, capsys, caplog):
     assert "there is no such file" in capsys.readouterr().err
 
 
+def test_the_console_marks_warnings():
+    records = [logging.LogRecord("preprocess", level, "", 0, "%s", ("told",), None)
+               for level in (logging.INFO, logging.WARNING)]
+    assert list(map(Formatter().format, records)) == ["told", "warning: told"]
+
+
 def test_a_data_bin_that_is_a_file(corpus, tmp_path, capsys):
     (tmp_path / "data-bin").touch()
     assert main([str(corpus), str(tmp_path / "data-bin")]) == 1
@@ -90,6 +96,9 @@ def test_a_data_bin_that_is_a_file(corpus, tmp_path, capsys):
 @pytest.mark.parametrize("arguments, expected", [
     (["c.yaml"], "DATA_BIN is missing"),
     (["c.yaml", "data-bin", "--workers", "0"], "--workers must be 1 or more, found 0"),
+    (["--verify", "data-bin", "--workers", "2", "--check-only"],
+     "--verify data-bin takes no other option, found --workers, --check-only"),
+    (["--verify", "data-bin", "--spm-model", "m", "--dict", "d"], "no other option, found --spm-model, --dict"),
 ])
 def test_arguments(arguments, expected, capsys):
     with pytest.raises(SystemExit):

@@ -90,6 +90,16 @@ def test_problems(tmp_path, old, new, expected):
     assert any(expected in problem for problem in found), found
 
 
+def test_one_file_for_two_languages(tmp_path):
+    for name in ("a.no", "t.en-de.de"):
+        assert problems(tmp_path, GOOD.replace("v.en", name)) == [
+            f"{name} is named as text of en and of {name[-2:]}: each language needs a file of its own"]
+    (tmp_path / "link").symlink_to("a.en")
+    assert problems(tmp_path, GOOD.replace("a.no", "link")) == [
+        "a.en is named as text of en and of no: each language needs a file of its own"]
+    assert problems(tmp_path, GOOD.replace("v.en", "[a.en, x.en]")) == []  # twice for one language
+
+
 def test_what_is_no_description(tmp_path):
     with pytest.raises(PreprocessError, match="there is no such file"):
         read_config(tmp_path / "missing.yaml")

@@ -4,7 +4,7 @@ import logging
 import tracemalloc
 
 import pytest
-from tiny_corpus import describe, write
+from tiny_corpus import change, describe, write
 
 from preprocess import files, overlap
 from preprocess.config import read_config
@@ -33,14 +33,15 @@ def leaking(tmp_path):
 
 
 TOLD = [
-    "test.en-de.en: 5 of 7 lines (71.4 %) also occur in the training text of en: line 3 (train.en-de.en, line 2), "
-    "line 5 (mono.en, line 3), line 6 (more.en, line 1), …",
-    "test.en-de.de: 1 of 7 lines (14.3 %) also occur in the training text of de: line 3 (train.en-de.de, line 2)",
+    "lines of validation and test text of en that also occur in its training text: 5; in test.en-de.en 5 of 7 (71.4 %)"
+    ", line 3 (train.en-de.en, line 2), line 5 (mono.en, line 3), line 6 (more.en, line 1), …",
+    "lines of validation and test text of de that also occur in its training text: 1; in test.en-de.de 1 of 7 (14.3 %)"
+    ", line 3 (train.en-de.de, line 2)",
 ]
 
 
 def told(caplog):
-    found = [record.getMessage() for record in caplog.records if "occur in the training text" in record.getMessage()]
+    found = [record.getMessage() for record in caplog.records if "occur in its training text" in record.getMessage()]
     assert all(record.levelno == logging.WARNING for record in caplog.records if record.getMessage() in found)
     caplog.clear()
     return found
@@ -52,6 +53,20 @@ def test_lines_are_counted_and_the_first_are_named(leaking, caplog, monkeypatch,
     monkeypatch.setattr(files, "BLOCK", block)
     prepare(leaking, None, workers, check_only=True)
     assert told(caplog) == TOLD
+
+
+def test_one_warning_for_each_language(leaking, caplog):
+    """The number of all lines, and the first files."""
+    for number in range(5):
+        write(leaking.parent / f"valid{number}.en", ["a", "new"])
+    change(leaking, monolingual={"en": {"train": ["mono.en", "more.en"], "valid": [f"valid{n}.en" for n in range(5)]}})
+    prepare(leaking, None, check_only=True)
+    english, german = told(caplog)
+    each = "1 of 2 (50.0 %), line 1 (mono.en, line 4)"
+    assert english == (
+        "lines of validation and test text of en that also occur in its training text: 10; in valid0.en "
+        f"{each}; in valid1.en {each}; in valid2.en {each}; and in 3 more files")
+    assert german == TOLD[1]
 
 
 def test_they_are_told_each_time_and_looked_for_once(leaking, tmp_path, caplog, monkeypatch, fairseq_in_process):

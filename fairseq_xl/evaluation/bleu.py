@@ -7,6 +7,7 @@ OTHER`` it compares the hypotheses with those of another system by sacreBLEU's p
 
 import argparse
 import json
+import logging
 import re
 import sys
 
@@ -17,9 +18,20 @@ from fairseq_xl import compat
 from fairseq_xl.compressed import read_text
 from fairseq_xl.errors import UserError
 
+logger = logging.getLogger(__name__)
+
 #: sacreBLEU's tokeniser of a language; those with a package of their own give way to characters where it isn't there
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("bo", "dz", "km", "lo", "my", "th"), "char")  # no blanks between words
+
+#: codes of ISO 639-1, with its former sh
+LANGUAGES = frozenset("""
+    aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en eo es
+    et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv ka kg ki
+    kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no
+    nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss st su sv sw ta
+    te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
+""".split())
 
 HYPOTHESIS = re.compile(r"D-(\d+)\t[^\t]*\t(.*)", re.DOTALL)
 
@@ -168,6 +180,9 @@ def main(arguments=None):
         with compat.replacing(options.save) as file:
             file.write("".join(f"{line}\n" for line in hypotheses).encode("utf-8"))
     tokenizer = options.tokenize or tokenizer_of(options.language)
+    if not options.tokenize and primary_code(options.language) not in LANGUAGES:
+        logger.warning("--language %s is no code of ISO 639-1: sacreBLEU's tokenizer is %s, for words with blanks "
+                       "between them; --tokenize names another", options.language, tokenizer)
     result = {"sacrebleu": bleu(hypotheses, references, tokenize=tokenizer, bootstrap=options.bootstrap)}
     if options.language:
         result["tokenised"] = tokenised_bleu(hypotheses, references, options.language)

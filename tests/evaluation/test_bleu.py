@@ -9,7 +9,17 @@ import pytest
 import sacrebleu
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import bleu, detokenised, main, paired, read_lines, tokenised_bleu, tokenizer_of
+from fairseq_xl.evaluation.bleu import (
+    LANGUAGES,
+    TOKENIZERS,
+    bleu,
+    detokenised,
+    main,
+    paired,
+    read_lines,
+    tokenised_bleu,
+    tokenizer_of,
+)
 
 REFERENCES = ["The cat sat on the mat.", "There's a dog, isn't there?", "It is raining today in the old town."]
 HYPOTHESES = ["The cat sat on a mat.", "There is a dog, isn't there?", "It is raining today in town."]
@@ -158,6 +168,20 @@ def test_systems_that_cannot_be_compared(files, tmp_path, lines, more, sentence)
 def test_the_language_chooses_sacrebleus_tokeniser():
     expected = {"de": "13a", "xx": "13a", "zh": "zh", "zh_CN": "zh", "zh-TW": "zh", "th": "char", "km": "char"}
     assert {language: tokenizer_of(language) for language in expected} == expected
+
+
+@pytest.mark.parametrize("given, warned", [
+    (["--language", "xx"], True), (["--language", "hsb"], True), (["--language", "zh_CN"], False),
+    (["--language", "th"], False), (["--language", "xx", "--tokenize", "13a"], False),
+])  # fmt: skip
+def test_the_tokeniser_of_an_unknown_language_is_told(files, caplog, given, warned):
+    main([*map(str, files), "--bootstrap", "0", *given])
+    told = f"--language {given[1]} is no code of ISO 639-1: sacreBLEU's tokenizer is 13a, for words with blanks between "
+    assert caplog.messages == [f"{told}them; --tokenize names another"] * warned
+
+
+def test_languages_with_a_tokeniser_are_known():
+    assert LANGUAGES >= TOKENIZERS.keys() and len(LANGUAGES) == 184 and {len(code) for code in LANGUAGES} == {2}
 
 
 @pytest.mark.parametrize("language, name", [("ja", "ja-mecab"), ("ko", "ko-mecab")])

@@ -58,7 +58,7 @@ class ObjectiveConfig:
     def require(self, key, fulfilled, expected):
         """Raises `UserError` unless the value of `key` is as `expected`."""
         if not fulfilled:
-            raise UserError(f"--objective-options: {key}={getattr(self, key)} should be {expected}")
+            raise UserError(f"{key}={getattr(self, key)} should be {expected}")
 
     def require_exponent(self, key):
         """Raises `UserError` for an exponent of frequencies outside 0 to 10, whose powers might be 0 or infinite."""
@@ -223,6 +223,8 @@ def _configure(objective, settings) -> Any:
     try:
         merged = OmegaConf.merge(OmegaConf.structured(objective.Config), OmegaConf.from_dotlist(settings))
         return OmegaConf.to_object(merged)
+    except UserError as error:  # of `ObjectiveConfig.require`
+        raise UserError(f"--objective-options: {objective.name}.{error}") from None
     except (OmegaConfBaseException, YAMLError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(

@@ -145,7 +145,7 @@ def test_options_of_objectives_that_are_not_chosen_are_checked_and_not_used(buil
 )
 def test_values_out_of_range(refusal, setting):
     key, value = setting.split("=")
-    assert refusal("mlm", f"mlm.{setting}").startswith(f"--objective-options: {key}={value}")
+    assert refusal("mlm", f"mlm.{setting}").startswith(f"--objective-options: mlm.{key}={value}")
 
 
 def test_a_fraction_is_no_length(refusal):

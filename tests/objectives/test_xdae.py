@@ -177,7 +177,7 @@ def test_a_batch_is_the_sum_of_its_examples(build, stream, draws, check_sums):
     ],
 )  # fmt: skip
 def test_settings_out_of_range(build, setting):
-    with pytest.raises(UserError, match=f"--objective-options: {setting}".replace("+", r"\+")):
+    with pytest.raises(UserError, match=f"--objective-options: xdae.{setting}".replace("+", r"\+")):
         build("xdae", f"xdae.{setting}")
 
 

@@ -217,7 +217,7 @@ def test_values_out_of_range(build, setting):
     key, value = setting.split("=")
     with pytest.raises(UserError) as refused:
         build("xfnp", f"xfnp.{setting}")
-    assert str(refused.value).startswith(f"--objective-options: {key}={value} should be ")
+    assert str(refused.value).startswith(f"--objective-options: xfnp.{key}={value} should be ")
 
 
 def test_weights_of_another_number_of_streams(build, model):

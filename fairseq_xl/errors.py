@@ -33,6 +33,15 @@ def quoted(value) -> str:
     return text if len(text) <= QUOTED else f"{text[:QUOTED]} …"
 
 
+def names_of(option, text):
+    """``en,de`` -> [en, de]; raises `UserError` for a name that is there twice."""
+    names = text.split(",")
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{option} {text}: {name} is named twice")
+    return names
+
+
 def check_number(option, number, expected=None):
     """Raises `UserError` for a number outside the range `expected`, a key of `RANGES`, or not below `LARGEST`."""
     if expected is not None and not RANGES[expected](number):

@@ -20,7 +20,7 @@ import numpy as np
 
 from fairseq_xl import compat
 from fairseq_xl.compressed import stored
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.bleu import read_lines, tokenizer_of
 from fairseq_xl.evaluation.generation import rouge_l
 from fairseq_xl.evaluation.retrieval import averages, evaluate_similarity, read_named_pairs
@@ -181,7 +181,7 @@ def main(arguments=None):
         }
         sys.stdout.write(json.dumps({"average": averages(found), "test": found}) + "\n")
         return
-    languages = options.langs.split(",")
+    languages = names_of("--langs", options.langs)
     if options.name == "titles":
         for code in languages:
             written, number = titles(options.files, code, options.split)
@@ -189,7 +189,7 @@ def main(arguments=None):
             _write(options.output / code / f"generate-{options.split}.txt", lines)
             sys.stdout.write(f"{code}: the first {number} words\n")
         return
-    trained = options.train_langs.split(",") if options.train_langs else []
+    trained = names_of("--train-langs", options.train_langs) if options.train_langs else []
     found = classify(options.name, options.files.split(":"), languages, trained, options.split)
     for code, columns in found.items():
         rows = [f"{label}\t{guess}\t{share:.4f}" for label, guess, share in zip(*columns)]

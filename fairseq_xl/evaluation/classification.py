@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import accuracy
 
@@ -85,7 +85,8 @@ def main(arguments=None):
     parser.add_argument("--against", help="folder of another classifier's predictions, for McNemar's exact test")
     options = parser.parse_args(arguments)
     files = {
-        language: Path(options.folder) / f"{options.split}.{language}.tsv" for language in options.langs.split(",")
+        language: Path(options.folder) / f"{options.split}.{language}.tsv"
+        for language in names_of("--langs", options.langs)
     }
     scores = {language: score(*read_predictions(path)) for language, path in files.items() if path.is_file()}
     if not scores:

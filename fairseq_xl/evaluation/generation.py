@@ -17,7 +17,7 @@ import numpy as np
 from sacrebleu.metrics import BLEU
 
 from fairseq_xl import compat
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.bleu import bleu, detokenised, primary_code, read_lines, tokenizer_of
 from fairseq_xl.evaluation.bootstrap import accuracy, mean
 
@@ -138,7 +138,7 @@ def main(arguments=None):
     parser.add_argument("--copy", action="store_true", help="score the sources, SPLIT.XX.src, as outputs too: copying")
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% intervals; 0: none")
     options = parser.parse_args(arguments)
-    languages, references = options.langs.split(","), Path(options.references)
+    languages, references = names_of("--langs", options.langs), Path(options.references)
     candidates = options.among.split(",") if options.among else [*languages, "en"]
     if options.among and len({primary_code(code) for code in (*candidates, *languages)}) < 2:
         raise UserError(f"--among {options.among}: two languages or more can be told apart")

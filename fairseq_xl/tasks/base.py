@@ -21,7 +21,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.text import open_model
-from fairseq_xl.errors import UserError, check_number, check_ranges
+from fairseq_xl.errors import UserError, check_number, check_ranges, names_of
 
 logger = logging.getLogger(__name__)
 
@@ -427,11 +427,9 @@ def _check_run(run, task, criterions):
 
 def named_languages(option, names, dictionary):
     """``en,de`` -> [en, de]; `UserError` unless all are languages of the dictionary, each of them once."""
-    languages = names.split(",")
+    languages = names_of(option, names)
     for language in languages:
         dictionary.language_id(language)
-        if languages.count(language) > 1:
-            raise UserError(f"{option} {names}: {language} is named twice")
     return languages
 
 

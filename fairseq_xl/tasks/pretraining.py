@@ -21,7 +21,7 @@ from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.parallel_documents import ParallelDocuments
 from fairseq_xl.data.plan import SCHEDULES, Draws, Supply, training_plan, validation_plan
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.monotrans import XLMonoTransModel
 from fairseq_xl.objectives import build_objectives, settings_as_text
@@ -310,10 +310,7 @@ class XLPretrainingTask(BankTask):
     def _chosen(self, option, wanted, present):
         if not wanted:
             return present
-        names = wanted.split(",")
-        repeated = [name for name in names if names.count(name) > 1]
-        if repeated:
-            raise UserError(f"{option} {wanted}: {repeated[0]} is named twice")
+        names = names_of(option, wanted)
         missing = [name for name in names if name not in present]
         if missing:
             raise UserError(f"{option} {','.join(missing)}: {self.folder()} has {', '.join(present) or 'none'}")

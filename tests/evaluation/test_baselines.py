@@ -154,6 +154,18 @@ def test_mistakes_are_one_sentence(topics, tmp_path, command, changed, sentence)
         main([command, str(topics), str(tmp_path / "out"), "--langs", "es", *trained])
 
 
+@pytest.mark.parametrize("more, sentence", [
+    (["--langs", "en,en"], "--langs en,en: en is named twice"),
+    (["--langs", "de", "--train-langs", "en,de,en"], "--train-langs en,de,en: en is named twice"),
+])  # fmt: skip
+@pytest.mark.parametrize("command", ["classification", "pairs", "titles"])
+def test_a_language_that_is_named_twice(topics, tmp_path, command, more, sentence):
+    if command != "titles" or "--train-langs" not in more:
+        with pytest.raises(UserError, match=sentence):
+            main([command, str(topics), str(tmp_path / "out"), *more])
+        assert not (tmp_path / "out").exists()
+
+
 def test_scikit_learn_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(UserError, match="needs the package scikit-learn: pip install scikit-learn$"):

@@ -65,6 +65,8 @@ def test_incomplete_predictions(tmp_path):
             read_predictions(path)
     with pytest.raises(UserError, match="no prediction file valid.LANGUAGE.tsv of en,de"):
         main([str(tmp_path), "--langs", "en,de", "--split", "valid"])
+    with pytest.raises(UserError, match="--langs en,de,en: en is named twice"):
+        main([str(tmp_path), "--langs", "en,de,en"])
 
 
 def test_two_classifiers_are_compared_item_by_item(tmp_path, capsys):

@@ -165,6 +165,8 @@ def test_files_that_are_wrong(folders, capsys, spoil, sentence):
 def test_no_output_at_all(folders, capsys):
     with pytest.raises(UserError, match="no output XX/generate-test.txt of fr"):
         scored(folders, capsys, langs="fr")
+    with pytest.raises(UserError, match="--langs en,en: en is named twice"):
+        scored(folders, capsys, langs="en,en")
 
 
 def test_an_interval_is_that_of_means_of_resamples():

@@ -232,4 +232,6 @@ def _refuse_arguments(parser, message):
     if listed:
         ours = [name for name in re.findall(r"[\w.-]+", choices) if name.startswith("xl_")]
         wrong += f"(choose from {', '.join(ours)}, or fairseq's own)" if ours else f"(choose from {choices}"
+    # fairseq's parsers of lists have no name
+    wrong = wrong.replace("invalid <lambda> value:", "expected a finite number, or several joined by commas, found")
     parser.exit(2, f"{parser.prog}: error: {wrong}\n")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Optional
 
 import numpy as np
+import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from omegaconf import OmegaConf
@@ -100,6 +101,13 @@ class XLTranslationTask(XLWritingTask):
         sources, targets = zip(*(pair.split("-") for pair in trained))
         if source not in sources or target not in targets:
             raise UserError(f"{path} was trained for {', '.join(trained)}, not for {source}-{target}")
+
+    def contents(self, sample):
+        """The task and the directions of a batch, for messages."""
+        net_input, names = sample["net_input"], self.dictionary.languages
+        targets = net_input["prev_output_tokens"][:, 0] - self.dictionary.first_language
+        pairs = torch.stack((net_input["src_languages"], targets), dim=1).unique(dim=0).tolist()
+        return f"{self.cfg._name} of {','.join(f'{names[source]}-{names[target]}' for source, target in pairs)}"
 
     # --- model -------------------------------------------------------------------------------------------------
 

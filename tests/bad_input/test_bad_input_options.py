@@ -103,7 +103,7 @@ def test_dropout_that_is_no_probability(data_bin, tmp_path, option, value):
 
 OUT_OF_RANGE = {
     "--layers": [0, -1], "--embed-dim": [0], "--ffn-dim": [-8], "--heads": [0], "--max-positions": [0],
-    "--layer-norm-eps": ["nan"], "--position-offset": [-1], "--lr": [-0.1], "--update-freq": [0],
+    "--layer-norm-eps": ["nan"], "--position-offset": [-1], "--lr": [-0.1, "1e999"], "--update-freq": [0],
     "--updates-per-epoch": [0, -3, 10**10], "--max-tokens": [0, -5], "--batch-size": [0],
 }  # fmt: skip
 
@@ -111,7 +111,8 @@ OUT_OF_RANGE = {
 @pytest.mark.parametrize("option", OUT_OF_RANGE)
 def test_numbers_that_cannot_be(data_bin, tmp_path, option):
     for value in OUT_OF_RANGE[option]:
-        refused([*pretraining(data_bin, tmp_path), option, value], f"{option} {value}: ", "is needed")
+        shown = "inf" if value == "1e999" else value
+        refused([*pretraining(data_bin, tmp_path), option, value], f"{option} {shown}: ", "is needed")
     assert not list(tmp_path.iterdir())
 
 
@@ -325,6 +326,8 @@ def test_split_to_train_on_that_is_another(data_bin, tmp_path):
             r"invalid choice: 'xl_pretrain' \(choose from xl_\w+(, xl_\w+)*, or fairseq's own\)",
         ),
         (["--max-update", "many"], "argument --max-update: invalid int value: 'many'"),
+        (["--lr", "nan"], "--lr.*: expected a finite number, or several joined by commas, found 'nan'"),
+        (["--lr", "0.1,inf"], "--lr.*: expected a finite number, or several joined by commas, found '0.1,inf'"),
         (["--nonsense", "3"], "unrecognized arguments: --nonsense 3"),
     ],
 )
@@ -442,6 +445,14 @@ def test_training_that_explodes_keeps_the_last_good_checkpoint(place, tmp_path, 
     assert last.read_bytes() == place.pretraining.read_bytes()
     names = {path.name for path in tmp_path.iterdir()} - {"crash.pt"}
     assert names == {last.name, ".lock"}
+
+
+def test_directions_of_a_translation_that_explodes_are_named(data_bin, tmp_path):
+    alone = ["--disable-validation", "--no-save", "--lr", 1e9, "--max-update", 3]
+    pair = [*one_direction(data_bin, tmp_path), *alone]
+    refused(pair, "(xl_translation of en-de): gradients are NaN or infinite")
+    both = translation(data_bin, tmp_path, "--lang-pairs", "de-en,en-de", *alone)
+    refused(both, "(xl_translation of en-de,de-en): gradients are NaN or infinite")
 
 
 def test_validation_that_has_no_value(place, tmp_path):

@@ -92,7 +92,8 @@ python -m fairseq_xl.evaluation.curves --output "$output/pretraining.png" --metr
     "MLM + TLM=$output/pretrain/train.log"
 python -m fairseq_xl.evaluation.curves --output "$output/translation.png" --metric nll_loss \
     "pre-trained=$output/pretrained/train.log" "random=$output/random/train.log"
-echo "logs, hypotheses, references and curves: $output"
+echo "in $output: the logs pretrain.log, pretrained.log and random.log; pretrained/ and random/ with hypotheses.$target
+and bleu.json; reference.$target, paired.json, copy.json; the curves pretraining.png and translation.png"
 python -c 'import json, sys; found = json.load(open(sys.argv[1]))["paired"]
 print("pretrained - random: %+.2f BLEU, paired bootstrap p = %.3f" % (found["difference"], found["p"]))' "$output/paired.json"
 score() { python -c 'import json, sys; print(json.load(open(sys.argv[1]))["sacrebleu"]["score"])' "$1"; }

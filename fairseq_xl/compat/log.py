@@ -3,9 +3,11 @@
 import datetime
 import functools
 import logging
+import os
 import time
 
 from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import progress_bar
 
 FORMAT, DATES = "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S"  # as on the console
@@ -33,6 +35,7 @@ def install() -> None:
     progress_bar.JsonProgressBar.log = _with_progress(progress_bar.JsonProgressBar.log)
     bar = progress_bar.BaseProgressBar
     bar._format_stats = _without_missing_values(bar._format_stats)
+    distributed_utils.call_main = _make_folder_of_log_file(distributed_utils.call_main)
     checkpoint_utils.verify_checkpoint_directory = _attach_log_file_first(checkpoint_utils.verify_checkpoint_directory)
 
 
@@ -161,6 +164,18 @@ def _attach_log_file_first(original):
         original(save_dir)
 
     return verify_checkpoint_directory
+
+
+def _make_folder_of_log_file(original):
+    """Makes the folder of --log-file, such as --save-dir, which fairseq opens before it makes --save-dir."""
+
+    @functools.wraps(original)
+    def call_main(cfg, main, **kwargs):
+        if cfg.common.log_file:
+            os.makedirs(os.path.dirname(os.path.abspath(cfg.common.log_file)), exist_ok=True)
+        return original(cfg, main, **kwargs)
+
+    return call_main
 
 
 def _without_log_file(original):

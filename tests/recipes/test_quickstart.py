@@ -111,7 +111,13 @@ def test_quickstart_prints_the_bleu_of_its_files(quickstart):
 
 
 def test_quickstart_keeps_logs_and_curves(quickstart):
-    folder, _ = quickstart
+    folder, printed = quickstart
+    told = printed[printed.index(f"in {folder}: the logs ") :].splitlines()[:2]
+    named = re.findall(r"\b[\w-]+\.(?:log|json|png|de)\b", " ".join(told).replace(str(folder), ""))
+    assert len(named) == 10
+    for name in named:
+        homes = [""] if (folder / name).exists() else ["pretrained", "random"]
+        assert all((folder / home / name).stat().st_size for home in homes)
     for picture in ("pretraining.png", "translation.png"):
         assert (folder / picture).read_bytes().startswith(b"\x89PNG")
     assert "fairseq-train" in (folder / "pretrain.log").read_text()

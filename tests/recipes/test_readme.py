@@ -105,7 +105,7 @@ def test_files_that_are_named_are_there():
 
 def test_commands_take_what_was_written_before():
     """Folders of runs are saved in before they are read, with the same sizes; options are fairseq's or ours."""
-    sizes, saved, read = {}, set(), 0
+    sizes, saved, logs, read = {}, set(), set(), 0
     for line in COMMANDS:
         for path in re.findall(r"(runs/[\w/-]+)/(?:checkpoint_(?:best|last)|bank)\.pt\b", shlex.join(line)):
             assert path in saved, line
@@ -119,9 +119,13 @@ def test_commands_take_what_was_written_before():
                     assert sizes[str(Path(cfg.task[name]).parent)] == size
             sizes[cfg.checkpoint.save_dir] = size
             saved.add(cfg.checkpoint.save_dir)
+            assert (cfg.common.log_format, cfg.common.log_file) == ("json", f"{cfg.checkpoint.save_dir}/train.log")
+            logs.add(cfg.common.log_file)
         elif line[0] == "fairseq-hydra-train":
             folder, name = (line[line.index(flag) + 1] for flag in ("--config-dir", "--config-name"))
             saved.add(OmegaConf.load(ROOT / folder / f"{name}.yaml").checkpoint.save_dir)
+        elif "fairseq_xl.evaluation.curves" in line:
+            assert {word.split("=")[1] for word in line if "=" in word} <= logs
         elif line[0] == "bash":  # recipes/SYSTEM/STEP.sh DATA SAVE_DIR ...
             saved.add(line[3])
     assert len(sizes) == 4 and read > 10

@@ -4,11 +4,13 @@ import logging
 import re
 
 import pytest
+from fairseq import options
+from fairseq.distributed import utils as distributed_utils
 
 from fairseq_xl.compat import log
 from fairseq_xl.evaluation.curves import read_log
 from recipes.progress import summary
-from tests.commands import pretraining, run_train
+from tests.commands import configuration, pretraining, run_train
 
 TIMED = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| [A-Z]+ \| ")
 
@@ -32,6 +34,15 @@ def test_the_log_file_has_everything_once_and_with_its_time(data_bin, tmp_path):
     for entry in entries["valid"]:
         names = [name for name in entry if re.search("loss|ppl", name) and not name.startswith("best")]
         assert names == ["loss", "ppl", *sorted(names[2:])] and len(names) > 8
+
+
+def test_the_folder_of_the_log_file_is_made(data_bin, tmp_path):
+    """fairseq opens --log-file before it makes --save-dir."""
+    path = tmp_path / "new/run/train.log"
+    cfg = configuration(options.get_training_parser(), [*pretraining(data_bin, path.parent), "--log-file", path])
+    called = []
+    distributed_utils.call_main(cfg, lambda cfg: called.append(path.parent.is_dir()))
+    assert called == [True]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 import importlib.util
 import sys
 
+__version__ = "0.1.0"
+
 if sys.argv[:1] == ["-m"]:  # python -m fairseq_xl.…: the imports below would end in a traceback
     for package in ("torch", "fairseq", "omegaconf", "sentencepiece", "sacrebleu"):
         if importlib.util.find_spec(package) is None:

@@ -234,7 +234,7 @@ def required(*extras):
 
 MODULES = {  # of packages of another name
     "fairseq-fixed": "fairseq", "hydra-core": "hydra", "PyYAML": "yaml", "scikit-learn": "sklearn",
-    "faiss-cpu": "faiss", "pytest-xdist": "xdist", "rouge-score": "rouge_score",
+    "faiss-cpu": "faiss", "pre-commit": "pre_commit", "pytest-xdist": "xdist", "rouge-score": "rouge_score",
     "wikiextractor": "wikiextractor.clean",  # the part that older ones can't import
 }  # fmt: skip
 
@@ -271,12 +271,16 @@ def test_every_requirement_is_pinned():
     assert wanted <= pinned
 
 
-def test_only_the_package_is_packaged():
+def test_what_is_packaged():
+    """The plugin, and with it the command that prepares text; recipes run from the repository."""
     from setuptools import find_packages
 
     setup = configparser.ConfigParser()
     setup.read(REPOSITORY / "setup.cfg")
     found = find_packages(str(REPOSITORY), include=setup["options.packages.find"]["include"].split())
-    assert "fairseq_xl" in found and {name.partition(".")[0] for name in found} == {"fairseq_xl"}
-    assert set(found) >= {"fairseq_xl.data", "fairseq_xl.checkpoints"}
+    assert {name.partition(".")[0] for name in found} == {"fairseq_xl", "preprocess"}
+    assert set(found) >= {"fairseq_xl.data", "fairseq_xl.checkpoints", "preprocess.readers", "preprocess.sample"}
+
+
+def test_the_scripts_of_ci_can_be_run():
     assert os.access(REPOSITORY / "tests" / "run.sh", os.X_OK) and os.access(REPOSITORY / ".ci" / "run", os.X_OK)

@@ -99,7 +99,7 @@ def write_sample(config: Config, counts: dict[str, int], path: Path, small: bool
         def write(sentences: Iterable[str], language: str) -> int:
             name, number = config.tokenisers.get(language), 0
             tokenise = tokenisers.load(name, language) if name else str
-            for number, sentence in enumerate(sentences, start=1):
+            for number, sentence in enumerate(sentences, start=1):  # noqa: B007
                 file.write(tokenise(sentence).encode("utf-8") + b"\n")
                 seen.update(sentence)
             return number

@@ -11,6 +11,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy
@@ -486,7 +487,7 @@ def test_a_passing_failure_is_tried_again_on_a_fresh_file(tmp_path, monkeypatch)
     monkeypatch.setattr(compat.saving, "SECONDS_BETWEEN_ATTEMPTS", 0)
     path = str(tmp_path / "c.pt")
     checkpoint_utils.torch_persistent_save(checkpoint(), path)
-    assert not failures and open(path, "rb").read(2) == b"PK"
+    assert not failures and Path(path).read_bytes()[:2] == b"PK"
     failures.extend(OSError(errno.EIO, "lasting") for _ in range(compat.saving.SAVE_ATTEMPTS))
     with pytest.raises(OSError, match="lasting"):
         checkpoint_utils.torch_persistent_save(checkpoint(), path)

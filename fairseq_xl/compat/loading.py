@@ -232,7 +232,7 @@ def _of_run(cfg, read):
         except UserError as error:
             if not own or not any(reason in str(error) for reason in (NO_CHECKPOINT, NOT_FINITE)):
                 raise
-            raise UserError(f"{error}; continue from another checkpoint of its folder with --restore-file")
+            raise UserError(f"{error}; continue from another checkpoint of its folder with --restore-file") from error
         changes = other_settings(state.get("cfg"), cfg) if own else []
         if changes:
             logger.warning("%s goes on with other settings than before: %s", path, ", ".join(changes))
@@ -352,7 +352,7 @@ def _no_fit(files):
             raise
         names = ", ".join(map(str, files))
         told = whole.split(";")[0] if resuming else f"Cannot load model parameters from checkpoint {names}"
-        first = " ".join((listed.split("\n") + [""])[1].split()).rstrip(". ").split('", "')[0]  # of perhaps hundreds
+        first = " ".join([*listed.split("\n"), ""][1].split()).rstrip(". ").split('", "')[0]  # of perhaps hundreds
         first = re.sub(r"torch\.Size\(\[(.*?)\]\)", r"(\1)", first)
         raise UserError(f"{told}: the model of this run is another one ({first or listed})") from error
 

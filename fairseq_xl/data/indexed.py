@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from fairseq.data import data_utils
-from fairseq.data.indexed_dataset import _code_to_dtype as TOKEN_TYPES
+from fairseq.data.indexed_dataset import _code_to_dtype as TOKEN_TYPES  # noqa: N812
 
 from fairseq_xl.data.manifest import check_fingerprint
 from fairseq_xl.errors import UserError

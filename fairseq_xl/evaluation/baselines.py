@@ -14,6 +14,7 @@ fairseq_xl.evaluation.classification and fairseq_xl.evaluation.generation score.
 import argparse
 import json
 import sys
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +113,7 @@ def classify(name, folders, languages, trained, split):
     found, texts = {}, 2 if name == "pairs" else None
     for group, tested in [(trained, languages)] if trained else [([code], [code]) for code in languages]:
         read = [read_examples(folders, "train", code, texts) for code in group]
-        labels, rows = (sum(column, []) for column in zip(*read))
+        labels, rows = (list(chain.from_iterable(column)) for column in zip(*read))
         if len(set(labels)) < 2:
             raise UserError(f"the training text of {','.join(group)} has one label only, {labels[0]!r}")
         try:

@@ -152,7 +152,7 @@ def _relative(c, kind):
 
 def _middle(c):
     """The middle field without the subject; the list of its parts in order."""
-    *_, reflexive, preposition, case = _entry(c.verb)
+    *_, preposition, case = _entry(c.verb)
     parts = []
     direct = c.object if not preposition else None
     no = c.negated and direct is not None and not direct.pronoun and direct.determiner in ("indefinite", "generic")
@@ -250,7 +250,7 @@ def _clause(c, order, plural, subject=None):
         words = [subject, finite, *sich, *middle, *tail]
     else:
         start = [] if order == "last" else [finite]
-        words = [*start, *((sich + [subject]) if full else ([subject] + sich)), *middle, *tail]
+        words = [*start, *([*sich, subject] if full else [subject, *sich]), *middle, *tail]
     text = " ".join(word for word in words if word) + after
     if c.purpose is not None:
         text += f", um {infinitive(c.purpose)}"

@@ -228,7 +228,7 @@ class Scene:
         negated = clause.negated and modal in ("want", "can")
         if modal in ("try", "begin"):
             # The German infinitive clause would leave the place in doubt.
-            clause = replace(clause, time="" if not clause.front == "time" else clause.time, place=None)
+            clause = replace(clause, time="" if clause.front != "time" else clause.time, place=None)
             if clause.tense == "past" and modal == "begin":
                 return None
         return Sentence(replace(clause, modal=modal, negated=negated))

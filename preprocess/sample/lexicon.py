@@ -95,7 +95,7 @@ def classes():
     table = {concept: (concept,) for concept in nouns()}
     for concept, entry in nouns().items():
         for tag in entry.tags:
-            table[tag] = table.get(tag, ()) + (concept,)
+            table[tag] = (*table.get(tag, ()), concept)
     return table
 
 

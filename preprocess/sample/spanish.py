@@ -113,7 +113,8 @@ def locative(np, goal=False):
 def object_preposition(c):
     """The preposition of the object: the verb's own, or the personal a."""
     preposition = verb_entry(c.verb)[1]
-    personal = c.object.is_a("person") or c.object.is_a("animal") and c.object.determiner not in ("indefinite", "many")
+    named = c.object.determiner not in ("indefinite", "many")
+    personal = c.object.is_a("person") or (c.object.is_a("animal") and named)
     return preposition or ("a" if personal else "")
 
 
@@ -148,7 +149,7 @@ def _verbal(c, plural):
     before += ["no"] if c.negated else []
     if c.verb in ("be", "exist"):
         return [*before, _copula(c, plural)], after
-    infinitive, _, present, past, many, future, reflexive = verb_entry(c.verb)
+    _, _, present, past, many, future, reflexive = verb_entry(c.verb)
     if c.modal:
         finite, imperfect, link = MODALS[c.modal]
         finite = imperfect if c.tense == "past" else finite

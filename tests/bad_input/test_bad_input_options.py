@@ -4,7 +4,6 @@ import dataclasses
 import math
 import re
 import shutil
-from typing import Optional
 
 import pytest
 import torch
@@ -141,7 +140,7 @@ def test_every_number_of_ours_has_a_range():
     for registered in (TASK_DATACLASS_REGISTRY, MODEL_DATACLASS_REGISTRY, {"xl_lamb": LambConfig}):
         for name, dataclass in registered.items():
             for field in dataclasses.fields(dataclass) if name.startswith("xl_") else ():
-                numbers = (int, float, Optional[int], Optional[float])
+                numbers = (int, float, int | None, float | None)
                 if field.type in numbers and not str(field.default).startswith("$"):
                     found.add((field.name, field.metadata.get("range") in RANGES))
     assert {name for name, has_range in found if not has_range} == {"length", "tokens_per_sample"}

@@ -256,7 +256,7 @@ def test_noise_belongs_to_the_row(kind):
     rows = [rng.integers(4, 20, size=size) for size in (30, 7, 60, 12, 1)]
     keys = some_keys(5)
     together = KINDS[kind](split(rows), keys)
-    for row, (tokens, key) in enumerate(zip(rows, keys)):
+    for row, tokens in enumerate(rows):
         alone = KINDS[kind](split([tokens]), keys[row : row + 1])[0]
         assert together[row][together[row] != PAD].tolist() == alone.tolist()
     again = KINDS[kind](split(rows), keys)

@@ -136,7 +136,7 @@ def test_two_systems_are_compared_by_sacrebleus_paired_bootstrap(tmp_path, capsy
     lines = {"own": HYPOTHESES * 4, "other": [*REFERENCES, *HYPOTHESES, "It rains.", *HYPOTHESES[1:], *HYPOTHESES]}
     lines["references"] = REFERENCES * 4
     paths = {name: str(tmp_path / name) for name in lines}
-    for name, path in paths.items():
+    for name in paths:
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines[name]))
     main([paths["own"], paths["references"], "--plain", "--against", paths["other"], "--language", "en"])
     found = json.loads(capsys.readouterr().out)["paired"]

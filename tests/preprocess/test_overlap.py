@@ -70,7 +70,7 @@ def test_one_warning_for_each_language(leaking, caplog):
 
 
 def test_they_are_told_each_time_and_looked_for_once(leaking, tmp_path, caplog, monkeypatch, fairseq_in_process):
-    for number in range(2):
+    for _ in range(2):
         prepare(leaking, tmp_path / "data-bin")
         assert told(caplog) == TOLD
         monkeypatch.setattr(overlap, "hashes", lambda block: 1 / 0)

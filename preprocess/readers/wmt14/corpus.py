@@ -4,6 +4,7 @@ import shutil
 import tarfile
 import zlib
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 
 from tqdm import tqdm
@@ -107,7 +108,7 @@ def _train(folder: Path, split: str, pair: str) -> dict:
 def _held_out(folder: Path, split: str, pair: str) -> dict:
     """All lines of the news test sets of a split, one set after the other."""
     sets = [test_set(name, pair) for name in (VALIDATION[pair] if split == "valid" else [TEST])]
-    columns = [sum(sides, []) for sides in zip(*sets)]
+    columns = [list(chain.from_iterable(sides)) for sides in zip(*sets)]
     for language, lines in zip(pair.split("-"), columns):
         with replacing(folder / f"{bitext_path(split, pair)}.{language}") as file:
             file.writelines(f"{' '.join(line.split())}\n".encode() for line in lines)

@@ -1,4 +1,8 @@
-"""Cross-lingual pre-training, fine-tuning and generation as a fairseq plugin: ``--user-dir fairseq_xl``."""
+"""Cross-lingual pre-training, fine-tuning and generation as a fairseq plugin: ``--user-dir fairseq_xl``.
+
+``import fairseq_xl`` imports neither torch nor fairseq. What the package has for fairseq (tasks, models, criterions,
+objectives, optimizers) is registered by ``--user-dir``, by `register` and by `load`.
+"""
 
 import importlib.util
 import sys
@@ -13,20 +17,29 @@ if sys.argv[:1] == ["-m"]:  # python -m fairseq_xl.…: the imports below would 
                 "prepares and activates the environment"
             )
 
-from fairseq_xl import compat  # noqa: E402
 
-compat.install()
+def register() -> None:
+    """Registers all tasks, models, criterions, objectives and optimizers with fairseq, and patches it.
 
-# fairseq imports nothing below a user-dir whose package was imported before, and criterions never: do it here.
-from fairseq_xl import criterions, models, objectives, optimizers, tasks  # noqa: E402, F401
-from fairseq_xl.criterions import (  # noqa: E402, F401
-    classification as _classification_criterion,
-    generation as _generation_criterion,
-    pretraining as _pretraining_criterion,
-)
-from fairseq_xl.tasks import (  # noqa: E402, F401
-    classification as _classification_task,
-    generation as _generation_task,
-    pretraining as _pretraining_task,
-    translation as _translation_task,
-)
+    ``--user-dir fairseq_xl`` does the same. A second call changes nothing.
+    """
+    from fairseq_xl import registration  # noqa: F401
+
+
+def load(checkpoint, data=None, **options):
+    """Loads a checkpoint's model, in evaluation mode, and its task.
+
+    Args:
+        checkpoint: a file of fairseq-train.
+        data: folder of the dictionary; None: the one that the model was trained with.
+        options: options of the task or the model that replace the checkpoint's, such as ``lang="de"``.
+
+    Returns:
+        the model and the task, whose ``dictionary`` is the model's.
+    """
+    register()
+    from fairseq import checkpoint_utils
+
+    overrides = options if data is None else {"data": str(data)} | options
+    (model, *_), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
+    return model.eval(), task

@@ -14,7 +14,7 @@ import json
 import logging
 import sys
 
-from fairseq_xl import compat
+from fairseq_xl import compat, register
 from fairseq_xl.checkpoints import banks
 
 
@@ -32,6 +32,7 @@ def main(arguments: "list[str] | None" = None) -> None:
         for file in files:
             command.add_argument(file.lower(), metavar=file, nargs="+" if file == "BANKS" else None)
     options = parser.parse_args(arguments)
+    register()
     if options.command == "extract":
         banks.write(banks.extract(compat.load_checkpoint(options.checkpoint), options.checkpoint), options.bank)
     elif options.command == "pack":

@@ -20,9 +20,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from fairseq import checkpoint_utils
 
-from fairseq_xl import compat
+from fairseq_xl import compat, load
 from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import is_begun
@@ -51,14 +50,12 @@ class SentenceVectors:
     """
 
     def __init__(self, checkpoint, data, pairs=None):
-        models, _, self.task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides={"data": str(data)} | ({"pairs": pairs} if pairs else {})
-        )
-        if not isinstance(models[0], XLAveragingModel):
+        model, self.task = load(checkpoint, data, **({"pairs": pairs} if pairs else {}))
+        if not isinstance(model, XLAveragingModel):
             raise UserError(f"{checkpoint}: mining needs {XLAveragingModel.described}")
-        self.channels = models[0].cfg.embed_dim
+        self.channels = model.cfg.embed_dim
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.model = models[0].to(self.device).eval()
+        self.model = model.to(self.device)
 
     @torch.no_grad()
     def __call__(self, side, lines):

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from fairseq import checkpoint_utils
 
+from fairseq_xl import load
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.text import TextEncoder, cut
 from fairseq_xl.errors import UserError
@@ -39,14 +39,12 @@ class Embedder:
     """
 
     def __init__(self, checkpoint, data, **bank):
-        models, _, self.task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides={"data": str(data)} | bank
-        )
-        if not isinstance(getattr(models[0], "encoder", None), Encoder):
+        model, self.task = load(checkpoint, data, **bank)
+        if not isinstance(getattr(model, "encoder", None), Encoder):
             raise UserError(f"{checkpoint}: retrieval needs a model with an encoder, and this one has none")
-        self.has_banks = isinstance(models[0], XLMonoTransModel)
+        self.has_banks = isinstance(model, XLMonoTransModel)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.encoder = models[0].encoder.to(self.device).eval()
+        self.encoder = model.encoder.to(self.device)
         self.longest = self.encoder.embeddings.max_positions
         self.encode = TextEncoder(Path(data) / "sentencepiece.model", self.task.dictionary)
         self.choices = [(layer, pooling) for layer in range(len(self.encoder.layers) + 1) for pooling in POOLINGS]

@@ -25,7 +25,9 @@ from fairseq_cli import eval_lm, generate, interactive, train, validate
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-import fairseq_xl  # noqa: F401
+import fairseq_xl
+
+fairseq_xl.register()
 
 CPU = ["--cpu", "--num-workers", "0", "--no-progress-bar"]
 

@@ -23,7 +23,8 @@ from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.file_io import PathManager
 from omegaconf import OmegaConf
 
-from fairseq_xl import compat
+import fairseq_xl
+from fairseq_xl import compat, error_reporting
 from fairseq_xl.compat import save_dir, training
 from fairseq_xl.compat.configuration import is_finite
 from fairseq_xl.errors import UserError
@@ -32,7 +33,7 @@ from preprocess import files as files_of_text
 
 @pytest.fixture(autouse=True, scope="module")
 def installed():
-    compat.install()
+    fairseq_xl.register()
 
 
 class MakesFolder:
@@ -503,7 +504,7 @@ def test_installing_twice_changes_nothing():
 
 def test_only_mistakes_lose_their_traceback(capsys):
     others = []
-    show = compat.mistakes._showing_mistakes(lambda *error: others.append(error))
+    show = error_reporting.showing_messages(lambda *error: others.append(error))
     show(UserError, UserError("--data x does not exist"), None)
     assert capsys.readouterr().err == "fairseq_xl: error: --data x does not exist\n"
     defect = ValueError("a defect")
@@ -513,7 +514,7 @@ def test_only_mistakes_lose_their_traceback(capsys):
 
 def test_a_mistake_in_a_spawned_rank_is_one_sentence_too(capsys):
     others = []
-    show = compat.mistakes._showing_mistakes(lambda *error: others.append(error))
+    show = error_reporting.showing_messages(lambda *error: others.append(error))
     raised = torch.multiprocessing.ProcessRaisedException
     text = "-- Process 0 terminated\nTraceback (most recent call last):\n  File ...\n{}: wrong file\n"
     told, defect = (raised(text.format(name), 0, 1) for name in ("fairseq_xl.errors.UserError", "ValueError"))
@@ -545,6 +546,7 @@ import sys, time, torch
 from fairseq.data.iterators import BufferedIterator
 if "adapted" in sys.argv:
     import fairseq_xl
+    fairseq_xl.register()
 class Endless:
     def __len__(self):
         return sys.maxsize

@@ -69,8 +69,10 @@ def warm_environment(folder):
 def _serve(listening, program):
     import fairseq.options  # noqa: F401
 
+    import fairseq_xl
     from fairseq_xl.compat import workers
 
+    fairseq_xl.register()
     atexit._clear()  # pytest's
     atexit.register(workers._end_reading)
     while True:

@@ -14,7 +14,7 @@ import sys
 
 import torch
 
-from fairseq_xl import compat
+from fairseq_xl import compat, register
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -110,6 +110,7 @@ def main(arguments: "list[str] | None" = None) -> None:
     kind.add_argument("--updates", action="store_true", help="with --last: those of --save-interval-updates")
     parser.add_argument("--output", required=True, metavar="FILE", help="where to write the average")
     options = parser.parse_args(arguments)
+    register()
     if options.last:
         if not options.last[0].isdigit():
             parser.error(f"--last takes a number and a folder, not {options.last[0]!r}")

@@ -9,11 +9,13 @@ import functools
 
 from fairseq_xl.compat import generation, loading, log, mistakes, precision, processes, saving, training, workers
 from fairseq_xl.compat.configuration import FAIRSEQ_CRITERIONS, check_configuration, check_finite, check_values
-from fairseq_xl.compat.installed import HAS_LINEAR_CROSS_ENTROPY, versions
+from fairseq_xl.compat.installed import HAS_LINEAR_CROSS_ENTROPY
 from fairseq_xl.compat.loading import check_checkpoint, load_checkpoint, load_plain
 from fairseq_xl.compat.processes import any_rank, end_as_stopped
-from fairseq_xl.compat.saving import replacing, save_checkpoint
+from fairseq_xl.compat.saving import save_checkpoint
 from fairseq_xl.compat.training import early_stopping, restore_early_stopping
+from fairseq_xl.io.files import replacing
+from fairseq_xl.versions import versions
 
 __all__ = [
     "HAS_LINEAR_CROSS_ENTROPY",

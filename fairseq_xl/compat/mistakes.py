@@ -1,15 +1,12 @@
 """A user's mistake is one sentence on the screen, and not a traceback."""
 
 import ast
-import fileinput
 import functools
 import os
 import re
 import sys
-import traceback
 import warnings
 
-import torch
 from fairseq import models, options, trainer, utils
 from fairseq.dataclass import utils as dataclass_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -20,15 +17,15 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fairseq_xl import error_reporting
 from fairseq_xl.compat import save_dir
-from fairseq_xl.compat.saving import NO_PLACE, NO_ROOM
 from fairseq_xl.errors import UserError
 from fairseq_xl.renamed import new_key, refuse_old_options
 
 
 def install() -> None:
     """Show mistakes in one sentence, and keep warnings away that a user can do nothing about."""
-    sys.excepthook = _showing_mistakes(sys.excepthook)
+    error_reporting.install()
     # in fairseq-hydra-train: hydra tells of errors in its own way unless it is asked to let them pass
     if HydraConfig.initialized():
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")
@@ -42,48 +39,6 @@ def install() -> None:
     # fairseq asks for pinned memory and for the old name of autocast whatever the machine
     warnings.filterwarnings("ignore", message=".*pin_memory.*no accelerator")
     warnings.filterwarnings("ignore", message=".*torch.cuda.amp.autocast", category=FutureWarning)
-
-
-def _showing_mistakes(previous):
-    """An excepthook that shows a user's mistake in one sentence; the interpreter then exits with status 1."""
-
-    def show(kind, error, trace):
-        sentence = _sentence(error)
-        if sentence is None:
-            previous(kind, error, trace)
-        else:
-            sys.stderr.write(f"fairseq_xl: error: {sentence}\n")
-
-    return show
-
-
-def _sentence(error) -> "str | None":
-    raised = error
-    while error is not None and not isinstance(error, torch.multiprocessing.ProcessRaisedException):
-        if isinstance(error, UserError):
-            break
-        error = error.__cause__ or error.__context__  # fairseq wraps what goes wrong while weights are loaded
-    # the error of a rank, or of a process that loads data, carries its traceback as text
-    told = re.search(rf"^{UserError.__module__}\.{UserError.__name__}: (.*)$", str(error), re.MULTILINE)
-    if told:
-        return told.group(1)
-    return str(error) if isinstance(error, UserError) else _of_the_machine(raised)
-
-
-def _of_the_machine(error) -> "str | None":
-    """A full disk, a file that is not to be had, input that is no text: mistakes wherever in fairseq they come up."""
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
-        where = f" of {error.filename}" if error.filename else ""
-        return f"no room is left on the disk{where}: what was being written is cut short"
-    if isinstance(error, OSError) and error.errno in NO_PLACE and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    if isinstance(error, AssertionError) and str(error).startswith("Must specify batch size"):
-        return "--max-tokens or --batch-size is missing: set one of them, the size of a batch"
-    if isinstance(error, UnicodeDecodeError):
-        files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
-        if fileinput.__file__ in files:  # that is how fairseq-interactive reads
-            return f"the input is not UTF-8: it has the byte 0x{error.object[error.start]:02x}"
-    return None
 
 
 def _naming_options(original):

@@ -10,10 +10,14 @@ import sys
 import warnings
 
 import torch
-from fairseq.distributed import LegacyDistributedDataParallel, utils as distributed_utils
+from fairseq.distributed import (
+    LegacyDistributedDataParallel,
+    utils as distributed_utils,
+)
 from fairseq.models import distributed_fairseq_model
 from hydra.core.hydra_config import HydraConfig
 
+import fairseq_xl
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -152,7 +156,9 @@ def _rank(number, *arguments) -> None:
     """One process that `_spawn` starts. What loads its data is forked, as elsewhere, not started anew like itself.
 
     Such a process would import everything first, and until then a Ctrl-C would end it before it can be ignored.
+    This function's module is imported here before fairseq sees --user-dir, which therefore registers nothing.
     """
+    fairseq_xl.register()
     torch.multiprocessing.set_start_method("fork", force=True)
     distributed_utils.distributed_main(number, *arguments)
 

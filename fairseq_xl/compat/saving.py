@@ -1,7 +1,5 @@
-"""Writing files whole or not at all, checkpoints first of all."""
+"""Writing checkpoints whole or not at all."""
 
-import contextlib
-import errno
 import functools
 import logging
 import os
@@ -14,13 +12,10 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
 
 logger = logging.getLogger(__name__)
 
-NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-#: what trying again does not change
-NO_PLACE = {errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
-NO_PLACE |= {errno.ENAMETOOLONG}
 SAVE_ATTEMPTS = 3
 SECONDS_BETWEEN_ATTEMPTS = 2.5
 
@@ -30,43 +25,6 @@ def install() -> None:
     PathManager.copy = staticmethod(_copying_in_one_step(PathManager.copy))
     checkpoint_utils.verify_checkpoint_directory = _telling_of_the_folder(checkpoint_utils.verify_checkpoint_directory)
     checkpoint_utils.torch_persistent_save = _saving_in_one_step(checkpoint_utils.torch_persistent_save)
-
-
-@contextlib.contextmanager
-def replacing(path):
-    """Open a file for binary writing that takes the place of ``path`` at the end, whole, or not at all.
-
-    Args:
-        path: a local file name; ``path`` + ".tmp" is written beside it. A file or link of that name is removed first,
-            and a link is not followed.
-
-    Raises:
-        UserError: no room on the disk (what ``path`` held is kept), no such folder, no right to write there, or
-            ``path`` is a folder, a device or the like.
-    """
-    path = os.fspath(path)
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise UserError(f"{path} was not written: it is there and not a file")
-    temporary = f"{path}.tmp"
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        with open(temporary, "xb") as stream:  # "x": a new file, never the target of a link
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-        _sync_folder(os.path.dirname(path) or ".")
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_PLACE:
-            raise UserError(f"{path} was not written: {error.strerror}") from error
-        if not _no_room(error):
-            raise
-        kept = " and the previous file is kept" if os.path.exists(path) else ""
-        raise UserError(f"{path} was not written{kept}: no room is left on its disk") from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
 
 
 def save_checkpoint(state, path) -> None:
@@ -81,24 +39,6 @@ def save_checkpoint(state, path) -> None:
     """
     with replacing(path) as stream:
         torch.save(state, stream)
-
-
-def _sync_folder(folder: str) -> None:
-    with contextlib.suppress(OSError):  # some file systems cannot sync a folder; the rename is atomic all the same
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _no_room(error) -> bool:
-    """torch's writer fails a second time while it closes the file, and hides the first error in the context."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _telling_of_the_folder(original):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fairseq_xl.compressed import read_text
+from fairseq_xl.io.compressed import read_text
 from fairseq_xl.data.framing import padding_mask
 from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError

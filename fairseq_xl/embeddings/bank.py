@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from fairseq_xl import compat
+from fairseq_xl import compat, register
 from fairseq_xl.checkpoints import banks
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.embeddings.vectors import read
@@ -57,6 +57,7 @@ def main(arguments: "list[str] | None" = None) -> None:
     parser.add_argument("bank", help="file to write")
     parser.add_argument("--std", type=float, default=0.02, help="standard deviation of the numbers (default: 0.02)")
     options = parser.parse_args(arguments)
+    register()
     if not options.std > 0:
         raise UserError(f"--std {options.std}: more than 0 is needed")
     own = banks.extract(compat.load_checkpoint(options.checkpoint), options.checkpoint)

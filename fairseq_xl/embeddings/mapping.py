@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairseq_xl import register
 from fairseq_xl.embeddings.vectors import Vectors, write
 from fairseq_xl.embeddings.vectors import read as read_vectors
 from fairseq_xl.errors import UserError
@@ -168,6 +169,7 @@ def main(arguments: "list[str] | None" = None) -> None:
     parser.add_argument("--start", choices=STARTS, default="identical", help="the first dictionary")
     parser.add_argument("--seed", type=int, default=1, help="of the similarities left out in self-learning")
     options = parser.parse_args(arguments)
+    register()
     source, target = read_vectors(options.source), read_vectors(options.target)
     if source.rows.shape[1] != target.rows.shape[1]:
         raise UserError(

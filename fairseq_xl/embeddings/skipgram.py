@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_xl import register
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.embeddings.mapping import normalise
@@ -69,6 +70,7 @@ def main(arguments: "list[str] | None" = None) -> None:
     for name, kind, default, _, told in numbers:
         parser.add_argument(f"--{name}", type=kind, default=default, help=f"{told} (default: {default})")
     options = parser.parse_args(arguments)
+    register()
     for name, _, _, least, _ in numbers:
         if getattr(options, name) < least:
             raise UserError(f"--{name} {getattr(options, name)}: {least} or more is needed")

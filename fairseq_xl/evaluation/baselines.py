@@ -19,12 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl import compat
-from fairseq_xl.compressed import stored
+from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.bleu import read_lines, tokenizer_of
 from fairseq_xl.evaluation.generation import rouge_l
 from fairseq_xl.evaluation.retrieval import averages, evaluate_similarity, read_named_pairs
+from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.files import replacing
 
 NGRAMS = {"analyzer": "char_wb", "ngram_range": (2, 4)}  # within words, with the blanks around them
 MOST_WORDS = 20  # of a title
@@ -150,7 +151,7 @@ def titles(folder, language, split):
 
 def _write(path, lines):
     path.parent.mkdir(parents=True, exist_ok=True)
-    with compat.replacing(path) as file:
+    with replacing(path) as file:
         file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
 
 
@@ -199,4 +200,5 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     main()

@@ -14,9 +14,11 @@ import sys
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from fairseq_xl import compat
-from fairseq_xl.compressed import read_text
+from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.compressed import read_text
+from fairseq_xl.io.files import replacing
+from fairseq_xl.versions import version
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +144,7 @@ def tokenised_bleu(hypotheses, references, language):
     sides = [
         [moses.tokenize(line, return_str=True, escape=False) for line in side] for side in (hypotheses, references)
     ]
-    tokeniser = f"sacremoses {compat.versions()['sacremoses']} {language}"
+    tokeniser = f"sacremoses {version('sacremoses')} {language}"
     return bleu(*sides, lowercase=True, tokenize="none") | {"tokeniser": tokeniser}
 
 
@@ -177,7 +179,7 @@ def main(arguments=None):
     if options.against and options.bootstrap < 1:
         raise UserError(f"--against needs resamples: --bootstrap {options.bootstrap} must be 1 or more")
     if options.save:
-        with compat.replacing(options.save) as file:
+        with replacing(options.save) as file:
             file.write("".join(f"{line}\n" for line in hypotheses).encode("utf-8"))
     tokenizer = options.tokenize or tokenizer_of(options.language)
     if not options.tokenize and primary_code(options.language) not in LANGUAGES:
@@ -192,4 +194,5 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     main()

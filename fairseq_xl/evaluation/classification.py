@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import accuracy
@@ -102,4 +103,5 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     main()

@@ -10,8 +10,9 @@ import math
 import re
 from pathlib import Path
 
-from fairseq_xl import compat
+from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ def draw(logs, output, metric="loss"):
     if min(values) > 0 and max(values) > SPREAD * min(values):
         axes.set_yscale("log")
     figure.legend(drawn.values(), drawn.keys(), loc="outside right upper")  # beside the axes: it covers no curve
-    with compat.replacing(output) as file:
+    with replacing(output) as file:
         figure.savefig(file, dpi=120, format=form)
     pyplot.close(figure)
 
@@ -103,4 +104,5 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     main()

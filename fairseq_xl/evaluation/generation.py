@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 from sacrebleu.metrics import BLEU
 
-from fairseq_xl import compat
+from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.bleu import bleu, detokenised, primary_code, read_lines, tokenizer_of
 from fairseq_xl.evaluation.bootstrap import accuracy, mean
+from fairseq_xl.versions import version
 
 AVERAGED = ("bleu", "bleu_lower", "rouge_l", "wrong_language")
 
@@ -59,7 +60,7 @@ def rouge_l(hypotheses, references, language, resamples=0):
     pairs = zip(references, hypotheses, strict=True)
     values = [100 * scorer.score(reference, hypothesis)["rougeL"].fmeasure for reference, hypothesis in pairs]
     words = "words" if tokenizer.name == "13a" else tokenizer.name
-    return mean(values, resamples) | {"signature": f"rouge-score {compat.versions()['rouge-score']} rougeL F1 {words}"}
+    return mean(values, resamples) | {"signature": f"rouge-score {version('rouge-score')} rougeL F1 {words}"}
 
 
 @functools.cache
@@ -87,7 +88,7 @@ def wrong_language(texts, language, candidates, resamples=0):
     candidates = tuple(sorted({primary_code(code) for code in (*candidates, language)}))
     identify = identifier(candidates)
     written = [text for text in texts if any(map(str.isalpha, text))]
-    told = {"n": len(written), "signature": f"py3langid {compat.versions()['py3langid']} {','.join(candidates)}"}
+    told = {"n": len(written), "signature": f"py3langid {version('py3langid')} {','.join(candidates)}"}
     if not written or len(candidates) < 2:
         return {"score": None} | told
     wrong = np.array([identify(text) != primary_code(language) for text in written], dtype=bool)
@@ -163,4 +164,5 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     main()

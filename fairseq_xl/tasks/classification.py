@@ -14,11 +14,11 @@ from torch import nn
 
 from fairseq_xl import compat
 from fairseq_xl.checkpoints.surgery import donate, left_behind
-from fairseq_xl.compressed import stored
 from fairseq_xl.criterions.classification import HEAD, class_scores
 from fairseq_xl.data.classification import FIELDS, ClassificationDataset, check_labels, frame, read_examples
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.compressed import stored
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.modules.initialisation import initialise
 from fairseq_xl.tasks.banks import BankTask, BankTaskConfig, matched

@@ -13,7 +13,7 @@ from fairseq.tasks import register_task
 
 from fairseq_xl import compat
 from fairseq_xl.checkpoints.surgery import LAYERS
-from fairseq_xl.compressed import stored
+from fairseq_xl.io.compressed import stored
 from fairseq_xl.data import tokenisers
 from fairseq_xl.data.generation import GenerationDataset, read_pairs, read_texts
 from fairseq_xl.data.noised import Lines, filled, noised

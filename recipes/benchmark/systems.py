@@ -78,11 +78,13 @@ class System(NamedTuple):
 
 def fairseq_xl(shape: Shape) -> System:
     """Our encoder in the form of XLM-R, under our pre-training criterion."""
+    from fairseq_xl import register
     from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
     from fairseq_xl.models.config import EncoderConfig
     from fairseq_xl.models.encoder import XLEncoderModel
     from fairseq_xl.objectives import OBJECTIVES
 
+    register()
     cfg = EncoderConfig(
         layers=shape.layers, embed_dim=shape.embed_dim, ffn_dim=shape.ffn_dim, heads=shape.heads,
         dropout=shape.dropout, attention_dropout=shape.dropout, max_positions=shape.length,

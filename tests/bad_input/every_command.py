@@ -10,9 +10,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from fairseq_xl import retrieval
+from fairseq_xl import error_reporting, retrieval
 from fairseq_xl.checkpoints import averaging
-from fairseq_xl.compat import mistakes
 from preprocess.config import PreprocessError
 from tests.commands import (
     classification,
@@ -164,7 +163,7 @@ def sentence_of(call):
     except Exception as error:
         shown = io.StringIO()
         with contextlib.redirect_stderr(shown):
-            mistakes._showing_mistakes(_a_defect)(type(error), error, error.__traceback__)
+            error_reporting.showing_messages(_a_defect)(type(error), error, error.__traceback__)
         return shown.getvalue().removeprefix("fairseq_xl: error: ").removesuffix("\n")
     return ""
 
@@ -195,7 +194,7 @@ def with_small_files(call, most):
         try:
             call()
         except Exception as error:
-            mistakes._showing_mistakes(sys.__excepthook__)(type(error), error, error.__traceback__)
+            error_reporting.showing_messages(sys.__excepthook__)(type(error), error, error.__traceback__)
             sys.stderr.flush()
             os._exit(1)
         os._exit(0)

@@ -7,10 +7,13 @@ import zipfile
 import pytest
 import torch
 
+import fairseq_xl
 from fairseq_xl import compat
 from fairseq_xl.banks import main
 from fairseq_xl.checkpoints import banks
 from fairseq_xl.errors import UserError
+
+fairseq_xl.register()
 
 
 def bank(*languages, fill=1.0, body="body", **more):

@@ -9,10 +9,12 @@ from fairseq import models, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
-import fairseq_xl  # noqa: F401  registers
+import fairseq_xl
 from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, FutureConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+
+fairseq_xl.register()
 
 ARCHITECTURES = {
     "xl_xlm_tiny": dict(layers=3, embed_dim=128, ffn_dim=512, heads=4),

@@ -15,9 +15,11 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
-import fairseq_xl  # noqa: F401
+import fairseq_xl
 from fairseq_xl.objectives import OBJECTIVES
 from preprocess.sample.__main__ import main as write_sample
+
+fairseq_xl.register()
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import fairseq_xl
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval import average, evaluate, read_pairs
 from fairseq_xl.retrieval import Embedder, batches, main, pool
@@ -36,6 +37,12 @@ def pairs(tmp_path_factory):
         for code, lines in sentences(("en", "de"), count, f"retrieval {name}").items():
             write(root / f"{name}.{code}", [*lines[:10], "", *lines[10:]])
     return root
+
+
+def test_a_model_is_loaded_from_python(data_bin, checkpoints):
+    model, task = fairseq_xl.load(checkpoints["pretraining"], data_bin, langs="de,en")
+    assert not model.training and len(model.encoder.layers) == 2
+    assert {"de", "en"} <= set(task.dictionary.languages) and task.cfg.langs == "de,en"
 
 
 def retrieve(capsys, *arguments):

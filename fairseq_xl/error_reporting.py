@@ -1,0 +1,61 @@
+"""Shows an error that the user can correct in one sentence, without a traceback. Imports neither torch nor fairseq."""
+
+import fileinput
+import re
+import sys
+import traceback
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import NO_PLACE, NO_ROOM
+
+
+def install() -> None:
+    """Makes the interpreter show `message` of an uncaught exception, where there is one; the exit status is 1.
+
+    Commands call this; importing the package does not.
+    """
+    if getattr(sys.excepthook, "__module__", None) != __name__:
+        sys.excepthook = showing_messages(sys.excepthook)
+
+
+def showing_messages(previous):
+    """An excepthook that shows `message` of an exception, and leaves an exception without one to `previous`."""
+
+    def show(kind, error, trace):
+        sentence = message(error)
+        if sentence is None:
+            previous(kind, error, trace)
+        else:
+            sys.stderr.write(f"fairseq_xl: error: {sentence}\n")
+
+    return show
+
+
+def message(error) -> "str | None":
+    """The sentence that describes a user's error; None for a defect of the program."""
+    raised = error
+    while error is not None and type(error).__name__ != "ProcessRaisedException":  # torch's, of a spawned process
+        if isinstance(error, UserError):
+            break
+        error = error.__cause__ or error.__context__  # fairseq wraps errors raised while it loads weights
+    # an error of a rank, or of a process that loads data, carries its traceback as text
+    found = re.search(rf"^{UserError.__module__}\.{UserError.__name__}: (.*)$", str(error), re.MULTILINE)
+    if found:
+        return found.group(1)
+    return str(error) if isinstance(error, UserError) else _of_the_machine(raised)
+
+
+def _of_the_machine(error) -> "str | None":
+    """The message of a full disk, an unreadable file or input that is not text, wherever fairseq meets it."""
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        where = f" of {error.filename}" if error.filename else ""
+        return f"no room is left on the disk{where}: what was being written is cut short"
+    if isinstance(error, OSError) and error.errno in NO_PLACE and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, AssertionError) and str(error).startswith("Must specify batch size"):
+        return "--max-tokens or --batch-size is missing: set one of them, the size of a batch"
+    if isinstance(error, UnicodeDecodeError):
+        files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
+        if fileinput.__file__ in files:  # fairseq-interactive reads its input with this module
+            return f"the input is not UTF-8: it has the byte 0x{error.object[error.start]:02x}"
+    return None

@@ -1,0 +1,94 @@
+"""Writing files whole or not at all, JSON and digests. Imports neither torch nor fairseq."""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from fairseq_xl.errors import UserError
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+#: errors that a second attempt does not change
+NO_PLACE = {errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
+NO_PLACE |= {errno.ENAMETOOLONG}
+BLOCK = 1 << 20  # bytes in memory at a time
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """Opens a file for binary writing that replaces ``path`` at the end, whole, or not at all.
+
+    Args:
+        path: a local file name; ``path`` + ".tmp" is written beside it. A file or link of that name is removed first,
+            and a link is not followed.
+
+    Raises:
+        UserError: no room on the disk (the content of ``path`` is kept), no such folder, no right to write there, or
+            ``path`` is a folder, a device or the like.
+    """
+    path = os.fspath(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UserError(f"{path} was not written: it is there and not a file")
+    temporary = f"{path}.tmp"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        with open(temporary, "xb") as stream:  # "x": a new file, never the target of a link
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+        _sync_folder(os.path.dirname(path) or ".")
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_PLACE:
+            raise UserError(f"{path} was not written: {error.strerror}") from error
+        if not _no_room(error):
+            raise
+        kept = " and the previous file is kept" if os.path.exists(path) else ""
+        raise UserError(f"{path} was not written{kept}: no room is left on its disk") from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _sync_folder(folder: str) -> None:
+    with contextlib.suppress(OSError):  # some file systems cannot sync a folder; the rename is atomic all the same
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _no_room(error) -> bool:
+    """torch's writer fails a second time while it closes the file, and hides the first error in the context."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def write_json(path, content) -> None:
+    """Writes JSON, whole or not at all; raises the errors of `replacing`."""
+    with replacing(path) as file:
+        file.write(json.dumps(content, ensure_ascii=False, indent=1).encode("utf-8") + b"\n")
+
+
+def read_json(path):
+    """The content of a JSON file; None for a missing or damaged one, whose content is then made again."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def sha256_of(path) -> str:
+    """SHA-256 of a file's content, read in blocks."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

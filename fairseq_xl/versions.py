@@ -1,0 +1,24 @@
+"""Versions of the installed packages, without importing them."""
+
+import contextlib
+import importlib.metadata
+import platform
+
+PACKAGES = ("fairseq", "torch", "numpy", "sentencepiece", "sacrebleu", "sacremoses", "rouge-score", "py3langid")
+
+
+def version(package: str) -> "str | None":
+    """The version of a package, under its name or as PACKAGE-fixed; None if it is not installed."""
+    for name in (package, f"{package}-fixed"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return None
+
+
+def versions() -> dict:
+    """Versions of Python and of the packages that results depend on, for manifests and results.
+
+    Returns:
+        name to version; None for a package that is not installed.
+    """
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}

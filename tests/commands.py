@@ -164,12 +164,17 @@ def run_train(arguments, defaults=CPU):
     return output
 
 
-def run_generate(arguments):
-    """fairseq-generate."""
+def generate_parser():
+    """The parser of fairseq-generate."""
     parser = options.get_generation_parser()
     parser.add_argument("--arch", default="wav2vec2")  # as its cli_main does
+    return parser
+
+
+def run_generate(arguments):
+    """fairseq-generate."""
     with one_run() as output:
-        output.result = generate.main(configuration(parser, [*arguments, *CPU]))
+        output.result = generate.main(configuration(generate_parser(), [*arguments, *CPU]))
     return output
 
 

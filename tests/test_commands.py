@@ -1,0 +1,38 @@
+"""What tests/commands.py does in place of fairseq and hydra, compared with them."""
+
+import unittest.mock
+
+import pytest
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+from tests import commands
+
+PRETRAINING = [
+    *commands.pretraining("data", "it's here/run", objectives="mlm,tlm,paraphrase"), "--adam-betas", "(0.9, 0.98)",
+    "--lr", "0.1,0.02", "--update-freq", "3,1", "--lr-scheduler", "polynomial_decay", "--total-num-update", 7,
+    "--init-from", "C:\\a = b, {c}: [d] $e", "--fp16", "--best-checkpoint-metric", "ppl", "--langs", "",
+]  # fmt: skip
+TRANSLATION = [
+    *commands.translation("one:two", "run", "--lang-pairs", "en-de,de-en"), "--optimizer", "xl_lamb",
+    "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 5, "--label-smoothing", 0.1, "--max-epoch", 3,
+]  # fmt: skip
+GENERATE = [
+    "data", "--user-dir", "fairseq_xl", "--task", "xl_translation", "-s", "en", "-t", "de", "--path", "x.pt:y.pt",
+    "--beam", 3, "--lenpen", 0.5, "--remove-bpe", "sentencepiece", "--model-overrides", "{'data': \"it's\", 'a': 1}",
+    "--bpe", "sentencepiece", "--sentencepiece-model", "a model", "--results-path", "run", "--nbest", 2,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("parser, line", [
+    (options.get_training_parser, PRETRAINING), (options.get_training_parser, TRANSLATION),
+    (commands.generate_parser, GENERATE),
+])  # fmt: skip
+def test_configurations_are_those_of_hydra(parser, line):
+    parsed = options.parse_args_and_arch(parser(), [str(argument) for argument in line])
+    with unittest.mock.patch.object(commands, "COMPOSE", wraps=commands.COMPOSE) as composed:
+        found = commands.converted(parsed)
+    assert not [call for call in composed.call_args_list if any("." in text for text in call.kwargs["overrides"])]
+    expected = convert_namespace_to_omegaconf(parsed)
+    assert repr(found) == repr(expected)  # 1, 1.0 and True are equal, and not the same
+    assert found == expected and found.task.data == line[0]

@@ -9,6 +9,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -537,6 +538,20 @@ def test_workers_end_with_the_last_batch():
         assert set(multiprocessing.active_children()) <= before
     finally:
         gc.enable()
+
+
+def test_workers_outlive_a_signal_from_their_start(monkeypatch):
+    """One to the whole process group, such as the end of a job, may come before a worker can ignore it."""
+    prepare = torch.utils.data._utils.signal_handling._set_worker_signal_handlers
+
+    def signaled():  # the first that a worker does
+        prepare()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(torch.utils.data._utils.signal_handling, "_set_worker_signal_handlers", signaled)
+    assert list(iterators.torch.utils.data.DataLoader([0, 1, 2], num_workers=1)) == [0, 1, 2]
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, [])  # here they are not blocked
 
 
 def test_python_ends_while_a_thread_reads_ahead():

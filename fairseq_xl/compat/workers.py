@@ -19,11 +19,22 @@ _reading = weakref.WeakSet()  # the threads that read ahead
 
 def install() -> None:
     """fairseq's iterators get our threads, and a DataLoader with a `worker_init_fn`, for which fairseq has no room."""
-    loader = functools.partial(torch.utils.data.DataLoader, worker_init_fn=_leave_signals_to_the_parent)
+    loader = functools.partial(_DataLoader, worker_init_fn=_leave_signals_to_the_parent)
     data = _seen_with(torch.utils.data, DataLoader=loader)
     iterators.torch = _seen_with(torch, utils=_seen_with(torch.utils, data=data))
     iterators.BackgroundConsumer = _ReadsAhead
     atexit.register(_end_reading)
+
+
+class _DataLoader(torch.utils.data.DataLoader):
+    """torch's, whose workers start with signals blocked, as one before `_leave_signals_to_the_parent` would end them."""
+
+    def __iter__(self):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+        try:
+            return super().__iter__()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _ReadsAhead(iterators.BackgroundConsumer):

@@ -386,6 +386,7 @@ class XLTask(FairseqTask):
 
         def stop(signum, frame):  # logs nothing: it may interrupt the writing of a record, and one of them is lost
             self.terminated = signal.Signals(signum).name
+            compat.end_as_stopped()  # here, since after the last update nothing else asks
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
         signal.signal(signal.SIGTERM, stop)
@@ -395,9 +396,10 @@ class XLTask(FairseqTask):
     def optimizer_step(self, optimizer, model, update_num):
         """fairseq hook: makes the update; then all ranks stop together if one of them got a signal."""
         super().optimizer_step(optimizer, model, update_num)
-        if self.terminated:
-            logger.warning("%s: saving after this update, then stopping", self.terminated)
-        if compat.any_rank(self.terminated is not None, next(model.parameters()).device):
+        terminated = self.terminated  # read once: a signal between two looks would stop without a word
+        if terminated:
+            logger.warning("%s: saving after this update, then stopping", terminated)
+        if compat.any_rank(terminated is not None, next(model.parameters()).device):
             compat.end_as_stopped()
             run = self.cfg._get_parent()
             run.optimization.stop_time_hours = 1e-9

@@ -9,19 +9,34 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from fairseq import checkpoint_utils
+import torch
+from fairseq import checkpoint_utils, options
+from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import FairseqTask
+from fairseq_cli import train
+from omegaconf import OmegaConf
 
 from fairseq_xl.errors import UserError
-from tests.commands import CPU, equal_parameters, load, pretraining, run_train, translation
+from fairseq_xl.tasks.base import XLTask
+from tests.commands import (
+    CPU,
+    configuration,
+    equal_parameters,
+    load,
+    one_run,
+    pretraining,
+    run_train,
+    translation,
+)
 
 UPDATES = 5  # updates of an epoch of pre-training
 ROOT = Path(__file__).parents[2]
 WITH_WORKERS = ["--cpu", "--num-workers", "2", "--no-progress-bar"]
 SAVING = ["--save-interval-updates", 1, "--disable-validation", "--no-epoch-checkpoints"]
-PATIENCE = 60  # seconds until a process that does nothing is given up
+PATIENCE = 300  # seconds until a process that hangs is given up; on a busy machine one may take a minute
 
 RUNS = {
     "alternate": lambda data, folder: pretraining(data, folder, "--updates-per-epoch", UPDATES),
@@ -240,6 +255,46 @@ def test_resume_after_sigterm_in_validation(data_bin, tmp_path, uninterrupted, m
     rest = run_train(line)
     assert losses_after(rest, 0) == losses_after(whole, UPDATES + 1)
     assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), parameters)
+
+
+def test_a_stop_is_told_whenever_its_signal_comes(caplog):
+    """In front of any line after an update: either this update is the last one and the log says so, or the next."""
+    code, signaled = XLTask.optimizer_step.__code__, 0
+    for number in sorted({line for *_, line in code.co_lines() if line and line > code.co_firstlineno}):
+        run = OmegaConf.create({"optimization": {"stop_time_hours": 0}, "dataset": {}, "task": {}})
+        task = XLTask.__new__(XLTask)
+        task.cfg, task.terminated = run.task, None
+
+        def trace(frame, event, argument, task=task, number=number):
+            if frame.f_code is code and frame.f_lineno == number:
+                task.terminated = "SIGTERM"
+            return trace if frame.f_code is code else None
+
+        for update in range(2):
+            before = sys.gettrace()
+            sys.settrace(None if update else trace)
+            try:
+                task.optimizer_step(SimpleNamespace(step=lambda: None), torch.nn.Linear(1, 1), update)
+            finally:
+                sys.settrace(before)
+            assert ("SIGTERM: saving" in caplog.text) == (run.optimization.stop_time_hours > 0)
+        if task.terminated:  # it has been at that line
+            signaled += 1
+            assert run.optimization.stop_time_hours > 0 and run.dataset.disable_validation
+        caplog.clear()
+    assert signaled > 3
+
+
+def test_a_signal_after_the_last_update_stops_the_recipe(data_bin, tmp_path, monkeypatch):
+    """Nothing is left to stop in this training, but what its recipe does next must not begin."""
+    line = [*RUNS["alternate"](data_bin, tmp_path), "--max-update", 2, *CPU]
+    cfg = configuration(options.get_training_parser(), line)
+    monkeypatch.setenv("XL_STOPPED_STATUS", "75")
+    terminate_in(monkeypatch, "valid_step", 1)
+    with one_run(), pytest.raises(SystemExit) as ended:
+        distributed_utils.call_main(cfg, train.main)
+    saved = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_last.pt"))
+    assert ended.value.code == 75 and saved["optimizer_history"][-1]["num_updates"] == 2
 
 
 def test_interrupted_once_and_twice(data_bin, tmp_path, monkeypatch):

@@ -8,10 +8,13 @@ import torch
 from fairseq import models, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+import fairseq_xl
 from fairseq_xl.checkpoints.surgery import donate
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.objectives import build_objectives
 from recipes.launch import flags
+
+fairseq_xl.register()
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 XLM, VECO = RECIPES / "xlm/config", RECIPES / "veco/config"

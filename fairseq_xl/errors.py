@@ -2,6 +2,7 @@
 
 import math
 import reprlib
+from typing import Any
 
 QUOTED = 100  # characters of a wrong value that a message shows
 _REPR = reprlib.Repr()
@@ -27,13 +28,13 @@ class UserError(ValueError):
     """
 
 
-def quoted(value) -> str:
+def quoted(value: object) -> str:
     """A value as messages show it: at most `QUOTED` characters of its repr."""
     text = " ".join(_REPR.repr(value).split())
     return text if len(text) <= QUOTED else f"{text[:QUOTED]} …"
 
 
-def names_of(option, text):
+def names_of(option: str, text: str) -> list[str]:
     """``en,de`` -> [en, de]; raises `UserError` for a name that is there twice."""
     names = text.split(",")
     for name in names:
@@ -42,7 +43,7 @@ def names_of(option, text):
     return names
 
 
-def check_number(option, number, expected=None):
+def check_number(option: str, number: float, expected: str | None = None) -> None:
     """Raises `UserError` for a number outside the range `expected`, a key of `RANGES`, or not below `LARGEST`."""
     if expected is not None and not RANGES[expected](number):
         wanted = "a probability from 0 to below 1" if expected == "probability" else expected
@@ -51,7 +52,7 @@ def check_number(option, number, expected=None):
         raise UserError(f"{option} {number}: a number below {LARGEST} is needed")
 
 
-def check_ranges(dataclass, options):
+def check_ranges(dataclass: Any, options: Any) -> None:
     """Raises `UserError` for the first value of `options` outside the range of its field in `dataclass`."""
     for name, field in dataclass.__dataclass_fields__.items():
         number = getattr(options, name, None)

@@ -1,12 +1,14 @@
 """Options that were renamed: commands refuse the old name, checkpoints that store it are still read."""
 
+from collections.abc import Iterable
+
 from fairseq_xl.errors import UserError
 
 #: old option -> new option, as on the command line. In YAML and in checkpoints they are written with underscores
-RENAMED_OPTIONS = {}
+RENAMED_OPTIONS: dict[str, str] = {}
 
 
-def refuse_old_options(arguments) -> None:
+def refuse_old_options(arguments: Iterable[str]) -> None:
     """Raises `UserError` for the first command-line argument that is an old option; `=VALUE` may follow it."""
     for option in (str(argument).partition("=")[0] for argument in arguments):
         if option in RENAMED_OPTIONS:

@@ -14,7 +14,6 @@ from preprocess.config import PreprocessError
 from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
 
-
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -88,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _stop(number: int, _) -> None:
+def _stop(number: int, _: object) -> None:
     sys.exit(128 + number)  # an exception, so that worker processes are ended too
 
 

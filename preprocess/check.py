@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -213,7 +213,7 @@ def _state(path: Path) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
-def _bitext(config: Config, reports: dict[str, Report]):
+def _bitext(config: Config, reports: dict[str, Report]) -> Iterator[tuple[str, str]]:
     """Pairs of files, where both could be read."""
     for folder in config.folders:
         for split in folder.splits:

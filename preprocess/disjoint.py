@@ -30,7 +30,8 @@ from preprocess.vocabulary import MASK, SPECIAL, reused_symbols
 
 # of fairseq's index: magic, version, type of the tokens, number of items; behind it int32 sizes, int64 places in bytes
 HEADER = struct.Struct("<9sQBQ")
-TYPES = {4: np.dtype(np.int32), 8: np.dtype(np.uint16)}  # by fairseq's number, those that fairseq-preprocess writes
+# by fairseq's number, those that fairseq-preprocess writes
+TYPES: dict[int, np.dtype] = {4: np.dtype(np.int32), 8: np.dtype(np.uint16)}
 SMALL = 65500  # symbols from which on it writes int32
 BLOCK = 1 << 20  # tokens in memory at a time
 
@@ -128,8 +129,8 @@ def join(output: Path, folders: list[Path]) -> None:
         for old in [*(output / language).glob("*.idx"), *(output / language).glob("*.bin")]:
             old.unlink()
         for text in sorted((folder / language).glob("*.bin")):
-            written = renumber(text.with_suffix(""), output / language / text.stem, table, len(symbols))
-            fingerprints |= {f"{language}/{name}": entry for name, entry in written.items()}
+            renumbered = renumber(text.with_suffix(""), output / language / text.stem, table, len(symbols))
+            fingerprints |= {f"{language}/{name}": entry for name, entry in renumbered.items()}
         shutil.copyfile(folder / "sentencepiece.model", output / language / "sentencepiece.model")
         manifest = read_json(folder / "manifest.json")
         tokenisers |= manifest["config"].get("tokeniser", {})

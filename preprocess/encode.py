@@ -15,7 +15,7 @@ from preprocess.files import Workers, lines_of, read_blocks, replacing, write_js
 from preprocess.stages import read_json
 from preprocess.vocabulary import SPECIAL, load_model, symbols_of
 
-_model: sentencepiece.SentencePieceProcessor | None = None  # of this process, set by start()
+_model: sentencepiece.SentencePieceProcessor  # of this process, set by start()
 _symbols: list[str] = []
 
 

@@ -4,9 +4,10 @@ import fcntl
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from preprocess.config import PreprocessError
 from preprocess.files import write_json
@@ -14,7 +15,7 @@ from preprocess.files import write_json
 logger = logging.getLogger("preprocess")
 
 
-def key_of(inputs) -> str:
+def key_of(inputs: Any) -> str:
     """sha256 of a JSON value: what a stage's result depends on."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode("utf-8")).hexdigest()
 
@@ -29,7 +30,7 @@ class Stages:
         self.data_bin = data_bin
         self.folder = data_bin / ".stages"
 
-    def run(self, name: str, inputs, outputs: list[Path], work: Callable[[], dict]) -> dict:
+    def run(self, name: str, inputs: Any, outputs: list[Path], work: Callable[[], dict]) -> dict:
         """The result of `work`, from the record if `inputs` (a JSON value) are those of the last time."""
         key = key_of(inputs)
         path = self._path(name)
@@ -63,7 +64,7 @@ class Stages:
 
 
 @contextmanager
-def locked(stages: Stages):
+def locked(stages: Stages) -> Iterator[None]:
     """Keep a second run out of the folder. The lock goes with the process, however it ends.
 
     Raises PreprocessError when another run has it.
@@ -77,7 +78,7 @@ def locked(stages: Stages):
         yield
 
 
-def read_json(path: Path):
+def read_json(path: Path) -> Any:
     """The content of a JSON file, None if there is none or it is damaged: what it told is found out again."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))

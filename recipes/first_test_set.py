@@ -11,7 +11,7 @@ from preprocess.compressed import text_of
 from preprocess.config import PreprocessError, read_config
 
 
-def write(description, output):
+def write(description: str, output: str) -> list[str]:
     """Writes both files; source and target language. PreprocessError where there is nothing to write."""
     config, problems = read_config(description)
     if problems:

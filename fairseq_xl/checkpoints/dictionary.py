@@ -10,7 +10,7 @@ from fairseq_xl.checkpoints import published
 from fairseq_xl.errors import UserError
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     """The command; ``--help`` lists its options."""
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_xl.checkpoints.dictionary",

@@ -5,6 +5,7 @@ tell how many attention heads weights are for: `fairseq_xl.checkpoints.published
 """
 
 import re
+from collections.abc import Mapping
 from typing import Callable, Dict, List, Tuple
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from fairseq_xl.errors import UserError
 
 State = Dict[str, Tensor]
-Names = Dict[str, Tuple[str, ...]]  # our module -> the file's modules, whose rows are joined in this order
+Names = Mapping[str, Tuple[str, ...]]  # our module -> the file's modules, whose rows are joined in this order
 
 _ONE_PARAMETER = {
     "encoder.bank.tokens": "weight",
@@ -132,7 +133,8 @@ def _from_xlm(state: State, cross_attention: Names) -> State:
         "encoder.embeddings.positions": ("position_embeddings",),
         "encoder.embeddings.norm": ("layer_norm_emb",),
     }
-    layer = cross_attention | {
+    layer = {
+        **cross_attention,
         "self_attention.qkv": tuple(f"attentions.{{n}}.{part}_lin" for part in "qkv"),
         "self_attention.out": ("attentions.{n}.out_lin",),
         "self_attention_norm": ("layer_norm1.{n}",),

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import socket
+from typing import Any
 
 from fairseq.distributed import utils as distributed_utils
 from hydra.core.hydra_config import HydraConfig
@@ -19,7 +20,7 @@ LOCK = ".lock"  # the locked file in --save-dir; it is not removed
 CHECKPOINTS = r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*){}\.pt"
 
 
-def use_job_folder(cfg) -> None:
+def use_job_folder(cfg: Any) -> None:
     """Set --save-dir of each job of a sweep (fairseq-hydra-train -m) to hydra's folder of the job.
 
     Args:
@@ -31,7 +32,7 @@ def use_job_folder(cfg) -> None:
             cfg.checkpoint.save_dir = hydra.runtime.output_dir
 
 
-def check_last_checkpoint(cfg, suffix: str) -> None:
+def check_last_checkpoint(cfg: Any, suffix: str) -> None:
     """Refuse to train from scratch over checkpoints without a checkpoint_last.pt.
 
     Args:
@@ -57,7 +58,7 @@ def check_last_checkpoint(cfg, suffix: str) -> None:
         )
 
 
-def lock(trainer) -> None:
+def lock(trainer: Any) -> None:
     """Lock --save-dir for this run until its trainer is deleted or its process ends.
 
     The first rank holds the lock for all. It is a POSIX record lock: the system releases it when the process ends, by

@@ -3,6 +3,7 @@
 import math
 import os
 import zipfile
+from pathlib import Path
 
 import numpy as np
 from numpy.lib import format as npy
@@ -12,7 +13,7 @@ from fairseq_xl.errors import UserError
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
-def read_arrays(path):
+def read_arrays(path: str | Path) -> dict[str, np.ndarray] | None:
     """The arrays, by name, of an .npz file of numpy.savez; None if the file is missing or damaged.
 
     No code in the file is run, and no more memory is allocated than the file has bytes. Raises `UserError` without
@@ -33,7 +34,7 @@ def read_arrays(path):
         return None
 
 
-def _sizes_agree(parts, size):
+def _sizes_agree(parts: zipfile.ZipFile, size: int) -> bool:
     """Whether each array has the size that its header says, and all are no larger than the file (`size` bytes).
 
     numpy allocates the size in a header, be it 23 TiB, before it reads the data.

@@ -7,7 +7,9 @@ from fairseq_xl.data.randomness import uniforms
 ROUNDING, POSITION, ACTION, WORD = range(4)
 
 
-def choose_positions(allowed, keys, share, weights=None):
+def choose_positions(
+    allowed: np.ndarray, keys: np.ndarray, share: float, weights: np.ndarray | None = None
+) -> np.ndarray:
     """Draws `share` of each row's allowed positions, without replacement (X5).
 
     A row with n allowed positions gets share·n of them, rounded at random so that the expectation is exact.
@@ -33,7 +35,7 @@ def choose_positions(allowed, keys, share, weights=None):
     return rank < wanted[:, None]
 
 
-def choose_spans(allowed, keys, every, length):
+def choose_spans(allowed: np.ndarray, keys: np.ndarray, every: int, length: int) -> np.ndarray:
     """Draws a span of `length` of every `every` allowed positions of each row, at a place drawn uniformly (G6).
 
     Allowed positions are counted without the others: a span goes on behind one that is not allowed. Where the last
@@ -55,7 +57,15 @@ def choose_spans(allowed, keys, every, length):
     return allowed & (place >= start) & (place < end)
 
 
-def corrupt(tokens, chosen, keys, mask_index, pieces, mask_share=0.8, random_share=0.1):
+def corrupt(
+    tokens: np.ndarray,
+    chosen: np.ndarray,
+    keys: np.ndarray,
+    mask_index: int,
+    pieces: np.ndarray,
+    mask_share: float = 0.8,
+    random_share: float = 0.1,
+) -> np.ndarray:
     """BERT's 80/10/10 at the chosen positions (X5): `<mask>`, a random piece, or the token as it was.
 
     Args:

@@ -9,13 +9,13 @@ import numpy as np
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _mix(z):
+def _mix(z: np.ndarray) -> np.ndarray:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
-def uniforms(keys, count, purpose):
+def uniforms(keys: np.ndarray, count: int, purpose: int) -> np.ndarray:
     """Uniform numbers in [0, 1).
 
     Args:

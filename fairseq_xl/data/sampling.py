@@ -1,16 +1,17 @@
 """How often each language or pair is drawn."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def smoothed_shares(counts, alpha):
+def smoothed_shares(counts: ArrayLike, alpha: float) -> np.ndarray:
     """q_i = p_i^α / Σ_j p_j^α with p_i = n_i / Σ n (X2, X6): (L,) counts -> (L,) shares that sum to 1."""
     counts = np.asarray(counts, dtype=np.float64)
     powered = (counts / counts.sum()) ** alpha
     return powered / powered.sum()
 
 
-def draw_passes(rng, available, count):
+def draw_passes(rng: np.random.Generator, available: int, count: int) -> np.ndarray:
     """`count` of the numbers below `available`, (count,), each at most once in a pass over all of them."""
     passes = []
     while count > 0:

@@ -1,7 +1,7 @@
 """The deep averaging network that finds hard negatives (Unicoder, U5). Shapes: B batch, T time, C channels."""
 
 from dataclasses import dataclass, field
-from typing import Callable, Dict
+from typing import Any, Callable, Dict
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -42,7 +42,7 @@ class XLAveragingModel(BaseFairseqModel):
         self.feed_forward = nn.ModuleList(nn.Linear(cfg.embed_dim, cfg.embed_dim) for _ in range(cfg.layers))
 
     @classmethod
-    def build_model(cls, cfg: AveragingConfig, task) -> "XLAveragingModel":
+    def build_model(cls, cfg: AveragingConfig, task: Any) -> "XLAveragingModel":
         """The model for `task.dictionary`."""
         return cls(cfg, len(task.dictionary), task.dictionary.pad())
 
@@ -63,7 +63,7 @@ class XLAveragingModel(BaseFairseqModel):
         hidden = self.feed_forward[-1](hidden) if self.feed_forward else hidden
         return F.normalize(hidden.float(), dim=-1)
 
-    def forward(self, compute: Callable, batch):
+    def forward(self, compute: Callable, batch: Any) -> Any:
         """Return `compute(self, batch)`, as in `XLEncoderModel`."""
         return compute(self, batch)
 

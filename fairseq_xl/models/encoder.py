@@ -1,7 +1,7 @@
 """The encoder, and the model that is pre-trained and fine-tuned. Shapes: B batch, T time, C channels, V vocabulary."""
 
 from functools import partial
-from typing import Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Union
 
 from fairseq import utils
 from fairseq.models import BaseFairseqModel
@@ -107,7 +107,7 @@ class XLEncoderModel(BaseFairseqModel):
         return Encoder(self.cfg, bank, self.cfg.layers, num_languages, self.cross_attention)
 
     @classmethod
-    def build_model(cls, cfg: EncoderConfig, task) -> "XLEncoderModel":
+    def build_model(cls, cfg: EncoderConfig, task: Any) -> "XLEncoderModel":
         """The model for `task.dictionary`."""
         dictionary = task.dictionary
         return cls(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages)
@@ -146,7 +146,7 @@ class XLEncoderModel(BaseFairseqModel):
             segments=segments,
         )
 
-    def forward(self, compute: Callable, batch):
+    def forward(self, compute: Callable, batch: Any) -> Any:
         """Return `compute(self, batch)`, where `compute` is a loss or class scores.
 
         It runs inside `forward`, so that wrappers for distributed training see which parameters it uses.
@@ -154,7 +154,7 @@ class XLEncoderModel(BaseFairseqModel):
         with self.encoder.bank.one_gradient():
             return compute(self, batch)
 
-    def get_normalized_probs(self, net_output, log_probs: bool, sample=None) -> Tensor:
+    def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
         """(logits (..., V), extra) -> probabilities, or their logarithms, in float32."""
         normalise = utils.log_softmax if log_probs else utils.softmax
         return normalise(net_output[0], dim=-1)

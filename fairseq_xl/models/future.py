@@ -1,7 +1,7 @@
 """Encoder-decoders whose decoder predicts several tokens at a step. Shapes: B batch, S streams, T time, C channels."""
 
 from functools import partial
-from typing import List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ class FutureDecoder(Decoder):
     Generation computes the main stream and predicting stream 1 alone.
     """
 
-    def __init__(self, cfg: FutureConfig, dictionary, bank: Bank, owns_bank: bool):
+    def __init__(self, cfg: FutureConfig, dictionary: Any, bank: Bank, owns_bank: bool):
         check_ranges(FutureConfig, cfg)
         if not 2 <= cfg.relative_buckets < 2 * cfg.relative_distance:
             raise UserError(
@@ -95,11 +95,11 @@ class XLFutureModel(XLDenoisingModel):
     described = "an encoder-decoder that predicts several tokens at a step: --arch xl_xfnp_tiny and the like"
 
     @staticmethod
-    def make_decoder(cfg: FutureConfig, dictionary, bank: Bank, owns_bank: bool) -> FutureDecoder:
+    def make_decoder(cfg: FutureConfig, dictionary: Any, bank: Bank, owns_bank: bool) -> FutureDecoder:
         """The decoder on the encoder's bank."""
         return FutureDecoder(cfg, dictionary, bank, owns_bank)
 
-    def teacher_forced(self, batch) -> List[Tensor]:
+    def teacher_forced(self, batch: Any) -> List[Tensor]:
         """Hidden states (B, T, C) of each predicting stream; number i, from 0 on, predicts ``target[:, t + i]``."""
         encoder_out = self.encoder.encode(batch["tokens"], batch["languages"], batch["padding_mask"])
         return list(self.decoder.streams(batch["prev_output_tokens"], encoder_out).unbind(1)[1:])

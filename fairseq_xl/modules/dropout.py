@@ -1,7 +1,7 @@
 """Dropout. torch draws a float for every value, which on CPU costs more than a layer's softmax, GELU and LayerNorms."""
 
 import math
-from typing import Sequence, Tuple
+from typing import Any, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -56,13 +56,13 @@ def draw_kept(shape: Sequence[int], probability: float) -> Tuple[Tensor, float]:
 
 class _Dropped(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, hidden, probability):
+    def forward(ctx: Any, hidden: Tensor, probability: float) -> Tensor:
         kept, ctx.factor = draw_kept(hidden.shape, probability)
         ctx.save_for_backward(kept)
         return (hidden * kept).mul_(ctx.factor)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: Tensor) -> Tuple[Tensor, None]:
         (kept,) = ctx.saved_tensors
         return (gradient * kept).mul_(ctx.factor), None

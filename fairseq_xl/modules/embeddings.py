@@ -1,7 +1,7 @@
 """From token ids to the first hidden states. Shapes: B batch, T time, C channels, V vocabulary."""
 
 import contextlib
-from typing import Iterator, Optional
+from typing import Any, Iterator, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -52,13 +52,13 @@ class _TwoUses(torch.autograd.Function):
     """A table twice. The gradient of the first, mostly sparse, is added to that of the second in place: it is ours."""
 
     @staticmethod
-    def forward(ctx, table):
+    def forward(ctx: Any, table: Tensor) -> Tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         return table.view_as(table), table.view_as(table)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, of_rows, of_table):
+    def backward(ctx: Any, of_rows: Optional[Tensor], of_table: Optional[Tensor]) -> Optional[Tensor]:
         if of_rows is None or of_table is None:
             return of_table if of_rows is None else of_rows.to_dense()
         return of_table.add_(of_rows)
@@ -74,7 +74,7 @@ class Embeddings(nn.Module):
         later_positions: positions after the last one that tokens have, for what comes next (G6)
     """
 
-    def __init__(self, cfg, bank: Bank, num_languages: int, later_positions: int = 0):
+    def __init__(self, cfg: Any, bank: Bank, num_languages: int, later_positions: int = 0):
         super().__init__()
         self._bank = [bank]  # in a list, so that it is no submodule
         self.max_positions = cfg.max_positions

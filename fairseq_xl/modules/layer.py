@@ -1,6 +1,6 @@
 """The layer of every model here. Shapes: B batch, T time, S memory time, C channels."""
 
-from typing import Callable, Optional
+from typing import Any, Callable, Dict, Optional
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from fairseq_xl.modules.attention import CrossAttention, IncrementalState, SelfAttention, attend
 from fairseq_xl.modules.dropout import Dropout
 
-ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu}
+ACTIVATIONS: Dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 
 
 class FeedForward(nn.Module):
@@ -33,7 +33,7 @@ class Layer(nn.Module):
     with both a decoder layer; one layer can be run either way, with the same parameters.
     """
 
-    def __init__(self, cfg, cross_attention: bool, self_attention: Callable[..., SelfAttention] = SelfAttention):
+    def __init__(self, cfg: Any, cross_attention: bool, self_attention: Callable[..., SelfAttention] = SelfAttention):
         """
         Args:
             cfg: a `BackboneConfig`

@@ -75,12 +75,12 @@ class Objective:
     """
 
     Config = ObjectiveConfig
-    name = None
+    name: str
     #: `monolingual` (token streams), `documents` (adjacent segments of one), `parallel` (sentence pairs) or
     #: `parallel_documents` (documents whose sentences are of two languages in turn)
-    reads = None
+    reads: str
     #: class of the models that the loss runs on
-    model_class = XLEncoderModel
+    model_class: type = XLEncoderModel
     #: tokens that framing adds to an example
     framed_tokens = 1
 

@@ -3,14 +3,14 @@
 Legend: B batch, T time, C channels, N predicted tokens.
 """
 
-from typing import List
+from typing import Any, Dict, List
 
 from torch import Tensor
 
 from fairseq_xl.objectives.base import Term
 
 
-def sequence_terms(model, batch, label_smoothing: float = 0.0) -> List[Term]:
+def sequence_terms(model: Any, batch: Dict[str, Tensor], label_smoothing: float = 0.0) -> List[Term]:
     """A `Term` over the tokens that each predicting stream of the decoder predicts.
 
     Stream number i, from 0 on, predicts ``target[:, t + i]`` at position t; padding is not predicted.
@@ -27,7 +27,7 @@ def sequence_terms(model, batch, label_smoothing: float = 0.0) -> List[Term]:
     ]
 
 
-def _term(output, hidden: Tensor, target: Tensor, pad: int, label_smoothing: float) -> Term:
+def _term(output: Any, hidden: Tensor, target: Tensor, pad: int, label_smoothing: float) -> Term:
     """Hidden states (B, T, C) and what the first T' of them predict, (B, T') -> their `Term`."""
     predicted = target.ne(pad)
     chosen, following = hidden[:, : target.size(1)][predicted], target[predicted]  # (N, C), (N,)

@@ -30,6 +30,6 @@ class Pairs:
                 continue
             if all(texts):
                 self.counts["pairs"] += 1
-                yield texts
+                yield texts[0], texts[1]
             else:
                 self.counts["empty"] += 1

@@ -5,6 +5,7 @@ import os
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -14,7 +15,7 @@ from preprocess.files import BLOCK, sha256_of
 TIMEOUT = 60  # seconds without a byte
 
 
-def open_url(url: str, start: int):
+def open_url(url: str, start: int) -> Any:
     """The response for the bytes of `url` from `start` on; its `status` is 206 when the server begins there."""
     headers = {"Range": f"bytes={start}-"} if start else {}
     return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)

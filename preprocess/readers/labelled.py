@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
@@ -135,7 +135,8 @@ def build(folder: Path, source: Path, parts: Sequence[Part], described: dict) ->
 def _write(folder: Path, part: Part) -> dict[str, dict]:
     """Write a part; for each file lines, lines of each label, and pairs left out because a sentence is missing."""
     left_out = ["empty", *([part.placeholder] if part.placeholder else [])]
-    counts = {name: {"lines": 0, **dict.fromkeys(left_out, 0), "labels": {}} for name in part.files.values()}
+    empty: dict[str, Any] = {"lines": 0, **dict.fromkeys(left_out, 0)}
+    counts = {name: {**empty, "labels": {}} for name in part.files.values()}
     with ExitStack() as stack:
         files = {}
         for language, label, texts in tqdm(part.read(part.source), desc=part.name, unit=" pairs", unit_scale=True):

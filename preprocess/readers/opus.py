@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -44,7 +45,7 @@ def build(folder: Path, pair: str, archives: list[Path], held_out: int) -> None:
             raise PreprocessError(f"{path}: there is no such file")
     stages = Stages(folder)
     with locked(stages):
-        inputs = [FORMAT, pair, held_out, [sha256_of(path) for path in archives]]
+        inputs: list[Any] = [FORMAT, pair, held_out, [sha256_of(path) for path in archives]]
         outputs = [folder / f"{bitext_path(split, pair)}.{side}" for split in SPLITS for side in pair.split("-")]
         counts = stages.run(f"corpus {pair}", inputs, outputs, lambda: _write(folder, pair, archives, held_out))
         manifest = {
@@ -75,7 +76,7 @@ def _write(folder: Path, pair: str, archives: list[Path], held_out: int) -> dict
         }
         for path in archives:
             for texts in _pairs(path, pair, read, "write"):
-                keys = tuple(map(letters_and_digits, texts))
+                keys = (letters_and_digits(texts[0]), letters_and_digits(texts[1]))
                 leaks = keys[0] in sides[0] or keys[1] in sides[1]
                 split = kept.pop(keys, "left out") if leaks else "train"
                 counts[split] += 1

@@ -42,7 +42,7 @@ def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
             files = [stored(folder / f"xglue.{task}.{language}.{side}.{theirs}") for side in SIDES]
             if not files[0].is_file():
                 raise PreprocessError(f"{files[0]}: there is no such file")
-            yield Part(f"{split}.{language}", tuple(files), optional=split == "test")
+            yield Part(f"{split}.{language}", (files[0], files[1]), optional=split == "test")
 
 
 def build(folder: Path, source: Path, described: dict, found: list[Part]) -> None:

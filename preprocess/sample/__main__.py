@@ -8,7 +8,7 @@ from preprocess.sample.corpus import write
 logger = logging.getLogger(__name__)
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     """Command line; a wrong value is reported by argparse."""
     parser = argparse.ArgumentParser(prog="python -m preprocess.sample", description="Write a small synthetic corpus "
                                      "in English, German, French and Spanish.")

@@ -1,7 +1,7 @@
 """Where the time of a step goes: torch's profile, by kinds of operations."""
 
 from collections import defaultdict
-from typing import Callable
+from typing import Any, Callable
 
 from torch.profiler import ProfilerActivity, profile
 
@@ -52,7 +52,7 @@ def profiled(step: Callable[[], float], device: str) -> dict:
     }
 
 
-def kind_of(event) -> str:
+def kind_of(event: Any) -> str:
     """The kind in `KINDS` of an event of torch's profile, or "other"."""
     name = event.name.removeprefix("aten::")
     for kind, (operators, _) in KINDS.items():
@@ -66,7 +66,7 @@ def kind_of(event) -> str:
     return "other"
 
 
-def _within(event, name: str) -> bool:
+def _within(event: Any, name: str) -> bool:
     while event is not None:
         if event.name == name:
             return True

@@ -24,24 +24,25 @@ class Worker:
 
     def __init__(self, system: str, shape: dict, device: str, optimise: bool):
         self.shape, self.device = Shape(**shape), device
+        self.trainer: Products | Trainer
         torch.manual_seed(1)
         if system == "matmul":
             self.trainer, self.parameters = Products(self.shape, device), 0
             return
         Trainer(SYSTEMS[system](NANO), device).step(batch_of(NANO, 0, device))  # imports, code that is read when used
         self.before = _memory("VmRSS")
-        self.trainer = Trainer(SYSTEMS[system](self.shape), device, optimise)
-        self.parameters = sum(parameter.numel() for parameter in self.trainer.model.parameters())
+        trainer = Trainer(SYSTEMS[system](self.shape), device, optimise)
+        self.trainer, self.parameters = trainer, sum(weights.numel() for weights in trainer.model.parameters())
 
     def step(self, batch: int) -> dict:
         """Seconds and loss (nats a prediction) of a step; its batch is made before the clock starts.
 
         `processor_seconds` are of this process from its start, over all of its threads.
         """
-        batch = batch_of(self.shape, batch, self.device)
+        made = batch_of(self.shape, batch, self.device)
         self._synchronise()
         start = time.perf_counter()
-        loss = self.trainer.step(batch)
+        loss = self.trainer.step(made)
         self._synchronise()
         seconds = time.perf_counter() - start
         return {"seconds": seconds, "loss": None if loss != loss else loss, "processor_seconds": time.process_time()}
@@ -54,8 +55,8 @@ class Worker:
 
     def profile(self, batch: int) -> dict:
         """Milliseconds by kind of operation and by operator, see `breakdown.profiled`."""
-        batch = batch_of(self.shape, batch, self.device)
-        return profiled(lambda: self.trainer.step(batch), self.device)
+        made = batch_of(self.shape, batch, self.device)
+        return profiled(lambda: self.trainer.step(made), self.device)
 
     def _synchronise(self) -> None:
         if self.device == "cuda":

@@ -71,8 +71,9 @@ def _found(languages: list[Language], given: Path | None, fetched: Path) -> dict
         fetched.mkdir(parents=True, exist_ok=True)
         with tqdm(languages, desc="packages", unit=" packages") as bar:
             return {language: packages.fetch(language, fetched) for language in bar}
-    found = {language: packages.find(language, given) for language in languages}
-    missing = [f"libreoffice-help-{language.package}_*.deb" for language, path in found.items() if path is None]
+    looked_for = {language: packages.find(language, given) for language in languages}
+    found = {language: path for language, path in looked_for.items() if path is not None}
+    missing = [f"libreoffice-help-{language.package}_*.deb" for language in languages if language not in found]
     if missing:
         raise PreprocessError(f"{given} lacks {', '.join(missing)}")
     return found
@@ -118,7 +119,8 @@ def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) ->
             if language.code in paired:
                 paired[language.code] = aligned
     for pair in pairs:
-        counts |= _write_bitext(folder, pair, *(paired[code] for code in pair.split("-")), splits)
+        first, second = (paired[code] for code in pair.split("-"))
+        counts |= _write_bitext(folder, pair, first, second, splits)
     return counts
 
 

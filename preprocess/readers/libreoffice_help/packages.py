@@ -6,6 +6,7 @@ import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, cast
 
 from preprocess.config import PreprocessError
 from preprocess.readers.libreoffice_help.languages import Language
@@ -68,16 +69,17 @@ def members(package: Path, language: Language) -> Iterator[tuple[str, bytes]]:
         ["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         try:
-            with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
+            stream = cast(IO[bytes], process.stdout)
+            with tarfile.open(fileobj=stream, mode="r|") as archive:
                 for entry in archive:
                     name = entry.name.removeprefix("./")
                     if not entry.isfile():
                         continue
                     if name.startswith(folder) and name.endswith(".html"):
-                        yield name.removeprefix(folder), archive.extractfile(entry).read()
+                        yield name.removeprefix(folder), cast(IO[bytes], archive.extractfile(entry)).read()
                     elif name.startswith("usr/share/doc/") and name.endswith("/copyright"):
-                        yield COPYRIGHT, archive.extractfile(entry).read()
-            process.stdout.read()  # what pads the archive: dpkg-deb would fail for want of a reader
+                        yield COPYRIGHT, cast(IO[bytes], archive.extractfile(entry)).read()
+            stream.read()  # what pads the archive: dpkg-deb would fail for want of a reader
             damaged = process.wait() != 0
         except tarfile.TarError:
             damaged = True

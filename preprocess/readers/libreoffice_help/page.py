@@ -6,7 +6,7 @@ in links to further pages; the words of a program are set as code. What is left 
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from lxml import etree, html
 
@@ -36,7 +36,7 @@ VARIANTS = ("UNIX", "WIN", *APPLICATIONS.values())
 
 TEXT, CELL = "text", "cell"  # kinds of paragraphs: running text, and cells of tables; headings are h1 to h6
 
-Element = etree._Element  # the name that lxml documents for annotations
+Element: TypeAlias = etree._Element  # the name that lxml documents for annotations
 
 
 class Paragraph(NamedTuple):

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from preprocess.config import SPLITS
 from preprocess.files import replacing
@@ -90,8 +90,8 @@ def write(folder: Path, code: str, items: Plan, text: Documents, english: Docume
         counts |= _write_lines(folder, f"tasks/nc/{extra}{split}.{code}.tsv", [""], [(row,) for row in rows])
         rows = _matches([texts for _, texts in _found(items.qam, split, text)])
         counts |= _write_lines(folder, f"tasks/qam/{extra}{split}.{code}.tsv", [""], [(row,) for row in rows])
-        rows = [texts for _, texts in _found(items.ntg, split, text)]
-        counts |= _write_lines(folder, f"tasks/ntg/{split}.{code}", [".src", ".tgt"], rows)
+        titles = [texts for _, texts in _found(items.ntg, split, text)]
+        counts |= _write_lines(folder, f"tasks/ntg/{split}.{code}", [".src", ".tgt"], titles)
     if code != "en":
         pairs = _unique(
             (_joined(item.texts[0], english), own) for item, (own,) in _found(items.retrieval, "test", text)
@@ -149,15 +149,15 @@ def _sections(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
     same = Counter(letters_and_digits(pages[name][heading]) for name, found in sections.items() for heading, _ in found)
     rings, singles = [], defaultdict(list)
     for name, found in sections.items():
-        found = [
+        usable = [
             ((name, heading), (name, paragraph))
             for heading, paragraph in found
             if same[letters_and_digits(pages[name][heading])] <= SAME_HEADING
         ]
-        if len(found) > 1:
-            rings.append(found)
+        if len(usable) > 1:
+            rings.append(usable)
         else:
-            singles[name.split("/")[0]] += found
+            singles[name.split("/")[0]] += usable
     for ring in [*rings, *(sorted(found, key=_place) for found in singles.values())]:
         if len(ring) > 1:
             for (heading, paragraph), (_, wrong) in zip(ring, [*ring[1:], ring[0]]):
@@ -194,7 +194,7 @@ def _sentences(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
                 yield Item(split, (((name, identity),),))
 
 
-def _place(value) -> str:
+def _place(value: Any) -> str:
     """A place in an order that has nothing to do with the pages'."""
     return hashlib.sha256(repr(value).encode()).hexdigest()
 

@@ -75,7 +75,7 @@ def _batches(found: Iterator[Article]) -> Iterator[list[Article]]:
 def _clean(batch: list[Article]) -> list[tuple[str, list[str] | None]]:
     from wikiextractor.clean import clean_markup
 
-    cleaned = []
+    cleaned: list[tuple[str, list[str] | None]] = []
     for identity, wikitext in batch:
         try:  # it expects text as it stands in the XML
             cleaned.append((identity, list(clean_markup(escape(wikitext, {'"': "&quot;"})))))

@@ -19,14 +19,15 @@ def tagged(path: Path) -> Iterator[Document]:
     Raises PreprocessError when the file ends in a document, or text stands outside of them.
     """
     with opened(path) as file:
-        head, lines = None, []
+        head: re.Match | None = None
+        lines: list[str] = []
         for number, raw in enumerate(file, start=1):
             line = raw.decode("utf-8").strip()
             if head is None and line:
                 head, lines = HEAD.fullmatch(line), []
                 if head is None:
                     raise PreprocessError(f"{path}, line {number}: expected <doc id=... title=...>, found {line[:40]}")
-            elif line == "</doc>":
+            elif head is not None and line == "</doc>":
                 yield head[1], lines[1:] if lines[:1] == [head[2]] else lines
                 head = None
             elif line:

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from xml.etree.ElementTree import ParseError
 
 from preprocess.config import PreprocessError
@@ -23,7 +24,7 @@ def opened(path: Path) -> Iterator:
     with open(path, "rb") as raw:
         magic = raw.read(3)
         raw.seek(0)
-        reader = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}.get(magic)
+        reader: Any = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}.get(magic)
         try:
             if reader is None:
                 yield raw

@@ -6,6 +6,7 @@ import zlib
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
+from typing import IO, cast
 
 from tqdm import tqdm
 
@@ -72,7 +73,7 @@ def _extract(archive: Archive, folder: Path, wanted: dict[str, None]) -> dict:
                 name = entry.name.removeprefix("./")
                 if name in missing:
                     with replacing(_extracted(folder, name)) as file:
-                        shutil.copyfileobj(opened.extractfile(entry), file)
+                        shutil.copyfileobj(cast(IO[bytes], opened.extractfile(entry)), file)
                     del missing[name]
                 if not missing:
                     break

@@ -14,8 +14,9 @@ import json
 import logging
 import sys
 
-from fairseq_xl import compat, register
+from fairseq_xl import error_reporting, register
 from fairseq_xl.checkpoints import banks
+from fairseq_xl.io.checkpoints import load_checkpoint
 
 
 def main(arguments: "list[str] | None" = None) -> None:
@@ -34,7 +35,7 @@ def main(arguments: "list[str] | None" = None) -> None:
     options = parser.parse_args(arguments)
     register()
     if options.command == "extract":
-        banks.write(banks.extract(compat.load_checkpoint(options.checkpoint), options.checkpoint), options.bank)
+        banks.write(banks.extract(load_checkpoint(options.checkpoint), options.checkpoint), options.bank)
     elif options.command == "pack":
         banks.pack(options.family, options.banks)
     elif options.command == "list":
@@ -44,5 +45,6 @@ def main(arguments: "list[str] | None" = None) -> None:
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     logging.basicConfig(format="%(levelname)s | %(name)s | %(message)s", level=logging.INFO, stream=sys.stderr)
     main()

@@ -24,7 +24,7 @@ class UserError(ValueError):
 
     The message is one sentence that names what is wrong and, where it helps, what to do.
     On the command line it is shown without a traceback and the exit status is 1
-    (:func:`fairseq_xl.compat.install`).
+    (`fairseq_xl.error_reporting`).
     """
 
 

@@ -21,13 +21,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fairseq_xl import compat, load
+from fairseq_xl import error_reporting, load
 from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.negatives import RandomNegatives, Reach, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
 from fairseq_xl.models.averaging import XLAveragingModel
 from fairseq_xl.retrieval import batches
 
@@ -234,7 +235,7 @@ def _begin(folder, made_with):
         if folder.is_dir():
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
-        with compat.replacing(note) as file:
+        with replacing(note) as file:
             file.write(json.dumps(made_with).encode())
 
 
@@ -248,7 +249,7 @@ def _mine_parts(vectors, pairs, count, exact_below, longest, folder):
             if index is None:
                 index = build_index(vectors, pairs.sides[1], pool.lines, exact_below)
             part = _mine_part(vectors(pairs.sides[0], lines), lines, pool, random, index, count)
-            with compat.replacing(path) as file:
+            with replacing(path) as file:
                 np.savez(file, **part)
         yield part
         logger.info("%s: %d of %d sentences", pairs.prefix, start + len(lines), len(fitting))
@@ -301,9 +302,9 @@ def _write(pairs, longest, found, result):
     negatives = np.full((len(pairs.sizes), found.shape[1]), -1, dtype=np.int32)
     negatives[pairs.fitting(longest)] = found
     _statistics_file(pairs.prefix).unlink(missing_ok=True)
-    with compat.replacing(negatives_file(pairs.prefix)) as file:
+    with replacing(negatives_file(pairs.prefix)) as file:
         np.savez(file, negatives=negatives, text=result["made_with"]["text"])
-    with compat.replacing(_statistics_file(pairs.prefix)) as file:
+    with replacing(_statistics_file(pairs.prefix)) as file:
         file.write(json.dumps(result, indent=1).encode() + b"\n")
 
 
@@ -355,6 +356,7 @@ def _parser():
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     logging.basicConfig(format="%(asctime)s | %(levelname)s | %(name)s | %(message)s", level=logging.INFO)
     try:
         main()

@@ -3,9 +3,9 @@
 import importlib
 import pkgutil
 
-from fairseq_xl import compat
+from fairseq_xl import patches
 
-compat.install()
+patches.install()
 for _name in ("models", "objectives", "criterions", "tasks", "optimizers"):
     _package = importlib.import_module(f"fairseq_xl.{_name}")
     for _module in pkgutil.iter_modules(_package.__path__):

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fairseq_xl import load
+from fairseq_xl import error_reporting, load
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.text import TextEncoder, cut
 from fairseq_xl.errors import UserError
@@ -188,4 +188,5 @@ def _banks(named, tested):
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     main()

@@ -70,7 +70,7 @@ def _serve(listening, program):
     import fairseq.options  # noqa: F401
 
     import fairseq_xl
-    from fairseq_xl.compat import workers
+    from fairseq_xl.patches import workers
 
     fairseq_xl.register()
     atexit._clear()  # pytest's

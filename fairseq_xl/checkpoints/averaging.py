@@ -14,8 +14,9 @@ import sys
 
 import torch
 
-from fairseq_xl import compat, register
+from fairseq_xl import error_reporting, register
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ def average(paths: list[str]) -> dict:
         raise UserError("there are no checkpoints to average")
     totals: dict[str, torch.Tensor] = {}
     for path in paths:
-        state = compat.load_checkpoint(path)
+        state = load_checkpoint(path)
         if totals:
             _check_same(totals, state["model"], paths[0], path)
         for name, value in state["model"].items():
@@ -122,10 +123,11 @@ def main(arguments: "list[str] | None" = None) -> None:
     folder = os.path.dirname(options.output) or "."
     if not os.path.isdir(folder):
         raise UserError(f"--output {options.output}: there is no folder {folder}")
-    compat.save_checkpoint(average(paths), options.output)
+    save_checkpoint(average(paths), options.output)
     logger.info("averaged %s into %s", ", ".join(paths), options.output)
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     logging.basicConfig(format="%(levelname)s | %(name)s | %(message)s", level=logging.INFO, stream=sys.stderr)
     main()

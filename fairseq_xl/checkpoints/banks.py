@@ -19,8 +19,10 @@ from pathlib import Path
 
 import torch
 
-from fairseq_xl import compat
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
+from fairseq_xl.io.configuration import check_configuration
+from fairseq_xl.io.files import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +102,7 @@ def extract(checkpoint, path):
 
     Raises `UserError` for a checkpoint of another model.
     """
-    checkpoint = compat.check_configuration(checkpoint, path)
+    checkpoint = check_configuration(checkpoint, path)
     state, identity = checkpoint["model"], (checkpoint.get("task_state") or {}).get("fairseq_xl") or {}
     model = (checkpoint.get("cfg") or {}).get("model")
     of_banks = isinstance(model, dict) and {"language_positions", "adapters"} <= model.keys()
@@ -135,7 +137,7 @@ def read(path, language=None):
         if language is None and len(members) > 1:
             raise UserError(f"{path} has banks of {', '.join(members)}: name one as --lang")
         return _packed(path, members[_named(path, members, language) if language else next(iter(members))])
-    content = compat.load_plain(path)
+    content = load_plain(path)
     is_checkpoint = isinstance(content, dict) and isinstance(content.get("model"), dict)
     bank = extract(content, path) if is_checkpoint else _check(content, path)
     if language is not None and language not in bank["languages"]:
@@ -154,7 +156,7 @@ def pack(family, paths):
     contents = {language: _bytes(family, name) for language, name in members.items()}
     bodies = {_packed(family, name)["body"]: f"those of {family}" for name in members.values()}
     for path in paths:
-        bank = _check(compat.load_plain(path), path)
+        bank = _check(load_plain(path), path)
         language, content = "+".join(bank["languages"]), Path(path).read_bytes()
         for other in contents:
             both = sorted(set(bank["languages"]) & set(other.split("+")))
@@ -164,7 +166,7 @@ def pack(family, paths):
         if len(bodies) > 1:
             raise UserError(f"{path} was learned over another body than {next(iter(bodies.values()))}")
         contents[language] = content
-    with compat.replacing(family) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+    with replacing(family) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for language, content in contents.items():
             archive.writestr(zipfile.ZipInfo(f"{language}{SUFFIX}"), content)
     logger.info("%s has banks of %s", family, ", ".join(contents))
@@ -178,7 +180,7 @@ def copy(family, language, path):
     name = _named(family, members, language)
     content = _bytes(family, members[name])
     check_replaceable(path, _packed(family, members[name]))
-    with compat.replacing(path) as stream:
+    with replacing(path) as stream:
         stream.write(content)
     logger.info("%s is the bank of %s", path, name)
 
@@ -186,7 +188,7 @@ def copy(family, language, path):
 def write(bank, path):
     """Writes a bank, as `extract` makes it, to a file of its own."""
     check_replaceable(path, bank)
-    compat.save_checkpoint(bank, path)
+    save_checkpoint(bank, path)
     logger.info("%s is the bank of %s", path, "+".join(bank["languages"]))
 
 
@@ -198,7 +200,7 @@ def check_replaceable(path, bank):
     if not os.path.lexists(path):
         return
     try:
-        found = _check(compat.load_plain(path), path)
+        found = _check(load_plain(path), path)
     except UserError as error:
         raise UserError(f"{error}; nothing is written over it: remove it or name another file") from None
     others = [name for name in CONTENT if name != "state" and found[name] != bank[name]]
@@ -268,7 +270,7 @@ def _packed(path, name):
     """One of a family: its file's name there -> the bank."""
     stream = io.BytesIO(_bytes(path, name))
     stream.name = f"{path}, {name}"
-    return _check(compat.load_plain(stream), stream.name)
+    return _check(load_plain(stream), stream.name)
 
 
 def _check(content, path):

@@ -5,9 +5,10 @@
 
 import argparse
 
-from fairseq_xl import compat, register
+from fairseq_xl import error_reporting, register
 from fairseq_xl.checkpoints import published
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -27,10 +28,11 @@ def main(arguments: list[str] | None = None) -> None:
     pieces = model.symbols[len(published.SPECIAL) : -1]
     languages = options.langs.split(",") if options.langs else model.languages
     counts = [(piece, model.counts.get(piece, 1)) for piece in pieces] + [(published.MASK, 0)]
-    with compat.replacing(options.output) as file:
+    with replacing(options.output) as file:
         for symbol, count in [*counts, *((f"[{language}]", 0) for language in languages)]:
             file.write(f"{symbol} {count}\n".encode())
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     main()

@@ -38,11 +38,14 @@ import sentencepiece
 import torch
 from torch import Tensor
 
-from fairseq_xl import compat
 from fairseq_xl.checkpoints.keys import (
-    from_fairseq_roberta, from_transformers_xlm, from_transformers_xlm_roberta, from_xlm_decoder,
+    from_fairseq_roberta,
+    from_transformers_xlm,
+    from_transformers_xlm_roberta,
+    from_xlm_decoder,
 )  # fmt: skip
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import load_plain
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 MASK = "<mask>"
@@ -94,7 +97,7 @@ def read(path) -> Union[Published, Any]:
     Raises `UserError` for what can't be read, lacks something beside it, or is no model that ours can be.
     """
     file = _file_of(Path(path))
-    content = _load_safetensors(file) if file.suffix == ".safetensors" else compat.load_plain(file)
+    content = _load_safetensors(file) if file.suffix == ".safetensors" else load_plain(file)
     if not isinstance(content, dict):
         return content
     model = content.get("encoder" if "decoder" in content else "model")

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 
-from fairseq_xl.io.compressed import read_text, stored
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.text import cut
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.compressed import read_text, stored
 
 FIELDS = {1: "label TAB text", 2: "label TAB text TAB text"}
 

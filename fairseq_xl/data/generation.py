@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from fairseq_xl.io.compressed import read_text
 from fairseq_xl.data.framing import padding_mask
 from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.compressed import read_text
 
 
 def read_texts(path):

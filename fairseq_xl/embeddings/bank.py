@@ -12,11 +12,12 @@ from pathlib import Path
 
 import torch
 
-from fairseq_xl import compat, register
+from fairseq_xl import error_reporting, register
 from fairseq_xl.checkpoints import banks
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.embeddings.vectors import read
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import load_checkpoint
 
 
 def make(bank, vectors, dictionary, std):
@@ -60,10 +61,11 @@ def main(arguments: "list[str] | None" = None) -> None:
     register()
     if not options.std > 0:
         raise UserError(f"--std {options.std}: more than 0 is needed")
-    own = banks.extract(compat.load_checkpoint(options.checkpoint), options.checkpoint)
+    own = banks.extract(load_checkpoint(options.checkpoint), options.checkpoint)
     dictionary = XLDictionary.load(options.data / "dict.txt")
     banks.write(make(own, read(options.vectors), dictionary, options.std), options.bank)
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     main()

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_xl import register
-from fairseq_xl.embeddings.vectors import Vectors, write
-from fairseq_xl.embeddings.vectors import read as read_vectors
+from fairseq_xl import error_reporting, register
+from fairseq_xl.embeddings.vectors import Vectors, read as read_vectors, write
 from fairseq_xl.errors import UserError
 
 STARTS = ("identical", "unsupervised")
@@ -183,4 +182,5 @@ def main(arguments: "list[str] | None" = None) -> None:
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     main()

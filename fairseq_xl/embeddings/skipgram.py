@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl import register
+from fairseq_xl import error_reporting, register
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.embeddings.mapping import normalise
@@ -83,5 +83,6 @@ def main(arguments: "list[str] | None" = None) -> None:
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     logging.basicConfig(format="%(levelname)s | %(name)s | %(message)s", level=logging.INFO, stream=sys.stderr)
     main()

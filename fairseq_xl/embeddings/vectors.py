@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairseq_xl import compat
 from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
 
 
 class Vectors(NamedTuple):
@@ -19,7 +19,7 @@ class Vectors(NamedTuple):
 
 def write(vectors, path):
     """Writes the file, complete or not at all."""
-    with compat.replacing(path) as stream:
+    with replacing(path) as stream:
         np.savez(stream, symbols=np.array(vectors.symbols, dtype=np.str_), rows=vectors.rows)
 
 

@@ -5,8 +5,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from fairseq_xl import compat
 from fairseq_xl.modules.embeddings import Bank
+from fairseq_xl.patches import features
 
 _LARGE_LOGITS = 2**24  # logits (N x V) from which chunks are worth their overhead
 _CHUNK_LOGITS = 2**23  # logits held at a time; each chunk also passes over the whole table ...
@@ -81,7 +81,7 @@ def _chunking_pays(hidden: Tensor, weight: Tensor) -> bool:
     would have the sum of the losses in 8 bits.
     """
     return (
-        compat.HAS_LINEAR_CROSS_ENTROPY
+        features.HAS_LINEAR_CROSS_ENTROPY
         and hidden.dtype == torch.float32
         and len(hidden) >= 2 * hidden.size(-1)
         and len(hidden) * len(weight) >= _LARGE_LOGITS

@@ -14,7 +14,6 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import FairseqTask
 from omegaconf import II, OmegaConf
 
-from fairseq_xl import compat
 from fairseq_xl.checkpoints import banks, published
 from fairseq_xl.checkpoints.surgery import donate, has_streams, left_behind
 from fairseq_xl.data.dictionary import XLDictionary
@@ -22,6 +21,10 @@ from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.text import open_model
 from fairseq_xl.errors import UserError, check_number, check_ranges, names_of
+from fairseq_xl.io.checkpoints import check_checkpoint, check_finite
+from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS, check_configuration, check_values
+from fairseq_xl.patches.processes import any_rank, end_as_stopped
+from fairseq_xl.patches.training import early_stopping, restore_early_stopping
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +93,7 @@ class XLTask(FairseqTask):
         """Loads ``dict.txt``, the same in every data folder, and checks that the text was binarised with it."""
         run = cfg._get_parent() if OmegaConf.is_config(cfg) else None
         if run is not None:
-            _check_run(run, cfg._name, {cls.criterion} if cls.criterion else compat.FAIRSEQ_CRITERIONS)
+            _check_run(run, cfg._name, {cls.criterion} if cls.criterion else FAIRSEQ_CRITERIONS)
         if not cfg.data:
             raise UserError("name the folder of binarised text that `python -m preprocess` wrote")
         folders = [Path(folder) for folder in cfg.data.split(os.pathsep)]
@@ -193,7 +196,7 @@ class XLTask(FairseqTask):
 
     def load_state_dict(self, state_dict):
         """Checks a checkpoint's identity before its weights are loaded (generate, validate, interactive, eval-lm)."""
-        path = state_dict.get("path", "the checkpoint")  # `fairseq_xl.compat` adds it
+        path = state_dict.get("path", "the checkpoint")  # `fairseq_xl.patches` adds it
         identity = state_dict.get("fairseq_xl")
         self.check_identity(identity, path, self.bank is None)
         if self.loaded_framing not in (None, identity["framing"]):
@@ -207,7 +210,7 @@ class XLTask(FairseqTask):
     def check_fits(self, state, path, across_heads=False, own_bank=True):
         """Raises `UserError` unless the weights of a checkpoint mean the same in this run's model.
 
-        Called by `fairseq_xl.compat` before fairseq-train loads weights, to resume or to fine-tune.
+        Called by `fairseq_xl.patches` before fairseq-train loads weights, to resume or to fine-tune.
 
         Args:
             state: the whole checkpoint.
@@ -245,7 +248,7 @@ class XLTask(FairseqTask):
         missing = IDENTITY.keys() - identity.keys()
         if missing:
             raise UserError(f"{origin} is damaged: its identity lacks {', '.join(sorted(missing))}")
-        compat.check_values(identity, IDENTITY | OF_TASKS, "task_state.fairseq_xl", origin)
+        check_values(identity, IDENTITY | OF_TASKS, "task_state.fairseq_xl", origin)
         if identity["languages"]:
             banks.check_languages(identity["languages"], origin)
         if own_bank and identity["dictionary"] != self.dictionary.digest():
@@ -284,9 +287,9 @@ class XLTask(FairseqTask):
         donor = published.read(path)
         ours = not isinstance(donor, published.Published)
         if ours:
-            compat.check_checkpoint(donor, path)
-            compat.check_finite(donor, path)
-            donor = compat.check_configuration(donor, path)
+            check_checkpoint(donor, path)
+            check_finite(donor, path)
+            donor = check_configuration(donor, path)
             if part == "tokens":
                 identity = (donor.get("task_state") or {}).get("fairseq_xl")
                 self.check_identity(identity, path)
@@ -366,11 +369,11 @@ class XLTask(FairseqTask):
 
     def get_checkpoint_dict(self):
         """fairseq hook: how long --patience has waited, which fairseq itself forgets."""
-        return {type(self).__name__: compat.early_stopping()}
+        return {type(self).__name__: early_stopping()}
 
     def set_checkpoint_dict(self, state):
         """fairseq hook: goes on waiting where the stopped run was."""
-        compat.restore_early_stopping(state)
+        restore_early_stopping(state)
 
     def begin_epoch(self, epoch, model):
         """On SIGTERM or Ctrl-C training stops after the update in progress, saves and exits with 0, without validating.
@@ -386,7 +389,7 @@ class XLTask(FairseqTask):
 
         def stop(signum, frame):  # logs nothing: it may interrupt the writing of a record, and one of them is lost
             self.terminated = signal.Signals(signum).name
-            compat.end_as_stopped()  # here, since after the last update nothing else asks
+            end_as_stopped()  # here, since after the last update nothing else asks
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
         signal.signal(signal.SIGTERM, stop)
@@ -399,8 +402,8 @@ class XLTask(FairseqTask):
         terminated = self.terminated  # read once: a signal between two looks would stop without a word
         if terminated:
             logger.warning("%s: saving after this update, then stopping", terminated)
-        if compat.any_rank(terminated is not None, next(model.parameters()).device):
-            compat.end_as_stopped()
+        if any_rank(terminated is not None, next(model.parameters()).device):
+            end_as_stopped()
             run = self.cfg._get_parent()
             run.optimization.stop_time_hours = 1e-9
             run.dataset.disable_validation = True

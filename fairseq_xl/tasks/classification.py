@@ -12,13 +12,13 @@ from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from torch import nn
 
-from fairseq_xl import compat
 from fairseq_xl.checkpoints.surgery import donate, left_behind
 from fairseq_xl.criterions.classification import HEAD, class_scores
 from fairseq_xl.data.classification import FIELDS, ClassificationDataset, check_labels, frame, read_examples
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.files import replacing
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.modules.initialisation import initialise
 from fairseq_xl.tasks.banks import BankTask, BankTaskConfig, matched
@@ -243,7 +243,7 @@ class XLClassificationTask(BankTask):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for language, rows in lines.items():
-                with compat.replacing(folder / f"{split}.{language}.tsv") as file:
+                with replacing(folder / f"{split}.{language}.tsv") as file:
                     file.write("".join(rows).encode("utf-8"))
         except OSError as error:
             raise UserError(f"--predictions-to {folder}: {error.strerror}") from error

@@ -11,14 +11,14 @@ import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
-from fairseq_xl import compat
 from fairseq_xl.checkpoints.surgery import LAYERS
-from fairseq_xl.io.compressed import stored
 from fairseq_xl.data import tokenisers
 from fairseq_xl.data.generation import GenerationDataset, read_pairs, read_texts
 from fairseq_xl.data.noised import Lines, filled, noised
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.files import replacing
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import OBJECTIVES, settings_as_text
@@ -262,7 +262,7 @@ class XLGenerationTask(XLWritingTask):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for side, lines in (("src", copies), ("tgt", texts)):
-                with compat.replacing(folder / f"{name}.{side}") as file:
+                with replacing(folder / f"{name}.{side}") as file:
                     file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
         except OSError as error:
             raise UserError(f"--noised-to {folder}: {error.strerror}") from error

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl import compat
+from fairseq_xl.versions import versions
 from recipes.benchmark.report import write_picture, write_profile
 from recipes.benchmark.systems import LARGE_VOCABULARY, SHAPES, SYSTEMS, Shape, with_vocabulary
 
@@ -147,7 +147,7 @@ def _processor() -> str:
 
 def _versions() -> dict:
     wanted = ("python", "torch", "fairseq", "numpy")
-    return {name: compat.versions()[name] for name in wanted} | {"transformers": version("transformers")}
+    return {name: versions()[name] for name in wanted} | {"transformers": version("transformers")}
 
 
 def _shape(device: str, changes: list) -> Shape:

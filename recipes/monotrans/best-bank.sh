@@ -22,7 +22,7 @@ body_of() {
 digest=$(body_of "$body")
 [ -z "$digest" ] || [ "$digest" = "$(body_of "$checkpoint")" ] ||
     refuse "CHECKPOINT $checkpoint was not fine-tuned from BODY $body"
-classifier=$(python -c 'import sys; from fairseq_xl.compat import load_checkpoint as load
+classifier=$(python -c 'import sys; from fairseq_xl.io.checkpoints import load_checkpoint as load
 print("labels" in load(sys.argv[1])["task_state"]["fairseq_xl"])' "$checkpoint" 2>/dev/null || true)
 [ "$classifier" = True ] || refuse "CHECKPOINT $checkpoint is no classifier of finetune.sh"
 [ ! -e "$save/bank.pt" ] || [ -f "$save/settings" ] || refuse "$save has a bank.pt and no settings: name another SAVE_DIR"

@@ -44,8 +44,8 @@ skipgram() {
 }
 
 # std CHECKPOINT: the deviation of its model's random weights
-std() { python -c 'import sys; from fairseq_xl import compat
-print(compat.load_checkpoint(sys.argv[1])["cfg"]["model"]["init_std"])' "$1"; }
+std() { python -c 'import sys; from fairseq_xl.io.checkpoints import load_checkpoint
+print(load_checkpoint(sys.argv[1])["cfg"]["model"]["init_std"])' "$1"; }
 
 # bank CHECKPOINT VECTORS
 bank() { python -m fairseq_xl.embeddings.bank "$1" "$data" "$2" "$save/bank.pt" --std "$(std "$1")"; }

@@ -9,7 +9,8 @@ from fairseq import checkpoint_utils, models, options
 from fairseq_cli import hydra_train
 from omegaconf import OmegaConf
 
-from fairseq_xl import banks, compat, mining
+from fairseq_xl import banks, mining
+from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from tests.bad_input.every_command import COMMANDS, TASKS, WITH_MODEL, line_of, told
 from tests.bad_input.test_bad_input_checkpoints import MakesFolder
@@ -108,7 +109,7 @@ def ensemble(**more):
 
 
 def handed_over(place, folder):
-    state = compat.load_plain(place.translation)
+    state = load_plain(place.translation)
     checkpoint_utils.load_model_ensemble_and_task([str(place.translation)], state=state)
 
 
@@ -211,7 +212,7 @@ def test_what_is_never_used(place, tmp_path, kind):
 def test_the_payload_would_act(place, tmp_path):
     """In fairseq, which builds any model that a file names."""
     wrong, made = spoilt(place, tmp_path / "checkpoints", KINDS["model"][0])
-    cfg = OmegaConf.create(compat.load_plain(wrong.translation)["cfg"]["model"])
+    cfg = OmegaConf.create(load_plain(wrong.translation)["cfg"]["model"])
     _, _, task = checkpoint_utils.load_model_ensemble_and_task([str(place.translation)])
     with pytest.raises(AttributeError):  # after it acted
         models.build_model(cfg, task)

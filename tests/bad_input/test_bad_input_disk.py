@@ -7,8 +7,8 @@ import signal
 import pytest
 import torch
 
-from fairseq_xl import compat
 from fairseq_xl.evaluation import bleu, curves
+from fairseq_xl.io.checkpoints import save_checkpoint
 from preprocess import binarize, files
 from preprocess.__main__ import main as preprocess
 from preprocess.pipeline import prepare
@@ -135,7 +135,7 @@ def test_other_places_that_cannot_be(place, tmp_path):
 
 def test_what_is_no_file_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    told(lambda: compat.save_checkpoint({}, tmp_path / "pipe"), tmp_path / "pipe", "is there and not a file")
+    told(lambda: save_checkpoint({}, tmp_path / "pipe"), tmp_path / "pipe", "is there and not a file")
     assert (tmp_path / "pipe").is_fifo()
 
 

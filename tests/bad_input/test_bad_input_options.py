@@ -12,12 +12,11 @@ from fairseq.logging import metrics
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-from fairseq_xl import compat
-from fairseq_xl.compat import mistakes
-from fairseq_xl.compat.configuration import OUTPUTS
 from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
 from fairseq_xl.errors import RANGES, UserError
+from fairseq_xl.io.configuration import OUTPUTS, check_configuration
 from fairseq_xl.optimizers.lamb import LambConfig
+from fairseq_xl.patches import command_line
 from fairseq_xl.retrieval import Embedder
 from tests.bad_input.every_command import line_of, told
 from tests.commands import (
@@ -156,7 +155,7 @@ def test_no_checkpoint_names_a_file_to_write():
                 found[field.name] = {"cfg": {"task": {"_name": name, field.name: "stored"}}}
     assert found.keys() == OUTPUTS
     for name, state in found.items():
-        assert compat.check_configuration(state, "x.pt")["cfg"]["task"][name] is None
+        assert check_configuration(state, "x.pt")["cfg"]["task"][name] is None
 
 
 def test_names_that_are_there_twice(data_bin, tmp_path):
@@ -365,7 +364,7 @@ def test_architecture_of_ours_for_a_task_of_fairseqs(data_bin, tmp_path, task, m
     sentence = [f"--task {task} does not fit --arch xl_xlm_tiny: expected one of xl_classification, xl_gen"]
     refused(line, *sentence)
     if task == "masked_lm":  # as fairseq-hydra-train, which has no command line of ours
-        monkeypatch.setattr(mistakes, "_check_arguments", lambda given: None)
+        monkeypatch.setattr(command_line, "_check_arguments", lambda given: None)
         refused([*line, "--optimizer", "sgd", "--lr", 0.1, "--save-dir", tmp_path], *sentence)
 
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_xl import compat
+from fairseq_xl import patches
 from fairseq_xl.checkpoints import averaging
 from fairseq_xl.errors import UserError
 
 
 @pytest.fixture(autouse=True, scope="module")
 def installed():
-    compat.install()
+    patches.install()
 
 
 def checkpoint(seed, model=None, **more):

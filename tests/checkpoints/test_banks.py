@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import fairseq_xl
-from fairseq_xl import compat
 from fairseq_xl.banks import main
 from fairseq_xl.checkpoints import banks
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import save_checkpoint
 
 fairseq_xl.register()
 
@@ -30,7 +30,7 @@ def file(tmp_path):
 
     def file(*languages, name=None, **more):
         path = tmp_path / (name or f"{languages[0]}.pt")
-        compat.save_checkpoint(bank(*languages, **more), path)
+        save_checkpoint(bank(*languages, **more), path)
         return path
 
     return file

@@ -12,8 +12,8 @@ from fairseq import checkpoint_utils, options
 from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import train as fairseq_train
 
-from fairseq_xl import compat
 from fairseq_xl.errors import UserError
+from fairseq_xl.patches import processes
 from tests.commands import CPU, configuration, load, pretraining, run_train, translation
 from tests.distributed.two_processes import ROOT, Launch, environment, free_port, pair, train
 
@@ -219,7 +219,7 @@ def launcher(monkeypatch):
     """A function that sets the launcher's variables, all of them or none, and the number of GPUs."""
 
     def announce(gpus=0, **variables):
-        for name in (*compat.processes.LAUNCHER, "LOCAL_RANK", "SLURM_STEP_NUM_TASKS"):
+        for name in (*processes.LAUNCHER, "LOCAL_RANK", "SLURM_STEP_NUM_TASKS"):
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, str(value))
@@ -242,7 +242,7 @@ TORCHRUN = {"MASTER_ADDR": "localhost", "MASTER_PORT": 1}
 def test_distributed_ranks_from_the_environment(launcher, gpus, local, on_cpu, device):
     launcher(gpus, WORLD_SIZE=4, RANK=3, LOCAL_RANK=local, **TORCHRUN)
     found = training(max(1, gpus))
-    compat.processes._find_the_others(found, on_cpu)
+    processes._find_the_others(found, on_cpu)
     assert (found.distributed_world_size, found.distributed_rank, found.device_id) == (4, 3, device)
     assert found.distributed_init_method == "env://" and found.distributed_no_spawn
 
@@ -252,7 +252,7 @@ def test_distributed_launches_of_one_process(launcher, variables):
     """--cpu beside four GPUs, whose number is fairseq's default; and torchrun with one process."""
     launcher(4, **variables)
     found = training(4)
-    compat.processes._find_the_others(found, True)
+    processes._find_the_others(found, True)
     assert found.distributed_world_size == 1 and found.distributed_init_method is None
 
 
@@ -261,7 +261,7 @@ def test_distributed_processes_that_were_asked_for_are_started_beside_as_many_gp
     launcher(4)
     monkeypatch.setattr(sys, "argv", ["fairseq-train", "data", "--cpu", argument, "4"])
     found = training(4)
-    compat.processes._find_the_others(found, True)
+    processes._find_the_others(found, True)
     assert found.distributed_world_size == 4 and found.distributed_init_method.startswith("tcp://")
 
 
@@ -285,7 +285,7 @@ def test_distributed_evaluation_without_cuda(launcher, data_bin, meeting):
 def test_distributed_slurm_tasks_that_would_not_find_each_other_are_refused(launcher):
     launcher(SLURM_STEP_NUM_TASKS=2)
     with pytest.raises(UserError, match="recipes/cluster/slurm.sh"):
-        compat.processes._find_the_others(training(2), True)
+        processes._find_the_others(training(2), True)
 
 
 def test_distributed_processes_that_would_train_alone_are_refused(launcher, data_bin, tmp_path):

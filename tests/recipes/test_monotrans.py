@@ -13,10 +13,10 @@ import pytest
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from fairseq_xl import compat
 from fairseq_xl.checkpoints import banks
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.embeddings.vectors import read as read_vectors
+from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from preprocess.__main__ import main as preprocess
 from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
@@ -120,7 +120,7 @@ def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
     for name, content in (("body", ""), ("dict.txt", "[de] 0\n"), ("valid.de.tsv", "")):
         (tmp_path / name).write_text(content)
     state = {"model": {}, "optimizer_history": [{}], "task_state": {"fairseq_xl": {"labels": ["a", "b"]}}}
-    compat.save_checkpoint(state, str(tmp_path / "classifier"))
+    save_checkpoint(state, str(tmp_path / "classifier"))
     command = f"bash {tmp_path}/monotrans/best-bank.sh . de body classifier . de"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command.split(), capture_output=True, text=True, cwd=tmp_path, env=environment)
@@ -130,9 +130,9 @@ def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
 
 def test_a_bank_of_another_body_or_setting_is_refused(nano, made):
     body, classifier = made
-    content = compat.load_checkpoint(body)
+    content = load_checkpoint(body)
     content["model"]["encoder.layers.0.ffn.up.weight"] += 1
-    compat.save_checkpoint(content, nano / "another.pt")
+    save_checkpoint(content, nano / "another.pt")
     done = run(
         "best-bank.sh", nano / "data/de", nano / "no", nano / "another.pt", classifier, nano / "sample/tasks/nc", "de"
     )
@@ -250,7 +250,7 @@ def test_a_language_is_added_to_a_model_of_another_recipe(nano):
     succeed("../xlm/pretrain.sh", nano / "data/en", nano / "xlm", toy, *objective, *ONE, *UPDATE)
     body, files = nano / "xlm/checkpoint_last.pt", nano / "sample/tasks/nc"
     succeed("learn-bank.sh", nano / "data/de", nano / "xlm-de", body, TOY, *ONE, *form, *objective, *TWO)
-    before, after = (compat.load_checkpoint(path)["model"] for path in (body, nano / "xlm-de/checkpoint_last.pt"))
+    before, after = (load_checkpoint(path)["model"] for path in (body, nano / "xlm-de/checkpoint_last.pt"))
     assert all(after[name].equal(value) for name, value in before.items() if not banks.owned(name, False))
     command = ["finetune.sh", nano / "data/en", nano / "xlm-nc", files, "en", body, CLASSIFY_TOY]
     succeed(*command, *ONE, *form, *UPDATE)
@@ -273,7 +273,7 @@ def test_joint_model_of_vocabularies_apart(nano, apart):
     found = json.loads((nano / "pair/scores.json").read_text())
     assert found["languages"].keys() == {"en", "de"}
     before, after = (
-        compat.load_checkpoint(path)["model"][banks.TOKENS] for path in (body, nano / "pair/checkpoint_best.pt")
+        load_checkpoint(path)["model"][banks.TOKENS] for path in (body, nano / "pair/checkpoint_best.pt")
     )
     changed = (before != after).any(dim=1)
     symbols = XLDictionary.load(apart / "dict.txt").symbols
@@ -301,8 +301,8 @@ def test_mapped_embeddings(nano):
     done = run(*bank_command, **skipgram, START="identic")
     assert done.returncode == 2 and "START=identic: identical or unsupervised" in done.stderr
     vectors = read_vectors(nano / "clwe/vectors.npz")
-    state = compat.load_checkpoint(nano / "clwe/checkpoint_last.pt")["model"]
-    start = compat.load_checkpoint(nano / "clwe/start/checkpoint_last.pt")["model"]
+    state = load_checkpoint(nano / "clwe/checkpoint_last.pt")["model"]
+    start = load_checkpoint(nano / "clwe/start/checkpoint_last.pt")["model"]
     pieces = XLDictionary.load(data / "en/dict.txt").symbols
     rows = state[banks.TOKENS][[pieces.index(symbol) for symbol in vectors.symbols]].numpy()
     scale = rows.std() / vectors.rows.std()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_xl.compat import load_checkpoint
+from fairseq_xl.io.checkpoints import load_checkpoint
 from preprocess.__main__ import main as preprocess
 from preprocess.readers.wmt14.__main__ import main as read_wmt14
 from preprocess.sample.__main__ import main as write_sample

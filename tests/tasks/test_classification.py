@@ -8,10 +8,10 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_xl import compat
 from fairseq_xl.criterions.classification import class_scores
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import classification as scores
+from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from tests.commands import classification, load, pretraining, run_train, run_validate
 from tests.tasks.resuming import check_epochs_of_examples
 from tests.tasks.test_evaluation_commands import validation_losses
@@ -99,11 +99,11 @@ def test_it_learns_and_predicts_every_line(data_bin, task_files, learned, tmp_pa
 
 def test_only_the_command_line_says_where_predictions_go(data_bin, learned, tmp_path):
     """Not a checkpoint, which may come from someone else; one of an earlier version has no such option at all."""
-    state = compat.load_checkpoint(learned[1][0] / "checkpoint_best.pt")
+    state = load_checkpoint(learned[1][0] / "checkpoint_best.pt")
     without = {name: value for name, value in state["cfg"]["task"].items() if name != "predictions_to"}
     on_command_line = ["--predictions-to", tmp_path / "named"]
     for stored, named in ({"predictions_to": str(tmp_path / "stored")}, []), ({}, on_command_line):
-        compat.save_checkpoint(state | {"cfg": state["cfg"] | {"task": without | stored}}, tmp_path / "model.pt")
+        save_checkpoint(state | {"cfg": state["cfg"] | {"task": without | stored}}, tmp_path / "model.pt")
         validate(data_bin, tmp_path / "model.pt", *named)
         assert (tmp_path / "named").exists() == bool(named) and not (tmp_path / "stored").exists()
 

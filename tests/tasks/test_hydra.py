@@ -15,11 +15,11 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from fairseq_xl.compat import mistakes
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import build_objectives, settings_as_text
+from fairseq_xl.patches import command_line
 from recipes.launch import flags
 from tests.commands import equal_parameters, run_train
 from tests.tasks.test_classification import write_task
@@ -231,7 +231,7 @@ def test_a_learning_rate_that_is_fairseqs_default_is_told_from_a_given_one(tmp_p
         cfg = compose(config_name="pretrain", overrides=overrides, return_hydra_config=True)
         try:
             HydraConfig.instance().set_config(cfg)
-            assert mistakes._is_set_in_hydra("optimization.lr") is given
+            assert command_line._is_set_in_hydra("optimization.lr") is given
             assert cfg.optimization.lr == ([0.25] if "0.25" in f"{line}{overrides}" or not given else [0.002])
         finally:
             HydraConfig.instance().cfg = None

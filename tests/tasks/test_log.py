@@ -7,8 +7,8 @@ import pytest
 from fairseq import options
 from fairseq.distributed import utils as distributed_utils
 
-from fairseq_xl.compat import log
 from fairseq_xl.evaluation.curves import read_log
+from fairseq_xl.patches import log
 from recipes.progress import summary
 from tests.commands import configuration, pretraining, run_train
 
@@ -23,7 +23,7 @@ def test_the_log_file_has_everything_once_and_with_its_time(data_bin, tmp_path):
     run_train([*line, "--max-update", 4, "--lr", 0.001])
     lines = path.read_text(encoding="utf-8").splitlines()
     assert all(TIMED.match(line) or line[:1] in " )" for line in lines)  # but for the rows of the model
-    ours = [line for line in lines if " | WARNING | fairseq_xl.compat.loading | " in line]
+    ours = [line for line in lines if " | WARNING | fairseq_xl.patches.loading | " in line]
     assert len(ours) == 1 and ours[0].endswith("goes on with other settings than before: --lr [0.001] (was [0.003])")
     entries = read_log(path)
     assert [entry["num_updates"] for entry in entries["train_inner"]] == [1, 2, 3, 4]

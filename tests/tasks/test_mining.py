@@ -11,11 +11,12 @@ import pytest
 from fairseq.tasks import FairseqTask
 from tiny_data import write_items
 
-from fairseq_xl import compat, mining
+from fairseq_xl import mining
 from fairseq_xl.data import negatives
 from fairseq_xl.data.negatives import Reach, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
 from tests.commands import averaging, pretraining, run_train
 
 MADE_WITH = {"checkpoint": 1}
@@ -310,10 +311,10 @@ def test_lines_that_are_no_sentences_are_mined_anew(pairs):
 def test_statistics_are_never_those_of_other_negatives(pairs, monkeypatch):
     """Killed between the two files, and then asked for what the older one was made with."""
     first = mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
-    expected, replacing = negatives_file(pairs.prefix).read_bytes(), compat.replacing
+    expected = negatives_file(pairs.prefix).read_bytes()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(
-            compat, "replacing", lambda path: raise_interrupt() if str(path).endswith("s.json") else replacing(path)
+            mining, "replacing", lambda path: raise_interrupt() if str(path).endswith("s.json") else replacing(path)
         )
         mining.mine(FixedVectors(), pairs, 2, 10**6, 128, MADE_WITH)
     assert mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH) == first

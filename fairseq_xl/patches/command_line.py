@@ -1,4 +1,4 @@
-"""A user's mistake is one sentence on the screen, and not a traceback."""
+"""Checks of the options of fairseq's commands."""
 
 import ast
 import functools
@@ -18,17 +18,16 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl import error_reporting
-from fairseq_xl.compat import save_dir
 from fairseq_xl.errors import UserError
+from fairseq_xl.patches import save_dir
 from fairseq_xl.renamed import new_key, refuse_old_options
 
 
 def install() -> None:
-    """Show mistakes in one sentence, and keep warnings away that a user can do nothing about."""
-    error_reporting.install()
-    # in fairseq-hydra-train: hydra tells of errors in its own way unless it is asked to let them pass
-    if HydraConfig.initialized():
-        os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    """Checks options, reports errors of commands in one sentence and hides warnings that a user cannot act on."""
+    if HydraConfig.initialized():  # the process is fairseq-hydra-train, which imports the plugin when it runs
+        error_reporting.install()
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # hydra raises errors instead of showing them in its way
     options.parse_args_and_arch = _require_lr_and_one_precision(_without_usage(options.parse_args_and_arch))
     trainer.Trainer.__init__ = _check_training_options(trainer.Trainer.__init__)
     models.build_model = _check_task_of_model(models.build_model)
@@ -65,6 +64,8 @@ def _without_usage(original):
 
     @functools.wraps(original)
     def parse_args_and_arch(parser, input_args=None, *args, **kwargs):
+        if input_args is None:  # a command, not a program that calls fairseq
+            error_reporting.install()
         refuse_old_options(sys.argv[1:] if input_args is None else input_args)
         parser.error = functools.partial(_refuse_arguments, parser)
         for action in parser._actions:

@@ -10,8 +10,8 @@ import sys
 from fairseq import checkpoint_utils, trainer
 from fairseq.optim import AMPOptimizer
 
-from fairseq_xl.compat.configuration import is_finite
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import is_finite
 
 logger = logging.getLogger(__name__)
 

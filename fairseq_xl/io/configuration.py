@@ -10,7 +10,6 @@ import dataclasses
 import enum
 import typing
 
-import torch
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.logging import meters
@@ -35,7 +34,6 @@ IGNORED_SECTIONS = {"bpe", "tokenizer", "_name"}
 OUTPUTS = {"noised_to", "predictions_to"}
 MAX_VALUES = 10_000  # in an option of type Any; a list that occurs twice counts twice
 MAX_LITERAL_LENGTH = 1000  # characters
-NOT_FINITE = "has NaN or infinite values"
 OUR_PACKAGE = __package__.split(".")[0]
 
 
@@ -74,18 +72,6 @@ def check_configuration(state: dict, path) -> dict:
                 raise _refusal(path, key, "plain data", section)
             known[field.name] = section if kind is None else _known_options(section, kind, key, path, or_none=True)
     return {**state, "cfg": {name: section for name, section in known.items() if name in state["cfg"]}}
-
-
-def check_finite(state: dict, path) -> None:
-    """Raises `UserError` for a checkpoint, read from the file `path`, with NaN or infinite weights."""
-    for name, value in state["model"].items():
-        if torch.is_tensor(value) and value.is_floating_point() and not is_finite(value):
-            raise UserError(f"{path} {NOT_FINITE} in {name}: the training that wrote it had diverged")
-
-
-def is_finite(tensor: torch.Tensor) -> bool:
-    """Whether all values of a tensor are finite; checks the minimum and maximum, which is faster than `isfinite`."""
-    return not tensor.numel() or bool(torch.stack(tensor.aminmax()).isfinite().all())
 
 
 def check_values(values: dict, kinds: dict, key: str, path) -> None:

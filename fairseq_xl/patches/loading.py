@@ -1,17 +1,13 @@
 """Reading checkpoints: plain data only, nothing in a file is run, and a file that does not fit is one sentence."""
 
 import argparse
-import collections
 import contextlib
 import functools
 import logging
 import math
 import os
 import re
-import typing
-import zipfile
 
-import numpy
 import omegaconf
 import torch
 from fairseq import checkpoint_utils
@@ -19,137 +15,32 @@ from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.file_io import PathManager
 from omegaconf.errors import OmegaConfBaseException
 
-from fairseq_xl.compat import log, save_dir, training
-from fairseq_xl.compat.configuration import BUILT, NOT_FINITE, OUTPUTS, check_configuration, check_finite
-from fairseq_xl.compat.processes import check_that_ranks_know_each_other
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import (
+    NO_CHECKPOINT,
+    NOT_FINITE,
+    allow_plain_types,
+    check_finite,
+    load_checkpoint,
+    readable,
+)
+from fairseq_xl.io.configuration import BUILT, OUTPUTS, check_configuration
+from fairseq_xl.patches import log, save_dir, training
+from fairseq_xl.patches.processes import check_that_ranks_know_each_other
 from fairseq_xl.renamed import refuse_old_options
-
-try:
-    from numpy._core import multiarray
-except ImportError:  # numpy 1
-    from numpy.core import multiarray
 
 logger = logging.getLogger(__name__)
 
-NO_CHECKPOINT = "is not a checkpoint, or it is damaged or cut short"
-SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization")  # parts of a configuration
-# and what in them is none
+SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization")  # sections of a configuration
+#: options of these sections that are no settings of the training
 NO_SETTINGS = {"_name", "data", "max_epoch", "max_update", "stop_time_hours", "stop_min_lr"} | OUTPUTS
-ZIP = b"PK\x03\x04"  # how a file of torch.save begins since torch 1.6
 
 
 def install() -> None:
     """Let torch read what checkpoints hold, and fairseq only through this module."""
-    torch.serialization.add_safe_globals(_safe_globals())
+    allow_plain_types()  # also in what ranks send each other
+    torch.serialization.add_safe_globals([_TensorPlaceholder])
     _make_loading_safe()
-
-
-def load_plain(path):
-    """Read a file written by torch.save that holds plain data and tensors, which arrive on the CPU.
-
-    Args:
-        path: a file name, or a file open for reading in binary mode.
-
-    Raises:
-        UserError: there is no such file, it is damaged or of another kind, or it holds something that is not plain data
-            (which is then not run: torch reads with ``weights_only`` and the list of :func:`install`).
-    """
-    if isinstance(path, (str, os.PathLike)):
-        with _existing(path), open(path, "rb") as stream:
-            return _load_stream(stream, os.fspath(path))
-    return _load_stream(path, str(getattr(path, "name", "the checkpoint")))
-
-
-def load_checkpoint(path) -> dict:
-    """Read a fairseq checkpoint as it is in the file, neither upgraded nor with its options overridden.
-
-    Args:
-        path: a file name, or a file open for reading in binary mode.
-
-    Returns:
-        the checkpoint, whose "model" maps parameter names to tensors on the CPU.
-
-    Raises:
-        UserError: as in :func:`load_plain`, or the file holds no model.
-    """
-    return check_checkpoint(load_plain(path), getattr(path, "name", path))
-
-
-def check_checkpoint(state, name) -> dict:
-    """The content of the file `name` as it is, if it is that of a fairseq checkpoint; `UserError` if it isn't."""
-    if isinstance(state, dict) and isinstance(state.get("kind"), str):
-        raise UserError(f"{name} is no checkpoint of a model but a {state['kind']}")
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise UserError(f"{name} is not a fairseq checkpoint: it holds no model parameters under the key 'model'")
-    if not state.keys() & {"optimizer_history", "best_loss"}:  # the second is how fairseq once wrote it
-        raise UserError(f"{name} is not a fairseq checkpoint: it holds no 'optimizer_history'")
-    return state
-
-
-def _load_stream(stream, name: str):
-    _check_parts(stream, name)
-    try:
-        return torch.load(stream, map_location="cpu", weights_only=True)
-    except MemoryError:
-        raise
-    except Exception as error:  # a damaged file ends in nearly any exception, IndexError and KeyError included
-        refused = re.search(r"GLOBAL (\S+)|function (\S+)|unsupported class (\S+)", str(error))
-        if refused:
-            what = next(filter(None, refused.groups()))
-            raise UserError(
-                f"{name} was refused: it holds {what}, and a checkpoint may hold only tensors and plain data "
-                "(nothing in the file was run)"
-            ) from error
-        raise UserError(f"{name} {NO_CHECKPOINT} ({_first_line(error)})") from error
-
-
-def _check_parts(stream, name: str) -> None:
-    """torch compares no checksums: zeros in the middle of a file would become weights, without a word."""
-    begins = stream.read(len(ZIP))
-    stream.seek(0)
-    if not begins:
-        raise UserError(f"{name} {NO_CHECKPOINT} (it is empty)")
-    if begins == ZIP:
-        try:
-            with zipfile.ZipFile(stream) as parts:
-                damaged = parts.testzip()
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise UserError(f"{name} {NO_CHECKPOINT} (it has no table of contents)") from error
-        if damaged:
-            raise UserError(f"{name} {NO_CHECKPOINT} (its part {damaged} has another checksum)")
-        stream.seek(0)
-
-
-def _first_line(error: Exception) -> str:
-    advice = ("Weights only load failed", "Cannot use ``weights_only")  # and how to turn it off
-    if isinstance(error, (LookupError, EOFError)) or str(error).startswith(advice):
-        return "not a file of plain data written by torch.save"
-    return type(error).__name__ + ": " + (str(error).splitlines() or [""])[0].split(". ")[0]
-
-
-@contextlib.contextmanager
-def _existing(path):
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{os.fspath(path)} cannot be read as a checkpoint: {error.strerror or error}") from error
-
-
-def _safe_globals() -> list:
-    """What checkpoints hold besides tensors, containers and numbers. All of it is plain data when rebuilt."""
-    config = [omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.nodes.AnyNode]
-    config += [omegaconf.base.ContainerMetadata, omegaconf.base.Metadata]
-    broadcast = [collections.defaultdict, dict, list, int, _TensorPlaceholder, (typing.Any, "typing.Any")]
-    # A file of numpy 1 names numpy.core, one of numpy 2 numpy._core, and either is read under the other.
-    arrays = [
-        (getattr(multiarray, name), f"numpy.{core}.multiarray.{name}")
-        for core in ("core", "_core")
-        for name in ("_reconstruct", "scalar")
-    ]
-    arrays += [numpy.ndarray, numpy.dtype]
-    arrays += [kind for name, kind in vars(numpy.dtypes).items() if name.endswith("DType")]
-    return [argparse.Namespace, *config, *broadcast, *arrays]
 
 
 class _TorchOfCheckpoints:
@@ -176,7 +67,7 @@ def _make_loading_safe() -> None:
 
     @functools.wraps(to_cpu)
     def load_checkpoint_to_cpu(path, *args, **kwargs):
-        with _existing(path), _unreadable(path):
+        with readable(path), _unreadable(path):
             return to_cpu(path, *args, **kwargs)
 
     @functools.wraps(ensemble)

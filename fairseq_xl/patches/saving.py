@@ -7,11 +7,11 @@ import shutil
 import tempfile
 import time
 
-import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import save_checkpoint
 from fairseq_xl.io.files import replacing
 
 logger = logging.getLogger(__name__)
@@ -25,20 +25,6 @@ def install() -> None:
     PathManager.copy = staticmethod(_copying_in_one_step(PathManager.copy))
     checkpoint_utils.verify_checkpoint_directory = _telling_of_the_folder(checkpoint_utils.verify_checkpoint_directory)
     checkpoint_utils.torch_persistent_save = _saving_in_one_step(checkpoint_utils.torch_persistent_save)
-
-
-def save_checkpoint(state, path) -> None:
-    """Write a checkpoint with torch.save, whole or not at all.
-
-    Args:
-        state: plain data and tensors.
-        path: a local file name.
-
-    Raises:
-        UserError: no room on the disk; what ``path`` held is kept.
-    """
-    with replacing(path) as stream:
-        torch.save(state, stream)
 
 
 def _telling_of_the_folder(original):

@@ -1,0 +1,161 @@
+"""Files are written whole or not at all: after a kill, on a full disk, beside a planted link."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+
+from fairseq_xl import patches
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
+from fairseq_xl.patches import saving
+from preprocess import files as files_of_text
+from tests.io.test_checkpoints import checkpoint, one_sentence
+
+
+@pytest.fixture(autouse=True, scope="module")
+def installed():
+    patches.install()
+
+
+WRITERS = {
+    "copy": "PathManager.copy(source, target, overwrite=True)",
+    "save": "checkpoint_utils.torch_persistent_save(torch.load(source), target)",
+}
+
+
+def run_writer(writer, source, target, before):
+    program = f"""
+import os, resource, sys, torch
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+from fairseq_xl import error_reporting, patches
+error_reporting.install()
+patches.install()
+source, target = sys.argv[1:]
+{before}
+{WRITERS[writer]}
+"""
+    command = [sys.executable, "-c", program, str(source), str(target)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+@pytest.fixture
+def files(tmp_path):
+    source, target = tmp_path / "new.pt", tmp_path / "checkpoint_last.pt"
+    torch.save(checkpoint(big=torch.ones(100_000)), source)
+    target.write_bytes(b"the old one")
+    return source, target
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_kill_before_the_end_keeps_the_old_file(files, writer):
+    source, target = files
+    result = run_writer(writer, source, target, "os.replace = lambda *names: os._exit(9)")
+    assert result.returncode == 9, result.stderr
+    assert target.read_bytes() == b"the old one"
+    # What the kill left behind does not stop the next attempt.
+    PathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == source.read_bytes()
+    assert sorted(path.name for path in target.parent.iterdir()) == ["checkpoint_last.pt", "new.pt"]
+
+
+PLANTED = {
+    "a link": lambda path, victim: path.symlink_to(victim),
+    "a second name": lambda path, victim: path.hardlink_to(victim),
+    "a link to nowhere": lambda path, victim: path.symlink_to(victim.with_name("new")),
+    "what a kill left": lambda path, victim: path.write_bytes(b"half of a checkpoint"),
+    "a pipe": lambda path, victim: os.mkfifo(path),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+@pytest.mark.parametrize("writing", [replacing, files_of_text.replacing])
+def test_what_has_the_name_of_the_unfinished_file_is_not_followed(tmp_path, planted, writing):
+    victim, path = tmp_path / "victim", tmp_path / "c.pt"
+    victim.write_bytes(b"someone's")
+    PLANTED[planted](tmp_path / "c.pt.tmp", victim)
+    with writing(path) as stream:
+        stream.write(b"whole")
+    assert victim.read_bytes() == b"someone's" and path.read_bytes() == b"whole"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["c.pt", "victim"]
+    mask = os.umask(0)
+    os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_a_name_that_is_taken_again_while_a_file_is_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "unlink", lambda path: None)  # as if the link came back at once
+    (tmp_path / "c.pt.tmp").symlink_to(tmp_path / "victim")
+    with pytest.raises(UserError) as error, replacing(tmp_path / "c.pt"):
+        pass
+    one_sentence(error, tmp_path / "c.pt", "was not written: File exists")
+    assert not (tmp_path / "victim").exists()
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_full_disk_gives_one_sentence_and_keeps_the_old_file(files, writer):
+    """A limit on the size of files stands for the disk: writing fails in the middle in the same way."""
+    source, target = files
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))"
+    result = run_writer(writer, source, target, limit)
+    assert result.returncode == 1
+    shown = [line for line in result.stderr.splitlines() if "tensorboardX" not in line]
+    assert len(shown) == 1 and shown[0].startswith(f"fairseq_xl: error: {target} was not written"), result.stderr
+    assert "no room" in shown[0]
+    assert target.read_bytes() == b"the old one"
+    assert sorted(path.name for path in target.parent.iterdir()) == ["checkpoint_last.pt", "new.pt"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_no_space_and_no_quota(files, monkeypatch, code):
+    source, target = files
+
+    def full(descriptor):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", full)
+    for write in (
+        lambda: PathManager.copy(str(source), str(target), overwrite=True),
+        lambda: checkpoint_utils.torch_persistent_save(checkpoint(), str(target)),
+    ):
+        with pytest.raises(UserError) as error:
+            write()
+        one_sentence(error, target, "no room", "previous file is kept")
+        assert target.read_bytes() == b"the old one"
+
+
+def test_copies_are_synced_before_they_take_the_place(files, monkeypatch):
+    source, target = files
+    calls = []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (calls.append("sync"), sync(descriptor)))
+    monkeypatch.setattr(os, "replace", lambda *names: (calls.append("replace"), replace(*names)))
+    assert PathManager.copy(str(source), str(target), overwrite=True)
+    assert calls == ["sync", "replace", "sync"]  # the file, then the name, then the folder
+    assert target.read_bytes() == source.read_bytes()
+
+
+def test_a_passing_failure_is_tried_again_on_a_fresh_file(tmp_path, monkeypatch):
+    save, failures = torch.save, [OSError(errno.EIO, "passing")]
+
+    def unreliable(obj, stream):
+        if failures:
+            stream.write(b"half of a checkpoint")
+            raise failures.pop()
+        save(obj, stream)
+
+    monkeypatch.setattr(torch, "save", unreliable)
+    monkeypatch.setattr(saving, "SECONDS_BETWEEN_ATTEMPTS", 0)
+    path = str(tmp_path / "c.pt")
+    checkpoint_utils.torch_persistent_save(checkpoint(), path)
+    assert not failures and Path(path).read_bytes()[:2] == b"PK"
+    failures.extend(OSError(errno.EIO, "lasting") for _ in range(saving.SAVE_ATTEMPTS))
+    with pytest.raises(OSError, match="lasting"):
+        checkpoint_utils.torch_persistent_save(checkpoint(), path)

@@ -316,7 +316,7 @@ def main(arguments=None):
     if options.length is not None and options.length < 2:
         raise UserError(f"--length {options.length}: a sentence has two tokens or more, of which </s> is one")
     vectors = SentenceVectors(options.checkpoint, options.data, options.pairs)
-    longest = options.length or vectors.task.objectives["paraphrase_similarity"].example_length
+    longest = options.length or vectors.task.objectives["paraphrase_similarity"].input_length.text
     made_with = {"checkpoint": zlib.crc32(Path(options.checkpoint).read_bytes())}
     texts = [text for split in options.splits.split(",") for text in _texts(vectors.task, options.data, split)]
     for prefix in texts:

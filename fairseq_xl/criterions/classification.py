@@ -8,7 +8,6 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch.nn import functional as F
 
-
 #: name of the classifier in `model.heads`
 HEAD = "classification"
 

@@ -22,10 +22,10 @@ class XLPretrainingCriterion(FairseqCriterion):
     """
 
     def forward(self, model, sample, reduce=True):
-        """Sample of `DrawnBatches` -> loss, sample size, sums and counts of every term and source."""
+        """Sample of `PlannedBatches` -> loss, sample size, sums and counts of every term and corpus."""
         objective = self.task.objectives[sample["objective"]]
         terms = model(objective.loss, sample["batch"])
-        logged = {term for term, source in self.task.log_keys if source == sample["source"]}
+        logged = {term for term, corpus in self.task.log_keys if corpus == sample["corpus"]}
         if not logged.issuperset(terms):
             unnamed = ", ".join(sorted(terms.keys() - logged))
             raise UserError(f"the loss of {sample['objective']} returned terms that its `terms` do not name: {unnamed}")
@@ -37,17 +37,17 @@ class XLPretrainingCriterion(FairseqCriterion):
             "nsentences": sample["nsentences"],
         }
         nothing = torch.zeros_like(log["loss"])
-        for term, source in self.task.log_keys:
-            key = " ".join([term, source] + [ASIDE] * (term not in self.task.language_modeling))
-            here = terms[term] if source == sample["source"] and term in terms else None
+        for term, corpus in self.task.log_keys:
+            key = " ".join([term, corpus] + [ASIDE] * (term not in self.task.language_modeling))
+            here = terms[term] if corpus == sample["corpus"] and term in terms else None
             log[f"sum {key}"], log[f"count {key}"] = (here.sum.detach(), here.count) if here else (nothing, 0)
         return loss, 1, log
 
     @staticmethod
     def reduce_metrics(logging_outputs):
-        """Logs bits per prediction and perplexity of every term, by source and over all sources.
+        """Logs bits per prediction and perplexity of every term, by corpus and over all corpora.
 
-        `ppl` is the mean over terms of the mean over their sources of the perplexity: the stopping criterion of X8. The
+        `ppl` is the mean over terms of the mean over their corpora of the perplexity: the stopping criterion of X8. The
         terms are those of language modeling; others have perplexities of 1 to 2 and would hardly count. Without such
         terms it is the mean over all terms. Without predictions it has no value.
         """
@@ -60,8 +60,8 @@ class XLPretrainingCriterion(FairseqCriterion):
         metrics.log_scalar("loss", total("loss") / size / math.log(2) if size else None, size, round=3)
         groups = {}
         for key in keys:
-            term, source, *_ = key.split(" ")
-            groups.setdefault(f"{term}_{source}", []).append(key)
+            term, corpus, *_ = key.split(" ")
+            groups.setdefault(f"{term}_{corpus}", []).append(key)
             groups.setdefault(term, []).append(key)
         for name, members in groups.items():
             count = sum(total(f"count {key}") for key in members)
@@ -80,7 +80,7 @@ class XLPretrainingCriterion(FairseqCriterion):
 
 def _perplexity(key):
     def perplexity(meters):
-        bits = meters[key].avg  # None where a source was not drawn since fairseq last emptied the meters
+        bits = meters[key].avg  # None where a corpus was not drawn since fairseq last emptied the meters
         return None if bits is None else utils.get_perplexity(bits, round=3)
 
     return perplexity
@@ -89,8 +89,8 @@ def _perplexity(key):
 def _mean_perplexity(keys):
     def mean(meters):
         by_term = {}
-        for term, source in keys:
-            meter = meters.get(f"{term}_{source}_loss")
+        for term, corpus in keys:
+            meter = meters.get(f"{term}_{corpus}_loss")
             if meter is not None and meter.avg is not None:
                 # fairseq's is infinite where the power overflows
                 by_term.setdefault(term, []).append(utils.get_perplexity(meter.avg, round=9))

@@ -1,1 +1,1 @@
-"""Readers of binarised text, framing, noise and the plan of what is drawn when. Imports nothing else of the plugin."""
+"""Corpora, framing, masking, text noise and the plan of an epoch; imports no other part of the plugin."""

@@ -1,4 +1,4 @@
-"""Monolingual documents as pairs of adjacent segments (VECO, V3)."""
+"""Pairs of adjacent segments of monolingual documents (Luo et al. 2020, section 3)."""
 
 import logging
 from functools import cached_property, lru_cache
@@ -13,25 +13,27 @@ from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-REACH = 500  # windows on either side, in the order of their second segments' sizes, that a negative is drawn from
-LEAST_REACH, SHARE = 10, 20  # of a short text a twentieth, but no fewer windows than this
-TRIES = 8  # random windows among which the first of another document is looked for
+# A negative is sampled from the windows whose second segments are nearest in size: REACH on either side; in a short
+# text a twentieth (SHARE) of all windows, but at least LEAST_REACH.
+REACH = 500
+LEAST_REACH, SHARE = 10, 20
+TRIES = 8  # random windows that are tried for one of another document
 
 _CHOICE = 8  # purpose of the random numbers that choose a negative
 
 
 class AdjacentSegments:
-    """Pairs of adjacent segments of one document: windows of whole sentences, each cut in two.
+    """Pairs of adjacent segments of one document.
 
-    A window has up to twice as many tokens as a segment; windows follow each other through a document and never reach
-    over its end, an empty line. The cut is at the sentence's end that is nearest to the middle of the window; what is
-    too long for a segment then is left off at the window's ends, so that the segments stay adjacent. A window of a
-    single sentence is no pair; one of two may be longer.
+    A document, which ends at an empty line, is divided into windows of whole sentences of up to twice `length` tokens
+    (two sentences may be longer). A window is cut at the end of the sentence that is nearest to its middle. Tokens by
+    which a segment is longer than `length` are removed at the start or the end of the window, so that the segments stay
+    adjacent. Windows of a single sentence are left out.
 
     Args:
         path: prefix of the ``.bin`` and ``.idx`` files.
-        language: code of its language.
-        symbols: size of the dictionary, which token ids are checked against; None: no check.
+        language: code of the language.
+        symbols: size of the dictionary that token ids are checked against; None: no check.
     """
 
     def __init__(self, path, language, symbols=None):
@@ -42,14 +44,14 @@ class AdjacentSegments:
     def __reduce__(self):
         return AdjacentSegments, (self.path, self.language, self.stream.symbols)
 
-    def _windows(self, longest):
-        """Where first segments begin and second ones begin and end, (n, 3)."""
-        items = open_text(self.path, self.language)  # named: its sizes are unmapped when it goes
-        starts = np.concatenate(([0], np.cumsum(items.sizes, dtype=np.int64)))  # of sentences, and the end of the last
-        reach = np.searchsorted(starts, starts[:-1] + 2 * longest, side="right") - 1
+    def _windows(self, length):
+        """Token indices where first segments begin, second segments begin, and second segments end: (n, 3)."""
+        items = open_text(self.path, self.language)  # a variable: its sizes are unmapped when it is freed
+        starts = np.concatenate(([0], np.cumsum(items.sizes, dtype=np.int64)))  # of sentences; end
+        reach = np.searchsorted(starts, starts[:-1] + 2 * length, side="right") - 1
         blank = np.flatnonzero(np.diff(starts) == 1)
         if not len(blank):
-            logger.warning("%s: no empty line, so that all of it is one document", self.path)
+            logger.warning("%s: no empty line, so the whole text is one document", self.path)
         firsts, lasts = [], []
         for first, last in zip([0, *(blank + 1).tolist()], [*blank.tolist(), len(items)]):
             while first < last:
@@ -64,95 +66,100 @@ class AdjacentSegments:
                 "empty lines"
             )
         if not several.all():
-            logger.info("%s: %d of %d windows are one sentence and left out", self.path, (~several).sum(), len(several))
+            logger.info(
+                "%s: %d of %d windows are single sentences and are left out",
+                self.path,
+                (~several).sum(),
+                len(several),
+            )
         firsts, lasts = firsts[several], lasts[several]
         middles = (starts[firsts] + starts[lasts]) / 2
         after = np.searchsorted(starts, middles)
         nearest = np.where(starts[after] - middles < middles - starts[after - 1], after, after - 1)
         return np.stack((starts[firsts], starts[np.clip(nearest, firsts + 1, lasts - 1)], starts[lasts]), axis=1)
 
-    def texts(self, examples, longest):
-        """The two segments of each of `examples`, of at most `longest` tokens: a list of pairs of arrays."""
+    def texts(self, examples, length):
+        """The two segments of each example, of at most `length` tokens each: a list of pairs of arrays."""
         read = self.stream.read
         return [
-            (read(max(begin, cut - longest), cut), read(cut, min(end, cut + longest)))
-            for begin, cut, end in self.windows(longest)[examples].tolist()
+            (read(max(begin, cut - length), cut), read(cut, min(end, cut + length)))
+            for begin, cut, end in self.windows(length)[examples].tolist()
         ]
 
-    def languages(self, examples, longest):
-        """The language of the two segments of each of `examples`: a list of pairs."""
+    def languages(self, examples, length):
+        """The language of both segments of each example: a list of pairs."""
         return [(self.language, self.language)] * len(examples)
 
-    def every(self, longest):
+    def all_examples(self, length):
         """All pairs in order: examples (n,), sizes of both segments together (n,)."""
-        windows = self.windows(longest)
-        return np.arange(len(windows)), np.minimum(np.diff(windows), longest).sum(1)
+        windows = self.windows(length)
+        return np.arange(len(windows)), np.minimum(np.diff(windows), length).sum(1)
 
-    def mean_size(self, longest):
+    def mean_size(self, length):
         """Mean number of tokens of a pair, both segments together."""
-        return self.every(longest)[1].mean()
+        return self.all_examples(length)[1].mean()
 
-    def draw(self, rng, count, longest):
-        """`count` pairs at random, each at most once in a pass: examples (count,), sizes (count,)."""
-        every, sizes = self.every(longest)
+    def sample(self, rng, count, length):
+        """Random pairs, without replacement within a pass: examples (count,), sizes (count,)."""
+        every, sizes = self.all_examples(length)
         examples = draw_passes(rng, len(every), count)
         return examples, sizes[examples]
 
-    # --- segments that don't follow (M1) -----------------------------------------------------------------------
+    # --- negatives: segments of other documents ----------------------------------------------------------------
 
     @cached_property
     def _ends(self):
-        """Where documents end: the places of empty lines."""
-        items = open_text(self.path, self.language)  # named: its sizes are unmapped when it goes
+        """Token indices where documents end: those of empty lines."""
+        items = open_text(self.path, self.language)  # a variable: its sizes are unmapped when it is freed
         sizes = np.asarray(items.sizes)
         return np.cumsum(sizes, dtype=np.int64)[sizes == 1]
 
-    def _sorted(self, longest):
-        """Windows in the order of their second segments' sizes, each one's place there, these sizes, the documents.
+    def _sorted(self, length):
+        """Windows sorted by the size of the second segment: (order, rank of each window, sizes, documents), (n,) each.
 
-        Windows of the same size, as most are in long documents, are in an order of their own: neighbours in the text
-        would be of one document.
+        Windows of the same size, frequent in long documents, are shuffled: neighbors in the text are often of the same
+        document.
         """
-        begins, cuts, ends = self.windows(longest).T
-        sizes = np.minimum(ends - cuts, longest)
+        begins, cuts, ends = self.windows(length).T
+        sizes = np.minimum(ends - cuts, length)
         order = np.lexsort((np.random.default_rng(0).permutation(len(sizes)), sizes))
         documents = np.searchsorted(self._ends, begins, side="right")
         if documents[0] == documents[-1]:
             raise UserError(
-                f"{self.path}: a segment that doesn't follow needs another document, and the text of language "
-                f"{self.language!r} has one of two sentences only; documents are separated by empty lines"
+                f"{self.path}: negatives need a second document of two or more sentences, and the text of language "
+                f"{self.language!r} has only one; documents are separated by empty lines"
             )
         return order, np.argsort(order), sizes, documents
 
-    def _most(self, examples, longest):
-        """Last place that a negative of each of `examples` is drawn from, and the size there, which none exceeds."""
-        order, places, sizes, _ = self._by_size(longest)
+    def _most(self, examples, length):
+        """Highest rank that a negative of each example is sampled from, and the size there, the largest possible."""
+        order, places, sizes, _ = self._by_size(length)
         last = np.minimum(places[examples] + _reach(len(order)), len(order) - 1)
         return last, sizes[order[last]]
 
-    def sizes_with_negatives(self, examples, longest):
-        """Tokens (n,) of each of `examples` with the longest second segment that it may get."""
-        begins, cuts, _ = self.windows(longest)[examples].T
-        return np.minimum(cuts - begins, longest) + self._most(examples, longest)[1]
+    def sizes_with_negatives(self, examples, length):
+        """Tokens (n,) of each example with the longest negative that it may get."""
+        begins, cuts, _ = self.windows(length)[examples].T
+        return np.minimum(cuts - begins, length) + self._most(examples, length)[1]
 
-    def negatives(self, examples, longest, keys):
-        """For each of `examples` a second segment of another document that is about as long: a list of arrays.
+    def negatives(self, examples, length, keys):
+        """Samples for each example (B,) a second segment of similar length from another document: a list of arrays.
 
-        Examples and keys are (B,), the keys uint64.
+        The choice is a function of the example and its key, (B,) uint64.
         """
-        order, places, _, documents = self._by_size(longest)
-        last, most = self._most(examples, longest)
+        order, places, _, documents = self._by_size(length)
+        last, most = self._most(examples, length)
         first = np.maximum(places[examples] - _reach(len(order)), 0)
         numbers = uniforms(keys, TRIES, _CHOICE)
         drawn = order[first[:, None] + (numbers * (last - first + 1)[:, None]).astype(np.int64)]  # (B, TRIES)
         elsewhere = documents[drawn] != documents[examples][:, None]
         chosen = drawn[np.arange(len(drawn)), elsewhere.argmax(axis=1)]
-        for row in np.flatnonzero(~elsewhere.any(axis=1)):  # a document that is most of the text
+        for row in np.flatnonzero(~elsewhere.any(axis=1)):  # the document is most of the text
             others = np.flatnonzero(documents != documents[examples[row]])
             chosen[row] = others[int(numbers[row, 0] * len(others))]
-        return [second[:size] for (_, second), size in zip(self.texts(chosen, longest), most.tolist())]
+        return [second[:size] for (_, second), size in zip(self.texts(chosen, length), most.tolist())]
 
 
 def _reach(windows):
-    """How many of so many windows, on either side, a negative is drawn from: few enough that length tells nothing."""
+    """Number of windows on either side that a negative is sampled from: so few that its length gives nothing away."""
     return min(REACH, max(LEAST_REACH, windows // SHARE))

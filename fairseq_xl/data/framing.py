@@ -1,4 +1,4 @@
-"""How token sequences are framed: one table, stored in every checkpoint.
+"""Framing of token sequences with special symbols; the name of the framing is stored in every checkpoint.
 
 =========== ===================================
 sentence    ``<s> x </s>``
@@ -7,11 +7,12 @@ stream      ``<s>`` + sentences that end in ``</s>``
 generation  decoder input ``[xx] y``, output ``y </s>``
 =========== ===================================
 
-Under the framing ``xlm``, that of the published XLM weights, ``</s>`` stands in place of ``<s>``.
-Binarised sentences end in ``</s>`` already, so that only the front is added here.
+The framing ``xlm``, that of the published XLM weights, has ``</s>`` in place of ``<s>``.
+Binarized sentences already end in ``</s>``, so that only the symbols before them are added here.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +20,17 @@ import torch
 FRAMINGS = ("xl", "xlm")
 
 
+class InputLength(NamedTuple):
+    """Lengths of an objective's longest example, in tokens."""
+
+    text: int  # of each text as the corpus gives it: a block, a segment or a sentence
+    symbols: int  # added by framing to all texts of the example together
+    positions: int  # of the longest sequence that the model reads; at most --max-positions
+
+
 @dataclass(frozen=True)
 class Framing:
-    """The framing named `name` over a dictionary's `bos` and `eos`."""
+    """The framing named `name` with the symbols `bos` and `eos` of a dictionary."""
 
     name: str
     bos: int
@@ -38,16 +47,19 @@ class Framing:
         return self.eos if self.name == "xlm" else self.bos
 
     def sentence(self, ended):
-        """(T,) tokens that end in ``</s>``, or a part of a stream -> (T+1,)."""
+        """Frames a sentence that ends in ``</s>``, or a block of a stream: (T,) -> (T+1,)."""
         return np.concatenate(([self.start], ended))
 
     def pair(self, ended_x, ended_y):
-        """Two ended sentences, (n,) and (m,) -> tokens (n+m+2,) and the length n+1 of the first half (X7)."""
+        """Frames two sentences that end in ``</s>``, (n,) and (m,), as one sequence.
+
+        Returns: tokens (n+m+2,) and the length n+1 of the first half.
+        """
         return np.concatenate(([self.start], ended_x, [self.eos], ended_y)), len(ended_x) + 1
 
 
 def pad_rows(rows, fill):
-    """Sequences of lengths t_1 … t_B -> an int64 array (B, max t), filled up on the right with `fill`."""
+    """Stacks sequences of lengths t_1 … t_B into an int64 array (B, max t), padded on the right with `fill`."""
     lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
     padded = np.full((len(rows), lengths.max()), fill, dtype=np.int64)
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
@@ -55,15 +67,14 @@ def pad_rows(rows, fill):
 
 
 def padding_mask(tokens, pad):
-    """Padded tokens (B, T), an array -> a bool tensor (B, T), True at padding; None where nothing is padded."""
+    """Bool tensor (B, T), True at padding, of an array of tokens (B, T); None if there is no padding."""
     padding = tokens == pad
     return torch.from_numpy(padding) if padding.any() else None
 
 
 def decoder_input(target, starts):
-    """What a decoder reads to predict `target`, ``y </s>`` (B, T): ``[xx] y``, (B, T); `starts` (B, 1) are the [xx].
+    """Decoder input ``[xx] y`` (B, T) for the target ``y </s>`` (B, T), with the language symbols `starts` (B, 1).
 
-    Tensors. A row that others are longer than has ``</s>`` in front of its padding: harmless, the target there is
-    padding.
+    Padded rows keep ``</s>`` before their padding, which changes no loss: the target there is padding.
     """
     return torch.cat((starts, target[:, :-1]), dim=1)

@@ -64,12 +64,12 @@ class GenerationDataset(TranslationDataset):
         pad: the padding symbol.
         train: draw at random.
         per_epoch: draw this many examples for each epoch; None takes all once.
-        places: for each example where in its source the decoder's tokens belong (`fairseq_xl.data.noised`), or None.
+        positions: masked positions of each source, which the decoder predicts; None if it writes the whole line.
     """
 
-    def __init__(self, directions, codes, framing, pad, train, per_epoch=None, places=None):
+    def __init__(self, directions, codes, framing, pad, train, per_epoch=None, positions=None):
         super().__init__(directions, framing, pad, shuffle=train)
-        self.codes, self.per_epoch, self.places = codes, per_epoch, places
+        self.codes, self.per_epoch, self.positions = codes, per_epoch, positions
 
     def direction_of(self, indices):
         """Examples (n,) -> the numbers of their directions, (n,)."""
@@ -106,8 +106,8 @@ class GenerationDataset(TranslationDataset):
             return {}
         source = collated["net_input"]
         tokens = source["src_tokens"]
-        if self.places is not None:
-            collated["places"] = [self.places[sample["id"]] for sample in samples]
+        if self.positions is not None:
+            collated["positions"] = [self.positions[sample["id"]] for sample in samples]
         collated["language"] = None if self.shuffle else self.codes[int(self.direction_of(samples[0]["id"]))]
         if collated["target"] is not None:
             collated["batch"] = {

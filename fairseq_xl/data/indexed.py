@@ -1,4 +1,4 @@
-"""Opening binarised text."""
+"""Opens binarized text."""
 
 import struct
 from pathlib import Path
@@ -16,17 +16,17 @@ MAGIC = b"MMIDIDX\x00\x00"
 
 
 def is_begun(prefix):
-    """Whether one of the two files of a text is there: what has one must have both."""
+    """Whether at least one of the two files of a text exists."""
     return any(Path(f"{prefix}.{end}").exists() for end in ("bin", "idx"))
 
 
 class Text:
-    """The items of a binarized text, memory-mapped: tensors (t,) int64, each ended by ``</s>``.
+    """The items of a binarized text, memory-mapped: tensors (t,) int64 that end in ``</s>``.
 
     Args:
         prefix: prefix of the ``.bin`` and ``.idx`` files.
-        language: code of its language.
-        symbols: size of the dictionary, which token ids are checked against; None: no check.
+        language: code of the language.
+        symbols: size of the dictionary that token ids are checked against; None: no check.
     """
 
     def __init__(self, prefix, language, symbols=None):
@@ -60,15 +60,15 @@ def check_numbers(tokens, symbols, prefix, language):
 
 
 def open_text(prefix, language, symbols=None):
-    """The `Text` of ``PREFIX.bin`` and ``PREFIX.idx``.
+    """Opens the `Text` in ``PREFIX.bin`` and ``PREFIX.idx``.
 
-    Raises `UserError` for a text that is not there, that has not a single line (fairseq cannot map an empty file),
-    whose files are damaged or do not belong together, as far as their sizes tell, or that differs from the manifest of
-    the data folder (`check_fingerprint`).
+    Raises `UserError` if the text does not exist or has no line (fairseq cannot map an empty file), if the sizes of its
+    files show that they are damaged or do not belong together, or if it differs from the manifest of the data folder
+    (`check_fingerprint`).
     """
     for end in ("idx", "bin"):
         if not Path(f"{prefix}.{end}").is_file():
-            raise UserError(f"{prefix}.{end}: no binarised text of language {language!r} there")
+            raise UserError(f"{prefix}.{end}: no binarized text of language {language!r} there")
     if not Path(f"{prefix}.bin").stat().st_size:
         raise UserError(f"{prefix}: the text of language {language!r} is empty")
     counts = _check_sizes(Path(f"{prefix}.idx"), Path(f"{prefix}.bin"))
@@ -79,12 +79,12 @@ def open_text(prefix, language, symbols=None):
 
 
 def _check_sizes(index, text):
-    """How many lines and tokens there are."""
+    """Checks the sizes of both files; the numbers of lines and tokens."""
     with open(index, "rb") as file:
         header = file.read(HEADER.size)
     magic, version, code, items = HEADER.unpack(header) if len(header) == HEADER.size else (b"", 0, 0, 0)
     if (magic, version) != (MAGIC, 1) or code not in TOKEN_TYPES:
-        raise UserError(f"{index} is damaged, or no index that fairseq-preprocess writes with --dataset-impl mmap")
+        raise UserError(f"{index} is damaged, or not an index that fairseq-preprocess writes with --dataset-impl mmap")
     found, expected = index.stat().st_size, HEADER.size + 12 * items
     if found != expected:
         raise UserError(f"{index} is damaged or cut short: {items} items take {expected} bytes, it has {found}")

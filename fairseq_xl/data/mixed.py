@@ -1,72 +1,78 @@
-"""Batches of several languages or pairs."""
+"""Corpora whose batches mix languages or language pairs."""
 
 import numpy as np
 
 from fairseq_xl.data.sampling import smoothed_shares
 
-_PLACES = 2**48  # examples of a source; more than any text has tokens
+_PLACES = 2**48  # numbers of examples per corpus; more than any text has tokens
 
 
-class MixedSource:
-    """Several sources as one, where every example is drawn on its own: a batch mixes languages (U2, G1).
+class MixedCorpus:
+    """Several corpora as one: the language or pair of each example is sampled independently.
 
-    An example is a number, its source's place in the order times 2^48 and what the source calls the example.
+    The number of an example is the number of its corpus times 2^48 plus its number in that corpus.
 
     Args:
-        sources: {name: source}, all of one kind.
-        alpha: exponent of their shares; 0 draws uniformly (U2).
+        corpora: {name: corpus}, all of the same type.
+        alpha: exponent of the sampling shares; 0 samples all corpora equally often.
     """
 
-    def __init__(self, sources, alpha):
-        self.sources = list(sources.values())
-        self.shares = smoothed_shares([source.sentences for source in self.sources], alpha)
-        self.sentences = sum(source.sentences for source in self.sources)
+    def __init__(self, corpora, alpha):
+        self.corpora = list(corpora.values())
+        self.shares = smoothed_shares([corpus.sentences for corpus in self.corpora], alpha)
+        self.sentences = sum(corpus.sentences for corpus in self.corpora)
 
     def mean_size(self, length):
         """Mean number of tokens of an example."""
-        return sum(share * source.mean_size(length) for share, source in zip(self.shares, self.sources))
+        return sum(share * corpus.mean_size(length) for share, corpus in zip(self.shares, self.corpora))
 
-    def draw(self, rng, count, length):
-        """`count` examples at random, from each source at most once in a pass: examples (count,), sizes (count,)."""
-        numbers = rng.choice(len(self.sources), count, p=self.shares)
+    def all_examples(self, length):
+        """All examples in the order of the corpora: examples (n,) and sizes (n,)."""
+        found = [corpus.all_examples(length) for corpus in self.corpora]
+        numbered = [number * _PLACES + examples for number, (examples, _) in enumerate(found)]
+        return np.concatenate(numbered), np.concatenate([sizes for _, sizes in found])
+
+    def sample(self, rng, count, length):
+        """Random examples (count,), without replacement within a pass over each corpus, and their sizes (count,)."""
+        numbers = rng.choice(len(self.corpora), count, p=self.shares)
         examples, sizes = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-        for number, source in enumerate(self.sources):
+        for number, corpus in enumerate(self.corpora):
             chosen = numbers == number
             if chosen.any():
-                drawn, sizes[chosen] = source.draw(rng, int(chosen.sum()), length)
+                drawn, sizes[chosen] = corpus.sample(rng, int(chosen.sum()), length)
                 examples[chosen] = number * _PLACES + drawn
         return examples, sizes
 
-    def texts(self, examples, longest):
-        """The texts of each example, as its source has them."""
-        return [source.texts(place, longest)[0] for source, place in self._found(examples)]
+    def texts(self, examples, length):
+        """The texts of each example."""
+        return [corpus.texts(place, length)[0] for corpus, place in self._found(examples)]
 
-    def languages(self, examples, longest):
-        """The languages of each example's texts."""
-        return [source.languages(place, longest)[0] for source, place in self._found(examples)]
+    def languages(self, examples, length):
+        """The languages of the texts of each example."""
+        return [corpus.languages(place, length)[0] for corpus, place in self._found(examples)]
 
-    def negatives(self, examples, longest, keys, *kind):
-        """A negative of each example, from its own source."""
+    def negatives(self, examples, length, keys, *mined):
+        """A negative of each example, from its own corpus."""
         found = [None] * len(examples)
-        for source, rows, places in self._by_source(examples):
-            for row, negative in zip(rows, source.negatives(places, longest, keys[rows], *kind)):
+        for corpus, rows, places in self._by_corpus(examples):
+            for row, negative in zip(rows, corpus.negatives(places, length, keys[rows], *mined)):
                 found[row] = negative
         return found
 
-    def sizes_with_negatives(self, examples, longest, *kind):
-        """Sizes (n,) of the examples, as their sources have them."""
+    def sizes_with_negatives(self, examples, length, *mined):
+        """Sizes (n,) of the examples with the longest negative that each may get."""
         sizes = np.empty(len(examples), dtype=np.int64)
-        for source, rows, places in self._by_source(examples):
-            sizes[rows] = source.sizes_with_negatives(places, longest, *kind)
+        for corpus, rows, places in self._by_corpus(examples):
+            sizes[rows] = corpus.sizes_with_negatives(places, length, *mined)
         return sizes
 
-    def _by_source(self, examples):
-        """Each source that some of the examples are of: the source, their rows, and what it calls them."""
+    def _by_corpus(self, examples):
+        """Yields each corpus that has some of the examples, the rows of these, and their numbers in the corpus."""
         numbers, places = np.divmod(examples, _PLACES)
         for number in np.unique(numbers):
             rows = np.flatnonzero(numbers == number)
-            yield self.sources[number], rows, places[rows]
+            yield self.corpora[number], rows, places[rows]
 
     def _found(self, examples):
         numbers, places = np.divmod(examples, _PLACES)
-        return [(self.sources[number], places[i : i + 1]) for i, number in enumerate(numbers.tolist())]
+        return [(self.corpora[number], places[i : i + 1]) for i, number in enumerate(numbers.tolist())]

@@ -1,4 +1,4 @@
-"""Monolingual text as one long stream of tokens."""
+"""Monolingual text as one stream of tokens."""
 
 from functools import cached_property
 from pathlib import Path
@@ -10,21 +10,21 @@ from fairseq_xl.errors import UserError
 
 
 class TokenStream:
-    """The binarised text of one language, read as a stream: sentences one after the other, each ended by ``</s>``.
+    """The binarized text of one language as a stream of sentences, each of which ends in ``</s>``.
 
-    An empty line (a document boundary) is an item of its own that holds only ``</s>``; in the stream it is the
-    extra separator that RoBERTa puts between documents. The file is memory-mapped and is opened anew in every
-    worker.
+    An example is a block of the stream; its number is the index of its first token. An empty line (a document boundary)
+    is an item that holds only ``</s>``: the extra separator that RoBERTa puts between documents. The file is
+    memory-mapped and opened again in every worker.
 
     Args:
         path: prefix of the ``.bin`` and ``.idx`` files.
-        language: code of its language.
-        symbols: size of the dictionary, which token ids are checked against; None: no check.
+        language: code of the language.
+        symbols: size of the dictionary that token ids are checked against; None: no check.
     """
 
     def __init__(self, path, language, symbols=None):
         self.path, self.language, self.symbols = str(path), language, symbols
-        items = open_text(self.path, language)  # named: its sizes are unmapped when it goes
+        items = open_text(self.path, language)  # a variable: its sizes are unmapped when it is freed
         sizes = np.asarray(items.sizes)
         self.sentences = int((sizes > 1).sum())
         self.size = int(sizes.sum())
@@ -42,7 +42,7 @@ class TokenStream:
         return np.memmap(file, mode="r", dtype={2: np.uint16, 4: np.int32, 8: np.int64}[width])
 
     def texts(self, starts, length):
-        """The block of up to `length` tokens from each of `starts` on: a list of 1-tuples of arrays (t,)."""
+        """The blocks of up to `length` tokens that begin at `starts`: a list of 1-tuples of arrays (t,)."""
         return [(self.read(start, start + length),) for start in starts]
 
     def read(self, begin, end):
@@ -55,8 +55,8 @@ class TokenStream:
         """The language of each block, a list of 1-tuples."""
         return [(self.language,)] * len(starts)
 
-    def every(self, length):
-        """All blocks in order, for validation: starts (n,) and sizes (n,)."""
+    def all_examples(self, length):
+        """All blocks in order: starts (n,) and sizes (n,)."""
         starts = np.arange(0, self.size, length)
         return starts, np.minimum(length, self.size - starts)
 
@@ -64,10 +64,10 @@ class TokenStream:
         """Mean number of tokens of a block."""
         return self.size / -(-self.size // length)
 
-    def draw(self, rng, count, length):
-        """`count` blocks at random, each at most once in a pass over the text; passes differ in where blocks begin.
+    def sample(self, rng, count, length):
+        """Random blocks, without replacement within a pass over the text: starts (count,) and sizes (count,).
 
-        Returns: starts (count,) and sizes (count,), in no particular order.
+        Passes differ in where blocks begin.
         """
         passes = []
         while count > 0:

@@ -1,16 +1,19 @@
-"""What is drawn when: for each epoch a pure function of (seed, epoch).
+"""The plan of an epoch: a list of batch specifications, a pure function of (seed, epoch).
 
-An epoch is a number of updates. Every update takes world size × update frequency batches; one micro-step is one
-batch on every rank, all of one objective. Languages and pairs are drawn batch by batch with p^α (X6, X7), their
-examples without replacement within a pass. Nothing of this is state: (epoch, offset) is enough to resume.
+An epoch is a number of updates. Each update takes world size × update frequency batches; in one micro-step every rank
+gets one batch, all of the same objective. Languages and pairs are sampled for each batch with p^α (Lample & Conneau
+2019, section 3.1), examples without replacement within a pass over the corpus. (epoch, offset) is all the state that
+resuming needs.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable, Optional
 
 import numpy as np
 from fairseq.data import data_utils
 
+from fairseq_xl.data.corpus import Corpus
+from fairseq_xl.data.framing import InputLength
 from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.errors import UserError
 
@@ -21,39 +24,38 @@ VALIDATION_SEED = 20190122
 
 
 @dataclass(frozen=True)
-class Draws:
-    """One batch: B examples of one source for one objective, and the keys of their noise."""
+class BatchSpec:
+    """One batch: B examples of one corpus for one objective, and a random key for each."""
 
     objective: str
-    source: str
-    examples: np.ndarray  # (B,) what the source calls an example: the start of a block, the line of a pair
+    corpus: str
+    examples: np.ndarray  # (B,) the corpus's numbers of the examples
     keys: np.ndarray  # (B,) uint64
 
 
 @dataclass(frozen=True)
-class Supply:
-    """What one objective draws from, and how its batches are cut."""
+class ObjectiveSampler:
+    """Samples the batches of one objective."""
 
     objective: str
-    sources: dict  # name -> TokenStream or SentencePairs
-    length: int  # tokens of a block, or of the longer side of a pair
-    framing: int  # how many tokens framing adds to an example
+    corpora: dict[str, Corpus]  # by language or pair
+    input_length: InputLength
     batch_tokens: int | None  # most tokens of a batch, padding counted
     batch_sentences: int | None  # most examples of a batch
     alpha: float
-    # examples (n,), their sizes (n,), their source -> tokens that each may come to in a batch (n,); None: its size
-    takes: Optional[Callable] = None
+    # examples (n,), their sizes (n,), their corpus -> most tokens of each when collated (n,); None: their sizes
+    collated_lengths: Callable | None = None
 
     @property
     def shares(self):
-        """Probability of each source, in the order of `sources`."""
-        return smoothed_shares([source.sentences for source in self.sources.values()], self.alpha)
+        """Probability of each corpus, in the order of `corpora`."""
+        return smoothed_shares([corpus.sentences for corpus in self.corpora.values()], self.alpha)
 
-    def cut(self, examples, sizes, source):
+    def cut(self, examples, sizes, corpus):
         """Cuts examples (n,) of these sizes (n,) into batches of similar lengths: a list of (B,) index arrays."""
-        sizes = sizes if self.takes is None else self.takes(examples, sizes, source)
+        sizes = sizes if self.collated_lengths is None else self.collated_lengths(examples, sizes, corpus)
         order = np.argsort(sizes, kind="stable")
-        sizes = sizes[order] + self.framing
+        sizes = sizes[order] + self.input_length.symbols
         if self.batch_tokens is not None and sizes[-1] > self.batch_tokens:
             raise UserError(
                 f"a batch of {self.objective} holds {self.batch_tokens} tokens but an example has {sizes[-1]}: "
@@ -64,48 +66,50 @@ class Supply:
         return [order[part] for part in slices]
 
     def batches(self, rng, name, count):
-        """`count` random batches of the source `name`: a list of (B,) arrays of examples."""
-        source, batches = self.sources[name], []
-        typical = self._typical_batch(source)
+        """`count` random batches of the corpus `name`: a list of (B,) arrays of examples."""
+        corpus, batches = self.corpora[name], []
+        typical = self._typical_batch(corpus)
         while len(batches) < count:
-            examples, sizes = source.draw(rng, typical * (count - len(batches)), self.length)
-            fresh = self.cut(examples, sizes, source)
+            examples, sizes = corpus.sample(rng, typical * (count - len(batches)), self.input_length.text)
+            fresh = self.cut(examples, sizes, corpus)
             batches += [examples[fresh[i]] for i in rng.permutation(len(fresh))]
         return batches[:count]
 
-    def _typical_batch(self, source):
+    def _typical_batch(self, corpus):
         if self.batch_tokens is None:
             return self.batch_sentences
-        by_tokens = max(1, int(self.batch_tokens / (source.mean_size(self.length) + self.framing)))
+        mean_length = corpus.mean_size(self.input_length.text) + self.input_length.symbols
+        by_tokens = max(1, int(self.batch_tokens / mean_length))
         return by_tokens if self.batch_sentences is None else min(by_tokens, self.batch_sentences)
 
 
-def training_plan(supplies, schedule, seed, epoch, updates, micro_steps, world_size):
+def training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_size):
     """All batches of an epoch, in the order in which fairseq deals them out to ranks and micro-steps.
 
     Args:
-        supplies: one `Supply` an objective.
-        schedule: `alternate`, one objective an update in turn (X7); `cycle`, every objective in every update, by
-            accumulation (U2); `random`, one objective an update, drawn uniformly (G1).
+        samplers: one `ObjectiveSampler` for each objective.
+        schedule: `alternate`: one objective per update, in turn (Lample & Conneau 2019, section 5.1); `cycle`: every
+            objective in every update, by gradient accumulation (Huang et al. 2019, section 3); `random`: one objective
+            per update, sampled uniformly (Liang et al. 2020, section 3).
         seed, epoch: what the plan is a function of; epochs count from 1.
         updates: optimizer updates of the epoch.
         micro_steps: batches that a rank accumulates for an update (fairseq's --update-freq).
         world_size: number of ranks.
 
-    Returns: a list of updates × micro_steps × world_size `Draws`.
+    Returns: a list of updates × micro_steps × world_size `BatchSpec`.
     """
     rng = np.random.default_rng((seed, epoch))
-    order = np.repeat(_objective_order(rng, len(supplies), schedule, epoch, updates, micro_steps), world_size)
+    order = np.repeat(_objective_order(rng, len(samplers), schedule, epoch, updates, micro_steps), world_size)
     plan = [None] * len(order)
-    for number, supply in enumerate(supplies):
+    for number, sampler in enumerate(samplers):
         slots = np.flatnonzero(order == number)
-        names = list(supply.sources)
-        chosen = rng.choice(len(names), len(slots), p=supply.shares)
+        names = list(sampler.corpora)
+        chosen = rng.choice(len(names), len(slots), p=sampler.shares)
         for index, name in enumerate(names):
             taken = slots[chosen == index]
-            for slot, examples in zip(taken, supply.batches(rng, name, len(taken))):
+            for slot, examples in zip(taken, sampler.batches(rng, name, len(taken))):
                 keys = rng.integers(2**64, size=len(examples), dtype=np.uint64)
-                plan[slot] = Draws(supply.objective, name, examples, keys)
+                plan[slot] = BatchSpec(sampler.objective, name, examples, keys)
     return plan
 
 
@@ -124,16 +128,14 @@ def _objective_order(rng, objectives, schedule, epoch, updates, micro_steps):
     return np.repeat(rng.integers(objectives, size=updates), micro_steps)
 
 
-def validation_plan(supplies):
-    """Every example of every source once, in a fixed order and with fixed noise: a list of `Draws`."""
+def validation_plan(samplers):
+    """Every example of every corpus once, in a fixed order and with fixed noise: a list of `BatchSpec`."""
     plan = []
-    for supply in supplies:
-        for name, source in supply.sources.items():
-            rng = np.random.default_rng((VALIDATION_SEED, *f"{supply.objective} {name}".encode()))
-            examples, sizes = source.every(supply.length)
+    for sampler in samplers:
+        for name, corpus in sampler.corpora.items():
+            rng = np.random.default_rng((VALIDATION_SEED, *f"{sampler.objective} {name}".encode()))
+            examples, sizes = corpus.all_examples(sampler.input_length.text)
             keys = rng.integers(2**64, size=len(examples), dtype=np.uint64)
-            plan += [
-                Draws(supply.objective, name, examples[part], keys[part])
-                for part in supply.cut(examples, sizes, source)
-            ]
+            batches = sampler.cut(examples, sizes, corpus)
+            plan += [BatchSpec(sampler.objective, name, examples[part], keys[part]) for part in batches]
     return plan

@@ -1,7 +1,7 @@
-"""Random numbers that belong to a draw: the same whatever the batch, the worker or the rank.
+"""Random numbers of examples, which do not depend on the batch, the worker or the rank.
 
-A counter-based generator (SplitMix64: Steele, Lea & Flood 2014): number t of a draw is a hash of (key of the
-draw, purpose, t), computed for a whole batch at once. B draws, T numbers each.
+A counter-based generator (SplitMix64: Steele, Lea & Flood 2014): number t of an example is a hash of (key of the
+example, purpose, t), computed for a whole batch at once. B examples, T numbers each.
 """
 
 import numpy as np
@@ -19,8 +19,8 @@ def uniforms(keys: np.ndarray, count: int, purpose: int) -> np.ndarray:
     """Uniform numbers in [0, 1).
 
     Args:
-        keys: (B,) uint64, one key a draw.
-        count: how many numbers a draw.
+        keys: (B,) uint64, one key for each example.
+        count: number of random numbers for each example.
         purpose: small integer; different purposes give independent numbers for the same keys.
 
     Returns: (B, count) float64.

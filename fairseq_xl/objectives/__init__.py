@@ -1,4 +1,4 @@
-"""Pre-training objectives, one file each; every module of this package is found and registered by itself."""
+"""Pre-training objectives, one file each; importing the package imports and registers all of them."""
 
 import importlib
 import pkgutil

@@ -1,7 +1,7 @@
-"""What a pre-training objective is, and how the ones that a user names are built.
+"""The base class of pre-training objectives, and the options that all of them have.
 
-An objective says which text it reads, turns draws into a batch with noise and target side by side, and computes
-its loss as named terms. Adding one is one file in this package and its test.
+An objective says what kind of corpus it reads, collates examples into a batch of inputs and targets, and computes its
+loss as named terms. Adding one takes one file in this package or in another one (`fairseq_xl/README.md`).
 """
 
 import math
@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.framing import InputLength, pad_rows
 from fairseq_xl.errors import LARGEST, UserError, quoted
 from fairseq_xl.models.encoder import XLEncoderModel
 
@@ -24,7 +24,7 @@ OBJECTIVES = {}
 
 
 class Term(NamedTuple):
-    """One part of a loss, in nats: the sum over `count` predictions (tokens or pairs)."""
+    """One part of a loss: the sum, in nats, over `count` predictions (tokens or pairs)."""
 
     sum: torch.Tensor
     count: int
@@ -33,16 +33,22 @@ class Term(NamedTuple):
 
 @dataclass
 class ObjectiveConfig:
-    """Options that every objective has; `--objective-options 'mlm.length=256 tlm.weight=0.5'` sets them."""
+    """Options of every objective; `--objective-options 'mlm.length=256 tlm.weight=0.5'` sets them."""
 
     weight: float = 1.0  # factor of the objective's loss
-    length: int = 256  # most tokens of a stream, or of each side of a pair (X5)
-    alpha: float = 0.7  # exponent of the sampling shares of languages and pairs (X6); 0: all alike (U2)
-    mixed: bool = False  # in training each example of a batch has its own language or pair (G1, U2), not all one (X6)
-    # most tokens of a batch: of the texts drawn, both of a pair, filled up to the longest pair of the batch
+    # most tokens of a stream, or of each text of a pair (Lample & Conneau 2019, section 5.1: 256)
+    length: int = 256
+    # exponent of the sampling shares of languages and pairs (Lample & Conneau 2019, section 5.1: 0.7); 0: equal shares
+    # (Huang et al. 2019, section 3)
+    alpha: float = 0.7
+    # in training, sample a language or pair for each example (Liang et al. 2020, section 3), not for each batch
+    mixed: bool = False
+    # most tokens of a batch: those of all texts of its examples, padded to the longest example
     batch_tokens: Optional[int] = None
-    batch_sentences: Optional[int] = None  # most examples; if neither is set, --max-tokens and --batch-size hold
-    leave_out: Optional[str] = None  # languages or pairs that this objective does not read, joined by commas (U6)
+    # most examples of a batch; if neither limit is set, --max-tokens and --batch-size apply
+    batch_sentences: Optional[int] = None
+    # languages or pairs that this objective does not read, separated by commas
+    leave_out: Optional[str] = None
 
     def __post_init__(self):
         for field in fields(self):
@@ -56,17 +62,17 @@ class ObjectiveConfig:
             self.require(name, getattr(self, name) is None or getattr(self, name) > 0, "more than 0")
 
     def require(self, key, fulfilled, expected):
-        """Raises `UserError` unless the value of `key` is as `expected`."""
+        """Raises `UserError`, saying what is `expected` of the value of `key`, unless the condition is `fulfilled`."""
         if not fulfilled:
             raise UserError(f"{key}={getattr(self, key)} should be {expected}")
 
     def require_exponent(self, key):
-        """Raises `UserError` for an exponent of frequencies outside 0 to 10, whose powers might be 0 or infinite."""
+        """Raises `UserError` for an exponent of frequencies outside 0 to 10: its powers could be 0 or infinite."""
         self.require(key, 0 <= getattr(self, key) <= 10, "from 0 to 10")
 
 
 class Objective:
-    """Base of all objectives.
+    """Base class of all objectives.
 
     Args:
         cfg: the merged `Config` of the objective.
@@ -74,65 +80,80 @@ class Objective:
         framing: the `Framing` of the inputs.
     """
 
+    #: dataclass of the options
     Config = ObjectiveConfig
+    #: name in --objectives and in the log
     name: str
-    #: `monolingual` (token streams), `documents` (adjacent segments of one), `parallel` (sentence pairs) or
-    #: `parallel_documents` (documents whose sentences are of two languages in turn)
-    reads: str
+    #: `monolingual` (blocks of a token stream), `documents` (pairs of adjacent segments), `parallel` (sentence pairs)
+    #: or `parallel_documents` (documents whose sentences alternate between two languages)
+    corpus_type: str
     #: class of the models that the loss runs on
     model_class: type = XLEncoderModel
-    #: tokens that framing adds to an example
-    framed_tokens = 1
 
     def __init__(self, cfg, dictionary, framing):
         self.cfg, self.dictionary, self.framing = cfg, dictionary, framing
 
     @classmethod
     def register(cls, objective):
-        """Class decorator: makes the objective known under its `name`."""
+        """Class decorator that makes the objective known under its `name`."""
         if objective.name in OBJECTIVES:
             raise ValueError(f"objective {objective.name!r} is registered twice")
         OBJECTIVES[objective.name] = objective
         return objective
 
     @property
-    def example_length(self):
-        """Tokens of one example before framing: of a block for streams, of each side for pairs."""
-        return self.cfg.length - self.framed_tokens if self.reads == "monolingual" else self.cfg.length
+    def input_length(self):
+        """`InputLength` of the longest example.
 
-    @property
-    def positions(self):
-        """Positions that the longest example takes: a pair counts anew from its second half on (X7)."""
-        return self.cfg.length if self.reads == "monolingual" else self.cfg.length + 1
+        `length` counts all tokens of a stream, ``<s>`` included, but of a pair the tokens of each text, to which
+        framing adds one symbol.
+        """
+        length = self.cfg.length
+        if self.corpus_type in ("monolingual", "parallel_documents"):
+            return InputLength(text=length - 1, symbols=1, positions=length)
+        return InputLength(text=length, symbols=2, positions=length + 1)
 
     def heads(self, model_cfg):
-        """Extra modules that the loss needs, by name; the task puts them under `model.heads`."""
+        """Modules that only this loss needs, by name; the task adds them to `model.heads`."""
         return {}
 
-    def check(self, source):
-        """Reads, once and before training, what else the objective needs of a source; `UserError` if it isn't there."""
+    def check(self, corpus):
+        """Raises `UserError`, before training, if a corpus lacks something that the objective needs."""
 
-    def takes(self, examples, sizes, source):
-        """Tokens that each of the examples (n,) of these sizes (n,) may come to in a batch, before framing: (n,)."""
+    def collated_lengths(self, examples, sizes, corpus):
+        """Most tokens, before framing, of each example (n,) of these sizes (n,) when it is collated: (n,)."""
         return sizes
 
-    def collate(self, draws, source):
-        """`Draws` of B examples and their source -> a dict of tensors, noise and target side by side."""
+    def collate(self, batch_spec, corpus):
+        """Makes a dict of tensors, inputs and targets, of a `BatchSpec` of B examples and their `Corpus`."""
         raise NotImplementedError(f"{type(self).__name__}.collate")
 
-    def gaps(self, draws, source):
-        """Where in the encoder's input the decoder's tokens belong, (B, S) bool; None if they are the whole text."""
+    def masked_positions(self, batch_spec, corpus):
+        """Positions of the encoder's input that the decoder predicts, (B, S) bool; None if it predicts the whole text.
 
-    def languages(self, draws, source):
-        """Language ids of B draws of k texts each, (k·B, 1): those of all first texts, then of all second ones."""
-        sides = zip(*source.languages(draws.examples, self.example_length))
+        An objective with a decoder that predicts masked tokens only needs this for `xl_generation --denoise`.
+        """
+
+    def texts(self, batch_spec, corpus):
+        """Token arrays of the texts of each example: a list of B tuples."""
+        return corpus.texts(batch_spec.examples, self.input_length.text)
+
+    def language_codes(self, batch_spec, corpus):
+        """Language codes of the texts of each example: a list of B tuples."""
+        return corpus.languages(batch_spec.examples, self.input_length.text)
+
+    def languages(self, batch_spec, corpus):
+        """Language ids (k·B, 1) of B examples of k texts each: those of all first texts, then of all second texts."""
+        sides = zip(*self.language_codes(batch_spec, corpus))
         return torch.tensor([[self.dictionary.language_id(code)] for side in sides for code in side])
 
     def joined(self, pairs, codes, orders):
-        """B pairs of ended sentences as one sequence each; positions and languages begin anew in the second half (X7).
+        """Frames B pairs of sentences as one sequence each (Lample & Conneau 2019, section 3.4).
+
+        Positions start from 0 again in the second half, which has the language of its own sentence.
 
         Args:
-            pairs, codes: (first, second) of each pair: the sentences, (n,) and (m,), and their languages.
+            pairs, codes: (first, second) of each pair: the sentences, (n,) and (m,), and their language codes.
             orders: 1 for a pair whose second sentence comes first, else 0.
 
         Returns: the B sequences (n+m+2,), positions (B, T), language ids (B, T).
@@ -147,7 +168,7 @@ class Objective:
         return rows, torch.from_numpy(pad_rows(positions, 0)), torch.from_numpy(pad_rows(languages, 0))
 
     def loss(self, model, batch):
-        """Model and batch -> {name of the term: `Term`}."""
+        """Computes the loss of a batch that `collate` made: {name of the term: `Term`}."""
         raise NotImplementedError(f"{type(self).__name__}.loss")
 
     def encode(self, model, batch, **more):
@@ -161,7 +182,7 @@ class Objective:
         )
 
     def predict(self, model, hidden, batch):
-        """Cross-entropy of the batch's `target` (N,) at its `predicted` flat positions of hidden (B, T, C)."""
+        """`Term` of the cross-entropy of `target` (N,) at the flat positions `predicted` (N,) of hidden (B, T, C)."""
         predicted = hidden.flatten(0, 1).index_select(0, batch["predicted"])  # (N, C)
         return Term(model.output.cross_entropy(predicted, batch["target"]), len(batch["target"]))
 
@@ -172,17 +193,17 @@ class Objective:
 
     @property
     def language_modeling(self):
-        """The terms of language modeling, which `ppl`, the metric of model selection, is the mean over (X8)."""
+        """The language-modeling terms: `ppl`, which selects checkpoints, is the mean of their perplexities."""
         return self.terms
 
 
 def build_objectives(names, options, dictionary, framing):
-    """Builds the objectives of ``--objectives`` with the settings of ``--objective-options``.
+    """Builds the objectives of ``--objectives`` with the options of ``--objective-options``.
 
     Args:
-        names: comma-separated names, ``mlm,tlm``.
-        options: settings separated by blanks, ``mlm.mask_prob=0.2 tlm.weight=0.5``; those of objectives that are
-            not named are checked too, and not used, so that one file of settings serves any set of objectives.
+        names: names separated by commas, ``mlm,tlm``.
+        options: options separated by blanks, ``mlm.mask_prob=0.2 tlm.weight=0.5``. Those of objectives that are not
+            named are checked but not used, so that one file of options serves any set of objectives.
 
     Returns: {name: Objective}. Raises `UserError` for an unknown objective, an unknown key or an ill-typed value.
     """
@@ -206,7 +227,10 @@ def build_objectives(names, options, dictionary, framing):
 
 
 def settings_as_text(options):
-    """``{"mlm": {"mask_prob": 0.2}}``, as YAML has it, -> ``mlm.mask_prob=0.2``; text and None stay as they are."""
+    """Converts options from YAML, ``{"mlm": {"mask_prob": 0.2}}``, to text, ``mlm.mask_prob=0.2``.
+
+    Text and None are returned as they are.
+    """
     if options is None or isinstance(options, str):
         return options
     if not isinstance(options, Mapping) or not all(isinstance(settings, Mapping) for settings in options.values()):

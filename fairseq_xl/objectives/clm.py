@@ -1,4 +1,7 @@
-"""Causal language modelling (XLM section 3.2, X4)."""
+"""Causal language modeling, CLM (Lample & Conneau 2019, section 3.2).
+
+Legend: B batch, T time, V vocabulary, N predicted tokens.
+"""
 
 import torch
 
@@ -8,22 +11,22 @@ from fairseq_xl.objectives.base import Objective, ObjectiveConfig
 
 @Objective.register
 class CLM(Objective):
-    """P(w_t | w_<t) on blocks of a stream in one language; no state is carried over from batch to batch."""
+    """P(w_t | w_<t) on blocks of a stream in one language; no state is carried over between batches."""
 
     Config = ObjectiveConfig
     name = "clm"
-    reads = "monolingual"
+    corpus_type = "monolingual"
 
-    def collate(self, draws, source):
-        """Tokens (B, T-1), language (B, 1), predicted positions and targets (N,): each token predicts the next."""
-        rows = [self.framing.sentence(block) for (block,) in source.texts(draws.examples, self.example_length)]
+    def collate(self, batch_spec, corpus):
+        """Tokens (B, T-1), languages (B, 1), predicted positions and targets (N,): each token predicts the next one."""
+        rows = [self.framing.sentence(block) for (block,) in self.texts(batch_spec, corpus)]
         whole = torch.from_numpy(pad_rows(rows, self.dictionary.pad()))
         tokens, following = whole[:, :-1], whole[:, 1:]
         predicted = following.ne(self.dictionary.pad())
         return {
             "tokens": tokens.contiguous(),
-            "padding_mask": None,  # padding is on the right: no predicted position sees it
-            "languages": self.languages(draws, source),
+            "padding_mask": None,  # padding is on the right: the causal mask hides it
+            "languages": self.languages(batch_spec, corpus),
             "predicted": predicted.flatten().nonzero().squeeze(1),
             "target": following[predicted],
         }

@@ -1,4 +1,7 @@
-"""Cross-lingual masked language modelling (Unicoder, U6)."""
+"""Cross-lingual masked language modeling (Huang et al. 2019, section 3).
+
+Legend: B batch, T time, N predicted tokens.
+"""
 
 import numpy as np
 import torch
@@ -11,37 +14,28 @@ from fairseq_xl.objectives.mlm import MaskedObjective
 
 @Objective.register
 class CrossLingualMLM(MaskedObjective):
-    """Masked language modelling on documents in which every other sentence is replaced by its translation."""
+    """Masked language modeling on documents in which every other sentence is replaced by its translation."""
 
     name = "cross_lingual_mlm"
-    reads = "parallel_documents"
+    corpus_type = "parallel_documents"
 
-    @property
-    def example_length(self):
-        """Tokens of a window before framing."""
-        return self.cfg.length - self.framed_tokens
-
-    @property
-    def positions(self):
-        """Positions that the longest window takes."""
-        return self.cfg.length
-
-    def check(self, source):
-        """Raises `UserError` for bitext without documents."""
-        if not source.has_documents:
-            pair = "-".join(source.codes)
+    def check(self, corpus):
+        """Raises `UserError` for bitext without document boundaries."""
+        if not corpus.has_documents:
             raise UserError(
-                f"{source.prefix}: no line is empty on both sides, so {self.name} would read one single document: "
-                f"put empty lines between documents, or leave out the pair with {self.name}.leave_out={pair}"
+                f"{corpus.prefix}: no line is empty on both sides, so {self.name} would read one single document: "
+                f"put empty lines between documents, or leave out the pair with {self.name}.leave_out={corpus.name}"
             )
 
-    def collate(self, draws, source):
-        """Tokens and languages (B, T), predicted positions and targets (N,): `<s>` and sentences that end in `</s>`."""
+    def collate(self, batch_spec, corpus):
+        """Tokens and languages (B, T), predicted positions and targets (N,).
+
+        An input is ``<s>`` and sentences that end in ``</s>``.
+        """
         rows, languages = [], []
-        given = draws.examples, self.example_length
-        for sentences, codes in zip(source.texts(*given), source.languages(*given)):
+        for sentences, codes in zip(self.texts(batch_spec, corpus), self.language_codes(batch_spec, corpus)):
             ids = [self.dictionary.language_id(code) for code in codes]
             rows.append(self.framing.sentence(np.concatenate(sentences)))
             each = np.repeat(ids, [len(sentence) for sentence in sentences])
             languages.append(np.append(each[:1], each))  # <s> has the language of the first sentence
-        return self.masked(rows, draws.keys) | {"languages": torch.from_numpy(pad_rows(languages, 0))}
+        return self.masked(rows, batch_spec.keys) | {"languages": torch.from_numpy(pad_rows(languages, 0))}

@@ -1,4 +1,4 @@
-"""Masked language modelling on streams (XLM section 3.3, X5).
+"""Masked language modeling, MLM (Lample & Conneau 2019, section 3.3).
 
 Legend: B batch, T time, N predicted tokens.
 """
@@ -9,18 +9,18 @@ import numpy as np
 import torch
 
 from fairseq_xl.data.framing import pad_rows, padding_mask
-from fairseq_xl.data.noising import choose_positions, corrupt
+from fairseq_xl.data.masking import choose_positions, corrupt
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig
 
 
 @dataclass
 class MaskingConfig(ObjectiveConfig):
-    """Options of masked objectives."""
+    """Options of masked objectives; the defaults are those of Lample & Conneau 2019, section 3.3."""
 
-    mask_prob: float = 0.15  # share of the tokens that is predicted (X5)
-    mask_token_prob: float = 0.8  # of these, the share replaced by <mask> (X5)
-    random_token_prob: float = 0.1  # of these, the share replaced by a random piece (X5)
-    frequency_exponent: float = 0.5  # positions are drawn with weight freq^-exponent; 0: uniformly (X5)
+    mask_prob: float = 0.15  # share of the tokens that is predicted
+    mask_token_prob: float = 0.8  # share of these that <mask> replaces
+    random_token_prob: float = 0.1  # share of these that a random piece replaces
+    frequency_exponent: float = 0.5  # positions are sampled with weight frequency^-exponent; 0: uniformly
 
     def __post_init__(self):
         super().__post_init__()
@@ -30,14 +30,14 @@ class MaskingConfig(ObjectiveConfig):
 
 
 def require_shares(cfg):
-    """Raises `UserError` unless `mask_token_prob` and `random_token_prob` are shares of one whole."""
+    """Raises `UserError` unless `mask_token_prob` and `random_token_prob` are shares that sum to at most 1."""
     cfg.require("mask_token_prob", 0 <= cfg.mask_token_prob <= 1, "from 0 to 1")
     left = 1 - cfg.mask_token_prob
     cfg.require("random_token_prob", 0 <= cfg.random_token_prob <= left + 1e-9, f"from 0 to {left:g}")
 
 
 class MaskedObjective(Objective):
-    """Masks framed sequences and predicts the masked tokens; what the sequences are is up to the subclass."""
+    """Base class of objectives that mask framed sequences and predict the masked tokens."""
 
     Config = MaskingConfig
 
@@ -46,7 +46,7 @@ class MaskedObjective(Objective):
         self.weights = np.maximum(dictionary.counts, 1) ** -cfg.frequency_exponent
 
     def masked(self, rows, keys):
-        """B framed sequences and their keys -> tokens (B, T), predicted (N,) flat positions, target (N,)."""
+        """Masks B framed sequences: tokens and padding_mask (B, T), predicted (N,) flat positions, target (N,)."""
         cfg, dictionary = self.cfg, self.dictionary
         original = pad_rows(rows, dictionary.pad())
         weights = self.weights[original] if cfg.frequency_exponent else None
@@ -68,12 +68,12 @@ class MaskedObjective(Objective):
 
 @Objective.register
 class MLM(MaskedObjective):
-    """Masked language modelling on blocks of a stream in one language."""
+    """Masked language modeling on blocks of a stream in one language."""
 
     name = "mlm"
-    reads = "monolingual"
+    corpus_type = "monolingual"
 
-    def collate(self, draws, source):
-        """Tokens (B, T), language (B, 1), predicted positions and targets (N,)."""
-        rows = [self.framing.sentence(block) for (block,) in source.texts(draws.examples, self.example_length)]
-        return self.masked(rows, draws.keys) | {"languages": self.languages(draws, source)}
+    def collate(self, batch_spec, corpus):
+        """Tokens (B, T), languages (B, 1), predicted positions and targets (N,)."""
+        rows = [self.framing.sentence(block) for (block,) in self.texts(batch_spec, corpus)]
+        return self.masked(rows, batch_spec.keys) | {"languages": self.languages(batch_spec, corpus)}

@@ -1,4 +1,4 @@
-"""Next-sentence prediction with masked words, as BERT is pre-trained (MonoTrans, M1).
+"""Next-sentence prediction with masked language modeling, BERT's objective (Artetxe et al. 2020, section 2).
 
 Legend: B pairs, T time, C channels, N predicted tokens.
 """
@@ -10,22 +10,23 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.framing import InputLength, pad_rows
 from fairseq_xl.models.monotrans import XLMonoTransModel
 from fairseq_xl.modules.initialisation import initialise
 from fairseq_xl.objectives.base import Objective, Term
 from fairseq_xl.objectives.mlm import MaskedObjective, MaskingConfig
 
-
-SHORTEST = 8  # tokens of a pair: four symbols, and two of each segment
+#: symbols of a pair: <s>, </s> between the segments, and a </s> after each segment, which may have been cut off
+SYMBOLS = 4
+SHORTEST = SYMBOLS + 4  # tokens of a pair: two of each segment
 
 
 @dataclass
 class NSPConfig(MaskingConfig):
     """Options of `nsp`."""
 
-    length: int = 512  # most tokens of a pair, its symbols too (M6)
-    frequency_exponent: float = 0.0  # positions are drawn uniformly, as in BERT
+    length: int = 512  # most tokens of a pair, its symbols included (Artetxe et al. 2020, section 3.2)
+    frequency_exponent: float = 0.0  # masked positions are sampled uniformly, as in BERT
 
     def __post_init__(self):
         super().__post_init__()
@@ -34,38 +35,32 @@ class NSPConfig(MaskingConfig):
 
 @Objective.register
 class NextSentence(MaskedObjective):
-    """Masked words of two segments, and whether the second follows the first: one input, one pass, two terms.
+    """Predicts the masked tokens of two segments and whether the second one follows the first one.
 
-    With probability 1/2 the second segment is replaced by one of another document that is about as long, so that length
-    tells nothing. Positions run through the pair, as in BERT. Segments lose the ``</s>`` between their sentences, which
-    BERT has only at the end of each.
+    With probability 1/2 the second segment is replaced by a segment of another document that is about as long, so that
+    the length gives nothing away. As in BERT, positions count through the whole pair, and ``</s>`` stands only at the
+    end of each segment: those between its sentences are removed.
     """
 
     Config = NSPConfig
     name = "nsp"
-    reads = "documents"
+    corpus_type = "documents"
     model_class = XLMonoTransModel
-    framed_tokens = 4  # <s>, </s> between, and an end for each, since a segment that was cut has none
 
     @property
     def terms(self):
-        """The masked words, and what the objective is named for."""
+        """Masked language modeling and next-sentence prediction."""
         return f"{self.name}_mlm", self.name
 
     @property
     def language_modeling(self):
-        """The term of masked words."""
+        """The term of masked language modeling."""
         return self.terms[:1]
 
     @property
-    def example_length(self):
-        """Tokens of a segment."""
-        return (self.cfg.length - self.framed_tokens) // 2
-
-    @property
-    def positions(self):
-        """Positions that the longest pair takes."""
-        return self.cfg.length
+    def input_length(self):
+        """`length` is that of the whole pair."""
+        return InputLength(text=(self.cfg.length - SYMBOLS) // 2, symbols=SYMBOLS, positions=self.cfg.length)
 
     def heads(self, model_cfg):
         """BERT's pooler and classifier: linear (C, C), tanh, linear (C, 2)."""
@@ -75,28 +70,27 @@ class NextSentence(MaskedObjective):
         head.apply(lambda module: initialise(module, model_cfg.init_std))
         return {self.name: head}
 
-    def check(self, source):
-        """`UserError` if there is no negative, before anything is trained."""
-        source.sizes_with_negatives(np.arange(1), self.example_length)
+    def check(self, corpus):
+        """Raises `UserError` if the corpus has no negatives."""
+        corpus.sizes_with_negatives(np.arange(1), self.input_length.text)
 
-    def takes(self, examples, sizes, source):
+    def collated_lengths(self, examples, sizes, corpus):
         """Tokens of each pair with the longest second segment that it may get."""
-        return source.sizes_with_negatives(examples, self.example_length)
+        return corpus.sizes_with_negatives(examples, self.input_length.text)
 
-    def collate(self, draws, source):
-        """As `masked`; segments (B, T), languages (B, 1); follows (B,), 1 for the real next segment."""
-        given = draws.examples, self.example_length
-        follows = (draws.keys & np.uint64(1)).astype(np.int64)
-        pairs = source.texts(*given)
+    def collate(self, batch_spec, corpus):
+        """What `masked` returns; segments (B, T), languages (B, 1); follows (B,), 1 for the real next segment."""
+        follows = (batch_spec.keys & np.uint64(1)).astype(np.int64)
+        pairs = self.texts(batch_spec, corpus)
         replaced = np.flatnonzero(follows == 0)
-        negatives = source.negatives(draws.examples[replaced], self.example_length, draws.keys[replaced])
+        negatives = corpus.negatives(batch_spec.examples[replaced], self.input_length.text, batch_spec.keys[replaced])
         for place, negative in zip(replaced, negatives):
             pairs[place] = (pairs[place][0], negative)
         framed = [self.framing.pair(*(self._ended(segment) for segment in pair)) for pair in pairs]
         segments = [np.arange(len(tokens)) >= half for tokens, half in framed]
-        return self.masked([tokens for tokens, _ in framed], draws.keys) | {
+        return self.masked([tokens for tokens, _ in framed], batch_spec.keys) | {
             "segments": torch.from_numpy(pad_rows(segments, 0)),
-            "languages": self.languages(draws, source)[: len(pairs)],
+            "languages": self.languages(batch_spec, corpus)[: len(pairs)],
             "follows": torch.from_numpy(follows),
         }
 
@@ -105,7 +99,7 @@ class NextSentence(MaskedObjective):
         return np.append(segment[segment != eos], eos)
 
     def loss(self, model, batch):
-        """{"nsp_mlm": `Term` over N masked words, "nsp": `Term` over B pairs}."""
+        """{"nsp_mlm": `Term` over N masked tokens, "nsp": `Term` over B pairs}."""
         hidden = self.encode(model, batch, segments=batch["segments"])
         logits = model.heads[self.name](hidden[:, 0])
         loss = F.cross_entropy(logits.float(), batch["follows"], reduction="sum")

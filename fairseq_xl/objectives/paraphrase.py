@@ -1,4 +1,4 @@
-"""Cross-lingual paraphrase classification (Unicoder, U5): are two sentences translations of each other?
+"""Cross-lingual paraphrase classification: whether two sentences are translations (Huang et al. 2019, section 3).
 
 Legend: B pairs, T time, C channels.
 """
@@ -19,8 +19,8 @@ from fairseq_xl.objectives.base import Objective, ObjectiveConfig, Term
 class ParaphraseConfig(ObjectiveConfig):
     """Options of `paraphrase`."""
 
-    length: int = 128  # most tokens of each side (U3)
-    negatives: str = "mined"  # those of `python -m fairseq_xl.mining`, or random: any that is about as long
+    length: int = 128  # most tokens of each sentence (Huang et al. 2019, section 3)
+    negatives: str = "mined"  # mined: those that negative mining found; random: any sentence of similar length
 
     def __post_init__(self):
         super().__post_init__()
@@ -29,50 +29,49 @@ class ParaphraseConfig(ObjectiveConfig):
 
 @Objective.register
 class ParaphraseClassification(Objective):
-    """Tells a sentence and its translation from a sentence and a negative, from the last layer's first token.
+    """Classifies pairs as translations or not, from the last hidden state of the first token.
 
-    Each pair keeps its second sentence or gets a negative in its place, and either sentence may come first; all of that
-    is drawn with the pair, each with probability 1/2. The sequence is that of TLM. A batch keeps its limit of tokens
-    whatever is drawn: a pair counts with its longest negative.
+    With probability 1/2 a negative replaces the second sentence of a pair, and with probability 1/2 the second sentence
+    comes first. The input is framed as in TLM. The limit on the tokens of a batch always holds: each pair counts with
+    the longest negative that it may get.
     """
 
     Config = ParaphraseConfig
     name = "paraphrase"
-    reads = "parallel"
-    framed_tokens = 2
+    corpus_type = "parallel"
+    language_modeling = ()
 
     def heads(self, model_cfg):
-        """The classifier: dropout and a linear layer (C, 2)."""
+        """The classifier: dropout and a linear layer, (C, 2)."""
         layer = nn.Linear(model_cfg.embed_dim, 2)
         initialise(layer, model_cfg.init_std)
         return {self.name: nn.Sequential(nn.Dropout(model_cfg.dropout), layer)}
 
     @property
     def mined(self):
-        """Whether negatives are mined ones."""
+        """Whether negatives are mined."""
         return self.cfg.negatives == "mined"
 
-    def check(self, source):
-        """Reads the mined negatives of a source."""
-        source.prepare_negatives(self.example_length, self.mined)
+    def check(self, corpus):
+        """Raises `UserError` if mined negatives are wanted and the corpus has none."""
+        corpus.prepare_negatives(self.input_length.text, self.mined)
 
-    def takes(self, examples, sizes, source):
+    def collated_lengths(self, examples, sizes, corpus):
         """Tokens of each pair with its longest negative, or with its translation if that is longer."""
-        return source.sizes_with_negatives(examples, self.example_length, self.mined)
+        return corpus.sizes_with_negatives(examples, self.input_length.text, self.mined)
 
-    language_modeling = ()
-
-    def collate(self, draws, source):
+    def collate(self, batch_spec, corpus):
         """Tokens, positions and languages (B, T); target (B,), 1 for a translation."""
-        given = draws.examples, self.example_length
-        genuine = (draws.keys & np.uint64(1)).astype(bool)
-        orders = (draws.keys >> np.uint64(1) & np.uint64(1)).astype(int)
-        pairs = source.texts(*given)
+        genuine = (batch_spec.keys & np.uint64(1)).astype(bool)
+        orders = (batch_spec.keys >> np.uint64(1) & np.uint64(1)).astype(int)
+        pairs = self.texts(batch_spec, corpus)
         replaced = np.flatnonzero(~genuine)
-        negatives = source.negatives(draws.examples[replaced], self.example_length, draws.keys[replaced], self.mined)
+        negatives = corpus.negatives(
+            batch_spec.examples[replaced], self.input_length.text, batch_spec.keys[replaced], self.mined
+        )
         for place, negative in zip(replaced, negatives):
             pairs[place] = (pairs[place][0], negative)
-        rows, positions, languages = self.joined(pairs, source.languages(*given), orders)
+        rows, positions, languages = self.joined(pairs, self.language_codes(batch_spec, corpus), orders)
         tokens = pad_rows(rows, self.dictionary.pad())
         return {
             "tokens": torch.from_numpy(tokens),

@@ -1,4 +1,4 @@
-"""Training of the model that finds hard negatives (Unicoder, U5): a translation is nearer than other sentences.
+"""Translation ranking, which trains the model that mines hard negatives (Huang et al. 2019, section 3).
 
 Legend: B pairs, T and S time, C channels.
 """
@@ -18,7 +18,7 @@ from fairseq_xl.objectives.base import Objective, ObjectiveConfig, Term
 class SimilarityConfig(ObjectiveConfig):
     """Options of `paraphrase_similarity`."""
 
-    length: int = 128  # most tokens of each side (U3)
+    length: int = 128  # most tokens of each sentence (Huang et al. 2019, section 3)
     scale: float = 20.0  # factor of the dot products of unit vectors
 
     def __post_init__(self):
@@ -29,23 +29,27 @@ class SimilarityConfig(ObjectiveConfig):
 
 @Objective.register
 class ParaphraseSimilarity(Objective):
-    """Picks each sentence's translation out of those of the batch, whose other sentences are random negatives.
+    """Ranks the translation of each sentence above the other sentences of the batch, in both directions.
 
-    Random among pairs of similar length, since batches are cut so.
-    The cross-entropy of the scaled dot products with all B candidates, the mean of both directions; other pairs that
-    hold a copy of the sentence or of its translation are no candidates.
+    The loss is the cross-entropy of the scaled dot products with all B candidates, averaged over the two directions.
+    Pairs with a copy of the sentence or of its translation are not candidates. As batches have examples of similar
+    length, the other candidates are random sentences of similar length.
     """
 
     Config = SimilarityConfig
     name = "paraphrase_similarity"
-    reads = "parallel"
+    corpus_type = "parallel"
     model_class = XLAveragingModel
-
     language_modeling = ()
 
-    def collate(self, draws, source):
-        """Words of the first sentences, (B, T), and of the second ones, (B, S); copies (B, B) bool."""
-        pairs = source.texts(draws.examples, self.example_length)
+    @property
+    def input_length(self):
+        """Sentences have no symbols around them; one per pair is counted, as earlier versions did."""
+        return super().input_length._replace(symbols=1)
+
+    def collate(self, batch_spec, corpus):
+        """Tokens of the first sentences (B, T), translations (B, S) and copies (B, B) bool."""
+        pairs = self.texts(batch_spec, corpus)
         sides = [pad_rows([words[:-1] for words in side], self.dictionary.pad()) for side in zip(*pairs)]
         copies = np.zeros((len(pairs), len(pairs)), dtype=bool)
         for side in sides:

@@ -1,4 +1,4 @@
-"""What objectives and fine-tuning of encoder-decoders share: the loss of a decoder that reads the clean text.
+"""The loss of encoder-decoders, in pre-training and in fine-tuning: cross-entropy with teacher forcing.
 
 Legend: B batch, T time, C channels, N predicted tokens.
 """
@@ -11,14 +11,14 @@ from fairseq_xl.objectives.base import Term
 
 
 def sequence_terms(model: Any, batch: Dict[str, Tensor], label_smoothing: float = 0.0) -> List[Term]:
-    """A `Term` over the tokens that each predicting stream of the decoder predicts.
+    """Computes a `Term` for each predicting stream of the decoder.
 
-    Stream number i, from 0 on, predicts ``target[:, t + i]`` at position t; padding is not predicted.
+    Stream number i, counted from 0, predicts ``target[:, t + i]`` at position t. Padding is not predicted.
 
     Args:
-        model: an `XLDenoisingModel`, inside of its `forward`.
-        batch: as `XLDenoisingModel` has it.
-        label_smoothing: as in `OutputLayer.cross_entropy`, for fine-tuning.
+        model: an `XLDenoisingModel`, inside its `forward`.
+        batch: inputs and targets as in `XLDenoisingModel`.
+        label_smoothing: as in `OutputLayer.cross_entropy`.
     """
     target, pad = batch["target"], model.decoder.dictionary.pad()
     return [
@@ -28,7 +28,7 @@ def sequence_terms(model: Any, batch: Dict[str, Tensor], label_smoothing: float 
 
 
 def _term(output: Any, hidden: Tensor, target: Tensor, pad: int, label_smoothing: float) -> Term:
-    """Hidden states (B, T, C) and what the first T' of them predict, (B, T') -> their `Term`."""
+    """The `Term` of the cross-entropy of targets (B, T'), which the first T' of hidden (B, T, C) predict."""
     predicted = target.ne(pad)
     chosen, following = hidden[:, : target.size(1)][predicted], target[predicted]  # (N, C), (N,)
     return Term(output.cross_entropy(chosen, following, label_smoothing), len(following))

@@ -1,7 +1,7 @@
-"""Translation language modelling (XLM section 3.4, X7).
+"""Translation language modeling, TLM (Lample & Conneau 2019, section 3.4).
 
-A sentence pair is one sequence, masked on both sides; positions of the second half start from 0 again and each
-half has its own language embedding.
+A sentence pair is one sequence with masked tokens in both halves. Positions start from 0 again in the second half, and
+each half has its own language embedding. Legend: B batch, T time, N predicted tokens.
 """
 
 import numpy as np
@@ -12,18 +12,17 @@ from fairseq_xl.objectives.mlm import MaskedObjective
 
 @Objective.register
 class TLM(MaskedObjective):
-    """Masked language modelling on the concatenation of a sentence and its translation."""
+    """Masked language modeling on the concatenation of a sentence and its translation."""
 
     name = "tlm"
-    reads = "parallel"
-    framed_tokens = 2
+    corpus_type = "parallel"
 
-    def collate(self, draws, source):
+    def collate(self, batch_spec, corpus):
         """Tokens, positions and languages (B, T), predicted positions and targets (N,).
 
-        Which of the two sentences comes first is drawn with each pair.
+        Either sentence comes first with probability 1/2.
         """
-        given = draws.examples, self.example_length
-        orders = (draws.keys & np.uint64(1)).astype(int)
-        rows, positions, languages = self.joined(source.texts(*given), source.languages(*given), orders)
-        return self.masked(rows, draws.keys) | {"positions": positions, "languages": languages}
+        orders = (batch_spec.keys & np.uint64(1)).astype(int)
+        pairs, codes = self.texts(batch_spec, corpus), self.language_codes(batch_spec, corpus)
+        rows, positions, languages = self.joined(pairs, codes, orders)
+        return self.masked(rows, batch_spec.keys) | {"positions": positions, "languages": languages}

@@ -1,4 +1,4 @@
-"""Cross-lingual word recovery (Unicoder, U4): every word of a sentence from the words of its translation.
+"""Cross-lingual word recovery: words of a sentence from those of its translation (Huang et al. 2019, section 3).
 
 Legend: B pairs, T and S tokens of the sentence and of its translation, C channels, N predicted tokens.
 """
@@ -17,18 +17,21 @@ from fairseq_xl.objectives.base import Objective, ObjectiveConfig
 class WordRecoveryConfig(ObjectiveConfig):
     """Options of `word_recovery`."""
 
-    length: int = 128  # most tokens of each side (U3)
+    length: int = 128  # most tokens of each sentence (Huang et al. 2019, section 3)
 
 
 class AttentionMatrix(nn.Module):
-    """A_ij = w · [x_i ; y_j ; x_i ⊙ y_j] and x^t_i = sum over j of softmax_j(A_ij) y_j; w in three parts, (3, C)."""
+    """Attention from the words of x to those of y.
+
+    A_ij = w · [x_i ; y_j ; x_i ⊙ y_j] and x^t_i = Σ_j softmax_j(A_ij) y_j. `weight` holds the three parts of w, (3, C).
+    """
 
     def __init__(self, embed_dim: int, std: float):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(3, embed_dim).normal_(std=std))
 
     def forward(self, x: Tensor, y: Tensor, padding_mask: Tensor) -> Tensor:
-        """Word embeddings x (B, T, C) and y (B, S, C), padding of y (B, S) bool -> x^t (B, T, C)."""
+        """Mixes the embeddings y (B, S, C), padding (B, S) bool, for each token of x (B, T, C): x^t (B, T, C)."""
         of_x, of_y, of_both = self.weight
         scores = (x @ of_x)[:, :, None] + (y @ of_y)[:, None] + (x * of_both) @ y.transpose(1, 2)  # (B, T, S)
         weights = scores.float().masked_fill(padding_mask[:, None], float("-inf")).softmax(-1)
@@ -37,27 +40,26 @@ class AttentionMatrix(nn.Module):
 
 @Objective.register
 class WordRecovery(Objective):
-    """Predicts every word of X from X^t, in which each word is a mixture of the words of the translation Y.
+    """Predicts each word of X from X^t, in which a mixture of the words of the translation Y replaces each word.
 
-    The encoder reads X^t with the positions and the language of X; special symbols of X, <unk> too, keep their own
-    embedding and are not predicted. Of those of Y the last </s> alone is not mixed in. Which side is X is drawn with
-    each pair. `batch_tokens` counts both sides, of which the encoder reads one.
+    The encoder reads X^t with the positions and the language of X. Special symbols of X, ``<unk>`` included, keep their
+    own embeddings and are not predicted. The mixtures leave out the last ``</s>`` of Y. Either sentence is X with
+    probability 1/2. `batch_tokens` counts both sentences, of which the encoder reads one.
     """
 
     Config = WordRecoveryConfig
     name = "word_recovery"
-    reads = "parallel"
-    framed_tokens = 2
+    corpus_type = "parallel"
 
     def heads(self, model_cfg):
-        """The trained w of the attention matrix."""
+        """The attention matrix."""
         return {self.name: AttentionMatrix(model_cfg.embed_dim, model_cfg.init_std)}
 
-    def collate(self, draws, source):
-        """Tokens (B, T) of X, languages (B, 1), the words of Y and their padding (B, S), predicted and targets (N,)."""
+    def collate(self, batch_spec, corpus):
+        """Tokens (B, T) of X, languages (B, 1), words of Y and their padding (B, S), predicted and target (N,)."""
         rows, others, languages = [], [], []
-        given = draws.examples, self.example_length
-        for pair, codes, key in zip(source.texts(*given), source.languages(*given), draws.keys):
+        pairs, languages_of_pairs = self.texts(batch_spec, corpus), self.language_codes(batch_spec, corpus)
+        for pair, codes, key in zip(pairs, languages_of_pairs, batch_spec.keys):
             first = int(key & np.uint64(1))
             rows.append(self.framing.sentence(pair[first]))
             others.append(pair[1 - first][:-1])

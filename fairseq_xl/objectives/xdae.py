@@ -1,6 +1,6 @@
-"""Cross-lingual denoising auto-encoding (Unicoder for XGLUE, G4): clean text from noised text of the same language.
+"""Cross-lingual denoising auto-encoding, xDAE (Liang et al. 2020, section 4.1): clean text from corrupted text.
 
-Legend: B batch, S and T tokens of the noised and of the clean text.
+Legend: B batch, S and T tokens of the corrupted and of the clean text.
 """
 
 from dataclasses import dataclass
@@ -8,31 +8,31 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fairseq_xl.data.denoising import dropped, infilled, masked, shuffled, split_into_words
-from fairseq_xl.data.framing import decoder_input, pad_rows, padding_mask
+from fairseq_xl.data.framing import InputLength, decoder_input, pad_rows, padding_mask
+from fairseq_xl.data.text_noise import dropped, infilled, masked, shuffled, split_into_words
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig
 from fairseq_xl.objectives.sequence import sequence_terms
 
-#: kinds of noise, in the order in which they are applied (G4, 1 to 4); the first three are of words, the last of pieces
+#: kinds of noise, in the order in which they are applied; the first three change words, the last one changes pieces
 NOISES = ("shuffle", "drop", "mask", "infill")
-UNSEGMENTED = ("zh", "th")  # languages in which each piece is a word (G4); zh_CN is zh
-WORD_START = "\u2581"  # what pieces of SentencePiece that begin a word begin with
+UNSEGMENTED = ("zh", "th")  # languages in which each piece is a word, with and without a region: zh_CN
+WORD_START = "\u2581"  # SentencePiece's mark in front of a piece that begins a word
 
 
 @dataclass
 class XDAEConfig(ObjectiveConfig):
-    """Options of `xdae`."""
+    """Options of `xdae`; noise as in Liang et al. 2020, section 4.1."""
 
-    length: int = 512  # most tokens of the noised text and of the clean one, symbols around them counted (G5)
-    alpha: float = 0.3  # (G2)
-    noise: str = "infill"  # kinds of noise, joined by +: shuffle, drop, mask, infill; applied in this order (G4)
-    shuffle_distance: float = 3.0  # shuffle: words in the order of their numbers + U(0, this) (G4)
-    drop_prob: float = 0.1  # drop: probability of leaving out a word (G4)
-    word_mask_prob: float = 0.1  # mask: share of the words replaced by one <mask> each (G4)
-    infill_prob: float = 0.3  # infill: share of the tokens that are replaced, in spans (G4: ours, after BART)
-    span_length: float = 3.0  # infill: mean of the Poisson lengths of spans, each replaced by one <mask> (G4)
+    length: int = 512  # most tokens of the corrupted and of the clean text, symbols included (section 4.1)
+    alpha: float = 0.3  # exponent of the sampling shares (section 3)
+    noise: str = "infill"  # kinds of noise, joined by +: shuffle, drop, mask, infill; applied in this order
+    shuffle_distance: float = 3.0  # shuffle: words are sorted by their number + U(0, this)
+    drop_prob: float = 0.1  # drop: probability of leaving out a word
+    word_mask_prob: float = 0.1  # mask: share of the words that one <mask> each replaces
+    infill_prob: float = 0.3  # infill: share of the tokens that spans cover (BART's value; the paper has none)
+    span_length: float = 3.0  # infill: mean of the Poisson lengths of spans, each of which one <mask> replaces
 
     def __post_init__(self):
         super().__post_init__()
@@ -50,15 +50,14 @@ class XDAEConfig(ObjectiveConfig):
 
 @Objective.register
 class XDAE(Objective):
-    """An encoder reads a block of noised text and a decoder, from the language's symbol on, predicts it as it was.
+    """The encoder reads a corrupted block of text and the decoder, starting from the language symbol, predicts it.
 
-    `batch_tokens` counts the clean text, which the decoder predicts; the noised text is never longer.
+    `batch_tokens` counts the clean text, which the decoder predicts. The corrupted text is never longer.
     """
 
     Config = XDAEConfig
     name = "xdae"
-    reads = "monolingual"
-    framed_tokens = 2  # <s> in front of the noised text, [xx] of the clean one; </s> where the block has none
+    corpus_type = "monolingual"
     model_class = XLDenoisingModel
 
     def __init__(self, cfg, dictionary, framing):
@@ -66,28 +65,34 @@ class XDAE(Objective):
         self.kinds = set(cfg.noise.split("+"))
         self.begins_word = np.array([symbol.startswith(WORD_START) for symbol in dictionary.symbols])
 
+    @property
+    def input_length(self):
+        """The text is framed by ``<s>`` or ``[xx]`` and, where the block has been cut in a sentence, by ``</s>``."""
+        return InputLength(text=self.cfg.length - 2, symbols=2, positions=self.cfg.length)
+
     def heads(self, model_cfg):
-        """No modules; `UserError` for a model that predicts several tokens at a step."""
+        """No modules; raises `UserError` for a model that predicts several tokens at a step."""
         if hasattr(model_cfg, "predicting_streams"):
-            raise UserError("xdae predicts a token at a step: --arch xl_xdae_tiny and the like, not xl_xfnp_*")
+            raise UserError("xdae predicts one token at a step: --arch xl_xdae_tiny and the like, not xl_xfnp_*")
         return {}
 
-    def check(self, source):
-        """`UserError` if words are asked for of a dictionary that doesn't say where they begin."""
+    def check(self, corpus):
+        """Raises `UserError` if the noise changes words and the dictionary does not mark their beginnings."""
         if self.kinds != {"infill"} and not self.begins_word.any():
             raise UserError(
                 f"xdae.noise={self.cfg.noise} needs words, and no piece of the dictionary begins with {WORD_START}, "
-                "as SentencePiece's do; xdae.noise=infill does not"
+                "as SentencePiece's do; xdae.noise=infill works without words"
             )
 
-    def collate(self, draws, source):
-        """Noised tokens (B, S), languages (B, 1), what the decoder reads and its target (B, T)."""
-        given, eos = (draws.examples, self.example_length), self.dictionary.eos()
-        ended = [block if block[-1] == eos else np.append(block, eos) for (block,) in source.texts(*given)]
+    def collate(self, batch_spec, corpus):
+        """Corrupted tokens (B, S), languages (B, 1), decoder input and target (B, T)."""
+        texts, eos = self.texts(batch_spec, corpus), self.dictionary.eos()
+        ended = [block if block[-1] == eos else np.append(block, eos) for (block,) in texts]
         framed = pad_rows([self.framing.sentence(block) for block in ended], self.dictionary.pad())
-        tokens = self.noised(framed, draws.keys, [code for (code,) in source.languages(*given)])
+        codes = [code for (code,) in self.language_codes(batch_spec, corpus)]
+        tokens = self.corrupted(framed, batch_spec.keys, codes)
         target = torch.from_numpy(pad_rows(ended, self.dictionary.pad()))
-        languages = self.languages(draws, source)
+        languages = self.languages(batch_spec, corpus)
         return {
             "tokens": torch.from_numpy(tokens),
             "padding_mask": padding_mask(tokens, self.dictionary.pad()),
@@ -96,8 +101,8 @@ class XDAE(Objective):
             "target": target,
         }
 
-    def noised(self, tokens, keys, codes):
-        """Clean rows (B, T) in languages of these codes -> noised ones (B, S), S <= T; special symbols stay (G4)."""
+    def corrupted(self, tokens, keys, codes):
+        """Corrupts clean rows (B, T) in the languages `codes`: (B, S), S <= T. Special symbols stay."""
         cfg, mask, pad = self.cfg, self.dictionary.mask_index, self.dictionary.pad()
         each = np.array([code.split("_")[0].lower() in UNSEGMENTED for code in codes])
         text = split_into_words(tokens, self.dictionary.is_piece, self.begins_word, each)
@@ -109,10 +114,10 @@ class XDAE(Objective):
             text = masked(text, keys, cfg.word_mask_prob, mask, pad)
         if "infill" not in self.kinds:
             return text.tokens
-        allowed = self.dictionary.is_piece[text.tokens] | (text.tokens == mask)  # of what is masked already, too
+        allowed = self.dictionary.is_piece[text.tokens] | (text.tokens == mask)  # masked words may be covered, too
         return infilled(text.tokens, allowed, keys, cfg.infill_prob, cfg.span_length, mask, pad)
 
     def loss(self, model, batch):
-        """{"xdae": `Term` over the tokens of the clean text}, of a decoder that predicts one token at a step."""
+        """{"xdae": `Term` over the tokens of the clean text}."""
         (term,) = sequence_terms(model, batch)
         return {self.name: term}

@@ -1,6 +1,6 @@
-"""Cross-lingual future n-gram prediction (Unicoder for XGLUE, G6): masked spans, several tokens of them at a step.
+"""Cross-lingual future n-gram prediction, xFNP (Liang et al. 2020, section 4.2): masked spans, n tokens at each step.
 
-Legend: B batch, S tokens of the masked text, T of the spans.
+Legend: B batch, S tokens of the masked text, T tokens of its spans.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from fairseq_xl.data.framing import decoder_input, pad_rows, padding_mask
-from fairseq_xl.data.noising import choose_spans, corrupt
+from fairseq_xl.data.masking import choose_spans, corrupt
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.future import XLFutureModel
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig
@@ -18,17 +18,16 @@ from fairseq_xl.objectives.sequence import sequence_terms
 
 @dataclass
 class XFNPConfig(ObjectiveConfig):
-    """Options of `xfnp`."""
+    """Options of `xfnp`; values as in Liang et al. 2020, section 4.2."""
 
-    length: int = 512  # most tokens of a stream (G6)
-    alpha: float = 0.3  # (G2)
-    span_every: int = 64  # pieces that one span is masked in (G6)
-    span_pieces: int = 9  # pieces of a span (G6)
-    mask_token_prob: float = 0.8  # share of the spans' tokens replaced by <mask> (G6)
-    random_token_prob: float = 0.1  # share of the spans' tokens replaced by a random piece (G6)
-    stream_weights: str = (
-        "1,1"  # factor of each predicting stream's loss: those of the next token and of later ones (G6)
-    )
+    length: int = 512  # most tokens of a stream (section 4.2)
+    alpha: float = 0.3  # exponent of the sampling shares (section 3)
+    span_every: int = 64  # one span is masked in so many pieces
+    span_pieces: int = 9  # pieces of a span
+    mask_token_prob: float = 0.8  # share of the tokens of spans that <mask> replaces
+    random_token_prob: float = 0.1  # share of the tokens of spans that a random piece replaces
+    # factors of the losses of the predicting streams, separated by commas: of the next token, of the one after it, …
+    stream_weights: str = "1,1"
     mean_of_streams: bool = False  # divide the loss by the sum of the streams' weights
 
     def __post_init__(self):
@@ -44,26 +43,26 @@ class XFNPConfig(ObjectiveConfig):
 
     @property
     def weights(self):
-        """Those of `stream_weights`, as numbers."""
+        """The numbers of `stream_weights`."""
         return [float(weight) for weight in self.stream_weights.split(",")]
 
 
 @Objective.register
 class XFNP(Objective):
-    """An encoder reads a block with a span masked in every 64 pieces, a decoder predicts the spans, joined, and </s>.
+    """The encoder reads a block in which spans are masked; the decoder predicts the concatenated spans and ``</s>``.
 
-    The loss is Σ_i α_i Σ_t -log p(y_{t+i} | y_<t, X'), i = 0 … n - 1, over the number of tokens that all Y of the batch
-    have; with `mean_of_streams` also over Σ_i α_i. Whether a token of a span becomes <mask>, stays or becomes another
-    is drawn for each, as ProphetNet's paper has it. Special symbols are never masked: a span goes on behind them.
+    The loss is Σ_i α_i Σ_t -log p(y_{t+i} | y_<t, X'), i = 0 … n - 1, divided by the number of tokens of all Y of the
+    batch, with `mean_of_streams` also by Σ_i α_i. Each token of a span independently becomes ``<mask>``, a random piece
+    or stays, as in the paper of ProphetNet. Special symbols are never masked: a span continues behind them.
     """
 
     Config = XFNPConfig
     name = "xfnp"
-    reads = "monolingual"
+    corpus_type = "monolingual"
     model_class = XLFutureModel
 
     def heads(self, model_cfg):
-        """No modules; `UserError` if the model has another number of streams than there are weights."""
+        """No modules; raises `UserError` unless the model has as many streams as there are weights."""
         if model_cfg.predicting_streams != len(self.cfg.weights):
             raise UserError(
                 f"xfnp.stream_weights={self.cfg.stream_weights} are {len(self.cfg.weights)}, and the model has "
@@ -73,31 +72,36 @@ class XFNP(Objective):
 
     @property
     def terms(self):
-        """Names of the streams' losses: xfnp_1 is that of the next token."""
+        """Names of the losses of the streams; xfnp_1 predicts the next token."""
         return tuple(f"{self.name}_{number + 1}" for number in range(len(self.cfg.weights)))
 
-    def gaps(self, draws, source):
-        """The places of the masked spans, (B, S) bool."""
-        return self._chosen(draws, source)[1]
+    def masked_positions(self, batch_spec, corpus):
+        """Positions of the masked spans, (B, S) bool."""
+        return self._chosen(batch_spec, corpus)[1]
 
-    def _chosen(self, draws, source):
-        """The text before it is masked, (B, S), and the places of its spans, (B, S) bool."""
-        rows = [self.framing.sentence(block) for (block,) in source.texts(draws.examples, self.example_length)]
+    def _chosen(self, batch_spec, corpus):
+        """The clean text (B, S) and the positions of its spans, (B, S) bool."""
+        rows = [self.framing.sentence(block) for (block,) in self.texts(batch_spec, corpus)]
         original = pad_rows(rows, self.dictionary.pad())
         pieces = self.dictionary.is_piece[original]
-        return original, choose_spans(pieces, draws.keys, self.cfg.span_every, self.cfg.span_pieces)
+        return original, choose_spans(pieces, batch_spec.keys, self.cfg.span_every, self.cfg.span_pieces)
 
-    def collate(self, draws, source):
-        """Masked tokens (B, S), languages (B, 1), what the decoder reads and its target (B, T)."""
+    def collate(self, batch_spec, corpus):
+        """Masked tokens (B, S), languages (B, 1), decoder input and target (B, T)."""
         cfg, dictionary = self.cfg, self.dictionary
-        original, chosen = self._chosen(draws, source)
+        original, chosen = self._chosen(batch_spec, corpus)
         tokens = corrupt(
-            original, chosen, draws.keys, dictionary.mask_index, dictionary.pieces, cfg.mask_token_prob,
+            original,
+            chosen,
+            batch_spec.keys,
+            dictionary.mask_index,
+            dictionary.pieces,
+            cfg.mask_token_prob,
             cfg.random_token_prob,
-        )  # fmt: skip
+        )
         spans = [[*row[masked], dictionary.eos()] for row, masked in zip(original, chosen)]
         target = torch.from_numpy(pad_rows(spans, dictionary.pad()))
-        languages = self.languages(draws, source)
+        languages = self.languages(batch_spec, corpus)
         return {
             "tokens": torch.from_numpy(tokens),
             "padding_mask": padding_mask(original, dictionary.pad()),
@@ -110,7 +114,7 @@ class XFNP(Objective):
         """{"xfnp_1", "xfnp_2", …}: `Term` over the tokens that each stream predicts."""
         streams, weights = sequence_terms(model, batch), self.cfg.weights
         whole = streams[0].count * (sum(weights) if self.cfg.mean_of_streams else 1)
-        # a stream's sum counts as it is, though a term is a mean: later streams predict fewer tokens
+        # the weights turn the means of terms into sums over one count: later streams predict fewer tokens
         return {
             name: term._replace(weight=weight * term.count / whole)
             for name, term, weight in zip(self.terms, streams, weights)

@@ -13,8 +13,8 @@ from fairseq.tasks import register_task
 
 from fairseq_xl.checkpoints.surgery import LAYERS
 from fairseq_xl.data import tokenisers
+from fairseq_xl.data.corrupted_test import Lines, corrupted, filled
 from fairseq_xl.data.generation import GenerationDataset, read_pairs, read_texts
-from fairseq_xl.data.noised import Lines, filled, noised
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import stored
@@ -165,7 +165,7 @@ class XLGenerationTask(XLWritingTask):
         model = super().build_model(cfg, from_checkpoint)
         if not isinstance(model, XLDenoisingModel):
             raise UserError(f"xl_generation needs {XLDenoisingModel.described}")
-        if self.denoiser is not None and self.denoiser.positions > cfg.max_positions:
+        if self.denoiser is not None and self.denoiser.input_length.positions > cfg.max_positions:
             raise UserError(
                 f"{self.cfg.denoise}.length={self.denoiser.cfg.length} is more than the model's --max-positions "
                 f"{cfg.max_positions}: lower it with --objective-options"
@@ -228,20 +228,21 @@ class XLGenerationTask(XLWritingTask):
         encode = TextEncoder(self.folder() / "sentencepiece.model", self.dictionary)
         texts = [text for text in read_texts(path) if text.strip()]
         rows = [encode(text, language) for text in texts]
-        fitting = [number for number, row in enumerate(rows) if len(row) <= objective.example_length]
+        longest = objective.input_length.text
+        fitting = [number for number, row in enumerate(rows) if len(row) <= longest]
         if len(fitting) < len(rows):
             logger.warning("%s: %d of %d lines have more than %d tokens (%s.length) and are left out", path,
-                           len(rows) - len(fitting), len(rows), objective.example_length, objective.name)  # fmt: skip
+                           len(rows) - len(fitting), len(rows), longest, objective.name)  # fmt: skip
         if not fitting:
-            raise UserError(f"{path}: no line of at most {objective.example_length} tokens ({objective.name}.length)")
+            raise UserError(f"{path}: no line of at most {longest} tokens ({objective.name}.length)")
         lines = Lines(rows, language)
         objective.check(lines)
-        sources, places = noised(objective, lines, fitting)
+        sources, positions = corrupted(objective, lines, fitting)
         texts, rows = ([side[number] for number in fitting] for side in (texts, rows))
         sizes = np.array([[len(source), len(row)] for source, row in zip(sources, rows)])
         direction = self.direction(sources, rows, sizes, np.arange(len(rows)), language, language)
         self.datasets[split] = GenerationDataset(
-            [direction], [language], self.framing, self.dictionary.pad(), False, places=places
+            [direction], [language], self.framing, self.dictionary.pad(), False, positions=positions
         )
         self.longest = (self.longest[1],) * 2  # nothing is cut: noise makes no line longer than the objective's length
         if self.cfg.noised_to:
@@ -303,17 +304,17 @@ class XLGenerationTask(XLWritingTask):
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Beam search; where the decoder writes what was masked alone, its tokens are put into the source."""
         hypotheses = super().inference_step(generator, models, sample, prefix_tokens, constraints)
-        if sample.get("places") is None or sample["places"][0] is None:
+        if sample.get("positions") is None or sample["positions"][0] is None:
             return hypotheses
         tokens, pad = sample["net_input"]["src_tokens"].cpu().numpy(), self.dictionary.pad()
         sources = [row[row != pad][1:] for row in tokens]
         return [
-            [_whole(hypothesis, source, places) for hypothesis in beam]
-            for beam, source, places in zip(hypotheses, sources, sample["places"])
+            [_whole(hypothesis, source, positions) for hypothesis in beam]
+            for beam, source, positions in zip(hypotheses, sources, sample["positions"])
         ]
 
 
-def _whole(hypothesis, source, places):
-    """A hypothesis of the masked spans -> one of the whole line; its scores stay those of the spans."""
-    written = hypothesis["tokens"][:-1].cpu().numpy()  # but for </s>
-    return hypothesis | {"tokens": torch.from_numpy(filled(source, places, written))}
+def _whole(hypothesis, source, positions):
+    """Turns a hypothesis of the masked spans into one of the whole line; its scores stay those of the spans."""
+    predicted = hypothesis["tokens"][:-1].cpu().numpy()  # without </s>
+    return hypothesis | {"tokens": torch.from_numpy(filled(source, positions, predicted))}

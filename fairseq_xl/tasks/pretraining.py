@@ -16,11 +16,11 @@ from fairseq_xl.checkpoints import banks
 from fairseq_xl.checkpoints.surgery import LAYERS, inherit, left_behind
 from fairseq_xl.data.documents import AdjacentSegments
 from fairseq_xl.data.indexed import is_begun
-from fairseq_xl.data.mixed import MixedSource
+from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.parallel_documents import ParallelDocuments
-from fairseq_xl.data.plan import SCHEDULES, Draws, Supply, training_plan, validation_plan
+from fairseq_xl.data.plan import SCHEDULES, BatchSpec, ObjectiveSampler, training_plan, validation_plan
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.monotrans import XLMonoTransModel
@@ -29,8 +29,8 @@ from fairseq_xl.tasks.banks import BankTask, BankTaskConfig, matched
 
 logger = logging.getLogger(__name__)
 
-MIXED = "mixed"  # the name, in the log, of the source of batches of several languages
-# what objectives read -> the class of its sources
+MIXED = "mixed"  # name, in the log, of the corpus whose batches mix languages
+# type of corpus -> its class
 ONE_LANGUAGE = {"monolingual": TokenStream, "documents": AdjacentSegments}
 TWO_LANGUAGES = {"parallel": SentencePairs, "parallel_documents": ParallelDocuments}
 
@@ -102,34 +102,34 @@ class XLPretrainingConfig(BankTaskConfig):
     )
 
 
-class DrawnBatches(FairseqDataset):
-    """Batches by `Draws`: what fairseq calls an index is a whole batch, noise included."""
+class PlannedBatches(FairseqDataset):
+    """Collates batches from the plan: the index of an item is the `BatchSpec` of a whole batch."""
 
-    def __init__(self, objectives, sources):
-        self.objectives, self.sources = objectives, sources
+    def __init__(self, objectives, corpora):
+        self.objectives, self.corpora = objectives, corpora
 
     def __len__(self):
-        return sum(source.sentences for sources in self.sources.values() for source in sources.values())
+        return sum(corpus.sentences for corpora in self.corpora.values() for corpus in corpora.values())
 
-    def __getitem__(self, draws: Draws):
-        objective = self.objectives[draws.objective]
-        batch = objective.collate(draws, self.sources[draws.objective][draws.source])
+    def __getitem__(self, batch_spec: BatchSpec):
+        objective = self.objectives[batch_spec.objective]
+        batch = objective.collate(batch_spec, self.corpora[batch_spec.objective][batch_spec.corpus])
         return {
-            "objective": draws.objective,
-            "source": draws.source,
-            "nsentences": len(draws.examples),
+            "objective": batch_spec.objective,
+            "corpus": batch_spec.corpus,
+            "nsentences": len(batch_spec.examples),
             "ntokens": int(batch["tokens"].ne(objective.dictionary.pad()).sum()),
             "batch": batch,
         }
 
     def collater(self, samples):
-        """Batches come whole: the only element, or {} where a rank has none."""
+        """The only sample, which is a whole batch already; {} where a rank has none."""
         return samples[0] if samples else {}
 
 
 @register_task("xl_pretraining", dataclass=XLPretrainingConfig)
 class XLPretrainingTask(BankTask):
-    """Pre-trains a model with ``--objectives``, drawn by ``--schedule`` (X4-X8)."""
+    """Pre-trains a model with the objectives of ``--objectives`` in the order of ``--schedule``."""
 
     criterion = "xl_pretraining"
 
@@ -139,9 +139,9 @@ class XLPretrainingTask(BankTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        """Turns settings of objectives that are a mapping into text."""
+        """Converts objective options from a mapping to text."""
         cfg.objective_options, run = settings_as_text(cfg.objective_options), cfg._get_parent()
-        if run is not None:  # what a checkpoint keeps; a mapping there would hide from --objective-options later
+        if run is not None:  # stored in checkpoints, where --objective-options can override text only
             run.task.objective_options = cfg.objective_options
         return super().setup_task(cfg, **kwargs)
 
@@ -160,7 +160,7 @@ class XLPretrainingTask(BankTask):
         self._build_objectives()
 
     def identity(self):
-        """What every checkpoint says of itself, and its objectives."""
+        """The identity that every checkpoint has, and the objectives."""
         return super().identity() | {
             "objectives": self.cfg.objectives,
             "objective_options": self.cfg.objective_options or "",
@@ -168,36 +168,37 @@ class XLPretrainingTask(BankTask):
 
     @cached_property
     def log_keys(self):
-        """(term, source) of everything that is logged, the same in every step and on every rank."""
+        """All logged pairs (term, corpus), the same in every step and on every rank."""
         return [
-            (term, source)
+            (term, corpus)
             for objective in self.objectives.values()
             for term in objective.terms
-            for source in (*self._texts(objective), *([MIXED] if objective.cfg.mixed else []))
+            for corpus in (*self._texts(objective), *([MIXED] if objective.cfg.mixed else []))
         ]
 
     @cached_property
     def language_modeling(self):
-        """The terms of language modeling: `ppl` is the mean of their perplexities."""
+        """The language-modeling terms, whose mean perplexity is `ppl`."""
         return {term for objective in self.objectives.values() for term in objective.language_modeling}
 
     def contents(self, sample):
         """The objective and the language or pair of a batch, for messages."""
-        return f"{sample['objective']} of {sample['source']}"
+        return f"{sample['objective']} of {sample['corpus']}"
 
     def metrics(self):
-        """Names of what validation logs: `ppl`, `loss`, and both of every term, by source and over all sources."""
-        names = dict.fromkeys(name for term, source in self.log_keys for name in (term, f"{term}_{source}"))
+        """Names of the validation metrics: `ppl`, `loss`, and both for every term, by corpus and over all corpora."""
+        names = dict.fromkeys(name for term, corpus in self.log_keys for name in (term, f"{term}_{corpus}"))
         return ["ppl", "loss", *(f"{name}_{what}" for name in names for what in ("ppl", "loss"))]
 
     def build_model(self, cfg, from_checkpoint=False):
-        """Builds the model with the heads of all objectives; `UserError` if an objective needs more positions."""
+        """Builds the model with the heads of all objectives; raises `UserError` if an objective does not fit it."""
         self.check_architecture(cfg)
         for name, objective in self.objectives.items():
-            if objective.positions > cfg.max_positions:
+            positions = objective.input_length.positions
+            if positions > cfg.max_positions:
                 raise UserError(
-                    f"{name}.length={objective.cfg.length} takes {objective.positions} positions, the model has "
-                    f"--max-positions {cfg.max_positions}"
+                    f"{name}.length={objective.cfg.length} needs {positions} positions, the model has --max-positions "
+                    f"{cfg.max_positions}"
                 )
         model = super().build_model(cfg, from_checkpoint)
         for name, objective in self.objectives.items():
@@ -248,28 +249,28 @@ class XLPretrainingTask(BankTask):
             self.body = None
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
-        """Opens the text that the objectives read; a language without this split is left out, except in training."""
-        self.open_other_shards(self._sources, split, epoch)
-        sources = self._sources(self.folder(epoch), split)
+        """Opens the corpora that the objectives read; languages and pairs without this split are left out."""
+        self.open_other_shards(self._corpora, split, epoch)
+        corpora = self._corpora(self.folder(epoch), split)
         for name, objective in self.objectives.items():
             if objective.cfg.mixed and split == "train":
-                sources[name] = {MIXED: MixedSource(sources[name], objective.cfg.alpha)}
-        self.datasets[split] = DrawnBatches(self.objectives, sources)
+                corpora[name] = {MIXED: MixedCorpus(corpora[name], objective.cfg.alpha)}
+        self.datasets[split] = PlannedBatches(self.objectives, corpora)
 
-    def _sources(self, folder, split):
-        """The texts of a split that each objective reads: {objective: {language or pair: source}}."""
-        sources, opened = {name: {} for name in self.objectives}, {}
+    def _corpora(self, folder, split):
+        """The corpora of a split that each objective reads: {objective: {language or pair: corpus}}."""
+        corpora, opened = {name: {} for name in self.objectives}, {}
         for name, objective in self.objectives.items():
-            kind = objective.reads
+            kind = objective.corpus_type
             for text in self._texts(objective, split):
                 if (kind, text) not in opened:
                     opened[kind, text] = self._open(kind, folder, split, text)
-                sources[name][text] = opened[kind, text]
-            if not sources[name]:
+                corpora[name][text] = opened[kind, text]
+            if not corpora[name]:
                 raise UserError(f"{folder}: no {kind} text for the split {split!r}, which --objectives {name} reads")
-            for source in sources[name].values():
-                objective.check(source)
-        return sources
+            for corpus in corpora[name].values():
+                objective.check(corpus)
+        return corpora
 
     def _open(self, kind, folder, split, name):
         if kind in ONE_LANGUAGE:
@@ -277,10 +278,10 @@ class XLPretrainingTask(BankTask):
         return TWO_LANGUAGES[kind](folder / name / f"{split}.{name}", *name.split("-"), len(self.dictionary))
 
     def _texts(self, objective, split="train"):
-        """The languages or pairs that an objective reads; `UserError` if `leave_out` names one without text."""
-        names = self._languages if objective.reads in ONE_LANGUAGE else self.language_pairs
+        """Languages or pairs that an objective reads; raises `UserError` if `leave_out` names one without text."""
+        names = self._languages if objective.corpus_type in ONE_LANGUAGE else self.language_pairs
         left_out = objective.cfg.leave_out.split(",") if objective.cfg.leave_out else []
-        there = self._present_languages() if objective.reads in ONE_LANGUAGE else self._present_pairs()
+        there = self._present_languages() if objective.corpus_type in ONE_LANGUAGE else self._present_pairs()
         for name in left_out:
             if name not in there:
                 setting = f"{objective.name}.leave_out={objective.cfg.leave_out}"
@@ -296,7 +297,7 @@ class XLPretrainingTask(BankTask):
         return [code for code in self.dictionary.languages if is_begun(self.folder() / code / "train")]
 
     def language_pairs(self, split="train"):
-        """The pairs of --pairs, or all of the folder, that have text of a split; `UserError` for one without."""
+        """Those of --pairs, or of all pairs in the folder, that have text of a split."""
         chosen = self._chosen("--pairs", self.cfg.pairs, self._present_pairs())
         return [name for name in chosen if self._has_pair(name, split)]
 
@@ -316,25 +317,24 @@ class XLPretrainingTask(BankTask):
             raise UserError(f"{option} {','.join(missing)}: {self.folder()} has {', '.join(present) or 'none'}")
         return names
 
-    def _supplies(self, dataset, max_tokens, max_sentences):
-        supplies = []
+    def _samplers(self, dataset, max_tokens, max_sentences):
+        samplers = []
         for name, objective in self.objectives.items():
             tokens, sentences = objective.cfg.batch_tokens, objective.cfg.batch_sentences
             if tokens is None and sentences is None:
                 tokens, sentences = max_tokens, max_sentences
-            supplies.append(
-                Supply(
+            samplers.append(
+                ObjectiveSampler(
                     name,
-                    dataset.sources[name],
-                    objective.example_length,
-                    objective.framed_tokens,
+                    dataset.corpora[name],
+                    objective.input_length,
                     tokens,
                     sentences,
                     objective.cfg.alpha,
-                    objective.takes,
+                    objective.collated_lengths,
                 )
             )
-        return supplies
+        return samplers
 
     def get_batch_iterator(
         self,
@@ -349,19 +349,19 @@ class XLPretrainingTask(BankTask):
         data_buffer_size=0,
         **kwargs,
     ):
-        """The plan of each epoch in its own order: training is drawn, validation goes through everything once."""
-        supplies = self._supplies(dataset, max_tokens, max_sentences)
+        """Iterates over the plan of each epoch: sampled batches in training, every example once in validation."""
+        samplers = self._samplers(dataset, max_tokens, max_sentences)
         training = dataset is self.datasets.get("train")
 
         def plan(_, epoch):
             if not training:
-                return [[draws] for draws in validation_plan(supplies)]
+                return [[batch_spec] for batch_spec in validation_plan(samplers)]
             frequencies = list(self.cfg.update_freq)
             micro_steps = int(frequencies[min(epoch, len(frequencies)) - 1])
             drawn = training_plan(
-                supplies, str(self.cfg.schedule), seed, epoch, self.cfg.updates_per_epoch, micro_steps, num_shards
+                samplers, str(self.cfg.schedule), seed, epoch, self.cfg.updates_per_epoch, micro_steps, num_shards
             )
-            return [[draws] for draws in drawn]
+            return [[batch_spec] for batch_spec in drawn]
 
         return iterators.EpochBatchIterator(
             dataset=dataset,
@@ -381,23 +381,25 @@ class XLPretrainingTask(BankTask):
     # --- fairseq-eval-lm ---------------------------------------------------------------------------------------
 
     def eval_lm_dataloader(self, dataset, max_tokens=None, batch_size=None, context_window=0, **kwargs):
-        """Batches for fairseq-eval-lm: every token of a split once, scored by the CLM objective (X4, X14)."""
+        """Batches for fairseq-eval-lm: the CLM objective scores every token of a split once."""
         if "clm" not in self.objectives:
             raise UserError("fairseq-eval-lm scores a causal language model: give --objectives clm")
         if "clm" not in self.trained_objectives:
             raise UserError(f"{self.trained_path} was trained with {','.join(self.trained_objectives)}, not with clm")
         if context_window:
-            raise UserError("--context-window is not supported: no state is carried over between blocks (X4)")
-        plan = [d for d in validation_plan(self._supplies(dataset, max_tokens, batch_size)) if d.objective == "clm"]
-        return iterators.CountingIterator((self._scoring_sample(dataset, draws) for draws in plan), total=len(plan))
+            raise UserError("--context-window is not supported: no state is carried over between blocks")
+        plan = validation_plan(self._samplers(dataset, max_tokens, batch_size))
+        plan = [batch_spec for batch_spec in plan if batch_spec.objective == "clm"]
+        samples = (self._scoring_sample(dataset, batch_spec) for batch_spec in plan)
+        return iterators.CountingIterator(samples, total=len(plan))
 
-    def _scoring_sample(self, dataset, draws):
-        sample = dataset[draws]
+    def _scoring_sample(self, dataset, batch_spec):
+        sample = dataset[batch_spec]
         batch = sample["batch"]
         target = torch.full_like(batch["tokens"], self.dictionary.pad())
         target.view(-1)[batch["predicted"]] = batch["target"]
         return {
-            "id": torch.from_numpy(draws.examples),
+            "id": torch.from_numpy(batch_spec.examples),
             "ntokens": len(batch["target"]),
             "target": target,
             "net_input": {"compute": self.objectives["clm"].scores, "batch": batch},

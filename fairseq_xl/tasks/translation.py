@@ -158,7 +158,7 @@ class XLTranslationTask(XLWritingTask):
         for source, target in [self.inference_pair] if named else self.lang_pairs:
             text = self._bitext(folder, split, source, target)
             sides, sizes = (
-                (text.sides, text.sizes) if text.source == source else (text.sides[::-1], text.sizes[:, ::-1])
+                (text.sides, text.sizes) if text.codes[0] == source else (text.sides[::-1], text.sizes[:, ::-1])
             )
             lines = text.filled if for_training else np.arange(len(sizes))
             directions.append(self.direction(*sides, sizes, lines, source, target))

@@ -101,7 +101,7 @@ def fairseq_xl(shape: Shape) -> System:
     def loss(batch: Batch) -> Tuple[Tensor, int]:
         inputs = {**batch._asdict(), "languages": None, "padding_mask": None}
         sample = {
-            "objective": "mlm", "source": "en", "batch": inputs, "ntokens": shape.tokens, "nsentences": shape.sentences
+            "objective": "mlm", "corpus": "en", "batch": inputs, "ntokens": shape.tokens, "nsentences": shape.sentences
         }  # fmt: skip
         return criterion(model, sample)[:2]
 

@@ -282,7 +282,7 @@ def test_a_broken_shard_is_told_before_the_first_update(place, tmp_path, task):
     file = "en-de/train.en-de.de.bin" if task == "translation" else "en/train.bin"
     for number, (change, sentence) in enumerate((
         (zeros, "is not the file that"),
-        (lambda _: None, "no binarised text"),
+        (lambda _: None, "no binarized text"),
         (TEXT["cut in the middle"], "is damaged"),
     )):  # fmt: skip
         both, broken = shard(place, tmp_path / str(number), write(file, change))
@@ -314,7 +314,7 @@ def test_binarised_text_lacks_a_file(place, tmp_path, split, end):
     wrong = place.copy_of_data(tmp_path)
     file = files_of(name, split, end)
     write(file, lambda _: None)(wrong.data)
-    told(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data / file, "no binarised text of language")
+    told(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data / file, "no binarized text of language")
 
 
 @pytest.mark.parametrize("lacking", ["en", "de"])
@@ -324,7 +324,7 @@ def test_bitext_with_one_side_only(place, tmp_path, split, lacking):
     for end in ("bin", "idx"):
         (wrong.data / "en-de" / f"{split}.en-de.{lacking}.{end}").unlink()
     for name in READERS[split][:2]:
-        sentence = f"no binarised text of language '{lacking}'"
+        sentence = f"no binarized text of language '{lacking}'"
         told(lambda: COMMANDS[name](wrong, tmp_path / "out"), f"{split}.en-de.{lacking}.idx", sentence)
 
 

@@ -41,7 +41,7 @@ def cut(path):
 #: name -> (what is spoilt, how, parts of the sentence)
 DATA = {
     "no dictionary": ("dict.txt", lambda path: path.unlink(), ["dict.txt: no such dictionary"]),
-    "text missing": ("en-de/train.en-de.de.bin", lambda path: path.unlink(), ["train.en-de.de.bin: no binarised text"]),
+    "text missing": ("en-de/train.en-de.de.bin", lambda path: path.unlink(), ["train.en-de.de.bin: no binarized text"]),
     "text cut short": ("en-de/train.en-de.en.bin", cut, ["train.en-de.en.bin is damaged or cut short"]),
     "index cut short": ("en-de/train.en-de.de.idx", cut, ["train.en-de.de.idx is damaged or cut short"]),
     "other lines": ("en-de/train.en-de.de.idx", other_lines, ["de.idx is not the file that", "13 lines, expected 90"]),
@@ -94,7 +94,7 @@ def test_training_on_lines_that_are_not_there(network, data, tmp_path, line):
     options = ["--pairs", "en-de", "--objective-options", "paraphrase.length=32", "--max-update", 1]
     told(
         lambda: run_train(pretraining(data, tmp_path / "model", *options, objectives="paraphrase")),
-        f"{path} is damaged; `python -m fairseq_xl.mining CHECKPOINT DATA` writes it anew",
+        f"{path} is damaged; `python -m fairseq_xl.mining CHECKPOINT DATA` writes it again",
     )
     mining.main([str(network), str(data), "--pairs", "en-de"])
     run_train(pretraining(data, tmp_path / "model", *options, objectives="paraphrase"))

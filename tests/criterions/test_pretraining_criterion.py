@@ -38,7 +38,8 @@ def model():
 
 @pytest.fixture
 def criterion(dictionary):
-    objectives = {name: SimpleNamespace(cfg=SimpleNamespace(weight=weight), loss=None) for name, weight in WEIGHTS.items()}
+    configs = {name: SimpleNamespace(weight=weight) for name, weight in WEIGHTS.items()}
+    objectives = {name: SimpleNamespace(cfg=cfg, loss=None) for name, cfg in configs.items()}
     language_modeling = {"mlm", "tlm", "bits"}
     return XLPretrainingCriterion(
         SimpleNamespace(
@@ -50,8 +51,8 @@ def criterion(dictionary):
     )
 
 
-def sample(objective, source, batch):
-    return {"objective": objective, "source": source, "ntokens": 60, "nsentences": 4, "batch": batch}
+def sample(objective, corpus, batch):
+    return {"objective": objective, "corpus": corpus, "ntokens": 60, "nsentences": 4, "batch": batch}
 
 
 class TestCombining:
@@ -82,9 +83,9 @@ class TestCombining:
         """Not even by the momentum of Adam."""
         optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
         path = []
-        for name, source in (("tlm", "de-en"), ("mlm", "de"), ("mlm", "en"), ("tlm", "de-en")):
+        for name, corpus in (("tlm", "de-en"), ("mlm", "de"), ("mlm", "en"), ("tlm", "de-en")):
             optimizer.zero_grad()
-            criterion(model, sample(name, source, {name: (8.0, 4)}))[0].backward()
+            criterion(model, sample(name, corpus, {name: (8.0, 4)}))[0].backward()
             optimizer.step()
             path.append(tuple(round(model.parts[part].item(), 3) for part in ("mlm", "tlm")))
         assert path == [(1.0, 0.9), (0.9, 0.9), (0.8, 0.9), (0.8, 0.8)]
@@ -122,7 +123,7 @@ class TestLogging:
 
         German 4 bits over 2 tokens and 4 over 2: 2 bits, perplexity 4. English 3 over 1: 8. Pairs: 1 bit, 2; and 0, 1.
         """
-        empty = {f"{kind} {term} {source}": 0 for term, source in LOG_KEYS for kind in ("sum", "count")}
+        empty = {f"{kind} {term} {corpus}": 0 for term, corpus in LOG_KEYS for kind in ("sum", "count")}
         parts = [
             {"loss": 2 * LN2, "sum mlm de": 4 * LN2, "count mlm de": 2},
             {"loss": 2 * LN2, "sum mlm de": 4 * LN2, "count mlm de": 2},

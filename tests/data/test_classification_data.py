@@ -25,7 +25,7 @@ def test_a_sentence_is_cut(framing):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "longest", "kept"),
+    "sizes, longest, kept",
     [
         ((3, 2), 9, (3, 2)),  # <s> 3 </s> </s> 2 </s>: fits
         ((6, 2), 10, (4, 2)),  # only the longer side
@@ -88,7 +88,7 @@ def test_reading(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    "content, sentence",
     [
         (b"a\tx\na\tx\ty\n", "line 2: expected label TAB text, found 3 fields"),
         (b"a\tx\ty\na\tx\n", "line 2: expected label TAB text TAB text, found 2 fields"),

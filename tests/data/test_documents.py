@@ -26,14 +26,14 @@ def as_lists(pairs):
 
 def test_pairs_end_where_a_sentence_ends(segments):
     """Of 9 tokens, 3 | 6 and 5 | 4 end sentences, and the second is nearer to the middle."""
-    first, second = as_lists(segments.texts(segments.every(6)[0], 6))
+    first, second = as_lists(segments.texts(segments.all_examples(6)[0], 6))
     assert first == [[5, 6, 2, 7, 2]] and second == [[8, 9, 10, 2]]
-    assert segments.every(6)[1].tolist() == [9]
+    assert segments.all_examples(6)[1].tolist() == [9]
 
 
 def test_windows_hold_whole_sentences(segments):
     """8 tokens hold two sentences of the first document and not the third, which is no pair then."""
-    first, second = as_lists(segments.texts(segments.every(4)[0], 4))
+    first, second = as_lists(segments.texts(segments.all_examples(4)[0], 4))
     assert first == [[5, 6, 2]] and second == [[7, 2]]
 
 
@@ -46,14 +46,14 @@ def test_windows_hold_whole_sentences(segments):
 def test_what_is_too_long_for_a_segment_is_left_off_at_the_outer_end(tmp_path, items, expected):
     text = AdjacentSegments(write_items(tmp_path / "uneven", items), "en")
     assert as_lists(text.texts(np.array([0]), 4)) == expected
-    assert text.every(4)[1].tolist() == [6]
+    assert text.all_examples(4)[1].tolist() == [6]
 
 
 def test_two_sentences_are_a_pair_however_long_they_are(tmp_path):
     """Four sentences of 9 tokens, of which a window of 8 holds none."""
     sentences = [[*range(10 * n, 10 * n + 8), 2] for n in range(1, 5)]
     text = AdjacentSegments(write_items(tmp_path / "long", sentences), "en")
-    first, second = as_lists(text.texts(text.every(4)[0], 4))
+    first, second = as_lists(text.texts(text.all_examples(4)[0], 4))
     assert first == [[15, 16, 17, 2], [35, 36, 37, 2]] and second == [[20, 21, 22, 23], [40, 41, 42, 43]]
 
 
@@ -68,8 +68,8 @@ def test_the_cut_is_the_sentences_end_nearest_to_the_middle(tmp_path, items, cut
 def test_text_without_an_empty_line_is_one_document_and_said_to_be(tmp_path, caplog):
     text = AdjacentSegments(write_items(tmp_path / "lines", [[4, 2], [5, 2]]), "en")
     with caplog.at_level(logging.WARNING):
-        assert len(text.every(4)[0]) == 1
-    assert "lines: no empty line, so that all of it is one document" in caplog.text
+        assert len(text.all_examples(4)[0]) == 1
+    assert "lines: no empty line, so the whole text is one document" in caplog.text
 
 
 def test_windows_go_through_documents_in_order(tmp_path):
@@ -77,7 +77,7 @@ def test_windows_go_through_documents_in_order(tmp_path):
     documents = [[[*rng.integers(4, 60_000, size).tolist(), 2] for size in rng.integers(1, 12, 40)] for _ in range(7)]
     items = [sentence for document in documents for sentence in ([2], *document)]
     text = AdjacentSegments(write_items(tmp_path / "long", items), "en")
-    examples, sizes = text.every(16)
+    examples, sizes = text.all_examples(16)
     first, second = as_lists(text.texts(examples, 16))
     assert [len(x) + len(y) for x, y in zip(first, second)] == sizes.tolist()
     for x, y in zip(first, second):
@@ -96,7 +96,7 @@ def contains(document, tokens):
 def test_a_pass_takes_every_pair_once(tmp_path):
     twice = [*ITEMS, [2], [20, 2], [21, 2]]
     text = AdjacentSegments(write_items(tmp_path / "more", twice), "en")
-    examples, sizes = text.draw(np.random.default_rng(1), 5, 6)
+    examples, sizes = text.sample(np.random.default_rng(1), 5, 6)
     assert sorted(examples[:2].tolist()) == sorted(examples[2:4].tolist()) == [0, 1]
     assert sizes.tolist() == [[9, 4][example] for example in examples]
     assert text.mean_size(6) == 6.5
@@ -111,4 +111,4 @@ def test_workers_open_the_file_anew(segments):
 def test_text_without_documents_of_two_sentences_is_refused(tmp_path):
     text = AdjacentSegments(write_items(tmp_path / "single", [[4, 2], [2], [5, 2]]), "en")
     with pytest.raises(UserError, match="no document of language 'en' has two sentences; documents are separated by"):
-        text.every(8)
+        text.all_examples(8)

@@ -54,5 +54,5 @@ def test_a_batch(dictionary):
     assert batch["languages"].tolist() == [[0], [1]]
     assert batch["prev_output_tokens"].tolist() == [[DE, 9], [EN, 9]]
     assert batch["target"].tolist() == [[9, EOS], [9, EOS]]
-    assert sample["ntokens"] == 4 and "places" not in sample
+    assert sample["ntokens"] == 4 and "positions" not in sample
     assert examples.collater([]) == {}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tiny_data import write_items
 
-from fairseq_xl.data.mixed import MixedSource
+from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
 
@@ -21,18 +21,18 @@ def streams(tmp_path):
 
 @pytest.mark.parametrize("alpha, share", [(0, 0.5), (1, 0.2), (0.5, 1 / 3)])
 def test_every_example_is_drawn_on_its_own(streams, alpha, share):
-    source = MixedSource(streams, alpha)
-    examples, _ = source.draw(np.random.default_rng(2), 4000, 3)
-    languages = np.array([code for (code,) in source.languages(examples, 3)])
+    corpus = MixedCorpus(streams, alpha)
+    examples, _ = corpus.sample(np.random.default_rng(2), 4000, 3)
+    languages = np.array([code for (code,) in corpus.languages(examples, 3)])
     assert (languages == "de").mean() == pytest.approx(share, abs=0.04)  # deviation at most 0.008
     half = languages[: len(languages) // 2] == "de"
     assert half.mean() == pytest.approx(share, abs=0.05)  # and not one language after the other
 
 
 def test_an_example_has_the_text_of_its_language(streams):
-    source = MixedSource(streams, 0)
-    examples, sizes = source.draw(np.random.default_rng(3), 200, 6)
-    texts, languages = source.texts(examples, 6), source.languages(examples, 6)
+    corpus = MixedCorpus(streams, 0)
+    examples, sizes = corpus.sample(np.random.default_rng(3), 200, 6)
+    texts, languages = corpus.texts(examples, 6), corpus.languages(examples, 6)
     assert {code for (code,) in languages} == {"en", "de"}
     for (tokens,), (code,), size in zip(texts, languages, sizes):
         pieces = [token for token in tokens.tolist() if token != 2]
@@ -40,15 +40,15 @@ def test_an_example_has_the_text_of_its_language(streams):
 
 
 def test_each_source_is_gone_through_before_it_begins_again(streams):
-    source = MixedSource({"de": streams["de"]}, 0)
-    examples, _ = source.draw(np.random.default_rng(4), 99, 3)
+    corpus = MixedCorpus({"de": streams["de"]}, 0)
+    examples, _ = corpus.sample(np.random.default_rng(4), 99, 3)
     assert len(set(examples.tolist())) == 99
 
 
 def test_means_and_counts(streams):
-    source = MixedSource(streams, 0)
-    assert source.sentences == 500
-    assert source.mean_size(7) == pytest.approx((streams["en"].mean_size(7) + streams["de"].mean_size(7)) / 2)
+    corpus = MixedCorpus(streams, 0)
+    assert corpus.sentences == 500
+    assert corpus.mean_size(7) == pytest.approx((streams["en"].mean_size(7) + streams["de"].mean_size(7)) / 2)
 
 
 def test_pairs_keep_their_order(tmp_path):
@@ -58,11 +58,11 @@ def test_pairs_keep_their_order(tmp_path):
         write_items(tmp_path / f"{name}.{first}", [[start, 2]] * 9)
         write_items(tmp_path / f"{name}.{second}", [[start + 1, start + 1, 2]] * 9)
         pairs[name] = SentencePairs(tmp_path / name, first, second)
-    source = MixedSource(pairs, 0)
-    examples, sizes = source.draw(np.random.default_rng(5), 40, 9)
+    corpus = MixedCorpus(pairs, 0)
+    examples, sizes = corpus.sample(np.random.default_rng(5), 40, 9)
     found = {
         (codes, tuple(map(tuple, (x.tolist(), y.tolist()))))
-        for (x, y), codes in zip(source.texts(examples, 9), source.languages(examples, 9))
+        for (x, y), codes in zip(corpus.texts(examples, 9), corpus.languages(examples, 9))
     }
     assert found == {(("de", "en"), ((10, 2), (11, 11, 2))), (("en", "fr"), ((50, 2), (51, 51, 2)))}
     assert set(sizes.tolist()) == {5}

@@ -38,22 +38,24 @@ def test_blocks(stream):
 
 
 def test_every_block_in_order_the_last_one_short(stream):
-    starts, sizes = stream.every(4)
+    starts, sizes = stream.all_examples(4)
     assert (starts.tolist(), sizes.tolist()) == ([0, 4, 8], [4, 4, 2])
     assert [token for (block,) in stream.texts(starts, 4) for token in block] == stream.tokens.tolist()
     assert stream.mean_size(4) == pytest.approx(10 / 3)
 
 
 def test_a_text_shorter_than_a_block(stream):
-    starts, sizes = stream.draw(np.random.default_rng(0), 3, 50)
+    starts, sizes = stream.sample(np.random.default_rng(0), 3, 50)
     assert (starts.tolist(), sizes.tolist()) == ([0, 0, 0], [10, 10, 10])
-    assert stream.every(50)[1].tolist() == [10]
+    assert stream.all_examples(50)[1].tolist() == [10]
     assert stream.mean_size(50) == 10
 
 
 def test_a_pass_draws_no_token_twice_and_leaves_out_at_most_a_block(long):
     for seed in range(20):
-        starts, sizes = long.draw(np.random.default_rng(seed), 285, 7)  # 2000 tokens less a shift of 0 … 6: 285 or 286
+        starts, sizes = long.sample(
+            np.random.default_rng(seed), 285, 7
+        )  # 2000 tokens less a shift of 0 … 6: 285 or 286
         covered = np.concatenate([np.arange(start, start + size) for start, size in zip(starts, sizes)])
         assert len(set(covered.tolist())) == len(covered) >= 2000 - 6 - 7
         assert sizes.max() == 7
@@ -62,21 +64,21 @@ def test_a_pass_draws_no_token_twice_and_leaves_out_at_most_a_block(long):
 
 
 def test_passes_differ_in_where_blocks_begin(long):
-    shifts = {int(long.draw(np.random.default_rng(seed), 1, 7)[0][0]) % 7 for seed in range(200)}
+    shifts = {int(long.sample(np.random.default_rng(seed), 1, 7)[0][0]) % 7 for seed in range(200)}
     assert shifts == set(range(7))
 
 
 def test_more_draws_than_a_pass_has_are_several_passes(long):
-    starts, _ = long.draw(np.random.default_rng(4), 1000, 7)
+    starts, _ = long.sample(np.random.default_rng(4), 1000, 7)
     times = np.bincount(np.concatenate([np.arange(start, min(start + 7, 2000)) for start in starts]), minlength=2000)
     assert len(starts) == 1000
     assert times[7:-7].min() >= 3 and times.max() <= 4  # 3 passes and a half
 
 
 def test_draws_are_a_function_of_the_generator(long):
-    one, two = (long.draw(np.random.default_rng(8), 50, 7)[0] for _ in range(2))
+    one, two = (long.sample(np.random.default_rng(8), 50, 7)[0] for _ in range(2))
     assert np.array_equal(one, two)
-    assert not np.array_equal(one, long.draw(np.random.default_rng(9), 50, 7)[0])
+    assert not np.array_equal(one, long.sample(np.random.default_rng(9), 50, 7)[0])
 
 
 def test_only_the_name_travels_to_workers(long):
@@ -105,14 +107,14 @@ def test_a_new_process_reads_the_same(long):
 
 
 def test_a_missing_text_is_told(tmp_path):
-    with pytest.raises(UserError, match="no/train.idx: no binarised text of language 'en'"):
+    with pytest.raises(UserError, match="no/train.idx: no binarized text of language 'en'"):
         TokenStream(tmp_path / "no" / "train", "en")
 
 
 def test_a_text_without_its_index_is_told(tmp_path):
     prefix = write_items(tmp_path / "train", ITEMS)
     prefix.with_suffix(".idx").unlink()
-    with pytest.raises(UserError, match="train.idx: no binarised text of language 'en'"):
+    with pytest.raises(UserError, match="train.idx: no binarized text of language 'en'"):
         TokenStream(prefix, "en")
 
 

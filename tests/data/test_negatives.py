@@ -9,7 +9,7 @@ from numpy.lib import format as npy
 from tiny_data import write_items
 
 from fairseq_xl.data import arrays, negatives, parallel
-from fairseq_xl.data.mixed import MixedSource
+from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.negatives import Candidates, Reach, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
@@ -110,7 +110,7 @@ def test_a_pair_counts_with_its_longest_negative(lengths, monkeypatch, mined):
     monkeypatch.setattr(negatives, "REACH", 100)
     rng = np.random.default_rng(7)
     write_mined(lengths, rng.integers(2000, size=(2000, 3)))
-    lines = lengths.every(30)[0]
+    lines = lengths.all_examples(30)[0]
     sizes = lengths.sizes_with_negatives(lines, 30, mined)
     most = np.zeros(len(lines), dtype=np.int64)
     for _ in range(40):
@@ -127,7 +127,7 @@ def test_whether_a_sentence_is_a_translation_is_looked_up_and_not_sorted_for():
 
     def seconds(count):
         candidates = object.__new__(Candidates)
-        candidates.lines = candidates.source = candidates.target = candidates.translations = np.arange(count)
+        candidates.lines = candidates.first = candidates.second = candidates.translations = np.arange(count)
         candidates.kinds, lines = 1, np.arange(100)
         others, took = np.tile(lines, (100, 1)), []
         for _ in range(10):
@@ -183,8 +183,8 @@ def test_a_mined_negative_that_does_not_fit_gives_way_to_another_or_to_a_random_
 def test_mixed_languages_have_their_own_negatives(pairs, tmp_path):
     write_items(tmp_path / "train.en-fr.en", [[5, 2], [6, 2]])
     write_items(tmp_path / "train.en-fr.fr", [[25, 2], [26, 2]])
-    mixed = MixedSource({"en-de": pairs, "en-fr": SentencePairs(tmp_path / "train.en-fr", "en", "fr")}, 0)
-    examples, _ = mixed.draw(np.random.default_rng(1), 200, 9)
+    mixed = MixedCorpus({"en-de": pairs, "en-fr": SentencePairs(tmp_path / "train.en-fr", "en", "fr")}, 0)
+    examples, _ = mixed.sample(np.random.default_rng(1), 200, 9)
     keys = np.random.default_rng(2).integers(2**64, size=200, dtype=np.uint64)
     found = mixed.negatives(examples, 9, keys, False)
     sizes = mixed.sizes_with_negatives(examples, 9, False)

@@ -26,47 +26,47 @@ def pairs(tmp_path):
 
 
 def test_pairs(pairs):
-    assert (pairs.name, pairs.source, pairs.target, pairs.sentences) == ("en-de", "en", "de", 3)
+    assert (pairs.name, pairs.codes, pairs.sentences) == ("en-de", ("en", "de"), 3)
     ((source, target),) = pairs.texts([2], 9)
     assert (source.tolist(), target.tolist()) == ([6, 7, 2], [17, 2])
     assert pairs.sizes.tolist() == [[2, 3], [1, 1], [3, 2], [1, 2], [2, 1], [5, 2]]
 
 
 def test_every_pair_in_order(pairs):
-    lines, sizes = pairs.every(10)
+    lines, sizes = pairs.all_examples(10)
     assert (lines.tolist(), sizes.tolist()) == ([0, 2, 5], [5, 5, 7])
     assert pairs.mean_size(10) == pytest.approx(17 / 3)
 
 
 def test_boundaries_and_holes_are_never_drawn(pairs):
-    lines, sizes = pairs.draw(np.random.default_rng(0), 300, 10)
+    lines, sizes = pairs.sample(np.random.default_rng(0), 300, 10)
     assert np.bincount(lines).tolist() == [100, 0, 100, 0, 0, 100]  # 100 passes
     assert (sizes == pairs.sizes[lines].sum(1)).all()
 
 
 def test_a_pass_draws_no_pair_twice(pairs):
     for seed in range(20):
-        assert sorted(pairs.draw(np.random.default_rng(seed), 3, 10)[0].tolist()) == [0, 2, 5]
-    orders = {tuple(pairs.draw(np.random.default_rng(seed), 3, 10)[0]) for seed in range(100)}
+        assert sorted(pairs.sample(np.random.default_rng(seed), 3, 10)[0].tolist()) == [0, 2, 5]
+    orders = {tuple(pairs.sample(np.random.default_rng(seed), 3, 10)[0]) for seed in range(100)}
     assert len(orders) == 6
 
 
 def test_over_long_pairs_are_left_out_with_a_warning(pairs, caplog):
     with caplog.at_level(logging.WARNING):
-        assert pairs.every(4)[0].tolist() == [0, 2]
-        assert set(pairs.draw(np.random.default_rng(0), 50, 4)[0].tolist()) == {0, 2}
+        assert pairs.all_examples(4)[0].tolist() == [0, 2]
+        assert set(pairs.sample(np.random.default_rng(0), 50, 4)[0].tolist()) == {0, 2}
     assert [record.getMessage() for record in caplog.records] == [
         f"{pairs.prefix}: 1 of 3 pairs have a side of more than 4 tokens and are left out"
     ]
 
 
 def test_the_longest_side_allowed_is_included(pairs):
-    assert pairs.every(5)[0].tolist() == [0, 2, 5]
+    assert pairs.all_examples(5)[0].tolist() == [0, 2, 5]
 
 
 def test_only_over_long_pairs_are_refused(pairs):
     with pytest.raises(UserError, match="train.en-de: every pair has a side of more than 2 tokens"):
-        pairs.draw(np.random.default_rng(0), 1, 2)
+        pairs.sample(np.random.default_rng(0), 1, 2)
 
 
 def test_unequal_line_counts_are_refused(tmp_path):
@@ -77,7 +77,7 @@ def test_unequal_line_counts_are_refused(tmp_path):
 
 def test_a_missing_side_is_told(tmp_path):
     write_items(tmp_path / "train.en-de.en", ENGLISH)
-    with pytest.raises(UserError, match="train.en-de.de.idx: no binarised text of language 'de'"):
+    with pytest.raises(UserError, match="train.en-de.de.idx: no binarized text of language 'de'"):
         SentencePairs(tmp_path / "train.en-de", "en", "de")
 
 

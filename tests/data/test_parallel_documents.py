@@ -20,11 +20,11 @@ def documents(folder, english=ENGLISH, german=GERMAN):
     return ParallelDocuments(folder / "train.en-de", "en", "de")
 
 
-def read(source, longest):
+def read(corpus, longest):
     """{(languages, sentences)} of all examples."""
-    examples, _ = source.every(longest)
-    texts = [tuple(tuple(sentence.tolist()) for sentence in text) for text in source.texts(examples, longest)]
-    return list(zip(source.languages(examples, longest), texts))
+    examples, _ = corpus.all_examples(longest)
+    texts = [tuple(tuple(sentence.tolist()) for sentence in text) for text in corpus.texts(examples, longest)]
+    return list(zip(corpus.languages(examples, longest), texts))
 
 
 def test_every_other_sentence_is_the_translation(tmp_path):
@@ -36,7 +36,7 @@ def test_every_other_sentence_is_the_translation(tmp_path):
         (("de", "en"), ((19, 2), (10, 2))),
         (("en", "de"), ((9, 2), (20, 20, 20, 2))),
     ]
-    assert documents(tmp_path).every(100)[1].tolist() == [8, 6, 4, 6]
+    assert documents(tmp_path).all_examples(100)[1].tolist() == [8, 6, 4, 6]
 
 
 def test_the_last_sentence_is_cut_and_the_next_window_begins_behind_it(tmp_path):
@@ -44,7 +44,7 @@ def test_the_last_sentence_is_cut_and_the_next_window_begins_behind_it(tmp_path)
     found = read(documents(tmp_path), 4)
     assert found[0] == (("de", "en"), ((15, 15, 2), (6,)))
     assert (("en", "de"), ((5, 2), (16, 2))) in found and (("en", "de"), ((9, 2), (20, 20))) in found
-    assert documents(tmp_path).every(4)[1].tolist() == [4] * len(found)
+    assert documents(tmp_path).all_examples(4)[1].tolist() == [4] * len(found)
 
 
 def test_windows_go_through_a_document(tmp_path):
@@ -55,27 +55,27 @@ def test_windows_go_through_a_document(tmp_path):
 
 
 def test_languages_are_told_without_reading_a_sentence(tmp_path, monkeypatch):
-    source = documents(tmp_path)
-    examples, _ = source.every(100)
-    expected = [codes for codes, _ in read(source, 100)]
-    monkeypatch.setattr(source.pairs, "sides", None)
-    assert source.languages(examples, 100) == expected
+    corpus = documents(tmp_path)
+    examples, _ = corpus.all_examples(100)
+    expected = [codes for codes, _ in read(corpus, 100)]
+    monkeypatch.setattr(corpus.pairs, "sides", None)
+    assert corpus.languages(examples, 100) == expected
 
 
 def test_a_pass_takes_every_window_once(tmp_path):
-    source = documents(tmp_path)
-    examples, sizes = source.draw(np.random.default_rng(1), 8, 100)
+    corpus = documents(tmp_path)
+    examples, sizes = corpus.sample(np.random.default_rng(1), 8, 100)
     assert sorted(examples[:4].tolist()) == sorted(examples[4:].tolist()) == [0, 1, 2, 3]
     assert sizes.tolist() == [[8, 6, 4, 6][example] for example in examples]
-    assert source.mean_size(100) == 6 and source.sentences == 6
+    assert corpus.mean_size(100) == 6 and corpus.sentences == 6
 
 
 def test_workers_open_the_files_anew(tmp_path):
-    source = documents(tmp_path)
-    again = pickle.loads(pickle.dumps(source))
-    assert read(again, 100) == read(source, 100) and again.sentences == source.sentences
+    corpus = documents(tmp_path)
+    again = pickle.loads(pickle.dumps(corpus))
+    assert read(again, 100) == read(corpus, 100) and again.sentences == corpus.sentences
 
 
 def test_text_without_documents_of_two_sentences_is_refused(tmp_path):
     with pytest.raises(UserError, match="train.en-de: no document has two sentences in both languages; documents are"):
-        documents(tmp_path, [[5, 2], [2], [6, 2]], [[15, 2], [2], [16, 2]]).every(9)
+        documents(tmp_path, [[5, 2], [2], [6, 2]], [[15, 2], [2], [16, 2]]).all_examples(9)

@@ -7,9 +7,10 @@ import pytest
 from fairseq.data import iterators
 from tiny_data import write_items
 
+from fairseq_xl.data.framing import InputLength
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.data.plan import Supply, training_plan, validation_plan
+from fairseq_xl.data.plan import ObjectiveSampler, training_plan, validation_plan
 from fairseq_xl.errors import UserError
 
 
@@ -41,24 +42,24 @@ def pairs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def mlm(streams):
-    return Supply("mlm", streams, 15, 1, 64, None, 0.5)
+    return ObjectiveSampler("mlm", streams, InputLength(15, 1, 16), 64, None, 0.5)
 
 
 @pytest.fixture(scope="module")
 def tlm(pairs):
-    return Supply("tlm", pairs, 40, 2, 200, None, 0.7)
+    return ObjectiveSampler("tlm", pairs, InputLength(40, 2, 41), 200, None, 0.7)
 
 
-def plan_of(supplies, schedule="alternate", seed=1, epoch=1, updates=6, micro_steps=1, world_size=1):
-    return training_plan(supplies, schedule, seed, epoch, updates, micro_steps, world_size)
+def plan_of(samplers, schedule="alternate", seed=1, epoch=1, updates=6, micro_steps=1, world_size=1):
+    return training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_size)
 
 
 def as_tuples(plan):
-    return [(draws.objective, draws.source, draws.examples.tolist(), draws.keys.tolist()) for draws in plan]
+    return [(spec.objective, spec.corpus, spec.examples.tolist(), spec.keys.tolist()) for spec in plan]
 
 
 def objectives(plan):
-    return [draws.objective for draws in plan]
+    return [spec.objective for spec in plan]
 
 
 class TestPurity:
@@ -74,8 +75,8 @@ class TestPurity:
         assert others[0] != others[1]
 
     def test_keys_are_never_the_same(self, mlm, tlm):
-        plans = [draws for epoch in (1, 2) for draws in plan_of([mlm, tlm], epoch=epoch, updates=100)]
-        keys = [key for draws in plans for key in draws.keys]
+        plans = [spec for epoch in (1, 2) for spec in plan_of([mlm, tlm], epoch=epoch, updates=100)]
+        keys = [key for spec in plans for key in spec.keys]
         assert len(set(keys)) == len(keys) > 500
 
     def test_two_ranks_draw_what_one_draws_in_two_micro_steps(self, mlm, tlm):
@@ -129,48 +130,48 @@ class TestSchedules:
 class TestBatches:
     def test_tokens_of_a_batch_with_padding_and_framing(self, mlm, tlm, streams, pairs):
         plan = plan_of([mlm, tlm], updates=200)
-        for draws in plan:
-            if draws.objective == "mlm":
-                longest = max(len(block) for (block,) in streams[draws.source].texts(draws.examples, 15)) + 1
-                assert longest * len(draws.examples) <= 64
+        for spec in plan:
+            if spec.objective == "mlm":
+                longest = max(len(block) for (block,) in streams[spec.corpus].texts(spec.examples, 15)) + 1
+                assert longest * len(spec.examples) <= 64
             else:
-                longest = pairs["en-de"].sizes[draws.examples].sum(1).max() + 2
-                assert longest * len(draws.examples) <= 200
-            assert len(draws.keys) == len(draws.examples)
+                longest = pairs["en-de"].sizes[spec.examples].sum(1).max() + 2
+                assert longest * len(spec.examples) <= 200
+            assert len(spec.keys) == len(spec.examples)
         # streams of 16 tokens: four fit, unless the limit forgets framing or counts it twice
-        assert Counter(len(draws.examples) for draws in plan[::2]).most_common(1)[0][0] == 4
+        assert Counter(len(spec.examples) for spec in plan[::2]).most_common(1)[0][0] == 4
 
     def test_sentences_of_a_batch(self, streams, pairs):
-        by_sentences = Supply("mlm", streams, 15, 1, None, 3, 0.5)
-        counts = Counter(len(draws.examples) for draws in plan_of([by_sentences], updates=50))
+        by_sentences = ObjectiveSampler("mlm", streams, InputLength(15, 1, 16), None, 3, 0.5)
+        counts = Counter(len(spec.examples) for spec in plan_of([by_sentences], updates=50))
         assert max(counts) == counts.most_common(1)[0][0] == 3
-        both = Supply("tlm", pairs, 40, 2, 200, 2, 0.7)
-        for draws in plan_of([both], updates=50):
-            assert len(draws.examples) <= 2
-            assert (pairs["en-de"].sizes[draws.examples].sum(1).max() + 2) * len(draws.examples) <= 200
+        both = ObjectiveSampler("tlm", pairs, InputLength(40, 2, 41), 200, 2, 0.7)
+        for spec in plan_of([both], updates=50):
+            assert len(spec.examples) <= 2
+            assert (pairs["en-de"].sizes[spec.examples].sum(1).max() + 2) * len(spec.examples) <= 200
 
     def test_languages_are_drawn_with_their_shares(self, mlm):
         """α = 0.5 makes 0.75 and 0.25 of 0.9 and 0.1; 4000 batches: deviation 0.0068."""
         assert mlm.shares == pytest.approx([0.75, 0.25])
-        found = Counter(draws.source for draws in plan_of([mlm], updates=4000))
+        found = Counter(spec.corpus for spec in plan_of([mlm], updates=4000))
         assert found["en"] / 4000 == pytest.approx(0.75, abs=0.028)
 
     def test_similar_lengths_stand_together(self, tlm, pairs):
         """Batches of 4000 tokens, say, hardly any padding (X7): pairs in the order drawn would have a quarter."""
         sizes = pairs["en-de"].sizes.sum(1)
         plan = plan_of([tlm], updates=300)
-        longest = sum(sizes[draws.examples].max() * len(draws.examples) for draws in plan)
-        assert sum(sizes[draws.examples].sum() for draws in plan) / longest > 0.95
+        longest = sum(sizes[spec.examples].max() * len(spec.examples) for spec in plan)
+        assert sum(sizes[spec.examples].sum() for spec in plan) / longest > 0.95
 
     def test_batches_are_not_in_the_order_of_lengths(self, tlm, pairs):
         sizes = pairs["en-de"].sizes.sum(1)
-        means = [sizes[draws.examples].mean() for draws in plan_of([tlm], updates=300)]
+        means = [sizes[spec.examples].mean() for spec in plan_of([tlm], updates=300)]
         assert abs(np.corrcoef(means, np.arange(300))[0, 1]) < 0.25  # deviation 0.058
 
     def test_every_pair_is_drawn_as_often_as_any_other(self, tlm, pairs):
         """Sorting into batches and dealing out a part of them favours no length."""
-        plan = [draws for epoch in range(1, 21) for draws in plan_of([tlm], epoch=epoch, updates=60)]
-        drawn = np.concatenate([draws.examples for draws in plan])
+        plan = [spec for epoch in range(1, 21) for spec in plan_of([tlm], epoch=epoch, updates=60)]
+        drawn = np.concatenate([spec.examples for spec in plan])
         long = pairs["en-de"].sizes.sum(1) > np.median(pairs["en-de"].sizes.sum(1))
         times = np.bincount(drawn, minlength=500)
         assert times.min() > 0
@@ -178,38 +179,38 @@ class TestBatches:
 
     def test_an_example_too_long_for_a_batch_is_refused(self, streams, pairs):
         with pytest.raises(UserError) as refused:
-            plan_of([Supply("mlm", streams, 15, 1, 15, None, 0.5)])
+            plan_of([ObjectiveSampler("mlm", streams, InputLength(15, 1, 16), 15, None, 0.5)])
         assert str(refused.value) == (
             "a batch of mlm holds 15 tokens but an example has 16: "
             "raise --max-tokens or mlm.batch_tokens, or lower mlm.length"
         )
         with pytest.raises(UserError, match="a batch of tlm holds 20 tokens but an example has"):
-            validation_plan([Supply("tlm", pairs, 40, 2, 20, None, 0.7)])
+            validation_plan([ObjectiveSampler("tlm", pairs, InputLength(40, 2, 41), 20, None, 0.7)])
 
 
 class TestValidation:
     def test_every_example_once(self, mlm, tlm, streams, pairs):
         plan = validation_plan([mlm, tlm])
         for name, stream in streams.items():
-            starts = np.concatenate([draws.examples for draws in plan if draws.source == name])
+            starts = np.concatenate([spec.examples for spec in plan if spec.corpus == name])
             assert sorted(starts.tolist()) == list(range(0, stream.size, 15))
-        lines = np.concatenate([draws.examples for draws in plan if draws.source == "en-de"])
+        lines = np.concatenate([spec.examples for spec in plan if spec.corpus == "en-de"])
         assert sorted(lines.tolist()) == list(range(500))
 
     def test_noise_is_the_same_whatever_the_batches_and_the_other_objectives(self, mlm, tlm, streams):
         def noise(plan):
             return {
-                (draws.source, example): key
-                for draws in plan
-                if draws.objective == "mlm"
-                for example, key in zip(draws.examples, draws.keys)
+                (spec.corpus, example): key
+                for spec in plan
+                if spec.objective == "mlm"
+                for example, key in zip(spec.examples, spec.keys)
             }
 
-        one_by_one = validation_plan([Supply("mlm", streams, 15, 1, None, 1, 1.0)])
-        assert {len(draws.examples) for draws in one_by_one} == {1}
+        one_by_one = validation_plan([ObjectiveSampler("mlm", streams, InputLength(15, 1, 16), None, 1, 1.0)])
+        assert {len(spec.examples) for spec in one_by_one} == {1}
         assert noise(one_by_one) == noise(validation_plan([tlm, mlm]))
 
     def test_noise_differs_between_sources_and_objectives(self, streams, mlm):
-        other = Supply("clm", streams, 15, 1, 64, None, 0.5)
-        keys = [key for draws in validation_plan([mlm, other]) for key in draws.keys]
+        other = ObjectiveSampler("clm", streams, InputLength(15, 1, 16), 64, None, 0.5)
+        keys = [key for spec in validation_plan([mlm, other]) for key in spec.keys]
         assert len(set(keys)) == len(keys)

@@ -10,7 +10,7 @@ from tiny_data import write_items
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.data.plan import Draws
+from fairseq_xl.data.plan import BatchSpec
 from fairseq_xl.objectives import build_objectives
 
 
@@ -39,14 +39,14 @@ def build(dictionary):
 
 
 @pytest.fixture
-def draws():
-    """draws(examples, keys) -> `Draws`."""
+def spec():
+    """spec(examples, keys) -> `BatchSpec`."""
 
-    def draws(examples, keys=None):
+    def spec(examples, keys=None):
         keys = np.arange(len(examples)) * 17 + 1000 if keys is None else keys
-        return Draws("any", "any", np.asarray(examples), np.asarray(keys, dtype=np.uint64))
+        return BatchSpec("any", "any", np.asarray(examples), np.asarray(keys, dtype=np.uint64))
 
-    return draws
+    return spec
 
 
 @pytest.fixture
@@ -102,16 +102,16 @@ def fixed_logits(dictionary):
 
 @pytest.fixture
 def check_sums(model):
-    """check_sums(objective, source, together, one_by_one): a batch is the sum of its examples, whatever its padding."""
+    """check_sums(objective, corpus, together, one_by_one): a batch is the sum of its examples, whatever its padding."""
 
     def gradient(terms):
         model.zero_grad()
         sum(term.sum for term in terms.values()).backward()
         return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
 
-    def check(objective, source, together, one_by_one):
-        batch = objective.collate(together, source)
-        alone = [objective.collate(draws, source) for draws in one_by_one]
+    def check(objective, corpus, together, one_by_one):
+        batch = objective.collate(together, corpus)
+        alone = [objective.collate(spec, corpus) for spec in one_by_one]
         assert batch["tokens"].eq(1).any()
         assert not any(part["tokens"].eq(1).any() for part in alone)
         terms, parts = model(objective.loss, batch), [model(objective.loss, part) for part in alone]

@@ -9,25 +9,25 @@ from torch.nn import functional as F
 PAD = 1
 
 
-def test_batch(build, stream, draws):
+def test_batch(build, stream, spec):
     """Blocks 4 5 6 7 and 12 2 with <s> in front; every token predicts the next."""
-    batch = build("clm", "clm.length=5").collate(draws([0, 10]), stream)
+    batch = build("clm", "clm.length=5").collate(spec([0, 10]), stream)
     assert batch["tokens"].tolist() == [[0, 4, 5, 6], [0, 12, 2, PAD]]
     assert batch["predicted"].tolist() == [0, 1, 2, 3, 4, 5]
     assert batch["target"].tolist() == [4, 5, 6, 7, 12, 2]
     assert batch["languages"].tolist() == [[1], [1]]
 
 
-def test_framing_of_published_weights(build, stream, draws):
-    batch = build("clm", "clm.length=3", "xlm").collate(draws([5]), stream)
+def test_framing_of_published_weights(build, stream, spec):
+    batch = build("clm", "clm.length=3", "xlm").collate(spec([5]), stream)
     assert batch["tokens"].tolist() == [[2, 8]]
     assert batch["target"].tolist() == [8, 9]
 
 
-def test_loss_by_hand(build, stream, draws, fixed_logits):
+def test_loss_by_hand(build, stream, spec, fixed_logits):
     """Targets with probabilities 1/2, 1/4, 1/8 and 1/2, 1/2: 8 bits."""
     objective = build("clm", "clm.length=4")
-    batch = objective.collate(draws([0, 10]), stream)
+    batch = objective.collate(spec([0, 10]), stream)
     model = fixed_logits(batch, [1 / 2, 1 / 4, 1 / 8, 1 / 2, 1 / 2])
     terms = objective.loss(model, batch)
     assert list(terms) == ["clm"]
@@ -36,18 +36,18 @@ def test_loss_by_hand(build, stream, draws, fixed_logits):
     assert model.asked["causal"] is True
 
 
-def test_loss_is_torchs_cross_entropy_on_shifted_targets(build, stream, draws, model):
+def test_loss_is_torchs_cross_entropy_on_shifted_targets(build, stream, spec, model):
     objective = build("clm", "clm.length=5")
-    batch = objective.collate(draws([0, 10]), stream)
+    batch = objective.collate(spec([0, 10]), stream)
     shifted = torch.tensor([[4, 5, 6, 7], [12, 2, PAD, PAD]])
     logits = objective.scores(model, batch)[0]
     expected = F.cross_entropy(logits.transpose(1, 2), shifted, ignore_index=PAD, reduction="sum")
     assert model(objective.loss, batch)["clm"].sum.item() == pytest.approx(expected.item())
 
 
-def test_a_prediction_does_not_see_what_it_predicts(build, stream, draws, model):
+def test_a_prediction_does_not_see_what_it_predicts(build, stream, spec, model):
     objective = build("clm", "clm.length=6")
-    batch = objective.collate(draws([0]), stream)
+    batch = objective.collate(spec([0]), stream)
     scores = objective.scores(model, batch)[0]
     changed = batch | {"tokens": batch["tokens"].clone()}
     changed["tokens"][0, 3] = 9
@@ -56,5 +56,5 @@ def test_a_prediction_does_not_see_what_it_predicts(build, stream, draws, model)
     assert (others[0, 3:] - scores[0, 3:]).abs().amax(1).min() > 1e-3
 
 
-def test_a_batch_is_the_sum_of_its_examples(build, stream, draws, check_sums):
-    check_sums(build("clm", "clm.length=5"), stream, draws([0, 4, 10]), [draws([0]), draws([4]), draws([10])])
+def test_a_batch_is_the_sum_of_its_examples(build, stream, spec, check_sums):
+    check_sums(build("clm", "clm.length=5"), stream, spec([0, 4, 10]), [spec([0]), spec([4]), spec([10])])

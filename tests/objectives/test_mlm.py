@@ -22,9 +22,9 @@ def long(tmp_path):
 
 
 @pytest.mark.parametrize("framing, start", [("xl", 0), ("xlm", 2)])
-def test_batch_with_everything_masked(build, stream, draws, framing, start):
+def test_batch_with_everything_masked(build, stream, spec, framing, start):
     """</s> inside a stream, the front and padding are neither masked nor predicted."""
-    batch = build("mlm", ALL_MASKED, framing).collate(draws([5, 10]), stream)
+    batch = build("mlm", ALL_MASKED, framing).collate(spec([5, 10]), stream)
     assert batch["tokens"].tolist() == [[start, MASK, MASK, 2, MASK, MASK], [start, MASK, 2, PAD, PAD, PAD]]
     assert batch["padding_mask"].tolist() == [[False] * 6, [False] * 3 + [True] * 3]
     assert batch["predicted"].tolist() == [1, 2, 4, 5, 7]
@@ -33,16 +33,16 @@ def test_batch_with_everything_masked(build, stream, draws, framing, start):
     assert "positions" not in batch
 
 
-def test_batch_with_nothing_masked(build, stream, draws):
-    batch = build("mlm", "mlm.mask_prob=0 mlm.length=6").collate(draws([0, 5]), stream)
+def test_batch_with_nothing_masked(build, stream, spec):
+    batch = build("mlm", "mlm.mask_prob=0 mlm.length=6").collate(spec([0, 5]), stream)
     assert batch["tokens"].tolist() == [[0, 4, 5, 6, 7, 2], [0, 8, 9, 2, 10, 11]]
     assert batch["padding_mask"] is None
     assert len(batch["target"]) == len(batch["predicted"]) == 0
 
 
-def test_rates(build, long, draws):
+def test_rates(build, long, spec):
     objective = build("mlm", "mlm.frequency_exponent=0 mlm.length=101")
-    batch = objective.collate(draws(np.arange(400) * 100), long)
+    batch = objective.collate(spec(np.arange(400) * 100), long)
     original = long.tokens.reshape(400, 100).astype(np.int64)
     noised = batch["tokens"].numpy()[:, 1:]
     assert len(batch["target"]) / 19_600 == pytest.approx(0.15, abs=0.001)  # 49 pieces a row: 7 or 8
@@ -56,30 +56,30 @@ def test_rates(build, long, draws):
     assert found.ne(2).all() and found.ge(4).all() and found.le(MASK).all()
 
 
-def test_rare_pieces_are_predicted_more_often(build, long, draws):
+def test_rare_pieces_are_predicted_more_often(build, long, spec):
     """Counts 1, 256 weigh 1, 1/16: one prediction among 1 rare and 48 frequent pieces is rare in 1 of 4 rows."""
     objective = build("mlm", "mlm.mask_prob=0.0205 mlm.length=101")  # the default exponent
-    batch = objective.collate(draws(np.arange(400) * 100, np.arange(400)), long)
-    batches = [objective.collate(draws(np.arange(400) * 100, np.arange(400) + 400 * n), long) for n in range(20)]
+    batch = objective.collate(spec(np.arange(400) * 100, np.arange(400)), long)
+    batches = [objective.collate(spec(np.arange(400) * 100, np.arange(400) + 400 * n), long) for n in range(20)]
     target = np.concatenate([part["target"].numpy() for part in batches])
     assert 400 <= len(batch["target"]) <= 405
     assert (target == 4).mean() == pytest.approx(1 / 4, abs=0.02)  # 8000: deviation 0.0048
 
 
-def test_noise_belongs_to_the_draw(build, stream, draws):
+def test_noise_belongs_to_the_draw(build, stream, spec):
     """Other keys (another epoch), other noise; the same key, the same noise, whatever stands beside it."""
     objective = build("mlm", "mlm.mask_prob=0.5 mlm.length=9")
-    noised = [objective.collate(draws([0, 4], [key, 5]), stream)["tokens"].tolist() for key in range(20)]
+    noised = [objective.collate(spec([0, 4], [key, 5]), stream)["tokens"].tolist() for key in range(20)]
     assert len({tuple(rows[0]) for rows in noised}) > 10
     assert len({tuple(rows[1]) for rows in noised}) == 1
-    alone = objective.collate(draws([4], [5]), stream)["tokens"].tolist()
+    alone = objective.collate(spec([4], [5]), stream)["tokens"].tolist()
     assert alone == [noised[0][1][: len(alone[0])]]
 
 
-def test_loss_by_hand(build, stream, draws, fixed_logits):
+def test_loss_by_hand(build, stream, spec, fixed_logits):
     """Five targets with probabilities 1/2, 1/4, 1/8, 1/16, 1/2: 11 bits."""
     objective = build("mlm", ALL_MASKED)
-    batch = objective.collate(draws([5, 10]), stream)
+    batch = objective.collate(spec([5, 10]), stream)
     model = fixed_logits(batch, [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 2])
     terms = objective.loss(model, batch)
     assert list(terms) == ["mlm"]
@@ -88,9 +88,9 @@ def test_loss_by_hand(build, stream, draws, fixed_logits):
     assert not model.asked.get("causal", False)
 
 
-def test_a_prediction_sees_both_sides(build, stream, draws, model):
+def test_a_prediction_sees_both_sides(build, stream, spec, model):
     objective = build("mlm", "mlm.mask_prob=0 mlm.length=6")
-    batch = objective.collate(draws([0]), stream)
+    batch = objective.collate(spec([0]), stream)
     batch |= {"predicted": torch.tensor([3]), "target": torch.tensor([6])}
     before = model(objective.loss, batch)["mlm"].sum.item()
     for position in (1, 4):
@@ -99,6 +99,6 @@ def test_a_prediction_sees_both_sides(build, stream, draws, model):
         assert abs(model(objective.loss, batch | {"tokens": tokens})["mlm"].sum.item() - before) > 1e-3
 
 
-def test_a_batch_is_the_sum_of_its_examples(build, stream, draws, check_sums):
+def test_a_batch_is_the_sum_of_its_examples(build, stream, spec, check_sums):
     objective = build("mlm", "mlm.mask_prob=0.5 mlm.length=6")
-    check_sums(objective, stream, draws([0, 10, 5], [7, 8, 9]), [draws([0], [7]), draws([10], [8]), draws([5], [9])])
+    check_sums(objective, stream, spec([0, 10, 5], [7, 8, 9]), [spec([0], [7]), spec([10], [8]), spec([5], [9])])

@@ -7,10 +7,11 @@ import pytest
 import torch
 from tiny_data import write_items
 
-from fairseq_xl.data.mixed import MixedSource
+from fairseq_xl.data.framing import InputLength
+from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.negatives import negatives_file
 from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.data.plan import Supply, training_plan
+from fairseq_xl.data.plan import ObjectiveSampler, training_plan
 from fairseq_xl.errors import UserError
 
 PAD = 1
@@ -26,10 +27,10 @@ def classifying(build, model):
     return objective, model.double().eval()
 
 
-def test_batch(classifying, pairs, draws):
+def test_batch(classifying, pairs, spec):
     """4 5 6 | 14 and 7 | 15 16: each other's second sentence is the only negative there is."""
     keys = [GENUINE, 0, GENUINE | SECOND_FIRST, SECOND_FIRST]
-    batch = classifying[0].collate(draws([0, 0, 1, 1], [key + 16 for key in keys]), pairs)
+    batch = classifying[0].collate(spec([0, 0, 1, 1], [key + 16 for key in keys]), pairs)
     assert batch["target"].tolist() == [1, 0, 1, 0]
     assert batch["tokens"].tolist() == [
         [0, 4, 5, 6, 2, 2, 14, 2, PAD],
@@ -43,19 +44,19 @@ def test_batch(classifying, pairs, draws):
     assert torch.equal(batch["padding_mask"], batch["tokens"] == PAD)
 
 
-def test_positives_and_negatives_are_one_to_one(classifying, pairs, draws):
+def test_positives_and_negatives_are_one_to_one(classifying, pairs, spec):
     keys = np.random.default_rng(5).integers(2**64, size=4000, dtype=np.uint64)
-    batch = classifying[0].collate(draws([0] * 4000, keys), pairs)
+    batch = classifying[0].collate(spec([0] * 4000, keys), pairs)
     assert batch["target"].double().mean() == pytest.approx(0.5, abs=0.03)  # 3.8 standard deviations
     german_first = (batch["tokens"][:, 1] >= 14).double()
     assert german_first.mean() == pytest.approx(0.5, abs=0.03)
     assert abs(torch.corrcoef(torch.stack([batch["target"].double(), german_first]))[0, 1]) < 0.06
 
 
-def test_loss_by_hand(classifying, pairs, draws):
+def test_loss_by_hand(classifying, pairs, spec):
     """The cross-entropy of the first token's two logits."""
     objective, model = classifying
-    batch = objective.collate(draws([0, 1], [GENUINE, 0]), pairs)
+    batch = objective.collate(spec([0, 1], [GENUINE, 0]), pairs)
     term = model(objective.loss, batch)["paraphrase"]
     hidden = model.encode(
         batch["tokens"], positions=batch["positions"], languages=batch["languages"], padding_mask=batch["padding_mask"]
@@ -67,13 +68,13 @@ def test_loss_by_hand(classifying, pairs, draws):
     assert term.sum.item() == pytest.approx(expected, rel=1e-6) and term.count == 2
 
 
-def test_the_classifier_has_the_models_dropout(build, model, pairs, draws):
+def test_the_classifier_has_the_models_dropout(build, model, pairs, spec):
     """In training only; the encoder of this test has none."""
     objective = build("paraphrase", "paraphrase.negatives=random")
     model.cfg.dropout = 0.5
     model.add_heads(objective.heads(model.cfg))
     torch.nn.init.normal_(model.heads["paraphrase"][1].weight, std=0.5)
-    batch, model = objective.collate(draws([0, 1], [GENUINE, 0]), pairs), model.double()
+    batch, model = objective.collate(spec([0, 1], [GENUINE, 0]), pairs), model.double()
     assert model.heads["paraphrase"][0].p == 0.5
     losses = {
         mode: {model.train(mode)(objective.loss, batch)["paraphrase"].sum.item() for _ in range(8)}
@@ -82,18 +83,18 @@ def test_the_classifier_has_the_models_dropout(build, model, pairs, draws):
     assert len(losses[True]) > 1 and len(losses[False]) == 1
 
 
-def test_a_batch_is_the_sum_of_its_examples(classifying, check_sums, pairs, draws):
+def test_a_batch_is_the_sum_of_its_examples(classifying, check_sums, pairs, spec):
     examples, keys = [0, 1, 1], [GENUINE, SECOND_FIRST, GENUINE]
-    alone = [draws([example], [key]) for example, key in zip(examples, keys)]
-    check_sums(classifying[0], pairs, draws(examples, keys), alone)
+    alone = [spec([example], [key]) for example, key in zip(examples, keys)]
+    check_sums(classifying[0], pairs, spec(examples, keys), alone)
 
 
-def test_mined_negatives_are_the_default(build, pairs, draws):
+def test_mined_negatives_are_the_default(build, pairs, spec):
     objective = build("paraphrase")
-    with pytest.raises(UserError, match="no mined negatives; recipes/unicoder/mine.sh trains what"):
-        objective.collate(draws([0], [0]), pairs)
+    with pytest.raises(UserError, match="no mined negatives; recipes/unicoder/mine.sh trains the model"):
+        objective.collate(spec([0], [0]), pairs)
     np.savez(negatives_file(pairs.prefix), negatives=np.array([[0], [0]]), text=pairs.fingerprint)
-    batch = objective.collate(draws([0, 1], [0, 0]), pairs)  # not what a miner would write: it tells the two apart
+    batch = objective.collate(spec([0, 1], [0, 0]), pairs)  # not what a miner would write: it tells the two apart
     assert batch["tokens"].tolist() == [[0, 4, 5, 6, 2, 2, 14, 2], [0, 7, 2, 2, 14, 2, PAD, PAD]]
 
 
@@ -111,10 +112,13 @@ def test_batches_keep_their_limit_whatever_negatives_are_drawn(build, tmp_path, 
     lines[np.argsort(pairs.sizes[:, 1])] = mined_lines
     np.savez(negatives_file(pairs.prefix), negatives=lines, text=pairs.fingerprint)
     objective = build("paraphrase", f"paraphrase.length=64 paraphrase.negatives={'mined' if mined else 'random'}")
-    source = MixedSource({"en-de": pairs}, 0) if mixed else pairs
-    supply = Supply("paraphrase", {"any": source}, 64, 2, 512, None, 0, objective.takes)
+    corpus = MixedCorpus({"en-de": pairs}, 0) if mixed else pairs
+    sampler = ObjectiveSampler(
+        "paraphrase", {"any": corpus}, InputLength(64, 2, 65), 512, None, 0, objective.collated_lengths
+    )
     padded = [
-        objective.collate(batch, source)["tokens"].numel() for batch in training_plan([supply], "cycle", 1, 1, 60, 1, 1)
+        objective.collate(batch, corpus)["tokens"].numel()
+        for batch in training_plan([sampler], "cycle", 1, 1, 60, 1, 1)
     ]
     assert max(padded) <= 512 and np.mean(padded) > 300
 

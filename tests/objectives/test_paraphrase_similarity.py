@@ -50,10 +50,10 @@ def test_every_word_is_left_out_as_often_and_one_stays(dictionary, words, left_o
         assert 1 - left[:, place].double().mean().item() == pytest.approx(left_out, abs=0.032)  # 4 deviations
 
 
-def test_similarity_batch_and_loss(build, averaging, pairs, draws):
+def test_similarity_batch_and_loss(build, averaging, pairs, spec):
     """Two copies of the first pair: neither is a candidate of the other."""
     objective = build("paraphrase_similarity", "paraphrase_similarity.scale=5")
-    batch = objective.collate(draws([0, 1, 0]), pairs)
+    batch = objective.collate(spec([0, 1, 0]), pairs)
     assert batch["tokens"].tolist() == [[4, 5, 6], [7, PAD, PAD], [4, 5, 6]]
     assert batch["translations"].tolist() == [[14, PAD], [15, 16], [14, PAD]]
     assert batch["copies"].tolist() == [[False, False, True], [False] * 3, [True, False, False]]

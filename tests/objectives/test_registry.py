@@ -17,7 +17,7 @@ from fairseq_xl.objectives.base import Objective
 @Objective.register
 class Copying(Objective):
     name = "copying"
-    reads = "monolingual"
+    corpus_type = "monolingual"
 """
 
 
@@ -58,7 +58,7 @@ def test_a_new_file_is_found_by_itself(tmp_path, monkeypatch):
     try:
         # what importing the package does, in a folder that has one more file
         exec(compile(Path(objectives.__file__).read_text(), "objectives", "exec"), vars(objectives))
-        assert OBJECTIVES["copying"].reads == "monolingual"
+        assert OBJECTIVES["copying"].corpus_type == "monolingual"
     finally:
         OBJECTIVES.pop("copying", None)
         sys.modules.pop("fairseq_xl.objectives.copying", None)
@@ -74,7 +74,7 @@ def test_a_name_is_registered_once():
 def test_every_objective_says_what_it_is():
     for name, objective in OBJECTIVES.items():
         assert objective.name == name
-        assert objective.reads in ("monolingual", "documents", "parallel", "parallel_documents")
+        assert objective.corpus_type in ("monolingual", "documents", "parallel", "parallel_documents")
         assert objective.collate is not Objective.collate and objective.loss is not Objective.loss
         assert objective.__doc__
 

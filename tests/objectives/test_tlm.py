@@ -10,64 +10,64 @@ NOTHING = "tlm.mask_prob=0"
 ALL_MASKED = "tlm.mask_prob=1 tlm.mask_token_prob=1 tlm.random_token_prob=0"
 
 
-def test_batch(build, pairs, draws):
+def test_batch(build, pairs, spec):
     """Positions start anew and languages change with the second half. Even keys put English first, odd ones German."""
-    batch = build("tlm", NOTHING).collate(draws([0, 1], [6, 8]), pairs)
+    batch = build("tlm", NOTHING).collate(spec([0, 1], [6, 8]), pairs)
     assert batch["tokens"].tolist() == [[0, 4, 5, 6, 2, 2, 14, 2], [0, 7, 2, 2, 15, 16, 2, PAD]]
     assert batch["positions"].tolist() == [[0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 2, 0, 1, 2, 3, 0]]
     assert batch["languages"].tolist() == [[1, 1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 0, 0, 0, 0, 0]]
     assert batch["padding_mask"].tolist() == [[False] * 8, [False] * 7 + [True]]
 
 
-def test_batch_the_other_way_round(build, pairs, draws):
-    batch = build("tlm", NOTHING).collate(draws([0], [7]), pairs)
+def test_batch_the_other_way_round(build, pairs, spec):
+    batch = build("tlm", NOTHING).collate(spec([0], [7]), pairs)
     assert batch["tokens"].tolist() == [[0, 14, 2, 2, 4, 5, 6, 2]]
     assert batch["positions"].tolist() == [[0, 1, 2, 0, 1, 2, 3, 4]]
     assert batch["languages"].tolist() == [[0, 0, 0, 1, 1, 1, 1, 1]]
     assert batch["padding_mask"] is None
 
 
-def test_framing_of_published_weights(build, pairs, draws):
-    batch = build("tlm", NOTHING, "xlm").collate(draws([1], [6]), pairs)
+def test_framing_of_published_weights(build, pairs, spec):
+    batch = build("tlm", NOTHING, "xlm").collate(spec([1], [6]), pairs)
     assert batch["tokens"].tolist() == [[2, 7, 2, 2, 15, 16, 2]]
 
 
-def test_both_sides_are_masked(build, pairs, draws):
-    batch = build("tlm", ALL_MASKED).collate(draws([0], [6]), pairs)
+def test_both_sides_are_masked(build, pairs, spec):
+    batch = build("tlm", ALL_MASKED).collate(spec([0], [6]), pairs)
     assert batch["tokens"].tolist() == [[0, MASK, MASK, MASK, 2, 2, MASK, 2]]
     assert batch["predicted"].tolist() == [1, 2, 3, 6]
     assert batch["target"].tolist() == [4, 5, 6, 14]
 
 
-def test_the_order_of_the_sides_is_drawn_evenly(build, pairs, draws):
+def test_the_order_of_the_sides_is_drawn_evenly(build, pairs, spec):
     keys = np.random.default_rng(0).integers(2**64, size=2000, dtype=np.uint64)
-    batch = build("tlm", NOTHING).collate(draws([0] * 2000, keys), pairs)
+    batch = build("tlm", NOTHING).collate(spec([0] * 2000, keys), pairs)
     assert (batch["tokens"][:, 1] == 4).double().mean().item() == pytest.approx(0.5, abs=0.045)  # deviation 0.011
 
 
-def test_noise_is_independent_of_the_order_of_the_sides(build, pairs, draws):
+def test_noise_is_independent_of_the_order_of_the_sides(build, pairs, spec):
     """The first bit of the key chooses the order; what is masked must not follow from it."""
     objective = build("tlm", f"{ALL_MASKED} tlm.mask_prob=0.25 tlm.frequency_exponent=0")
     keys = np.random.default_rng(1).integers(2**64, size=4000, dtype=np.uint64)
     for bit in (0, 1):
         part = keys[(keys & np.uint64(1)) == bit]
-        masked = objective.collate(draws([0] * len(part), part), pairs)["tokens"].numpy() == MASK
+        masked = objective.collate(spec([0] * len(part), part), pairs)["tokens"].numpy() == MASK
         pieces = [1, 2, 3, 6] if bit == 0 else [1, 4, 5, 6]
         assert masked[:, pieces].mean(0) == pytest.approx(np.full(4, 0.25), abs=0.04)  # 2000: deviation 0.0097
 
 
-def test_noise_belongs_to_the_draw(build, pairs, draws):
+def test_noise_belongs_to_the_draw(build, pairs, spec):
     objective = build("tlm", "tlm.mask_prob=0.5")
-    noised = [objective.collate(draws([1, 0], [key, 5]), pairs)["tokens"].tolist() for key in range(20)]
+    noised = [objective.collate(spec([1, 0], [key, 5]), pairs)["tokens"].tolist() for key in range(20)]
     assert len({tuple(rows[0]) for rows in noised}) > 5
     assert len({tuple(rows[1]) for rows in noised}) == 1
-    assert objective.collate(draws([0], [5]), pairs)["tokens"].tolist() == [noised[0][1]]
+    assert objective.collate(spec([0], [5]), pairs)["tokens"].tolist() == [noised[0][1]]
 
 
-def test_loss_by_hand(build, pairs, draws, fixed_logits):
+def test_loss_by_hand(build, pairs, spec, fixed_logits):
     """Seven targets: 1/2 three times, 1/4 three times, 1/8 once: 12 bits."""
     objective = build("tlm", ALL_MASKED)
-    batch = objective.collate(draws([0, 1], [6, 9]), pairs)
+    batch = objective.collate(spec([0, 1], [6, 9]), pairs)
     model = fixed_logits(batch, [1 / 2, 1 / 4, 1 / 2, 1 / 4, 1 / 2, 1 / 4, 1 / 8])
     terms = objective.loss(model, batch)
     assert list(terms) == ["tlm"]
@@ -76,9 +76,9 @@ def test_loss_by_hand(build, pairs, draws, fixed_logits):
     assert model.asked["positions"] is batch["positions"] and model.asked["languages"] is batch["languages"]
 
 
-def test_a_prediction_sees_the_other_language(build, pairs, draws, model):
+def test_a_prediction_sees_the_other_language(build, pairs, spec, model):
     objective = build("tlm", NOTHING)
-    batch = objective.collate(draws([0], [6]), pairs)
+    batch = objective.collate(spec([0], [6]), pairs)
     batch |= {"predicted": batch["predicted"].new_tensor([2]), "target": batch["target"].new_tensor([5])}
     before = model(objective.loss, batch)["tlm"].sum.item()
     tokens = batch["tokens"].clone()
@@ -86,6 +86,6 @@ def test_a_prediction_sees_the_other_language(build, pairs, draws, model):
     assert abs(model(objective.loss, batch | {"tokens": tokens})["tlm"].sum.item() - before) > 1e-4
 
 
-def test_a_batch_is_the_sum_of_its_examples(build, pairs, draws, check_sums):
+def test_a_batch_is_the_sum_of_its_examples(build, pairs, spec, check_sums):
     objective = build("tlm", "tlm.mask_prob=0.6")
-    check_sums(objective, pairs, draws([0, 1], [6, 9]), [draws([0], [6]), draws([1], [9])])
+    check_sums(objective, pairs, spec([0, 1], [6, 9]), [spec([0], [6]), spec([1], [9])])

@@ -43,13 +43,13 @@ def model(dictionary):
 
 
 @pytest.fixture(params=["veco_mono", "veco_bi"])
-def case(request, build, draws, documents, pairs):
+def case(request, build, spec, documents, pairs):
     """case(options, examples) -> objective and batch."""
-    source = {"veco_mono": documents, "veco_bi": pairs}[request.param]
+    corpus = {"veco_mono": documents, "veco_bi": pairs}[request.param]
 
     def case(options=HALF, examples=(0, 1)):
         objective = build(request.param, options.format(request.param))
-        return objective, objective.collate(draws(list(examples)), source)
+        return objective, objective.collate(spec(list(examples)), corpus)
 
     return case
 
@@ -64,8 +64,8 @@ def side_of(batch, side):
     return tokens[part], padding[part], predicted.view_as(tokens)[part], batch[side]["target"]
 
 
-def test_batch_of_segments(build, draws, documents):
-    batch = build("veco_mono", EVERYTHING.format("veco_mono")).collate(draws([0, 1]), documents)
+def test_batch_of_segments(build, spec, documents):
+    batch = build("veco_mono", EVERYTHING.format("veco_mono")).collate(spec([0, 1]), documents)
     assert batch["tokens"].tolist() == [
         [0, MASK, MASK, MASK, 2], [0, MASK, 2, PAD, PAD], [0, MASK, MASK, 2, PAD], [0, MASK, MASK, 2, PAD],
     ]  # fmt: skip
@@ -75,8 +75,8 @@ def test_batch_of_segments(build, draws, documents):
     assert batch["languages"].tolist() == [[1], [1], [1], [1]]
 
 
-def test_batch_of_translations(build, draws, pairs):
-    batch = build("veco_bi", NOTHING.format("veco_bi")).collate(draws([0, 1], [6, 8]), pairs)
+def test_batch_of_translations(build, spec, pairs):
+    batch = build("veco_bi", NOTHING.format("veco_bi")).collate(spec([0, 1], [6, 8]), pairs)
     assert batch["tokens"].tolist() == [[0, 4, 5, 6, 2], [0, 7, 2, PAD, PAD], [0, 14, 2, PAD, PAD], [0, 15, 16, 2, PAD]]
     assert batch["languages"].tolist() == [[1], [1], [0], [0]]
     assert batch["tlm"]["tokens"].tolist() == [[0, 4, 5, 6, 2, 2, 14, 2], [0, 7, 2, 2, 15, 16, 2, PAD]]
@@ -94,11 +94,11 @@ def test_the_papers_values_are_the_defaults(build):
     assert mono.alpha == bi.alpha == 0.5 and mono.frequency_exponent == 0
 
 
-def test_the_two_sides_are_masked_independently(build, draws, tmp_path):
+def test_the_two_sides_are_masked_independently(build, spec, tmp_path):
     """Two equal segments: whether a position of x is masked says nothing of that of y."""
-    source = AdjacentSegments(write_items(tmp_path / "twins", [[5, 6, 7, 8, 2]] * 2), "en")
+    corpus = AdjacentSegments(write_items(tmp_path / "twins", [[5, 6, 7, 8, 2]] * 2), "en")
     objective = build("veco_mono", "veco_mono.mask_prob=0.5 veco_mono.mask_token_prob=1 veco_mono.random_token_prob=0")
-    masked = objective.collate(draws([0] * 4000), source)["tokens"].eq(MASK)[:, 1:5].double()
+    masked = objective.collate(spec([0] * 4000), corpus)["tokens"].eq(MASK)[:, 1:5].double()
     x, y = masked[:4000], masked[4000:]
     assert x.mean().item() == pytest.approx(0.5, abs=0.02) and y.mean().item() == pytest.approx(0.5, abs=0.02)
     assert (x * y).mean().item() == pytest.approx(0.25, abs=0.02)
@@ -217,7 +217,9 @@ def test_y_reacts_to_all_of_x_and_to_no_padding(case, model):
     for column in range(3):
         tokens = batch["tokens"].clone()
         tokens[0, column] = 13
-        assert model(objective.loss, batch | {"tokens": tokens})[name].sum.item() != pytest.approx(terms[name].sum.item())
+        assert model(objective.loss, batch | {"tokens": tokens})[name].sum.item() != pytest.approx(
+            terms[name].sum.item()
+        )
 
 
 def test_swapping_the_sides_swaps_the_terms(case, model):
@@ -244,32 +246,32 @@ def test_one_pass_feeds_both(case, model, monkeypatch):
     assert len(calls) == (3 if objective.name == "veco_bi" else 2)
 
 
-def test_a_batch_is_the_sum_of_its_examples(build, model, draws, documents, pairs):
-    for name, source in (("veco_mono", documents), ("veco_bi", pairs)):
+def test_a_batch_is_the_sum_of_its_examples(build, model, spec, documents, pairs):
+    for name, corpus in (("veco_mono", documents), ("veco_bi", pairs)):
         objective = build(name, HALF.format(name))
-        terms = model(objective.loss, objective.collate(draws([0, 1], [6, 8]), source))
-        alone = [model(objective.loss, objective.collate(draws([n], [key]), source)) for n, key in ((0, 6), (1, 8))]
+        terms = model(objective.loss, objective.collate(spec([0, 1], [6, 8]), corpus))
+        alone = [model(objective.loss, objective.collate(spec([n], [key]), corpus)) for n, key in ((0, 6), (1, 8))]
         for term in objective.terms:
             assert terms[term].sum.item() == pytest.approx(sum(part[term].sum.item() for part in alone))
             assert terms[term].count == sum(part[term].count for part in alone)
 
 
-def test_the_tlm_term_is_that_of_tlm(build, model, draws, pairs):
+def test_the_tlm_term_is_that_of_tlm(build, model, spec, pairs):
     objective = build("veco_bi")
-    batch = objective.collate(draws([0, 1]), pairs)
+    batch = objective.collate(spec([0, 1]), pairs)
     term = model(objective.loss, batch)["veco_bi_tlm"]
     (expected,) = build("tlm", "tlm.mask_prob=0.25 tlm.frequency_exponent=0").loss(model, batch["tlm"]).values()
     assert term.sum.item() == pytest.approx(expected.sum.item())
     assert term.weight == 1 and term.count == len(batch["tlm"]["target"]) > 0
 
 
-def test_tlm_is_masked_independently_of_the_sides(build, draws, tmp_path):
+def test_tlm_is_masked_independently_of_the_sides(build, spec, tmp_path):
     """Of one sentence of 400 words, what TLM masks where it comes first and what IS(x) masks."""
     for code, start in (("en", 4), ("de", 14)):
         write_items(tmp_path / f"train.en-de.{code}", [[*(start + n % 6 for n in range(400)), 2]])
     pairs = SentencePairs(tmp_path / "train.en-de", "en", "de")
     objective = build("veco_bi", "veco_bi.length=500")
-    batch = objective.collate(draws(np.zeros(60, dtype=int)), pairs)
+    batch = objective.collate(spec(np.zeros(60, dtype=int)), pairs)
     width = batch["tokens"].shape[1]
     alone = torch.zeros(batch["tokens"].numel())
     alone[torch.cat([batch[side]["predicted"] for side in "xy"])] = 1
@@ -284,7 +286,7 @@ def test_tlm_is_masked_independently_of_the_sides(build, draws, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["veco_mono", "veco_bi"])
-def test_the_longest_example_takes_all_positions(build, dictionary, draws, tmp_path, name):
+def test_the_longest_example_takes_all_positions(build, dictionary, spec, tmp_path, name):
     """Segments of longer sentences, and the longest sentences that a pair may have, fill --max-positions."""
     fits, longer = ([*(4 + n % 6 for n in range(size - 1)), 2] for size in (31, 32))
     model = XLVecoModel(
@@ -292,14 +294,14 @@ def test_the_longest_example_takes_all_positions(build, dictionary, draws, tmp_p
         len(dictionary), dictionary.pad(), dictionary.num_languages,
     )  # fmt: skip
     objective = build(name, f"{name}.length=32")
-    assert objective.positions == 32
+    assert objective.input_length.positions == 32
     if name == "veco_mono":
-        source = AdjacentSegments(write_items(tmp_path / "train", [longer, longer]), "en")
+        corpus = AdjacentSegments(write_items(tmp_path / "train", [longer, longer]), "en")
     else:
         for code in ("en", "de"):
             write_items(tmp_path / f"train.en-de.{code}", [fits, longer])
-        source = SentencePairs(tmp_path / "train.en-de", "en", "de")
-    examples = source.every(objective.example_length)[0]
-    batch = objective.collate(draws(examples), source)
+        corpus = SentencePairs(tmp_path / "train.en-de", "en", "de")
+    examples = corpus.all_examples(objective.input_length.text)[0]
+    batch = objective.collate(spec(examples), corpus)
     assert len(examples) == 1 and batch["tokens"].shape[1] == 32
     VecoObjective.loss(objective, model, batch)

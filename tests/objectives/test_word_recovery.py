@@ -21,9 +21,9 @@ def recovering(build, model):
     return objective, model.double()
 
 
-def test_batch(build, pairs, draws):
+def test_batch(build, pairs, spec):
     """Even keys recover English from German, odd ones German from English; </s> of the other side is no word."""
-    batch = build("word_recovery").collate(draws([0, 1], [6, 7]), pairs)
+    batch = build("word_recovery").collate(spec([0, 1], [6, 7]), pairs)
     assert batch["tokens"].tolist() == [[0, 4, 5, 6, 2], [0, 15, 16, 2, PAD]]
     assert batch["words"].tolist() == [[14], [7]]
     assert batch["languages"].tolist() == [[1], [0]]
@@ -48,10 +48,10 @@ def test_attention_matrix_is_the_formulas_loop():
             torch.testing.assert_close(mixed[b, i], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_what_is_in_the_padding_of_y_does_not_change_the_loss(recovering, pairs, draws):
+def test_what_is_in_the_padding_of_y_does_not_change_the_loss(recovering, pairs, spec):
     """And what is a word of Y does."""
     objective, model = recovering
-    batch = objective.collate(draws([0, 1], [7, 8]), pairs)
+    batch = objective.collate(spec([0, 1], [7, 8]), pairs)
     assert batch["words_padding_mask"].tolist() == [[False, False, False], [False, False, True]]
     before = model(objective.loss, batch)["word_recovery"].sum.item()
     batch["words"][batch["words_padding_mask"]] = 9
@@ -60,10 +60,10 @@ def test_what_is_in_the_padding_of_y_does_not_change_the_loss(recovering, pairs,
     assert model(objective.loss, batch)["word_recovery"].sum.item() != pytest.approx(before, rel=1e-5)
 
 
-def test_the_encoder_is_given_mixtures_for_words_and_the_embeddings_of_special_symbols(recovering, pairs, draws):
+def test_the_encoder_is_given_mixtures_for_words_and_the_embeddings_of_special_symbols(recovering, pairs, spec):
     """With a single word of Y every mixture is that word's embedding; <s> and </s> of X keep their own."""
     objective, model = recovering
-    batch = objective.collate(draws([0], [6]), pairs)
+    batch = objective.collate(spec([0], [6]), pairs)
     seen = {}
     encode = model.encode
     model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
@@ -74,27 +74,27 @@ def test_the_encoder_is_given_mixtures_for_words_and_the_embeddings_of_special_s
         torch.testing.assert_close(vectors[0, place], expected)
 
 
-def test_the_parts_of_the_matrix_that_see_y_are_trained(recovering, pairs, draws):
+def test_the_parts_of_the_matrix_that_see_y_are_trained(recovering, pairs, spec):
     """Two of the three: what depends on x alone is the same for all words of Y and drops out of the softmax."""
     objective, model = recovering
-    batch = objective.collate(draws([0, 1], [7, 8]), pairs)
+    batch = objective.collate(spec([0, 1], [7, 8]), pairs)
     model(objective.loss, batch)["word_recovery"].sum.backward()
     gradient = model.heads["word_recovery"].weight.grad
     assert gradient[1].abs().max() > 1e-6 and gradient[2].abs().max() > 1e-6
     assert gradient[0].abs().max() < 1e-6
 
 
-def test_batches_are_the_sums_of_their_examples(recovering, check_sums, pairs, draws):
+def test_batches_are_the_sums_of_their_examples(recovering, check_sums, pairs, spec):
     """Three words and one of X, one and two of Y."""
-    check_sums(recovering[0], pairs, draws([0, 1], [6, 8]), [draws([0], [6]), draws([1], [8])])
+    check_sums(recovering[0], pairs, spec([0, 1], [6, 8]), [spec([0], [6]), spec([1], [8])])
 
 
-def test_an_unknown_word_is_not_predicted_and_keeps_its_embedding(recovering, draws, tmp_path):
+def test_an_unknown_word_is_not_predicted_and_keeps_its_embedding(recovering, spec, tmp_path):
     """<unk>, 3, among the words of X; among those of Y it is mixed in as any other."""
     objective, model = recovering
     write_items(tmp_path / "unknown.en-de.en", [[4, 3, 6, 2]])
     write_items(tmp_path / "unknown.en-de.de", [[3, 2]])
-    batch = objective.collate(draws([0], [6]), SentencePairs(tmp_path / "unknown.en-de", "en", "de"))
+    batch = objective.collate(spec([0], [6]), SentencePairs(tmp_path / "unknown.en-de", "en", "de"))
     assert batch["tokens"].tolist() == [[0, 4, 3, 6, 2]] and batch["words"].tolist() == [[3]]
     assert batch["is_word"].tolist() == [[False, True, False, True, False]]
     assert batch["predicted"].tolist() == [1, 3] and batch["target"].tolist() == [4, 6]
@@ -105,11 +105,11 @@ def test_an_unknown_word_is_not_predicted_and_keeps_its_embedding(recovering, dr
     torch.testing.assert_close(seen["vectors"][0], table[torch.tensor([0, 3, 3, 3, 2])])
 
 
-def test_an_unknown_word_is_no_mixture(recovering, draws, tmp_path):
+def test_an_unknown_word_is_no_mixture(recovering, spec, tmp_path):
     objective, model = recovering
     write_items(tmp_path / "unknown.en-de.en", [[4, 3, 2]])
     write_items(tmp_path / "unknown.en-de.de", [[14, 15, 2]])
-    batch = objective.collate(draws([0], [6]), SentencePairs(tmp_path / "unknown.en-de", "en", "de"))
+    batch = objective.collate(spec([0], [6]), SentencePairs(tmp_path / "unknown.en-de", "en", "de"))
     seen, encode = {}, model.encode
     model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
     model(objective.loss, batch)

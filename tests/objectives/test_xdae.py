@@ -5,11 +5,11 @@ import pytest
 import torch
 from tiny_data import write_dictionary, write_items
 
-from fairseq_xl.data.denoising import dropped, infilled, masked, shuffled, split_into_words
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing, pad_rows
-from fairseq_xl.data.mixed import MixedSource
+from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.text_noise import dropped, infilled, masked, shuffled, split_into_words
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import DenoisingConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
@@ -44,9 +44,9 @@ def of_words(words, options):
     return build_objectives("xdae", options, words, Framing.of("xl", words))["xdae"]
 
 
-def test_batch(build, stream, draws):
+def test_batch(build, stream, spec):
     """Blocks 5 6 7 2, which is ended, and 8 9 2 10 and 12 2; the target of a block always ends with </s>."""
-    batch = build("xdae", f"xdae.length=6 {CLEAN}").collate(draws([1, 5, 10]), stream)
+    batch = build("xdae", f"xdae.length=6 {CLEAN}").collate(spec([1, 5, 10]), stream)
     assert batch["target"].tolist() == [[5, 6, 7, EOS, PAD], [8, 9, EOS, 10, EOS], [12, EOS, PAD, PAD, PAD]]
     assert batch["prev_output_tokens"].tolist() == [[EN, 5, 6, 7, EOS], [EN, 8, 9, EOS, 10], [EN, 12, EOS, PAD, PAD]]
     assert batch["tokens"].tolist() == [
@@ -56,28 +56,28 @@ def test_batch(build, stream, draws):
     assert batch["languages"].tolist() == [[1], [1], [1]]
 
 
-def test_no_padding_mask_without_padding(build, stream, draws):
-    assert build("xdae", f"xdae.length=6 {CLEAN}").collate(draws([1]), stream)["padding_mask"] is None
+def test_no_padding_mask_without_padding(build, stream, spec):
+    assert build("xdae", f"xdae.length=6 {CLEAN}").collate(spec([1]), stream)["padding_mask"] is None
 
 
-def test_framing_of_published_weights(build, stream, draws):
-    batch = build("xdae", f"xdae.length=5 {CLEAN}", "xlm").collate(draws([0]), stream)
+def test_framing_of_published_weights(build, stream, spec):
+    batch = build("xdae", f"xdae.length=5 {CLEAN}", "xlm").collate(spec([0]), stream)
     assert batch["tokens"].tolist() == [[EOS, 4, 5, 6, EOS]]
     assert batch["prev_output_tokens"].tolist() == [[EN, 4, 5, 6]]
 
 
-def test_nothing_is_longer_than_it_may_be(build, tmp_path, draws):
+def test_nothing_is_longer_than_it_may_be(build, tmp_path, spec):
     stream = TokenStream(write_items(tmp_path / "long", [[4 + n % 16 for n in range(3000)] + [EOS]]), "en")
     objective = build("xdae", "xdae.length=12 xdae.infill_prob=0.9 xdae.span_length=0.1")
-    assert (objective.example_length, objective.positions) == (10, 12)
-    batch = objective.collate(draws(range(0, 3000, 10)), stream)
+    assert objective.input_length == (10, 2, 12)
+    batch = objective.collate(spec(range(0, 3000, 10)), stream)
     assert batch["tokens"].shape[1] <= 12 and batch["target"].shape[1] == 11
     assert batch["tokens"].eq(MASK).any()
 
 
-def test_the_default_is_infilling_of_three_tenths(build, stream, draws):
+def test_the_default_is_infilling_of_three_tenths(build, stream, spec):
     """The block 4 5 6 7 2 8 9 2 10 11 12 2 has 9 pieces: 2.7 of them are masked on average."""
-    batch = build("xdae").collate(draws([0] * 2000, np.random.default_rng(1).integers(2**63, size=2000)), stream)
+    batch = build("xdae").collate(spec([0] * 2000, np.random.default_rng(1).integers(2**63, size=2000)), stream)
     pieces = ((batch["tokens"] > 3) & (batch["tokens"] != MASK)).sum(1)
     assert set(pieces.tolist()) == {6, 7} and pieces.double().mean().item() == pytest.approx(6.3, abs=0.05)
     assert batch["tokens"].eq(EOS).sum(1).tolist() == [3] * 2000
@@ -85,12 +85,12 @@ def test_the_default_is_infilling_of_three_tenths(build, stream, draws):
     assert batch["target"].tolist() == [clean] * 2000
 
 
-def test_noise_is_of_the_draw(build, stream, draws):
+def test_noise_is_of_the_draw(build, stream, spec):
     """The same key, the same noise, whatever is beside it; another key, another one."""
     objective = build("xdae", "xdae.length=8")
-    whole = objective.collate(draws([10, 0, 5, 0], [7, 8, 9, 10]), stream)["tokens"]
+    whole = objective.collate(spec([10, 0, 5, 0], [7, 8, 9, 10]), stream)["tokens"]
     for row, (start, key) in enumerate(zip([10, 0, 5, 0], [7, 8, 9, 10])):
-        alone = objective.collate(draws([start], [key]), stream)["tokens"][0]
+        alone = objective.collate(spec([start], [key]), stream)["tokens"][0]
         assert whole[row][whole[row].ne(PAD)].tolist() == alone.tolist()
     assert whole[1].tolist() != whole[3].tolist()
 
@@ -117,34 +117,34 @@ def test_any_combination_of_noise(words, noise):
     expected = text.tokens
     if "infill" in noise:
         expected = infilled(expected, words.is_piece[expected] | (expected == 16), keys, 0.5, 2.0, 16, PAD)
-    found = of_words(words, f"{SETTINGS} xdae.noise={noise}").noised(tokens, keys, ["en"] * 3)
+    found = of_words(words, f"{SETTINGS} xdae.noise={noise}").corrupted(tokens, keys, ["en"] * 3)
     assert found.tolist() == expected.tolist() != tokens.tolist()
 
 
 def test_in_chinese_and_thai_a_piece_is_a_word(words):
     objective = of_words(words, "xdae.noise=mask xdae.word_mask_prob=1")
     codes, rows = ["en", "zh", "th", "zh_CN"], np.array([[BOS, 4, 10, 11, EOS]] * 4)
-    found = objective.noised(rows, np.arange(4, dtype=np.uint64), codes)
+    found = objective.corrupted(rows, np.arange(4, dtype=np.uint64), codes)
     assert found.tolist() == [[BOS, 16, EOS, PAD, PAD], *[[BOS, 16, 16, 16, EOS]] * 3]
 
 
-def test_a_batch_may_mix_languages(words, tmp_path, draws):
+def test_a_batch_may_mix_languages(words, tmp_path, spec):
     sources = {
         code: TokenStream(write_items(tmp_path / code, [[4, 10, 11, EOS]]), code) for code in ("en", "zh")
     }  # fmt: skip
-    mixed = MixedSource(sources, 0.3)
-    examples = mixed.draw(np.random.default_rng(1), 6, 4)[0]
-    batch = of_words(words, "xdae.mixed=true xdae.noise=mask xdae.word_mask_prob=1").collate(draws(examples), mixed)
+    mixed = MixedCorpus(sources, 0.3)
+    examples = mixed.sample(np.random.default_rng(1), 6, 4)[0]
+    batch = of_words(words, "xdae.mixed=true xdae.noise=mask xdae.word_mask_prob=1").collate(spec(examples), mixed)
     chinese = batch["languages"][:, 0] == 2
     assert set(batch["languages"].flatten().tolist()) == {0, 2}
     assert batch["prev_output_tokens"][:, 0].tolist() == [19 if zh else 17 for zh in chinese]
     assert batch["tokens"].eq(16).sum(1).tolist() == [3 if zh else 1 for zh in chinese]
 
 
-def test_loss_step_by_step(build, stream, draws, model):
+def test_loss_step_by_step(build, stream, spec, model):
     """- sum over t of log p(x_t | x_<t, c(X)), each step on its own, without padding."""
     objective = build("xdae", "xdae.length=8")
-    batch = objective.collate(draws([0, 10]), stream)
+    batch = objective.collate(spec([0, 10]), stream)
     expected, count = 0.0, 0
     for row in range(2):
         source = batch["tokens"][row][batch["tokens"][row].ne(PAD)][None]
@@ -162,10 +162,10 @@ def test_loss_step_by_step(build, stream, draws, model):
     assert terms["xdae"].sum.item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_batch_is_the_sum_of_its_examples(build, stream, draws, check_sums):
+def test_a_batch_is_the_sum_of_its_examples(build, stream, spec, check_sums):
     keys = [3, 4, 5]
-    one_by_one = [draws([start], [key]) for start, key in zip((0, 4, 10), keys)]
-    check_sums(build("xdae", "xdae.length=7"), stream, draws([0, 4, 10], keys), one_by_one)
+    one_by_one = [spec([start], [key]) for start, key in zip((0, 4, 10), keys)]
+    check_sums(build("xdae", "xdae.length=7"), stream, spec([0, 4, 10], keys), one_by_one)
 
 
 @pytest.mark.parametrize(

@@ -42,24 +42,24 @@ def long(tmp_path):
     return TokenStream(write_items(tmp_path / "long", items), "en")
 
 
-def clean(source, objective, examples):
+def clean(corpus, objective, examples):
     """The framed blocks."""
-    return [[BOS, *block.tolist()] for (block,) in source.texts(np.asarray(examples), objective.example_length)]
+    return [[BOS, *block.tolist()] for (block,) in corpus.texts(np.asarray(examples), objective.input_length.text)]
 
 
 # Both sides
 
 
-def test_a_batch_worked_out_by_hand(build, stream, draws, monkeypatch):
+def test_a_batch_worked_out_by_hand(build, stream, spec, monkeypatch):
     """Blocks 4 5 6 7 2 8 9 2 and 12 2: pieces 4 5 6 7 | 8 9 and 12; a span of 2 in four, of 1 in two, of 1/2 in one.
 
     With every number drawn 0.6: the first starts at floor(3 * 0.6) = 1, so that 5 6 are masked; of 8 9 it is
     floor(1 + 0.6) = 1, the one at floor(2 * 0.6) = 1; of 12 floor(0.5 + 0.6) = 1, at 0.
     """
     monkeypatch.setattr(
-        "fairseq_xl.data.noising.uniforms", lambda keys, count, purpose: np.full((len(keys), count), 0.6)
+        "fairseq_xl.data.masking.uniforms", lambda keys, count, purpose: np.full((len(keys), count), 0.6)
     )
-    batch = build("xfnp", f"{SPANS} {ALL_MASKED} xfnp.length=9").collate(draws([0, 10]), stream)
+    batch = build("xfnp", f"{SPANS} {ALL_MASKED} xfnp.length=9").collate(spec([0, 10]), stream)
     assert batch["tokens"].tolist() == [
         [BOS, 4, MASK, MASK, 7, EOS, 8, MASK, EOS], [BOS, MASK, EOS, PAD, PAD, PAD, PAD, PAD, PAD],
     ]  # fmt: skip
@@ -69,17 +69,17 @@ def test_a_batch_worked_out_by_hand(build, stream, draws, monkeypatch):
     assert batch["languages"].tolist() == [[1], [1]]
 
 
-def test_framing_of_published_weights(build, stream, draws):
-    batch = build("xfnp", "xfnp.length=4", "xlm").collate(draws([0]), stream)
+def test_framing_of_published_weights(build, stream, spec):
+    batch = build("xfnp", "xfnp.length=4", "xlm").collate(spec([0]), stream)
     assert batch["tokens"][0, 0] == EOS and batch["prev_output_tokens"][0, 0] == EN
 
 
-def test_nine_of_64_pieces_are_predicted(build, long, draws):
+def test_nine_of_64_pieces_are_predicted(build, long, spec):
     """512 tokens are 511 and <s>; of their pieces 14.06 % are predicted, the share of every block."""
     objective = build("xfnp", ALL_MASKED)
-    assert (objective.example_length, objective.positions, objective.framed_tokens) == (511, 512, 1)
+    assert objective.input_length == (511, 1, 512)
     examples = range(0, 5600, 7)
-    batch = objective.collate(draws(examples), long)
+    batch = objective.collate(spec(examples), long)
     masked, originals = batch["tokens"].eq(MASK), clean(long, objective, examples)
     pieces = 0
     for row, original in enumerate(originals):
@@ -96,12 +96,12 @@ def test_nine_of_64_pieces_are_predicted(build, long, draws):
     assert masked.sum().item() / pieces == pytest.approx(9 / 64, abs=0.0005)
 
 
-def test_of_the_spans_80_percent_are_masked_and_10_are_random(build, long, draws):
+def test_of_the_spans_80_percent_are_masked_and_10_are_random(build, long, spec):
     objective = build("xfnp")
     examples = list(range(0, 5500)) * 2
     found, hidden = [], []
     for start in range(0, len(examples), 1000):
-        drawn = draws(examples[start : start + 1000], range(start, start + 1000))
+        drawn = spec(examples[start : start + 1000], range(start, start + 1000))
         batch = objective.collate(drawn, long)
         reference = build("xfnp", ALL_MASKED).collate(drawn, long)
         assert torch.equal(batch["target"], reference["target"])
@@ -116,25 +116,25 @@ def test_of_the_spans_80_percent_are_masked_and_10_are_random(build, long, draws
     assert set(found.tolist()) == {MASK, *range(4, 20)}
 
 
-def test_noise_is_of_the_draw(build, stream, draws):
+def test_noise_is_of_the_draw(build, stream, spec):
     """The same key, the same noise, whatever is beside it; another key, another one."""
     objective = build("xfnp", SPANS + "xfnp.length=8")
     examples, keys = [10, 0, 5, 0], [7, 8, 9, 10]
-    whole = objective.collate(draws(examples, keys), stream)
+    whole = objective.collate(spec(examples, keys), stream)
     for row, (start, key) in enumerate(zip(examples, keys)):
-        alone = objective.collate(draws([start], [key]), stream)
+        alone = objective.collate(spec([start], [key]), stream)
         for name in ("tokens", "target", "prev_output_tokens"):
             size = alone[name].size(1)
             assert whole[name][row, :size].tolist() == alone[name][0].tolist()
         assert whole["target"][row, alone["target"].size(1) :].eq(PAD).all()
-    several = objective.collate(draws([0] * 20), stream)["target"]
+    several = objective.collate(spec([0] * 20), stream)["target"]
     assert len({tuple(row) for row in several.tolist()}) > 3
 
 
-def test_a_block_may_have_nothing_to_predict(build, stream, draws, model):
+def test_a_block_may_have_nothing_to_predict(build, stream, spec, model):
     """12 2 with nine in 64 has no masked piece mostly: the end alone is predicted, by the first stream."""
     objective = build("xfnp", "xfnp.length=8")
-    batch = objective.collate(draws([10], [3]), stream)
+    batch = objective.collate(spec([10], [3]), stream)
     assert batch["tokens"].tolist() == [[BOS, 12, EOS]] and batch["target"].tolist() == [[EOS]]
     terms = model(objective.loss, batch)
     assert [(term.count, term.weight) for term in terms.values()] == [(1, 1.0), (0, 0.0)]
@@ -169,10 +169,10 @@ def log_probabilities(model, batch, row, known):
         ("xfnp.stream_weights=1,1,3", 3, [1, 1, 3]),
     ],
 )
-def test_loss_step_by_step(build, stream, draws, dictionary, options, streams, weights):
+def test_loss_step_by_step(build, stream, spec, dictionary, options, streams, weights):
     """α_0 sum over t <= |Y| of -log p(y_t | y_<t, X') + α_1 sum over t <= |Y| - 1 of -log p(y_{t+1} | y_<t, X') + …"""
     model, objective = make(dictionary, streams), build("xfnp", f"{SPANS} xfnp.length=12 {options}")
-    batch = objective.collate(draws([0, 5]), stream)
+    batch = objective.collate(spec([0, 5]), stream)
     expected, predicted, counts = 0.0, 0, [0] * streams
     for row in range(2):
         target = batch["target"][row][batch["target"][row].ne(PAD)].tolist()
@@ -188,9 +188,9 @@ def test_loss_step_by_step(build, stream, draws, dictionary, options, streams, w
     assert total(terms).item() == pytest.approx(expected / predicted)
 
 
-def test_a_batch_is_the_sum_of_its_examples(build, stream, draws, check_sums):
+def test_a_batch_is_the_sum_of_its_examples(build, stream, spec, check_sums):
     objective = build("xfnp", SPANS + "xfnp.length=8")
-    check_sums(objective, stream, draws([0, 5, 10], [1, 2, 3]), [draws([e], [k]) for e, k in ((0, 1), (5, 2), (10, 3))])
+    check_sums(objective, stream, spec([0, 5, 10], [1, 2, 3]), [spec([e], [k]) for e, k in ((0, 1), (5, 2), (10, 3))])
 
 
 # Users' mistakes

@@ -65,7 +65,7 @@ def test_pretraining_configurations_serve_every_set_of_objectives(size, objectiv
     assert list(built) == objectives.split(",")
     for objective in built.values():
         assert (objective.cfg.batch_tokens is None) != (objective.cfg.batch_sentences is None)  # a toy's replaces it
-        assert objective.positions <= cfg.model.max_positions
+        assert objective.input_length.positions <= cfg.model.max_positions
 
 
 @pytest.mark.parametrize("size", TRANSLATION)
@@ -143,7 +143,7 @@ def test_veco_configurations_have_batches_and_positions(size, dictionary):
     assert list(built) == ["veco_mono", "veco_bi"]
     for objective in built.values():
         assert (objective.cfg.batch_tokens is None) != (objective.cfg.batch_sentences is None)  # a toy's replaces it
-        assert objective.positions <= cfg.model.max_positions
+        assert objective.input_length.positions <= cfg.model.max_positions
 
 
 def test_vecos_values_are_in_its_configurations(dictionary):

@@ -27,7 +27,7 @@ def test_all_five_tasks_in_every_update_with_several_languages_drawn_uniformly(s
     built = objectives_of(cfg, dictionary)
     assert list(built) == FIVE and cfg.task.schedule == "cycle" and cfg.optimization.update_freq[0] % 5 == 0  # U2
     assert all(objective.cfg.mixed and objective.cfg.alpha == 0 for objective in built.values())  # U2
-    assert all(objective.positions <= cfg.model.max_positions for objective in built.values())
+    assert all(objective.input_length.positions <= cfg.model.max_positions for objective in built.values())
 
 
 @pytest.mark.parametrize("laid_over", [[], ["toy.yaml"], ["xglue.yaml"]], ids=["paper", "toy", "xglue"])

@@ -23,7 +23,7 @@ def test_languages_are_mixed_and_spans_are_masked(size, dictionary):
     cfg, objective = xdae_of(size, dictionary)
     assert objective.cfg.mixed and objective.cfg.alpha == 0.3  # G2
     assert objective.cfg.noise == {"paper": "infill", "toy": "shuffle+infill"}[size]  # G4: the toy's is ours
-    assert objective.positions <= cfg.model.max_positions
+    assert objective.input_length.positions <= cfg.model.max_positions
     assert cfg.optimization.max_update == cfg.lr_scheduler.total_num_update > cfg.lr_scheduler.warmup_updates > 0
 
 

@@ -14,7 +14,7 @@ def line(data, folder, *more):
 def test_batches_mix_languages_and_validation_tells_them_apart(data_bin, tmp_path):
     output = run_train(line(data_bin, tmp_path, "--max-update", 4))
     samples = [sample for update in output.samples.values() for sample in update]
-    assert [sample["source"] for sample in samples] == ["mixed"] * 4
+    assert [sample["corpus"] for sample in samples] == ["mixed"] * 4
     for sample in samples:
         assert len(sample["batch"]["languages"].unique()) > 1
     assert "mlm_mixed_ppl" in output.log and "mlm_de_ppl" in output.log and "tlm_en-fr_ppl" in output.log

@@ -49,9 +49,9 @@ def test_noise_differs_from_epoch_to_epoch(batches, workers):
 
 def test_noise_is_the_same_with_0_and_with_2_workers(batches):
     for one, other in zip(batches[0], batches[2], strict=True):
-        assert (one["objective"], one["source"], one["ntokens"]) == (
+        assert (one["objective"], one["corpus"], one["ntokens"]) == (
             other["objective"],
-            other["source"],
+            other["corpus"],
             other["ntokens"],
         )
         for key, value in one["batch"].items():

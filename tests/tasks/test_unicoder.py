@@ -55,7 +55,7 @@ def test_every_update_has_each_task_equally_often(text, tmp_path):
     output = run_train(line(text, tmp_path, "--max-update", 2, "--disable-validation", frequency=10))
     for samples in output.samples.values():
         assert [sample["objective"] for sample in samples] == FIVE * 2
-        assert {sample["source"] for sample in samples} == {"mixed"}
+        assert {sample["corpus"] for sample in samples} == {"mixed"}
     assert len(output.updates) == 2
     with pytest.raises(UserError, match="--update-freq that is a multiple of the 5 objectives, not 8"):
         run_train(line(text, tmp_path / "eight", "--max-update", 1, frequency=8))
@@ -92,7 +92,7 @@ def test_a_pair_without_documents_is_refused_or_left_out_of_one_task(text, tmp_p
     settings = "tlm.length=32 cross_lingual_mlm.length=32 cross_lingual_mlm.leave_out="
     task = tasks_of(pretraining(data, tmp_path, "--objective-options", f"{settings}en-fr", **both))
     task.load_dataset("train")
-    read = {name: set(sources) for name, sources in task.datasets["train"].sources.items()}
+    read = {name: set(sources) for name, sources in task.datasets["train"].corpora.items()}
     assert read == {"tlm": {"en-de", "en-fr"}, "cross_lingual_mlm": {"en-de"}}
     assert ("tlm", "en-fr") in task.log_keys and ("cross_lingual_mlm", "en-fr") not in task.log_keys
     for wrong, sentence in (
@@ -109,8 +109,8 @@ def test_a_language_is_left_out_of_one_task_beside_those_that_are_chosen(data_bi
     for chosen, left in (([], {"en"}), (["--langs", "en,de"], {"en"}), (["--langs", "de,en,fr"], {"en"})):
         task = tasks_of(pretraining(data_bin, tmp_path, *settings, *chosen, objectives="mlm,clm"))
         task.load_dataset("train")
-        assert set(task.datasets["train"].sources["clm"]) == left
-        assert set(task.datasets["train"].sources["mlm"]) > left
+        assert set(task.datasets["train"].corpora["clm"]) == left
+        assert set(task.datasets["train"].corpora["mlm"]) > left
 
 
 def tasks_of(line):

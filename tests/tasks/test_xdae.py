@@ -50,7 +50,7 @@ def test_training_mixes_languages_and_validation_tells_them_apart(whole):
     folder, output = whole
     (sample, *_) = output.samples[1]
     starts = sample["batch"]["prev_output_tokens"][:, 0]
-    assert sample["source"] == "mixed" and len(starts.unique()) > 1
+    assert sample["corpus"] == "mixed" and len(starts.unique()) > 1
     assert (starts - starts.min() == sample["batch"]["languages"][:, 0] - sample["batch"]["languages"].min()).all()
     assert all(f"xdae_{source}_ppl" in output.log for source in ("mixed", "de", "en", "fr"))
     assert float(output.statistics("ppl")[-1]) > 1
@@ -199,7 +199,7 @@ def test_two_tables_do_not_fit_into_one(data_bin, tmp_path, separate):
 def test_models_and_objectives_that_do_not_go_together(data_bin, tmp_path):
     with pytest.raises(UserError, match="xdae needs an encoder-decoder: --arch xl_xdae_tiny and the like"):
         run_train(pretraining(data_bin, tmp_path, objectives="xdae"))
-    with pytest.raises(UserError, match="xdae predicts a token at a step: --arch xl_xdae_tiny"):
+    with pytest.raises(UserError, match="xdae predicts one token at a step: --arch xl_xdae_tiny"):
         run_train(denoising(data_bin, tmp_path, "--arch", "xl_xfnp_tiny"))
     with pytest.raises(UserError, match="mlm needs an encoder: --arch xl_xlm_tiny and the like"):
         run_train(denoising(data_bin, tmp_path, objectives="mlm"))
@@ -208,5 +208,5 @@ def test_models_and_objectives_that_do_not_go_together(data_bin, tmp_path):
 
 
 def test_a_text_longer_than_the_models_positions_is_refused(data_bin, tmp_path):
-    with pytest.raises(UserError, match="xdae.length=41 takes 41 positions, the model has --max-positions 40"):
+    with pytest.raises(UserError, match="xdae.length=41 needs 41 positions, the model has --max-positions 40"):
         run_train(denoising(data_bin, tmp_path, "--objective-options", "xdae.length=41"))

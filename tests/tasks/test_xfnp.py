@@ -43,7 +43,7 @@ def whole(data_bin, tmp_path_factory):
 def test_both_streams_are_trained_and_scored(whole):
     _, output = whole
     (sample, *_) = output.samples[1]
-    assert sample["source"] == "mixed" and len(sample["batch"]["prev_output_tokens"][:, 0].unique()) > 1
+    assert sample["corpus"] == "mixed" and len(sample["batch"]["prev_output_tokens"][:, 0].unique()) > 1
     for stream in (1, 2):
         assert all(f"xfnp_{stream}_{source}_ppl" in output.log for source in ("mixed", "de", "en", "fr"))
     assert float(output.statistics("ppl")[-1]) > 1
@@ -151,7 +151,7 @@ def test_an_encoder_that_does_not_fit(data_bin, tmp_path, encoder, more, sentenc
     [
         (["--predicting-streams", 3], "xfnp.stream_weights=1,1 are 2, and the model has --predicting-streams 3"),
         (["--relative-buckets", 1], "--relative-buckets 1 should be from 2 to"),
-        (["--objective-options", "xfnp.length=41"], "xfnp.length=41 takes 41 positions"),
+        (["--objective-options", "xfnp.length=41"], "xfnp.length=41 needs 41 positions"),
         (["--arch", "xl_xdae_tiny"], "xfnp needs an encoder-decoder that predicts several tokens at a step"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Noise as pure functions over padded batches. B draws, T positions, V symbols."""
+"""Masking as pure functions over padded batches. B examples, T positions."""
 
 import numpy as np
 
@@ -10,15 +10,14 @@ ROUNDING, POSITION, ACTION, WORD = range(4)
 def choose_positions(
     allowed: np.ndarray, keys: np.ndarray, share: float, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """Draws `share` of each row's allowed positions, without replacement (X5).
+    """Samples a share of the allowed positions of each row without replacement (Lample & Conneau 2019, section 3.3).
 
-    A row with n allowed positions gets share·n of them, rounded at random so that the expectation is exact.
-    With weights a position is taken with probability proportional to its weight at each single draw (the
-    exponential race of Efraimidis & Spirakis 2006).
+    Of n allowed positions, share·n are chosen, rounded at random so that the expectation is exact. With weights, each
+    next position is chosen with probability proportional to its weight (Efraimidis & Spirakis 2006).
 
     Args:
         allowed: (B, T) bool.
-        keys: (B,) uint64 keys of the draws.
+        keys: (B,) uint64 keys of the examples.
         share: fraction of the allowed positions.
         weights: (B, T) positive weights, or None for equal ones.
 
@@ -36,15 +35,15 @@ def choose_positions(
 
 
 def choose_spans(allowed: np.ndarray, keys: np.ndarray, every: int, length: int) -> np.ndarray:
-    """Draws a span of `length` of every `every` allowed positions of each row, at a place drawn uniformly (G6).
+    """Samples a span of `length` allowed positions in each `every` allowed positions (Liang et al. 2020, section 4.2).
 
-    Allowed positions are counted without the others: a span goes on behind one that is not allowed. Where the last
-    block of a row holds fewer than `every`, n, its span has length·n/every of them, rounded at random so that the
-    expectation is exact: each row's share of chosen positions is length/every on average.
+    The start of a span is uniform in its block of `every` allowed positions. Positions that are not allowed do not
+    count: a span continues behind them. If the last block of a row has only n < `every` positions, its span has
+    length·n/every of them, rounded at random so that the expected share of chosen positions is exactly length/every.
 
     Args:
         allowed: (B, T) bool.
-        keys: (B,) uint64 keys of the draws.
+        keys: (B,) uint64 keys of the examples.
 
     Returns: (B, T) bool.
     """
@@ -66,18 +65,18 @@ def corrupt(
     mask_share: float = 0.8,
     random_share: float = 0.1,
 ) -> np.ndarray:
-    """BERT's 80/10/10 at the chosen positions (X5): `<mask>`, a random piece, or the token as it was.
+    """Replaces tokens at the chosen positions by `<mask>` (80 %) or a random piece (10 %), as BERT does; 10 % stay.
 
     Args:
         tokens: (B, T) integers, unchanged.
         chosen: (B, T) bool.
-        keys: (B,) uint64 keys of the draws.
+        keys: (B,) uint64 keys of the examples.
         mask_index: index of `<mask>`.
-        pieces: indices that random words are drawn from.
+        pieces: (P,) ids that random pieces are sampled from.
 
-    Returns: (B, T) a new array.
+    Returns: a new array (B, T).
     """
     action = uniforms(keys, tokens.shape[1], ACTION)
     word = pieces[(uniforms(keys, tokens.shape[1], WORD) * len(pieces)).astype(np.int64)]
-    noised = np.where(chosen & (action < mask_share), mask_index, tokens)
-    return np.where(chosen & (action >= mask_share) & (action < mask_share + random_share), word, noised)
+    masked = np.where(chosen & (action < mask_share), mask_index, tokens)
+    return np.where(chosen & (action >= mask_share) & (action < mask_share + random_share), word, masked)

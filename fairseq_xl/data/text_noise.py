@@ -12,10 +12,10 @@ import numpy as np
 from numpy import ndarray
 
 from fairseq_xl.data.framing import pad_rows
-from fairseq_xl.data.noising import choose_positions
+from fairseq_xl.data.masking import choose_positions
 from fairseq_xl.data.randomness import uniforms
 
-#: purposes of random numbers; those before them are of `fairseq_xl.data.noising`
+#: purposes of random numbers; those before them are of `fairseq_xl.data.masking`
 DISTANCE, DROP, BUDGET, LENGTH, PLACE, BEGINNING = range(4, 10)
 NO_WORD = -1
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from fairseq_xl.data.corrupted_test import TOGETHER, Lines, corrupted, filled
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.data.noised import TOGETHER, Lines, filled, noised
 from fairseq_xl.objectives import build_objectives
 
 
@@ -23,10 +23,10 @@ def denoiser(name, dictionary, options=""):
 @pytest.mark.parametrize("name", ["xdae", "xfnp"])
 def test_noise_is_that_of_the_line_in_its_language(name, dictionary, rows):
     objective = denoiser(name, dictionary)
-    whole, _ = noised(objective, Lines(rows, "de"), range(len(rows)))
+    whole, _ = corrupted(objective, Lines(rows, "de"), range(len(rows)))
     chosen = [0, 3, *range(7, TOGETHER + 12)]
-    some, _ = noised(objective, Lines(rows[: TOGETHER + 20], "de"), chosen)
-    other, _ = noised(objective, Lines(rows, "en"), range(len(rows)))
+    some, _ = corrupted(objective, Lines(rows[: TOGETHER + 20], "de"), chosen)
+    other, _ = corrupted(objective, Lines(rows, "en"), range(len(rows)))
     assert len(whole) == len(rows) and len(some) == len(chosen) > TOGETHER
     assert all(np.array_equal(one, whole[number]) for one, number in zip(some, chosen))
     assert sum(np.array_equal(one, same) for one, same in zip(other, whole)) < 5
@@ -35,13 +35,13 @@ def test_noise_is_that_of_the_line_in_its_language(name, dictionary, rows):
 
 
 def test_xdae_writes_whole_lines(dictionary, rows):
-    sources, places = noised(denoiser("xdae", dictionary), Lines(rows, "de"), range(len(rows)))
+    sources, places = corrupted(denoiser("xdae", dictionary), Lines(rows, "de"), range(len(rows)))
     assert set(places) == {None} and all(len(source) <= len(row) for source, row in zip(sources, rows))
 
 
 def test_the_right_spans_make_the_line_whole(dictionary, rows):
     """About 9 in 64 tokens; nothing else is changed; with the clean tokens in their places it is the clean line."""
-    sources, places = noised(denoiser("xfnp", dictionary), Lines(rows, "de"), range(len(rows)))
+    sources, places = corrupted(denoiser("xfnp", dictionary), Lines(rows, "de"), range(len(rows)))
     for source, gaps, row in zip(sources, places, rows):
         kept = np.delete(np.arange(len(row)), gaps)
         assert np.array_equal(source[kept], row[kept])

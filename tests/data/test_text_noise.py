@@ -3,13 +3,24 @@
 import numpy as np
 import pytest
 
-from fairseq_xl.data import denoising
-from fairseq_xl.data.denoising import (
-    BEGINNING, BUDGET, DISTANCE, DROP, LENGTH, NO_WORD, PLACE, Text, dropped, infilled, masked, shuffled,
-    split_into_words,
-)  # fmt: skip
+from fairseq_xl.data import text_noise
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.randomness import uniforms
+from fairseq_xl.data.text_noise import (
+    BEGINNING,
+    BUDGET,
+    DISTANCE,
+    DROP,
+    LENGTH,
+    NO_WORD,
+    PLACE,
+    Text,
+    dropped,
+    infilled,
+    masked,
+    shuffled,
+    split_into_words,
+)  # fmt: skip
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 20
 IS_PIECE = np.isin(np.arange(24), np.arange(4, 20))
@@ -30,7 +41,7 @@ def drawn(monkeypatch):
     """drawn({purpose: numbers of one row}): what is drawn from then on."""
 
     def drawn(numbers):
-        monkeypatch.setattr(denoising, "uniforms", lambda keys, count, purpose: np.array([numbers[purpose][:count]]))
+        monkeypatch.setattr(text_noise, "uniforms", lambda keys, count, purpose: np.array([numbers[purpose][:count]]))
 
     return drawn
 
@@ -110,7 +121,7 @@ def test_mask_by_hand(monkeypatch):
     """Words 0 and 2 are chosen; a word of two pieces becomes one <mask>."""
     asked = []
     monkeypatch.setattr(
-        denoising, "choose_positions", lambda there, keys, share: asked.append(there) or there * [1, 0, 1]
+        text_noise, "choose_positions", lambda there, keys, share: asked.append(there) or there * [1, 0, 1]
     )
     text = masked(split([[4, 10, 5, EOS, 6, 11]]), some_keys(1), 0.1, MASK, PAD)
     assert asked[0].tolist() == [[True, True, True]]
@@ -201,7 +212,7 @@ def test_the_budget_is_unbiased_where_it_is_rounded():
 def test_lengths_of_spans_are_poisson():
     """The lengths that are drawn, but for the last of a row, which is cut: mean 3, and e^-3 of them insert."""
     budgets, keys = np.full(400, 300), some_keys(400)
-    lengths = denoising._span_lengths(budgets, keys, 3.0)
+    lengths = text_noise._span_lengths(budgets, keys, 3.0)
     assert (np.maximum(lengths, 0).sum(1) == 300).all()
     whole = lengths[:, :80].ravel()  # far from the last
     assert (lengths[:, :80] >= 0).all()

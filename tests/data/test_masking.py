@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fairseq_xl.data.noising import choose_positions, choose_spans, corrupt
+from fairseq_xl.data.masking import choose_positions, choose_spans, corrupt
 
 MASK, PIECES = 20, np.arange(4, 20)
 

@@ -1,0 +1,52 @@
+"""The interface of a corpus: what objectives sample training examples from.
+
+A corpus numbers its examples in its own way: the start of a block, the line of a pair, the number of a window. `length`
+is the most tokens of one text of an example. Legend: n and B examples, k texts of each, t tokens of a text.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: token ids, numbers of examples, sizes or keys
+Numbers: TypeAlias = NDArray[np.integer[Any]]
+
+
+@runtime_checkable
+class Texts(Protocol):
+    """Texts of examples: all that `Objective.collate` needs."""
+
+    def texts(self, examples: Sequence[int], length: int) -> list[tuple[Numbers, ...]]:
+        """The k token arrays (t,) of each example: a block; two segments; a sentence and its translation."""
+
+    def languages(self, examples: Sequence[int], length: int) -> list[tuple[str, ...]]:
+        """The k language codes of each example."""
+
+
+@runtime_checkable
+class Corpus(Texts, Protocol):
+    """Texts that training samples from and validation reads in full."""
+
+    sentences: int  #: number of sentences or sentence pairs, which sampling shares of languages are computed from
+
+    def mean_size(self, length: int) -> float:
+        """Mean number of tokens of an example, all its texts together."""
+
+    def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
+        """Random examples (count,), without replacement within a pass over the corpus, and their sizes (count,)."""
+
+    def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
+        """All examples (n,) in order and their sizes (n,)."""
+
+
+@runtime_checkable
+class CorpusWithNegatives(Corpus, Protocol):
+    """A corpus of pairs that also gives second texts that do not belong to the first one."""
+
+    def negatives(self, examples: Numbers, length: int, keys: Numbers) -> list[Numbers]:
+        """A negative (t,) for each example (B,): a function of the example and its key (B,) uint64."""
+
+    def sizes_with_negatives(self, examples: Numbers, length: int) -> Numbers:
+        """Sizes (n,) of the examples (n,) with the longest negative that each may get."""

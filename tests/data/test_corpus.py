@@ -1,0 +1,76 @@
+"""Every corpus has the interface of `Corpus`, and its numbers agree with its texts."""
+
+import inspect
+
+import numpy as np
+import pytest
+from tiny_data import write_items
+
+from fairseq_xl.data.corpus import Corpus, CorpusWithNegatives, Texts
+from fairseq_xl.data.corrupted_test import Lines
+from fairseq_xl.data.documents import AdjacentSegments
+from fairseq_xl.data.mixed import MixedCorpus
+from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.parallel_documents import ParallelDocuments
+
+LINES = {
+    "en": [[4, 5, 6, 2], [7, 2], [2], [8, 9, 2], [10, 2]],
+    "de": [[14, 2], [15, 16, 2], [2], [17, 2], [18, 19, 19, 2]],
+}
+LENGTH = 20
+
+
+@pytest.fixture
+def corpora(tmp_path):
+    for code, items in LINES.items():
+        write_items(tmp_path / code / "train", items)
+        write_items(tmp_path / "en-de" / f"train.en-de.{code}", items)
+    streams = {code: TokenStream(tmp_path / code / "train", code) for code in LINES}
+    return {
+        "monolingual": streams["en"],
+        "documents": AdjacentSegments(tmp_path / "en" / "train", "en"),
+        "parallel": SentencePairs(tmp_path / "en-de" / "train.en-de", "en", "de"),
+        "parallel_documents": ParallelDocuments(tmp_path / "en-de" / "train.en-de", "en", "de"),
+        "mixed": MixedCorpus(streams, 0.5),
+    }
+
+
+@pytest.mark.parametrize("kind", ["monolingual", "documents", "parallel", "parallel_documents", "mixed"])
+def test_sizes_and_languages_are_those_of_the_texts(corpora, kind):
+    corpus = corpora[kind]
+    assert isinstance(corpus, Corpus)
+    examples, sizes = corpus.all_examples(LENGTH)
+    texts, languages = corpus.texts(examples, LENGTH), corpus.languages(examples, LENGTH)
+    assert [sum(map(len, sides)) for sides in texts] == sizes.tolist()
+    assert [len(codes) for codes in languages] == [len(sides) for sides in texts]
+    assert {code for codes in languages for code in codes} <= set(LINES)
+    assert corpus.mean_size(LENGTH) == pytest.approx(sizes.mean())
+    sampled, their_sizes = corpus.sample(np.random.default_rng(1), len(examples), LENGTH)
+    assert len(sampled) == len(their_sizes) == len(examples)
+    assert corpus.sentences == {"mixed": 8}.get(kind, 4)
+
+
+def parameters(function):
+    """Names of the parameters that callers of the protocol give, in order."""
+    return [name for name, part in inspect.signature(function).parameters.items() if part.default is part.empty]
+
+
+@pytest.mark.parametrize("protocol", [Corpus, CorpusWithNegatives])
+def test_methods_take_the_arguments_of_the_protocol(corpora, protocol):
+    for corpus in corpora.values():
+        if isinstance(corpus, protocol):
+            for name, method in inspect.getmembers(protocol, inspect.isfunction):
+                if not name.startswith("_"):
+                    expected = len(parameters(method)) - 1  # self
+                    inspect.signature(getattr(corpus, name)).bind(*range(expected))
+
+
+def test_which_corpora_have_negatives(corpora):
+    having = {kind for kind, corpus in corpora.items() if isinstance(corpus, CorpusWithNegatives)}
+    assert having == {"documents", "parallel", "mixed"}
+
+
+def test_lines_of_a_corrupted_test_set_are_texts():
+    lines = Lines([np.array([4, 2])], "en")
+    assert isinstance(lines, Texts) and not isinstance(lines, Corpus)

@@ -24,8 +24,8 @@ def encoded_name(folder: Folder, split: str, language: str) -> str:
 
 def arguments(folder: Folder, dictionary: Path, destination: Path, workers: int) -> list[str]:
     """fairseq-preprocess's arguments. Prefixes are relative to the folder of encoded text: they are split at commas."""
-    options = ["--destdir", str(destination), "--srcdict", str(dictionary),
-               "--dataset-impl", "mmap", "--workers", str(workers)]
+    options = ["--destdir", str(destination), "--srcdict", str(dictionary)]
+    options += f"--dataset-impl mmap --workers {workers}".split()
     pair = folder.name.split("-")
     if len(pair) == 2:
         options += ["--source-lang", pair[0], "--target-lang", pair[1], "--tgtdict", str(dictionary)]

@@ -2,7 +2,7 @@
 
 
 def cli(**options):
-    """Arguments of a command: ``cli(max_update=2, cpu=True, s="en")`` is ``["--max-update", 2, "--cpu", "-s", "en"]``."""
+    """Arguments of a command: ``cli(max_update=2, cpu=True, s="en")`` is ["--max-update", 2, "--cpu", "-s", "en"]."""
     arguments = []
     for name, value in options.items():
         arguments.append(("--" if len(name) > 1 else "-") + name.replace("_", "-"))

@@ -8,6 +8,8 @@ import os
 import re
 import typing
 import zipfile
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 import numpy
 import omegaconf
@@ -21,7 +23,7 @@ NOT_FINITE = "has NaN or infinite values"
 ZIP = b"PK\x03\x04"  # the first bytes of a file of torch.save since torch 1.6
 
 
-def load_plain(path):
+def load_plain(path: "str | os.PathLike | BinaryIO") -> Any:
     """Reads a file of plain data and tensors written by torch.save; the tensors are on the CPU.
 
     Args:
@@ -37,7 +39,7 @@ def load_plain(path):
     return _load_stream(path, str(getattr(path, "name", "the checkpoint")))
 
 
-def load_checkpoint(path) -> dict:
+def load_checkpoint(path: "str | os.PathLike | BinaryIO") -> dict:
     """Reads a fairseq checkpoint as it is in the file: not upgraded, no options overridden.
 
     Args:
@@ -51,13 +53,13 @@ def load_checkpoint(path) -> dict:
     return check_checkpoint(load_plain(path), getattr(path, "name", path))
 
 
-def save_checkpoint(state, path) -> None:
+def save_checkpoint(state: Any, path: "str | os.PathLike") -> None:
     """Writes plain data and tensors with torch.save, atomically: see `replacing`."""
     with replacing(path) as stream:
         torch.save(state, stream)
 
 
-def check_checkpoint(state, name) -> dict:
+def check_checkpoint(state: Any, name: object) -> dict:
     """Returns the content of the file `name`; raises `UserError` unless it is that of a fairseq checkpoint."""
     if isinstance(state, dict) and isinstance(state.get("kind"), str):
         raise UserError(f"{name} is not the checkpoint of a model but a {state['kind']}")
@@ -68,7 +70,7 @@ def check_checkpoint(state, name) -> dict:
     return state
 
 
-def check_finite(state: dict, path) -> None:
+def check_finite(state: dict, path: object) -> None:
     """Raises `UserError` for a checkpoint, read from the file `path`, with NaN or infinite weights."""
     for name, value in state["model"].items():
         if torch.is_tensor(value) and value.is_floating_point() and not is_finite(value):
@@ -80,26 +82,25 @@ def is_finite(tensor: torch.Tensor) -> bool:
     return not tensor.numel() or bool(torch.stack(tensor.aminmax()).isfinite().all())
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def allow_plain_types() -> None:
     """Adds what rebuilds plain data to the classes and functions that torch lets a file name besides tensors."""
-    config = [omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.nodes.AnyNode]
-    config += [omegaconf.base.ContainerMetadata, omegaconf.base.Metadata]
-    containers = [collections.defaultdict, dict, list, int, (typing.Any, "typing.Any")]
-    rebuild = {"_reconstruct": numpy.zeros(1).__reduce__()[0], "scalar": numpy.float64().__reduce__()[0]}
+    allowed: list[Any] = [argparse.Namespace, collections.defaultdict, dict, list, int, (typing.Any, "typing.Any")]
+    allowed += [omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.nodes.AnyNode]
+    allowed += [omegaconf.base.ContainerMetadata, omegaconf.base.Metadata]
+    allowed += [numpy.ndarray, numpy.dtype]
+    allowed += [kind for name, kind in vars(numpy.dtypes).items() if name.endswith("DType")]
     # a file of numpy 1 names numpy.core, one of numpy 2 numpy._core, and either is read under the other
-    arrays = [
-        (function, f"numpy.{core}.multiarray.{name}")
-        for core in ("core", "_core")
-        for name, function in rebuild.items()
-    ]
-    arrays += [numpy.ndarray, numpy.dtype]
-    arrays += [kind for name, kind in vars(numpy.dtypes).items() if name.endswith("DType")]
-    torch.serialization.add_safe_globals([argparse.Namespace, *config, *containers, *arrays])
+    for name, function in (
+        ("_reconstruct", numpy.zeros(1).__reduce__()[0]),
+        ("scalar", numpy.float64().__reduce__()[0]),
+    ):
+        allowed += [(function, f"numpy.{core}.multiarray.{name}") for core in ("core", "_core")]
+    torch.serialization.add_safe_globals(allowed)
 
 
 @contextlib.contextmanager
-def readable(path):
+def readable(path: "str | os.PathLike") -> Iterator[None]:
     """Raises `UserError` in place of an OSError in its block, which reads the file `path`."""
     try:
         yield
@@ -107,7 +108,7 @@ def readable(path):
         raise UserError(f"{os.fspath(path)} cannot be read as a checkpoint: {error.strerror or error}") from error
 
 
-def _load_stream(stream, name: str):
+def _load_stream(stream: BinaryIO, name: str) -> Any:
     _check_parts(stream, name)
     try:
         allow_plain_types()
@@ -125,7 +126,7 @@ def _load_stream(stream, name: str):
         raise UserError(f"{name} {NO_CHECKPOINT} ({_first_line(error)})") from error
 
 
-def _check_parts(stream, name: str) -> None:
+def _check_parts(stream: BinaryIO, name: str) -> None:
     """Compares the checksums of a zip file, which torch does not: zeros in its middle would become weights."""
     begins = stream.read(len(ZIP))
     stream.seek(0)

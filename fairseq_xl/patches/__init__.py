@@ -6,7 +6,7 @@
 import functools
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def install() -> None:
     """Patches fairseq and torch. A second call changes nothing."""
     from fairseq_xl.patches import (

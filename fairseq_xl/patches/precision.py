@@ -13,6 +13,7 @@ MASTERS, SCALER = "fp32_params", "loss_scaler"
 
 def install() -> None:
     """Let fairseq train in 16 bits without CUDA, leave unused parameters alone, and save all of its state."""
+    trainer.torch = _torch_of_trainer
     trainer.Trainer.__init__ = _knowing_its_device(trainer.Trainer.__init__)
     options.parse_args_and_arch = _asking_for_tpus_only_by_name(options.parse_args_and_arch)
     build = FP16Optimizer.build_optimizer.__func__
@@ -25,28 +26,30 @@ def install() -> None:
 
 
 class _TorchOfTrainer:
-    """torch as ``fairseq.trainer`` sees it: the same, but what it makes moves to the device of the run.
+    """torch as ``fairseq.trainer`` sees it: `tensor(...).cuda()` moves a tensor to the device of the run.
 
-    After a gradient overflow it moves a zero to the GPU without asking whether there is one and the run is on it.
+    After a gradient overflow fairseq makes a zero in this way, with and without a GPU.
     """
 
-    def __init__(self, device):
-        self.of_the_run = device
+    device_of_run = None  # that of the trainer which was built last
 
     def tensor(self, *args, **kwargs):
         made = torch.tensor(*args, **kwargs)
-        made.cuda = functools.partial(made.to, self.of_the_run)
+        made.cuda = functools.partial(made.to, self.device_of_run)
         return made
 
     def __getattr__(self, name: str):
         return getattr(torch, name)
 
 
+_torch_of_trainer = _TorchOfTrainer()
+
+
 def _knowing_its_device(original):
     @functools.wraps(original)
     def build(self, *args, **kwargs):
         original(self, *args, **kwargs)
-        trainer.torch = _TorchOfTrainer(self.device)
+        _torch_of_trainer.device_of_run = self.device
 
     return build
 

@@ -27,7 +27,7 @@ def install() -> None:
 
 
 class _DataLoader(torch.utils.data.DataLoader):
-    """torch's, whose workers start with signals blocked, as one before `_leave_signals_to_the_parent` would end them."""
+    """torch's, whose workers start with signals blocked: one before `_leave_signals_to_the_parent` would end them."""
 
     def __iter__(self):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])

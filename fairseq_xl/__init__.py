@@ -4,18 +4,14 @@
 objectives, optimizers) is registered by ``--user-dir``, by `register` and by `load`.
 """
 
-import importlib.util
 import sys
+
+from fairseq_xl.renamed import refuse_old_command
 
 __version__ = "0.1.0"
 
-if sys.argv[:1] == ["-m"]:  # python -m fairseq_xl.…: the imports below would end in a traceback
-    for package in ("torch", "fairseq", "omegaconf", "sentencepiece", "sacrebleu"):
-        if importlib.util.find_spec(package) is None:
-            sys.exit(
-                f"fairseq_xl: error: the package {package} is missing: `. recipes/environment.sh` in the repository "
-                "prepares and activates the environment"
-            )
+if sys.argv[:1] == ["-m"]:  # python -m fairseq_xl.…, before the module is found
+    refuse_old_command()
 
 
 def register() -> None:

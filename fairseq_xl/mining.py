@@ -1,32 +1,28 @@
-"""Hard negatives for paraphrase classification (Unicoder, U5): ``python -m fairseq_xl.mining CHECKPOINT DATA``.
+"""Hard negatives for paraphrase classification (Huang et al. 2019, section 3).
 
-For every sentence X of a binarised language pair the other language's sentences that a deep averaging network (xl_dan,
-trained with `paraphrase_similarity`) finds most similar: never its translation, nor one of another copy of X, nor X
-itself; and about as long as the translation, as random negatives are, for otherwise length alone tells most of them.
-Where no sentence of these lengths is a negative, it is one of another length. Writes
-DATA/en-de/train.en-de.negatives.npz, which `paraphrase.negatives=mined` reads, and prints a JSON line of statistics for
-every pair and split. Stopped, it goes on where it was; what is there already is not mined again. Memory: 2 kB for every
-different sentence of the second side, at 512 channels, and while an exact index grows twice that.
+A negative of a sentence X of a binarized language pair is a sentence of the other language that a deep averaging network
+(xl_dan, trained with `paraphrase_similarity`) finds similar. It is never the translation of X or of another copy of X,
+nor X itself. It is about as long as the translation, as random negatives are: otherwise length alone would reveal most
+negatives. Where no sentence of these lengths is a negative, it is one of another length.
+
+Memory: 2 kB for every different sentence of the second side, at 512 channels; twice that while an exact index grows.
+The command is `fairseq-xl mine-negatives`.
 """
 
-import argparse
 import json
 import logging
 import os
 import shutil
-import sys
-import zlib
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from fairseq_xl import error_reporting, load
+from fairseq_xl import load
 from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.negatives import RandomNegatives, Reach, negatives_file, read_negatives
-from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
 from fairseq_xl.models.averaging import XLAveragingModel
@@ -308,58 +304,10 @@ def _write(pairs, longest, found, result):
         file.write(json.dumps(result, indent=1).encode() + b"\n")
 
 
-def main(arguments=None):
-    """The command."""
-    options = _parser().parse_args(arguments)
-    if options.count < 1:
-        raise UserError(f"--count {options.count}: a sentence needs one negative or more")
-    if options.length is not None and options.length < 2:
-        raise UserError(f"--length {options.length}: a sentence has two tokens or more, of which </s> is one")
-    vectors = SentenceVectors(options.checkpoint, options.data, options.pairs)
-    longest = options.length or vectors.task.objectives["paraphrase_similarity"].input_length.text
-    made_with = {"checkpoint": zlib.crc32(Path(options.checkpoint).read_bytes())}
-    texts = [text for split in options.splits.split(",") for text in _texts(vectors.task, options.data, split)]
-    for prefix in texts:
-        pairs = SentencePairs(prefix, *prefix.parent.name.split("-"), len(vectors.task.dictionary))
-        result = mine(vectors, pairs, options.count, options.exact_below, longest, made_with)
-        sys.stdout.write(json.dumps(result) + "\n")
-        sys.stdout.flush()
-
-
-def _texts(task, data, split):
-    """Prefixes of the pairs of a split, in every shard that has them; `UserError` if there is none."""
+def prefixes(task, data, split):
+    """Prefixes of a split's language pairs, in every shard that has them; `UserError` if there is none."""
     names = task.language_pairs(split)
     if not names:
         raise UserError(f"{data}: no language pair has the split {split!r}")
-    prefixes = [Path(folder) / name / f"{split}.{name}" for folder in data.split(os.pathsep) for name in names]
-    return [
-        prefix for prefix in prefixes if any(is_begun(f"{prefix}.{code}") for code in prefix.parent.name.split("-"))
-    ]
-
-
-def _parser():
-    parser = argparse.ArgumentParser(prog="python -m fairseq_xl.mining", description=__doc__)
-    parser.add_argument("checkpoint", help="checkpoint of --arch xl_dan")
-    parser.add_argument("data", help="folder of binarised text")
-    parser.add_argument("--pairs", help="language pairs, separated by commas (default: those of its training)")
-    parser.add_argument("--splits", default="train,valid", help="splits, separated by commas (default: train,valid)")
-    parser.add_argument("--count", type=int, default=1, help="negatives for each sentence; one of them is drawn")
-    parser.add_argument(
-        "--length",
-        type=int,
-        help="most tokens of a sentence: `paraphrase.length` of the training to come (default: that of its own, 128)",
-    )
-    parser.add_argument(
-        "--exact-below", type=int, default=100000, help="search exactly in fewer different sentences than this"
-    )
-    return parser
-
-
-if __name__ == "__main__":
-    error_reporting.install()
-    logging.basicConfig(format="%(asctime)s | %(levelname)s | %(name)s | %(message)s", level=logging.INFO)
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.stderr.write("Interrupted: run the same command to continue\n")
-        sys.exit(130)
+    found = [Path(folder) / name / f"{split}.{name}" for folder in data.split(os.pathsep) for name in names]
+    return [prefix for prefix in found if any(is_begun(f"{prefix}.{code}") for code in prefix.parent.name.split("-"))]

@@ -1,25 +1,19 @@
-"""Sentence retrieval without training (V11): ``python -m fairseq_xl.retrieval CHECKPOINT DATA --test en-de=PREFIX``.
+"""Sentence vectors of an encoder, and retrieval with them (Luo et al. 2020).
 
-PREFIX.en and PREFIX.de hold aligned sentences. Each is a vector, the mean over its tokens or its first token in some
-layer, and its translation is the sentence of the other side with the best score. With --dev all layers and poolings are
-tried on held-out pairs and the best one, by the average accuracy with the margin score, is used for the test pairs.
-Prints one JSON line.
+`B` batch, `T` time, `C` channels, `n` sentences. The command is `fairseq-xl retrieve`.
 """
 
-import argparse
-import json
 import logging
-import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from fairseq_xl import error_reporting, load
+from fairseq_xl import load
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.text import TextEncoder, cut
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.retrieval import averages, evaluate, read_named_pairs
+from fairseq_xl.evaluation.retrieval import evaluate
 from fairseq_xl.models.encoder import Encoder
 from fairseq_xl.models.monotrans import XLMonoTransModel
 
@@ -34,15 +28,15 @@ class Embedder:
 
     Args:
         checkpoint: its file.
-        data: the folder with the dictionary and the SentencePiece model that it was trained with, or those of the bank.
-        bank: options `bank` and `lang` of the task, for another bank than the checkpoint's.
+        data: folder of the dictionary and the SentencePiece model of the checkpoint, or of the language module.
+        options: options `bank` and `lang` of the task, for another language module than the checkpoint's.
     """
 
-    def __init__(self, checkpoint, data, **bank):
-        model, self.task = load(checkpoint, data, **bank)
+    def __init__(self, checkpoint, data, **options):
+        model, self.task = load(checkpoint, data, **options)
         if not isinstance(getattr(model, "encoder", None), Encoder):
             raise UserError(f"{checkpoint}: retrieval needs a model with an encoder, and this one has none")
-        self.has_banks = isinstance(model, XLMonoTransModel)
+        self.has_language_modules = isinstance(model, XLMonoTransModel)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.encoder = model.encoder.to(self.device)
         self.longest = self.encoder.embeddings.max_positions
@@ -50,7 +44,7 @@ class Embedder:
         self.choices = [(layer, pooling) for layer in range(len(self.encoder.layers) + 1) for pooling in POOLINGS]
 
     def rows(self, sentences, language):
-        """Sentences of a language -> framed token sequences, cut to what the model takes."""
+        """Sentences of a language -> framed token sequences, truncated to the model's positions."""
         ended = [self.encode(sentence, language) for sentence in sentences]
         too_long = sum(len(tokens) >= self.longest for tokens in ended)
         if too_long:
@@ -113,80 +107,3 @@ def retrieve(embedders, texts, choices):
         for choice in choices:
             results[choice][pair] = {"pairs": len(sides[0])} | evaluate(vectors[0][choice], vectors[1][choice])
     return results
-
-
-def main(arguments=None):
-    """The command."""
-    options = _parser().parse_args(arguments)
-    if not options.dev and (options.layer is None or options.pooling is None):
-        raise UserError("give --layer and --pooling, or --dev pairs to choose them on")
-    test, dev = read_named_pairs(options.test), read_named_pairs(options.dev)
-    tested = {language for pair in (*test, *dev) for language in pair.split("-")}
-    banks = _banks(options.lang, tested)
-    embedder = Embedder(options.checkpoint, options.data)
-    if embedder.has_banks:
-        own = embedder.task.dictionary.languages
-        for language in sorted(tested - banks.keys() - set(own)):
-            told = f"--lang {language}=DATA:BANK gives the model a bank of {language}"
-            raise UserError(f"{options.data} is of {', '.join(own)}: {told}")
-    elif banks:
-        raise UserError(f"--lang: {options.checkpoint} is no xl_monotrans_* model, and those alone have banks")
-    embedders = {None: embedder} | {
-        language: Embedder(options.checkpoint, data, bank=bank, lang=language)
-        for language, (data, bank) in banks.items()
-    }
-    choices = [
-        (layer, pooling)
-        for layer, pooling in embedder.choices
-        if options.layer in (None, layer) and options.pooling in (None, pooling)
-    ]
-    if not choices:
-        raise UserError(f"--layer {options.layer}: the model has the layers 0 to {len(embedder.encoder.layers)}")
-    result = {}
-    if dev:
-        tried = retrieve(embedders, dev, choices)
-        table = [{"layer": choice[0], "pooling": choice[1], **averages(found)} for choice, found in tried.items()]
-        best = max(range(len(choices)), key=lambda number: table[number]["margin"])  # the first of equals
-        choices, result["dev"] = [choices[best]], table
-    (found,) = retrieve(embedders, test, choices).values()
-    result |= {"layer": choices[0][0], "pooling": choices[0][1], "average": averages(found), "test": found}
-    sys.stdout.write(json.dumps(result) + "\n")
-
-
-def _parser():
-    parser = argparse.ArgumentParser(prog="python -m fairseq_xl.retrieval", description=__doc__)
-    parser.add_argument("checkpoint", help="checkpoint of any task")
-    parser.add_argument("data", help="folder with its dict.txt and sentencepiece.model")
-    parser.add_argument("--test", nargs="+", required=True, metavar="XX-YY=PREFIX", help="test pairs, a file a side")
-    parser.add_argument("--dev", nargs="+", default=[], metavar="XX-YY=PREFIX", help="held-out pairs to choose on")
-    parser.add_argument(
-        "--lang",
-        action="append",
-        default=[],
-        metavar="XX=DATA:BANK",
-        help="a language's bank in place of the checkpoint's (MonoTrans), and the folder of its dict.txt",
-    )
-    parser.add_argument("--layer", type=int, help="only this layer; 0: the embeddings")
-    parser.add_argument("--pooling", choices=POOLINGS, help="only the mean over tokens, or only the first token")
-    return parser
-
-
-def _banks(named, tested):
-    """{language: its folder and its bank}, each of the languages `tested`."""
-    found = {}
-    for argument in named:
-        language, _, rest = argument.partition("=")
-        data, _, bank = rest.partition(":")
-        if not language or not data or not bank:
-            raise UserError(f"--lang {argument}: expected XX=DATA:BANK, the folder of its dict.txt and its bank")
-        if language not in tested:
-            raise UserError(f"--lang {argument}: no pair has the language {language}")
-        if language in found:
-            raise UserError(f"--lang {argument}: {language} has a bank already")
-        found[language] = data, bank
-    return found
-
-
-if __name__ == "__main__":
-    error_reporting.install()
-    main()

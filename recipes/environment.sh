@@ -166,7 +166,18 @@ xl_install() {
     fi
     "$xl_python" -c "import fairseq, sentencepiece, sacrebleu" >"$xl_environment/fairseq_xl-install.log" 2>&1 ||
         { xl_fail "fairseq does not start: $(tail -n 1 "$xl_environment/fairseq_xl-install.log")"; return 1; }
+    xl_write_command || return 1
     echo "$xl_key" >"$xl_stamp"
+}
+
+# The command fairseq-xl where the package is not installed: that of the checkout in the current folder, else of this one.
+xl_write_command() {
+    [ -z "$(xl_ask version fairseq_xl)" ] || return 0
+    cat >"$xl_environment/bin/fairseq-xl" <<SCRIPT || return 1
+#!/bin/sh
+PYTHONPATH="\${PYTHONPATH:+\$PYTHONPATH:}$PWD" exec "$xl_python" -m fairseq_xl "\$@"
+SCRIPT
+    chmod +x "$xl_environment/bin/fairseq-xl"
 }
 
 xl_prepare() {

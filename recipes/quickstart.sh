@@ -82,15 +82,15 @@ for model in pretrained random; do
     bash recipes/xlm/score.sh "$output/data-bin" "$output/$model/checkpoint_best.pt" "$output/$model" \
         "$source" "$target" "$output/reference.$target" >/dev/null # it is in bleu.json
 done
-python -m fairseq_xl.evaluation.bleu --plain "$output/pretrained/hypotheses.$target" "$output/reference.$target" \
+python -m fairseq_xl score bleu --plain "$output/pretrained/hypotheses.$target" "$output/reference.$target" \
     --language "$target" --against "$output/random/hypotheses.$target" >"$output/paired.json"
-python -m fairseq_xl.evaluation.bleu --plain "$output/source.$source" "$output/reference.$target" \
+python -m fairseq_xl score bleu --plain "$output/source.$source" "$output/reference.$target" \
     --language "$target" >"$output/copy.json"
 
 step "6/6 curves"
-python -m fairseq_xl.evaluation.curves --output "$output/pretraining.png" --metric loss \
+python -m fairseq_xl curves --output "$output/pretraining.png" --metric loss \
     "MLM + TLM=$output/pretrain/train.log"
-python -m fairseq_xl.evaluation.curves --output "$output/translation.png" --metric nll_loss \
+python -m fairseq_xl curves --output "$output/translation.png" --metric nll_loss \
     "pre-trained=$output/pretrained/train.log" "random=$output/random/train.log"
 echo "in $output: the logs pretrain.log, pretrained.log and random.log; pretrained/ and random/ with hypotheses.$target
 and bleu.json; reference.$target, paired.json, copy.json; the curves pretraining.png and translation.png"

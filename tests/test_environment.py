@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-TOOLS = "bash cat cksum cp dirname grep mkdir tail".split()
+TOOLS = "bash cat chmod cksum cp dirname grep mkdir tail".split()
 
 # Answers what environment.sh asks from a JSON file, and notes every call; the real Python does the rest.
 STAND_IN = """#!{python} -S
@@ -121,6 +121,25 @@ def test_a_fresh_machine(world):
     for package in ("sentencepiece", "sacrebleu", "matplotlib", "bitarray", "regex"):
         assert re.search(f"^{package}", wanted, re.MULTILINE)
     assert "transformers" not in wanted  # of another extra
+
+
+def test_the_command_is_that_of_the_checkout(world):
+    """fairseq-xl from anywhere; of the checkout in the current folder, if there is one."""
+    world.run()
+    for name in ("repo", "other"):
+        (world.folder / name / "fairseq_xl").mkdir(parents=True)
+        (world.folder / name / "fairseq_xl" / "__main__.py").write_text(f"import sys; print('{name}', *sys.argv[1:])")
+    command = world.environment / "bin" / "fairseq-xl"
+    command.write_text(command.read_text().replace(str(world.environment / "bin" / "python"), sys.executable))
+    for folder, shown in (("repo", "repo"), ("other", "other"), ("bin", "repo")):
+        done = subprocess.run([command, "score", "a b"], cwd=world.folder / folder, capture_output=True, text=True)
+        assert done.stdout == f"{shown} score a b\n", done.stderr
+
+
+def test_an_installed_package_keeps_its_command(world):
+    world.state(installed={"fairseq_xl": "0.1.0"})
+    assert world.run().returncode == 0
+    assert not (world.environment / "bin" / "fairseq-xl").exists()
 
 
 def test_the_second_run_asks_nothing(world):

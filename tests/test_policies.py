@@ -35,15 +35,14 @@ LAYERS = {
     "criterions": {"data", "modules", "models", "objectives", "patches"},
     "tasks": {"data", "modules", "models", "objectives", "criterions", "checkpoints", "patches", "registration"},
     "optimizers": {"patches"},
-    "checkpoints": {"patches", "register"},
-    "embeddings": {"data", "checkpoints", "patches", "register"},
+    "checkpoints": {"patches"},
+    "embeddings": {"data", "checkpoints", "patches"},
     "evaluation": set(),
-    "banks": {"checkpoints", "patches", "register"},
     "retrieval": {"data", "models", "evaluation", "load"},
     "mining": {"data", "models", "retrieval", "patches", "load"},
+    "commands": {"data", "embeddings", "checkpoints", "evaluation", "retrieval", "mining", "patches", "register"},
+    "__main__": {"commands"},
 }
-
-
 #: parts that everyone may import
 EVERYONES = {"errors", "error_reporting", "io", "renamed", "versions"}
 

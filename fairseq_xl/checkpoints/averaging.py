@@ -1,22 +1,16 @@
 """The mean of several checkpoints, which often scores higher than the last alone (Vaswani et al. 2017, section 6.1).
 
-    python -m fairseq_xl.checkpoints.averaging --inputs RUN/checkpoint8.pt RUN/checkpoint9.pt --output RUN/average.pt
-    python -m fairseq_xl.checkpoints.averaging --last 5 RUN --output RUN/average.pt
-
-fairseq has such a script in its repository, but pip does not install it, and it reads checkpoints unchecked.
+The command is `fairseq-xl average`.
 """
 
-import argparse
 import logging
 import os
 import re
-import sys
 
 import torch
 
-from fairseq_xl import error_reporting, register
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
+from fairseq_xl.io.checkpoints import load_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -98,36 +92,3 @@ def _check_same(expected: dict, found: dict, first: str, path: str) -> None:
             raise UserError(f"{first} and {path} are not of one model: {name} has shapes {shapes[0]} and {shapes[1]}")
         if expected[name].is_floating_point() != value.is_floating_point():
             raise UserError(f"{first} and {path} are not of one model: {name} is floating-point in only one of them")
-
-
-def main(arguments: "list[str] | None" = None) -> None:
-    """The command; ``--help`` lists its options."""
-    parser = argparse.ArgumentParser("python -m fairseq_xl.checkpoints.averaging", description="average checkpoints")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--inputs", nargs="+", metavar="FILE", help="the checkpoints, oldest first")
-    source.add_argument("--last", nargs=2, metavar=("N", "FOLDER"), help="the newest N checkpoints of a run")
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--epochs", action="store_true", help="with --last: those of epochs (this is the default)")
-    kind.add_argument("--updates", action="store_true", help="with --last: those of --save-interval-updates")
-    parser.add_argument("--output", required=True, metavar="FILE", help="where to write the average")
-    options = parser.parse_args(arguments)
-    register()
-    if options.last:
-        if not options.last[0].isdigit():
-            parser.error(f"--last takes a number and a folder, not {options.last[0]!r}")
-        paths = last_checkpoints(options.last[1], int(options.last[0]), by_update=options.updates)
-    elif options.epochs or options.updates:
-        parser.error("--epochs and --updates choose among the files of --last; --inputs names them")
-    else:
-        paths = options.inputs
-    folder = os.path.dirname(options.output) or "."
-    if not os.path.isdir(folder):
-        raise UserError(f"--output {options.output}: there is no folder {folder}")
-    save_checkpoint(average(paths), options.output)
-    logger.info("averaged %s into %s", ", ".join(paths), options.output)
-
-
-if __name__ == "__main__":
-    error_reporting.install()
-    logging.basicConfig(format="%(levelname)s | %(name)s | %(message)s", level=logging.INFO, stream=sys.stderr)
-    main()

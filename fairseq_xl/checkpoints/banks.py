@@ -2,8 +2,8 @@
 
 A bank has the tokens, the output bias, the embedding of the language where the model has one, and with M3 and M5
 positions and adapters. Special symbols are the body's: step 4 uses the fine-tuned ones (M2). A family is a zip file of
-files of banks, LANGUAGE.bank.pt, uncompressed: adding one copies the others byte by byte. `fairseq_xl.banks` is the
-command for all of it.
+files of banks, LANGUAGE.bank.pt, uncompressed: adding one copies the others byte by byte. The command is
+`fairseq-xl language-module`.
 
 A bank says which body it was learned over, so that it is put into no other: the SHA-256 of the body's parameters. A
 fine-tuned checkpoint remembers that of the body it began with.
@@ -276,7 +276,7 @@ def _packed(path, name):
 def _check(content, path):
     """A file's content, if it is a bank."""
     if not isinstance(content, dict) or content.get("kind") != KIND:
-        raise UserError(f"{path} is no bank; `python -m fairseq_xl.banks extract` takes one out of a model")
+        raise UserError(f"{path} is no bank; `fairseq-xl language-module extract` takes one out of a model")
     if content.get("format") != FORMAT:
         raise UserError(f"{path} has format {content.get('format')} of banks, this version reads {FORMAT}")
     wrong = [name for name, kind in CONTENT.items() if not isinstance(content.get(name), kind)]

@@ -168,7 +168,7 @@ def read_negatives(pairs):
 
     Raises `UserError` for a missing or damaged file, and for a file that was mined from another text.
     """
-    path, again = negatives_file(pairs.prefix), "`python -m fairseq_xl.mining CHECKPOINT DATA` writes it again"
+    path, again = negatives_file(pairs.prefix), "`fairseq-xl mine-negatives CHECKPOINT DATA` writes it again"
     if not path.is_file():
         raise UserError(f"{path}: no mined negatives; recipes/unicoder/mine.sh trains the model and mines")
     found = read_arrays(path) or {}

@@ -1,24 +1,18 @@
 """Embeddings of one language mapped into those of another by an orthogonal matrix, learned with next to no dictionary.
 
-    python -m fairseq_xl.embeddings.mapping SOURCE.npz TARGET.npz OUTPUT.npz [--start identical|unsupervised]
-
-The self-learning of VecMap (Artetxe, Labaka & Agirre 2018, *A robust self-learning method for fully unsupervised
-cross-lingual mappings of word embeddings*), its orthogonal form: a dictionary gives a mapping, the mapping another
-dictionary, until that is no better. The first one are the pieces that both languages write alike, or it is found
-without any: two pieces match whose similarities to all others of their language are distributed alike.
+The command is `fairseq-xl map-embeddings`. The self-learning of VecMap (Artetxe, Labaka & Agirre 2018, *A robust
+self-learning method for fully unsupervised cross-lingual mappings of word embeddings*), its orthogonal form: a
+dictionary gives a mapping, the mapping another dictionary, until that is no better. The first one are the pieces that
+both languages write alike, or it is found without any: two pieces match whose similarities to all others of their
+language are distributed alike.
 
 Shapes: V, W pieces of source and target, the most frequent first, C channels, N pairs of a dictionary.
 """
 
-import argparse
-import json
-import sys
 from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_xl import error_reporting, register
-from fairseq_xl.embeddings.vectors import Vectors, read as read_vectors, write
 from fairseq_xl.errors import UserError
 
 STARTS = ("identical", "unsupervised")
@@ -157,30 +151,3 @@ def first_pairs(start, source, target, settings):
     if len(pairs[0]) < 2:
         raise UserError("--start identical: the languages have no pieces in common; unsupervised needs none")
     return pairs
-
-
-def main(arguments: "list[str] | None" = None) -> None:
-    """The command; ``--help`` lists what it takes."""
-    parser = argparse.ArgumentParser("python -m fairseq_xl.embeddings.mapping", description=__doc__.split("\n")[0])
-    parser.add_argument("source", help="embeddings to map, of fairseq_xl.embeddings.skipgram")
-    parser.add_argument("target", help="embeddings to map them into, which stay as they are")
-    parser.add_argument("output", help="file to write: the source's, mapped")
-    parser.add_argument("--start", choices=STARTS, default="identical", help="the first dictionary")
-    parser.add_argument("--seed", type=int, default=1, help="of the similarities left out in self-learning")
-    options = parser.parse_args(arguments)
-    register()
-    source, target = read_vectors(options.source), read_vectors(options.target)
-    if source.rows.shape[1] != target.rows.shape[1]:
-        raise UserError(
-            f"{options.source} has {source.rows.shape[1]} channels, {options.target} {target.rows.shape[1]}"
-        )
-    settings = SelfLearning(seed=options.seed)
-    pairs = first_pairs(options.start, source, target, settings)
-    mapping, report = learn(source.rows, target.rows, pairs, settings)
-    write(Vectors(source.symbols, (source.rows @ mapping).astype(np.float32)), options.output)
-    sys.stdout.write(json.dumps({"start": options.start, "pairs": len(pairs[0])} | report) + "\n")
-
-
-if __name__ == "__main__":
-    error_reporting.install()
-    main()

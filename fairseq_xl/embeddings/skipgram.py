@@ -1,24 +1,14 @@
 """fastText's skip-gram embeddings of the pieces of a language (MonoTrans, M8), trained by gensim.
 
-    python -m fairseq_xl.embeddings.skipgram DATA LANGUAGE OUTPUT.npz [--dim 768] …
-
-DATA is a folder of `python -m preprocess`: its training text of the language is read, a sentence a line. Every piece of
-the dictionary gets a vector, one that never occurs the sum of those of its characters' n-grams. Rows are normalised as
-VecMap does: length 1, mean taken away, length 1.
+The command is `fairseq-xl skipgram`, which reads the training text of a language in a folder of `python -m preprocess`,
+a sentence a line. Every piece of the dictionary gets a vector, one that never occurs the sum of those of its characters'
+n-grams. Rows are normalized as VecMap does: length 1, mean taken away, length 1.
 """
 
-import argparse
 import logging
-import sys
-from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl import error_reporting, register
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.indexed import open_text
-from fairseq_xl.embeddings.mapping import normalise
-from fairseq_xl.embeddings.vectors import Vectors, write
 from fairseq_xl.errors import UserError
 
 
@@ -50,39 +40,3 @@ def train(sentences, symbols, options):
     model.build_vocab(sentences)
     model.train(sentences, total_examples=model.corpus_count, epochs=options.epochs)
     return np.stack([model.wv[symbol] for symbol in symbols])
-
-
-def main(arguments: "list[str] | None" = None) -> None:
-    """The command; ``--help`` lists what it takes."""
-    parser = argparse.ArgumentParser("python -m fairseq_xl.embeddings.skipgram", description=__doc__.split("\n")[0])
-    parser.add_argument("data", type=Path, help="folder that `python -m preprocess` wrote")
-    parser.add_argument("language", help="whose training text is read")
-    parser.add_argument("output", help="file to write")
-    numbers = (
-        ("dim", int, 768, 1, "channels"),
-        ("epochs", int, 5, 1, "passes over the text"),
-        ("negative", int, 10, 1, "noise words for each"),
-        ("subsample", float, 1e-5, 0, "frequency from which on pieces are left out at random"),
-        ("buckets", int, 2000000, 1, "n-grams share so many vectors"),
-        ("threads", int, 1, 1, "with more than one, no two runs are alike"),
-        ("seed", int, 1, 0, "of the first weights and all draws"),
-    )
-    for name, kind, default, _, told in numbers:
-        parser.add_argument(f"--{name}", type=kind, default=default, help=f"{told} (default: {default})")
-    options = parser.parse_args(arguments)
-    register()
-    for name, _, _, least, _ in numbers:
-        if getattr(options, name) < least:
-            raise UserError(f"--{name} {getattr(options, name)}: {least} or more is needed")
-    dictionary = XLDictionary.load(options.data / "dict.txt")
-    dictionary.language_id(options.language)
-    text = open_text(options.data / options.language / "train", options.language, len(dictionary))
-    pieces = dictionary.pieces[np.argsort(-dictionary.counts[dictionary.pieces], kind="stable")]
-    symbols = [dictionary.symbols[index] for index in pieces]
-    write(Vectors(symbols, normalise(train(Sentences(text, dictionary), symbols, options))), options.output)
-
-
-if __name__ == "__main__":
-    error_reporting.install()
-    logging.basicConfig(format="%(levelname)s | %(name)s | %(message)s", level=logging.INFO, stream=sys.stderr)
-    main()

@@ -1,31 +1,14 @@
-"""Baselines without a pre-trained model: ``python -m fairseq_xl.evaluation.baselines NAME …``.
+"""Baselines without a pre-trained model, for classification, title generation and retrieval."""
 
-- ``retrieval XX-YY=PREFIX …`` compares sentences by tf-idf of their character n-grams, with the ratio margin of
-  fairseq_xl.retrieval, and prints scores as that does;
-- ``classification TASK_FILES OUTPUT`` is logistic regression on tf-idf of character n-grams;
-- ``pairs TASK_FILES OUTPUT`` is logistic regression on the n-gram overlap and the lengths of two texts: a task that it
-  solves as well as a model does not show that the model understands anything;
-- ``titles TASK_FILES OUTPUT`` writes the first words of the source; their number scores best on the validation text.
-
-OUTPUT gets the files that fairseq-validate and fairseq-generate write for a model, which
-fairseq_xl.evaluation.classification and fairseq_xl.evaluation.generation score. All but titles need scikit-learn.
-"""
-
-import argparse
-import json
-import sys
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl import error_reporting
-from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines, tokenizer_of
 from fairseq_xl.evaluation.generation import rouge_l
-from fairseq_xl.evaluation.retrieval import averages, evaluate_similarity, read_named_pairs
 from fairseq_xl.io.compressed import stored
-from fairseq_xl.io.files import replacing
 
 NGRAMS = {"analyzer": "char_wb", "ngram_range": (2, 4)}  # within words, with the blanks around them
 MOST_WORDS = 20  # of a title
@@ -147,58 +130,3 @@ def titles(folder, language, split):
     number = max(range(1, MOST_WORDS + 1), key=score)
     tested = read_lines(Path(folder) / f"{split}.{language}.src")
     return [first_words(text, number, language) for text in tested], number
-
-
-def _write(path, lines):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
-
-
-def main(arguments=None):
-    """The command."""
-    parser = argparse.ArgumentParser(
-        "python -m fairseq_xl.evaluation.baselines", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
-    command = commands.add_parser("retrieval", help="tf-idf of character n-grams, ratio margin")
-    command.add_argument("pairs", nargs="+", metavar="XX-YY=PREFIX", help="test pairs, a file a side")
-    for name, told in (
-        ("classification", "tf-idf of character n-grams, logistic regression"),
-        ("pairs", "n-gram overlap and lengths of two texts, logistic regression"),
-        ("titles", "the first words of the source"),
-    ):
-        command = commands.add_parser(name, help=told)
-        command.add_argument("files", help="folder of the task's files; for labeled text several folders, joined by :")
-        command.add_argument("output", type=Path, help="folder for the predictions or titles")
-        command.add_argument("--langs", required=True, help="the languages to test, separated by commas")
-        command.add_argument("--split", default="test", help="which split (default: test)")
-        if name in CLASSIFIERS:
-            command.add_argument("--train-langs", default="", help="train on these together (default: each alone)")
-    options = parser.parse_args(arguments)
-    if options.name == "retrieval":
-        texts = read_named_pairs(options.pairs)
-        found = {
-            pair: {"pairs": len(sides[0])} | evaluate_similarity(similarity(*sides)) for pair, sides in texts.items()
-        }
-        sys.stdout.write(json.dumps({"average": averages(found), "test": found}) + "\n")
-        return
-    languages = names_of("--langs", options.langs)
-    if options.name == "titles":
-        for code in languages:
-            written, number = titles(options.files, code, options.split)
-            lines = [f"D-{place}\t0\t{title}" for place, title in enumerate(written)]
-            _write(options.output / code / f"generate-{options.split}.txt", lines)
-            sys.stdout.write(f"{code}: the first {number} words\n")
-        return
-    trained = names_of("--train-langs", options.train_langs) if options.train_langs else []
-    found = classify(options.name, options.files.split(":"), languages, trained, options.split)
-    for code, columns in found.items():
-        rows = [f"{label}\t{guess}\t{share:.4f}" for label, guess, share in zip(*columns)]
-        rows = [f"{number}\t{row}" for number, row in enumerate(rows, start=1)]
-        _write(options.output / f"{options.split}.{code}.tsv", rows)
-
-
-if __name__ == "__main__":
-    error_reporting.install()
-    main()

@@ -1,28 +1,15 @@
-"""BLEU of what fairseq-generate wrote: ``python -m fairseq_xl.evaluation.bleu GENERATED REFERENCE``.
+"""BLEU: sacreBLEU with the tokenizer of a language, tokenized BLEU, and the paired bootstrap of two systems."""
 
-Prints one JSON line: detokenised sacreBLEU with its signature, whose tokeniser is that of the language, and tokenised
-BLEU (Moses, case-insensitive, V13), which says nothing of languages that are written without blanks. With ``--against
-OTHER`` it compares the hypotheses with those of another system by sacreBLEU's paired bootstrap.
-"""
-
-import argparse
-import json
-import logging
 import re
-import sys
 
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import read_text
-from fairseq_xl.io.files import replacing
 from fairseq_xl.versions import version
 
-logger = logging.getLogger(__name__)
-
-#: sacreBLEU's tokeniser of a language; those with a package of their own give way to characters where it isn't there
+#: sacreBLEU's tokenizer of a language; one that needs a package gives way to characters if that is not installed
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("bo", "dz", "km", "lo", "my", "th"), "char")  # no blanks between words
 
@@ -57,7 +44,7 @@ def read_lines(path):
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 
-def detokenised(path):
+def detokenized(path):
     """Best hypotheses of a fairseq-generate output (its ``D-`` lines) in the order of the test lines.
 
     Raises `UserError` unless every test line has exactly one, or for a line that was cut short.
@@ -82,7 +69,7 @@ def primary_code(language):
 
 
 def tokenizer_of(language):
-    """sacreBLEU's tokeniser for a language, by its code (`zh_CN` as `zh`): 13a where words have blanks between them."""
+    """sacreBLEU's tokenizer for a language, by its code (`zh_CN` as `zh`): 13a where words have blanks between them."""
     name = TOKENIZERS.get(primary_code(language), "13a")
     if name.endswith("mecab"):
         try:
@@ -93,11 +80,11 @@ def tokenizer_of(language):
 
 
 def metric_of(tokenize, lowercase=False):
-    """sacreBLEU's BLEU with a tokeniser; raises `UserError` where that needs a package that is not installed."""
+    """sacreBLEU's BLEU with a tokenizer; raises `UserError` where that needs a package that is not installed."""
     try:
         return BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
     except (ImportError, RuntimeError):
-        raise UserError(f"sacreBLEU's tokeniser {tokenize} needs a package that is not installed") from None
+        raise UserError(f"sacreBLEU's tokenizer {tokenize} needs a package that is not installed") from None
 
 
 def bleu(hypotheses, references, lowercase=False, tokenize="13a", bootstrap=0):
@@ -131,68 +118,18 @@ def paired(hypotheses, others, references, tokenize="13a", resamples=1000):
     }
 
 
-def tokenised_bleu(hypotheses, references, language):
-    """Case-insensitive BLEU of Moses-tokenised text (V13): {"score", "signature", "tokeniser"}.
+def tokenized_bleu(hypotheses, references, language):
+    """Case-insensitive BLEU of Moses-tokenized text (Luo et al. 2020): {"score", "signature", "tokenizer"}.
 
     Raises `UserError` where sacremoses is not installed.
     """
     try:
         from sacremoses import MosesTokenizer
     except ImportError:
-        raise UserError("tokenised BLEU needs the package sacremoses: pip install sacremoses") from None
+        raise UserError("tokenized BLEU needs the package sacremoses: pip install sacremoses") from None
     moses = MosesTokenizer(lang=language)
     sides = [
         [moses.tokenize(line, return_str=True, escape=False) for line in side] for side in (hypotheses, references)
     ]
-    tokeniser = f"sacremoses {version('sacremoses')} {language}"
-    return bleu(*sides, lowercase=True, tokenize="none") | {"tokeniser": tokeniser}
-
-
-def main(arguments=None):
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m fairseq_xl.evaluation.bleu", description=__doc__)
-    parser.add_argument("generated", help="output of fairseq-generate, or with --plain a file of hypotheses")
-    parser.add_argument("reference", help="raw reference text, one line a test line")
-    parser.add_argument("--plain", action="store_true", help="GENERATED holds a hypothesis a line")
-    parser.add_argument("--language", help="target language, which chooses the tokenisers")
-    parser.add_argument(
-        "--tokenize",
-        choices=BLEU.TOKENIZERS,
-        help="sacreBLEU's tokeniser; by default the language's; tokenized BLEU needs --language",
-    )
-    parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% interval; 0: none")
-    parser.add_argument("--against", help="output of another system for the same lines, in the form of GENERATED")
-    parser.add_argument("--save", help="write the hypotheses there, one a line")
-    options = parser.parse_args(arguments)
-    if not options.language and not options.tokenize:
-        raise UserError("--language or --tokenize is needed: name the target language, such as --language zh, which "
-                        "chooses sacreBLEU's tokenizer")
-    read, references = read_lines if options.plain else detokenised, read_lines(options.reference)
-    systems = []
-    for path in filter(None, (options.generated, options.against)):
-        systems.append(read(path))
-        if not systems[-1] or len(systems[-1]) != len(references):
-            raise UserError(
-                f"{path}: {len(systems[-1])} hypotheses but {len(references)} references in {options.reference}"
-            )
-    hypotheses = systems[0]
-    if options.against and options.bootstrap < 1:
-        raise UserError(f"--against needs resamples: --bootstrap {options.bootstrap} must be 1 or more")
-    if options.save:
-        with replacing(options.save) as file:
-            file.write("".join(f"{line}\n" for line in hypotheses).encode("utf-8"))
-    tokenizer = options.tokenize or tokenizer_of(options.language)
-    if not options.tokenize and primary_code(options.language) not in LANGUAGES:
-        logger.warning("--language %s is no code of ISO 639-1: sacreBLEU's tokenizer is %s, for words with blanks "
-                       "between them; --tokenize names another", options.language, tokenizer)
-    result = {"sacrebleu": bleu(hypotheses, references, tokenize=tokenizer, bootstrap=options.bootstrap)}
-    if options.language:
-        result["tokenised"] = tokenised_bleu(hypotheses, references, options.language)
-    if options.against:
-        result["paired"] = paired(*systems, references, tokenizer, options.bootstrap)
-    sys.stdout.write(json.dumps(result | {"lines": len(hypotheses)}) + "\n")
-
-
-if __name__ == "__main__":
-    error_reporting.install()
-    main()
+    tokenizer = f"sacremoses {version('sacremoses')} {language}"
+    return bleu(*sides, lowercase=True, tokenize="none") | {"tokenizer": tokenizer}

@@ -1,20 +1,11 @@
-"""Scores of classification from prediction files: ``python -m fairseq_xl.evaluation.classification FOLDER``.
+"""Accuracy and macro-F1 of prediction files, and McNemar's test of two classifiers."""
 
-FOLDER holds what fairseq-validate wrote with ``--predictions-to``. Prints one JSON line; averages only over a complete
-set of languages. With ``--against OTHER`` it compares with the predictions of another classifier, line by line.
-"""
-
-import argparse
-import json
 import math
-import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl import error_reporting
-from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import accuracy
 
@@ -75,33 +66,3 @@ def compare(first, second):
         raise UserError(f"{first} and {second} are of different items: their labels differ")
     labels = np.array(labels)
     return mcnemar(labels == np.array(predictions), labels == np.array(others))
-
-
-def main(arguments=None):
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m fairseq_xl.evaluation.classification", description=__doc__)
-    parser.add_argument("folder", help="folder of SPLIT.LANGUAGE.tsv prediction files")
-    parser.add_argument("--split", default="test", help="which split (default: test)")
-    parser.add_argument("--langs", required=True, help="the languages of the average, separated by commas")
-    parser.add_argument("--against", help="folder of another classifier's predictions, for McNemar's exact test")
-    options = parser.parse_args(arguments)
-    files = {
-        language: Path(options.folder) / f"{options.split}.{language}.tsv"
-        for language in names_of("--langs", options.langs)
-    }
-    scores = {language: score(*read_predictions(path)) for language, path in files.items() if path.is_file()}
-    if not scores:
-        raise UserError(f"{options.folder}: no prediction file {options.split}.LANGUAGE.tsv of {options.langs}")
-    if options.against:
-        for language, entry in scores.items():
-            entry["paired"] = compare(files[language], Path(options.against) / files[language].name)
-    result = {"languages": scores, "missing": [language for language in files if language not in scores]}
-    if not result["missing"]:
-        for name in ("accuracy", "macro_f1", "majority"):
-            result[name] = round(sum(entry[name] for entry in scores.values()) / len(scores), 2)
-    sys.stdout.write(json.dumps(result) + "\n")
-
-
-if __name__ == "__main__":
-    error_reporting.install()
-    main()

@@ -1,16 +1,11 @@
-"""Training curves as a picture: ``python -m fairseq_xl.evaluation.curves --output curves.png NAME=LOG …``.
+"""Training curves as a picture, from the JSON entries of fairseq-train's logs."""
 
-Reads what fairseq-train prints, or writes to ``--log-file``, with ``--log-format json``.
-"""
-
-import argparse
 import json
 import logging
 import math
 import re
 from pathlib import Path
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
 
@@ -89,20 +84,3 @@ def draw(logs, output, metric="loss"):
     with replacing(output) as file:
         figure.savefig(file, dpi=120, format=form)
     pyplot.close(figure)
-
-
-def main(arguments=None):
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m fairseq_xl.evaluation.curves", description=__doc__)
-    parser.add_argument("logs", nargs="+", metavar="NAME=LOG", help="name in the legend and log file")
-    parser.add_argument("--output", required=True, help="picture to write")
-    parser.add_argument("--metric", default="loss", help="what to draw: loss, ppl, mlm_loss, …")
-    options = parser.parse_args(arguments)
-    if any("=" not in log for log in options.logs):
-        raise UserError(f"expected NAME=LOG, not {' '.join(options.logs)}")
-    draw(dict(log.split("=", 1) for log in options.logs), options.output, options.metric)
-
-
-if __name__ == "__main__":
-    error_reporting.install()
-    main()

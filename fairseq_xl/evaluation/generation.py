@@ -1,24 +1,14 @@
-"""Scores of generated text by language: ``python -m fairseq_xl.evaluation.generation FOLDER --references TASK_FILES``.
+"""Scores of generated text: sacreBLEU, ROUGE-L, and the share of outputs in another language."""
 
-FOLDER/XX has what fairseq-generate wrote for the language XX with ``--results-path FOLDER/XX``, and TASK_FILES the raw
-references, SPLIT.XX.tgt. Prints one JSON line: of each language sacreBLEU, cased and lower-cased, ROUGE-L and the share
-of outputs in another language, and their averages, only over a complete set of languages.
-"""
-
-import argparse
 import functools
-import json
 import logging
-import sys
 import unicodedata
-from pathlib import Path
 
 import numpy as np
 from sacrebleu.metrics import BLEU
 
-from fairseq_xl import error_reporting
-from fairseq_xl.errors import UserError, names_of
-from fairseq_xl.evaluation.bleu import bleu, detokenised, primary_code, read_lines, tokenizer_of
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.bleu import bleu, detokenized, primary_code, read_lines, tokenizer_of
 from fairseq_xl.evaluation.bootstrap import accuracy, mean
 from fairseq_xl.versions import version
 
@@ -119,50 +109,8 @@ def averages(scores):
     return {name: round(sum(values) / len(values), 2) for name, values in columns.items() if None not in values}
 
 
-def _read_pair(generated, references):
-    hypotheses, expected = detokenised(generated), read_lines(references)
+def read_pair(generated, references):
+    hypotheses, expected = detokenized(generated), read_lines(references)
     if len(hypotheses) != len(expected):
         raise UserError(f"{generated}: {len(hypotheses)} hypotheses but {len(expected)} references in {references}")
     return hypotheses, expected
-
-
-def main(arguments=None):
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m fairseq_xl.evaluation.generation", description=__doc__)
-    parser.add_argument("folder", help="folder of XX/generate-SPLIT.txt")
-    parser.add_argument("--references", required=True, help="folder of SPLIT.XX.tgt, raw text, one line a test line")
-    parser.add_argument("--split", default="test", help="which split (default: test)")
-    parser.add_argument("--langs", required=True, help="the languages of the average, separated by commas")
-    parser.add_argument(
-        "--among", help="languages that an output may be found to be in (default: --langs and en), separated by commas"
-    )
-    parser.add_argument("--copy", action="store_true", help="score the sources, SPLIT.XX.src, as outputs too: copying")
-    parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% intervals; 0: none")
-    options = parser.parse_args(arguments)
-    languages, references = names_of("--langs", options.langs), Path(options.references)
-    candidates = options.among.split(",") if options.among else [*languages, "en"]
-    if options.among and len({primary_code(code) for code in (*candidates, *languages)}) < 2:
-        raise UserError(f"--among {options.among}: two languages or more can be told apart")
-    files = {code: Path(options.folder) / code / f"generate-{options.split}.txt" for code in languages}
-    result = {"languages": {}, "missing": [code for code, path in files.items() if not path.is_file()]}
-    if options.copy:
-        result["copy"] = {"languages": {}}
-    for code, path in files.items():
-        if code in result["missing"]:
-            continue
-        hypotheses, expected = _read_pair(path, references / f"{options.split}.{code}.tgt")
-        result["languages"][code] = score(hypotheses, expected, code, candidates, options.bootstrap)
-        if options.copy:
-            sources = read_lines(references / f"{options.split}.{code}.src")
-            result["copy"]["languages"][code] = score(sources, expected, code, candidates, options.bootstrap)
-    if not result["languages"]:
-        raise UserError(f"{options.folder}: no output XX/generate-{options.split}.txt of {options.langs}")
-    for scores in [result, *([result["copy"]] if options.copy else [])]:
-        if not result["missing"]:
-            scores["average"] = averages(scores["languages"])
-    sys.stdout.write(json.dumps(result) + "\n")
-
-
-if __name__ == "__main__":
-    error_reporting.install()
-    main()

@@ -180,14 +180,14 @@ retrieve() {
             --objectives mlm --max-update 1 --lr 0 --warmup-updates 1
     fi
     echo "--- retrieval with $1: $save/scores.json" >&2
-    replacing "$save/scores.json" python -m fairseq_xl.retrieval "$weights" "$output/data-bin" --dev "${dev[@]}" \
+    replacing "$save/scores.json" python -m fairseq_xl retrieve "$weights" "$output/data-bin" --dev "${dev[@]}" \
         --test "${test[@]}" 2>"$save/out.log" || { what_failed "$save/out.log"; exit 1; }
 }
 
 # copy_baseline SOURCE TARGET
 copy_baseline() {
     [ -s "$output/copy.$1-$2.json" ] && return
-    python -m fairseq_xl.evaluation.bleu --plain "$corpus/bitext/test.$1-$2.$1" "$corpus/bitext/test.$1-$2.$2" \
+    python -m fairseq_xl score bleu --plain "$corpus/bitext/test.$1-$2.$1" "$corpus/bitext/test.$1-$2.$2" \
         --language "$2" >"$output/copy.$1-$2.json"
 }
 
@@ -198,5 +198,5 @@ curves() {
         [ ! -f "$output/$model/$3" ] || runs+=("$model=$output/$model/$3")
     done
     [ ${#runs[@]} -eq 0 ] ||
-        python -m fairseq_xl.evaluation.curves --output "$output/$1.png" --metric "$2" "${runs[@]}"
+        python -m fairseq_xl curves --output "$output/$1.png" --metric "$2" "${runs[@]}"
 }

@@ -16,7 +16,7 @@ for seed in ${SEEDS:-1 2 3}; do check_number SEEDS "$seed"; done
 export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 # body_of CHECKPOINT: the digest of the body of one of ours that has a bank, else nothing
 body_of() {
-    python -m fairseq_xl.banks list "$1" 2>/dev/null |
+    python -m fairseq_xl language-module list "$1" 2>/dev/null |
         python -c 'import json, sys; [bank] = json.load(sys.stdin).values(); print(bank["body"])' 2>/dev/null || true
 }
 digest=$(body_of "$body")

@@ -6,7 +6,7 @@
 # clwe.sh bank DATA SAVE_DIR BODY_DIR: embeddings of another language, mapped into those of BODY_DIR, as a bank for its
 # body; ends with SAVE_DIR/bank.pt, which zero-shot.sh takes.
 #
-# In the environment: SKIPGRAM, flags of python -m fairseq_xl.embeddings.skipgram ("--subsample 1e-3" for little text);
+# In the environment: SKIPGRAM, flags of fairseq-xl skipgram ("--subsample 1e-3" for little text);
 # START=unsupervised, a first dictionary of no identical pieces. Needs gensim: XL_EXTRAS=recipes,embeddings.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -40,7 +40,7 @@ sources() { settings_of "$data/dict.txt" "$data/$language/train.bin" "${SKIPGRAM
 skipgram() {
     # flags of several words
     [ -f "$save/vectors.npz" ] ||
-        python -m fairseq_xl.embeddings.skipgram "$data" "$language" "$save/vectors.npz" --dim "$1" ${SKIPGRAM:-}
+        python -m fairseq_xl skipgram "$data" "$language" "$save/vectors.npz" --dim "$1" ${SKIPGRAM:-}
 }
 
 # std CHECKPOINT: the deviation of its model's random weights
@@ -48,7 +48,7 @@ std() { python -c 'import sys; from fairseq_xl.io.checkpoints import load_checkp
 print(load_checkpoint(sys.argv[1])["cfg"]["model"]["init_std"])' "$1"; }
 
 # bank CHECKPOINT VECTORS
-bank() { python -m fairseq_xl.embeddings.bank "$1" "$data" "$2" "$save/bank.pt" --std "$(std "$1")"; }
+bank() { python -m fairseq_xl language-module from-embeddings "$1" "$data" "$2" "$save/bank.pt" --std "$(std "$1")"; }
 
 case $mode in
     body)
@@ -69,7 +69,7 @@ case $mode in
         channels=$(python -c 'import sys; from fairseq_xl.embeddings.vectors import read
 print(read(sys.argv[1]).rows.shape[1])' "$given/vectors.npz")
         skipgram "$channels"
-        [ -f "$save/mapped.npz" ] || python -m fairseq_xl.embeddings.mapping "$save/vectors.npz" "$given/vectors.npz" \
+        [ -f "$save/mapped.npz" ] || python -m fairseq_xl map-embeddings "$save/vectors.npz" "$given/vectors.npz" \
             "$save/mapped.npz" --start "${START:-identical}"
         bank "$body" "$save/mapped.npz"
         ;;

@@ -12,4 +12,4 @@ export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 same_settings "$save" "$(settings_of "$recipe/config/pretrain.yaml" "$data/dict.txt" "$body" "$@")" SAVE_DIR
 python "$recipe/../launch.py" train "$data" "$recipe/config/pretrain.yaml" "$@" --init-from "$body" --new-bank \
     --train-only bank --save-dir "$save" --log-file "$save/train.log"
-python -m fairseq_xl.banks extract "$save/checkpoint_last.pt" "$save/bank.pt"
+python -m fairseq_xl language-module extract "$save/checkpoint_last.pt" "$save/bank.pt"

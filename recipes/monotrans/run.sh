@@ -104,7 +104,7 @@ picture() {
         [ ! -f "$log" ] || runs+=("$(dirname "${log#"$output/$name/"}")=$log")
     done
     [ ${#runs[@]} -eq 0 ] ||
-        python -m fairseq_xl.evaluation.curves --output "$output/$name.png" --metric nsp_mlm_loss "${runs[@]}"
+        python -m fairseq_xl curves --output "$output/$name.png" --metric nsp_mlm_loss "${runs[@]}"
 }
 
 ! chosen data || fetch_corpus "$languages" mono

@@ -34,5 +34,5 @@ for argument; do
     fi
 done
 replacing "$output/scores.json" \
-    python -m fairseq_xl.evaluation.classification "$output/predictions" --split "$split" --langs "$languages"
+    python -m fairseq_xl score classification "$output/predictions" --split "$split" --langs "$languages"
 echo "$output/scores.json"

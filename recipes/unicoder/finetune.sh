@@ -37,7 +37,7 @@ done_if_scored "$output"
 # What each language's own model, or test set, came to, as one set of scores.
 gather() {
     replacing "$output/scores.json" \
-        python -m fairseq_xl.evaluation.classification "$output/predictions" --langs "$languages"
+        python -m fairseq_xl score classification "$output/predictions" --langs "$languages"
 }
 case $what in
     cross-lingual) classify "$output" "$files" "$source" "$languages" ;;

@@ -3,7 +3,7 @@
 # Trains the deep averaging network on random negatives, in SAVE_DIR, and writes what it finds beside the sentence
 # pairs of DATA, those that it was trained on; what was found, in numbers, is in SAVE_DIR/mined.json. Flags are those of
 # the training, whose paraphrase_similarity.length (128) is the length of the negatives too;
-# `python -m fairseq_xl.mining SAVE_DIR/checkpoint_best.pt DATA` has the miner's. config/dan-toy.yaml makes it small.
+# `fairseq-xl mine-negatives SAVE_DIR/checkpoint_best.pt DATA` has the miner's. config/dan-toy.yaml makes it small.
 # Run again, it goes on where it stopped.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -15,4 +15,4 @@ export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$save"
 python "$recipe/../launch.py" train "$data" "$recipe/config/dan.yaml" "$@" \
     --save-dir "$save" --log-file "$save/train.log"
-replacing "$save/mined.json" python -m fairseq_xl.mining "$save/checkpoint_best.pt" "$data"
+replacing "$save/mined.json" python -m fairseq_xl mine-negatives "$save/checkpoint_best.pt" "$data"

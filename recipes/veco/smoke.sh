@@ -38,7 +38,7 @@ for model in last random; do
         >/dev/null
 done
 echo "--- $output/retrieval.json" >&2
-python -m fairseq_xl.retrieval "$output/veco/checkpoint_last.pt" "$data" --dev en-de=$sample/bitext/valid.en-de \
+python -m fairseq_xl retrieve "$output/veco/checkpoint_last.pt" "$data" --dev en-de=$sample/bitext/valid.en-de \
     --test en-de=$sample/bitext/test.en-de >"$output/retrieval.json" 2>"$output/retrieval.log" ||
     { what_failed "$output/retrieval.log"; exit 1; }
 score() { python -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]][sys.argv[3]])' "$@"; }

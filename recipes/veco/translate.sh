@@ -22,4 +22,4 @@ if [ "$kept" -eq 0 ]; then
     echo "veco: $save has no checkpoint of --save-interval-updates to average: average.pt is checkpoint_last.pt" >&2
     chosen=(--inputs "$save/checkpoint_last.pt")
 fi
-python -m fairseq_xl.checkpoints.averaging "${chosen[@]}" --output "$save/average.pt"
+python -m fairseq_xl average "${chosen[@]}" --output "$save/average.pt"

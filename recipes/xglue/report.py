@@ -11,7 +11,7 @@ import statistics
 import sys
 
 from fairseq_xl.evaluation.baselines import titles as first_words_of
-from fairseq_xl.evaluation.bleu import detokenised, read_lines
+from fairseq_xl.evaluation.bleu import detokenized, read_lines
 from fairseq_xl.evaluation.generation import score
 from recipes.lohelp.report import NAMES, between, existing, mean_share, over_what, read, table, tokens_read
 
@@ -98,7 +98,7 @@ def outputs(folder, models, mode, language, seed, files):
     for model in models:
         path = folder / model / f"ntg-{mode}-{seed}/outputs" / language / "generate-test.txt"
         if path.is_file():
-            written[NAMES[model]] = detokenised(path)
+            written[NAMES[model]] = detokenized(path)
     sources, references = (read_lines(files / f"test.{language}.{side}") for side in ("src", "tgt"))
     lines = []
     for number in range(SHOWN if written else 0):

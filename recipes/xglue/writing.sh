@@ -19,6 +19,6 @@ write() {
 # score FLAG ...: scores of all that was written.
 score() {
     replacing "$output/scores.json" \
-        python -m fairseq_xl.evaluation.generation "$output/outputs" --langs "$languages" "$@"
+        python -m fairseq_xl score generation "$output/outputs" --langs "$languages" "$@"
     echo "$output/scores.json"
 }

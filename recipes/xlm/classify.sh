@@ -16,4 +16,4 @@ python "$recipe/../launch.py" train "$data" "$recipe/config/classify.yaml" "$@" 
 python "$recipe/../launch.py" validate "$data" "$recipe/config/classify-test.yaml" --path "$save/checkpoint_best.pt" \
     --task-files "$files" --eval-langs "$evaluate" --predictions-to "$save/predictions" >"$save/test.log" 2>&1 ||
     { what_failed "$save/test.log"; exit 1; }
-replacing "$save/scores.json" python -m fairseq_xl.evaluation.classification "$save/predictions" --langs "$evaluate"
+replacing "$save/scores.json" python -m fairseq_xl score classification "$save/predictions" --langs "$evaluate"

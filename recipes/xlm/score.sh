@@ -12,5 +12,5 @@ mkdir -p "$output"
 python "$recipe/../launch.py" generate "$data" "$recipe/config/generate.yaml" --path "$checkpoint" \
     -s "$source" -t "$target" --results-path "$output" "$@" >"$output/generate.log" 2>&1 ||
     { what_failed "$output/generate.log"; exit 1; }
-python -m fairseq_xl.evaluation.bleu "$output/generate-test.txt" "$reference" --language "$target" \
+python -m fairseq_xl score bleu "$output/generate-test.txt" "$reference" --language "$target" \
     --save "$output/hypotheses.$target" | tee "$output/bleu.json"

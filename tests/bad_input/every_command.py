@@ -10,8 +10,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from fairseq_xl import error_reporting, retrieval
-from fairseq_xl.checkpoints import averaging
+from fairseq_xl import error_reporting
+from fairseq_xl.commands import average as average_command, retrieve as retrieve_command
 from preprocess.config import PreprocessError
 from tests.commands import (
     classification,
@@ -125,12 +125,12 @@ def perplexity(place, folder):
 
 def retrieve(place, folder):
     with contextlib.redirect_stdout(io.StringIO()):
-        retrieval.main([str(place.pretraining), str(place.data), "--layer", "1", "--pooling", "mean", "--test",
+        retrieve_command.main([str(place.pretraining), str(place.data), "--layer", "1", "--pooling", "mean", "--test",
                         f"en-de={place.pairs}"])  # fmt: skip
 
 
 def average(place, folder):
-    averaging.main(["--inputs", str(place.pretraining), str(place.pretraining), "--output", str(folder / "average.pt")])
+    average_command.main(["--inputs", str(place.pretraining), str(place.pretraining), "--output", str(folder / "average.pt")])
 
 
 #: name -> function of a `Place` and a folder to write in

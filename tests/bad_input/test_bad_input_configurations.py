@@ -9,7 +9,7 @@ from fairseq import checkpoint_utils, models, options
 from fairseq_cli import hydra_train
 from omegaconf import OmegaConf
 
-from fairseq_xl import banks, mining
+from fairseq_xl.commands import language_module, mine_negatives
 from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from tests.bad_input.every_command import COMMANDS, TASKS, WITH_MODEL, line_of, told
@@ -139,8 +139,8 @@ def hydra(place, folder):
 
 
 DOORS = {name: COMMANDS[name] for name in WITH_MODEL} | {
-    "mining": lambda place, folder: mining.main([str(place.pretraining), str(place.data)]),
-    "banks": lambda place, folder: banks.main(["extract", str(place.pretraining), str(folder / "bank.pt")]),
+    "mining": lambda place, folder: mine_negatives.main([str(place.pretraining), str(place.data)]),
+    "banks": lambda place, folder: language_module.main(["extract", str(place.pretraining), str(folder / "bank.pt")]),
     "resume": trained(),
     "restore": trained("--restore-file", "CHECKPOINT"),
     "finetune": trained("--finetune-from-model", "CHECKPOINT"),

@@ -7,7 +7,7 @@ import signal
 import pytest
 import torch
 
-from fairseq_xl.evaluation import bleu, curves
+from fairseq_xl.commands import curves, score_bleu
 from fairseq_xl.io.checkpoints import save_checkpoint
 from preprocess import binarize, files
 from preprocess.__main__ import main as preprocess
@@ -57,7 +57,7 @@ def test_hypotheses(place, tmp_path):
     one_line(shown, "fairseq_xl: error: no room is left on the disk", "cut short")
     (tmp_path / "reference").write_text("\n" * 13)
     line = [str(tmp_path / "generate-test.txt"), str(tmp_path / "reference"), "--language", "de"]
-    told(lambda: bleu.main(line), "generate-test.txt")  # what is there is not scored
+    told(lambda: score_bleu.main(line), "generate-test.txt")  # what is there is not scored
 
 
 @pytest.mark.parametrize("name", ["validate classification", "averaging"])
@@ -76,7 +76,7 @@ def test_saved_hypotheses_and_curves(tmp_path):
     (tmp_path / "log").write_text('{"epoch": 1, "loss": "2", "num_updates": "5"}\n')
     lines = str(tmp_path / "lines")
     for call in (
-        lambda: bleu.main([lines, lines, "--plain", "--language", "en", "--save", str(tmp_path / "out")]),
+        lambda: score_bleu.main([lines, lines, "--plain", "--language", "en", "--save", str(tmp_path / "out")]),
         lambda: curves.main([f"a={tmp_path / 'log'}", "--output", str(tmp_path / "out")]),
     ):
         status, shown = with_small_files(call, 100)

@@ -1,14 +1,13 @@
 """The miner of hard negatives, and the training that reads them, on what is damaged, missing or something else."""
 
 import logging
-import runpy
 import shutil
 import sys
 
 import numpy as np
 import pytest
 
-from fairseq_xl import mining
+from fairseq_xl.commands import main as fairseq_xl_command, mine_negatives
 from tests.bad_input.every_command import told
 from tests.bad_input.test_bad_input_disk import one_line, with_small_files
 from tests.commands import averaging, pretraining, run_train
@@ -58,7 +57,7 @@ DATA = {
 def test_data(network, data, mistake):
     name, spoil, parts = DATA[mistake]
     spoil(data / name)
-    told(lambda: mining.main([str(network), str(data), "--pairs", "en-de", "--splits", "train"]), data, *parts)
+    told(lambda: mine_negatives.main([str(network), str(data), "--pairs", "en-de", "--splits", "train"]), data, *parts)
 
 
 @pytest.mark.parametrize(
@@ -71,21 +70,21 @@ def test_data(network, data, mistake):
 def test_checkpoint(network, data, tmp_path, spoil, part):
     wrong = shutil.copy(network, tmp_path / "wrong.pt")
     spoil(wrong)
-    told(lambda: mining.main([str(wrong), str(data)]), wrong, part)
+    told(lambda: mine_negatives.main([str(wrong), str(data)]), wrong, part)
 
 
 def test_disk_that_gets_full(network, data):
     line = [str(network), str(data), "--pairs", "en-de", "--splits", "train"]
-    status, shown = with_small_files(lambda: (logging.disable(), mining.main(line)), 200)
+    status, shown = with_small_files(lambda: (logging.disable(), mine_negatives.main(line)), 200)
     assert status == 1
     one_line(shown, "fairseq_xl: error: ", "was not written", "no room is left on its disk")
-    mining.main(line)  # with room again it goes on
+    mine_negatives.main(line)  # with room again it goes on
     assert (data / "en-de/train.en-de.negatives.npz").is_file()
 
 
 @pytest.mark.parametrize("line", [-2, 90, 10**6])
 def test_training_on_lines_that_are_not_there(network, data, tmp_path, line):
-    mining.main([str(network), str(data), "--pairs", "en-de"])
+    mine_negatives.main([str(network), str(data), "--pairs", "en-de"])
     path = data / "en-de/train.en-de.negatives.npz"
     with np.load(path) as found:
         arrays = dict(found)
@@ -94,9 +93,9 @@ def test_training_on_lines_that_are_not_there(network, data, tmp_path, line):
     options = ["--pairs", "en-de", "--objective-options", "paraphrase.length=32", "--max-update", 1]
     told(
         lambda: run_train(pretraining(data, tmp_path / "model", *options, objectives="paraphrase")),
-        f"{path} is damaged; `python -m fairseq_xl.mining CHECKPOINT DATA` writes it again",
+        f"{path} is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA` writes it again",
     )
-    mining.main([str(network), str(data), "--pairs", "en-de"])
+    mine_negatives.main([str(network), str(data), "--pairs", "en-de"])
     run_train(pretraining(data, tmp_path / "model", *options, objectives="paraphrase"))
 
 
@@ -104,9 +103,9 @@ def test_ctrl_c_is_one_sentence(monkeypatch, capsys):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sys.argv", ["mining", "checkpoint.pt", "data"])
+    monkeypatch.setattr("sys.argv", ["fairseq-xl", "mine-negatives", "checkpoint.pt", "data"])
+    monkeypatch.setattr("sys.excepthook", sys.excepthook)
     monkeypatch.setattr("argparse.ArgumentParser.parse_args", interrupt)
-    monkeypatch.delitem(sys.modules, "fairseq_xl.mining")
     with pytest.raises(SystemExit) as stopped:
-        runpy.run_module("fairseq_xl.mining", run_name="__main__")
+        fairseq_xl_command()
     assert stopped.value.code == 130 and capsys.readouterr().err == "Interrupted: run the same command to continue\n"

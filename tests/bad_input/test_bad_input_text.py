@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
-from fairseq_xl.evaluation import bleu, classification, curves
+from fairseq_xl.commands import curves, score_bleu, score_classification
+from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.retrieval import read_pairs
 from preprocess.pipeline import prepare
 from tests.bad_input.every_command import COMMANDS, OURS, interactive, sentence_of, told
@@ -116,21 +117,21 @@ def test_references(tmp_path, mistake):
     (tmp_path / "reference").write_bytes(content)
     line = [str(tmp_path / "hypotheses"), str(tmp_path / "reference"), "--plain", "--language", "de",
             "--save", str(tmp_path / "saved")]
-    told(lambda: bleu.main(line), tmp_path / "reference", sentence)
+    told(lambda: score_bleu.main(line), tmp_path / "reference", sentence)
     assert not (tmp_path / "saved").exists()
     for absent in (tmp_path / "absent", tmp_path):
-        told(lambda: bleu.main([line[0], str(absent), "--plain", "--language", "de"]), absent)
+        told(lambda: score_bleu.main([line[0], str(absent), "--plain", "--language", "de"]), absent)
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + GOOD, GOOD.replace(b"\n", b"\r\n"), GOOD[:-1]])
 def test_marks_and_line_ends_are_no_text(tmp_path, content):
     (tmp_path / "lines").write_bytes(content)
-    assert bleu.read_lines(tmp_path / "lines") == ["eins zwei", "drei", "vier"]
+    assert read_lines(tmp_path / "lines") == ["eins zwei", "drei", "vier"]
 
 
 def test_a_line_separator_ends_no_line(tmp_path):
     (tmp_path / "lines").write_bytes("a\u2028b\x85c\rd\ne\n".encode())
-    assert bleu.read_lines(tmp_path / "lines") == ["a\u2028b\x85c\rd", "e"]
+    assert read_lines(tmp_path / "lines") == ["a\u2028b\x85c\rd", "e"]
 
 
 @pytest.mark.parametrize("content, sentence", [
@@ -141,7 +142,7 @@ def test_output_of_generate_that_is_not_whole(tmp_path, content, sentence):
     (tmp_path / "generated").write_bytes(content)
     (tmp_path / "reference").write_bytes(GOOD)
     line = [str(tmp_path / "generated"), str(tmp_path / "reference"), "--language", "de"]
-    told(lambda: bleu.main(line), "generated", sentence)
+    told(lambda: score_bleu.main(line), "generated", sentence)
 
 
 @pytest.mark.parametrize("content, sentence", [
@@ -149,7 +150,7 @@ def test_output_of_generate_that_is_not_whole(tmp_path, content, sentence):
 ])  # fmt: skip
 def test_predictions(tmp_path, content, sentence):
     (tmp_path / "test.en.tsv").write_bytes(content)
-    told(lambda: classification.main([str(tmp_path), "--langs", "en"]), tmp_path / "test.en.tsv", sentence)
+    told(lambda: score_classification.main([str(tmp_path), "--langs", "en"]), tmp_path / "test.en.tsv", sentence)
 
 
 @pytest.mark.parametrize("log, output, sentence", [
@@ -250,5 +251,5 @@ def test_the_right_ones_are_taken(tmp_path):
     (tmp_path / "lines").write_bytes(GOOD)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         line = [str(tmp_path / "lines"), str(tmp_path / "lines"), "--plain", "--bootstrap", "0", "--language", "de"]
-        bleu.main([*line, "--save", str(tmp_path / "saved")])
+        score_bleu.main([*line, "--save", str(tmp_path / "saved")])
     assert '"lines": 3' in printed.getvalue() and (tmp_path / "saved").read_bytes() == GOOD

@@ -10,6 +10,7 @@ from fairseq import checkpoint_utils
 
 from fairseq_xl import patches
 from fairseq_xl.checkpoints import averaging
+from fairseq_xl.commands import average as command
 from fairseq_xl.errors import UserError
 
 
@@ -88,7 +89,7 @@ def test_the_rest_is_the_last_ones(run):
     ],
 )
 def test_the_command_writes_what_fairseq_loads(run, options, inputs):
-    averaging.main([option.format(run) for option in options] + ["--output", str(run / "average.pt")])
+    command.main([option.format(run) for option in options] + ["--output", str(run / "average.pt")])
     state = checkpoint_utils.load_checkpoint_to_cpu(str(run / "average.pt"))
     assert state["extra_state"]["averaged_from"] == inputs
     expected = torch.from_numpy(numpy_mean([run / name for name in inputs], "tied.a")).float()
@@ -121,7 +122,7 @@ def test_a_folder_with_too_few_checkpoints(run):
     with pytest.raises(UserError, match="none is not a folder"):
         averaging.last_checkpoints(str(run / "none"), 1)
     with pytest.raises(UserError, match="no folder"):
-        averaging.main(["--inputs", str(run / "checkpoint1.pt"), "--output", str(run / "none" / "a.pt")])
+        command.main(["--inputs", str(run / "checkpoint1.pt"), "--output", str(run / "none" / "a.pt")])
 
 
 class WritesFile:
@@ -134,7 +135,7 @@ class WritesFile:
 
 def test_a_hostile_checkpoint_is_refused_by_the_command(run):
     torch.save(checkpoint(1, trap=WritesFile(run / "made")), run / "hostile.pt")
-    command = [sys.executable, "-m", "fairseq_xl.checkpoints.averaging", "--output", str(run / "average.pt"),
+    command = [sys.executable, "-m", "fairseq_xl", "average", "--output", str(run / "average.pt"),
                "--inputs", str(run / "checkpoint1.pt"), str(run / "hostile.pt")]
     result = subprocess.run(command, capture_output=True, text=True)
     shown = [line for line in result.stderr.splitlines() if "tensorboardX" not in line]

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import fairseq_xl
-from fairseq_xl.banks import main
 from fairseq_xl.checkpoints import banks
+from fairseq_xl.commands.language_module import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
 

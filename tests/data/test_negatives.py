@@ -238,7 +238,7 @@ def one_array(path):
 @pytest.mark.parametrize("line", [6, 1000, -2, 3], ids=["behind the last", "far behind it", "below -1", "empty line"])
 def test_lines_that_are_no_sentences(pairs, line):
     write_mined(pairs, [[4, -1], [5, -1], [1, line], [-1, -1], [1, -1], [0, -1]])
-    with pytest.raises(UserError, match="negatives.npz is damaged; `python -m fairseq_xl.mining CHECKPOINT DATA`"):
+    with pytest.raises(UserError, match="negatives.npz is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA`"):
         read_negatives(pairs)
 
 

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from fairseq_xl.checkpoints import banks
+from fairseq_xl.commands import language_module, skipgram
 from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.embeddings import bank, skipgram
+from fairseq_xl.embeddings import bank
 from fairseq_xl.embeddings.vectors import Vectors, read
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_data_bin, write_dictionary, write_items
@@ -49,7 +50,7 @@ def test_numbers_that_train_nothing_are_told(data, tmp_path):
         with pytest.raises(UserError, match=f"--{name} {number}"):
             skipgram.main([*given, f"--{name}", str(number)])
     with pytest.raises(UserError, match="--std 0.0: more than 0 is needed"):
-        bank.main(["none.pt", str(data), "none.npz", "none", "--std", "0"])
+        language_module.main(["from-embeddings", "none.pt", str(data), "none.npz", "none", "--std", "0"])
     assert not list(tmp_path.iterdir())
 
 

@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from fairseq_xl.commands import map_embeddings
 from fairseq_xl.embeddings import mapping
 from fairseq_xl.embeddings.mapping import SelfLearning
 from fairseq_xl.embeddings.vectors import Vectors, read, write
@@ -134,7 +135,7 @@ def test_the_command_maps_one_file_into_the_other(languages, tmp_path, capsys):
     write(Vectors(names, source.astype(np.float32)), tmp_path / "source.npz")
     write(Vectors(written, target.astype(np.float32)), tmp_path / "target.npz")
     for start, pairs in (("identical", 20), ("unsupervised", 600)):
-        mapping.main([*(str(tmp_path / f"{name}.npz") for name in ("source", "target", "out")), "--start", start])
+        map_embeddings.main([*(str(tmp_path / f"{name}.npz") for name in ("source", "target", "out")), "--start", start])
         report = json.loads(capsys.readouterr().out)
         assert (report["start"], report["pairs"]) == (start, pairs)
         mapped = read(tmp_path / "out.npz")
@@ -163,4 +164,4 @@ def test_mistakes_are_told(tmp_path):
         ("others", "no pieces in common"),
     ):
         with pytest.raises(UserError, match=told):
-            mapping.main([two, str(tmp_path / f"{other}.npz"), output])
+            map_embeddings.main([two, str(tmp_path / f"{other}.npz"), output])

@@ -10,10 +10,11 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
+from fairseq_xl.commands import score_baselines, score_classification, score_generation
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation import classification, generation
-from fairseq_xl.evaluation.baselines import first_words, main, overlap_and_lengths, similarity, titles
-from fairseq_xl.evaluation.bleu import detokenised
+from fairseq_xl.evaluation.baselines import first_words, overlap_and_lengths, similarity, titles
+from fairseq_xl.evaluation.bleu import detokenized
+from fairseq_xl.evaluation.classification import read_predictions
 from fairseq_xl.evaluation.retrieval import evaluate_similarity
 
 
@@ -40,7 +41,7 @@ def test_retrieval_finds_what_is_spelled_alike(tmp_path, capsys):
     ]
     write(tmp_path / "test.en", *sides[0], "")
     write(tmp_path / "test.de", *sides[1], "")
-    main(["retrieval", f"en-de={tmp_path / 'test'}"])
+    score_baselines.main(["retrieval", f"en-de={tmp_path / 'test'}"])
     told = json.loads(capsys.readouterr().out)
     assert told["test"] == {"en-de": {"pairs": 3} | evaluate_similarity(similarity(*sides))}
     assert told["test"]["en-de"]["margin"]["forward"]["accuracy"] == 100
@@ -69,23 +70,23 @@ def topics(tmp_path):
 
 def test_a_classifier_of_each_language_and_one_of_english_alone(topics, tmp_path, capsys):
     def scores(*arguments):
-        main(["classification", *arguments])
-        classification.main([arguments[1], "--langs", "en,de"])
+        score_baselines.main(["classification", *arguments])
+        score_classification.main([arguments[1], "--langs", "en,de"])
         return json.loads(capsys.readouterr().out)["languages"]
 
     each = scores(f"{topics}:{topics}/more", str(tmp_path / "each"), "--langs", "en,de")
     assert [each[code]["accuracy"] for code in ("en", "de")] == [100, 100]
     shot = scores(str(topics), str(tmp_path / "en"), "--langs", "en,de,fr", "--train-langs", "en")
     assert shot["en"]["accuracy"] == 100 and shot["de"]["accuracy"] == 50  # all of German is one class
-    assert classification.read_predictions(tmp_path / "en/test.fr.tsv")[1][:2] == ["calc", "impress"]
+    assert read_predictions(tmp_path / "en/test.fr.tsv")[1][:2] == ["calc", "impress"]
 
 
 def test_compressed_files_are_read(topics, tmp_path):
     for path in topics.glob("*.en.tsv"):
         path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
-    main(["classification", str(topics), str(tmp_path / "out"), "--langs", "en"])
-    assert classification.read_predictions(tmp_path / "out/test.en.tsv")[1] == ["impress", "calc"]
+    score_baselines.main(["classification", str(topics), str(tmp_path / "out"), "--langs", "en"])
+    assert read_predictions(tmp_path / "out/test.en.tsv")[1] == ["impress", "calc"]
 
 
 def test_the_classifier_is_scikit_learns(topics, tmp_path):
@@ -100,7 +101,7 @@ def test_the_classifier_is_scikit_learns(topics, tmp_path):
         f"{number}\t{label}\t{model.classes_[share.argmax()]}\t{share.max():.4f}"
         for number, (label, share) in enumerate(zip(("calc", "impress", "calc"), shares), start=1)
     ]
-    main(["classification", str(topics), str(tmp_path / "out"), "--langs", "fr", "--train-langs", "en"])
+    score_baselines.main(["classification", str(topics), str(tmp_path / "out"), "--langs", "fr", "--train-langs", "en"])
     assert (tmp_path / "out/test.fr.tsv").read_text().splitlines() == expected
 
 
@@ -110,8 +111,8 @@ def test_pairs_are_told_by_what_they_share_in_a_language_without_training_text(t
         rows = [f"1\t{word}\tabc {word} abc" for word in own]
         rows += [f"0\t{word}\tabc {other} abc" for word, other in zip(own, own[1:] + own[:1])]
         write(tmp_path / f"{name}.tsv", *rows)
-    main(["pairs", str(tmp_path), str(tmp_path / "out"), "--langs", "ru", "--train-langs", "en"])
-    classification.main([str(tmp_path / "out"), "--langs", "ru"])
+    score_baselines.main(["pairs", str(tmp_path), str(tmp_path / "out"), "--langs", "ru", "--train-langs", "en"])
+    score_classification.main([str(tmp_path / "out"), "--langs", "ru"])
     assert json.loads(capsys.readouterr().out)["accuracy"] == 100
 
 
@@ -126,11 +127,11 @@ def test_titles_are_as_many_words_as_score_best_on_validation_text(tmp_path, cap
     write(tmp_path / "test.zh.src", "样式表在这里")
     write(tmp_path / "test.zh.tgt", "样式表")
     out = tmp_path / "out"
-    main(["titles", str(tmp_path), str(out), "--langs", "en,zh"])
+    score_baselines.main(["titles", str(tmp_path), str(out), "--langs", "en,zh"])
     assert capsys.readouterr().out == "en: the first 2 words\nzh: the first 3 words\n"
-    assert detokenised(out / "en/generate-test.txt") == ["Page Styles", "Macro"]
+    assert detokenized(out / "en/generate-test.txt") == ["Page Styles", "Macro"]
     assert titles(tmp_path, "zh", "test") == (["样式表"], 3)
-    generation.main([str(out), "--references", str(tmp_path), "--langs", "en,zh", "--bootstrap", "0"])
+    score_generation.main([str(out), "--references", str(tmp_path), "--langs", "en,zh", "--bootstrap", "0"])
     assert json.loads(capsys.readouterr().out)["average"]["rouge_l"] == 100
     assert first_words("Ein  Text hier", 2, "de") == "Ein Text" and first_words("工具 栏", 3, "zh") == "工具 "
 
@@ -151,7 +152,7 @@ def test_mistakes_are_one_sentence(topics, tmp_path, command, changed, sentence)
         write(topics / name, *lines)
     trained = [] if command == "titles" else ["--train-langs", "en"]
     with pytest.raises(UserError, match=sentence):
-        main([command, str(topics), str(tmp_path / "out"), "--langs", "es", *trained])
+        score_baselines.main([command, str(topics), str(tmp_path / "out"), "--langs", "es", *trained])
 
 
 @pytest.mark.parametrize("more, sentence", [
@@ -162,7 +163,7 @@ def test_mistakes_are_one_sentence(topics, tmp_path, command, changed, sentence)
 def test_a_language_that_is_named_twice(topics, tmp_path, command, more, sentence):
     if command != "titles" or "--train-langs" not in more:
         with pytest.raises(UserError, match=sentence):
-            main([command, str(topics), str(tmp_path / "out"), *more])
+            score_baselines.main([command, str(topics), str(tmp_path / "out"), *more])
         assert not (tmp_path / "out").exists()
 
 

@@ -8,16 +8,16 @@ import sys
 import pytest
 import sacrebleu
 
+from fairseq_xl.commands.score_bleu import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import (
     LANGUAGES,
     TOKENIZERS,
     bleu,
-    detokenised,
-    main,
+    detokenized,
     paired,
     read_lines,
-    tokenised_bleu,
+    tokenized_bleu,
     tokenizer_of,
 )
 
@@ -45,13 +45,13 @@ def files(tmp_path):
 
 
 def test_the_best_hypotheses_in_the_order_of_the_test_lines(files):
-    assert detokenised(files[0]) == HYPOTHESES
+    assert detokenized(files[0]) == HYPOTHESES
 
 
 def test_ten_comes_after_nine_and_an_empty_hypothesis_is_one(tmp_path):
     path = tmp_path / "out.txt"
     path.write_text("".join(f"D-{number}\t-1\t{number if number != 3 else ''}\n" for number in reversed(range(12))))
-    assert detokenised(path) == ["0", "1", "2", "", "4", "5", "6", "7", "8", "9", "10", "11"]
+    assert detokenized(path) == ["0", "1", "2", "", "4", "5", "6", "7", "8", "9", "10", "11"]
 
 
 @pytest.mark.parametrize("text, message", [
@@ -64,7 +64,7 @@ def test_missing_lines_are_refused(tmp_path, text, message):
     path = tmp_path / "out.txt"
     path.write_text(text)
     with pytest.raises(UserError, match=message):
-        detokenised(path)
+        detokenized(path)
 
 
 def test_the_score_is_sacrebleus(files, tmp_path):
@@ -92,17 +92,17 @@ def test_the_interval_comes_with_its_resamples():
     assert result["score"] == bleu(HYPOTHESES * 5, REFERENCES * 5)["score"]
 
 
-def test_tokenised_bleu_is_case_insensitive_on_moses_tokens():
+def test_tokenized_bleu_is_case_insensitive_on_moses_tokens():
     """Moses splits isn't there? into isn 't there ? in English."""
     tokens = [
         ["The cat sat on a mat .", "There is a dog , isn 't there ?", "It is raining today in town ."],
         ["The cat sat on the mat .", "There 's a dog , isn 't there ?", "It is raining today in the old town ."],
     ]
     expected = sacrebleu.corpus_bleu(tokens[0], [tokens[1]], tokenize="none", lowercase=True, force=True)
-    result = tokenised_bleu(HYPOTHESES, REFERENCES, "en")
+    result = tokenized_bleu(HYPOTHESES, REFERENCES, "en")
     assert result["score"] == round(expected.score, 2)
     assert "case:lc" in result["signature"] and "tok:none" in result["signature"]
-    assert tokenised_bleu([line.upper() for line in REFERENCES], REFERENCES, "en")["score"] == 100
+    assert tokenized_bleu([line.upper() for line in REFERENCES], REFERENCES, "en")["score"] == 100
 
 
 def test_another_number_of_lines_is_refused():
@@ -115,7 +115,7 @@ def test_the_command(files, tmp_path, capsys):
     main([str(files[0]), str(files[1]), *options, "--save", str(tmp_path / "saved")])
     told = json.loads(capsys.readouterr().out)
     assert told["sacrebleu"] == bleu(HYPOTHESES, REFERENCES)
-    assert told["tokenised"] == tokenised_bleu(HYPOTHESES, REFERENCES, "en")
+    assert told["tokenized"] == tokenized_bleu(HYPOTHESES, REFERENCES, "en")
     assert told["lines"] == 3
     assert read_lines(tmp_path / "saved") == HYPOTHESES
     main([str(tmp_path / "saved"), str(files[1]), "--plain", *options])
@@ -217,7 +217,7 @@ def test_a_tokeniser_that_is_not_installed_is_told(monkeypatch):
         raise RuntimeError("Please install\nthem")
 
     monkeypatch.setattr("fairseq_xl.evaluation.bleu.BLEU", missing)
-    with pytest.raises(UserError, match="tokeniser ko-mecab needs a package that is not installed$"):
+    with pytest.raises(UserError, match="tokenizer ko-mecab needs a package that is not installed$"):
         bleu(HYPOTHESES, REFERENCES, tokenize="ko-mecab")
 
 

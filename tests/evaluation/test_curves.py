@@ -4,8 +4,9 @@ import math
 
 import pytest
 
+from fairseq_xl.commands.curves import main
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.curves import draw, main, read_log
+from fairseq_xl.evaluation.curves import draw, read_log
 
 INNER = '{"epoch": 1, "update": 0.5, "loss": "2.5", "ppl": "6", "mlm_en_loss": "2.2", "num_updates": "50", "lr": null}'
 VALID = '{"epoch": 1, "valid_loss": "10.25", "valid_num_updates": "100", "valid_best_ppl": "1200.5"}'

@@ -8,9 +8,10 @@ import sacrebleu
 from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenize import tokenize
 
+from fairseq_xl.commands.score_generation import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
-from fairseq_xl.evaluation.generation import WordTokenizer, main, rouge_l, wrong_language
+from fairseq_xl.evaluation.generation import WordTokenizer, rouge_l, wrong_language
 
 TITLES = {
     "en": ["Working with the styles of a document", "Saving a file in another format", "How to print the whole page"],

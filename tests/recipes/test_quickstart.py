@@ -244,7 +244,7 @@ def test_the_settings_of_files_reach_the_command(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", [
     ["-m", "preprocess", "x.yaml", "data"], ["-m", "preprocess.disjoint"], ["-m", "preprocess.readers.wmt14"],
-    ["-m", "fairseq_xl.mining"], ["-m", "fairseq_xl.evaluation.bleu"], ["recipes/launch.py", "train", "data", "x.yaml"],
+    ["-m", "fairseq_xl", "mine-negatives"], ["-m", "fairseq_xl", "score", "bleu"], ["recipes/launch.py", "train", "data", "x.yaml"],
 ])  # fmt: skip
 def test_without_the_environment(command):
     done = run(sys.executable, "-S", *command)

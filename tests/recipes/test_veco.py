@@ -91,7 +91,7 @@ def test_wmt14_from_official_files_to_bleu(pretrained, official, tmp_path, pair,
     shown, printed = succeeded(run("bash", "recipes/veco/wmt14.sh", pair, *start, *small))
     scores = json.loads(printed.splitlines()[-1])
     assert scores["lines"] == 4 and "tok:13a" in scores["sacrebleu"]["signature"]
-    assert "case:lc" in scores["tokenised"]["signature"]
+    assert "case:lc" in scores["tokenized"]["signature"]
     assert "with beam=5:" in (output / pair / "generate-test.txt").read_text()  # V13
     assert "--init-decoder-layers last" in shown and "--init-decoder-from" in shown
     assert "--decoder-layers 2" in shown and ("--update-freq 4" in shown) == (pair == "en-fr")

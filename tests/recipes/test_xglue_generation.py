@@ -89,7 +89,7 @@ def test_every_language_is_scored(nano, data_bin, mode, trained):  # noqa: F811
     assert f"'train_langs': '{trained}'" in log and "valid_ppl_fr" in log
     for code, entry in result["languages"].items():
         assert entry["n"] == SPLITS["test"] and entry["bleu"]["interval"] >= 0
-        hypotheses = scores.detokenised(nano / mode / "outputs" / code / "generate-test.txt")
+        hypotheses = scores.detokenized(nano / mode / "outputs" / code / "generate-test.txt")
         references = (nano / f"files/test.{code}.tgt").read_text(encoding="utf-8").splitlines()
         assert entry["bleu"]["score"] == scores.bleu(hypotheses, references)["score"]
     # again: nothing is done, and other settings are refused

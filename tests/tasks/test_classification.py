@@ -8,6 +8,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_xl.commands import score_classification
 from fairseq_xl.criterions.classification import class_scores
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import classification as scores
@@ -79,7 +80,7 @@ def test_it_learns_and_predicts_every_line(data_bin, task_files, learned, tmp_pa
     validate(data_bin, folder / "checkpoint_best.pt", "--valid-subset", "valid,test", "--predictions-to", tmp_path)
     capsys.readouterr()
     for split in ("valid", "test"):
-        scores.main([str(tmp_path), "--split", split, "--langs", "en,de"])
+        score_classification.main([str(tmp_path), "--split", split, "--langs", "en,de"])
         result = json.loads(capsys.readouterr().out)
         assert result["accuracy"] > 90 and result["majority"] < 70
         for code in ("en", "de"):
@@ -89,7 +90,7 @@ def test_it_learns_and_predicts_every_line(data_bin, task_files, learned, tmp_pa
     # the best epoch by the average over languages was kept
     seen = validation_losses(output)
     best = max(float(found["accuracy"]) for found in seen)
-    scores.main([str(tmp_path), "--split", "valid", "--langs", "en,de"])
+    score_classification.main([str(tmp_path), "--split", "valid", "--langs", "en,de"])
     assert json.loads(capsys.readouterr().out)["accuracy"] == pytest.approx(best, abs=0.01)
     for found in seen:
         mean = (float(found["accuracy_en"]) + float(found["accuracy_de"])) / 2

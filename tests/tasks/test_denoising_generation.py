@@ -6,6 +6,7 @@ from contextlib import redirect_stdout
 
 import pytest
 
+from fairseq_xl.commands import score_generation
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation as scores
 from tests.commands import denoising, generation, run_generate, run_train
@@ -56,7 +57,7 @@ def test_hypothesis_reference_and_copy_line_by_line(data_bin, texts, pretrained,
         assert len(copies) == len(kept) and sum(one != other for one, other in zip(copies, kept)) > 3
         assert not any("<" in copy for copy in copies)
     with redirect_stdout(io.StringIO()) as printed:
-        scores.main([str(tmp_path / "out"), "--references", str(tmp_path / "text"), "--langs", "en,de", "--copy",
+        score_generation.main([str(tmp_path / "out"), "--references", str(tmp_path / "text"), "--langs", "en,de", "--copy",
                      "--bootstrap", "0"])  # fmt: skip
     result = json.loads(printed.getvalue())
     assert result["languages"]["de"]["n"] == TEST_LINES - 2

@@ -12,6 +12,7 @@ from fairseq.tasks import FairseqTask
 from tiny_data import write_items
 
 from fairseq_xl import mining
+from fairseq_xl.commands import mine_negatives
 from fairseq_xl.data import negatives
 from fairseq_xl.data.negatives import Reach, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
@@ -400,7 +401,7 @@ def test_the_network_is_trained_and_mines_and_paraphrases_are_classified(text, t
     losses = [float.fromhex(loss) for loss in output.losses]
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
     capsys.readouterr()
-    mining.main([str(tmp_path / "dan/checkpoint_best.pt"), str(text), "--count", "2"])
+    mine_negatives.main([str(tmp_path / "dan/checkpoint_best.pt"), str(text), "--count", "2"])
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [entry["prefix"].split("/")[-1] for entry in found] == [
         "train.en-de", "train.en-fr", "valid.en-de", "valid.en-fr"
@@ -428,13 +429,13 @@ def test_shards_are_mined_one_by_one_and_with_the_pairs_of_the_training(data_bin
     )
     capsys.readouterr()
     arguments = [str(tmp_path / "dan/checkpoint_last.pt"), f"{text}:{other}"]
-    mining.main(arguments)
+    mine_negatives.main(arguments)
     entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {entry["made_with"]["length"] for entry in entries} == {20}  # that of the network's training
     assert [entry["prefix"] for entry in entries] == [f"{folder}/en-de/{name}" for folder, name in (
         (text, "train.en-de"), (other, "train.en-de"), (text, "valid.en-de")
     )]  # fmt: skip
-    mining.main([*arguments, "--pairs", "en-fr", "--splits", "valid", "--length", "9"])
+    mine_negatives.main([*arguments, "--pairs", "en-fr", "--splits", "valid", "--length", "9"])
     found = json.loads(capsys.readouterr().out)
     assert found["prefix"] == f"{text}/en-fr/valid.en-fr" and found["made_with"]["length"] == 9
 
@@ -456,7 +457,7 @@ def test_missing_negatives_are_told_before_the_first_update(text, tmp_path, miss
 def test_all_splits_are_looked_for_before_the_first_is_mined(text, tmp_path):
     run_train(averaging(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1))
     with pytest.raises(UserError, match="no language pair has the split 'dev'"):
-        mining.main([str(tmp_path / "dan/checkpoint_last.pt"), str(text), "--splits", "train,dev"])
+        mine_negatives.main([str(tmp_path / "dan/checkpoint_last.pt"), str(text), "--splits", "train,dev"])
     assert not list(text.glob("*/*.negatives.*"))
 
 
@@ -475,4 +476,4 @@ def test_mistakes_of_the_command(text, tmp_path):
         ([str(tmp_path / "none.pt"), str(text)], "none.pt"),
     ):
         with pytest.raises(UserError, match=message):
-            mining.main(arguments)
+            mine_negatives.main(arguments)

@@ -9,11 +9,11 @@ import torch
 import yaml
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
-from fairseq_xl import retrieval
-from fairseq_xl.banks import main as banks_command
 from fairseq_xl.checkpoints import banks, published
+from fairseq_xl.commands import language_module, retrieve
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
+from fairseq_xl.retrieval import Embedder
 from preprocess import binarize
 from preprocess.pipeline import prepare
 from tests.commands import OPTIMISATION, SIZE, equal_parameters, load, run_train, run_validate
@@ -98,7 +98,7 @@ def bank_files(steps, tmp_path_factory):
     root = tmp_path_factory.mktemp("banks")
     files = {"en": root / "en.bank.pt", "de": root / "de.bank.pt", "fr": root / "fr.bank.pt"}
     for code, path in files.items():
-        banks_command(["extract", str(steps["L1" if code == "en" else code]), str(path)])
+        language_module.main(["extract", str(steps["L1" if code == "en" else code]), str(path)])
     return files
 
 
@@ -143,7 +143,7 @@ def composed(steps, code):
 
 @pytest.mark.parametrize("kind", ["bank", "checkpoint", "family"])
 def test_a_bank_is_put_in_and_all_else_stays_as_it_was_finetuned(text, steps, bank_files, tmp_path, kind):
-    banks_command(["pack", str(tmp_path / "family"), *map(str, bank_files.values())])
+    language_module.main(["pack", str(tmp_path / "family"), *map(str, bank_files.values())])
     path = {"bank": bank_files["de"], "checkpoint": steps["de"], "family": tmp_path / "family"}[kind]
     overrides = {"data": str(text["de"]), "bank": str(path), "lang": "de"}
     (model,), _, task = load_model_ensemble_and_task([str(steps["tuned"])], arg_overrides=overrides)
@@ -207,26 +207,26 @@ def test_retrieval_with_a_bank_for_a_language(text, steps, bank_files, tmp_path,
     capsys.readouterr()
     command = [steps["tuned"], text["en"], "--test", f"en-de={tmp_path / 'pairs'}", "--layer", 1, "--pooling", "mean"]
     command, german = [*map(str, command)], f"de={text['de']}:{bank_files['de']}"
-    retrieval.main([*command, "--lang", german])
+    retrieve.main([*command, "--lang", german])
     assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
-    embedder = retrieval.Embedder(steps["tuned"], text["de"], bank=str(bank_files["de"]), lang="de")
+    embedder = Embedder(steps["tuned"], text["de"], bank=str(bank_files["de"]), lang="de")
     assert equal_parameters(embedder.encoder.state_dict(), {
         name.removeprefix("encoder."): value
         for name, value in composed(steps, "de").items() if name.startswith("encoder.")
     })  # fmt: skip
     added = [str(steps["de"]), str(text["de"]), *command[2:]]  # a checkpoint of step 2, with another language's bank
-    retrieval.main([*added, "--lang", f"en={text['en']}:{bank_files['en']}"])
+    retrieve.main([*added, "--lang", f"en={text['en']}:{bank_files['en']}"])
     assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
-    with pytest.raises(UserError, match="is of en: --lang de=DATA:BANK gives the model a bank of de"):
-        retrieval.main(command)
+    with pytest.raises(UserError, match="is of en: --lang de=DATA:MODULE gives the model a language module of de"):
+        retrieve.main(command)
     for wrong, told in (
-        (["de"], "--lang de: expected XX=DATA:BANK"),
-        (["de=data"], "--lang de=data: expected XX=DATA:BANK"),
+        (["de"], "--lang de: expected XX=DATA:MODULE"),
+        (["de=data"], "--lang de=data: expected XX=DATA:MODULE"),
         (["fr" + german[2:]], "no pair has the language fr"),
-        ([german, german], "de has a bank already"),
+        ([german, german], "de has a language module already"),
     ):
         with pytest.raises(UserError, match=told):
-            retrieval.main([*command, *(word for lang in wrong for word in ("--lang", lang))])
+            retrieve.main([*command, *(word for lang in wrong for word in ("--lang", lang))])
 
 
 ALL = ["--language-positions", "--embedding-noise", 0.075]
@@ -250,7 +250,7 @@ def test_positions_adapters_and_noise(text, task_files, tmp_path):
         tuned["encoder.embeddings.segments.weight"], load(body)["encoder.embeddings.segments.weight"]
     )
     bank = tmp_path / "de.pt"
-    banks_command(["extract", str(tmp_path / "de/checkpoint_last.pt"), str(bank)])
+    language_module.main(["extract", str(tmp_path / "de/checkpoint_last.pt"), str(bank)])
     overrides = {"data": str(text["de"]), "bank": str(bank), "lang": "de"}
     (model,), _, _ = load_model_ensemble_and_task([str(tmp_path / "tuned/checkpoint_last.pt")], arg_overrides=overrides)
     expected = tuned | {name: learned[name] for name in owned | adapters}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_xl.checkpoints.dictionary import main
+from fairseq_xl.commands.dictionary import main
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import fairseq_xl
+from fairseq_xl.commands.retrieve import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval import average, evaluate, read_pairs
-from fairseq_xl.retrieval import Embedder, batches, main, pool
+from fairseq_xl.retrieval import Embedder, batches, pool
 from tests.commands import classification, pretraining, run_train, translation
 from tests.tasks.test_classification import write_task
 from tests.tasks.tiny_text import sentences, write
@@ -153,7 +154,7 @@ def test_mistakes(data_bin, checkpoints, pairs, tmp_path):
         ([data_bin, "--test", f"en-xx={tmp_path / 'other'}", *chosen], "language 'xx' has no symbol in the dictionary"),
         (
             [data_bin, "--test", good, *chosen, "--lang", f"de={data_bin}:no.pt"],
-            "--lang: .*checkpoint_last.pt is no xl_monotrans_[*] model, and those alone have banks",
+            "--lang: .*checkpoint_last.pt is no xl_monotrans_[*] model; only those have language modules",
         ),
     ):
         with pytest.raises(UserError, match=sentence):

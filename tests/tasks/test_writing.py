@@ -10,6 +10,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_xl.commands import score_generation
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation as scores
@@ -79,7 +80,7 @@ def test_it_learns_and_is_scored_in_each_language(data_bin, task_files, learned,
     for code in ("en", "de"):
         generate(data_bin, task_files, folder / "checkpoint_best.pt", code, "--results-path", tmp_path / code)
     with redirect_stdout(io.StringIO()) as printed:
-        scores.main([str(tmp_path), "--references", str(task_files), "--langs", "en,de", "--bootstrap", "20"])
+        score_generation.main([str(tmp_path), "--references", str(task_files), "--langs", "en,de", "--bootstrap", "20"])
     result = json.loads(printed.getvalue())
     assert result["missing"] == [] and result["languages"]["de"]["n"] == SPLITS["test"]
     assert result["average"]["rouge_l"] > 60

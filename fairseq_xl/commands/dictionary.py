@@ -1,22 +1,16 @@
-"""Writes the dictionary of a published model, which binarizes text for it.
-
-    python -m fairseq_xl.checkpoints.dictionary MODEL dict.txt
-"""
+"""Writes the dictionary of a published model, for ``fairseq-preprocess --srcdict`` and ``python -m preprocess --dict``."""
 
 import argparse
 
-from fairseq_xl import error_reporting, register
+from fairseq_xl import register
 from fairseq_xl.checkpoints import published
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command; ``--help`` lists its options."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_xl.checkpoints.dictionary",
-        description="write the dictionary of a published model, for fairseq-preprocess --srcdict",
-    )
+    """Runs the command."""
+    parser = argparse.ArgumentParser("fairseq-xl dictionary", description=__doc__)
     parser.add_argument("model", metavar="MODEL", help="the published model: its file of weights, or its folder")
     parser.add_argument("output", metavar="DICT", help="the dict.txt to write")
     parser.add_argument("--langs", help="languages, separated by commas (default: those of its language embeddings)")
@@ -31,8 +25,3 @@ def main(arguments: list[str] | None = None) -> None:
     with replacing(options.output) as file:
         for symbol, count in [*counts, *((f"[{language}]", 0) for language in languages)]:
             file.write(f"{symbol} {count}\n".encode())
-
-
-if __name__ == "__main__":
-    error_reporting.install()
-    main()

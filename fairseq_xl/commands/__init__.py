@@ -1,0 +1,67 @@
+"""The command ``fairseq-xl``, also ``python -m fairseq_xl``: one module of this package for each subcommand.
+
+This module imports neither torch nor fairseq, so that ``--help`` and scores take no time.
+"""
+
+import importlib
+import logging
+import sys
+from typing import NoReturn
+
+from fairseq_xl import error_reporting
+
+#: subcommand -> what it does; its module has the same name with underscores, and a function `main(arguments)`
+COMMANDS = {
+    "average": "average checkpoints of one model",
+    "curves": "draw training curves from logs",
+    "dictionary": "write the dictionary of a published model",
+    "language-module": "extract, pack, list or make language modules (MonoTrans)",
+    "map-embeddings": "map the embeddings of one language into those of another",
+    "mine-negatives": "find hard negatives for paraphrase classification (Unicoder)",
+    "retrieve": "find the translations of sentences with an encoder, without training",
+    "score baselines": "compute baselines without a pre-trained model",
+    "score bleu": "BLEU of generated translations",
+    "score classification": "accuracy and macro-F1 of predictions, per language",
+    "score generation": "BLEU, ROUGE-L and wrong language of generated text, per language",
+    "skipgram": "train skip-gram embeddings of a language's pieces",
+}
+HELP = ("-h", "--help")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs a subcommand; `arguments` are those of the command line unless given."""
+    words = sys.argv[1:] if arguments is None else arguments
+    error_reporting.install()
+    name = next((" ".join(words[:count]) for count in (1, 2) if " ".join(words[:count]) in COMMANDS), None)
+    if name is None:
+        _help_or_refuse(words)
+    logging.basicConfig(format="%(asctime)s | %(levelname)s | %(name)s | %(message)s", level=logging.INFO)
+    try:
+        command = importlib.import_module(f"{__name__}.{name.replace(' ', '_').replace('-', '_')}")
+        command.main(words[len(name.split()) :])
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("fairseq_xl"):
+            raise
+        sys.exit(
+            f"fairseq_xl: error: the package {error.name} is missing: `. recipes/environment.sh` in the repository "
+            "prepares and activates the environment"
+        )
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted: run the same command to continue\n")
+        sys.exit(130)
+
+
+def _help_or_refuse(words: list[str]) -> NoReturn:
+    """Shows the help of ``fairseq-xl`` or ``fairseq-xl score``, or refuses a subcommand that does not exist."""
+    group = [] if not words or words[0] in HELP else words[:1]
+    found = {name: told for name, told in COMMANDS.items() if name.split()[: len(group)] == group}
+    rest = words[len(group) :]
+    if not found or (rest and rest[0] not in HELP):
+        wrong, expected = " ".join(words[: len(group) + bool(found)]), ", ".join(found or COMMANDS)
+        sys.stderr.write(f"fairseq-xl: error: there is no command {wrong!r}: expected one of {expected}\n")
+        sys.exit(2)
+    title = " ".join(["fairseq-xl", *group])
+    width = max(map(len, found)) + 2
+    listed = "".join(f"  {name:<{width}}{told}\n" for name, told in found.items())
+    sys.stdout.write(f"usage: {title} COMMAND ...\n\n{listed}\n`fairseq-xl COMMAND --help` shows its arguments.\n")
+    sys.exit(0 if rest else 2)

@@ -1,0 +1,67 @@
+"""Language modules of MonoTrans models (Artetxe et al. 2020, section 2): files that hold what one language adds."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from fairseq_xl import register
+from fairseq_xl.checkpoints import banks
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.embeddings.bank import make
+from fairseq_xl.embeddings.vectors import read as read_vectors
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import load_checkpoint
+
+#: (subcommand, what it does, arguments)
+COMMANDS = (
+    ("extract", "write the language module of a checkpoint to a file", ("CHECKPOINT", "MODULE")),
+    ("pack", "add files of language modules to one file of several", ("FAMILY", "MODULES")),
+    ("list", "print what is in a file of one or several, as a JSON line", ("FILE",)),
+    ("get", "write one language module of a file of several to a file, as it was packed", ("FAMILY", "LANGUAGE", "MODULE")),
+    ("from-embeddings", "make one of embeddings learned apart from the model", ("CHECKPOINT", "DATA", "VECTORS", "MODULE")),
+)
+HELP = {
+    "CHECKPOINT": "checkpoint of an xl_monotrans_* model",
+    "MODULE": "file to write",
+    "MODULES": "files of one language module each",
+    "FAMILY": "file of several language modules",
+    "FILE": "file of one or several language modules",
+    "LANGUAGE": "language code",
+    "DATA": "folder with the dictionary of the embeddings",
+    "VECTORS": "file of `fairseq-xl skipgram` or `fairseq-xl map-embeddings`",
+}
+STD = "standard deviation of the embeddings' numbers, which one factor stretches (default: 0.02)"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command. A file that is none, or one of another language, body or form, is not written over."""
+    parser = argparse.ArgumentParser("fairseq-xl language-module", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, described, names in COMMANDS:
+        command = commands.add_parser(name, help=described, description=described)
+        for argument in names:
+            nargs = "+" if argument == "MODULES" else None
+            command.add_argument(argument.lower(), metavar=argument, nargs=nargs, help=HELP[argument])
+    command.add_argument("--std", type=float, default=0.02, help=STD)
+    options = parser.parse_args(arguments)
+    register()
+    if options.command == "extract":
+        banks.write(banks.extract(load_checkpoint(options.checkpoint), options.checkpoint), options.module)
+    elif options.command == "pack":
+        banks.pack(options.family, options.modules)
+    elif options.command == "list":
+        sys.stdout.write(json.dumps(banks.describe(options.file)) + "\n")
+    elif options.command == "get":
+        banks.copy(options.family, options.language, options.module)
+    else:
+        _from_embeddings(options)
+
+
+def _from_embeddings(options: argparse.Namespace) -> None:
+    """The output bias is 0: it predicts masked words, and classification does not read it."""
+    if not options.std > 0:
+        raise UserError(f"--std {options.std}: more than 0 is needed")
+    own = banks.extract(load_checkpoint(options.checkpoint), options.checkpoint)
+    dictionary = XLDictionary.load(Path(options.data) / "dict.txt")
+    banks.write(make(own, read_vectors(options.vectors), dictionary, options.std), options.module)

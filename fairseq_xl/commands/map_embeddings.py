@@ -1,0 +1,32 @@
+"""Maps embeddings of one language into those of another by VecMap's self-learning (Artetxe et al. 2018)."""
+
+import argparse
+import json
+import sys
+
+import numpy as np
+
+from fairseq_xl.embeddings.mapping import STARTS, SelfLearning, first_pairs, learn
+from fairseq_xl.embeddings.vectors import Vectors, read, write
+from fairseq_xl.errors import UserError
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command; prints one JSON line about the mapping."""
+    parser = argparse.ArgumentParser("fairseq-xl map-embeddings", description=__doc__)
+    parser.add_argument("source", help="embeddings to map, a file of `fairseq-xl skipgram`")
+    parser.add_argument("target", help="embeddings to map them into, which stay as they are")
+    parser.add_argument("output", help="file to write: the mapped source")
+    parser.add_argument("--start", choices=STARTS, default="identical", help="the first dictionary")
+    parser.add_argument("--seed", type=int, default=1, help="of the similarities left out in self-learning")
+    options = parser.parse_args(arguments)
+    source, target = read(options.source), read(options.target)
+    if source.rows.shape[1] != target.rows.shape[1]:
+        raise UserError(
+            f"{options.source} has {source.rows.shape[1]} channels, {options.target} {target.rows.shape[1]}"
+        )
+    settings = SelfLearning(seed=options.seed)
+    pairs = first_pairs(options.start, source, target, settings)
+    mapping, report = learn(source.rows, target.rows, pairs, settings)
+    write(Vectors(source.symbols, (source.rows @ mapping).astype(np.float32)), options.output)
+    sys.stdout.write(json.dumps({"start": options.start, "pairs": len(pairs[0])} | report) + "\n")

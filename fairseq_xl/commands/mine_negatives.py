@@ -1,0 +1,51 @@
+"""Finds hard negatives for paraphrase classification (Huang et al. 2019, section 3).
+
+Writes DATA/en-de/train.en-de.negatives.npz, which `paraphrase.negatives=mined` reads, and prints one JSON line of
+statistics for every pair and split. A stopped run continues; finished files are not mined again.
+"""
+
+import argparse
+import json
+import sys
+import zlib
+from pathlib import Path
+
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.errors import UserError
+from fairseq_xl.mining import SentenceVectors, mine, prefixes
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    options = _parser().parse_args(arguments)
+    if options.count < 1:
+        raise UserError(f"--count {options.count}: a sentence needs one negative or more")
+    if options.length is not None and options.length < 2:
+        raise UserError(f"--length {options.length}: a sentence has two tokens or more, of which </s> is one")
+    vectors = SentenceVectors(options.checkpoint, options.data, options.pairs)
+    longest = options.length or vectors.task.objectives["paraphrase_similarity"].input_length.text
+    made_with = {"checkpoint": zlib.crc32(Path(options.checkpoint).read_bytes())}
+    splits = options.splits.split(",")
+    for prefix in [prefix for split in splits for prefix in prefixes(vectors.task, options.data, split)]:
+        pairs = SentencePairs(prefix, *prefix.parent.name.split("-"), len(vectors.task.dictionary))
+        result = mine(vectors, pairs, options.count, options.exact_below, longest, made_with)
+        sys.stdout.write(json.dumps(result) + "\n")
+        sys.stdout.flush()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("fairseq-xl mine-negatives", description=__doc__)
+    parser.add_argument("checkpoint", help="checkpoint of --arch xl_dan")
+    parser.add_argument("data", help="folder of binarized text")
+    parser.add_argument("--pairs", help="language pairs, separated by commas (default: those of its training)")
+    parser.add_argument("--splits", default="train,valid", help="splits, separated by commas (default: train,valid)")
+    parser.add_argument("--count", type=int, default=1, help="negatives for each sentence; one of them is drawn")
+    parser.add_argument(
+        "--length",
+        type=int,
+        help="most tokens of a sentence: `paraphrase.length` of the training to come (default: that of its own, 128)",
+    )
+    parser.add_argument(
+        "--exact-below", type=int, default=100000, help="search exactly among fewer different sentences than this"
+    )
+    return parser

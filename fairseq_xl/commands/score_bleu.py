@@ -1,0 +1,83 @@
+"""BLEU of translations that fairseq-generate wrote.
+
+Prints one JSON line: detokenized sacreBLEU with its signature and the tokenizer of the language, and tokenized BLEU
+(Moses, case-insensitive), which says nothing about languages written without blanks. With --against OTHER it compares
+the hypotheses with those of another system by sacreBLEU's paired bootstrap.
+"""
+
+import argparse
+import json
+import logging
+import sys
+
+from sacrebleu.metrics import BLEU
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.bleu import (
+    LANGUAGES,
+    bleu,
+    detokenized,
+    paired,
+    primary_code,
+    read_lines,
+    tokenized_bleu,
+    tokenizer_of,
+)
+from fairseq_xl.io.files import replacing
+
+logger = logging.getLogger(__name__)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    options = _parser().parse_args(arguments)
+    if not options.language and not options.tokenize:
+        raise UserError(
+            "--language or --tokenize is needed: name the target language, such as --language zh, which "
+            "chooses sacreBLEU's tokenizer"
+        )
+    read, references = read_lines if options.plain else detokenized, read_lines(options.reference)
+    systems = []
+    for path in filter(None, (options.generated, options.against)):
+        systems.append(read(path))
+        if not systems[-1] or len(systems[-1]) != len(references):
+            raise UserError(
+                f"{path}: {len(systems[-1])} hypotheses but {len(references)} references in {options.reference}"
+            )
+    hypotheses = systems[0]
+    if options.against and options.bootstrap < 1:
+        raise UserError(f"--against needs resamples: --bootstrap {options.bootstrap} must be 1 or more")
+    if options.save:
+        with replacing(options.save) as file:
+            file.write("".join(f"{line}\n" for line in hypotheses).encode("utf-8"))
+    tokenizer = options.tokenize or tokenizer_of(options.language)
+    if not options.tokenize and primary_code(options.language) not in LANGUAGES:
+        logger.warning(
+            "--language %s is no code of ISO 639-1: sacreBLEU's tokenizer is %s, for words with blanks "
+            "between them; --tokenize names another",
+            options.language,
+            tokenizer,
+        )
+    result = {"sacrebleu": bleu(hypotheses, references, tokenize=tokenizer, bootstrap=options.bootstrap)}
+    if options.language:
+        result["tokenized"] = tokenized_bleu(hypotheses, references, options.language)
+    if options.against:
+        result["paired"] = paired(*systems, references, tokenizer, options.bootstrap)
+    sys.stdout.write(json.dumps(result | {"lines": len(hypotheses)}) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("fairseq-xl score bleu", description=__doc__)
+    parser.add_argument("generated", help="output of fairseq-generate, or with --plain a file of hypotheses")
+    parser.add_argument("reference", help="raw reference text, one line a test line")
+    parser.add_argument("--plain", action="store_true", help="GENERATED holds a hypothesis a line")
+    parser.add_argument("--language", help="target language, which chooses the tokenizers")
+    parser.add_argument(
+        "--tokenize",
+        choices=BLEU.TOKENIZERS,
+        help="sacreBLEU's tokenizer; by default the language's; tokenized BLEU needs --language",
+    )
+    parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% interval; 0: none")
+    parser.add_argument("--against", help="output of another system for the same lines, in the form of GENERATED")
+    parser.add_argument("--save", help="write the hypotheses to this file, one a line")
+    return parser

@@ -1,0 +1,98 @@
+"""The command fairseq-xl: what it lists, refuses and imports."""
+
+import configparser
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_xl import commands
+from fairseq_xl.renamed import RENAMED_COMMANDS
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run(*words):
+    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.fixture(autouse=True)
+def _same_hook(monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], []])
+def test_all_commands_are_listed(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        commands.main(words)
+    shown = capsys.readouterr().out
+    assert all(name in shown and described in shown for name, described in commands.COMMANDS.items())
+    assert ended.value.code == (0 if words else 2)
+
+
+def test_one_group_is_listed_alone(capsys):
+    with pytest.raises(SystemExit) as ended:
+        commands.main(["score", "--help"])
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0 and "score bleu" in shown and "retrieve" not in shown
+
+
+@pytest.mark.parametrize("words, wrong", [(["scores"], "'scores'"), (["score", "blue"], "'score blue'")])
+def test_an_unknown_command_is_refused(words, wrong, capsys):
+    with pytest.raises(SystemExit) as ended:
+        commands.main([*words, "file"])
+    shown = capsys.readouterr()
+    assert ended.value.code == 2 and not shown.out
+    assert wrong in shown.err and "expected one of" in shown.err and "score bleu" in shown.err
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_every_command_shows_its_arguments(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        commands.main([*name.split(), "--help"])
+    assert ended.value.code == 0 and capsys.readouterr().out.startswith(f"usage: fairseq-xl {name} ")
+
+
+def test_every_module_is_a_command():
+    names = {path.stem for path in (ROOT / "fairseq_xl" / "commands").glob("*.py")} - {"__init__"}
+    assert names == {name.replace(" ", "_").replace("-", "_") for name in commands.COMMANDS}
+
+
+def test_help_and_scores_import_neither_torch_nor_fairseq():
+    code = """
+import contextlib, io, sys
+from fairseq_xl import commands
+for words in [["--help"], *([*name.split(), "--help"] for name in commands.COMMANDS if name.startswith(("score", "cur")))]:
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as shown:
+        commands.main(words)
+    assert shown.getvalue().startswith("usage: fairseq-xl")
+lines = sys.argv[1]
+commands.main(["score", "bleu", lines, lines, "--plain", "--tokenize", "13a"])
+assert not {"torch", "fairseq"} & sys.modules.keys()
+"""
+    done = run("-c", code, "README.md")
+    assert done.returncode == 0 and '"score": 100.0' in done.stdout, done.stderr
+
+
+def test_a_mistake_is_one_sentence():
+    done = run("-m", "fairseq_xl", "score", "bleu", "absent", "README.md", "--language", "de")
+    assert done.returncode == 1 and done.stderr == "fairseq_xl: error: absent: no such file\n"
+
+
+@pytest.mark.parametrize("module", ["fairseq_xl.retrieval", "fairseq_xl.banks"])
+def test_the_modules_that_were_commands_name_the_new_one(module):
+    done = run("-m", module, "--help")
+    assert done.returncode == 1 and not done.stdout
+    assert done.stderr == f"fairseq_xl: error: `python -m {module}` is now called `fairseq-xl {RENAMED_COMMANDS[module]}`\n"
+
+
+def test_old_names_lead_to_commands():
+    for new in RENAMED_COMMANDS.values():
+        assert new in commands.COMMANDS or new.split()[0] in commands.COMMANDS
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    name, _, place = setup["options.entry_points"]["console_scripts"].strip().partition(" = ")
+    module, _, function = place.partition(":")
+    assert name == "fairseq-xl" and getattr(importlib.import_module(module), function) is commands.main

@@ -1,1 +1,1 @@
-"""fairseq criterions: they combine and log what the objectives computed inside the model."""
+"""Criterions, which combine and log the losses that objectives compute inside the model."""

@@ -19,14 +19,17 @@ def class_scores(model, batch):
 
 @register_criterion("xl_classification", dataclass=FairseqDataclass)
 class XLClassificationCriterion(FairseqCriterion):
-    """Cross-entropy of the class; accuracy by language and its average, the score of selection (X9, G7)."""
+    """Cross-entropy of the class (Lample & Conneau 2019, section 4.1), with accuracy by language.
+
+    `accuracy`, the mean over languages, selects checkpoints (Liang et al. 2020, section 6.1).
+    """
 
     def forward(self, model, sample, reduce=True):
-        """Sample of `ClassificationDataset` -> summed loss in nats, number of examples, what is logged."""
+        """Computes the summed loss in nats, the number of examples and the log of a `ClassificationDataset` sample."""
         return self.score(model(class_scores, sample["batch"]), sample)
 
     def score(self, logits, sample):
-        """Logits (B, classes) -> the same as `forward`."""
+        """What `forward` returns, from logits (B, classes)."""
         target, languages = sample["target"], sample["batch"]["languages"][:, 0]
         loss = F.cross_entropy(logits.float(), target, reduction="sum")
         predicted = logits.argmax(-1)
@@ -51,9 +54,9 @@ class XLClassificationCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs):
-        """Logs bits an example, and in per cent the accuracy by language and `accuracy`, their mean over languages.
+        """Logs the loss in bits per example and, in percent, the accuracy by language and their mean, `accuracy`.
 
-        `_predicted_XX_N` and `_gold_XX_N`, which fairseq doesn't print, are the shares of class N in language XX.
+        `_predicted_XX_N` and `_gold_XX_N`, which fairseq does not print, are the shares of class N in language XX.
         """
 
         def total(key):
@@ -78,7 +81,7 @@ class XLClassificationCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed():
-        """Every rank logs the same keys, zeros included."""
+        """True: every rank logs the same keys, zeros included."""
         return True
 
 

@@ -1,4 +1,4 @@
-"""Cross-entropy of a written text, with perplexity by language."""
+"""Cross-entropy of same-language generation, with perplexity by language."""
 
 import math
 from dataclasses import dataclass, field
@@ -18,16 +18,16 @@ class XLGenerationCriterionConfig(FairseqDataclass):
     """Options of the criterion `xl_generation`."""
 
     label_smoothing: float = field(
-        default=0.0, metadata={"help": "in training, probability of all other symbols together than the right one"}
+        default=0.0, metadata={"help": "in training, total probability of all symbols but the target"}
     )
 
 
 @register_criterion("xl_generation", dataclass=XLGenerationCriterionConfig)
 class XLGenerationCriterion(FairseqCriterion):
-    """The sum over streams of the cross-entropy, per token of the target (G6: all weights 1).
+    """Cross-entropy per target token, summed over predicting streams (Liang et al. 2020, section 4.2: weights of 1).
 
-    In validation the perplexity of the next token, the first stream's, by language; `ppl` is their mean, the score of
-    selection (G7).
+    Validation logs the perplexity of the first stream, which predicts the next token, by language. `ppl`, the mean over
+    languages, selects checkpoints (section 6.1).
     """
 
     def __init__(self, task, label_smoothing):
@@ -36,7 +36,7 @@ class XLGenerationCriterion(FairseqCriterion):
         self.label_smoothing = label_smoothing
 
     def forward(self, model, sample, reduce=True):
-        """Sample of `GenerationDataset` -> summed loss in nats, number of target tokens, what is logged."""
+        """Computes the summed loss in nats, the number of target tokens and the log of a `GenerationDataset` sample."""
         label_smoothing = self.label_smoothing if model.training else 0.0
         terms = model(partial(sequence_terms, label_smoothing=label_smoothing), sample["batch"])
         loss, count = sum(term.sum for term in terms), terms[0].count
@@ -54,7 +54,7 @@ class XLGenerationCriterion(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs):
-        """Logs bits a token, over all streams, and in validation the perplexities."""
+        """Logs the loss in bits per token, summed over streams, and in validation the perplexities."""
 
         def total(key):
             return float(sum(log.get(key, 0) for log in logging_outputs))
@@ -72,7 +72,7 @@ class XLGenerationCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed():
-        """Every rank logs the same keys, zeros included."""
+        """True: every rank logs the same keys, zeros included."""
         return True
 
 

@@ -1,4 +1,4 @@
-"""Combines the terms of a pre-training objective."""
+"""Combines and logs the terms of pre-training objectives."""
 
 import math
 
@@ -10,19 +10,19 @@ from fairseq.logging import metrics
 
 from fairseq_xl.errors import UserError
 
-ASIDE = "aside"  # in keys of the log: a term that is no language modeling and does not count in `ppl`
+ASIDE = "aside"  # marks, in keys of the log, a term that is not language modeling and does not count in `ppl`
 
 
 @register_criterion("xl_pretraining", dataclass=FairseqDataclass)
 class XLPretrainingCriterion(FairseqCriterion):
-    """The weighted sum of the terms' means; `sample_size` is 1, so that accumulation and ranks average.
+    """Weighted sum of the means of terms; `sample_size` is 1, so that gradient accumulation and ranks average.
 
-    A term's loss is its mean over its own count in the batch: an objective that predicts every token doesn't drown
-    one that predicts a bit a pair.
+    Each term is averaged over its own count in the batch. An objective that predicts every token thus does not outweigh
+    one that predicts one bit per pair.
     """
 
     def forward(self, model, sample, reduce=True):
-        """Sample of `PlannedBatches` -> loss, sample size, sums and counts of every term and corpus."""
+        """Computes the loss, the sample size, and the sums and counts of all terms of a `PlannedBatches` sample."""
         objective = self.task.objectives[sample["objective"]]
         terms = model(objective.loss, sample["batch"])
         logged = {term for term, corpus in self.task.log_keys if corpus == sample["corpus"]}
@@ -47,9 +47,9 @@ class XLPretrainingCriterion(FairseqCriterion):
     def reduce_metrics(logging_outputs):
         """Logs bits per prediction and perplexity of every term, by corpus and over all corpora.
 
-        `ppl` is the mean over terms of the mean over their corpora of the perplexity: the stopping criterion of X8. The
-        terms are those of language modeling; others have perplexities of 1 to 2 and would hardly count. Without such
-        terms it is the mean over all terms. Without predictions it has no value.
+        `ppl`, the stopping criterion (Lample & Conneau 2019, section 5.1), averages the perplexities of each term over
+        its corpora, and then over terms. Only language-modeling terms count, since others have perplexities of 1 to 2;
+        if there are none, all terms count. Without predictions `ppl` has no value.
         """
 
         def total(key):
@@ -74,13 +74,13 @@ class XLPretrainingCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed():
-        """Every rank logs the same keys, zeros included."""
+        """True: every rank logs the same keys, zeros included."""
         return True
 
 
 def _perplexity(key):
     def perplexity(meters):
-        bits = meters[key].avg  # None where a corpus was not drawn since fairseq last emptied the meters
+        bits = meters[key].avg  # None if no batch had the corpus since fairseq reset the meters
         return None if bits is None else utils.get_perplexity(bits, round=3)
 
     return perplexity

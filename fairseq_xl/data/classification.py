@@ -1,4 +1,4 @@
-"""Labelled sentences and sentence pairs from tab-separated files."""
+"""Labeled sentences and sentence pairs from tab-separated files."""
 
 from dataclasses import dataclass
 
@@ -16,24 +16,24 @@ FIELDS = {1: "label TAB text", 2: "label TAB text TAB text"}
 
 @dataclass(frozen=True)
 class Example:
-    """One line of a file: its label, its text or two texts, its language, the file and the number of the line."""
+    """A labeled sentence or sentence pair."""
 
     label: str
-    texts: tuple
+    texts: tuple  # one or two texts
     language: str
     file: str
-    line: int  # from 1
+    line: int  # line of the file, from 1 on
 
 
 def read_examples(path, language):
-    """A file of lines ``label TAB text`` or ``label TAB text TAB text`` -> a list of `Example`.
+    """Reads a file of lines ``label TAB text`` or ``label TAB text TAB text``: a list of `Example`.
 
-    Raises `UserError` naming file and line for a missing file, ill-encoded text, another number of fields than the
-    first line has, or an empty label or text.
+    Raises `UserError` that names file and line for a missing file, text that is not UTF-8, another number of fields
+    than in the first line, and an empty label or text.
     """
     path = stored(path)
     if not path.is_file():
-        raise UserError(f"{path}: no such file of labelled text in language {language!r}")
+        raise UserError(f"{path}: no such file of labeled text in language {language!r}")
     content, examples = read_text(path, UserError), []
     if not content.strip():
         raise UserError(f"{path}, line 1: expected {' or '.join(FIELDS.values())}, and the file is empty")
@@ -53,44 +53,44 @@ def read_examples(path, language):
 
 
 def check_labels(examples, classes):
-    """Raises `UserError` naming file and line of the first `Example` whose label is none of `classes`."""
+    """Raises `UserError` that names file and line of the first `Example` whose label is not one of `classes`."""
     for example in examples:
         if example.label not in classes:
             raise UserError(
-                f"{example.file}, line {example.line}: label {example.label!r} is none of the classes "
+                f"{example.file}, line {example.line}: label {example.label!r} is not one of the classes "
                 f"{', '.join(classes)}"
             )
 
 
 def frame(sides, framing, longest):
-    """One or two ended sentences -> tokens (t,) of at most `longest`; the longer side is cut first (X9)."""
+    """Frames one or two sentences as at most `longest` tokens (t,); the longer one is truncated first."""
     if len(sides) == 1:
         return framing.sentence(cut(sides[0], longest - 1))
-    room = longest - 2  # <s>, and </s> between the sides
+    room = longest - 2  # <s>, and </s> between the two
     first = cut(sides[0], max(room // 2, room - len(sides[1])))
     return framing.pair(first, cut(sides[1], room - len(first)))[0]
 
 
 def segments(tokens, eos, pad):
-    """Framed sentences or pairs (B, T) -> 1 in the second of a pair, from its ``</s>`` in front on, else 0 (B, T)."""
+    """Segment ids (B, T) of framed sentences or pairs (B, T): 1 in the second half of a pair, else 0."""
     ends = tokens == eos
     ends[:, 0] = False  # the framing `xlm` begins with </s>
     return ((np.cumsum(ends, axis=1) > ends) & (tokens != pad)).astype(np.int64)
 
 
 class ClassificationDataset(FairseqDataset):
-    """Examples as framed token sequences: a sentence, or a pair whose positions run through (X9).
+    """Labeled examples as framed token sequences (Lample & Conneau 2019, section 4.1).
 
     Args:
-        split: name of the split; `train` is drawn at random.
+        split: name of the split; the examples of `train` are shuffled.
         examples: list of `Example`.
         classes: all labels, in the order of the classes.
         rows: the framed token sequence of each example.
         dictionary: the joint `XLDictionary`.
-        per_epoch: draw this many examples for each epoch (X9); None takes all once.
+        per_epoch: number of random examples in each epoch; None: all of them, once.
     """
 
-    #: examples are drawn and batches cut anew each epoch: what fairseq caches makes resuming inexact
+    #: each epoch samples its own examples and batches: with fairseq's cache resuming would be inexact
     can_reuse_epoch_itr_across_epochs = False
 
     def __init__(self, split, examples, classes, rows, dictionary, per_epoch=None):
@@ -117,9 +117,10 @@ class ClassificationDataset(FairseqDataset):
         return int(self.sizes[index])
 
     def ordered_indices(self):
-        """This epoch's examples by length, ties in random order (fairseq seeds numpy with seed and epoch here).
+        """The examples of this epoch, sorted by length, ties in random order.
 
-        More than there are come from several passes, each of which has every example once.
+        If `per_epoch` exceeds the number of examples, they come from several passes, each of which has every example
+        once. fairseq seeds numpy with seed and epoch around this call.
         """
         indices = np.arange(len(self))
         if self.split == "train":
@@ -132,7 +133,7 @@ class ClassificationDataset(FairseqDataset):
         return index
 
     def collater(self, indices):
-        """B indices -> batch of tokens, segments, padding_mask (B, T), languages (B, 1); target (B,), id (B,)."""
+        """Collates B indices: tokens, segments, padding_mask (B, T), languages (B, 1); target (B,), id (B,)."""
         if not indices:
             return {}
         tokens = pad_rows([self.rows[index] for index in indices], self.pad)

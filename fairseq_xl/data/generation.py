@@ -1,4 +1,4 @@
-"""Texts and what is to be written of them, in the same language: titles, questions, summaries."""
+"""Source and target texts in the same language: documents and their titles, questions or summaries."""
 
 import numpy as np
 
@@ -9,10 +9,9 @@ from fairseq_xl.io.compressed import read_text
 
 
 def read_texts(path):
-    r"""A file of raw text -> its lines; only \n, or \r\n, ends one.
+    r"""Reads the lines of a file of raw text; only \n or \r\n ends a line.
 
-    Raises `UserError` naming the file, and the line that is ill-encoded, for a missing or empty file or other bytes
-    than UTF-8.
+    Raises `UserError` for a missing or empty file, and for a line that is not UTF-8.
     """
     try:
         content = read_text(path, UserError)
@@ -32,13 +31,13 @@ def read_texts(path):
 
 
 def read_pairs(prefix, every):
-    """PREFIX.src and PREFIX.tgt -> their lines, two lists of the same length.
+    """Reads the lines of PREFIX.src and PREFIX.tgt: two lists of the same length.
 
     Args:
-        prefix: path of both, ``FOLDER/SPLIT.LANGUAGE``.
-        every: every line must have text; else an empty source stays one, and gets an empty output.
+        prefix: common part of both paths, ``FOLDER/SPLIT.LANGUAGE``.
+        every: whether every line must have text; if not, an empty source gets an empty output.
 
-    Raises `UserError` as `read_texts` does, for another number of lines, and for an empty line where it mustn't be.
+    Raises `UserError` as `read_texts` does, if the numbers of lines differ, and for an empty line if `every` is set.
     """
     paths = [f"{prefix}.{side}" for side in ("src", "tgt")]
     sides = [read_texts(path) for path in paths]
@@ -52,18 +51,18 @@ def read_pairs(prefix, every):
 
 
 class GenerationDataset(TranslationDataset):
-    """Examples of one or more languages; each `Direction` is from a language into itself.
+    """Examples of same-language generation in one or more languages.
 
-    Batches have, beside what fairseq's generator reads, ``batch``, what `XLDenoisingModel` reads, and ``language``, its
-    code, or None for a batch of training, where languages are mixed.
+    Batches have the entries of `TranslationDataset`, ``batch`` for `XLDenoisingModel`, and ``language``, the language
+    code, which is None in training, where batches mix languages.
 
     Args:
-        directions: one a language.
-        codes: the languages' codes.
+        directions: one `Direction` for each language, from the language into itself.
+        codes: the language codes.
         framing: the `Framing` of the sources.
-        pad: the padding symbol.
-        train: draw at random.
-        per_epoch: draw this many examples for each epoch; None takes all once.
+        pad: id of the padding symbol.
+        train: whether to shuffle the examples.
+        per_epoch: number of random examples in each epoch; None: all of them, once.
         positions: masked positions of each source, which the decoder predicts; None if it writes the whole line.
     """
 
@@ -72,14 +71,14 @@ class GenerationDataset(TranslationDataset):
         self.codes, self.per_epoch, self.positions = codes, per_epoch, positions
 
     def direction_of(self, indices):
-        """Examples (n,) -> the numbers of their directions, (n,)."""
+        """Numbers (n,) of the directions of examples (n,)."""
         return np.searchsorted(self.offsets, indices, side="right") - 1
 
     def ordered_indices(self):
-        """This epoch's examples by length, ties in random order; outside of training all, by language and length.
+        """The examples of this epoch, sorted by length, ties in random order; outside training all, by language too.
 
-        More than there are come from several passes, each of which has every example once. (fairseq seeds numpy with
-        seed and epoch around this call.)
+        If `per_epoch` exceeds the number of examples, they come from several passes, each of which has every example
+        once. fairseq seeds numpy with seed and epoch around this call.
         """
         indices = np.arange(len(self))
         if self.shuffle:
@@ -91,7 +90,7 @@ class GenerationDataset(TranslationDataset):
         return indices[np.lexsort(keys)]
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
-        """fairseq's batches; outside of training each is of one language."""
+        """Batches of fairseq; outside training each has a single language."""
         groups = [indices]
         if not self.shuffle:
             numbers = self.direction_of(indices)
@@ -100,7 +99,7 @@ class GenerationDataset(TranslationDataset):
         return [batch for group in groups for batch in super(GenerationDataset, self).batch_by_size(group, *limits)]
 
     def collater(self, samples):
-        """B examples -> fairseq's batch, ``batch`` and ``language``."""
+        """Collates B examples as `TranslationDataset` does, and adds ``batch`` and ``language``."""
         collated = super().collater(samples)
         if not collated:
             return {}

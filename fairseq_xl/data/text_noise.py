@@ -1,8 +1,9 @@
-"""The noise that xDAE's decoder undoes (G4), as pure functions over padded batches.
+"""Text noise of xDAE (Liang et al. 2020, section 4.1) as pure functions over padded batches.
 
-B rows, T positions, W words of the longest row, N tokens that may be masked, S spans. Rows are padded on the right;
-special symbols and padding stay as they are, where they are. Every number is drawn by word, token or span of its own
-row, so that a row's noise is the same whatever is beside it in the batch.
+Rows are padded on the right. Special symbols and padding stay where they are. Random numbers belong to a word, a token
+or a span of a row, so that the noise of a row does not depend on the other rows of the batch.
+
+Legend: B rows, T positions, W words of the longest row, N tokens that may be masked, S spans.
 """
 
 import math
@@ -15,29 +16,31 @@ from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.masking import choose_positions
 from fairseq_xl.data.randomness import uniforms
 
-#: purposes of random numbers; those before them are of `fairseq_xl.data.masking`
+#: purposes of random numbers; 0 to 3 are used in `fairseq_xl.data.masking`
 DISTANCE, DROP, BUDGET, LENGTH, PLACE, BEGINNING = range(4, 10)
 NO_WORD = -1
 
 
 class Text(NamedTuple):
-    """Rows of tokens, and which word of its row each of them belongs to."""
+    """Rows of tokens, and the word of its row that each token belongs to."""
 
     tokens: ndarray  # (B, T) ids
-    words: ndarray  # (B, T) numbers of words, in the order of the clean row; NO_WORD at symbols that are no pieces
+    words: ndarray  # (B, T) numbers of words in the order of the clean row; NO_WORD at special symbols
 
     @property
     def width(self):
-        """One more than the highest number of a word."""
+        """The highest number of a word, plus one."""
         return int(self.words.max(initial=NO_WORD)) + 1
 
 
 def split_into_words(tokens, is_piece, begins_word, every_piece):
-    """`Text` of tokens (B, T), the words of which are maximal runs of pieces up to the next that begins a word (G4).
+    """Finds the words of tokens (B, T): a word extends to the next piece that begins a word, or to a special symbol.
 
     Args:
-        is_piece, begins_word: (V,) bool, by symbol. What is no piece ends a word too.
-        every_piece: (B,) bool, rows of languages written without blanks: each piece is a word.
+        is_piece, begins_word: (V,) bool, by symbol.
+        every_piece: (B,) bool, True for rows of languages without blanks, in which each piece is a word.
+
+    Returns: `Text`.
     """
     pieces = is_piece[tokens]
     behind_piece = np.pad(pieces, ((0, 0), (1, 0)))[:, :-1]
@@ -46,32 +49,32 @@ def split_into_words(tokens, is_piece, begins_word, every_piece):
 
 
 def shuffled(text, keys, reach):
-    """Words in the order of their numbers + U(0, reach): none moves `reach` places or more (G4, 1).
+    """Sorts words by their number + U(0, reach), so that each one moves by fewer than `reach` places.
 
-    No word passes a special symbol: those between two of them are shuffled among themselves.
+    No word passes a special symbol: the words between two symbols are shuffled among themselves.
 
     Args:
         text: `Text`.
-        keys: (B,) uint64 keys of the draws.
+        keys: (B,) uint64 keys of the examples.
 
     Returns: `Text`.
     """
     special = text.words == NO_WORD
     moved = text.words + reach * _of_word(text, keys, DISTANCE)
-    moved = np.where(special, NO_WORD, moved)  # first of what follows it
+    moved = np.where(special, NO_WORD, moved)  # a symbol sorts before the words behind it
     order = np.lexsort((moved, special.cumsum(1)))  # stable: the pieces of a word stay in order
     return Text(*(np.take_along_axis(part, order, axis=1) for part in text))
 
 
 def dropped(text, keys, probability, pad):
-    """Each word is left out with a probability (G4, 2): `Text` -> `Text` (B, T'), T' <= T."""
+    """Leaves out each word with a probability: `Text` (B, T) -> `Text` (B, T'), T' <= T."""
     return _kept(text, (text.words == NO_WORD) | (_of_word(text, keys, DROP) >= probability), pad)
 
 
 def masked(text, keys, share, mask_index, pad):
-    """A share of each row's words, rounded at random, is replaced by one `<mask>` each (G4, 3).
+    """Replaces a share of the words of each row, rounded at random, by one `<mask>` each.
 
-    Returns: `Text` (B, T'), T' <= T, in which a `<mask>` is of no word.
+    Returns: `Text` (B, T'), T' <= T, in which a `<mask>` belongs to no word.
     """
     rows, places = np.nonzero(text.words != NO_WORD)
     there = np.zeros((len(text.words), text.width), dtype=bool)
@@ -84,24 +87,24 @@ def masked(text, keys, share, mask_index, pad):
 
 
 def infilled(tokens, allowed, keys, share, mean_length, mask_index, pad):
-    """Spans of tokens are replaced by one `<mask>` each; one of length 0 inserts a `<mask>` (G4, 4).
+    """Replaces spans of tokens by one `<mask>` each; a span of length 0 inserts a `<mask>`.
 
-    A row of n allowed tokens has a budget of share·n of them, rounded at random so that the expectation is exact, and
-    exactly so many are masked. Lengths are Poisson, drawn one after the other until the budget is spent: what is left
-    of it cuts the last span. Spans of length 0 spend nothing. Where they lie is uniform over all arrangements in which
-    they don't overlap, on a ring, so that tokens at the ends are masked as often as others: a span over the end of the
-    row goes on at its beginning, and is a `<mask>` at both.
+    In a row of n allowed tokens, share·n tokens are masked: the budget, rounded at random so that the expectation is
+    exact. Span lengths are sampled from a Poisson distribution until the budget is spent; the last span is cut to what
+    is left of it. Spans of length 0 spend nothing. The positions of the spans are uniform over all arrangements without
+    overlap on a ring, so that tokens at both ends are masked as often as others: a span over the end of the row
+    continues at its beginning and leaves a `<mask>` at both ends.
 
-    A row never becomes longer: a budget of k tokens has k spans at most, the k-th of which takes what is left; and
-    where a span reaches over a symbol that is not allowed, which stays, or over the end, each part of it becomes a
-    `<mask>`, for which insertions are left out where need be.
+    Rows never become longer. A budget of k tokens has at most k spans, the k-th of which takes the rest of the budget.
+    Where a span covers a special symbol, which stays, or the end of the row, each of its parts becomes a `<mask>`;
+    insertions are left out if the row would become longer.
 
     Args:
         tokens: (B, T) ids.
         allowed: (B, T) bool, which tokens may be masked.
-        keys: (B,) uint64 keys of the draws.
-        share: of the allowed tokens.
-        mean_length: of the Poisson distribution.
+        keys: (B,) uint64 keys of the examples.
+        share: share of the allowed tokens that is masked.
+        mean_length: mean of the Poisson distribution.
 
     Returns: (B, T'), T' <= T.
     """
@@ -109,11 +112,11 @@ def infilled(tokens, allowed, keys, share, mean_length, mask_index, pad):
     budgets = np.floor(share * counts + uniforms(keys, 1, BUDGET)[:, 0]).astype(np.int64)
     slots, is_span, insertions = _arranged(counts, budgets, _span_lengths(budgets, keys, mean_length), keys)
     beginning = np.floor(uniforms(keys, 1, BEGINNING) * counts[:, None]).astype(np.int64)
-    number = (allowed.cumsum(1) - 1 + beginning) % np.maximum(counts, 1)[:, None]  # on the ring, of allowed tokens
+    number = (allowed.cumsum(1) - 1 + beginning) % np.maximum(counts, 1)[:, None]  # place on the ring of allowed tokens
     slot = np.where(allowed, np.take_along_axis(slots, number, axis=1), -1)  # (B, T)
     covered = allowed & np.take_along_axis(is_span, np.maximum(slot, 0), axis=1)
     first = covered & (slot != np.pad(slot, ((0, 0), (1, 0)), constant_values=-1)[:, :-1])
-    before = np.where(allowed, np.take_along_axis(insertions, number, axis=1), 0)  # (B, T) insertions in front of each
+    before = np.where(allowed, np.take_along_axis(insertions, number, axis=1), 0)  # (B, T) insertions before each
     room = (budgets - first.sum(1))[:, None]
     before = np.diff(np.minimum(before.cumsum(1), room), axis=1, prepend=0)
     stays = np.where(covered, first, tokens != pad)
@@ -121,13 +124,13 @@ def infilled(tokens, allowed, keys, share, mean_length, mask_index, pad):
 
 
 def _of_word(text, keys, purpose):
-    """A uniform number of each word, at its tokens: (B, T); anything where no word is."""
+    """A uniform random number for each word, repeated at its tokens: (B, T); arbitrary outside words."""
     drawn = uniforms(keys, max(text.width, 1), purpose)
     return np.take_along_axis(drawn, np.maximum(text.words, 0), axis=1)
 
 
 def _kept(text, kept, pad):
-    """The tokens (B, T) that are kept and no padding, padded anew."""
+    """Removes all tokens that are not `kept` (B, T), and pads the rows again."""
     kept = kept & (text.tokens != pad)
     lengths = kept.sum(1)
     order = np.argsort(~kept, axis=1, kind="stable")[:, : lengths.max()]
@@ -137,7 +140,7 @@ def _kept(text, kept, pad):
 
 
 def _span_lengths(budgets, keys, mean):
-    """Lengths of each row's spans, which sum to its budget, in the order of drawing: (B, S), -1 behind the last."""
+    """Samples the lengths of spans, which sum to the budget of the row: (B, S), -1 behind the last span."""
     budget, most = budgets[:, None], int(budgets.max())
     spent = np.minimum(_poisson(uniforms(keys, most, LENGTH), mean).cumsum(1), budget)
     spent = np.where(np.arange(1, most + 1) < budget, spent, budget)
@@ -146,14 +149,14 @@ def _span_lengths(budgets, keys, mean):
 
 
 def _arranged(counts, budgets, lengths, keys):
-    """Spans in random places between the tokens that none covers: these and those are the slots of a row.
+    """Arranges spans and uncovered tokens, together the slots of a row, in random order on a ring.
 
     Args:
-        counts, budgets: (B,) allowed tokens, and how many of them spans cover.
+        counts, budgets: (B,) numbers of allowed tokens and of tokens that spans cover.
         lengths: (B, S) lengths of spans, -1 where there is none.
 
-    Returns: the slot of each allowed token (B, N); which slots are spans (B, …); how many spans of length 0 lie before
-        each allowed token (B, N). It is a ring: what is behind the last token is before the first.
+    Returns: the slot of each allowed token (B, N); whether each slot is a span (B, …); the number of spans of length 0
+        before each allowed token (B, N). Spans of length 0 behind the last token count as before the first one.
     """
     rows, spans = np.nonzero(lengths >= 0)
     totals = counts - budgets + (lengths >= 0).sum(1)
@@ -172,16 +175,17 @@ def _arranged(counts, budgets, lengths, keys):
 
 
 def _with_insertions(tokens, stays, before, inserted, pad):
-    """Tokens (B, T) that stay, with `before` (B, T) times `inserted` in front of each: (B, T') padded anew."""
+    """Keeps the tokens that `stay` (B, T) and inserts `before` (B, T) symbols before each: (B, T'), padded again."""
     counts = before + stays
-    place = np.repeat(np.arange(counts.size), counts.ravel())
-    number = np.arange(len(place)) - (counts.ravel().cumsum() - counts.ravel())[place]  # of what is at the same place
+    place = np.repeat(np.arange(counts.size), counts.ravel())  # of each output symbol
+    # number of each output symbol among those of its place
+    number = np.arange(len(place)) - (counts.ravel().cumsum() - counts.ravel())[place]
     flat = np.where(number < before.ravel()[place], inserted, tokens.ravel()[place])
     return pad_rows(np.split(flat, counts.sum(1).cumsum()[:-1]), pad)
 
 
 def _poisson(uniform, mean):
-    """Uniform numbers -> Poisson ones, by the inverse of the distribution."""
-    most = int(mean + 12 * math.sqrt(mean) + 12)  # beyond that lies less than a float can tell from 0
+    """Converts uniform random numbers to Poisson ones, by the inverse distribution function."""
+    most = int(mean + 12 * math.sqrt(mean) + 12)  # the rest of the distribution is below the precision of floats
     weights = [math.exp(count * math.log(mean) - mean - math.lgamma(count + 1)) for count in range(most)]
     return np.searchsorted(np.cumsum(weights), uniform, side="right")

@@ -1,4 +1,4 @@
-"""Sentence pairs as fairseq's translation batches."""
+"""Sentence pairs as translation batches of fairseq."""
 
 import logging
 
@@ -12,14 +12,14 @@ logger = logging.getLogger(__name__)
 
 
 class Direction:
-    """One translation direction over a `SentencePairs`, or over source sentences alone.
+    """One translation direction: source sentences, their targets if there are any, and the two languages.
 
     Args:
-        source_sentences, target_sentences: indexable sequences of token tensors that end in ``</s>``; no targets: None.
-        sizes: (n, 2) lengths, source and target, ``</s>`` counted.
-        lines: which lines are used.
+        source_sentences, target_sentences: indexable sequences of token tensors that end in ``</s>``; targets or None.
+        sizes: (n, 2) lengths of source and target, ``</s>`` included.
+        lines: numbers of the lines that are used.
         language_id: id of the source language.
-        start: the target language's symbol.
+        start: id of the symbol of the target language.
     """
 
     def __init__(self, source_sentences, target_sentences, sizes, lines, language_id, start):
@@ -29,19 +29,19 @@ class Direction:
 
 
 class TranslationDataset(FairseqDataset):
-    """Examples of one or more directions; ids are line numbers when there is one direction over all lines.
+    """Examples of one or more directions; with one direction over all lines, ids are line numbers.
 
-    Encoder input ``<s> x </s>``, decoder input ``[xx] y``, target ``y </s>`` (framing `generation`). `cut_at` shortens
-    over-long sides, which keep their ``</s>``.
+    Encoder input ``<s> x </s>``, decoder input ``[xx] y``, target ``y </s>`` (framing `generation`). `cut_at` truncates
+    sentences, which keep their ``</s>``.
     """
 
-    #: batches are cut anew each epoch: what fairseq caches makes resuming inexact
+    #: each epoch has its own batches: with fairseq's cache resuming would be inexact
     can_reuse_epoch_itr_across_epochs = False
 
     def __init__(self, directions, framing, pad, shuffle):
         self.directions, self.framing, self.pad, self.shuffle = directions, framing, pad, shuffle
         self.offsets = np.cumsum([0] + [len(direction.lines) for direction in directions])
-        framed = [direction.sizes[direction.lines] + (1, 0) for direction in directions]  # <s> in front of the source
+        framed = [direction.sizes[direction.lines] + (1, 0) for direction in directions]  # <s> before the source
         self.framed_sizes = np.concatenate(framed)
         self.cut_at((np.iinfo(np.int64).max, np.iinfo(np.int64).max))
 
@@ -49,21 +49,21 @@ class TranslationDataset(FairseqDataset):
         return int(self.offsets[-1])
 
     def cut_at(self, max_positions):
-        """Cuts what is longer than `max_positions` (encoder, decoder); returns the cut examples, (k,)."""
+        """Truncates sentences to `max_positions` (encoder, decoder); returns the truncated examples, (k,)."""
         self.max_positions = max_positions
         self.sizes = np.minimum(self.framed_sizes, max_positions)  # (n, 2)
         return np.flatnonzero((self.framed_sizes > max_positions).any(axis=1))
 
     def num_tokens(self, index):
-        """Length of the longer side."""
+        """Length of the longer one of source and target."""
         return int(self.sizes[index].max())
 
     def num_tokens_vec(self, indices):
-        """(n,) lengths of the longer sides."""
+        """Lengths (n,) of the longer ones of source and target."""
         return self.sizes[indices].max(axis=1)
 
     def size(self, index):
-        """(encoder input, target) lengths."""
+        """Lengths of encoder input and target."""
         return tuple(self.sizes[index])
 
     def filter_indices_by_size(self, indices, max_sizes):
@@ -72,7 +72,10 @@ class TranslationDataset(FairseqDataset):
         return indices[fits], indices[~fits].tolist()
 
     def ordered_indices(self):
-        """All examples by length, ties in random order (fairseq seeds numpy with seed and epoch around this call)."""
+        """All examples, sorted by length, ties in random order.
+
+        fairseq seeds numpy with seed and epoch around this call.
+        """
         order = np.random.permutation(len(self)) if self.shuffle else np.arange(len(self))
         sizes = self.sizes[order]
         return order[np.lexsort((sizes[:, 0], sizes[:, 1]))]
@@ -94,7 +97,7 @@ class TranslationDataset(FairseqDataset):
         }
 
     def collater(self, samples):
-        """B examples -> fairseq's batch: src_tokens (B, S), src_languages (B,), prev_output_tokens, target (B, T)."""
+        """Collates B examples: src_tokens (B, S), src_languages (B,), prev_output_tokens and target (B, T)."""
         if not samples:
             return {}
         batch = {

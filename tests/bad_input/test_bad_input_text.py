@@ -189,7 +189,7 @@ def test_a_mark_at_the_beginning_of_pairs(tmp_path):
     (lambda text: b"", "line 1: expected label TAB text"),
     (lambda text: b"river\ta\xff\n" + text, "line 1: not UTF-8"),
     (lambda text: text + b"\nriver\ta\n", "line 121: expected label TAB text, found 1 field"),
-    (None, "no such file of labelled text in language 'de'"),
+    (None, "no such file of labeled text in language 'de'"),
 ], ids=["empty", "not UTF-8", "blank line", "missing"])  # fmt: skip
 def test_task_files(place, tmp_path, mistake, sentence):
     shutil.copytree(place.files, tmp_path / "files")

@@ -108,7 +108,7 @@ def test_files_that_are_wrong(tmp_path, content, sentence):
 
 
 def test_a_label_that_was_not_trained(dictionary):
-    with pytest.raises(UserError, match="valid.en.tsv, line 4: label 'c' is none of the classes a, b"):
+    with pytest.raises(UserError, match="valid.en.tsv, line 4: label 'c' is not one of the classes a, b"):
         ClassificationDataset(
             "valid", [Example("c", ("x",), "en", "valid.en.tsv", 4)], ["a", "b"], [ended(5, 1)], dictionary
         )

@@ -269,11 +269,11 @@ def test_files_in_two_folders(data_bin, task_files, tmp_path):
         ("train.de.tsv", b"river\tFluss\nstone\n", "train.de.tsv, line 2: expected label TAB text, found 1 field"),
         ("train.de.tsv", b"river\ta\tb\n", "train.de.tsv: expected label TAB text as in the other files, found 3"),
         ("valid.en.tsv", b"river\ta\tb\n", "valid.en.tsv: expected label TAB text as in the other files, found 3"),
-        ("valid.en.tsv", b"river\ta\nsand\ta\n", "valid.en.tsv, line 2: label 'sand' is none of the classes river"),
+        ("valid.en.tsv", b"river\ta\nsand\ta\n", "valid.en.tsv, line 2: label 'sand' is not one of the classes river"),
         ("test.de.tsv", CUT, "test.de.tsv is truncated: its gzip data has no end"),
         ("valid.de.tsv", b"river\t\xff\n", "valid.de.tsv, line 1: not UTF-8"),
         ("test.de.tsv", b"river\ta\nriver\n", "test.de.tsv, line 2: expected label TAB text, found 1 field"),
-        ("test.en.tsv", b"river\ta\nsand\ta\n", "test.en.tsv, line 2: label 'sand' is none of the classes river"),
+        ("test.en.tsv", b"river\ta\nsand\ta\n", "test.en.tsv, line 2: label 'sand' is not one of the classes river"),
         ("test.en.tsv", b"river\ta\tb\n", "test.en.tsv: expected label TAB text as in the other files, found 3"),
     ],
 )  # fmt: skip

@@ -74,3 +74,4 @@ def test_an_installed_wheel_prepares_text_and_trains(python, tmp_path):
     log = run(python, "-m", "fairseq_cli.train", *line, *CPU, "--user-dir", packages / "fairseq_xl", cwd=tmp_path)
     assert "num_updates 1" in log
     assert (tmp_path / "run" / "checkpoint_last.pt").is_file()
+    assert "usage: fairseq-xl" in run(python.with_name("fairseq-xl"), "--help", cwd=tmp_path)

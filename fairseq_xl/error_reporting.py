@@ -42,11 +42,11 @@ def message(error) -> "str | None":
     found = re.search(rf"^{UserError.__module__}\.{UserError.__name__}: (.*)$", str(error), re.MULTILINE)
     if found:
         return found.group(1)
-    return str(error) if isinstance(error, UserError) else _of_the_machine(raised)
+    return str(error) if isinstance(error, UserError) else _system_message(raised)
 
 
-def _of_the_machine(error) -> "str | None":
-    """The message of a full disk, an unreadable file or input that is not text, wherever fairseq meets it."""
+def _system_message(error) -> "str | None":
+    """The message of a full disk, an unreadable file or input that is not text; None for other errors."""
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         where = f" of {error.filename}" if error.filename else ""
         return f"no room is left on the disk{where}: what was being written is cut short"

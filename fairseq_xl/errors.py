@@ -1,4 +1,4 @@
-"""Mistakes of the user's, told apart from defects of the program."""
+"""Errors that a user can correct, as opposed to defects of the program."""
 
 import math
 import reprlib
@@ -16,15 +16,14 @@ RANGES = {
     "more than 0": lambda number: number > 0,
     "probability": lambda number: 0 <= number < 1,
 }
-LARGEST = 2**31  # no size, count or factor is as large
+LARGEST = 2**31  # sizes, counts and factors are below
 
 
 class UserError(ValueError):
-    """A mistake the user can put right: a wrong path, option, file or corpus.
+    """An error that the user can correct: a wrong path, option, file or corpus.
 
-    The message is one sentence that names what is wrong and, where it helps, what to do.
-    On the command line it is shown without a traceback and the exit status is 1
-    (`fairseq_xl.error_reporting`).
+    The message is one sentence: what is wrong and, where it helps, what to do. Commands show it without a traceback and
+    end with status 1 (`fairseq_xl.error_reporting`).
     """
 
 
@@ -35,7 +34,7 @@ def quoted(value: object) -> str:
 
 
 def names_of(option: str, text: str) -> list[str]:
-    """``en,de`` -> [en, de]; raises `UserError` for a name that is there twice."""
+    """``en,de`` -> [en, de]; raises `UserError` for a name that occurs twice."""
     names = text.split(",")
     for name in names:
         if names.count(name) > 1:

@@ -218,7 +218,7 @@ def equal_parameters(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
-OPTIMISATION = ["--optimizer", "adam", "--lr", "0.003", "--log-format", "simple", "--log-interval", "1",
+OPTIMIZATION = ["--optimizer", "adam", "--lr", "0.003", "--log-format", "simple", "--log-interval", "1",
                 "--user-dir", "fairseq_xl"]  # fmt: skip
 MAX_POSITIONS = 40
 SIZE = ["--embed-dim", 16, "--ffn-dim", 32, "--heads", 2, "--max-positions", MAX_POSITIONS]
@@ -229,7 +229,7 @@ def pretraining(data, save_dir, *more, objectives="mlm,tlm"):
     settings = " ".join([f"{name}.length=32" for name in objectives.split(",")] + ["paraphrase.negatives=random"])
     return [data, "--task", "xl_pretraining", "--objectives", objectives, "--objective-options", settings,
             "--criterion", "xl_pretraining", "--arch", "xl_xlm_tiny", "--layers", 1, *SIZE, "--max-tokens", 256,
-            "--save-dir", save_dir, *OPTIMISATION, *more]  # fmt: skip
+            "--save-dir", save_dir, *OPTIMIZATION, *more]  # fmt: skip
 
 
 def denoising(data, save_dir, *more, objectives="xdae"):
@@ -237,14 +237,14 @@ def denoising(data, save_dir, *more, objectives="xdae"):
     settings = " ".join(f"{name}.length=32" for name in objectives.split(","))
     return [data, "--task", "xl_pretraining", "--objectives", objectives, "--objective-options", settings,
             "--criterion", "xl_pretraining", "--arch", "xl_xdae_tiny", "--encoder-layers", 1, "--decoder-layers", 1,
-            *SIZE, "--max-tokens", 256, "--save-dir", save_dir, *OPTIMISATION, *more]  # fmt: skip
+            *SIZE, "--max-tokens", 256, "--save-dir", save_dir, *OPTIMIZATION, *more]  # fmt: skip
 
 
 def averaging(data, save_dir, *more):
     """A command line of fairseq-train: the deep averaging network for mining, 16 channels."""
     return [data, "--task", "xl_pretraining", "--objectives", "paraphrase_similarity", "--objective-options",
             "paraphrase_similarity.length=32 paraphrase_similarity.batch_sentences=16", "--criterion", "xl_pretraining",
-            "--arch", "xl_dan", "--embed-dim", 16, "--max-tokens", 1024, "--save-dir", save_dir, *OPTIMISATION,
+            "--arch", "xl_dan", "--embed-dim", 16, "--max-tokens", 1024, "--save-dir", save_dir, *OPTIMIZATION,
             *more]  # fmt: skip
 
 
@@ -252,14 +252,14 @@ def translation(data, save_dir, *more):
     """A command line of fairseq-train: one layer of 16 channels a side; name the direction in `more`."""
     return [data, "--task", "xl_translation", "--criterion", "label_smoothed_cross_entropy", "--arch", "xl_mt_tiny",
             "--encoder-layers", 1, "--decoder-layers", 1, *SIZE, "--max-tokens", 256, "--save-dir", save_dir,
-            *OPTIMISATION, *more]  # fmt: skip
+            *OPTIMIZATION, *more]  # fmt: skip
 
 
 def classification(data, files, save_dir, *more):
     """A command line of fairseq-train: one layer of 16 channels on task files in English and German."""
     return [data, "--task", "xl_classification", "--criterion", "xl_classification", "--arch", "xl_xlm_tiny",
             "--layers", 1, *SIZE, "--length", MAX_POSITIONS, "--task-files", files, "--train-langs", "en,de",
-            "--eval-langs", "en,de", "--batch-size", 16, "--save-dir", save_dir, *OPTIMISATION, *more]  # fmt: skip
+            "--eval-langs", "en,de", "--batch-size", 16, "--save-dir", save_dir, *OPTIMIZATION, *more]  # fmt: skip
 
 
 def generation(data, files, save_dir, *more):
@@ -270,4 +270,4 @@ def generation(data, files, save_dir, *more):
     return [data, "--task", "xl_generation", "--criterion", "xl_generation", "--arch", "xl_xdae_tiny",
             "--encoder-layers", 1, "--decoder-layers", 1, *SIZE, "--length", MAX_POSITIONS, "--task-files", files,
             "--train-langs", "en,de", "--eval-langs", "en,de", "--batch-size", 16, "--save-dir", save_dir,
-            *OPTIMISATION, *more]  # fmt: skip
+            *OPTIMIZATION, *more]  # fmt: skip

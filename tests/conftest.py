@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def data_bin(tmp_path_factory):
-    """The folder of binarised text that `tiny_data.write_data_bin` describes. Tests read it and leave it as it is."""
+    """The folder of binarized text that `tiny_data.write_data_bin` describes. Tests read it and leave it as it is."""
     from tiny_data import write_data_bin
 
     return write_data_bin(tmp_path_factory.mktemp("tiny") / "data-bin")

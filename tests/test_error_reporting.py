@@ -1,12 +1,17 @@
 """Errors of users are one sentence; defects keep their traceback."""
 
-import torch
+import sys
 
+import pytest
+import torch
+from fairseq import options
+
+import fairseq_xl
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 
 
-def test_only_mistakes_lose_their_traceback(capsys):
+def test_only_user_errors_lose_their_traceback(capsys):
     others = []
     show = error_reporting.showing_messages(lambda *error: others.append(error))
     show(UserError, UserError("--data x does not exist"), None)
@@ -16,13 +21,26 @@ def test_only_mistakes_lose_their_traceback(capsys):
     assert others == [(ValueError, defect, None)]
 
 
-def test_a_mistake_in_a_spawned_rank_is_one_sentence_too(capsys):
+def test_user_error_of_a_spawned_rank_is_one_sentence(capsys):
     others = []
     show = error_reporting.showing_messages(lambda *error: others.append(error))
     raised = torch.multiprocessing.ProcessRaisedException
     text = "-- Process 0 terminated\nTraceback (most recent call last):\n  File ...\n{}: wrong file\n"
-    told, defect = (raised(text.format(name), 0, 1) for name in ("fairseq_xl.errors.UserError", "ValueError"))
-    show(raised, told, None)
+    expected, defect = (raised(text.format(name), 0, 1) for name in ("fairseq_xl.errors.UserError", "ValueError"))
+    show(raised, expected, None)
     show(raised, defect, None)
     assert capsys.readouterr().err == "fairseq_xl: error: wrong file\n"
     assert others == [(raised, defect, None)]
+
+
+@pytest.mark.parametrize("is_command", [True, False])
+def test_only_commands_of_fairseq_replace_the_excepthook(monkeypatch, is_command):
+    """A notebook that calls fairseq passes arguments of its own; a command reads those of the process, here wrong."""
+    fairseq_xl.register()
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    line = ["DATA", "--task", "xl_pretraining"]
+    monkeypatch.setattr(sys, "argv", ["fairseq-generate", *line])
+    parser = options.get_generation_parser()
+    with pytest.raises(UserError, match="--path is missing"):
+        options.parse_args_and_arch(parser, None if is_command else line)
+    assert (sys.excepthook is not sys.__excepthook__) is is_command

@@ -59,7 +59,7 @@ def write_dictionary(path, counts, languages):
 
 
 def write_items(prefix, items, dtype=np.uint16):
-    """Binarised text at PREFIX.bin and PREFIX.idx as fairseq writes it; items are lists of ids. Returns `prefix`."""
+    """Binarized text at PREFIX.bin and PREFIX.idx as fairseq writes it; items are lists of ids. Returns `prefix`."""
     import torch
     from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 

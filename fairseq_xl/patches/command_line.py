@@ -28,10 +28,10 @@ def install() -> None:
     if HydraConfig.initialized():  # the process is fairseq-hydra-train, which imports the plugin when it runs
         error_reporting.install()
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # hydra raises errors instead of showing them in its way
-    options.parse_args_and_arch = _require_lr_and_one_precision(_without_usage(options.parse_args_and_arch))
+    options.parse_args_and_arch = _require_lr_and_one_precision(_check_command_line(options.parse_args_and_arch))
     trainer.Trainer.__init__ = _check_training_options(trainer.Trainer.__init__)
     models.build_model = _check_task_of_model(models.build_model)
-    dataclass_utils.merge_with_parent = _naming_options(dataclass_utils.merge_with_parent)
+    dataclass_utils.merge_with_parent = _explain_option_errors(dataclass_utils.merge_with_parent)
     # every command of fairseq calls hydra as it was years ago; one warning comes without the place that asked for it
     warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.")
     warnings.filterwarnings("ignore", message=r"\n'\w+' is validated against ConfigStore", category=UserWarning)
@@ -40,8 +40,8 @@ def install() -> None:
     warnings.filterwarnings("ignore", message=".*torch.cuda.amp.autocast", category=FutureWarning)
 
 
-def _naming_options(original):
-    """fairseq-hydra-train knows a plugin's options only once it runs: an unknown or ill-typed one is a mistake."""
+def _explain_option_errors(original):
+    """Raises `UserError` for an unknown, renamed or ill-typed option of fairseq-hydra-train."""
 
     @functools.wraps(original)
     def merge_with_parent(dataclass, cfg, *args, **kwargs):
@@ -59,8 +59,8 @@ def _naming_options(original):
     return merge_with_parent
 
 
-def _without_usage(original):
-    """argparse writes hundreds of lines of usage in front of what is wrong, and all of fairseq's names after it."""
+def _check_command_line(original):
+    """Checks arguments, and shows errors without argparse's hundreds of lines of usage and of fairseq's names."""
 
     @functools.wraps(original)
     def parse_args_and_arch(parser, input_args=None, *args, **kwargs):
@@ -69,7 +69,7 @@ def _without_usage(original):
         refuse_old_options(sys.argv[1:] if input_args is None else input_args)
         parser.error = functools.partial(_refuse_arguments, parser)
         for action in parser._actions:
-            if action.dest == "task" and action.default is None:  # fairseq-validate fails to look up None
+            if action.dest == "task" and action.default is None:  # fairseq-validate would fail on None
                 action.required = True
         found = original(parser, input_args, *args, **kwargs)
         _check_arguments(vars(found[0] if isinstance(found, tuple) else found))
@@ -184,6 +184,7 @@ def _check_task_of_model(original):
 
 
 def _refuse_arguments(parser, message):
+    """Ends the command like argparse's `error`, without the usage; of long lists of choices it shows ours."""
     wrong, listed, choices = message.partition("(choose from ")
     if listed:
         ours = [name for name in re.findall(r"[\w.-]+", choices) if name.startswith("xl_")]

@@ -1,4 +1,4 @@
-"""Beam search as fairseq's options say."""
+"""Patches of beam search."""
 
 import functools
 from collections.abc import Callable
@@ -8,12 +8,12 @@ from fairseq.ngram_repeat_block import NGramRepeatBlock
 
 
 def install() -> None:
-    """Let --no-repeat-ngram-size hold without fairseq's CUDA extension, which pip does not build."""
-    NGramRepeatBlock._no_repeat_ngram = _among_written_tokens(NGramRepeatBlock._no_repeat_ngram)
+    """Makes --no-repeat-ngram-size work without fairseq's CUDA extension, which pip does not build."""
+    NGramRepeatBlock._no_repeat_ngram = _without_padding(NGramRepeatBlock._no_repeat_ngram)
 
 
-def _among_written_tokens(original: Callable) -> Callable:
-    """fairseq takes the end of a buffer that is not full yet for the last tokens, and so never finds a repetition."""
+def _without_padding(original: Callable) -> Callable:
+    """Passes the tokens generated so far; fairseq passes its buffer and takes the padded end for the last tokens."""
     if hasattr(original, "__wrapped__"):
         return original
 

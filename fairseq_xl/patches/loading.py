@@ -1,4 +1,4 @@
-"""Reading checkpoints: plain data only, nothing in a file is run, and a file that does not fit is one sentence."""
+"""Patches of reading checkpoints: plain data only, checked before use, and one sentence for one that does not fit."""
 
 import argparse
 import contextlib
@@ -37,20 +37,20 @@ NO_SETTINGS = {"_name", "data", "max_epoch", "max_update", "stop_time_hours", "s
 
 
 def install() -> None:
-    """Let torch read what checkpoints hold, and fairseq only through this module."""
+    """Makes fairseq read checkpoints through this module only."""
     allow_plain_types()  # also in what ranks send each other
     torch.serialization.add_safe_globals([_TensorPlaceholder])
     _make_loading_safe()
 
 
 class _TorchOfCheckpoints:
-    """torch as ``fairseq.checkpoint_utils`` sees it: the same, with a checked ``load`` whatever its caller asks for.
+    """torch for `fairseq.checkpoint_utils`: `load` reads plain data and checks it, whatever its arguments.
 
     All of fairseq's commands read checkpoints through it before they build anything.
     """
 
     @staticmethod
-    def load(stream, **unused):
+    def load(stream, **_):
         state, name = load_checkpoint(stream), getattr(stream, "name", "the checkpoint")
         check_finite(state, name)
         return check_configuration(state, name)
@@ -78,8 +78,8 @@ def _make_loading_safe() -> None:
         refuse_old_options(f"--{name.replace('_', '-')}" for name in overrides)
         if state is not None:
             state = _check_buildable(functools.partial(_check_loaded_state, state), overrides)(filenames[0])
-        read = _for_a_task(_with_published_models(task, _check_buildable(read, overrides)))
-        with _mistake(OSError, "Model file not found"), _no_fit(filenames), _reading(read):
+        read = _with_path(_with_published_models(task, _check_buildable(read, overrides)))
+        with _as_user_error(OSError, "Model file not found"), _name_misfit(filenames), _reading(read):
             return ensemble(filenames, arg_overrides, task, strict, suffix, num_shards, state)
 
     @functools.wraps(resume)
@@ -87,9 +87,14 @@ def _make_loading_safe() -> None:
         training.prepare()
         check_that_ranks_know_each_other(trainer.cfg)
         _check_restore_file(cfg, trainer.checkpoint_suffix)
-        read = _checked_by(trainer.task, _of_run(trainer.cfg, checkpoint_utils.load_checkpoint_to_cpu))
-        other = _mistake(AssertionError, "Criterion does not match", "Optimizer does not match")
-        with _mistake(ValueError, "--finetune-from-model"), other, _no_fit([cfg.restore_file]), _reading(read):
+        read = _check_with_task(trainer.task, _report_changes(trainer.cfg, checkpoint_utils.load_checkpoint_to_cpu))
+        other = _as_user_error(AssertionError, "Criterion does not match", "Optimizer does not match")
+        with (
+            _as_user_error(ValueError, "--finetune-from-model"),
+            other,
+            _name_misfit([cfg.restore_file]),
+            _reading(read),
+        ):
             state, iterator = resume(cfg, trainer, **kwargs)
         save_dir.lock(trainer)
         log.start_clock(trainer)
@@ -101,8 +106,8 @@ def _make_loading_safe() -> None:
     checkpoint_utils.load_checkpoint = load_checkpoint_and_iterator
 
 
-def _checked_by(task, read):
-    """Show the task each checkpoint that is read, before its weights are used: fairseq asks it afterwards, or never."""
+def _check_with_task(task, read):
+    """Has the task check each checkpoint before its weights are used; fairseq calls the task afterwards, or never."""
 
     def checked(path, *args, **kwargs):
         state = read(path, *args, **kwargs)
@@ -113,10 +118,10 @@ def _checked_by(task, read):
     return checked
 
 
-def _of_run(cfg, read):
-    """Say of a run's own checkpoint what is wrong and how the run can go on, or which settings are others now."""
+def _report_changes(cfg, read):
+    """Warns of settings that differ from those of the run's own checkpoint; if it is damaged, says how to go on."""
 
-    def told(path, *args, **kwargs):
+    def report(path, *args, **kwargs):
         own = os.path.dirname(os.path.abspath(path)) == os.path.abspath(cfg.checkpoint.save_dir)
         try:
             state = read(path, *args, **kwargs)
@@ -129,18 +134,17 @@ def _of_run(cfg, read):
             logger.warning("%s goes on with other settings than before: %s", path, ", ".join(changes))
         return state
 
-    return told
+    return report
 
 
 def other_settings(before, now) -> list:
-    """What differs between two configurations of fairseq-train, but for when the run ends and where its text is.
+    """Lists the options that differ between two configurations, except the data and when the run ends.
 
     Args:
-        before: that of a checkpoint, as it was loaded.
-        now: the run's.
+        before: the configuration of a checkpoint, as it was loaded.
+        now: the configuration of the run.
 
-    Returns:
-        ``--lr [0.5] (was [0.002])``, each option once.
+    Returns: texts such as ``--lr [0.5] (was [0.002])``.
     """
     changes = {}
     for section in SETTINGS:
@@ -152,7 +156,7 @@ def other_settings(before, now) -> list:
 
 
 def _options(cfg, section: str) -> dict:
-    """The options of a part of a configuration; those of models that are not ours are in a Namespace."""
+    """The options of a section of a configuration; fairseq keeps those of some of its own models in a Namespace."""
     found = (cfg or {}).get(section) or {}
     if isinstance(found, argparse.Namespace):
         return vars(found)
@@ -160,17 +164,17 @@ def _options(cfg, section: str) -> dict:
 
 
 def _with_published_models(task, read):
-    """Let the task convert a published model to a checkpoint (`checkpoint_of`), for commands that evaluate."""
+    """Lets the task convert a published model to a checkpoint (`checkpoint_of`), in commands that evaluate."""
 
-    def made(path, *args, **kwargs):
+    def convert(path, *args, **kwargs):
         state = task.checkpoint_of(path) if hasattr(task, "checkpoint_of") else None
         return read(path, *args, **kwargs) if state is None else state
 
-    return made
+    return convert
 
 
 def _check_loaded_state(state: dict, path) -> dict:
-    """Check a checkpoint that a program read itself and passes to fairseq, perhaps with an omegaconf configuration."""
+    """Checks a checkpoint that a program has read itself; its configuration may be one of omegaconf."""
     cfg = state.get("cfg")
     if omegaconf.OmegaConf.is_config(cfg):
         cfg = omegaconf.OmegaConf.to_container(cfg, enum_to_str=True)
@@ -179,11 +183,11 @@ def _check_loaded_state(state: dict, path) -> dict:
 
 
 def _check_buildable(read, overrides):
-    """Refuse a checkpoint without a section of `BUILT`, or with another task than the command names.
+    """Refuses a checkpoint that lacks a section of `BUILT`, or whose task is not that of the command.
 
     Args:
         read: function that reads a checkpoint.
-        overrides: options of the command line; fairseq-validate would ignore its --task.
+        overrides: options of the command line, of which fairseq-validate ignores --task.
     """
 
     def checked(path, *args, **kwargs):
@@ -201,19 +205,20 @@ def _check_buildable(read, overrides):
     return checked
 
 
-def _for_a_task(read):
-    """Have each checkpoint to evaluate shown to its task, with its name: fairseq passes over those that say nothing."""
+def _with_path(read):
+    """Adds the file name to the checkpoint's task state; without a state fairseq does not call the task."""
 
-    def shown(path, *args, **kwargs):
+    def add_path(path, *args, **kwargs):
         state = read(path, *args, **kwargs)
         state["task_state"] = {**(state.get("task_state") or {}), "path": str(path)}
         return state
 
-    return shown
+    return add_path
 
 
 @contextlib.contextmanager
 def _reading(read):
+    """fairseq reads checkpoints with the function `read` in this block."""
     before, checkpoint_utils.load_checkpoint_to_cpu = checkpoint_utils.load_checkpoint_to_cpu, read
     try:
         yield
@@ -223,17 +228,17 @@ def _reading(read):
 
 @contextlib.contextmanager
 def _unreadable(path):
-    """fairseq brings what it read to its present form, and fails in many ways on what it never wrote."""
+    """Raises `UserError` where fairseq cannot upgrade a file that it did not write: it fails in many ways."""
     try:
         yield
     except (KeyError, IndexError, TypeError, AttributeError, OmegaConfBaseException) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UserError(f"{path} is not a checkpoint that fairseq can bring to its present form ({reason})") from error
+        raise UserError(f"{path} is not a checkpoint that fairseq can upgrade ({reason})") from error
 
 
 @contextlib.contextmanager
-def _no_fit(files):
-    """Name the file and the first parameter that does not fit; fairseq names the one or lists all of the others."""
+def _name_misfit(files):
+    """Raises `UserError` with the file and the first parameter that does not fit, of perhaps hundreds."""
     try:
         yield
     except Exception as error:
@@ -242,16 +247,16 @@ def _no_fit(files):
         if isinstance(error, UserError) or not (resuming or whole.startswith("Error(s) in loading state_dict")):
             raise
         names = ", ".join(map(str, files))
-        told = whole.split(";")[0] if resuming else f"Cannot load model parameters from checkpoint {names}"
-        first = " ".join([*listed.split("\n"), ""][1].split()).rstrip(". ").split('", "')[0]  # of perhaps hundreds
+        message = whole.split(";")[0] if resuming else f"Cannot load model parameters from checkpoint {names}"
+        first = " ".join([*listed.split("\n"), ""][1].split()).rstrip(". ").split('", "')[0]
         first = re.sub(r"torch\.Size\(\[(.*?)\]\)", r"(\1)", first)
-        raise UserError(f"{told}: the model of this run is another one ({first or listed})") from error
+        raise UserError(f"{message}: the model of this run is another one ({first or listed})") from error
 
 
 def _stop_if_done(trainer) -> None:
-    """Make no update in a finished run that is started again.
+    """Makes no update in a finished run that is started again.
 
-    fairseq looks at --max-update after an update only, and at --patience after a validation only.
+    fairseq compares with --max-update only after an update, and with --patience only after a validation.
     """
     made, limit, patience = (
         trainer.get_num_updates(),
@@ -265,11 +270,11 @@ def _stop_if_done(trainer) -> None:
         logger.info("nothing to do: %d validations were no better, --patience is %d", waited, patience)
     else:
         return
-    trainer.cfg.optimization.stop_min_lr = math.inf  # what fairseq asks before the next epoch
+    trainer.cfg.optimization.stop_min_lr = math.inf  # compared before each epoch
 
 
 def _check_restore_file(cfg, suffix: str) -> None:
-    """fairseq trains from scratch, silently, if the file to restore is missing: right only for a run's own last one."""
+    """Refuses a missing --restore-file, with which fairseq trains from scratch, unless it is checkpoint_last.pt."""
     path = cfg.restore_file.replace(".pt", f"{suffix or ''}.pt")
     if os.path.basename(cfg.restore_file) != "checkpoint_last.pt" and not PathManager.isfile(path):
         raise UserError(f"--restore-file {path} does not exist")
@@ -280,8 +285,8 @@ def _check_restore_file(cfg, suffix: str) -> None:
 
 
 @contextlib.contextmanager
-def _mistake(kind: type, *beginnings: str):
-    """Tell fairseq's own errors of the given kind and wordings as a user's mistake."""
+def _as_user_error(kind: type, *beginnings: str):
+    """Raises `UserError` in place of fairseq's errors of the type `kind` that begin with one of these texts."""
     try:
         yield
     except kind as error:

@@ -1,4 +1,4 @@
-"""Logs: a short form with times and progress on the console; of training, all records in --log-file."""
+"""Patches of logging: short records with times and progress on the console, all records of training in --log-file."""
 
 import datetime
 import functools
@@ -13,8 +13,7 @@ from fairseq.logging import progress_bar
 FORMAT, DATES = "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S"  # as on the console
 FIRST_METRICS = ("loss", "nll_loss", "ppl", "accuracy")
 #: metrics that fairseq logs in every training; they come last
-RUN_METRICS = {"wps", "ups", "wpb", "bsz", "num_updates", "lr", "gnorm", "clip", "loss_scale", "gb_free", "train_wall",
-               "wall", "sample_size"}  # fmt: skip
+RUN_METRICS = set("wps ups wpb bsz num_updates lr gnorm clip loss_scale gb_free train_wall wall sample_size".split())
 #: loggers and beginnings of messages whose INFO records go to --log-file only
 FILE_ONLY_LOGGERS = ("fairseq.data.data_utils", "fairseq.data.iterators", "fairseq.tasks.fairseq_task")
 FILE_ONLY_MESSAGES = ("Preparing to save", "State of", "Saving checkpoint to", "Finished saving", "num. expert model")
@@ -24,23 +23,23 @@ _file = None  # the handler of --log-file
 
 
 def install() -> None:
-    """Show progress in updates, tokens and time, metrics in a fixed order, and each record once in --log-file."""
+    """Shows progress in updates, tokens and time, metrics in a fixed order, and each record once in --log-file."""
     logging.getLogger("hydra").setLevel(logging.INFO)  # hydra logs at DEBUG when fairseq composes its configuration
     _shorten_console()
     progress_bar.progress_bar = _without_log_file(progress_bar.progress_bar)
     for bar in (progress_bar.SimpleProgressBar, progress_bar.JsonProgressBar, progress_bar.TqdmProgressBar):
-        bar.print = _with_ordered_metrics(bar.print)
-    progress_bar.TqdmProgressBar.log = _with_ordered_metrics(progress_bar.TqdmProgressBar.log)
-    progress_bar.SimpleProgressBar.log = _counting_updates(progress_bar.SimpleProgressBar.log)
-    progress_bar.JsonProgressBar.log = _with_progress(progress_bar.JsonProgressBar.log)
+        bar.print = _order_metrics(bar.print)
+    progress_bar.TqdmProgressBar.log = _order_metrics(progress_bar.TqdmProgressBar.log)
+    progress_bar.SimpleProgressBar.log = _count_updates(progress_bar.SimpleProgressBar.log)
+    progress_bar.JsonProgressBar.log = _add_progress(progress_bar.JsonProgressBar.log)
     bar = progress_bar.BaseProgressBar
-    bar._format_stats = _without_missing_values(bar._format_stats)
+    bar._format_stats = _drop_missing_values(bar._format_stats)
     distributed_utils.call_main = _make_folder_of_log_file(distributed_utils.call_main)
     checkpoint_utils.verify_checkpoint_directory = _attach_log_file_first(checkpoint_utils.verify_checkpoint_directory)
 
 
 def attach_log_file() -> None:
-    """Attach --log-file, which fairseq opens for two of its loggers, to the root logger, and filter the console."""
+    """Attaches --log-file, which fairseq opens for two of its loggers, to the root logger, and filters the console."""
     global _file
     root, trains = logging.getLogger(), logging.getLogger("fairseq_cli.train")
     for handler in [handler for handler in trains.handlers if isinstance(handler, logging.FileHandler)]:
@@ -55,7 +54,7 @@ def attach_log_file() -> None:
 
 
 def _shorten_console() -> None:
-    """Filter the console's records and show their times, which fairseq's commands ask for too late."""
+    """Filters the records of the console and shows their times, for which fairseq's commands ask too late."""
     for handler in logging.getLogger().handlers:
         if type(handler) is logging.StreamHandler and is_for_console not in handler.filters:
             handler.addFilter(is_for_console)
@@ -72,7 +71,7 @@ def is_for_console(record) -> bool:
 
 
 def start_clock(trainer) -> None:
-    """Measure time and updates of a training from here on."""
+    """Measures time and updates of a training from here on."""
     global _run
     attach_log_file()  # again: ranks that save nothing have not called it
     _run = trainer.cfg.optimization, time.monotonic(), trainer.get_num_updates()
@@ -106,7 +105,7 @@ def progress(bar, stats: dict) -> dict:
     return {"max_update": last} | left
 
 
-def _with_ordered_metrics(original):
+def _order_metrics(original):
     @functools.wraps(original)
     def show(self, stats, *args, **kwargs):
         return original(self, ordered(stats), *args, **kwargs)
@@ -114,7 +113,7 @@ def _with_ordered_metrics(original):
     return show
 
 
-def _with_progress(original):
+def _add_progress(original):
     @functools.wraps(original)
     def log(self, stats, *args, **kwargs):
         return original(self, ordered(stats) | progress(self, stats), *args, **kwargs)
@@ -122,7 +121,7 @@ def _with_progress(original):
     return log
 
 
-def _counting_updates(original):
+def _count_updates(original):
     """Shows the number of updates of the training, where fairseq shows batches of the epoch."""
 
     @functools.wraps(original)
@@ -145,7 +144,7 @@ def _counting_updates(original):
     return log
 
 
-def _without_missing_values(original):
+def _drop_missing_values(original):
     """Leaves out metrics without a value; JSON logs have them as null."""
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""Training in 16 bits (--fp16, --bf16 and their memory-efficient forms), on CPU too, stopped and continued exactly."""
+"""Patches of training in 16 bits (--fp16, --bf16, their memory-efficient forms): on CPU, and resumed bit for bit."""
 
 import functools
 import sys
@@ -7,22 +7,22 @@ import torch
 from fairseq import options, trainer
 from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer, fp16_optimizer
 
-#: what the checkpoint's optimizer state holds beside fairseq's
+#: keys that are added to the optimizer state of checkpoints
 MASTERS, SCALER = "fp32_params", "loss_scaler"
 
 
 def install() -> None:
-    """Let fairseq train in 16 bits without CUDA, leave unused parameters alone, and save all of its state."""
+    """Makes fairseq train in 16 bits without CUDA, leave unused parameters unchanged, and save all of its state."""
     trainer.torch = _torch_of_trainer
-    trainer.Trainer.__init__ = _knowing_its_device(trainer.Trainer.__init__)
-    options.parse_args_and_arch = _asking_for_tpus_only_by_name(options.parse_args_and_arch)
+    trainer.Trainer.__init__ = _set_device(trainer.Trainer.__init__)
+    options.parse_args_and_arch = _ignore_implied_tpu(options.parse_args_and_arch)
     build = FP16Optimizer.build_optimizer.__func__
-    FP16Optimizer.build_optimizer = classmethod(_one_by_one(build))
+    FP16Optimizer.build_optimizer = classmethod(_without_flattening(build))
     mixin = fp16_optimizer._FP16OptimizerMixin
-    mixin._sync_fp16_grads_to_fp32 = _leaving_out_missing_gradients(mixin._sync_fp16_grads_to_fp32)
+    mixin._sync_fp16_grads_to_fp32 = _keep_missing_gradients(mixin._sync_fp16_grads_to_fp32)
     for optimizer in (FP16Optimizer, MemoryEfficientFP16Optimizer):
-        optimizer.state_dict = _with_all_state(optimizer.state_dict)
-        optimizer.load_state_dict = _from_all_state(optimizer.load_state_dict)
+        optimizer.state_dict = _save_all_state(optimizer.state_dict)
+        optimizer.load_state_dict = _load_all_state(optimizer.load_state_dict)
 
 
 class _TorchOfTrainer:
@@ -45,7 +45,7 @@ class _TorchOfTrainer:
 _torch_of_trainer = _TorchOfTrainer()
 
 
-def _knowing_its_device(original):
+def _set_device(original):
     @functools.wraps(original)
     def build(self, *args, **kwargs):
         original(self, *args, **kwargs)
@@ -54,13 +54,13 @@ def _knowing_its_device(original):
     return build
 
 
-def _asking_for_tpus_only_by_name(original):
-    """fairseq takes --bf16 for --tpu, which looks for devices that aren't there."""
+def _ignore_implied_tpu(original):
+    """Unsets --tpu unless it is given: fairseq sets it for --bf16 and then looks for TPUs."""
 
     @functools.wraps(original)
     def parse_args_and_arch(parser, input_args=None, *args, **kwargs):
         parsed = original(parser, input_args, *args, **kwargs)
-        namespace = parsed[0] if isinstance(parsed, tuple) else parsed  # a tuple with what is not known
+        namespace = parsed[0] if isinstance(parsed, tuple) else parsed  # a tuple where unknown arguments are allowed
         if getattr(namespace, "tpu", False):
             namespace.tpu = "--tpu" in (sys.argv[1:] if input_args is None else input_args)
         return parsed
@@ -68,8 +68,8 @@ def _asking_for_tpus_only_by_name(original):
     return parse_args_and_arch
 
 
-def _one_by_one(original):
-    """fairseq keeps all parameters in one tensor, on a GPU only; a part of it cannot be left out of an update."""
+def _without_flattening(original):
+    """Keeps parameters apart: of one tensor, in which fairseq keeps them on a GPU, no part can be left out."""
 
     @functools.wraps(original)
     def build_optimizer(cls, cfg, params, **kwargs):
@@ -79,8 +79,8 @@ def _one_by_one(original):
     return build_optimizer
 
 
-def _leaving_out_missing_gradients(original):
-    """A parameter that an update didn't use has no gradient; fairseq gives it zeros, with which Adam moves it."""
+def _keep_missing_gradients(original):
+    """Leaves the gradient of an unused parameter None; with the zeros of fairseq, Adam would change it."""
 
     @functools.wraps(original)
     def sync(self):
@@ -94,8 +94,8 @@ def _leaving_out_missing_gradients(original):
     return sync
 
 
-def _with_all_state(original):
-    """fairseq saves neither the parameters in 32 bits, whose 16 bits the model has, nor when the scale last changed."""
+def _save_all_state(original):
+    """Adds the 32-bit parameters and the state of the loss scale, neither of which fairseq saves."""
 
     @functools.wraps(original)
     def state_dict(self):
@@ -109,7 +109,7 @@ def _with_all_state(original):
     return state_dict
 
 
-def _from_all_state(original):
+def _load_all_state(original):
     @functools.wraps(original)
     def load_state_dict(self, state_dict, optimizer_overrides=None):
         state = dict(state_dict)

@@ -1,4 +1,4 @@
-"""Training in several processes: how they are started, meet, agree and share gradients."""
+"""Patches of training in several processes: starting them, finding each other, agreeing, sharing gradients."""
 
 import functools
 import logging
@@ -22,7 +22,7 @@ from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-#: what torchrun, and recipes/cluster/slurm.sh, tell each process
+#: environment variables that torchrun and recipes/cluster/slurm.sh set for each process
 LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 #: environment variable: the exit status of a training that a signal stopped, instead of 0
 STOPPED_STATUS = "XL_STOPPED_STATUS"
@@ -33,15 +33,15 @@ _stopped = False  # whether a signal ends the training in progress
 
 
 def install() -> None:
-    """Launches with and without CUDA, and gradients that no rank has, for both of fairseq's wrappers."""
-    distributed_utils.call_main = _launching(distributed_utils.call_main)
-    distributed_fairseq_model.DistributedDataParallel = _on_any_device(torch.nn.parallel.DistributedDataParallel)
+    """Makes launches work with and without CUDA, and both of fairseq's wrappers with gradients that no rank has."""
+    distributed_utils.call_main = _launch(distributed_utils.call_main)
+    distributed_fairseq_model.DistributedDataParallel = _wrap_on_any_device(torch.nn.parallel.DistributedDataParallel)
     reduce_gradients = LegacyDistributedDataParallel.all_reduce_grads
-    LegacyDistributedDataParallel.all_reduce_grads = _leaving_out_missing_gradients(reduce_gradients)
+    LegacyDistributedDataParallel.all_reduce_grads = _keep_missing_gradients(reduce_gradients)
 
 
 def end_as_stopped() -> None:
-    """Have this training, which saves and returns after a signal, end with the status that the environment names."""
+    """Makes this training, which saves and returns after a signal, end with the status of `STOPPED_STATUS`."""
     global _stopped
     _stopped = True
 
@@ -50,8 +50,8 @@ def any_rank(flag: bool, device) -> bool:
     """Whether `flag` is true on any rank. All ranks must call it together; a process alone gets its own flag.
 
     Args:
-        flag: this rank's.
-        device: where tensors are that the ranks' backend can reduce.
+        flag: the flag of this rank.
+        device: the device of tensors that the backend can reduce.
     """
     group = distributed_utils.get_data_parallel_group()
     if group is None or distributed_utils.get_world_size(group) == 1:
@@ -61,8 +61,8 @@ def any_rank(flag: bool, device) -> bool:
     return bool(flags.item())
 
 
-def _launching(original):
-    """Training in several processes, started by a launcher or here, with and without CUDA.
+def _launch(original):
+    """Trains in several processes, started by a launcher or here, with and without CUDA.
 
     Without CUDA fairseq divides by the number of GPUs, or starts as many processes as there are GPUs: none. Under
     torchrun it trains one whole model in each process where it sees at most one GPU. And a SIGTERM to the process that
@@ -94,7 +94,7 @@ def _launching(original):
 
 
 def _find_the_others(training, on_cpu: bool) -> None:
-    """Sets how ranks meet, or leaves it None for one process: from the launcher's environment, or on this machine."""
+    """Sets distributed_init_method, from the launcher's environment or for this machine; None for one process."""
     gpus = torch.cuda.device_count()
     if all(name in os.environ for name in LAUNCHER):
         training.distributed_world_size, training.distributed_rank = (int(os.environ[key]) for key in LAUNCHER[2:])
@@ -116,13 +116,13 @@ def _find_the_others(training, on_cpu: bool) -> None:
 
 
 def _only_counts_gpus(training) -> bool:
-    """Whether the number of processes is fairseq's default: it is that of the GPUs, also with --cpu."""
-    asked = any(re.match("--distributed-w|.*distributed_world_size=", argument) for argument in sys.argv[1:])
-    return training.distributed_world_size == torch.cuda.device_count() > 1 and not asked
+    """Whether the number of processes is fairseq's default, the number of GPUs, also with --cpu."""
+    given = any(re.match("--distributed-w|.*distributed_world_size=", argument) for argument in sys.argv[1:])
+    return training.distributed_world_size == torch.cuda.device_count() > 1 and not given
 
 
 def _evaluate_alone(training) -> None:
-    """Without CUDA fairseq's evaluation starts as many processes as there are GPUs: with none, nothing is evaluated."""
+    """Evaluates in one process without CUDA; fairseq would start as many as there are GPUs: none."""
     if training.distributed_world_size > 1 and not _only_counts_gpus(training):
         asked = training.distributed_world_size
         raise UserError(f"--distributed-world-size {asked}: evaluation without CUDA takes one process")
@@ -130,7 +130,7 @@ def _evaluate_alone(training) -> None:
 
 
 def _spawn(cfg, main, on_cpu: bool, kwargs: dict) -> None:
-    """Start this machine's ranks, hand SIGTERM and a first SIGINT on to them, and wait for their end."""
+    """Starts the ranks of this machine, passes SIGTERM and a first SIGINT on to them, and waits for their end."""
     training = cfg.distributed_training
     first, count = training.distributed_rank, training.distributed_world_size
     if on_cpu and first:
@@ -153,9 +153,9 @@ def _spawn(cfg, main, on_cpu: bool, kwargs: dict) -> None:
 
 
 def _rank(number, *arguments) -> None:
-    """One process that `_spawn` starts. What loads its data is forked, as elsewhere, not started anew like itself.
+    """Runs in a process that `_spawn` starts; workers of its DataLoader are forked, as in other launches.
 
-    Such a process would import everything first, and until then a Ctrl-C would end it before it can be ignored.
+    A spawned worker would import everything first, and a Ctrl-C would end it before it can ignore the signal.
     This function's module is imported here before fairseq sees --user-dir, which therefore registers nothing.
     """
     fairseq_xl.register()
@@ -164,7 +164,7 @@ def _rank(number, *arguments) -> None:
 
 
 def check_that_ranks_know_each_other(cfg) -> None:
-    """A command that imports the plugin too late for `_launching` would train a whole model in every process."""
+    """Refuses several processes of a command that imports the plugin too late for `_launch`: each would train alone."""
     started = int(os.environ["WORLD_SIZE"]) if all(name in os.environ for name in LAUNCHER) else 1
     if started > 1 and cfg.distributed_training.distributed_world_size == 1:
         flags = (
@@ -176,10 +176,10 @@ def check_that_ranks_know_each_other(cfg) -> None:
         raise UserError(f"{started} processes were started and this command uses one: add {flags}")
 
 
-def _on_any_device(original):
-    """pytorch_ddp: fairseq always names a GPU, and an option by a name that newer torch complains of.
+def _wrap_on_any_device(original):
+    """Wraps models with pytorch_ddp on any device; fairseq always names a GPU.
 
-    Where an update may leave parameters unused, such as those of another objective, torch fails unless
+    torch fails on parameters that an update leaves unused, such as those of another objective, unless
     `find_unused_parameters` is set. For other models it stays unset, since torch warns if it finds none.
     """
 
@@ -196,8 +196,8 @@ def _on_any_device(original):
     return wrapped
 
 
-def _leaving_out_missing_gradients(original):
-    """legacy_ddp: a parameter that no rank used has no gradient; fairseq gives it zeros, with which Adam moves it."""
+def _keep_missing_gradients(original):
+    """Leaves the gradient of a parameter that no rank used None; with the zeros of legacy_ddp, Adam would change it."""
 
     @functools.wraps(original)
     def all_reduce_grads(self):

@@ -21,7 +21,7 @@ CHECKPOINTS = r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*){}\.pt"
 
 
 def use_job_folder(cfg: Any) -> None:
-    """Set --save-dir of each job of a sweep (fairseq-hydra-train -m) to hydra's folder of the job.
+    """Sets --save-dir of each job of a sweep (fairseq-hydra-train -m) to hydra's folder of the job.
 
     Args:
         cfg: the configuration of fairseq-hydra-train; any other configuration, or None, is left alone.
@@ -33,7 +33,7 @@ def use_job_folder(cfg: Any) -> None:
 
 
 def check_last_checkpoint(cfg: Any, suffix: str) -> None:
-    """Refuse to train from scratch over checkpoints without a checkpoint_last.pt.
+    """Refuses to train from scratch over checkpoints without a checkpoint_last.pt.
 
     Args:
         cfg: the run's `checkpoint` options.
@@ -59,7 +59,7 @@ def check_last_checkpoint(cfg: Any, suffix: str) -> None:
 
 
 def lock(trainer: Any) -> None:
-    """Lock --save-dir for this run until its trainer is deleted or its process ends.
+    """Locks --save-dir for this run until its trainer is deleted or its process ends.
 
     The first rank holds the lock for all. It is a POSIX record lock: the system releases it when the process ends, by
     `kill -9` too, and forked data loaders do not inherit it.

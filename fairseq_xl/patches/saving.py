@@ -1,4 +1,4 @@
-"""Writing checkpoints whole or not at all."""
+"""Patches of writing checkpoints: whole or not at all."""
 
 import functools
 import logging
@@ -21,14 +21,14 @@ SECONDS_BETWEEN_ATTEMPTS = 2.5
 
 
 def install() -> None:
-    """Make fairseq save and copy checkpoints in one step, and look at their folder in words of its own."""
-    PathManager.copy = staticmethod(_copying_in_one_step(PathManager.copy))
-    checkpoint_utils.verify_checkpoint_directory = _telling_of_the_folder(checkpoint_utils.verify_checkpoint_directory)
-    checkpoint_utils.torch_persistent_save = _saving_in_one_step(checkpoint_utils.torch_persistent_save)
+    """Makes fairseq save and copy checkpoints atomically, and test their folder without touching a file."""
+    PathManager.copy = staticmethod(_copy_atomically(PathManager.copy))
+    checkpoint_utils.verify_checkpoint_directory = _check_folder(checkpoint_utils.verify_checkpoint_directory)
+    checkpoint_utils.torch_persistent_save = _save_atomically(checkpoint_utils.torch_persistent_save)
 
 
-def _telling_of_the_folder(original):
-    """Tests whether --save-dir is writable by a temporary file; fairseq empties "dummy", or the target of a link."""
+def _check_folder(original):
+    """Tests with a temporary file whether --save-dir is writable; fairseq empties "dummy", or the target of a link."""
 
     @functools.wraps(original)
     def verify_checkpoint_directory(save_dir):
@@ -41,8 +41,8 @@ def _telling_of_the_folder(original):
     return verify_checkpoint_directory
 
 
-def _copying_in_one_step(original):
-    """checkpoint_best and checkpoint_last are copies: a kill in the middle of one must not truncate it."""
+def _copy_atomically(original):
+    """Copies atomically: checkpoint_best and checkpoint_last are copies, which a kill must not truncate."""
 
     @functools.wraps(original)
     def copy(src_path, dst_path, overwrite=False):
@@ -55,8 +55,8 @@ def _copying_in_one_step(original):
     return copy
 
 
-def _saving_in_one_step(original):
-    """fairseq renames, but does not sync, and tries again on a file that is already half written."""
+def _save_atomically(original):
+    """Saves atomically and tries again on a new file; fairseq does not sync, and tries again on a half-written one."""
 
     @functools.wraps(original)
     def torch_persistent_save(obj, filename, async_write=False):

@@ -1,4 +1,4 @@
-"""State that fairseq-train does not save, and the end of a training that diverges (NaN or infinite values)."""
+"""Patches of fairseq-train: the state of early stopping, and the end of a training that diverges."""
 
 import functools
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def install() -> None:
-    """End a diverging training with one sentence and keep its last checkpoint."""
+    """Ends a diverging training with one sentence and keeps its last checkpoint."""
     AMPOptimizer.next_loss_scale = _unscaled_without_cuda(AMPOptimizer.next_loss_scale)
     trainer.NanDetector = _skip_nan_detector
     trainer.Trainer.train_step = _report_divergence(trainer.Trainer.train_step)
@@ -25,7 +25,7 @@ def install() -> None:
 
 
 def prepare() -> None:
-    """Clear best values of an earlier job and check validation metrics; called when fairseq-train's module is loaded.
+    """Clears best values of an earlier job and patches fairseq-train, whose module is loaded by then.
 
     fairseq keeps the best values on functions, from one job of a sweep to the next.
     """
@@ -37,7 +37,7 @@ def prepare() -> None:
 
 
 def _skip_nan_detector(model):
-    """Reraises the error in place of fairseq's NanDetector, whose second forward pass fails with `StopIteration`."""
+    """Raises the current error again, in place of fairseq's NanDetector, which fails with `StopIteration`."""
     raise sys.exc_info()[1]
 
 
@@ -121,7 +121,7 @@ def _early_stopping_functions() -> list:
 
 
 def early_stopping() -> dict:
-    """The best value that --patience compares with and how many validations it has waited, as far as there are any."""
+    """The best value, with which --patience compares, and the number of validations without a better one, if any."""
     state = {}
     for function in _early_stopping_functions():
         state |= {name: getattr(function, name) for name in ("best", "num_runs") if hasattr(function, name)}
@@ -129,7 +129,7 @@ def early_stopping() -> dict:
 
 
 def restore_early_stopping(state: dict) -> None:
-    """Put back what `early_stopping` returned; anything but numbers, from a damaged file, is dropped."""
+    """Restores what `early_stopping` returned; drops anything but numbers, which a damaged file may hold."""
     kept = {name: state[name] for name in ("best", "num_runs") if isinstance(state.get(name), numbers.Real)}
     for function in _early_stopping_functions():
         vars(function).update(kept)

@@ -1,4 +1,4 @@
-"""What reads data: processes (--num-workers) outlive the signals that stop training, threads end before Python does."""
+"""Patches of data loading: worker processes outlive signals that stop training; threads end before Python does."""
 
 import atexit
 import contextlib
@@ -14,20 +14,20 @@ import weakref
 import torch
 from fairseq.data import iterators
 
-_reading = weakref.WeakSet()  # the threads that read ahead
+_threads = weakref.WeakSet()  # those that read ahead
 
 
 def install() -> None:
-    """fairseq's iterators get our threads, and a DataLoader with a `worker_init_fn`, for which fairseq has no room."""
+    """Gives fairseq's iterators our thread, and a DataLoader with a `worker_init_fn`, which fairseq cannot pass."""
     loader = functools.partial(_DataLoader, worker_init_fn=_leave_signals_to_the_parent)
-    data = _seen_with(torch.utils.data, DataLoader=loader)
-    iterators.torch = _seen_with(torch, utils=_seen_with(torch.utils, data=data))
+    data = _view(torch.utils.data, DataLoader=loader)
+    iterators.torch = _view(torch, utils=_view(torch.utils, data=data))
     iterators.BackgroundConsumer = _ReadsAhead
     atexit.register(_end_reading)
 
 
 class _DataLoader(torch.utils.data.DataLoader):
-    """torch's, whose workers start with signals blocked: one before `_leave_signals_to_the_parent` would end them."""
+    """Starts its workers with signals blocked: a signal before `_leave_signals_to_the_parent` would end them."""
 
     def __iter__(self):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
@@ -38,41 +38,40 @@ class _DataLoader(torch.utils.data.DataLoader):
 
 
 class _ReadsAhead(iterators.BackgroundConsumer):
-    """fairseq's thread that reads ahead, with an end.
+    """fairseq's thread that reads ahead; it can be ended, and releases its DataLoader after the last batch.
 
-    When Python ends while a thread is inside torch, the process aborts, and a training that has saved exits with 134.
-    With its last batch it lets go of what it reads from: a DataLoader that is left to the garbage collector waits five
-    seconds for each of its workers, at the end of every epoch.
+    When Python ends while a thread is inside torch, the process aborts: a training that has saved exits with 134. A
+    DataLoader that is left to the garbage collector waits five seconds for each of its workers in every epoch.
     """
 
     def __init__(self, batches, source, *others):
         ended = threading.Event()
         super().__init__(batches, itertools.takewhile(lambda _: not ended.is_set(), source), *others)
         self._ended = ended
-        _reading.add(self)
+        _threads.add(self)
 
     def run(self) -> None:
-        """fairseq's, which puts batches into the queue."""
+        """Puts batches into the queue."""
         try:
             super().run()
         finally:
             self._source = None
 
     def end(self) -> None:
-        """Wait for the batch in progress, and throw away what nobody asked for."""
+        """Waits for the batch in progress and discards the batches in the queue."""
         self._ended.set()
         while self.is_alive():
-            with contextlib.suppress(queue.Empty):  # room, should it wait to put a batch in
+            with contextlib.suppress(queue.Empty):  # makes room for a batch that it waits to put in
                 self._queue.get(timeout=0.1)
 
 
 def _end_reading() -> None:
-    for thread in list(_reading):
+    for thread in list(_threads):
         thread.end()
 
 
-def _seen_with(module: types.ModuleType, **replaced) -> types.ModuleType:
-    """The module as another one sees it: the same but for what is replaced."""
+def _view(module: types.ModuleType, **replaced) -> types.ModuleType:
+    """A module with the same attributes as `module` except those that are replaced."""
     view = types.ModuleType(module.__name__)
     view.__getattr__ = functools.partial(getattr, module)
     vars(view).update(replaced)
@@ -80,9 +79,10 @@ def _seen_with(module: types.ModuleType, **replaced) -> types.ModuleType:
 
 
 def _leave_signals_to_the_parent(worker: int) -> None:
-    """A Ctrl-C, and what ends a job, go to every process: training needs its workers until it has saved.
+    """Makes a worker ignore SIGINT, and SIGTERM unless its parent sends it.
 
-    The parent ends them with SIGTERM too, after a mistake for example, and waits for their end: that one they obey.
+    Ctrl-C and the end of a job signal every process, and training needs its workers until it has saved. The parent ends
+    them with SIGTERM, after an error for example, and waits for them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])

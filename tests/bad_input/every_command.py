@@ -130,7 +130,8 @@ def retrieve(place, folder):
 
 
 def average(place, folder):
-    average_command.main(["--inputs", str(place.pretraining), str(place.pretraining), "--output", str(folder / "average.pt")])
+    inputs = [str(place.pretraining)] * 2
+    average_command.main(["--inputs", *inputs, "--output", str(folder / "average.pt")])
 
 
 #: name -> function of a `Place` and a folder to write in
@@ -172,7 +173,7 @@ def _a_defect(kind, error, trace):
     raise error
 
 
-def told(call, *parts):
+def fails(call, *parts):
     """Asserts that `call` ends in one sentence with all of `parts`."""
     sentence = sentence_of(call)
     assert sentence and "\n" not in sentence and len(sentence) < 600, sentence

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from tests.bad_input.every_command import COMMANDS, TASKS, WITH_MODEL, line_of, told
+from tests.bad_input.every_command import COMMANDS, TASKS, WITH_MODEL, fails, line_of
 from tests.commands import run_train
 
 
@@ -83,7 +83,7 @@ def check(place, tmp_path, mistake, names):
     for name in names:
         out = tmp_path / name.replace(" ", "-")
         out.mkdir()
-        told(lambda: COMMANDS[name](wrong, out), tmp_path / "checkpoints", ".pt", sentence)
+        fails(lambda: COMMANDS[name](wrong, out), tmp_path / "checkpoints", ".pt", sentence)
         written = [path.name for path in out.rglob("*") if path.is_file()]
         assert written in ([], ["generate-test.txt"]), name  # fairseq's log, without a hypothesis
     return wrong
@@ -115,7 +115,7 @@ def test_resuming_keeps_what_it_refuses(place, tmp_path, mistake):
     before = last.read_bytes() if last.is_file() else None
     line = line_of("pretraining", place, tmp_path / "run", "--max-update", 2, "--disable-validation")
     remedy = "continue from another checkpoint of its folder with --restore-file" if sentence in (DAMAGED, NAN) else ""
-    told(lambda: run_train(line), last, sentence, remedy)
+    fails(lambda: run_train(line), last, sentence, remedy)
     assert [path.name for path in last.parent.iterdir()] == [last.name]
     assert before == (last.read_bytes() if last.is_file() else None)
 
@@ -125,7 +125,7 @@ def test_training_does_not_begin_anew_over_checkpoints_without_the_last(place, t
     left.parent.mkdir()
     left.write_bytes(place.pretraining.read_bytes())
     line = line_of("pretraining", place, left.parent, "--max-update", 2, "--disable-validation")
-    told(lambda: run_train(line), "checkpoint_last.pt is missing", f"--restore-file {left}", "an empty --save-dir")
+    fails(lambda: run_train(line), "checkpoint_last.pt is missing", f"--restore-file {left}", "an empty --save-dir")
     assert [path.name for path in left.parent.iterdir()] == [left.name]
     assert list(run_train([*line, "--restore-file", left]).updates) == [2]
 
@@ -135,14 +135,14 @@ def test_parameters_that_its_own_configuration_lacks(place, tmp_path):
     for task in TASKS:
         state(lambda loaded: loaded["model"].pop(min(loaded["model"])) is None)(getattr(wrong, task))
     for name, missing in (("generate", "decoder.bank.bias"), ("retrieval", "encoder.bank.bias")):
-        told(lambda: COMMANDS[name](wrong, tmp_path / "out"), tmp_path / "checkpoints", "Cannot load", missing)
+        fails(lambda: COMMANDS[name](wrong, tmp_path / "out"), tmp_path / "checkpoints", "Cannot load", missing)
 
 
 def test_without_a_configuration(place, tmp_path):
     wrong = place.copy_of_checkpoints(tmp_path / "checkpoints")
     for change in (lambda loaded: loaded.pop("cfg") and None, lambda loaded: loaded.update(cfg=3)):
         state(change)(wrong.translation)
-        told(lambda: COMMANDS["generate"](wrong, tmp_path / "out"), wrong.translation, "is not a")
+        fails(lambda: COMMANDS["generate"](wrong, tmp_path / "out"), wrong.translation, "is not a")
 
 
 def test_with_parts_of_a_configuration(place, tmp_path):
@@ -151,14 +151,14 @@ def test_with_parts_of_a_configuration(place, tmp_path):
     state(lambda loaded: loaded["cfg"].update(parts) or loaded["cfg"].pop("optimizer") is None)(wrong.translation)
     COMMANDS["validate translation"](wrong, tmp_path / "out")  # which has those of its own
     state(lambda loaded: loaded["cfg"].update(task=None))(wrong.translation)
-    told(lambda: COMMANDS["validate translation"](wrong, tmp_path / "out"), wrong.translation, "lacks task")
+    fails(lambda: COMMANDS["validate translation"](wrong, tmp_path / "out"), wrong.translation, "lacks task")
 
 
 def test_missing(place, tmp_path):
     nowhere = tmp_path / "nowhere.pt"
     wrong = place.but(**dict.fromkeys(TASKS, nowhere))
     for name in WITH_MODEL:
-        told(lambda: COMMANDS[name](wrong, tmp_path / "out"), nowhere)
+        fails(lambda: COMMANDS[name](wrong, tmp_path / "out"), nowhere)
 
 
 def test_another_architecture(place, tmp_path):
@@ -166,8 +166,8 @@ def test_another_architecture(place, tmp_path):
     last = tmp_path / "run" / "checkpoint_last.pt"
     last.write_bytes(place.translation.read_bytes())
     line = line_of("translation", place, last.parent, "--max-update", 2, "--disable-validation")
-    told(lambda: run_train([*line, "--ffn-dim", 48]), last, "Cannot load model parameters", "(32, 16)", "(48, 16)")
-    told(lambda: run_train([*line, "--optimizer", "sgd"]), "Optimizer does not match", "--reset-optimizer")
+    fails(lambda: run_train([*line, "--ffn-dim", 48]), last, "Cannot load model parameters", "(32, 16)", "(48, 16)")
+    fails(lambda: run_train([*line, "--optimizer", "sgd"]), "Optimizer does not match", "--reset-optimizer")
     assert last.read_bytes() == place.translation.read_bytes()
 
 
@@ -175,7 +175,7 @@ def test_models_of_two_framings_are_no_ensemble(place, tmp_path):
     wrong = place.copy_of_checkpoints(tmp_path / "checkpoints")
     state(lambda loaded: loaded["task_state"]["fairseq_xl"].update(framing="xlm"))(wrong.translation)
     both = place.but(translation=f"{place.translation}:{wrong.translation}")
-    told(lambda: COMMANDS["generate"](both, tmp_path / "out"), wrong.translation, "--framing xlm", "xl")
+    fails(lambda: COMMANDS["generate"](both, tmp_path / "out"), wrong.translation, "--framing xlm", "xl")
 
 
 @pytest.mark.parametrize("name, given, sentence", [
@@ -188,4 +188,4 @@ def test_models_of_two_framings_are_no_ensemble(place, tmp_path):
 def test_checkpoint_of_another_task(place, tmp_path, name, given, sentence):
     reads = {"generate": "translation", "eval-lm": "pretraining"}.get(name, name.split()[-1])
     path = getattr(place, given)
-    told(lambda: COMMANDS[name](place.but(**{reads: path}), tmp_path / "out"), path, sentence)
+    fails(lambda: COMMANDS[name](place.but(**{reads: path}), tmp_path / "out"), path, sentence)

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from fairseq_xl.commands import language_module, mine_negatives
 from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
-from tests.bad_input.every_command import COMMANDS, TASKS, WITH_MODEL, line_of, told
+from tests.bad_input.every_command import COMMANDS, TASKS, WITH_MODEL, fails, line_of
 from tests.bad_input.test_bad_input_checkpoints import MakesFolder
 from tests.commands import CPU, configuration, one_run, run_train
 
@@ -171,7 +171,7 @@ def test_every_door_refuses_a_payload_of_each_kind(place, tmp_path, name):
     for payload, sentence in KINDS.values():
         wrong, made = spoilt(place, tmp_path / "checkpoints", payload)
         if name != "averaging" or sentence == PICKLED:  # it builds nothing, and averages any model's
-            told(lambda: DOORS[name](wrong, tmp_path / "run"), ".pt", sentence, "(nothing in the file was run)")
+            fails(lambda: DOORS[name](wrong, tmp_path / "run"), ".pt", sentence, "(nothing in the file was run)")
         assert not made.exists()
 
 
@@ -179,7 +179,8 @@ def test_every_door_refuses_a_payload_of_each_kind(place, tmp_path, name):
 def test_all_else_that_is_no_plain_data(place, tmp_path, kind):
     payload, sentence = MORE[kind]
     wrong, made = spoilt(place, tmp_path / "checkpoints", payload)
-    told(lambda: ensemble()(wrong, tmp_path), wrong.translation, "was refused", sentence, "nothing in the file was run")
+    parts = ["was refused", sentence, "nothing in the file was run"]
+    fails(lambda: ensemble()(wrong, tmp_path), wrong.translation, *parts)
     assert not made.exists()
 
 
@@ -196,7 +197,7 @@ IDENTITIES = {
 def test_what_a_checkpoint_says_of_itself_is_plain_data_too(place, tmp_path, name):
     value, sentence = IDENTITIES[name]
     wrong, _ = spoilt(place, tmp_path, lambda state, code: state["task_state"]["fairseq_xl"].update({name: value}))
-    told(lambda: ensemble()(wrong, tmp_path), wrong.translation, sentence)
+    fails(lambda: ensemble()(wrong, tmp_path), wrong.translation, sentence)
 
 
 @pytest.mark.parametrize("kind", HARMLESS)

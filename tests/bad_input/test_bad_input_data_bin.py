@@ -12,7 +12,7 @@ from fairseq import options, tasks
 
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
-from tests.bad_input.every_command import COMMANDS, SHORT, WITH_DATA, WITH_RAW_TEXT, line_of, told
+from tests.bad_input.every_command import COMMANDS, SHORT, WITH_DATA, WITH_RAW_TEXT, fails, line_of
 from tests.commands import configuration, denoising, pretraining, run_train
 from tests.tiny_data import write_items
 
@@ -78,7 +78,7 @@ def test_dictionary(place, tmp_path, mistake):
     spoil, parts = DICTIONARY[mistake]
     wrong = place.copy_of_data(tmp_path)
     spoil(wrong.data)
-    told(lambda: COMMANDS["train pretraining"](wrong, tmp_path / "out"), wrong.data, *parts)
+    fails(lambda: COMMANDS["train pretraining"](wrong, tmp_path / "out"), wrong.data, *parts)
     assert not list((tmp_path / "out").rglob("*.pt"))
 
 
@@ -86,7 +86,7 @@ def test_dictionary(place, tmp_path, mistake):
 def test_every_command_looks_at_the_dictionary(place, tmp_path, name):
     wrong = place.copy_of_data(tmp_path)
     write("dict.txt", exchanged)(wrong.data)
-    told(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data / "dict.txt", "is not the dictionary")
+    fails(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data / "dict.txt", "is not the dictionary")
 
 
 MODEL = {
@@ -104,20 +104,21 @@ def test_sub_words(place, tmp_path, mistake):
     wrong = place.copy_of_data(tmp_path)
     write("sentencepiece.model", change)(wrong.data)
     for name in ("interactive", "retrieval"):
-        told(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data / "sentencepiece.model", sentence)
+        fails(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data / "sentencepiece.model", sentence)
 
 
 @pytest.mark.parametrize("name", WITH_RAW_TEXT)
 def test_every_command_looks_at_the_sub_words(place, tmp_path, name):
     wrong = place.copy_of_data(tmp_path)
     write("sentencepiece.model", another_model)(wrong.data)
-    told(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data / "sentencepiece.model", "is not the Sentence")
+    fails(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data / "sentencepiece.model", "is not the Sentence")
 
 
 def test_sub_words_of_another_dictionary_without_manifest(place, tmp_path):
     wrong = place.copy_of_data(tmp_path)
     without_manifest(write("sentencepiece.model", another_model))(wrong.data)
-    told(lambda: COMMANDS["retrieval"](wrong, tmp_path / "out"), wrong.data / "sentencepiece.model", "of its", "pieces")
+    model = wrong.data / "sentencepiece.model"
+    fails(lambda: COMMANDS["retrieval"](wrong, tmp_path / "out"), model, "of its", "pieces")
 
 
 TEXT = {
@@ -146,12 +147,12 @@ def files_of(name, split, end):
 
 
 @pytest.mark.parametrize("end, mistake", [("bin", key) for key in TEXT] + [("idx", key) for key in INDEX])
-def test_binarised_text_is_damaged(place, tmp_path, end, mistake):
+def test_binarized_text_is_damaged(place, tmp_path, end, mistake):
     wrong = place.copy_of_data(tmp_path)
     prefix = wrong.data / "en" / "train"
     assert len(open_text(prefix, "en")) == 120
     write(f"en/train.{end}", (TEXT if end == "bin" else INDEX)[mistake])(wrong.data)
-    told(lambda: open_text(prefix, "en"), f"{prefix}.{end}", "is damaged")
+    fails(lambda: open_text(prefix, "en"), f"{prefix}.{end}", "is damaged")
 
 
 @pytest.mark.parametrize("split, name", [(split, name) for split, names in READERS.items() for name in names])
@@ -161,10 +162,10 @@ def test_every_command_looks_at_the_text(place, tmp_path, split, name):
         file = files_of(name, split, end)
         whole = (wrong.data / file).read_bytes()
         write(file, lambda content: content[:-1])(wrong.data)
-        told(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data / file, "is damaged or cut short")
+        fails(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data / file, "is damaged or cut short")
         if end == "bin":
             (wrong.data / file).write_bytes(zeros(whole))
-            told(lambda: COMMANDS[name](wrong, tmp_path / "out"), f"{wrong.data / file} is not the file", "other cont")
+            fails(lambda: COMMANDS[name](wrong, tmp_path / "out"), f"{wrong.data / file} is not the file", "other cont")
         (wrong.data / file).write_bytes(whole)
 
 
@@ -190,7 +191,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_is_no_longer_as_it_was_binarised(place, tmp_path, change):
+def test_what_is_no_longer_as_it_was_binarized(place, tmp_path, change):
     """Two languages, translated word by word, have texts of the same size here."""
     wrong = place.copy_of_data(tmp_path)
     name, made = CHANGES[change]
@@ -199,7 +200,7 @@ def test_what_is_no_longer_as_it_was_binarised(place, tmp_path, change):
     write(name, made(wrong.data))(wrong.data)
     file = wrong.data / "en/train.idx" if change.startswith("another") else wrong.data / name
     sentence = ["is not the file that `python -m preprocess` wrote", f"`python -m preprocess --verify {wrong.data}`"]
-    told(lambda: COMMANDS["train pretraining"](wrong, tmp_path / "out"), file, *sentence)
+    fails(lambda: COMMANDS["train pretraining"](wrong, tmp_path / "out"), file, *sentence)
     assert not list((tmp_path / "out").rglob("*.pt"))
 
 
@@ -213,9 +214,9 @@ def test_a_data_bin_without_fingerprints_opens(place, tmp_path):
     for broken in (3, {}, entry | {"sampled": 3}):
         manifest["fingerprints"]["en/train.bin"] = broken
         (wrong.data / "manifest.json").write_text(json.dumps(manifest))
-        told(lambda: open_text(wrong.data / "en/train", "en"), wrong.data, "damaged" if broken in (3, {}) else "other")
+        fails(lambda: open_text(wrong.data / "en/train", "en"), wrong.data, "damaged" if broken in (3, {}) else "other")
     (wrong.data / "manifest.json").write_text('{"fingerprints": []}')
-    told(lambda: open_text(wrong.data / "en/train", "en"), wrong.data / "manifest.json", "is no manifest")
+    fails(lambda: open_text(wrong.data / "en/train", "en"), wrong.data / "manifest.json", "is no manifest")
 
 
 def full_of(number, data, prefix):
@@ -247,15 +248,15 @@ def test_numbers_that_the_dictionary_lacks(place, documents, tmp_path, name):
         line = pretraining(wrong.data, tmp_path / "out", *short, *arch, objectives=name)
     language, symbols = prefix[-2:].replace("in", "en"), len(XLDictionary.load(wrong.data / "dict.txt"))
     sentence = [f"{wrong.data / prefix}.bin: the text of language '{language}' has the token id 60000, the dictio"]
-    told(lambda: run_train(line), *sentence, f"the dictionary {symbols} symbols")
+    fails(lambda: run_train(line), *sentence, f"the dictionary {symbols} symbols")
     if name in ("mlm", "translation"):
-        told(lambda: run_train(line, ["--cpu", "--num-workers", 1]), *sentence)
+        fails(lambda: run_train(line, ["--cpu", "--num-workers", 1]), *sentence)
 
 
 def test_a_negative_number(tmp_path):
     text = open_text(write_items(tmp_path / "train", [[4, 2], [-5, 2]], np.int32), "en", 10)
     assert text[0].tolist() == [4, 2]
-    told(lambda: text[1], f"{tmp_path}/train.bin: the text of language 'en' has the token id -5")
+    fails(lambda: text[1], f"{tmp_path}/train.bin: the text of language 'en' has the token id -5")
 
 
 @pytest.fixture(scope="module")
@@ -289,10 +290,10 @@ def test_a_broken_shard_is_told_before_the_first_update(place, tmp_path, task):
         line = line_of(task, both, tmp_path / "out", *SHORT)
         if task == "pretraining":
             line = pretraining(both.data, tmp_path / "out", *SHORT, objectives="mlm")
-        told(lambda: run_train(line), broken / file, sentence)
+        fails(lambda: run_train(line), broken / file, sentence)
     both, broken = shard(place, tmp_path / "lacks", lambda data: shutil.rmtree(data / file.split("/")[0]))
     line[0] = both.data
-    told(lambda: run_train(line), broken, "no bi")
+    fails(lambda: run_train(line), broken, "no bi")
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="sees what is mapped in /proc")
@@ -309,12 +310,12 @@ def test_other_shards_are_not_kept_open(place, tmp_path):
 
 @pytest.mark.parametrize("end", ["bin", "idx"])
 @pytest.mark.parametrize("split", READERS)
-def test_binarised_text_lacks_a_file(place, tmp_path, split, end):
+def test_binarized_text_lacks_a_file(place, tmp_path, split, end):
     name = READERS[split][-1]
     wrong = place.copy_of_data(tmp_path)
     file = files_of(name, split, end)
     write(file, lambda _: None)(wrong.data)
-    told(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data / file, "no binarized text of language")
+    fails(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data / file, "no binarized text of language")
 
 
 @pytest.mark.parametrize("lacking", ["en", "de"])
@@ -325,14 +326,14 @@ def test_bitext_with_one_side_only(place, tmp_path, split, lacking):
         (wrong.data / "en-de" / f"{split}.en-de.{lacking}.{end}").unlink()
     for name in READERS[split][:2]:
         sentence = f"no binarized text of language '{lacking}'"
-        told(lambda: COMMANDS[name](wrong, tmp_path / "out"), f"{split}.en-de.{lacking}.idx", sentence)
+        fails(lambda: COMMANDS[name](wrong, tmp_path / "out"), f"{split}.en-de.{lacking}.idx", sentence)
 
 
 @pytest.mark.parametrize("split", READERS)
 def test_empty_text(place, tmp_path, split):
     wrong, name = place.copy_of_data(tmp_path), READERS[split][-1]
     write(files_of(name, split, "bin"), lambda _: b"")(wrong.data)
-    told(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data, "is empty")
+    fails(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data, "is empty")
 
 
 def test_sides_of_different_runs(place, tmp_path):
@@ -342,7 +343,7 @@ def test_sides_of_different_runs(place, tmp_path):
         shutil.copy(wrong.data / "en" / f"train.{end}", wrong.data / "en-de" / f"train.en-de.de.{end}")
     file = "en-de/train.en-de.de.idx"
     for name in READERS["train"]:
-        told(lambda: COMMANDS[name](wrong, tmp_path / "out"), f"{wrong.data / file} is not the file", "120 lines, exp")
+        fails(lambda: COMMANDS[name](wrong, tmp_path / "out"), f"{wrong.data / file} is not the file", "120 lines, exp")
         (wrong.data / "manifest.json").rename(wrong.data / "manifest.old")
-        told(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data, "90 lines of 'en' but 120 of 'de'")
+        fails(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data, "90 lines of 'en' but 120 of 'de'")
         (wrong.data / "manifest.old").rename(wrong.data / "manifest.json")

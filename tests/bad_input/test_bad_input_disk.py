@@ -12,7 +12,7 @@ from fairseq_xl.io.checkpoints import save_checkpoint
 from preprocess import binarize, files
 from preprocess.__main__ import main as preprocess
 from preprocess.pipeline import prepare
-from tests.bad_input.every_command import COMMANDS, line_of, told, with_small_files
+from tests.bad_input.every_command import COMMANDS, fails, line_of, with_small_files
 from tests.commands import run_train
 from tests.preprocess.tiny_corpus import change, content, write_corpus
 from tests.tasks.conftest import preprocess_here
@@ -57,7 +57,7 @@ def test_hypotheses(place, tmp_path):
     one_line(shown, "fairseq_xl: error: no room is left on the disk", "cut short")
     (tmp_path / "reference").write_text("\n" * 13)
     line = [str(tmp_path / "generate-test.txt"), str(tmp_path / "reference"), "--language", "de"]
-    told(lambda: score_bleu.main(line), "generate-test.txt")  # what is there is not scored
+    fails(lambda: score_bleu.main(line), "generate-test.txt")  # what is there is not scored
 
 
 @pytest.mark.parametrize("name", ["validate classification", "averaging"])
@@ -87,7 +87,7 @@ def test_saved_hypotheses_and_curves(tmp_path):
 
 @pytest.mark.parametrize("most", [100, 2_000, 4_000])
 def test_preparation(tmp_path, most):
-    """While it checks, learns or binarises; with room again the result is that of a run that was not stopped."""
+    """While it checks, learns or binarizes; with room again the result is that of a run that was not stopped."""
     corpus = write_corpus(tmp_path / "corpus")
     command = [str(corpus), str(tmp_path / "data-bin")]
 
@@ -122,20 +122,20 @@ def test_fairseq_preprocess_on_a_full_disk(tmp_path, monkeypatch, capsys):
 def test_save_dir_that_cannot_be(place, tmp_path, task):
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):
-        told(lambda: run_train(line_of(task, place, folder, "--max-update", 1)), "--save-dir", folder)
+        fails(lambda: run_train(line_of(task, place, folder, "--max-update", 1)), "--save-dir", folder)
 
 
 def test_other_places_that_cannot_be(place, tmp_path):
     (tmp_path / "file").touch()
     for name in ("generate", "validate classification", "averaging"):
-        told(lambda: COMMANDS[name](place, tmp_path / "file" / "out"), tmp_path / "file" / "out")
+        fails(lambda: COMMANDS[name](place, tmp_path / "file" / "out"), tmp_path / "file" / "out")
     line = line_of("pretraining", place, tmp_path / "run", "--log-file", tmp_path / "no" / "log")
-    told(lambda: run_train(line), tmp_path / "no" / "log", "No such file")
+    fails(lambda: run_train(line), tmp_path / "no" / "log", "No such file")
 
 
 def test_what_is_no_file_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    told(lambda: save_checkpoint({}, tmp_path / "pipe"), tmp_path / "pipe", "is there and not a file")
+    fails(lambda: save_checkpoint({}, tmp_path / "pipe"), tmp_path / "pipe", "is there and not a file")
     assert (tmp_path / "pipe").is_fifo()
 
 

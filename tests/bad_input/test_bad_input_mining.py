@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fairseq_xl.commands import main as fairseq_xl_command, mine_negatives
-from tests.bad_input.every_command import told
+from tests.bad_input.every_command import fails
 from tests.bad_input.test_bad_input_disk import one_line, with_small_files
 from tests.commands import averaging, pretraining, run_train
 
@@ -57,7 +57,7 @@ DATA = {
 def test_data(network, data, mistake):
     name, spoil, parts = DATA[mistake]
     spoil(data / name)
-    told(lambda: mine_negatives.main([str(network), str(data), "--pairs", "en-de", "--splits", "train"]), data, *parts)
+    fails(lambda: mine_negatives.main([str(network), str(data), "--pairs", "en-de", "--splits", "train"]), data, *parts)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_data(network, data, mistake):
 def test_checkpoint(network, data, tmp_path, spoil, part):
     wrong = shutil.copy(network, tmp_path / "wrong.pt")
     spoil(wrong)
-    told(lambda: mine_negatives.main([str(wrong), str(data)]), wrong, part)
+    fails(lambda: mine_negatives.main([str(wrong), str(data)]), wrong, part)
 
 
 def test_disk_that_gets_full(network, data):
@@ -91,7 +91,7 @@ def test_training_on_lines_that_are_not_there(network, data, tmp_path, line):
     arrays["negatives"][0, 0] = line
     np.savez(path, **arrays)
     options = ["--pairs", "en-de", "--objective-options", "paraphrase.length=32", "--max-update", 1]
-    told(
+    fails(
         lambda: run_train(pretraining(data, tmp_path / "model", *options, objectives="paraphrase")),
         f"{path} is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA` writes it again",
     )

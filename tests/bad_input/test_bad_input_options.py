@@ -18,7 +18,7 @@ from fairseq_xl.io.configuration import OUTPUTS, check_configuration
 from fairseq_xl.optimizers.lamb import LambConfig
 from fairseq_xl.patches import command_line
 from fairseq_xl.retrieval import Embedder
-from tests.bad_input.every_command import line_of, told
+from tests.bad_input.every_command import fails, line_of
 from tests.commands import (
     averaging,
     configuration,
@@ -37,7 +37,7 @@ def one_direction(data, folder, *more):
 
 
 def refused(line, *sentence):
-    told(lambda: run_train(line), *sentence)
+    fails(lambda: run_train(line), *sentence)
 
 
 def test_language_that_is_missing(data_bin, tmp_path):
@@ -246,7 +246,7 @@ def another_dictionary(data):
         file.write_text("\n".join(pieces[::-1] + lines[len(pieces) :]) + "\n")
 
 
-def test_dictionary_that_the_text_was_not_binarised_with(data_bin, tmp_path):
+def test_dictionary_that_the_text_was_not_binarized_with(data_bin, tmp_path):
     shutil.copytree(data_bin, tmp_path / "data")
     another_dictionary(tmp_path / "data")
     refused(pretraining(tmp_path / "data", tmp_path / "run"), tmp_path / "data" / "dict.txt", "not the dictionary")
@@ -379,7 +379,8 @@ EVALUATION = {
 @pytest.mark.parametrize("name", EVALUATION)
 def test_checkpoint_that_is_not_named(data_bin, name):
     run, task = EVALUATION[name]
-    told(lambda: run([data_bin, "--task", *task, "--user-dir", "fairseq_xl"]), "--path is missing: name the checkpoint")
+    line = [data_bin, "--task", *task, "--user-dir", "fairseq_xl"]
+    fails(lambda: run(line), "--path is missing: name the checkpoint")
 
 
 def test_results_and_hypotheses_that_cannot_be(data_bin, tmp_path):
@@ -387,10 +388,10 @@ def test_results_and_hypotheses_that_cannot_be(data_bin, tmp_path):
     for name in ("generate", "interactive"):
         run, task = EVALUATION[name]
         line = [data_bin, "--task", *task, "--user-dir", "fairseq_xl", "--path", "x.pt"]
-        told(lambda: run([*line, "--results-path", tmp_path / "file"]), "--results-path", tmp_path / "file", "folder")
+        fails(lambda: run([*line, "--results-path", tmp_path / "file"]), "--results-path", tmp_path / "file", "folder")
         for beam in (0, -1):
-            told(lambda: run([*line, "--beam", beam]), f"--beam {beam}: expected 1 or more")
-        told(lambda: run([*line, "--lm-path", "lm.pt"]), "--lm-path lm.pt is not supported", "leave it out")
+            fails(lambda: run([*line, "--beam", beam]), f"--beam {beam}: expected 1 or more")
+        fails(lambda: run([*line, "--lm-path", "lm.pt"]), "--lm-path lm.pt is not supported", "leave it out")
 
 
 def test_validation_without_a_task(data_bin, capsys):
@@ -515,17 +516,17 @@ def test_averaging_network_in_place_of_an_encoder(data_bin, tmp_path):
     once = ["--max-update", 1, "--disable-validation"]
     run_train(averaging(data_bin, tmp_path / "dan", *once))
     network, encoder = tmp_path / "dan/checkpoint_last.pt", tmp_path / "encoder/checkpoint_last.pt"
-    told = "dan/checkpoint_last.pt holds a deep averaging network, and this model begins with an encoder"
+    fails = "dan/checkpoint_last.pt holds a deep averaging network, and this model begins with an encoder"
     for more in (
         ["--init-from", network],
         ["--init-from", network, "--init-across-heads"],
         ["--restore-file", network],
     ):
-        refused(pretraining(data_bin, tmp_path / "other", *more), told)
+        refused(pretraining(data_bin, tmp_path / "other", *more), fails)
     for side in ("--init-encoder-from", "--init-embeddings-from"):
-        refused([*one_direction(data_bin, tmp_path / "mt"), side, network], told)
+        refused([*one_direction(data_bin, tmp_path / "mt"), side, network], fails)
     run_train(pretraining(data_bin, tmp_path / "encoder", *once))
-    told = "encoder/checkpoint_last.pt holds an encoder, and this model begins with a deep averaging network"
-    refused(averaging(data_bin, tmp_path / "another", "--init-from", encoder), told)
+    fails = "encoder/checkpoint_last.pt holds an encoder, and this model begins with a deep averaging network"
+    refused(averaging(data_bin, tmp_path / "another", "--init-from", encoder), fails)
     with pytest.raises(UserError, match="dan/checkpoint_last.pt: retrieval needs a model with an encoder"):
         Embedder(network, data_bin)

@@ -11,7 +11,7 @@ from fairseq_xl.commands import curves, score_bleu, score_classification
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.retrieval import read_pairs
 from preprocess.pipeline import prepare
-from tests.bad_input.every_command import COMMANDS, OURS, interactive, sentence_of, told
+from tests.bad_input.every_command import COMMANDS, OURS, fails, interactive, sentence_of
 from tests.commands import run_interactive
 from tests.preprocess.tiny_corpus import change, write_corpus
 
@@ -19,7 +19,7 @@ GOOD = b"eins zwei\ndrei\nvier\n"
 
 # python -m preprocess and --check-only
 
-#: name -> (content of train.en-de.de after its own, what is told of it)
+#: name -> (content of train.en-de.de after its own, what is fails of it)
 CORPUS = {
     "a line more": (b"noch eine\n", "train.en-de.en has 83 lines and train.en-de.de has 84"),
     "not UTF-8": (b"caf\xe9\n", "train.en-de.de: invalid UTF-8 in line 84 (1 line(s) in all)"),
@@ -97,7 +97,7 @@ def test_reused_vocabulary(place, tmp_path, mistake, check_only):
     (tmp_path / "other.txt").write_text("".join(f"zz{number} 1\n" for number in range(50)))
     corpus = write_corpus(tmp_path / "corpus")
     paths = {"spm_model": tmp_path / model, "dictionary": tmp_path / dictionary}
-    told(lambda: prepare(corpus, tmp_path / "data-bin", check_only=check_only, **paths), tmp_path, sentence)
+    fails(lambda: prepare(corpus, tmp_path / "data-bin", check_only=check_only, **paths), tmp_path, sentence)
 
 
 # Scores
@@ -117,10 +117,10 @@ def test_references(tmp_path, mistake):
     (tmp_path / "reference").write_bytes(content)
     line = [str(tmp_path / "hypotheses"), str(tmp_path / "reference"), "--plain", "--language", "de",
             "--save", str(tmp_path / "saved")]
-    told(lambda: score_bleu.main(line), tmp_path / "reference", sentence)
+    fails(lambda: score_bleu.main(line), tmp_path / "reference", sentence)
     assert not (tmp_path / "saved").exists()
     for absent in (tmp_path / "absent", tmp_path):
-        told(lambda: score_bleu.main([line[0], str(absent), "--plain", "--language", "de"]), absent)
+        fails(lambda: score_bleu.main([line[0], str(absent), "--plain", "--language", "de"]), absent)
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + GOOD, GOOD.replace(b"\n", b"\r\n"), GOOD[:-1]])
@@ -142,7 +142,7 @@ def test_output_of_generate_that_is_not_whole(tmp_path, content, sentence):
     (tmp_path / "generated").write_bytes(content)
     (tmp_path / "reference").write_bytes(GOOD)
     line = [str(tmp_path / "generated"), str(tmp_path / "reference"), "--language", "de"]
-    told(lambda: score_bleu.main(line), "generated", sentence)
+    fails(lambda: score_bleu.main(line), "generated", sentence)
 
 
 @pytest.mark.parametrize("content, sentence", [
@@ -150,7 +150,7 @@ def test_output_of_generate_that_is_not_whole(tmp_path, content, sentence):
 ])  # fmt: skip
 def test_predictions(tmp_path, content, sentence):
     (tmp_path / "test.en.tsv").write_bytes(content)
-    told(lambda: score_classification.main([str(tmp_path), "--langs", "en"]), tmp_path / "test.en.tsv", sentence)
+    fails(lambda: score_classification.main([str(tmp_path), "--langs", "en"]), tmp_path / "test.en.tsv", sentence)
 
 
 @pytest.mark.parametrize("log, output, sentence", [
@@ -161,7 +161,7 @@ def test_predictions(tmp_path, content, sentence):
 ])  # fmt: skip
 def test_curves(tmp_path, log, output, sentence):
     (tmp_path / "log").write_bytes(log)
-    told(lambda: curves.main([f"a={tmp_path / 'log'}", "--output", str(tmp_path / output)]), tmp_path, sentence)
+    fails(lambda: curves.main([f"a={tmp_path / 'log'}", "--output", str(tmp_path / output)]), tmp_path, sentence)
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
@@ -176,7 +176,7 @@ def test_pairs(place, tmp_path, content, sentence):
     (tmp_path / "pairs.en").write_bytes(content)
     (tmp_path / "pairs.de").write_bytes(GOOD)
     wrong = place.but(pairs=tmp_path / "pairs", pretraining=tmp_path / "not-even-looked-at.pt")
-    told(lambda: COMMANDS["retrieval"](wrong, tmp_path), tmp_path / "pairs", sentence)
+    fails(lambda: COMMANDS["retrieval"](wrong, tmp_path), tmp_path / "pairs", sentence)
 
 
 def test_a_mark_at_the_beginning_of_pairs(tmp_path):
@@ -199,7 +199,7 @@ def test_task_files(place, tmp_path, mistake, sentence):
     if mistake:
         path.write_bytes(mistake(text))
     wrong = place.but(files=tmp_path / "files")
-    told(lambda: COMMANDS["train classification"](wrong, tmp_path), path, sentence)
+    fails(lambda: COMMANDS["train classification"](wrong, tmp_path), path, sentence)
 
 
 def test_task_text_that_is_too_long_is_told(place, tmp_path):
@@ -229,7 +229,7 @@ def test_words_instead_of_sub_words(place):
 
 
 def test_sub_words_without_their_model(place, tmp_path):
-    told(lambda: interactive(place, tmp_path, ["the house"], "--sentencepiece-model", "???"), "--sentencepiece-model")
+    fails(lambda: interactive(place, tmp_path, ["the house"], "--sentencepiece-model", "???"), "--sentencepiece-model")
 
 
 @pytest.mark.parametrize("content, sentence", [
@@ -239,12 +239,12 @@ def test_input_of_interactive(place, tmp_path, content, sentence):
     path = tmp_path / ("absent" if content is None else "lines")
     if content:
         path.write_bytes(content)
-    told(lambda: interactive(place, tmp_path, [], "--input", path), sentence)
+    fails(lambda: interactive(place, tmp_path, [], "--input", path), sentence)
 
 
 def test_bytes_that_python_let_pass(place, tmp_path):
     """In its UTF-8 mode, and in the C locale, Python reads what is no UTF-8 from the standard input as surrogates."""
-    told(lambda: interactive(place, tmp_path, ["the house", "caf\udcff"]), "'caf\\udcff'", "is not UTF-8")
+    fails(lambda: interactive(place, tmp_path, ["the house", "caf\udcff"]), "'caf\\udcff'", "is not UTF-8")
 
 
 def test_the_right_ones_are_taken(tmp_path):

@@ -72,7 +72,7 @@ def small(name, given, root):
     """The command line of a configuration at nano size, but for --save-dir."""
     value = dict(zip(given, given[1:])).get
     files = {"xl_classification": "tasks", "xl_generation": "titles"}.get(value("--task"))
-    more = ["--task-files", root / "labelled" / files, "--train-langs", "en", "--eval-langs", "en,de"] if files else []
+    more = ["--task-files", root / "labeled" / files, "--train-langs", "en", "--eval-langs", "en,de"] if files else []
     more += ["-s", "en", "-t", "de", "--max-tokens", 128] if value("--task") == "xl_translation" else []
     objectives = value("--objectives", "")
     if objectives:
@@ -88,7 +88,7 @@ def small(name, given, root):
     two_stacks = "_mt_" in value("--arch") or value("--arch").startswith(("xl_xdae", "xl_xfnp"))
     size = ["--encoder-layers", 1, "--decoder-layers", 1] if two_stacks else ["--layers", 1]
     size += ["--ffn-dim", 128, "--heads", 4] if value("--arch") != "xl_dan" else []
-    data = root / ("labelled/data-bin" if files else "tiny")
+    data = root / ("labeled/data-bin" if files else "tiny")
     return [data, "--user-dir", "fairseq_xl", *given, *more, *size, "--embed-dim", 64, "--max-update", 2,
             "--disable-validation", "--no-save"]  # fmt: skip
 
@@ -98,10 +98,10 @@ def two(tmp_path_factory, request):
     """{name of a configuration: both ranks' results}"""
     root = tmp_path_factory.mktemp("recipes")
     data_bin = write_data_bin(root / "tiny")
-    (root / "labelled").mkdir()
-    write_encoded(root / "labelled")
-    write_task(root / "labelled/tasks", sides=1)
-    write_titles(root / "labelled/titles")
+    (root / "labeled").mkdir()
+    write_encoded(root / "labeled")
+    write_task(root / "labeled/tasks", sides=1)
+    write_titles(root / "labeled/titles")
     body = ["--arch", "xl_monotrans_tiny", "--embed-dim", 64, "--ffn-dim", 128, "--heads", 4, "--max-positions", 512]
     run_train(pretraining(data_bin, root / "body", *body, "--max-update", 1, "--disable-validation",
                           objectives="nsp"))  # fmt: skip

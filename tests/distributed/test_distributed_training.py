@@ -47,7 +47,7 @@ def without_a_language(data_bin, root):
     return root
 
 
-def runs(data, single, empty, labelled, body):
+def runs(data, single, empty, labeled, body):
     """{name: (command line but for --save-dir, --update-freq of two processes, {name: options of DDP})}."""
 
     def pretrain(*more, objectives="mlm,tlm", data=data, updates=6):
@@ -83,12 +83,12 @@ def runs(data, single, empty, labelled, body):
                         {"pytorch": DDP["pytorch"]}),
         "none-in-validation": (pretrain("--langs", "en,fr", data=empty), 1, {"legacy": DDP["legacy"]}),
         # 15 batches for two processes
-        "classification": (classification(f"{labelled}/data-bin", f"{labelled}/tasks", "unused", *NO_DROPOUT,
+        "classification": (classification(f"{labeled}/data-bin", f"{labeled}/tasks", "unused", *NO_DROPOUT,
                                           "--head-dropout", 0, "--max-epoch", 1), 1, DDP),
-        "frozen-bank": (classification(f"{labelled}/data-bin", f"{labelled}/tasks", "unused", *NO_DROPOUT, "--arch",
+        "frozen-bank": (classification(f"{labeled}/data-bin", f"{labeled}/tasks", "unused", *NO_DROPOUT, "--arch",
                                        "xl_monotrans_tiny", "--freeze", "bank", "--head-dropout", 0, "--max-epoch", 1),
                         1, {"legacy": DDP["legacy"]}),
-        "generation": (generation(f"{labelled}/data-bin", f"{labelled}/titles", "unused", *NO_DROPOUT,
+        "generation": (generation(f"{labeled}/data-bin", f"{labeled}/titles", "unused", *NO_DROPOUT,
                                   "--max-epoch", 1), 1, DDP),
         "cost": (pretrain("--schedule", "random", "--objective-options", UNEVEN), 1, {"legacy": DDP["legacy"]}),
     }  # fmt: skip
@@ -125,15 +125,15 @@ def headed():
 def folders(data_bin, tmp_path_factory):
     """What `runs` takes."""
     root = tmp_path_factory.mktemp("folders")
-    (root / "labelled").mkdir()
-    write_encoded(root / "labelled")
-    write_task(root / "labelled" / "tasks", sides=1)
-    write_titles(root / "labelled" / "titles")
+    (root / "labeled").mkdir()
+    write_encoded(root / "labeled")
+    write_task(root / "labeled" / "tasks", sides=1)
+    write_titles(root / "labeled" / "titles")
     single = with_a_single_sentence(data_bin, root / "single")
     body = pretraining(data_bin, root / "body", "--arch", "xl_monotrans_tiny", "--max-update", 1, objectives="nsp")
     run_train(body)
     checkpoint = root / "body/checkpoint_last.pt"
-    return data_bin, single, without_a_language(data_bin, root / "empty"), root / "labelled", checkpoint
+    return data_bin, single, without_a_language(data_bin, root / "empty"), root / "labeled", checkpoint
 
 
 @pytest.fixture(scope="module")

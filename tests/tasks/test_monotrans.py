@@ -16,7 +16,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.retrieval import Embedder
 from preprocess import binarize
 from preprocess.pipeline import prepare
-from tests.commands import OPTIMISATION, SIZE, equal_parameters, load, run_train, run_validate
+from tests.commands import OPTIMIZATION, SIZE, equal_parameters, load, run_train, run_validate
 from tests.tasks.conftest import preprocess_here
 from tests.tasks.test_classification import write_task
 from tests.tasks.test_published import fairseq_xlm_r, xlm_pth
@@ -55,7 +55,7 @@ def task_files(tmp_path_factory):
 def pretraining(data, save_dir, *more):
     return [data, "--task", "xl_pretraining", "--criterion", "xl_pretraining", "--objectives", "nsp",
             "--objective-options", "nsp.length=36", *MODEL, "--max-tokens", 256, "--updates-per-epoch", 3,
-            "--save-dir", save_dir, "--weight-decay", 0.1, *OPTIMISATION, *more]  # fmt: skip
+            "--save-dir", save_dir, "--weight-decay", 0.1, *OPTIMIZATION, *more]  # fmt: skip
 
 
 def learning(data, body, save_dir, *more):
@@ -69,7 +69,7 @@ def finetuning(data, files, body, save_dir, *more):
     """Step 3."""
     return [data, "--task", "xl_classification", "--criterion", "xl_classification", *MODEL, "--task-files", files,
             "--lang", "en", "--length", 40, "--batch-size", 16, "--init-from", body, "--freeze", "bank",
-            "--max-epoch", 1, "--save-dir", save_dir, "--weight-decay", 0.1, *OPTIMISATION, *more]  # fmt: skip
+            "--max-epoch", 1, "--save-dir", save_dir, "--weight-decay", 0.1, *OPTIMIZATION, *more]  # fmt: skip
 
 
 def zero_shot(data, checkpoint, to, *more):
@@ -271,7 +271,7 @@ def test_a_language_is_added_to_a_multilingual_body(data_bin, text, tmp_path):
     form = ["--language-embeddings", "added", "--output-form", "plain", "--segment-embeddings", "none"]
     run_train([data_bin, "--task", "xl_pretraining", "--criterion", "xl_pretraining", "--objectives", "mlm",
                "--objective-options", "mlm.length=32", "--arch", "xl_xlm_tiny", "--layers", 1, *SIZE, "--max-tokens",
-               256, "--save-dir", tmp_path / "L1", *OPTIMISATION, "--max-update", 2])  # fmt: skip
+               256, "--save-dir", tmp_path / "L1", *OPTIMIZATION, "--max-update", 2])  # fmt: skip
     body = tmp_path / "L1/checkpoint_last.pt"
     run_train(learning(text["de"], body, tmp_path / "de", *form, *ONLY_WORDS))
     before, after = load(body), load(tmp_path / "de/checkpoint_last.pt")

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from fairseq_xl.errors import UserError
 
 #: old option -> new option, as on the command line. In YAML and in checkpoints they are written with underscores
-RENAMED_OPTIONS: dict[str, str] = {}
+RENAMED_OPTIONS: dict[str, str] = {
+    "--noised-to": "--corrupted-to",
+}
 #: module that was a command, `python -m MODULE` -> subcommand of `fairseq-xl`
 RENAMED_COMMANDS = {
     "fairseq_xl.banks": "language-module",

@@ -31,7 +31,7 @@ FAIRSEQ_CRITERIONS = {"cross_entropy", "label_smoothed_cross_entropy"}
 #: keys that are removed: sections that only fairseq's hub interface builds from, and the name of the whole
 IGNORED_SECTIONS = {"bpe", "tokenizer", "_name"}
 #: options that name what a command writes: its command line says that, and never a checkpoint
-OUTPUTS = {"noised_to", "predictions_to"}
+OUTPUTS = {"corrupted_to", "predictions_to"}
 MAX_VALUES = 10_000  # in an option of type Any; a list that occurs twice counts twice
 MAX_LITERAL_LENGTH = 1000  # characters
 OUR_PACKAGE = __package__.split(".")[0]

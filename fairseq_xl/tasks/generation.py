@@ -1,4 +1,4 @@
-"""Fine-tuning for writing in the language of what is read, and denoising with a pre-trained model."""
+"""Same-language generation: fine-tune on any languages, generate in any; denoise with a pre-trained model."""
 
 import logging
 import os
@@ -27,7 +27,7 @@ from fairseq_xl.tasks.writing import XLWritingTask
 
 logger = logging.getLogger(__name__)
 
-SHORTEST = 8  # tokens that --length must leave for a source
+SHORTEST = 8  # least --length of a source, in tokens
 
 
 @dataclass
@@ -37,27 +37,27 @@ class XLGenerationConfig(XLTaskConfig):
     task_files: Optional[str] = field(
         default=None,
         metadata={
-            "help": "folder of raw text, SPLIT.LANGUAGE.src and SPLIT.LANGUAGE.tgt line by line; of several, joined by "
-            "':', the first that has a source gives both"
+            "help": "folder of raw text, SPLIT.LANGUAGE.src and SPLIT.LANGUAGE.tgt, aligned line by line; of several "
+            "folders, separated by ':', the first one that has the source is used"
         },
     )
     train_langs: str = field(default="en", metadata={"help": "languages to train on, separated by commas"})
     eval_langs: str = field(
-        default="en", metadata={"help": "languages of every other split, separated by commas; one to generate"}
+        default="en", metadata={"help": "languages of all other splits, separated by commas; a single one to generate"}
     )
     length: Optional[int] = field(
         default=None,
         metadata={
-            "help": "most tokens of a source; the rest is cut off (default: as in the checkpoint's fine-tuning; in "
-            "training --max-positions of the model, G5: 512)"
+            "help": "most tokens of a source; the rest is truncated (default: as in the fine-tuning of the checkpoint; "
+            "in training --max-positions of the model)"
         },
     )
     examples_per_epoch: Optional[int] = field(
-        default=None, metadata={"help": "examples drawn for an epoch (default: all, once)", "range": "1 or more"}
+        default=None, metadata={"help": "random examples in each epoch (default: all, once)", "range": "1 or more"}
     )
     init_from: Optional[str] = field(
         default=None,
-        metadata={"help": "checkpoint of an xDAE or xFNP that is fine-tuned (G7); an encoder is taken for both stacks"},
+        metadata={"help": "checkpoint of an xDAE or xFNP to fine-tune, or of an encoder for both encoder and decoder"},
     )
     init_encoder_from: Optional[str] = field(
         default=None, metadata={"help": "checkpoint, or published XLM-R or XLM, whose encoder initialises the encoder"}
@@ -72,30 +72,30 @@ class XLGenerationConfig(XLTaskConfig):
         default=None,
         metadata={
             "help": "objective, xdae or xfnp, whose noise corrupts the lines of TASK_FILES/SPLIT.LANGUAGE, and whose "
-            "pre-trained model writes the clean ones"
+            "pre-trained model restores them"
         },
     )
     objective_options: Optional[str] = field(
         default=None,
         metadata={
-            "help": "settings of --denoise: 'xdae.noise=mask xdae.word_mask_prob=0.3'; what is not set is as in the "
-            "checkpoint's pre-training"
+            "help": "options of the objective of --denoise: 'xdae.noise=mask xdae.word_mask_prob=0.3' (default: as in "
+            "the pre-training of the checkpoint)"
         },
     )
-    noised_to: Optional[str] = field(
+    corrupted_to: Optional[str] = field(
         default=None,
         metadata={
-            "help": "folder where --denoise writes SPLIT.LANGUAGE.src, the corrupted lines as text, and "
-            "SPLIT.LANGUAGE.tgt, the clean ones"
+            "help": "folder in which --denoise writes SPLIT.LANGUAGE.src, the corrupted lines as text, and "
+            "SPLIT.LANGUAGE.tgt, the clean lines"
         },
     )
 
 
 @register_task("xl_generation", dataclass=XLGenerationConfig)
 class XLGenerationTask(XLWritingTask):
-    """Writes a text of another one in the same language: titles, questions, summaries (G7, G8, G11, G12, G15).
+    """Same-language generation of titles, questions and summaries (Liang et al. 2020, sections 2.2 and 6).
 
-    The decoder begins with the language's symbol, also of one that was not fine-tuned.
+    The decoder starts from the symbol of the language, which need not be a language of the fine-tuning.
     """
 
     criterion = "xl_generation"
@@ -106,13 +106,13 @@ class XLGenerationTask(XLWritingTask):
         self.eval_languages = named_languages("--eval-langs", cfg.eval_langs, dictionary)
         if cfg.length is not None and cfg.length < SHORTEST:
             raise UserError(f"--length {cfg.length}: a source needs at least {SHORTEST} tokens")
-        self.length = cfg.length  # None: as in the checkpoint's fine-tuning, or what the model can take
+        self.length = cfg.length  # None: as in the fine-tuning of the checkpoint, or --max-positions
         self.denoiser = self._denoiser() if cfg.denoise else None
         if cfg.init_from and (cfg.init_encoder_from or cfg.init_decoder_from):
-            raise UserError("--init-from gives encoder and decoder: leave out --init-encoder-from, --init-decoder-from")
+            raise UserError("--init-from gives both stacks: leave out --init-encoder-from and --init-decoder-from")
 
     def _denoiser(self, trained=None):
-        """The objective of --denoise, --objective-options laid over the options of pre-training."""
+        """The objective of --denoise, with the options of its pre-training and, over these, --objective-options."""
         names = [name for name, objective in OBJECTIVES.items() if issubclass(objective.model_class, XLDenoisingModel)]
         if self.cfg.denoise not in names:
             raise UserError(f"--denoise {self.cfg.denoise}: choose one of {', '.join(sorted(names))}")
@@ -122,14 +122,14 @@ class XLGenerationTask(XLWritingTask):
     # --- identity ----------------------------------------------------------------------------------------------
 
     def identity(self):
-        """What every checkpoint says of itself, the languages that it was fine-tuned on, and the length of sources."""
+        """The identity that every checkpoint has, the languages of fine-tuning, and the length of sources."""
         return super().identity() | {"writes": self.train_languages, "length": self.length}
 
     def load_state_dict(self, state_dict):
-        """Checks the checkpoint's identity, and that it was fine-tuned, or pre-trained by the objective to denoise.
+        """Checks that the checkpoint was fine-tuned or, for --denoise, pre-trained with that objective.
 
-        Without --length sources are cut as in fine-tuning, of several models as in that with the shortest ones: later
-        positions were not trained.
+        Without --length, sources are truncated as in fine-tuning, since later positions were not trained; of several
+        models the one with the shortest sources counts.
         """
         super().load_state_dict(state_dict)
         identity, path = state_dict["fairseq_xl"], state_dict.get("path", "the checkpoint")
@@ -145,7 +145,7 @@ class XLGenerationTask(XLWritingTask):
             self.length = min(filter(None, (self.length, identity.get("length"))), default=None)
 
     def check_fits(self, state, path):
-        """Raises `UserError` unless a checkpoint to go on from is one of this task."""
+        """Raises `UserError` unless a checkpoint to resume from is of this task."""
         super().check_fits(state, path)
         if "writes" not in state["task_state"]["fairseq_xl"]:
             raise UserError(f"{path} was not fine-tuned by xl_generation: name it as --init-from to start from it")
@@ -153,11 +153,11 @@ class XLGenerationTask(XLWritingTask):
     # --- model -------------------------------------------------------------------------------------------------
 
     def metrics(self):
-        """Names of what validation logs: `ppl`, that of each language, `loss`."""
+        """Names of the validation metrics: `ppl`, `loss`, and the perplexity of each language."""
         return ["ppl", "loss", *(f"ppl_{language}" for language in self.eval_languages)]
 
     def build_model(self, cfg, from_checkpoint=False):
-        """Builds the model; a new one takes its weights from the checkpoints that --init-* name."""
+        """Builds the model, with the weights of the --init-* checkpoints at the start of a run."""
         self.check_architecture(cfg)
         length = self.length or cfg.max_positions
         if length > cfg.max_positions:
@@ -181,9 +181,9 @@ class XLGenerationTask(XLWritingTask):
     # --- data --------------------------------------------------------------------------------------------------
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
-        """Reads and encodes the files of a split in its languages, and cuts what is too long."""
+        """Reads, encodes and truncates the files of a split in its languages."""
         if self.denoiser is not None:
-            self._load_noised(split)
+            self._load_corrupted(split)
             return
         languages = self.train_languages if split == "train" else self.eval_languages
         encode = TextEncoder(self.folder() / "sentencepiece.model", self.dictionary)
@@ -205,7 +205,7 @@ class XLGenerationTask(XLWritingTask):
             self._check_test_files()
 
     def _check_test_files(self):
-        """Raises `UserError` for a mistake in a test file that is there: now, and not when training is over."""
+        """Raises `UserError` for an error in a test file that exists, so that it is known before training."""
         for language in self.eval_languages:
             prefix = self._prefix("test", language)
             if stored(f"{prefix}.src").is_file():
@@ -219,10 +219,10 @@ class XLGenerationTask(XLWritingTask):
         name = f"{split}.{language}"
         return next((folder for folder in folders if stored(folder / f"{name}{end}").is_file()), folders[0]) / name
 
-    def _load_noised(self, split):
-        """Reads and corrupts lines of text, but for those without a word or too long for the objective."""
+    def _load_corrupted(self, split):
+        """Reads and corrupts lines of text; leaves out empty lines and lines that are too long for the objective."""
         if split == "train":
-            raise UserError("--denoise is for fairseq-generate; xl_pretraining trains what denoises")
+            raise UserError("--denoise is for fairseq-generate; the task xl_pretraining trains the model")
         (language, _), objective = self.inference_pair, self.denoiser
         path = self._prefix(split, language, end="")
         encode = TextEncoder(self.folder() / "sentencepiece.model", self.dictionary)
@@ -244,12 +244,12 @@ class XLGenerationTask(XLWritingTask):
         self.datasets[split] = GenerationDataset(
             [direction], [language], self.framing, self.dictionary.pad(), False, positions=positions
         )
-        self.longest = (self.longest[1],) * 2  # nothing is cut: noise makes no line longer than the objective's length
-        if self.cfg.noised_to:
-            self._write_noised(f"{split}.{language}", sources, texts, language)
+        self.longest = (self.longest[1],) * 2  # nothing is truncated: noise makes no line longer
+        if self.cfg.corrupted_to:
+            self._write_corrupted(f"{split}.{language}", sources, texts, language)
 
-    def _write_noised(self, name, sources, texts, language):
-        """The corrupted lines as text without <mask>: what copying the source comes to; and the clean lines."""
+    def _write_corrupted(self, name, sources, texts, language):
+        """Writes the clean lines and the corrupted ones as text without <mask>, the baseline of copying the source."""
         special, tokeniser = {self.dictionary.mask_index}, tokenisers.named_in(self.folder()).get(language)
         copies = [
             tokenisers.detokenise(
@@ -259,17 +259,17 @@ class XLGenerationTask(XLWritingTask):
             )
             for source in sources
         ]
-        folder = Path(self.cfg.noised_to)
+        folder = Path(self.cfg.corrupted_to)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for side, lines in (("src", copies), ("tgt", texts)):
                 with replacing(folder / f"{name}.{side}") as file:
                     file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
         except OSError as error:
-            raise UserError(f"--noised-to {folder}: {error.strerror}") from error
+            raise UserError(f"--corrupted-to {folder}: {error.strerror}") from error
 
     def _encoded(self, sides, language, encode):
-        """Raw sources and targets of a language -> `Direction`; an empty line is ``</s>`` alone."""
+        """The `Direction` of encoded sources and targets of a language; an empty line is ``</s>`` alone."""
         nothing = np.array([self.dictionary.eos()], dtype=np.int32)
         rows = [[encode(text, language).astype(np.int32) if text.strip() else nothing for text in side]
                 for side in sides]  # fmt: skip
@@ -277,8 +277,8 @@ class XLGenerationTask(XLWritingTask):
         return self.direction(*rows, sizes, np.arange(len(sizes)), language, language)
 
     def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
-        """fairseq's iterator; what is too long for the model was cut. `UserError` for an example over --max-tokens."""
-        dataset.cut_at(self.longest)  # what fairseq-interactive reads wasn't
+        """The iterator of fairseq over truncated examples; raises `UserError` for one longer than --max-tokens."""
+        dataset.cut_at(self.longest)  # what fairseq-interactive reads is not truncated yet
         longest = int(dataset.sizes.max())
         if max_tokens is not None and longest > max_tokens:
             raise UserError(f"an example has {longest} tokens: raise --max-tokens {max_tokens} or lower --length")
@@ -287,22 +287,22 @@ class XLGenerationTask(XLWritingTask):
     # --- generation --------------------------------------------------------------------------------------------
 
     def build_generator(self, models, args, *more, **options):
-        """As there; the models have no pass of fairseq's kind, which scores references."""
+        """The generator of the base class; raises `UserError` for --score-reference."""
         if getattr(args, "score_reference", False):
             raise UserError(
-                "--score-reference is not supported by xl_generation: fairseq-validate gives the references' perplexity"
+                "--score-reference is not supported by xl_generation: fairseq-validate gives their perplexity"
             )
         return super().build_generator(models, args, *more, **options)
 
     @property
     def inference_pair(self):
-        """The language that is read and written; `UserError` if several are named."""
+        """The language of input and output, twice; raises `UserError` if --eval-langs names several."""
         if len(self.eval_languages) > 1:
-            raise UserError(f"--eval-langs {self.cfg.eval_langs}: one language is generated at a time, name it alone")
+            raise UserError(f"--eval-langs {self.cfg.eval_langs}: fairseq-generate takes one language at a time")
         return self.eval_languages * 2
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
-        """Beam search; where the decoder writes what was masked alone, its tokens are put into the source."""
+        """Beam search; where the decoder predicts only masked tokens, they are put in their positions of the source."""
         hypotheses = super().inference_step(generator, models, sample, prefix_tokens, constraints)
         if sample.get("positions") is None or sample["positions"][0] is None:
             return hypotheses

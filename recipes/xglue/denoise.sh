@@ -36,6 +36,6 @@ same_settings "$output" "$objective $languages $GENERATE $settings" OUTPUT_DIR
 done_if_scored "$output"
 for language in ${languages//,/ }; do
     write "$language" "$recipe/config/denoise.yaml" --path "$checkpoint" --task-files "$files" --denoise "$objective" \
-        --noised-to "$output/text" "$@"
+        --corrupted-to "$output/text" "$@"
 done
 score --references "$output/text" --copy --split "$split"

@@ -45,7 +45,7 @@ def denoise(data, texts, checkpoint, objective, language, *more, length=None):
 
 @pytest.mark.parametrize("objective", ARCHITECTURES)
 def test_hypothesis_reference_and_copy_line_by_line(data_bin, texts, pretrained, tmp_path, objective):
-    more, longest = ["--noised-to", tmp_path / "text", "--batch-size", 4], {"xdae": 30, "xfnp": 31}[objective]
+    more, longest = ["--corrupted-to", tmp_path / "text", "--batch-size", 4], {"xdae": 30, "xfnp": 31}[objective]
     for code in ("en", "de"):
         output = denoise(data_bin, texts, pretrained[objective], objective, code, *more, "--results-path",
                          tmp_path / "out" / code)  # fmt: skip
@@ -62,7 +62,7 @@ def test_hypothesis_reference_and_copy_line_by_line(data_bin, texts, pretrained,
     result = json.loads(printed.getvalue())
     assert result["languages"]["de"]["n"] == TEST_LINES - 2
     assert result["copy"]["languages"]["de"]["bleu"] == scores.bleu(copies, kept)
-    hypotheses = scores.detokenised(tmp_path / "out/de/generate-test.txt")
+    hypotheses = scores.detokenized(tmp_path / "out/de/generate-test.txt")
     assert result["languages"]["de"]["bleu"] == scores.bleu(hypotheses, kept)
 
 
@@ -70,7 +70,7 @@ def test_the_noise_is_the_same_again_and_another_with_other_options(data_bin, te
     written = []
     for name, more in (("one", []), ("two", ["--batch-size", 3]), ("three", ["--objective-options",
                        "xdae.noise=drop xdae.drop_prob=0.5"])):  # fmt: skip
-        denoise(data_bin, texts, pretrained["xdae"], "xdae", "de", "--noised-to", tmp_path / name, *more)
+        denoise(data_bin, texts, pretrained["xdae"], "xdae", "de", "--corrupted-to", tmp_path / name, *more)
         written.append((tmp_path / name / "test.de.src").read_text(encoding="utf-8"))
     assert written[0] == written[1] != written[2]
 
@@ -78,7 +78,7 @@ def test_the_noise_is_the_same_again_and_another_with_other_options(data_bin, te
 def test_lines_that_are_left_out_change_no_noise(data_bin, texts, pretrained, tmp_path):
     found = {}
     for length in (32, 10):
-        denoise(data_bin, texts, pretrained["xdae"], "xdae", "de", "--noised-to", tmp_path, length=length)
+        denoise(data_bin, texts, pretrained["xdae"], "xdae", "de", "--corrupted-to", tmp_path, length=length)
         sides = ((tmp_path / f"test.de.{side}").read_text(encoding="utf-8").splitlines() for side in ("tgt", "src"))
         found[length] = list(zip(*sides))
     assert 2 < len(found[10]) < len(found[32]) and set(found[10]) < set(found[32])
@@ -114,16 +114,16 @@ def test_mistakes_are_one_sentence(data_bin, texts, pretrained, tmp_path):
     refused("--denoise mlm: choose one of", objective="mlm")
     refused("was trained with xdae, not with xfnp, which --denoise names", objective="xfnp")
     refused("test.fr: no such file of raw text", language="fr")
-    refused("one language is generated at a time", language="en,de")
+    refused("fairseq-generate takes one language at a time", language="en,de")
     refused("xdae.length=99 is more than the model's --max-positions 40", length=99)
     refused("test.de: no line of at most 1 tokens (xdae.length)", length=3)
     (tmp_path / "test.de").write_bytes(b"Haus\n\xff\n")
     refused("test.de, line 2: not UTF-8", files=tmp_path)
     (tmp_path / "file").write_text("")
-    refused(f"--noised-to {tmp_path / 'file'}: File exists", more=["--noised-to", tmp_path / "file"])
+    refused(f"--corrupted-to {tmp_path / 'file'}: File exists", more=["--corrupted-to", tmp_path / "file"])
     files = write_titles(tmp_path / "titles")
     run_train(generation(data_bin, files, tmp_path / "run", "--max-update", 1, "--disable-validation"))
     refused("was trained by XLGenerationTask, not with xdae", checkpoint=tmp_path / "run/checkpoint_last.pt")
-    with pytest.raises(UserError, match="--denoise is for fairseq-generate; xl_pretraining trains what denoises"):
+    with pytest.raises(UserError, match="--denoise is for fairseq-generate; the task xl_pretraining trains"):
         run_train(generation(data_bin, files, tmp_path / "other", "--denoise", "xdae", "--objective-options",
                              "xdae.length=32", "--disable-validation"))  # fmt: skip

@@ -85,7 +85,7 @@ def test_it_learns_and_is_scored_in_each_language(data_bin, task_files, learned,
     assert result["missing"] == [] and result["languages"]["de"]["n"] == SPLITS["test"]
     assert result["average"]["rouge_l"] > 60
     for code in ("en", "de"):
-        texts = scores.detokenised(tmp_path / code / "generate-test.txt")
+        texts = scores.detokenized(tmp_path / code / "generate-test.txt")
         expected = (task_files / f"test.{code}.tgt").read_text(encoding="utf-8").splitlines()
         assert result["languages"][code]["bleu"]["score"] == scores.bleu(texts, expected)["score"]
 
@@ -354,7 +354,7 @@ def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
     refused(translation(data_bin, tmp_path / "mt", "--task", "xl_generation", "--criterion", "xl_generation",
                         "--length", 40), "xl_generation needs an encoder-decoder: --arch xl_xdae_tiny")  # fmt: skip
     checkpoint = learned[0] / "checkpoint_best.pt"
-    with pytest.raises(UserError, match="--eval-langs en,de: one language is generated at a time"):
+    with pytest.raises(UserError, match="--eval-langs en,de: fairseq-generate takes one language at a time"):
         generate(data_bin, task_files, checkpoint, "en,de")
     with pytest.raises(UserError, match="--score-reference is not supported by xl_generation: fairseq-validate"):
         generate(data_bin, task_files, checkpoint, "de", "--score-reference")

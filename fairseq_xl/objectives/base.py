@@ -222,7 +222,9 @@ def build_objectives(names, options, dictionary, framing):
                 f"{', '.join(sorted(OBJECTIVES))}"
             )
         settings[owner].append(setting)
-    configs = {name: _configure(OBJECTIVES[name], settings[name]) for name in OBJECTIVES}
+    configs = {
+        name: _configure(OBJECTIVES[name], given) for name, given in settings.items() if given or name in names
+    }
     return {name: OBJECTIVES[name](configs[name], dictionary, framing) for name in names}
 
 

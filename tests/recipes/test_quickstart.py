@@ -15,6 +15,7 @@ from sacrebleu.metrics import BLEU
 from preprocess.config import PreprocessError
 from preprocess.sample.__main__ import main as write_sample
 from recipes import first_test_set, launch
+from tests.warm_python import warm_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,7 +50,10 @@ def start(folder, updates=4):
 
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory):
-    """A quickstart of a few updates that failed once on its way and went on: its folder and what it printed."""
+    """A quickstart of a few updates that failed once on its way and went on: its folder and what it printed.
+
+    The run that fails uses a warm Python, the one that goes on the real one.
+    """
     folder = tmp_path_factory.mktemp("quickstart")
     write_sample([str(folder / "sample"), "--documents", "40"])
     for path in (*folder.glob("sample/bitext/test.*"), *folder.glob("sample/*/valid.*")):
@@ -58,7 +62,8 @@ def quickstart(tmp_path_factory):
     output = folder / "out"
     output.mkdir()
     (output / "random").write_text("where a folder has to be\n")
-    done = start(output)
+    with warm_environment(folder):
+        done = start(output)
     assert done.returncode == 1 and "4/6" in done.stdout and f"failed, see {output}/random.log" in done.stderr
     (output / "random").unlink()
     done = start(output)
@@ -81,7 +86,7 @@ def test_quickstart_does_not_go_on_with_other_settings(quickstart):
     assert done.stderr.splitlines()[-1] == told
 
 
-def test_quickstart_does_not_go_on_from_other_weights(quickstart):
+def test_quickstart_does_not_go_on_from_other_weights(quickstart, warm):
     """A translation model that was begun from other weights than those that pre-training has now."""
     folder, _ = quickstart
     copy = folder.with_name("copy")

@@ -25,7 +25,7 @@ from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.negatives import RandomNegatives, Reach, negatives_file, read_negatives
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
-from fairseq_xl.models.averaging import XLAveragingModel
+from fairseq_xl.models.dan import XLDANModel
 from fairseq_xl.retrieval import batches
 
 logger = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ class SentenceVectors:
 
     def __init__(self, checkpoint, data, pairs=None):
         model, self.task = load(checkpoint, data, **({"pairs": pairs} if pairs else {}))
-        if not isinstance(model, XLAveragingModel):
-            raise UserError(f"{checkpoint}: mining needs {XLAveragingModel.described}")
+        if not isinstance(model, XLDANModel):
+            raise UserError(f"{checkpoint}: mining needs {XLDANModel.described}")
         self.channels = model.cfg.embed_dim
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.model = model.to(self.device)

@@ -7,6 +7,8 @@ from fairseq_xl.errors import UserError
 
 #: old option -> new option, as on the command line. In YAML and in checkpoints they are written with underscores
 RENAMED_OPTIONS: dict[str, str] = {
+    "--bank": "--language-module",
+    "--new-bank": "--new-language-module",
     "--noised-to": "--corrupted-to",
 }
 #: module that was a command, `python -m MODULE` -> subcommand of `fairseq-xl`

@@ -29,7 +29,7 @@ class Embedder:
     Args:
         checkpoint: its file.
         data: folder of the dictionary and the SentencePiece model of the checkpoint, or of the language module.
-        options: options `bank` and `lang` of the task, for another language module than the checkpoint's.
+        options: options `language_module` and `lang` of the task, for another language module than the checkpoint's.
     """
 
     def __init__(self, checkpoint, data, **options):

@@ -9,6 +9,7 @@ import re
 
 import torch
 
+from fairseq_xl.checkpoints.keys import upgrade_keys
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint
 
@@ -65,6 +66,7 @@ def average(paths: list[str]) -> dict:
     totals: dict[str, torch.Tensor] = {}
     for path in paths:
         state = load_checkpoint(path)
+        state["model"] = upgrade_keys(state["model"])
         if totals:
             _check_same(totals, state["model"], paths[0], path)
         for name, value in state["model"].items():

@@ -1,27 +1,43 @@
-"""Published models under our names: fairseq's RoBERTa (XLM-R), transformers' XLM-R and XLM, XLM's own decoder.
+"""Parameter names: those of earlier versions, fairseq's RoBERTa (XLM-R), transformers' XLM-R and XLM, XLM's decoder.
 
-Pure functions on state dicts; the names on our side are in `XLEncoderModel` and `XLEncoderDecoderModel`. Shapes don't
-tell how many attention heads weights are for: `fairseq_xl.checkpoints.published` compares what a file says of itself.
+Pure functions on state dicts; our names are listed in `XLEncoderModel` and `XLEncoderDecoderModel`. Shapes don't
+depend on the number of attention heads: `fairseq_xl.checkpoints.published` compares the settings stored in a file.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Callable, Dict, List, Tuple
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
 from fairseq_xl.errors import UserError
 
-State = Dict[str, Tensor]
-Names = Mapping[str, Tuple[str, ...]]  # our module -> the file's modules, whose rows are joined in this order
+State = dict[str, Tensor]
+Names = Mapping[str, tuple[str, ...]]  # our module or parameter -> the file's, whose rows are joined in this order
 
-_ONE_PARAMETER = {
-    "encoder.bank.tokens": "weight",
-    "encoder.bank": "bias",
-    "encoder.embeddings.positions": "weight",
-    "encoder.embeddings.languages": "weight",
+TOKENS = "encoder.token_embeddings.table.weight"
+BIAS = "encoder.token_embeddings.output_bias"
+POSITIONS = "encoder.embeddings.positions.weight"
+LANGUAGES = "encoder.embeddings.languages.weight"
+
+#: names of parameters in checkpoints and language modules of earlier versions -> present names
+_OLD_NAMES = {
+    r"^(encoder|decoder)\.bank\.tokens\.": r"\1.token_embeddings.table.",
+    r"^(encoder|decoder)\.bank\.bias$": r"\1.token_embeddings.output_bias",
+    r"^(encoder|decoder)\.bank\.special\.": r"\1.token_embeddings.special.",
+    r"^decoder\.futures\.": "decoder.stream_embeddings.",
 }
+
+
+def upgrade_keys(state: State) -> State:
+    """A state dict in which parameters that earlier versions wrote under other names have their present names."""
+
+    def upgrade(name: str) -> str:
+        for old, new in _OLD_NAMES.items():
+            name = re.sub(old, new, name)
+        return name
+
+    return {upgrade(name): value for name, value in state.items()}
 
 
 def from_fairseq_roberta(state: State) -> State:
@@ -33,7 +49,7 @@ def from_fairseq_roberta(state: State) -> State:
         state: the file's state dict
 
     Returns:
-        our state dict; without bank.bias and output.* where the file has no output layer
+        our state dict; without token_embeddings.output_bias and output.* where the file has no output layer
 
     Raises:
         UserError: names that are missing or left over; an output layer that is not tied
@@ -44,11 +60,11 @@ def from_fairseq_roberta(state: State) -> State:
         return name.replace("emb_layer_norm.", "layernorm_embedding.")
 
     stem = {
-        "encoder.bank.tokens": ("embed_tokens",),
-        "encoder.embeddings.positions": ("embed_positions",),
+        TOKENS: ("embed_tokens.weight",),
+        POSITIONS: ("embed_positions.weight",),
         "encoder.embeddings.norm": ("layernorm_embedding",),
     }
-    head = {"encoder.bank": ("lm_head",), "output.dense": ("lm_head.dense",), "output.norm": ("lm_head.layer_norm",)}
+    head = {BIAS: ("lm_head.bias",), "output.dense": ("lm_head.dense",), "output.norm": ("lm_head.layer_norm",)}
     layer = {
         "self_attention.qkv": tuple(f"layers.{{n}}.self_attn.{part}_proj" for part in "qkv"),
         "self_attention.out": ("layers.{n}.self_attn.out_proj",),
@@ -65,17 +81,17 @@ def from_fairseq_roberta(state: State) -> State:
 def from_transformers_xlm_roberta(state: State) -> State:
     """transformers' XLMRobertaModel or XLMRobertaForMaskedLM; as `from_fairseq_roberta`.
 
-    The embedding of the one token type, the same everywhere, is added to the positions. The pooler is left out.
+    The embedding of the only token type is added to the positions. The pooler is left out.
 
     Raises:
         UserError: also for more than one token type
     """
     stem = {
-        "encoder.bank.tokens": ("embeddings.word_embeddings",),
-        "encoder.embeddings.positions": ("embeddings.position_embeddings",),
+        TOKENS: ("embeddings.word_embeddings.weight",),
+        POSITIONS: ("embeddings.position_embeddings.weight",),
         "encoder.embeddings.norm": ("embeddings.LayerNorm",),
     }
-    head = {"encoder.bank": ("lm_head",), "output.dense": ("lm_head.dense",), "output.norm": ("lm_head.layer_norm",)}
+    head = {BIAS: ("lm_head.bias",), "output.dense": ("lm_head.dense",), "output.norm": ("lm_head.layer_norm",)}
     layer = {
         "self_attention.qkv": tuple(f"encoder.layer.{{n}}.attention.self.{part}" for part in ("query", "key", "value")),
         "self_attention.out": ("encoder.layer.{n}.attention.output.dense",),
@@ -94,10 +110,10 @@ def from_transformers_xlm_roberta(state: State) -> State:
     )
     types = given.pop("embeddings.token_type_embeddings.weight", None)
     if types is not None and len(types) > 1:
-        raise UserError(f"the weights have {len(types)} token types; only one, the same everywhere, can be taken over")
+        raise UserError(f"the weights have {len(types)} token types; only one can be converted")
     converted = _convert(given, stem, head, layer)
     if types is not None:
-        converted["encoder.embeddings.positions.weight"] = converted["encoder.embeddings.positions.weight"] + types
+        converted[POSITIONS] = converted[POSITIONS] + types
     return converted
 
 
@@ -122,15 +138,15 @@ def from_xlm_decoder(state: State) -> State:
         "cross_attention_norm": ("layer_norm15.{n}",),
     }
     converted = _from_xlm(state, cross_attention)
-    if "encoder.bank.bias" not in converted:
+    if BIAS not in converted:
         raise UserError("the weights have no output layer (pred_layer.proj)")
     return {name.replace("encoder.", "decoder.", 1): tensor for name, tensor in converted.items()}
 
 
 def _from_xlm(state: State, cross_attention: Names) -> State:
     stem = {
-        "encoder.bank.tokens": ("embeddings",),
-        "encoder.embeddings.positions": ("position_embeddings",),
+        TOKENS: ("embeddings.weight",),
+        POSITIONS: ("position_embeddings.weight",),
         "encoder.embeddings.norm": ("layer_norm_emb",),
     }
     layer = {
@@ -144,35 +160,36 @@ def _from_xlm(state: State, cross_attention: Names) -> State:
     }
     given = _simplified(state, lambda name: name.removeprefix("transformer."), ignored=("position_ids",))
     if "lang_embeddings.weight" in given:
-        stem["encoder.embeddings.languages"] = ("lang_embeddings",)
+        stem[LANGUAGES] = ("lang_embeddings.weight",)
     _drop_tied(given, {"pred_layer.proj.weight": "embeddings.weight"})
-    return _convert(given, stem, {"encoder.bank": ("pred_layer.proj",)}, layer)
+    return _convert(given, stem, {BIAS: ("pred_layer.proj.bias",)}, layer)
 
 
-def _simplified(state: State, simplify: Callable[[str], str], ignored: Tuple[str, ...]) -> State:
+def _simplified(state: State, simplify: Callable[[str], str], ignored: tuple[str, ...]) -> State:
     simple = {simplify(name): tensor for name, tensor in state.items()}
     return {name: tensor for name, tensor in simple.items() if name not in ignored}
 
 
-def _drop_tied(given: State, ties: Dict[str, str]) -> None:
-    """Remove the second copies of tied parameters after a look whether they are copies."""
+def _drop_tied(given: State, ties: dict[str, str]) -> None:
+    """Removes the second copies of tied parameters; `UserError` if they are no copies."""
     for copy, original in ties.items():
         if copy in given and original in given and not torch.equal(given.pop(copy), given[original]):
-            raise UserError(f"{copy} differs from {original}; only models that tie them can be taken over")
+            raise UserError(f"{copy} differs from {original}; only models that tie them can be converted")
 
 
 def _convert(given: State, stem: Names, head: Names, layer: Names) -> State:
     wanted = dict(stem)
-    if any(name.startswith(tuple(f"{source}." for sources in head.values() for source in sources)) for name in given):
+    if any(name.startswith(sources) for name in given for sources in head.values()):
         wanted.update(head)
     for number in range(_count_layers(given, layer)):
         for ours, sources in layer.items():
             wanted[f"encoder.layers.{number}.{ours}"] = tuple(source.format(n=number) for source in sources)
-    parameters = {
-        f"{ours}.{kind}": [f"{source}.{kind}" for source in sources]
-        for ours, sources in wanted.items()
-        for kind in ([_ONE_PARAMETER[ours]] if ours in _ONE_PARAMETER else ["weight", "bias"])
-    }
+    parameters = {}
+    for ours, sources in wanted.items():
+        if ours in (TOKENS, BIAS, POSITIONS, LANGUAGES):
+            parameters[ours] = sources
+        else:
+            parameters |= {f"{ours}.{kind}": [f"{source}.{kind}" for source in sources] for kind in ("weight", "bias")}
     used = {source for sources in parameters.values() for source in sources}
     missing, unexpected = sorted(used - given.keys()), sorted(given.keys() - used)
     if missing or unexpected:
@@ -189,6 +206,6 @@ def _count_layers(given: State, layer: Names) -> int:
     return max(numbers, default=0) + 1
 
 
-def _list(names: List[str]) -> str:
+def _list(names: list[str]) -> str:
     shown = ", ".join(names[:5]) or "nothing"
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown

@@ -30,7 +30,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Dict, List, Tuple, Union
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -39,11 +39,15 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints.keys import (
+    BIAS,
+    LANGUAGES,
+    POSITIONS,
+    TOKENS,
     from_fairseq_roberta,
     from_transformers_xlm,
     from_transformers_xlm_roberta,
     from_xlm_decoder,
-)  # fmt: skip
+)
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain
 
@@ -52,9 +56,6 @@ MASK = "<mask>"
 XLM_MASK = "<special1>"
 XLM_SPECIAL = re.compile(r"<special\d+>")
 
-TOKENS = "encoder.bank.tokens.weight"
-BIAS = "encoder.bank.bias"
-LANGUAGES = "encoder.embeddings.languages.weight"
 DECODER_TOKENS, DECODER_BIAS, DECODER_LANGUAGES = (
     name.replace("encoder", "decoder") for name in (TOKENS, BIAS, LANGUAGES)
 )
@@ -66,28 +67,30 @@ TRANSFORMERS_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 FAIRSEQ_WEIGHTS = "model.pt"
 DICTIONARY, PIECES, WORDS = "dict.txt", "sentencepiece.bpe.model", "vocab.json"
 
-Settings = Dict[str, Any]  # what a file says of its model
+Settings = dict[str, Any]  # what a file says of its model
 
 
 @dataclass(frozen=True)
 class Published:
     """Weights of an encoder, perhaps with a decoder, and the options and symbols that they were trained with."""
 
-    state: Dict[str, Tensor]  # under our names; without bank.bias and output.* where the file has no output layer
-    symbols: List[str]  # of the rows of tokens, in our order: <s> <pad> </s> <unk>, pieces, <mask>
+    state: dict[
+        str, Tensor
+    ]  # under our names; without token_embeddings.output_bias and output.* where the file has no output layer
+    symbols: list[str]  # of the rows of tokens, in our order: <s> <pad> </s> <unk>, pieces, <mask>
     symbols_from: Path  # the file that names them
-    languages: List[str]  # of the rows of language embeddings; empty without any
+    languages: list[str]  # of the rows of language embeddings; empty without any
     options: Settings  # that our model and task need, by name: framing, heads, layer_norm_eps, ...
-    counts: Dict[str, int] = field(default_factory=dict)  # frequency of symbols in the training text, if known
+    counts: dict[str, int] = field(default_factory=dict)  # frequency of symbols in the training text, if known
 
     @property
-    def depths(self) -> Dict[str, int]:
+    def depths(self) -> dict[str, int]:
         """{"encoder": number of layers}, and "decoder" where there is one."""
         layers = {tuple(name.split(".")[:3]) for name in self.state if re.match(r"(en|de)coder\.layers\.", name)}
         return Counter(stack for stack, _, _ in layers)
 
 
-def read(path) -> Union[Published, Any]:
+def read(path) -> Published | Any:
     """Reads a published model.
 
     Args:
@@ -120,7 +123,7 @@ def read(path) -> Union[Published, Any]:
     return content
 
 
-def check_symbols(donor: Published, symbols: List[str], origin) -> None:
+def check_symbols(donor: Published, symbols: list[str], origin) -> None:
     """Raises `UserError` naming the first of our `symbols`, of the file `origin`, that is not the donor's."""
     for row, (theirs, ours) in enumerate(zip_longest(donor.symbols, symbols)):
         if theirs != ours:
@@ -131,7 +134,7 @@ def check_symbols(donor: Published, symbols: List[str], origin) -> None:
             )
 
 
-def with_new_rows(donor: Published, recipient: Dict[str, Tensor], languages: List[str]) -> Tuple[dict, List[str]]:
+def with_new_rows(donor: Published, recipient: dict[str, Tensor], languages: list[str]) -> tuple[dict, list[str]]:
     """The donor's state dict with rows for our languages: new symbols, and embeddings of the languages it lacks.
 
     Args:
@@ -160,11 +163,11 @@ def with_new_rows(donor: Published, recipient: Dict[str, Tensor], languages: Lis
     return state, new
 
 
-def _names(state: Dict[str, Tensor]) -> Dict[str, Tensor]:
+def _names(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix("module."): value for name, value in state.items()}
 
 
-def _decoder(given) -> Dict[str, Tensor]:
+def _decoder(given) -> dict[str, Tensor]:
     if not isinstance(given, dict):
         raise UserError("its 'decoder' holds no parameters")
     try:
@@ -173,14 +176,14 @@ def _decoder(given) -> Dict[str, Tensor]:
         raise UserError(f"its decoder: {error}") from error
 
 
-def _in_32_bits(state: Dict[str, Tensor]) -> Dict[str, Tensor]:
+def _in_32_bits(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.float() for name, value in state.items()}
 
 
 # --- the kinds -------------------------------------------------------------------------------------------------
 
 
-def _fairseq(given: Dict[str, Tensor], settings: Settings, file: Path) -> Published:
+def _fairseq(given: dict[str, Tensor], settings: Settings, file: Path) -> Published:
     activation = _needed(settings, "activation_fn")
     _check_activation(activation, ("gelu",))  # its output layer has the same one
     state = from_fairseq_roberta(given)
@@ -188,7 +191,7 @@ def _fairseq(given: Dict[str, Tensor], settings: Settings, file: Path) -> Publis
     return _with_pieces(state, options, _beside(file, DICTIONARY, PIECES))
 
 
-def _transformers(given: Dict[str, Tensor], file: Path) -> Published:
+def _transformers(given: dict[str, Tensor], file: Path) -> Published:
     config = _read_json(_beside(file, CONFIG))
     kind = config.get("model_type")
     if kind == "xlm":
@@ -206,7 +209,7 @@ def _transformers(given: Dict[str, Tensor], file: Path) -> Published:
     return _with_pieces(state, options, _beside(file, PIECES, DICTIONARY))
 
 
-def _with_pieces(state: Dict[str, Tensor], options: Settings, symbols_from: Path) -> Published:
+def _with_pieces(state: dict[str, Tensor], options: Settings, symbols_from: Path) -> Published:
     """XLM-R, whose rows are in our order."""
     pieces = _read_dictionary(symbols_from) if symbols_from.name == DICTIONARY else _read_model(symbols_from)
     symbols = [*SPECIAL, *(piece for piece in pieces if piece not in (*SPECIAL, MASK)), MASK]
@@ -214,7 +217,7 @@ def _with_pieces(state: Dict[str, Tensor], options: Settings, symbols_from: Path
     return Published(state, symbols, symbols_from, [], options)
 
 
-def _xlm(state: Dict[str, Tensor], settings: Settings, numbered, symbols_from: Path) -> Published:
+def _xlm(state: dict[str, Tensor], settings: Settings, numbered, symbols_from: Path) -> Published:
     """XLM in its own order; `numbered` is {row: word}, of the file `symbols_from`."""
     if not isinstance(numbered, dict):
         raise UserError("it holds no 'dico_id2word', without which nothing says what its rows are")
@@ -233,7 +236,7 @@ def _xlm(state: Dict[str, Tensor], settings: Settings, numbered, symbols_from: P
     return Published(state, symbols, symbols_from, languages, options)
 
 
-def _in_our_order(words: List[str], origin: Path) -> Tuple[List[int], List[str]]:
+def _in_our_order(words: list[str], origin: Path) -> tuple[list[int], list[str]]:
     """XLM's words by row -> the rows to take, and our symbols for them."""
     place = {word: row for row, word in enumerate(words)}
     missing = [symbol for symbol in (*SPECIAL, XLM_MASK) if symbol not in place]
@@ -244,7 +247,7 @@ def _in_our_order(words: List[str], origin: Path) -> Tuple[List[int], List[str]]
     return rows, [*(words[row] for row in rows[:-1]), MASK]
 
 
-def _languages(settings: Settings, state: Dict[str, Tensor]) -> List[str]:
+def _languages(settings: Settings, state: dict[str, Tensor]) -> list[str]:
     """Languages in the order of the rows of the language embeddings; empty without such embeddings."""
     counts = [len(state[name]) if name in state else 0 for name in (LANGUAGES, DECODER_LANGUAGES)]
     count = counts[0]
@@ -261,9 +264,9 @@ def _languages(settings: Settings, state: Dict[str, Tensor]) -> List[str]:
     return [named[number] for number in range(count)]
 
 
-def _options(state: Dict[str, Tensor], heads: int, activation: str, eps: float, framing: str) -> Settings:
+def _options(state: dict[str, Tensor], heads: int, activation: str, eps: float, framing: str) -> Settings:
     """What our model needs to be. Heads change no shape, and weights of another count mean something else (U1)."""
-    positions = state["encoder.embeddings.positions.weight"]
+    positions = state[POSITIONS]
     offset = 0 if framing == "xlm" else 2
     options = {
         "framing": framing,
@@ -302,7 +305,7 @@ def _beside(file: Path, *names: str) -> Path:
     raise UserError(f"{' or '.join(names)} is needed beside {file.name}")
 
 
-def _load_safetensors(file: Path) -> Dict[str, Tensor]:
+def _load_safetensors(file: Path) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load_file(file)
     except OSError as error:
@@ -321,7 +324,7 @@ def _read_json(file: Path) -> Settings:
     return content
 
 
-def _read_dictionary(file: Path) -> List[str]:
+def _read_dictionary(file: Path) -> list[str]:
     """Symbols of fairseq's dict.txt, a line "symbol count" each."""
     try:
         lines = file.read_text(encoding="utf-8").split("\n")
@@ -330,7 +333,7 @@ def _read_dictionary(file: Path) -> List[str]:
     return [line.rstrip().rpartition(" ")[0] for line in lines if line]
 
 
-def _read_model(file: Path) -> List[str]:
+def _read_model(file: Path) -> list[str]:
     """The ordinary pieces of a SentencePiece model in order."""
     try:
         model = sentencepiece.SentencePieceProcessor(model_file=str(file))
@@ -351,12 +354,12 @@ def _needed(settings: Settings, name: str) -> Any:
     return settings[name]
 
 
-def _check_activation(found: str, valid: Tuple[str, ...]) -> None:
+def _check_activation(found: str, valid: tuple[str, ...]) -> None:
     if found not in valid:
         raise UserError(f"its activation is {found}; {' and '.join(valid)} can be taken over")
 
 
-def _check_rows(state: Dict[str, Tensor], symbols: List[str], symbols_from: Path) -> None:
+def _check_rows(state: dict[str, Tensor], symbols: list[str], symbols_from: Path) -> None:
     for rows in [len(state[name]) for name in (TOKENS, DECODER_TOKENS) if name in state]:
         if rows != len(symbols):
             raise UserError(f"it has {rows} rows of tokens, and {symbols_from} makes {len(symbols)} symbols")

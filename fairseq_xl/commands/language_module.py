@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from fairseq_xl import register
-from fairseq_xl.checkpoints import banks
+from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.embeddings.bank import make
+from fairseq_xl.embeddings.language_module import make
 from fairseq_xl.embeddings.vectors import read as read_vectors
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint
@@ -47,13 +47,14 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     register()
     if options.command == "extract":
-        banks.write(banks.extract(load_checkpoint(options.checkpoint), options.checkpoint), options.module)
+        module = language_modules.extract(load_checkpoint(options.checkpoint), options.checkpoint)
+        language_modules.write(module, options.module)
     elif options.command == "pack":
-        banks.pack(options.family, options.modules)
+        language_modules.pack(options.family, options.modules)
     elif options.command == "list":
-        sys.stdout.write(json.dumps(banks.describe(options.file)) + "\n")
+        sys.stdout.write(json.dumps(language_modules.describe(options.file)) + "\n")
     elif options.command == "get":
-        banks.copy(options.family, options.language, options.module)
+        language_modules.copy(options.family, options.language, options.module)
     else:
         _from_embeddings(options)
 
@@ -62,6 +63,6 @@ def _from_embeddings(options: argparse.Namespace) -> None:
     """The output bias is 0: it predicts masked words, and classification does not read it."""
     if not options.std > 0:
         raise UserError(f"--std {options.std}: more than 0 is needed")
-    own = banks.extract(load_checkpoint(options.checkpoint), options.checkpoint)
+    own = language_modules.extract(load_checkpoint(options.checkpoint), options.checkpoint)
     dictionary = XLDictionary.load(Path(options.data) / "dict.txt")
-    banks.write(make(own, read_vectors(options.vectors), dictionary, options.std), options.module)
+    language_modules.write(make(own, read_vectors(options.vectors), dictionary, options.std), options.module)

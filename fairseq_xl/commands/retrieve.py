@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     elif modules:
         raise UserError(f"--lang: {options.checkpoint} is no xl_monotrans_* model; only those have language modules")
     embedders = {None: embedder} | {
-        language: Embedder(options.checkpoint, data, bank=module, lang=language)
+        language: Embedder(options.checkpoint, data, language_module=module, lang=language)
         for language, (data, module) in modules.items()
     }
     choices = [

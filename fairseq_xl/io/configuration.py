@@ -8,6 +8,7 @@ import argparse
 import ast
 import dataclasses
 import enum
+import types
 import typing
 
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
@@ -87,6 +88,11 @@ def check_values(values: dict, kinds: dict, key: str, path) -> None:
             raise _refusal(path, f"{key}.{name}", _type_name(kinds[name]), values[name])
 
 
+def registered_model(architecture) -> tuple:
+    """The model class and the config dataclass that are registered as an architecture; None, None for another name."""
+    return ARCH_MODEL_REGISTRY.get(architecture), MODEL_DATACLASS_REGISTRY.get(architecture)
+
+
 def _options_dataclass(section, part: str, path):
     """The options dataclass of the class that a section names; `UserError` for a class not to be built from files."""
     classes, options = BUILT[part]
@@ -128,7 +134,7 @@ def _refusal(path, key: str, expected: str, found) -> UserError:
 def _type_name(kind) -> str:
     """A field's type in words, such as "a list of float" or "str or None"."""
     inner = typing.get_args(kind)
-    if typing.get_origin(kind) is typing.Union:
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return " or ".join(map(_type_name, inner))
     if typing.get_origin(kind) in (list, tuple):
         return f"a list of {_type_name(inner[0])}"
@@ -145,7 +151,7 @@ def _has_type(value, kind, default=None) -> bool:
     if kind is typing.Any:
         evaluated = isinstance(default, (tuple, list, int, float)) and isinstance(value, str)
         return _is_literal(value) if evaluated else _is_plain(value)
-    if typing.get_origin(kind) is typing.Union:
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return any(_has_type(value, each) for each in inner)
     if typing.get_origin(kind) in (list, tuple):
         return type(value) in (list, tuple) and all(_has_type(each, inner[0]) for each in value)

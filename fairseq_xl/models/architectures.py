@@ -11,13 +11,13 @@ from typing import Any, Type
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model
 
-from fairseq_xl.models.averaging import AveragingConfig, XLAveragingModel
-from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, FutureConfig
+from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
+from fairseq_xl.models.dan import DANConfig, XLDANModel
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder import XLEncoderModel, XLVecoModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
-from fairseq_xl.models.future import XLFutureModel
+from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 
 
 def with_defaults(config: Type[FairseqDataclass], class_name: str, **defaults: Any) -> Type[FairseqDataclass]:
@@ -90,7 +90,7 @@ for _size, (_layers, _shape) in _XLMR_SIZES.items():
     )
 
 register_architecture("xl_unicoder", XLEncoderModel, EncoderConfig, layers=12, **_BIG | dict(heads=16))  # U1
-register_architecture("xl_dan", XLAveragingModel, AveragingConfig)  # U5
+register_architecture("xl_dan", XLDANModel, DANConfig)  # U5
 
 # BERT's form (M6): no language embeddings, a dense layer before the output
 _BERT = dict(language_embeddings="none", output_form="dense")
@@ -125,8 +125,8 @@ _XFNP = dict(language_embeddings="none", layer_norm_eps=1e-5, activation_dropout
 for _size, _layers, _shape in (("tiny", 3, _TINY), ("small", 3, _SMALL), ("large", 12, _BIG | dict(heads=16))):
     register_architecture(
         f"xl_xfnp_{_size}",
-        XLFutureModel,
-        FutureConfig,
+        XLNgramDecoderModel,
+        NgramDecoderConfig,
         encoder_layers=_layers,
         decoder_layers=_layers,
         **_XFNP | _shape,

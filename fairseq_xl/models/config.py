@@ -1,4 +1,15 @@
-"""What can be set in a model. Flat, so that every field is an option and a YAML key."""
+"""Options of the models. Configs are flat: every field is an option and a YAML key.
+
+Metadata of a field:
+
+========= ==========================================================================================================
+help      its sentence in ``--help``
+range     valid numbers, a key of `fairseq_xl.errors.RANGES`
+transfer  the first of ``embeddings``, ``encoder`` and ``decoder`` whose weights mean something else if the field has
+          another value: `fairseq_xl.checkpoints.transfer` compares the field before it copies them, or more
+absent    value that describes models without the field, for that comparison; without it they are not compared
+========= ==========================================================================================================
+"""
 
 from dataclasses import dataclass, field
 
@@ -7,60 +18,102 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 @dataclass
 class BackboneConfig(FairseqDataclass):
-    """The post-LN Transformer that every model here is made of; defaults are XLM's (X1)."""
+    """The post-LN Transformer that all models but the DAN consist of; defaults are XLM's (Lample & Conneau 2019)."""
 
     embed_dim: int = field(
-        default=1024, metadata={"help": "channels of tokens and hidden states (X1)", "range": "1 or more"}
+        default=1024,
+        metadata={
+            "help": "channels of token embeddings and hidden states (Lample & Conneau 2019, section 5.1)",
+            "range": "1 or more",
+            "transfer": "embeddings",
+        },
     )
     ffn_dim: int = field(
-        default=4096, metadata={"help": "channels inside the feed-forward part (X1)", "range": "1 or more"}
+        default=4096,
+        metadata={
+            "help": "channels inside the feed-forward networks (Lample & Conneau 2019, section 5.1)",
+            "range": "1 or more",
+        },
     )
     heads: int = field(
-        default=8, metadata={"help": "attention heads; must divide --embed-dim (X1)", "range": "1 or more"}
+        default=8,
+        metadata={
+            "help": "attention heads; must divide --embed-dim (Lample & Conneau 2019, section 5.1)",
+            "range": "1 or more",
+            "transfer": "encoder",
+        },
     )
     activation: ChoiceEnum(["gelu", "relu"]) = field(
-        default="gelu", metadata={"help": "activation inside the feed-forward part (X1)"}
+        default="gelu",
+        metadata={
+            "help": "activation inside the feed-forward networks (Lample & Conneau 2019, section 5.1)",
+            "transfer": "encoder",
+        },
     )
     dropout: float = field(
         default=0.1,
         metadata={
-            "help": "probability of dropping a channel after each part and the embeddings (X1)",
+            "help": "dropout probability of the embeddings and of each sublayer's output (Lample & Conneau 2019, "
+            "section 5.1)",
             "range": "probability",
         },
     )
     attention_dropout: float = field(
-        default=0.1, metadata={"help": "probability of dropping an attention weight (X1)", "range": "probability"}
+        default=0.1,
+        metadata={
+            "help": "dropout probability of attention weights (Lample & Conneau 2019, section 5.1)",
+            "range": "probability",
+        },
     )
     activation_dropout: float = field(
         default=0.0,
         metadata={
-            "help": "probability of dropping a channel inside the feed-forward part (X1: none)",
+            "help": "dropout probability inside the feed-forward networks; XLM has none",
             "range": "probability",
         },
     )
     init_std: float = field(
         default=0.02,
         metadata={
-            "help": "standard deviation of random weights; 0.64 / sqrt(--embed-dim) where that is far below 1024",
+            "help": "standard deviation of random weights; try 0.64 / sqrt(--embed-dim) for models far narrower than "
+            "1024 channels",
             "range": "more than 0",
         },
     )
     max_positions: int = field(
-        default=512, metadata={"help": "longest input, in tokens; rows of the position table", "range": "1 or more"}
+        default=512,
+        metadata={"help": "longest input, in tokens: rows of the position embeddings", "range": "1 or more"},
     )
     layer_norm_eps: float = field(
-        default=1e-12, metadata={"help": "epsilon of every LayerNorm (XLM 1e-12, XLM-R 1e-5)", "range": "0 or more"}
+        default=1e-12,
+        metadata={
+            "help": "epsilon of every LayerNorm (XLM 1e-12, XLM-R 1e-5)",
+            "range": "0 or more",
+            "transfer": "encoder",
+        },
     )
     language_embeddings: ChoiceEnum(["added", "none"]) = field(
-        default="added", metadata={"help": "add an embedding of each token's language (X1) or none (XLM-R)"}
+        default="added",
+        metadata={
+            "help": "add an embedding of each token's language (Lample & Conneau 2019, section 3.4), or none (XLM-R)",
+            "transfer": "encoder",
+        },
     )
     output_form: ChoiceEnum(["plain", "dense"]) = field(
         default="plain",
-        metadata={"help": "before the tied projection: nothing (plain, X1) or dense, GELU, LayerNorm (dense, XLM-R)"},
+        metadata={
+            "help": "what precedes the tied output projection: nothing (plain, XLM), or a dense layer, GELU and "
+            "LayerNorm (dense, XLM-R)",
+            "transfer": "decoder",
+        },
     )
     position_offset: int = field(
         default=0,
-        metadata={"help": "unused rows before position 0 in the position table (XLM-R files: 2)", "range": "0 or more"},
+        metadata={
+            "help": "unused rows before position 0 in the position embeddings (XLM-R's files have 2)",
+            "range": "0 or more",
+            "transfer": "encoder",
+        },
     )
 
 
@@ -68,48 +121,74 @@ class BackboneConfig(FairseqDataclass):
 class EncoderConfig(BackboneConfig):
     """An encoder alone."""
 
-    layers: int = field(default=12, metadata={"help": "layers of the encoder (X1: 12)", "range": "1 or more"})
+    layers: int = field(
+        default=12,
+        metadata={"help": "layers of the encoder (Lample & Conneau 2019, section 5.1: 12)", "range": "1 or more"},
+    )
 
 
 @dataclass
 class EncoderDecoderConfig(BackboneConfig):
     """An encoder and a decoder of the same width."""
 
-    encoder_layers: int = field(default=6, metadata={"help": "layers of the encoder (X1: 6)", "range": "1 or more"})
-    decoder_layers: int = field(default=6, metadata={"help": "layers of the decoder (X1: 6)", "range": "1 or more"})
+    encoder_layers: int = field(
+        default=6,
+        metadata={"help": "layers of the encoder (Lample & Conneau 2019, section 5.1: 6)", "range": "1 or more"},
+    )
+    decoder_layers: int = field(
+        default=6,
+        metadata={"help": "layers of the decoder (Lample & Conneau 2019, section 5.1: 6)", "range": "1 or more"},
+    )
     share_embeddings: bool = field(
-        default=False, metadata={"help": "one token table for encoder and decoder, instead of one each"}
+        default=False, metadata={"help": "share the token embeddings between encoder and decoder"}
     )
 
 
 @dataclass
 class DenoisingConfig(BackboneConfig):
-    """An encoder and a decoder of the same width, with one table of tokens; defaults are xDAE's (G5)."""
+    """An encoder and a decoder with shared token embeddings; defaults are xDAE's (Liang et al. 2020, section 4.1)."""
 
-    encoder_layers: int = field(default=12, metadata={"help": "layers of the encoder (G5: 12)", "range": "1 or more"})
+    encoder_layers: int = field(
+        default=12,
+        metadata={"help": "layers of the encoder (Liang et al. 2020, section 4.1: 12)", "range": "1 or more"},
+    )
     decoder_layers: int = field(
-        default=6, metadata={"help": "layers of the decoder (G5: 6; 12 in what was released)", "range": "1 or more"}
+        default=6,
+        metadata={
+            "help": "layers of the decoder (Liang et al. 2020, section 4.1: 6; the released model has 12)",
+            "range": "1 or more",
+        },
     )
 
 
 @dataclass
-class FutureConfig(DenoisingConfig):
-    """As above, with a decoder that predicts several tokens at a step; defaults are xFNP's (G6)."""
+class NgramDecoderConfig(DenoisingConfig):
+    """`DenoisingConfig` with a decoder that predicts several tokens at each position; defaults are xFNP's.
+
+    Liang et al. 2020, section 4.2.
+    """
 
     predicting_streams: int = field(
-        default=2, metadata={"help": "tokens that the decoder predicts at a step (G6: 2)", "range": "1 or more"}
+        default=2,
+        metadata={
+            "help": "tokens that the decoder predicts at each position (Liang et al. 2020, section 4.2: 2)",
+            "range": "1 or more",
+            "transfer": "decoder",
+        },
     )
     relative_buckets: int = field(
         default=32,
         metadata={
-            "help": "buckets that distances in the decoder's self-attention fall into (G6: 32)",
+            "help": "buckets of relative positions in the decoder's self-attention (ProphetNet: 32)",
             "range": "1 or more",
+            "transfer": "decoder",
         },
     )
     relative_distance: int = field(
         default=128,
         metadata={
-            "help": "distance, in tokens, from which on all share the last bucket (G6: 128)",
+            "help": "distance, in tokens, from which on all relative positions share the last bucket (ProphetNet: 128)",
             "range": "1 or more",
+            "transfer": "decoder",
         },
     )

@@ -1,4 +1,4 @@
-"""Encoder-decoders that are pre-trained. Shapes: B batch, S source time, T target time, C channels."""
+"""Encoder-decoders to pre-train with objectives. Shapes: B batch, S source time, T target time, C channels."""
 
 from typing import Callable, Dict, List
 
@@ -9,24 +9,24 @@ from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 
 
 class XLDenoisingModel(XLEncoderDecoderModel):
-    """Encoder and decoder with one bank, pre-trained and fine-tuned by objectives (xDAE, G5).
+    """Encoder and decoder with shared token embeddings, pre-trained and fine-tuned by objectives (xDAE).
 
-    A batch that it reads has
+    Liang et al. 2020, section 4.1. A batch has
 
     ========================= ======= =============================================================================
-    ``tokens``                (B, S)  what the encoder reads, as framing `sentence` has it
+    ``tokens``                (B, S)  input of the encoder, in the framing `sentence`
     ``padding_mask``          (B, S)  bool, True at padding; None where nothing is padded
     ``languages``             (B, 1)  ids of the source languages
-    ``prev_output_tokens``    (B, T)  what the decoder reads, ``[xx] y``
-    ``target``                (B, T)  what it predicts, ``y </s>``
+    ``prev_output_tokens``    (B, T)  input of the decoder, ``[xx] y``
+    ``target``                (B, T)  tokens that it predicts, ``y </s>``
     ========================= ======= =============================================================================
 
-    all padded on the right. fairseq's generator calls `encoder` and `decoder` themselves.
+    padded on the right. fairseq's generator calls `encoder` and `decoder` directly.
 
     Names in the state dict as in `XLEncoderDecoderModel` with --share-embeddings, and `heads.NAME.*`.
     """
 
-    #: what to tell users who need one of these and have something else
+    #: name and example of such a model, for messages to users who have another one
     described = "an encoder-decoder: --arch xl_xdae_tiny and the like"
 
     def __init__(self, cfg: DenoisingConfig, dictionary):
@@ -35,7 +35,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
 
     @staticmethod
     def shares_embeddings(cfg: DenoisingConfig) -> bool:
-        """One bank, always (G5)."""
+        """Always (Liang et al. 2020, section 4.1)."""
         return True
 
     @property
@@ -44,18 +44,18 @@ class XLDenoisingModel(XLEncoderDecoderModel):
         return len(self.heads) > 0
 
     def add_heads(self, heads: Dict[str, nn.Module]) -> None:
-        """Put modules under `heads.NAME`; they bring their own initial values."""
+        """Puts modules under `heads.NAME`; their weights are initialized already."""
         self.heads.update(heads)
 
     def forward(self, compute: Callable, batch):
         """Return `compute(self, batch)`, as in `XLEncoderModel`."""
-        with self.encoder.bank.one_gradient():
+        with self.encoder.token_embeddings.one_gradient():
             return compute(self, batch)
 
     def teacher_forced(self, batch) -> List[Tensor]:
-        """Hidden states (B, T, C) of a decoder that reads the clean text: of each stream that predicts, here of one.
+        """Hidden states of the decoder given ``prev_output_tokens``: (B, T, C) of each predicting stream, here of one.
 
-        Stream number i, from 0 on, predicts ``target[:, t + i]`` at position t.
+        The i-th stream, from 0 on, predicts ``target[:, t + i]`` at position t.
         """
         encoder_out = self.encoder.encode(batch["tokens"], batch["languages"], batch["padding_mask"])
         hidden, _ = self.decoder.extract_features(batch["prev_output_tokens"], encoder_out)

@@ -1,34 +1,41 @@
-"""The encoder, and the model that is pre-trained and fine-tuned. Shapes: B batch, T time, C channels, V vocabulary."""
+"""Encoder models, to pre-train and fine-tune. Shapes: B batch, T time, C channels, V vocabulary."""
 
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Union
 
 from fairseq import utils
-from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
+from fairseq_xl.models.base import XLTransformer
 from fairseq_xl.models.config import BackboneConfig, EncoderConfig
-from fairseq_xl.modules.embeddings import Bank, Embeddings
-from fairseq_xl.modules.initialisation import initialise
+from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
+from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.modules.layer import Layer
 from fairseq_xl.modules.output import OutputLayer
 
 
 class Encoder(nn.Module):
-    """Embeddings and a stack of layers; owns the bank that it looks tokens up in.
+    """Embeddings and a stack of layers; owns the token embeddings.
 
     Args:
         cfg: the backbone
-        bank: the vocabulary's tokens
+        token_embeddings: embeddings of the vocabulary
         layers: number of layers
-        num_languages: rows of the language table, where the model has one
-        cross_attention: make the parameters of cross-attention, for `forward` with a memory
+        num_languages: rows of the language embeddings, where the model has them
+        cross_attention: whether the layers have cross-attention, for `forward` with a memory
     """
 
-    def __init__(self, cfg: BackboneConfig, bank: Bank, layers: int, num_languages: int, cross_attention: bool = False):
+    def __init__(
+        self,
+        cfg: BackboneConfig,
+        token_embeddings: TokenEmbeddings,
+        layers: int,
+        num_languages: int,
+        cross_attention: bool = False,
+    ):
         super().__init__()
-        self.bank = bank
-        self.embeddings = Embeddings(cfg, bank, num_languages)
+        self.token_embeddings = token_embeddings
+        self.embeddings = Embeddings(cfg, token_embeddings, num_languages)
         self.layers = nn.ModuleList(Layer(cfg, cross_attention) for _ in range(layers))
 
     def forward(
@@ -41,7 +48,7 @@ class Encoder(nn.Module):
         causal: bool = False,
         memory: Optional[Tensor] = None,
         memory_padding_mask: Optional[Tensor] = None,
-        vectors: Optional[Tensor] = None,
+        inputs_embeds: Optional[Tensor] = None,
         segments: Optional[Tensor] = None,
         all_layers: bool = False,
     ) -> Union[Tensor, List[Tensor]]:
@@ -50,17 +57,17 @@ class Encoder(nn.Module):
         Args:
             tokens: (B, T) ids
             positions: (B, T) counted from 0; None numbers the tokens
-            languages: (B, T) or (B, 1) language ids; not read by a model without language embeddings
+            languages: (B, T) or (B, 1) language ids; a model without language embeddings ignores them
             padding_mask: (B, T) bool, True at padding; None when nothing is padded
-            causal: a position sees itself and earlier ones only. Padding on the right needs no mask then
-            memory: (B, S, C) what cross-attention reads; None leaves cross-attention out
+            causal: a position attends to itself and earlier ones only. Padding on the right needs no mask then
+            memory: (B, S, C), keys and values of cross-attention; None skips cross-attention
             memory_padding_mask: (B, S) bool, True at padding
-            vectors: (B, T, C) to use in place of the tokens' embeddings
-            segments: (B, T), which segment each token is in; not read by a model without segment embeddings
-            all_layers: return the embeddings and every layer's output instead, a list of layers + 1
+            inputs_embeds: (B, T, C), used in place of the token embeddings
+            segments: (B, T), the segment of each token; a model without segment embeddings ignores them
+            all_layers: return the embeddings and every layer's output instead, a list of layers + 1 tensors
         """
         hidden = self.embeddings(
-            tokens, positions, languages, padding_mask=padding_mask, vectors=vectors, segments=segments
+            tokens, positions, languages, padding_mask=padding_mask, inputs_embeds=inputs_embeds, segments=segments
         )
         states = [hidden]
         for layer in self.layers:
@@ -76,19 +83,19 @@ class Encoder(nn.Module):
         return states if all_layers else hidden
 
 
-class XLEncoderModel(BaseFairseqModel):
-    """An encoder with a tied output layer, and the heads that objectives and classifiers bring (XLM, X1).
+class XLEncoderModel(XLTransformer):
+    """An encoder with a tied output layer, and heads that objectives and classifiers add (Lample & Conneau 2019).
 
     Names in the state dict:
 
-        encoder.bank.tokens.weight (V, C)       encoder.bank.bias (V)
+        encoder.token_embeddings.table.weight (V, C)      encoder.token_embeddings.output_bias (V)
         encoder.embeddings.{positions,languages}.weight   encoder.embeddings.norm.*
         encoder.layers.N.self_attention.{qkv,out}.*       encoder.layers.N.self_attention_norm.*
         encoder.layers.N.ffn.{up,down}.*                  encoder.layers.N.ffn_norm.*
         output.{dense,norm}.*  with the dense output form       heads.NAME.*
     """
 
-    #: what to tell users who need one of these and have something else
+    #: name and example of such a model, for messages to users who have another one
     described = "an encoder: --arch xl_xlm_tiny and the like"
     #: whether the layers have cross-attention
     cross_attention = False
@@ -97,14 +104,14 @@ class XLEncoderModel(BaseFairseqModel):
         super().__init__()
         self.cfg = cfg
         self.encoder = self.make_encoder(vocab_size, pad, num_languages)
-        self.output = OutputLayer(cfg, self.encoder.bank)
+        self.output = OutputLayer(cfg, self.encoder.token_embeddings)
         self.heads = nn.ModuleDict()
-        self.apply(partial(initialise, std=cfg.init_std))
+        self.apply(partial(init_weights, std=cfg.init_std))
 
     def make_encoder(self, vocab_size: int, pad: int, num_languages: int) -> Encoder:
-        """The encoder with its bank, before `initialise`."""
-        bank = Bank(vocab_size, self.cfg.embed_dim, pad, bias=True)
-        return Encoder(self.cfg, bank, self.cfg.layers, num_languages, self.cross_attention)
+        """The encoder with its token embeddings, before `init_weights`."""
+        token_embeddings = TokenEmbeddings(vocab_size, self.cfg.embed_dim, pad, output_bias=True)
+        return Encoder(self.cfg, token_embeddings, self.cfg.layers, num_languages, self.cross_attention)
 
     @classmethod
     def build_model(cls, cfg: EncoderConfig, task: Any) -> "XLEncoderModel":
@@ -118,7 +125,7 @@ class XLEncoderModel(BaseFairseqModel):
         return self.cross_attention or len(self.heads) > 0
 
     def add_heads(self, heads: Dict[str, nn.Module]) -> None:
-        """Put modules under `heads.NAME`; they bring their own initial values."""
+        """Puts modules under `heads.NAME`; their weights are initialized already."""
         self.heads.update(heads)
 
     def encode(
@@ -130,7 +137,7 @@ class XLEncoderModel(BaseFairseqModel):
         causal: bool = False,
         memory: Optional[Tensor] = None,
         memory_padding_mask: Optional[Tensor] = None,
-        vectors: Optional[Tensor] = None,
+        inputs_embeds: Optional[Tensor] = None,
         segments: Optional[Tensor] = None,
     ) -> Tensor:
         """The last layer's hidden states: (B, T) -> (B, T, C), see `Encoder.forward`."""
@@ -142,22 +149,22 @@ class XLEncoderModel(BaseFairseqModel):
             causal=causal,
             memory=memory,
             memory_padding_mask=memory_padding_mask,
-            vectors=vectors,
+            inputs_embeds=inputs_embeds,
             segments=segments,
         )
 
     def forward(self, compute: Callable, batch: Any) -> Any:
-        """Return `compute(self, batch)`, where `compute` is a loss or class scores.
+        """Returns `compute(self, batch)`, where `compute` is a loss or class scores.
 
         It runs inside `forward`, so that wrappers for distributed training see which parameters it uses.
         """
-        with self.encoder.bank.one_gradient():
+        with self.encoder.token_embeddings.one_gradient():
             return compute(self, batch)
 
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
         """(logits (..., V), extra) -> probabilities, or their logarithms, in float32."""
-        normalise = utils.log_softmax if log_probs else utils.softmax
-        return normalise(net_output[0], dim=-1)
+        softmax = utils.log_softmax if log_probs else utils.softmax
+        return softmax(net_output[0], dim=-1)
 
     def max_positions(self) -> int:
         """Longest input, in tokens."""
@@ -165,7 +172,7 @@ class XLEncoderModel(BaseFairseqModel):
 
 
 class XLVecoModel(XLEncoderModel):
-    """Layers that are encoder and decoder in one: self-attention and feed-forward, and cross-attention between (V1).
+    """An encoder whose layers have optional cross-attention, so that they serve as a decoder too (Luo et al. 2020).
 
     Names in the state dict as in `XLEncoderModel`, and `encoder.layers.N.cross_attention.{query,key_value,out}.*`,
     `encoder.layers.N.cross_attention_norm.*`.

@@ -1,17 +1,21 @@
-"""Translation and generation. Shapes: B batch, S source time, T target time, C channels, V vocabulary."""
+"""Encoder-decoder models for translation and generation.
+
+Shapes: B batch, S source time, T target time, C channels, V vocabulary.
+"""
 
 from functools import partial
 from typing import Callable, Dict, List, Optional, Tuple
 
-from fairseq.models import BaseFairseqModel, FairseqIncrementalDecoder
+from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.models.base import XLTransformer
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder import Encoder
 from fairseq_xl.modules.attention import IncrementalState, attend
-from fairseq_xl.modules.embeddings import Bank, Embeddings
-from fairseq_xl.modules.initialisation import initialise
+from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
+from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.modules.layer import Layer
 from fairseq_xl.modules.output import OutputLayer
 
@@ -19,7 +23,7 @@ EncoderOut = Dict[str, List[Tensor]]
 
 
 class SourceEncoder(Encoder):
-    """`Encoder` behind the interface that fairseq's generator calls."""
+    """`Encoder` with the interface of fairseq's generator."""
 
     def forward(
         self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, src_languages: Optional[Tensor] = None
@@ -28,12 +32,12 @@ class SourceEncoder(Encoder):
 
         Args:
             src_tokens: (B, S) ids, padded on either side
-            src_lengths: (B,), not read: padding is found by its symbol
+            src_lengths: (B,), ignored: padding is found by its symbol
             src_languages: (B,) language ids; a model with language embeddings needs them
 
         The list of padding masks is empty when nothing is padded.
         """
-        padding_mask = src_tokens.eq(self.bank.tokens.padding_idx)
+        padding_mask = src_tokens.eq(self.token_embeddings.table.padding_idx)
         if not padding_mask.any():
             padding_mask = None
         return self.encode(src_tokens, None if src_languages is None else src_languages[:, None], padding_mask)
@@ -59,31 +63,31 @@ class SourceEncoder(Encoder):
 
 
 class Decoder(FairseqIncrementalDecoder):
-    """Layers with cross-attention, a causal mask, and the output layer.
+    """Layers with cross-attention and a causal mask, and the output layer.
 
-    The language of the output is the first token of its input, the symbol `[xx]`.
+    The first token of its input, the symbol `[xx]`, is the language of the output.
 
     Args:
         cfg: the backbone
         dictionary: has `first_language`, the id of the first of `num_languages` contiguous symbols `[xx]`
-        bank: tokens and output bias; owned here unless it is the encoder's
-        owns_bank: False when the bank is the encoder's
+        token_embeddings: token embeddings with output bias
+        shared: whether they belong to the encoder; otherwise they are parameters of the decoder
     """
 
-    def __init__(self, cfg: EncoderDecoderConfig, dictionary, bank: Bank, owns_bank: bool):
+    def __init__(self, cfg: EncoderDecoderConfig, dictionary, token_embeddings: TokenEmbeddings, shared: bool):
         super().__init__(dictionary)
-        if owns_bank:
-            self.bank = bank
-        self.embeddings = self.make_embeddings(cfg, bank)
+        if not shared:
+            self.token_embeddings = token_embeddings
+        self.embeddings = self.make_embeddings(cfg, token_embeddings)
         self.layers = nn.ModuleList(self.make_layer(cfg) for _ in range(cfg.decoder_layers))
-        self.output = OutputLayer(cfg, bank)
+        self.output = OutputLayer(cfg, token_embeddings)
 
-    def make_embeddings(self, cfg: EncoderDecoderConfig, bank: Bank) -> Embeddings:
-        """What tokens begin as."""
-        return Embeddings(cfg, bank, self.dictionary.num_languages)
+    def make_embeddings(self, cfg: EncoderDecoderConfig, token_embeddings: TokenEmbeddings) -> Embeddings:
+        """Makes the embeddings of the decoder's input."""
+        return Embeddings(cfg, token_embeddings, self.dictionary.num_languages)
 
     def make_layer(self, cfg: EncoderDecoderConfig) -> Layer:
-        """One of the layers."""
+        """Makes one layer."""
         return Layer(cfg, cross_attention=True)
 
     def forward(
@@ -105,10 +109,10 @@ class Decoder(FairseqIncrementalDecoder):
         """(B, T) -> hidden states (B, T, C)
 
         Args:
-            prev_output_tokens: (B, T) ids `[xx] y`, the whole prefix also with an incremental state. Padded on the
-                right, where the causal mask hides it: no padding mask is built
-            encoder_out: what `SourceEncoder.forward` returns; None leaves cross-attention out
-            incremental_state: caches of earlier steps ({} at the first): only the last position is computed
+            prev_output_tokens: (B, T) ids `[xx] y`, the whole prefix also with an incremental state. Padding is on the
+                right, where the causal mask hides it, and needs no padding mask
+            encoder_out: result of `SourceEncoder.forward`; None skips cross-attention
+            incremental_state: caches of earlier steps, {} at the first step: only the last position is computed
 
         Raises:
             UserError: the first token is no language symbol, where the model has language embeddings
@@ -128,7 +132,7 @@ class Decoder(FairseqIncrementalDecoder):
         incremental_state: Optional[IncrementalState],
         attend: Callable[..., Tensor] = attend,
     ) -> Tensor:
-        """(B, T, C) -> (B, T, C); `attend` is how queries meet keys in self-attention."""
+        """(B, T, C) -> (B, T, C); `attend` is the attention function of self-attention."""
         memory, memory_padding_mask = None, None
         if encoder_out is not None:
             memory = encoder_out["encoder_out"][0]
@@ -149,7 +153,7 @@ class Decoder(FairseqIncrementalDecoder):
         if self.embeddings.languages is None:
             return None
         languages = prev_output_tokens[:, :1] - self.dictionary.first_language
-        # Looking at values waits for the GPU: there, once a batch of sentences, never in training.
+        # Reading values waits for the GPU: there, only at the first step of generation.
         first_step = incremental_state is not None and prev_output_tokens.size(1) == 1
         if languages.device.type == "cpu" or first_step:
             wrong = (languages < 0) | (languages >= self.dictionary.num_languages)
@@ -163,33 +167,34 @@ class Decoder(FairseqIncrementalDecoder):
         return self.embeddings.max_positions
 
 
-class XLEncoderDecoderModel(BaseFairseqModel):
-    """Encoder and decoder for fairseq's criterions and generator (X1's 6 + 6 layers, X11, X13).
+class XLEncoderDecoderModel(XLTransformer):
+    """Encoder and decoder for fairseq's criterions and generator (Lample & Conneau 2019, sections 4.2 and 4.3).
 
     Names in the state dict: `encoder.*` as in `XLEncoderModel`; `decoder.*` likewise, with
     `decoder.layers.N.cross_attention.{query,key_value,out}.*`, `decoder.layers.N.cross_attention_norm.*`,
-    `decoder.output.*`. The output bias is the decoder's bank's; with --share-embeddings the one bank is the encoder's.
+    `decoder.output.*`. The output bias is in the decoder's token embeddings, and with --share-embeddings in the
+    encoder's, which are the only ones.
     """
 
     def __init__(self, cfg: EncoderDecoderConfig, dictionary):
         super().__init__()
         self.cfg = cfg
         size, pad, share = len(dictionary), dictionary.pad(), self.shares_embeddings(cfg)
-        source_bank = Bank(size, cfg.embed_dim, pad, bias=share)
-        target_bank = source_bank if share else Bank(size, cfg.embed_dim, pad, bias=True)
-        self.encoder = SourceEncoder(cfg, source_bank, cfg.encoder_layers, dictionary.num_languages)
-        self.decoder = self.make_decoder(cfg, dictionary, target_bank, owns_bank=not share)
-        self.apply(partial(initialise, std=cfg.init_std))
+        source = TokenEmbeddings(size, cfg.embed_dim, pad, output_bias=share)
+        target = source if share else TokenEmbeddings(size, cfg.embed_dim, pad, output_bias=True)
+        self.encoder = SourceEncoder(cfg, source, cfg.encoder_layers, dictionary.num_languages)
+        self.decoder = self.make_decoder(cfg, dictionary, target, share)
+        self.apply(partial(init_weights, std=cfg.init_std))
 
     @staticmethod
     def shares_embeddings(cfg: EncoderDecoderConfig) -> bool:
-        """Whether encoder and decoder have one bank."""
+        """Whether encoder and decoder share the token embeddings."""
         return cfg.share_embeddings
 
     @staticmethod
-    def make_decoder(cfg: EncoderDecoderConfig, dictionary, bank: Bank, owns_bank: bool) -> Decoder:
-        """The decoder on a bank, its own or the encoder's."""
-        return Decoder(cfg, dictionary, bank, owns_bank)
+    def make_decoder(cfg: EncoderDecoderConfig, dictionary, token_embeddings: TokenEmbeddings, shared: bool) -> Decoder:
+        """Makes the decoder; `shared` token embeddings belong to the encoder."""
+        return Decoder(cfg, dictionary, token_embeddings, shared)
 
     @classmethod
     def build_model(cls, cfg: EncoderDecoderConfig, task) -> "XLEncoderDecoderModel":

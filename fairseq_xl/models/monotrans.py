@@ -1,8 +1,10 @@
-"""A body that languages share and a bank for each (MonoTrans, M1-M5). Shapes: B batch, T time, C channels, V symbols.
+"""MonoTrans: a Transformer body shared by all languages, and one language module per language (Artetxe et al. 2020).
 
-A bank is what a language owns: tokens, output bias, the embedding of the language, and optionally positions (M3) and
-adapters (M5). The model in memory has one, that of its dictionary. `fairseq_xl.checkpoints.banks` says which
-parameters these are, and puts another language's in their place.
+A language module has token embeddings, output bias, language embedding and, where they are chosen, positions and
+adapters (section 2). The model in memory has one module, that of its dictionary.
+`fairseq_xl.checkpoints.language_modules` says which parameters belong to it, and replaces it by another one.
+
+Shapes: B batch, T time, C channels, V vocabulary.
 """
 
 from dataclasses import dataclass, field
@@ -13,66 +15,80 @@ from fairseq.dataclass import ChoiceEnum
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fairseq_xl.checkpoints.keys import upgrade_keys
 from fairseq_xl.errors import check_ranges
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import Encoder, XLEncoderModel
-from fairseq_xl.modules.embeddings import Bank, Embeddings
+from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
 
-#: initial standard deviation of an adapter's weights: adapters start near the identity, as in Houlsby et al. 2019
+#: initial standard deviation of an adapter's weights: adapters start near the identity (Houlsby et al. 2019)
 ADAPTER_STD = 0.01
-#: segments of an input: a sentence or the first of a pair, the second of a pair
+#: segments of an input: a sentence or the first of a pair, and the second of a pair
 SEGMENTS = 2
 
 
 @dataclass
 class MonoTransConfig(EncoderConfig):
-    """An encoder and what MonoTrans adds to it."""
+    """An encoder with what MonoTrans adds to it."""
 
     segment_embeddings: ChoiceEnum(["added", "none"]) = field(
-        default="added", metadata={"help": "add an embedding of which of a pair a token is in (BERT) or none (XLM-R)"}
+        default="added",
+        metadata={
+            "help": "add an embedding of each token's segment, the first or second of a pair (BERT), or none (XLM-R)",
+            "transfer": "encoder",
+            "absent": "none",
+        },
     )
     language_positions: bool = field(
         default=False,
         metadata={
-            "help": "positions belong to a language's bank, and the first symbol has no position and no segment (M3)"
+            "help": "position embeddings belong to the language module, and the first token has neither position nor "
+            "segment embedding (Artetxe et al. 2020, section 2)",
+            "transfer": "encoder",
+            "absent": False,
         },
     )
     adapters: int = field(
         default=0,
         metadata={
-            "help": "channels inside the adapters, which belong to a language's bank; 0: none (M5)",
+            "help": "channels inside the adapters, which belong to the language module (Artetxe et al. 2020, section "
+            "2); 0: no adapters",
             "range": "0 or more",
+            "transfer": "encoder",
+            "absent": 0,
         },
     )
     embedding_noise: float = field(
         default=0.0,
         metadata={
-            "help": "in training, standard deviation of the noise on each embedding of word, position, segment (M4)",
+            "help": "standard deviation of Gaussian noise added in training to each token, position and segment "
+            "embedding (Artetxe et al. 2020, appendix A: 0.075)",
             "range": "0 or more",
         },
     )
 
 
-class SharedSpecialBank(Bank):
-    """A bank whose special symbols are a table of their own (5, C): every language shares it (M2).
+class SpecialTokenEmbeddings(TokenEmbeddings):
+    """Token embeddings with a table of their own for the special symbols, (5, C), which all languages share.
 
-    Their rows in the token table are never read. The output bias is the language's, that of special symbols too.
+    The rows of special symbols in the other table are not used. The output bias, also that of the special symbols,
+    belongs to the language (Artetxe et al. 2020, section 3.2).
 
     Args:
-        special: ids of the special symbols; that of `pad` is one of them
+        special: ids of the special symbols, `pad` among them
     """
 
     def __init__(self, vocab_size: int, embed_dim: int, pad: int, special):
-        super().__init__(vocab_size, embed_dim, pad, bias=True)
+        super().__init__(vocab_size, embed_dim, pad, output_bias=True)
         self.special = nn.Embedding(len(special), embed_dim, padding_idx=special.index(pad))
-        places = torch.full((vocab_size,), -1)  # of each symbol in the table of special ones
+        places = torch.full((vocab_size,), -1)  # row of each symbol in the table of special symbols
         places[special] = torch.arange(len(special))
         self.register_buffer("places", places, persistent=False)
         self.register_buffer("ids", torch.tensor(special), persistent=False)
 
     @property
     def output_table(self) -> Tensor:
-        """The table (V, C) with the special symbols in their places."""
+        """The table (V, C) with the special symbols in their rows."""
         return super().output_table.index_copy(0, self.ids, self.special.weight)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -81,40 +97,40 @@ class SharedSpecialBank(Bank):
         return torch.where(places < 0, super().forward(tokens), self.special(places.squeeze(-1).clamp(min=0)))
 
 
-class PlacedEmbeddings(Embeddings):
-    """Embeddings with segments, M3's first symbol and M4's noise.
+class BertEmbeddings(Embeddings):
+    """Embeddings with segments, as BERT's, and MonoTrans's options: a first token without position, and noise.
 
-    Noise is drawn by torch, as dropout is, for every token of a batch anew. That of k embeddings, which are summed, is
-    one draw of k times the variance.
+    Noise is drawn for every token of a batch by torch's generator, like dropout. The sum of k embeddings has noise of k
+    times the variance, drawn at once.
     """
 
-    def __init__(self, cfg: MonoTransConfig, bank: Bank, num_languages: int):
-        super().__init__(cfg, bank, num_languages)
+    def __init__(self, cfg: MonoTransConfig, token_embeddings: TokenEmbeddings, num_languages: int):
+        super().__init__(cfg, token_embeddings, num_languages)
         self.segments = None
         if str(cfg.segment_embeddings) == "added":
             self.segments = nn.Embedding(SEGMENTS, cfg.embed_dim)
-        self.first_is_plain, self.noise = cfg.language_positions, cfg.embedding_noise
+        self.first_without_position, self.noise = cfg.language_positions, cfg.embedding_noise
 
-    def placed(self, rows: Tensor, positions: Tensor, segments: Optional[Tensor]) -> Tensor:
-        """Embeddings of tokens (B, T, C) and of positions (B, T, C) or (T, C), segments (B, T) -> (B, T, C).
+    def add_positions(self, inputs_embeds: Tensor, positions: Tensor, segments: Optional[Tensor]) -> Tensor:
+        """Token embeddings (B, T, C), position embeddings (B, T, C) or (T, C), segments (B, T) -> (B, T, C).
 
-        Without `segments` everything is in the first one.
+        Without `segments` all tokens are in the first segment.
         """
-        summed = torch.full((rows.size(1), 1), 2.0, device=rows.device)  # embeddings of each token
+        summed = torch.full((inputs_embeds.size(1), 1), 2.0, device=inputs_embeds.device)  # embeddings of each token
         if self.segments is not None:
             positions = positions + (self.segments.weight[0] if segments is None else self.segments(segments))
             summed += 1
-        if self.first_is_plain:
+        if self.first_without_position:
             positions = torch.cat((torch.zeros_like(positions[..., :1, :]), positions[..., 1:, :]), dim=-2)
             summed[0] = 1
-        hidden = rows + positions
+        hidden = inputs_embeds + positions
         if self.training and self.noise:
             hidden = hidden + (self.noise * summed.sqrt()).type_as(hidden) * torch.randn_like(hidden)
         return hidden
 
 
 class Adapter(nn.Module):
-    """A bottleneck after a part of a layer, with a residual: x + up(GELU(down(x))) (M5; Houlsby et al. 2019)."""
+    """A bottleneck after a sublayer, with a residual: x + up(GELU(down(x))) (Houlsby et al. 2019)."""
 
     def __init__(self, embed_dim: int, channels: int):
         super().__init__()
@@ -127,16 +143,16 @@ class Adapter(nn.Module):
 
 
 class XLMonoTransModel(XLEncoderModel):
-    """An encoder whose bank can be replaced by another language's.
+    """An encoder whose language module can be replaced by that of another language.
 
     Names in the state dict as in `XLEncoderModel`, and
 
-        encoder.bank.special.weight (5, C)     encoder.embeddings.segments.weight (2, C)
+        encoder.token_embeddings.special.weight (5, C)     encoder.embeddings.segments.weight (2, C)
         encoder.layers.N.{attention,ffn}_adapter.{down,up}.*
     """
 
-    described = "an encoder with banks: --arch xl_monotrans_tiny and the like"
-    #: what is done to each state dict before it is loaded: another bank may be put in (M1, step 4)
+    described = "an encoder with language modules: --arch xl_monotrans_tiny and the like"
+    #: function of a state dict that is applied before it is loaded, to replace its language module
     before_loading = None
 
     def __init__(self, cfg: MonoTransConfig, vocab_size: int, pad: int, num_languages: int, special):
@@ -154,18 +170,17 @@ class XLMonoTransModel(XLEncoderModel):
         return cls(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages, dictionary.shared)
 
     def load_state_dict(self, state_dict, *args, **kwargs):
-        """fairseq's, after what is to be done before."""
+        """Loads a state dict as fairseq does, after `before_loading`."""
         if self.before_loading is not None:
-            state_dict = self.before_loading(state_dict)
+            state_dict = self.before_loading(upgrade_keys(state_dict))
         return super().load_state_dict(state_dict, *args, **kwargs)
 
     def make_encoder(self, vocab_size: int, pad: int, num_languages: int) -> Encoder:
-        """The encoder with banks, embeddings and adapters of ours."""
+        """The encoder with `SpecialTokenEmbeddings`, `BertEmbeddings` and adapters."""
         cfg = self.cfg
-        encoder = Encoder(
-            cfg, SharedSpecialBank(vocab_size, cfg.embed_dim, pad, self._special), cfg.layers, num_languages
-        )
-        encoder.embeddings = PlacedEmbeddings(cfg, encoder.bank, num_languages)
+        token_embeddings = SpecialTokenEmbeddings(vocab_size, cfg.embed_dim, pad, self._special)
+        encoder = Encoder(cfg, token_embeddings, cfg.layers, num_languages)
+        encoder.embeddings = BertEmbeddings(cfg, token_embeddings, num_languages)
         for layer in encoder.layers if cfg.adapters else ():
             layer.attention_adapter = Adapter(cfg.embed_dim, cfg.adapters)
             layer.ffn_adapter = Adapter(cfg.embed_dim, cfg.adapters)

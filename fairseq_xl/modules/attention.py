@@ -3,7 +3,7 @@
 Shapes: B batch, T queries, S keys, C channels, H heads, D = C / H channels a head.
 """
 
-from typing import Callable, Dict, Optional
+from collections.abc import Callable
 
 import torch
 from fairseq.incremental_decoding_utils import with_incremental_state
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.dropout import draw_kept
 
-IncrementalState = Dict[str, Dict[str, Optional[Tensor]]]
+IncrementalState = dict[str, dict[str, Tensor | None]]
 
 
 def attend(
@@ -22,7 +22,7 @@ def attend(
     key: Tensor,
     value: Tensor,
     *,
-    padding_mask: Optional[Tensor] = None,
+    padding_mask: Tensor | None = None,
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
@@ -54,7 +54,7 @@ def attend_by_products(
     key: Tensor,
     value: Tensor,
     *,
-    padding_mask: Optional[Tensor] = None,
+    padding_mask: Tensor | None = None,
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
@@ -108,7 +108,7 @@ class _Products(torch.autograd.Function):
         return by_query.mul_(scale), by_key.mul_(scale), by_value, None, None
 
 
-def _hidden_keys(query: Tensor, key: Tensor, padding_mask: Optional[Tensor], causal: bool) -> Optional[Tensor]:
+def _hidden_keys(query: Tensor, key: Tensor, padding_mask: Tensor | None, causal: bool) -> Tensor | None:
     """Which keys a query must not see: bool, broadcasts to (B, H, T, S); None when it sees all."""
     hidden = None if padding_mask is None else padding_mask[:, None, None, :]
     if causal:
@@ -139,10 +139,10 @@ class _CachedAttention(nn.Module):
         self.heads = heads
         self.dropout = dropout
 
-    def _cache(self, incremental_state: Optional[IncrementalState]) -> Optional[Dict[str, Optional[Tensor]]]:
+    def _cache(self, incremental_state: IncrementalState | None) -> dict[str, Tensor | None] | None:
         return self.get_incremental_state(incremental_state, "keys_and_values")
 
-    def _remember(self, incremental_state: Optional[IncrementalState], key: Tensor, value: Tensor) -> None:
+    def _remember(self, incremental_state: IncrementalState | None, key: Tensor, value: Tensor) -> None:
         self.set_incremental_state(incremental_state, "keys_and_values", {"key": key, "value": value})
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
@@ -165,9 +165,9 @@ class SelfAttention(_CachedAttention):
         self,
         hidden: Tensor,
         *,
-        padding_mask: Optional[Tensor] = None,
+        padding_mask: Tensor | None = None,
         causal: bool = False,
-        incremental_state: Optional[IncrementalState] = None,
+        incremental_state: IncrementalState | None = None,
         attend: Callable[..., Tensor] = attend,
     ) -> Tensor:
         """(B, T, C) -> (B, T, C)
@@ -182,7 +182,7 @@ class SelfAttention(_CachedAttention):
             join_heads(attend(query, key, value, padding_mask=padding_mask, causal=causal, dropout=dropout))
         )
 
-    def _with_earlier(self, key: Tensor, value: Tensor, incremental_state: Optional[IncrementalState]):
+    def _with_earlier(self, key: Tensor, value: Tensor, incremental_state: IncrementalState | None):
         """Keys and values (B, H, T, D) behind those of earlier calls (B, H, S, D), which they join in the cache."""
         cache = self._cache(incremental_state)
         if cache is not None:
@@ -206,8 +206,8 @@ class CrossAttention(_CachedAttention):
         hidden: Tensor,
         memory: Tensor,
         *,
-        memory_padding_mask: Optional[Tensor] = None,
-        incremental_state: Optional[IncrementalState] = None,
+        memory_padding_mask: Tensor | None = None,
+        incremental_state: IncrementalState | None = None,
         attend: Callable[..., Tensor] = attend,
     ) -> Tensor:
         """(B, T, C), memory (B, S, C), its padding mask (B, S) -> (B, T, C)"""

@@ -1,7 +1,8 @@
 """Dropout. torch draws a float for every value, which on CPU costs more than a layer's softmax, GELU and LayerNorms."""
 
 import math
-from typing import Any, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ def dropped(hidden: Tensor, probability: float) -> Tensor:
     return _Dropped.apply(hidden, probability)
 
 
-def draw_kept(shape: Sequence[int], probability: float) -> Tuple[Tensor, float]:
+def draw_kept(shape: Sequence[int], probability: float) -> tuple[Tensor, float]:
     """Which values dropout keeps, on CPU, and what they are multiplied by so that the expectation stays.
 
     Sixteen random bits decide on a value; one draw of torch's generator gives four of them.
@@ -63,6 +64,6 @@ class _Dropped(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tuple[Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (kept,) = ctx.saved_tensors
         return (gradient * kept).mul_(ctx.factor), None

@@ -1,6 +1,7 @@
 """The layer of every model here. Shapes: B batch, T time, S memory time, C channels."""
 
-from typing import Any, Callable, Dict, Optional
+from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -8,7 +9,7 @@ from torch.nn import functional as F
 from fairseq_xl.modules.attention import CrossAttention, IncrementalState, SelfAttention, attend
 from fairseq_xl.modules.dropout import Dropout
 
-ACTIVATIONS: Dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 
 
 class FeedForward(nn.Module):
@@ -56,11 +57,11 @@ class Layer(nn.Module):
         self,
         hidden: Tensor,
         *,
-        padding_mask: Optional[Tensor] = None,
+        padding_mask: Tensor | None = None,
         causal: bool = False,
-        memory: Optional[Tensor] = None,
-        memory_padding_mask: Optional[Tensor] = None,
-        incremental_state: Optional[IncrementalState] = None,
+        memory: Tensor | None = None,
+        memory_padding_mask: Tensor | None = None,
+        incremental_state: IncrementalState | None = None,
         attend: Callable[..., Tensor] = attend,
     ) -> Tensor:
         """(B, T, C) -> (B, T, C)

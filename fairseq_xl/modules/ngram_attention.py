@@ -8,7 +8,6 @@ D = C / H channels a head.
 """
 
 import math
-from typing import Optional
 
 import torch
 from torch import Tensor, nn
@@ -83,8 +82,8 @@ class NgramAttention(SelfAttention):
         hidden: Tensor,
         *,
         attend: Streams,
-        incremental_state: Optional[IncrementalState] = None,
-        padding_mask: Optional[Tensor] = None,
+        incremental_state: IncrementalState | None = None,
+        padding_mask: Tensor | None = None,
         causal: bool = True,
     ) -> Tensor:
         """(B, S*T, C) -> (B, S*T, C)

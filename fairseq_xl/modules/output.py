@@ -5,50 +5,51 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from fairseq_xl.modules.embeddings import Bank
+from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.patches import features
 
-_LARGE_LOGITS = 2**24  # logits (N x V) from which chunks are worth their overhead
-_CHUNK_LOGITS = 2**23  # logits held at a time; each chunk also passes over the whole table ...
-_SMALLEST_CHUNK = 128  # ... so it should be no fewer predictions than this
-_SLICE_LOGITS = 2**23  # logits of a slice of the vocabulary: 32 MB, which a process gives back once they are freed
+_LARGE_LOGITS = 2**24  # logits (N x V) from which on chunks are worth their overhead
+_CHUNK_LOGITS = 2**23  # logits held at a time
+_SMALLEST_CHUNK = 128  # predictions: each chunk reads the whole table
+_SLICE_LOGITS = 2**23  # logits of a slice of the vocabulary: 32 MB, which a process returns once they are freed
 
 
 class OutputLayer(nn.Module):
-    """Scores of every token, tied to the token table.
+    """Logits of every token; the projection is tied to the token embeddings.
 
-    `plain` is XLM's (X1): h W^T + b. `dense` is XLM-R's: dense, GELU, LayerNorm, then the same.
-    The table and the bias b are the bank's.
+    `plain` is XLM's: h W^T + b. `dense` is XLM-R's: dense, GELU, LayerNorm, then the same.
+    The table W and the bias b belong to the token embeddings.
     """
 
-    def __init__(self, cfg, bank: Bank):
+    def __init__(self, cfg, token_embeddings: TokenEmbeddings):
         super().__init__()
-        self._bank = [bank]  # in a list, so that it is no submodule: its owner lists its parameters
+        self._token_embeddings = [token_embeddings]  # in a list, so that it is no submodule: the encoder has it
         self.dense = None
         if cfg.output_form == "dense":
             self.dense = nn.Linear(cfg.embed_dim, cfg.embed_dim)
             self.norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
 
     @property
-    def bank(self) -> Bank:
-        """The bank whose table and bias are used."""
-        return self._bank[0]
+    def token_embeddings(self) -> TokenEmbeddings:
+        """The token embeddings, with the output bias."""
+        return self._token_embeddings[0]
 
     def transform(self, hidden: Tensor) -> Tensor:
-        """What comes before the product with the table: (..., C) -> (..., C)"""
+        """The part before the product with the table: (..., C) -> (..., C)"""
         return hidden if self.dense is None else self.norm(F.gelu(self.dense(hidden)))
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(..., C) -> logits (..., V)"""
-        return F.linear(self.transform(hidden), self.bank.output_table, self.bank.bias)
+        table, bias = self.token_embeddings.output_table, self.token_embeddings.output_bias
+        return F.linear(self.transform(hidden), table, bias)
 
     def cross_entropy(self, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """Summed negative log-likelihood, in nats, of target (N,) at hidden (N, C).
 
-        Where predictions are many, torch's chunked loss is used, which never holds all logits (N, V).
+        For many predictions it uses torch's chunked loss, which never holds all logits (N, V).
 
         Args:
-            label_smoothing: probability that goes to all other symbols alike, as in fairseq's
+            label_smoothing: probability that is spread evenly over all other symbols, as in fairseq's
                 label_smoothed_cross_entropy
         """
         transformed = self.transform(hidden)
@@ -56,17 +57,17 @@ class OutputLayer(nn.Module):
         return loss + self._smoothing(transformed, target, label_smoothing) if label_smoothing else loss
 
     def _smoothing(self, transformed: Tensor, target: Tensor, share: float) -> Tensor:
-        """What smoothing adds: share of the target's score less the mean score of the others.
+        """The term that smoothing adds: `share` times the target's logit minus the mean logit of the others.
 
-        Scores are linear in the table, so that the mean is one product and no logits are needed.
+        Logits are linear in the table, so the mean is one product and needs no logits.
         """
-        weight, bias = self.bank.output_table, self.bank.bias
-        direction = self.bank(target).float() - weight.float().mean(0)
+        weight, bias = self.token_embeddings.output_table, self.token_embeddings.output_bias
+        direction = self.token_embeddings(target).float() - weight.float().mean(0)
         of_target = (transformed.float() * direction).sum() + (bias[target].float() - bias.float().mean()).sum()
         return share * len(weight) / (len(weight) - 1) * of_target
 
     def _negative_log_likelihood(self, transformed: Tensor, target: Tensor) -> Tensor:
-        weight, bias = self.bank.output_table, self.bank.bias
+        weight, bias = self.token_embeddings.output_table, self.token_embeddings.output_bias
         if not _chunking_pays(transformed, weight):
             return _CrossEntropy.apply(transformed, weight, bias, target)
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=max(_SMALLEST_CHUNK, _CHUNK_LOGITS // len(weight)))
@@ -76,9 +77,9 @@ class OutputLayer(nn.Module):
 def _chunking_pays(hidden: Tensor, weight: Tensor) -> bool:
     """Whether torch's chunked loss saves memory without losing speed or precision.
 
-    It holds a second gradient of the table (V, C) where `_CrossEntropy` holds the logits (N, V), so it saves nothing
-    below N = C. float32 only: its gradients are made before the loss is scaled, which float16 cannot take, and bfloat16
-    would have the sum of the losses in 8 bits.
+    It holds a second gradient of the table (V, C), `_CrossEntropy` the logits (N, V): below N = C it saves nothing.
+    float32 only: it computes gradients before the loss is scaled, which overflows or underflows in float16, and in
+    bfloat16 it would sum the losses in 8 bits.
     """
     return (
         features.HAS_LINEAR_CROSS_ENTROPY
@@ -89,11 +90,11 @@ def _chunking_pays(hidden: Tensor, weight: Tensor) -> bool:
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Summed cross-entropy that holds one float a logit, and only until the logit's gradient is used.
+    """Summed cross-entropy that holds one float per logit, and only until the logit's gradient is used.
 
     Both passes go over the vocabulary in slices; log sum exp s = top + log sum exp(s - top), with a top for each slice.
-    The target's score is taken from the same logits, so that in 16 bits both are rounded alike: in the loss of a
-    confident prediction their difference would else be mostly rounding, and often below 0.
+    The target's logit comes from the same slices, so both are rounded the same way in 16 bits: the loss of a confident
+    prediction would otherwise be mostly rounding error, and often negative.
     """
 
     @staticmethod
@@ -119,7 +120,7 @@ class _CrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, gradient):
         if not ctx.powers:
-            raise RuntimeError("the loss's gradient can be taken once: its probabilities are freed on the way")
+            raise RuntimeError("the gradient of the loss can be computed once: the probabilities are freed on the way")
         hidden, weight, target = ctx.saved_tensors
         by_hidden = -gradient * weight[target].float()
         by_weight, by_bias = torch.empty_like(weight), weight.new_empty(len(weight))

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from fairseq_xl.data.framing import InputLength, pad_rows
 from fairseq_xl.models.monotrans import XLMonoTransModel
-from fairseq_xl.modules.initialisation import initialise
+from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.objectives.base import Objective, Term
 from fairseq_xl.objectives.mlm import MaskedObjective, MaskingConfig
 
@@ -67,7 +67,7 @@ class NextSentence(MaskedObjective):
         head = nn.Sequential(
             nn.Linear(model_cfg.embed_dim, model_cfg.embed_dim), nn.Tanh(), nn.Linear(model_cfg.embed_dim, 2)
         )
-        head.apply(lambda module: initialise(module, model_cfg.init_std))
+        head.apply(lambda module: init_weights(module, model_cfg.init_std))
         return {self.name: head}
 
     def check(self, corpus):

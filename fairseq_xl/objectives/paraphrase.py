@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fairseq_xl.data.framing import pad_rows, padding_mask
-from fairseq_xl.modules.initialisation import initialise
+from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig, Term
 
 
@@ -44,7 +44,7 @@ class ParaphraseClassification(Objective):
     def heads(self, model_cfg):
         """The classifier: dropout and a linear layer, (C, 2)."""
         layer = nn.Linear(model_cfg.embed_dim, 2)
-        initialise(layer, model_cfg.init_std)
+        init_weights(layer, model_cfg.init_std)
         return {self.name: nn.Sequential(nn.Dropout(model_cfg.dropout), layer)}
 
     @property

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from fairseq_xl.data.framing import pad_rows
-from fairseq_xl.models.averaging import XLAveragingModel
+from fairseq_xl.models.dan import XLDANModel
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig, Term
 
 
@@ -39,7 +39,7 @@ class ParaphraseSimilarity(Objective):
     Config = SimilarityConfig
     name = "paraphrase_similarity"
     corpus_type = "parallel"
-    model_class = XLAveragingModel
+    model_class = XLDANModel
     language_modeling = ()
 
     @property

@@ -80,7 +80,7 @@ class WordRecovery(Objective):
 
     def loss(self, model, batch):
         """{"word_recovery": `Term` over the N words of X}."""
-        x, y = model.encoder.bank(batch["tokens"]), model.encoder.bank(batch["words"])
+        x, y = model.encoder.token_embeddings(batch["tokens"]), model.encoder.token_embeddings(batch["words"])
         mixed = model.heads[self.name](x, y, batch["words_padding_mask"])
-        hidden = self.encode(model, batch, vectors=torch.where(batch["is_word"][..., None], mixed, x))
+        hidden = self.encode(model, batch, inputs_embeds=torch.where(batch["is_word"][..., None], mixed, x))
         return {self.name: self.predict(model, hidden, batch)}

@@ -10,7 +10,7 @@ import torch
 from fairseq_xl.data.framing import decoder_input, pad_rows, padding_mask
 from fairseq_xl.data.masking import choose_spans, corrupt
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.future import XLFutureModel
+from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig
 from fairseq_xl.objectives.mlm import require_shares
 from fairseq_xl.objectives.sequence import sequence_terms
@@ -59,7 +59,7 @@ class XFNP(Objective):
     Config = XFNPConfig
     name = "xfnp"
     corpus_type = "monolingual"
-    model_class = XLFutureModel
+    model_class = XLNgramDecoderModel
 
     def heads(self, model_cfg):
         """No modules; raises `UserError` unless the model has as many streams as there are weights."""

@@ -6,7 +6,7 @@ import os
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import List, Optional
+from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.file_io import PathManager
@@ -14,37 +14,23 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import FairseqTask
 from omegaconf import II, OmegaConf
 
-from fairseq_xl.checkpoints import banks, published
-from fairseq_xl.checkpoints.surgery import donate, has_streams, left_behind
+from fairseq_xl.checkpoints import identity, transfer
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.text import open_model
 from fairseq_xl.errors import UserError, check_number, check_ranges, names_of
-from fairseq_xl.io.checkpoints import check_checkpoint, check_finite
-from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS, check_configuration, check_values
+from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.patches.processes import any_rank, end_as_stopped
 from fairseq_xl.patches.training import early_stopping, restore_early_stopping
 
 logger = logging.getLogger(__name__)
 
-FORMAT_VERSION = 1
 #: ranges of fairseq's own options, which fairseq does not check
 NUMBERS = {
     "optimization": {"lr": "0 or more", "update_freq": "1 or more"},
     "dataset": {"max_tokens": "1 or more", "batch_size": "1 or more"},
 }
-#: keys that each checkpoint has under task_state.fairseq_xl, with their types, and keys that some tasks add
-IDENTITY = {"task": str, "dictionary": str, "languages": List[str], "framing": ChoiceEnum(FRAMINGS),
-            "heads": Optional[int]}  # fmt: skip
-OF_TASKS = {"labels": Optional[List[str]], "sides": Optional[int], "lang_pairs": List[str], "objectives": str,
-            "objective_options": str, "writes": List[str], "length": Optional[int], "body": str}  # fmt: skip
-# options that change what weights mean, and the width, whose shapes would tell later
-FORM = ("activation", "layer_norm_eps", "position_offset", "language_embeddings", "output_form", "heads", "embed_dim")
-# the same, of xl_monotrans_* only, and what all other models are
-FORM_WITH_BANKS = {"language_positions": False, "adapters": 0, "segment_embeddings": "none"}
-# the same, of the decoders of xl_xfnp_* only: an encoder that they begin with has none
-FORM_OF_STREAMS = ("predicting_streams", "relative_buckets", "relative_distance")
 
 
 @dataclass
@@ -77,8 +63,10 @@ class XLTask(FairseqTask):
 
     #: the criterion that trains it; None: those of fairseq's that a checkpoint may name
     criterion = None
-    #: the bank that replaces that of a checkpoint (`fairseq_xl.tasks.banks`)
-    bank = None
+    #: whether the token embeddings of checkpoints are used, so that their dictionary must be this run's
+    uses_pretrained_tokens = True
+    #: of the model that was built last
+    model_class = heads = None
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg)
@@ -91,7 +79,7 @@ class XLTask(FairseqTask):
     @classmethod
     def setup_task(cls, cfg, **kwargs):
         """Loads ``dict.txt``, the same in every data folder, and checks that the text was binarised with it."""
-        run = cfg._get_parent() if OmegaConf.is_config(cfg) else None
+        run = run_config(cfg)
         if run is not None:
             _check_run(run, cfg._name, {cls.criterion} if cls.criterion else FAIRSEQ_CRITERIONS)
         if not cfg.data:
@@ -151,7 +139,7 @@ class XLTask(FairseqTask):
         """Builds the model and remembers what tells its weights apart from others of the same shapes."""
         self.check_architecture(cfg)
         model = super().build_model(cfg, from_checkpoint)
-        self.heads = getattr(cfg, "heads", None)
+        self.model_class, self.heads = type(model), getattr(cfg, "heads", None)
         return model
 
     def build_bpe(self, args):
@@ -161,7 +149,7 @@ class XLTask(FairseqTask):
                 path = self.folder() / "sentencepiece.model"
                 raise UserError(f"--bpe sentencepiece needs --sentencepiece-model {path}")
             open_model(args.sentencepiece_model, self.folder())
-        bpe, run = super().build_bpe(args), self.cfg._get_parent()
+        bpe, run = super().build_bpe(args), run_config(self.cfg)
         if bpe is not None and run is not None and run.common_eval.post_process == "sentencepiece":
             bpe.decode = str  # --remove-bpe has joined the pieces already; decoding again would remove all spaces
         return bpe
@@ -170,7 +158,7 @@ class XLTask(FairseqTask):
         """fairseq's; `UserError` for a line that was no UTF-8, which Python reads as surrogates in some locales."""
         for line in lines:
             if any("\ud800" <= character <= "\udfff" for character in line):
-                raise UserError(f"the line {ascii(line[:40])} of the input is not UTF-8")
+                raise UserError(f"the line {line[:40]!a} of the input is not UTF-8")
         return super().get_interactive_tokens_and_lengths(lines, encode_fn)
 
     def get_batch_iterator(self, dataset, required_batch_size_multiple=1, **kwargs):
@@ -180,14 +168,14 @@ class XLTask(FairseqTask):
     # --- identity of checkpoints -------------------------------------------------------------------------------
 
     def identity(self):
-        """What a checkpoint says of itself: plain Python, nothing that unpickling could execute."""
+        """What a checkpoint says of itself: plain Python, which loading cannot execute."""
         return {
-            "format": FORMAT_VERSION,
+            "format": identity.FORMAT_VERSION,
             "task": type(self).__name__,
             "dictionary": self.dictionary.digest(),
             "languages": list(self.dictionary.languages),
             "framing": self.framing.name,
-            "heads": getattr(self, "heads", None),
+            "heads": self.heads,
         }
 
     def state_dict(self):
@@ -197,17 +185,17 @@ class XLTask(FairseqTask):
     def load_state_dict(self, state_dict):
         """Checks a checkpoint's identity before its weights are loaded (generate, validate, interactive, eval-lm)."""
         path = state_dict.get("path", "the checkpoint")  # `fairseq_xl.patches` adds it
-        identity = state_dict.get("fairseq_xl")
-        self.check_identity(identity, path, self.bank is None)
-        if self.loaded_framing not in (None, identity["framing"]):
+        found = state_dict.get("fairseq_xl")
+        self.check_identity(found, path, self.uses_pretrained_tokens)
+        if self.loaded_framing not in (None, found["framing"]):
             raise UserError(
-                f"{path} was trained with --framing {identity['framing']}, the checkpoint before it with "
+                f"{path} was trained with --framing {found['framing']}, the checkpoint before it with "
                 f"{self.loaded_framing}"
             )
-        self.loaded_framing = identity["framing"]
-        self.framing = Framing.of(identity["framing"], self.dictionary)
+        self.loaded_framing = found["framing"]
+        self.framing = Framing.of(found["framing"], self.dictionary)
 
-    def check_fits(self, state, path, across_heads=False, own_bank=True):
+    def check_fits(self, state, path):
         """Raises `UserError` unless the weights of a checkpoint mean the same in this run's model.
 
         Called by `fairseq_xl.patches` before fairseq-train loads weights, to resume or to fine-tune.
@@ -215,155 +203,62 @@ class XLTask(FairseqTask):
         Args:
             state: the whole checkpoint.
             path: its file, for messages.
-            across_heads: let the number of attention heads differ (U1).
-            own_bank: whether its tokens are used, so that its dictionary must be this run's.
         """
-        identity = (state.get("task_state") or {}).get("fairseq_xl")
-        self.check_identity(identity, path, own_bank)
-        self._check_kind(identity, path)
-        if identity["heads"] != self.heads and not across_heads:
+        found = (state.get("task_state") or {}).get("fairseq_xl")
+        self.check_identity(found, path)
+        transfer.check_backbone(path, state, self.model_class)
+        if found["heads"] != self.heads:
             raise UserError(
-                f"{path} has {identity['heads']} attention heads, this model {self.heads}: the weights would fit "
+                f"{path} has {found['heads']} attention heads, this model {self.heads}: the weights would fit "
                 "and mean something else"
             )
-        if identity["framing"] != self.framing.name:
-            raise UserError(
-                f"{path} was trained with --framing {identity['framing']}, this run has {self.framing.name}"
-            )
+        if found["framing"] != self.framing.name:
+            raise UserError(f"{path} was trained with --framing {found['framing']}, this run has {self.framing.name}")
 
-    def _check_kind(self, identity, origin):
-        """Raises `UserError` if one of checkpoint and model is an averaging network, which has no attention heads."""
-        found, wanted = (
-            "a deep averaging network" if kind is None else "an encoder" for kind in (identity["heads"], self.heads)
-        )
-        if found != wanted:
-            raise UserError(f"{origin} holds {found}, and this model begins with {wanted}")
+    def check_identity(self, found, origin, tokens=True):
+        """Raises `UserError` unless `found` is the identity of a checkpoint, the file `origin`, that this run can use.
 
-    def check_identity(self, identity, origin, own_bank=True):
-        """Raises `UserError` if `identity`, of the file `origin`, is none or has another format or dictionary."""
-        if not isinstance(identity, dict) or "format" not in identity:
-            raise UserError(f"{origin} was not written by fairseq_xl")
-        if identity["format"] != FORMAT_VERSION:
-            raise UserError(f"{origin} has format {identity['format']}, this version reads {FORMAT_VERSION}")
-        missing = IDENTITY.keys() - identity.keys()
-        if missing:
-            raise UserError(f"{origin} is damaged: its identity lacks {', '.join(sorted(missing))}")
-        check_values(identity, IDENTITY | OF_TASKS, "task_state.fairseq_xl", origin)
-        if identity["languages"]:
-            banks.check_languages(identity["languages"], origin)
-        if own_bank and identity["dictionary"] != self.dictionary.digest():
-            raise UserError(
-                f"{origin} was trained with another dictionary (languages {', '.join(identity['languages'])}) than "
-                f"{self.folder() / 'dict.txt'} ({len(self.dictionary)} symbols, languages "
-                f"{', '.join(self.dictionary.languages)})"
-            )
+        If its token embeddings are used (`tokens`), its dictionary must be this run's.
+        """
+        dictionary = self.dictionary if tokens else None
+        identity.check_identity(found, origin, dictionary, self.folder() / "dict.txt")
 
-    # --- the first weights -------------------------------------------------------------------------------------
+    # --- initial weights ---------------------------------------------------------------------------------------
 
-    def starts_anew(self, from_checkpoint):
-        """Whether a model that is being built is trained from its first weights: no checkpoint will replace them."""
+    def needs_initial_weights(self, from_checkpoint):
+        """Whether a model that is being built is trained from its initial weights: no checkpoint will replace them."""
         if from_checkpoint:
             return False
-        run = self.cfg._get_parent()
+        run = run_config(self.cfg)
         restored = None if run is None else checkpoint_to_restore(run.checkpoint)
         if restored:
             logger.info("%s is restored: the weights that --init-* name are not read", restored)
         return restored is None
 
-    def read_donor(self, path, model, part="model", own_bank=True):
-        """Weights that a new model starts from: a checkpoint of ours, or a published encoder.
+    def transfer_weights(self, model, files, layers="all", tokens=True):
+        """Gives a new model the weights of checkpoints, and logs what was copied, new and unused.
 
         Args:
-            path: a file, or for published encoders also their folder (`fairseq_xl.checkpoints.published`).
-            model: the new model; it gives the rows that a published encoder lacks.
-            part: what of it will be used: the whole ``model``; its ``encoder``, so that its output layer may have any
-                form; or its table of ``tokens``, so that it may differ in all but their channels.
-            own_bank: whether its tokens are used, so that its dictionary must be this run's.
+            files: {part of the model: a file or None} (`fairseq_xl.checkpoints.transfer.initialize`).
+            layers: layers of a deeper checkpoint that the decoder takes.
+            tokens: whether the token embeddings are taken too.
 
-        Returns: a state dict under our names, as `XLEncoderModel` lists them, or `XLMonoTransModel` for such a model.
-        Raises `UserError` where the weights would mean something else in this run's model.
+        Returns: a `Report` for each file.
         """
-        across_heads = getattr(self.cfg, "init_across_heads", False)
-        donor = published.read(path)
-        ours = not isinstance(donor, published.Published)
-        if ours:
-            check_checkpoint(donor, path)
-            check_finite(donor, path)
-            donor = check_configuration(donor, path)
-            if part == "tokens":
-                identity = (donor.get("task_state") or {}).get("fairseq_xl")
-                self.check_identity(identity, path)
-                self._check_kind(identity, path)
-            else:
-                # not the task's own: a donor may be of another; its heads are compared with the other options below
-                XLTask.check_fits(self, donor, path, True, own_bank)
-            if part == "model" and has_streams(donor["model"]) and not has_streams(model.state_dict()):
-                raise UserError(f"{path} has a decoder with predicting streams: it is for --arch xl_xfnp_* alone")
-        options = _form(donor, model.cfg, path) if ours else FORM_WITH_BANKS | donor.options
-        wrong = []
-        for name, needed in options.items():
-            if name == "adapters" and not own_bank:
-                continue
-            found = self.framing.name if name == "framing" else getattr(model.cfg, name, FORM_WITH_BANKS.get(name))
-            of_decoder = name == "output_form" or name in FORM_OF_STREAMS
-            matters = name == "embed_dim" if part == "tokens" else part == "model" or not of_decoder
-            if matters and str(found) != str(needed) and not (name == "heads" and across_heads):
-                may_differ = name == "heads" and hasattr(self.cfg, "init_across_heads")
-                needed = f"{needed} (or --init-across-heads)" if may_differ else needed
-                wrong.append(f"--{name.replace('_', '-')} {needed}, this run has {found}")
-        if wrong:
-            raise UserError(f"{path} needs {'; '.join(wrong)}")
-        recipient = model.state_dict()
-        if ours:
-            self.donor_identity = donor["task_state"]["fairseq_xl"]
-            state, languages = donor["model"], self.donor_identity["languages"]
-        else:
-            self.donor_identity, state, languages = {}, donor.state, []
-        if not ours and own_bank:
-            symbols, languages = self.dictionary.symbols[: self.dictionary.first_language], self.dictionary.languages
-            published.check_symbols(donor, symbols, self.folder() / "dict.txt")
-            state, new = published.with_new_rows(donor, recipient, languages)
-            logger.info("%s: published weights, new rows: %s", path, ", ".join(new) or "none")
-        convert = banks.with_special if banks.SPECIAL in recipient else banks.without_special
-        return convert(state, len(languages))
+        requirements = transfer.Requirements(
+            self.dictionary,
+            self.folder() / "dict.txt",
+            self.framing.name,
+            getattr(self.cfg, "init_across_heads", None),
+            tokens and self.uses_pretrained_tokens,
+        )
+        return transfer.initialize(
+            model, files, requirements, layers, lambda pretrained: self.adapt_pretrained(pretrained, model)
+        )
 
-    def initialise(self, model, encoder, decoder, embeddings=None, layers="all"):
-        """Gives a new encoder-decoder weights of the checkpoints named, paths or None; the log names what is new.
-
-        Args:
-            encoder, decoder: whose weights the stacks take (`fairseq_xl.checkpoints.surgery.donate`).
-            embeddings: whose token embeddings both sides take, and nothing else.
-            layers: which ones of a deeper checkpoint the decoder takes.
-        """
-        shares = model.shares_embeddings(model.cfg)
-        why = "--share-embeddings" if hasattr(model.cfg, "share_embeddings") else f"--arch {model.cfg._name}"
-        if shares and encoder and decoder and encoder != decoder:
-            raise UserError(f"{why}: encoder and decoder must be initialised from the same checkpoint")
-        parts = {embeddings: "tokens"} | {encoder: "encoder"} | {decoder: "model"}  # of one file the most that is used
-        donors = {path: self.read_donor(path, model, part) for path, part in parts.items() if path}
-        if shares and encoder and "decoder.bank.tokens.weight" in donors.get(decoder, ()):
-            raise UserError(f"{why}: encoder and decoder of {decoder} have a table of tokens each")
-        if decoder and has_streams(model.state_dict()) and not has_streams(donors[decoder]):
-            if not encoder:
-                raise UserError(f"{decoder} has no decoder with streams as that of {why} has; its encoder may be taken")
-            logger.warning("%s has no decoder with streams as that of %s has: its encoder alone is taken", decoder, why)
-            decoder = None
-        transfers = [
-            (embeddings, "encoder", "bank.tokens"),
-            (embeddings, "decoder", "bank.tokens"),
-            (encoder, "encoder"),
-            (decoder, "decoder", None, layers),
-        ]
-        recipient, taken = model.state_dict(), {path: [] for path in donors}
-        for path, stack, *part in transfers:
-            if path:
-                copied, new = donate(recipient, donors[path], stack, path, *part)
-                recipient.update(copied)
-                taken[path] += copied.values()
-                logger.info("%s from %s: %d tensors, new: %s", stack, path, len(copied), ", ".join(new) or "none")
-        for path, donor in donors.items():
-            logger.info("%s: not used: %s", path, ", ".join(left_behind(donor, taken[path])) or "none")
-        model.load_state_dict(recipient)
+    def adapt_pretrained(self, pretrained, model):
+        """Hook: changes weights (`Pretrained`) before they are copied into a new model."""
+        return pretrained
 
     # --- stopping ----------------------------------------------------------------------------------------------
 
@@ -380,7 +275,7 @@ class XLTask(FairseqTask):
 
         A second Ctrl-C stops at once.
         """
-        run = self.cfg._get_parent()
+        run = run_config(self.cfg)
         if run is None:  # no command's configuration: nothing to stop
             return
         metric, known = run.checkpoint.best_checkpoint_metric, self.metrics()
@@ -404,9 +299,14 @@ class XLTask(FairseqTask):
             logger.warning("%s: saving after this update, then stopping", terminated)
         if any_rank(terminated is not None, next(model.parameters()).device):
             end_as_stopped()
-            run = self.cfg._get_parent()
+            run = run_config(self.cfg)
             run.optimization.stop_time_hours = 1e-9
             run.dataset.disable_validation = True
+
+
+def run_config(cfg):
+    """The configuration of the whole command that the options of a task belong to; None for options alone."""
+    return cfg._get_parent() if OmegaConf.is_config(cfg) else None
 
 
 def _check_run(run, task, criterions):
@@ -450,18 +350,6 @@ def checkpoint_to_restore(cfg):
         if not PathManager.exists(path):
             path = next(file for file in (cfg.continue_once, cfg.finetune_from_model, path) if file is not None)
     return path if PathManager.isfile(path) else None
-
-
-def _form(checkpoint, cfg, path):
-    """{option of the form of a model of `cfg`: its value in the model of a checkpoint, the file `path`}"""
-    written = checkpoint.get("cfg")
-    written = written.get("model") if isinstance(written, dict) else None
-    names = [name for name in FORM if hasattr(cfg, name)]
-    if not isinstance(written, dict) or not written.keys() >= set(names):
-        raise UserError(f"{path} is damaged: it doesn't say its model's {', '.join(names)}")
-    of_banks = {name: written.get(name, value) for name, value in FORM_WITH_BANKS.items()}
-    names += [name for name in FORM_OF_STREAMS if hasattr(cfg, name) and name in written]
-    return {name: written[name] for name in names} | of_banks
 
 
 def _check_dictionary(folder, dictionary):

@@ -12,7 +12,6 @@ from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from torch import nn
 
-from fairseq_xl.checkpoints.surgery import donate, left_behind
 from fairseq_xl.criterions.classification import HEAD, class_scores
 from fairseq_xl.data.classification import FIELDS, ClassificationDataset, check_labels, frame, read_examples
 from fairseq_xl.data.text import TextEncoder
@@ -20,9 +19,9 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
 from fairseq_xl.models.encoder import XLEncoderModel
-from fairseq_xl.modules.initialisation import initialise
-from fairseq_xl.tasks.banks import BankTask, BankTaskConfig, matched
-from fairseq_xl.tasks.base import named_languages
+from fairseq_xl.modules.initialization import init_weights
+from fairseq_xl.tasks.base import XLTask, named_languages, run_config
+from fairseq_xl.tasks.language_modules import LanguageModuleConfig, TaskLanguageModule, matching_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ COLLAPSED = 98.0  # per cent of a language's predictions in one class from which
 
 
 @dataclass
-class XLClassificationConfig(BankTaskConfig):
+class XLClassificationConfig(LanguageModuleConfig):
     """Options of `xl_classification`."""
 
     task_files: Optional[str] = field(
@@ -57,8 +56,8 @@ class XLClassificationConfig(BankTaskConfig):
     freeze: Optional[str] = field(
         default=None,
         metadata={
-            "help": "patterns of parameter names, separated by commas, that stay as they are; 'bank': the bank of an "
-            "xl_monotrans_* model (M2)"
+            "help": "patterns of names of parameters that are not trained, separated by commas; 'language-module': the "
+            "language module of an xl_monotrans_* model (Artetxe et al. 2020, section 2)"
         },
     )
     predictions_to: Optional[str] = field(
@@ -70,7 +69,7 @@ class XLClassificationConfig(BankTaskConfig):
 
 
 @register_task("xl_classification", dataclass=XLClassificationConfig)
-class XLClassificationTask(BankTask):
+class XLClassificationTask(XLTask):
     """Fine-tunes an encoder and a layer on its first token (X9, V9, G7) in any languages, and tests it in any."""
 
     criterion = "xl_classification"
@@ -80,7 +79,9 @@ class XLClassificationTask(BankTask):
         self.labels = None  # the classes in order, from the training files or the checkpoint
         self.sides = None  # 1: sentences, 2: pairs
         self.predictions = {}  # split -> {index of the example: (class, probability)}
-        owners = [] if self.bank is None else self.bank["languages"]
+        self.language_module = TaskLanguageModule(cfg, dictionary, self.folder())
+        self.uses_pretrained_tokens = self.language_module.replacement is None
+        owners = self.language_module.languages
         if cfg.lang or len(owners) == 1:
             self._work_on(cfg.lang or owners[0])
         named_languages("--train-langs", cfg.train_langs, dictionary)
@@ -89,7 +90,7 @@ class XLClassificationTask(BankTask):
             raise UserError(f"--length {cfg.length}: an input needs at least {SHORTEST} tokens")
 
     def _work_on(self, language):
-        run = self.cfg._get_parent()
+        run = run_config(self.cfg)
         for options in (self.cfg, self.cfg if run is None else run.task):
             options.train_langs = options.eval_langs = language
 
@@ -97,7 +98,7 @@ class XLClassificationTask(BankTask):
 
     def identity(self):
         """What every checkpoint says of itself, and its classes."""
-        return super().identity() | {"labels": self.labels, "sides": self.sides}
+        return super().identity() | self.language_module.identity() | {"labels": self.labels, "sides": self.sides}
 
     def load_state_dict(self, state_dict):
         """Checks the checkpoint's identity and takes over its classes."""
@@ -105,12 +106,14 @@ class XLClassificationTask(BankTask):
         if "labels" not in state_dict["fairseq_xl"]:
             path = state_dict.get("path", "the checkpoint")
             raise UserError(f"{path} has no classifier; --init-from starts one from it")
+        self.language_module.restore(state_dict["fairseq_xl"])
         self.labels, self.sides = (state_dict["fairseq_xl"][name] for name in ("labels", "sides"))
 
-    def check_fits(self, state, path, **how):
+    def check_fits(self, state, path):
         """Raises `UserError` unless a checkpoint to go on from has this run's classes."""
-        super().check_fits(state, path, **how)
+        super().check_fits(state, path)
         identity = state["task_state"]["fairseq_xl"]
+        self.language_module.restore(identity, resumes=True)
         if "labels" not in identity:
             raise UserError(f"{path} has no classifier: name it as --init-from to fine-tune its encoder")
         for name, ours in (("labels", self.labels), ("sides", self.sides)):
@@ -132,27 +135,24 @@ class XLClassificationTask(BankTask):
             raise UserError(f"{self.cfg.task_files}: the training files have one label only: {self.labels[0]!r}")
         if self.cfg.length > cfg.max_positions:
             raise UserError(f"--length {self.cfg.length} is more than the model's --max-positions {cfg.max_positions}")
+        self.language_module.prepare(cfg, self.cfg.init_from, from_checkpoint)
         model = super().build_model(cfg, from_checkpoint)
+        self.language_module.attach(model, self.cfg.init_from, from_checkpoint)
         if not isinstance(model, XLEncoderModel):
             raise UserError(f"xl_classification needs {XLEncoderModel.described}")
         layer = nn.Linear(cfg.embed_dim, len(self.labels))
-        initialise(layer, cfg.init_std)
+        init_weights(layer, cfg.init_std)
         model.add_heads({HEAD: nn.Sequential(nn.Dropout(self.cfg.head_dropout), layer)})
-        if self.cfg.freeze:
-            for name in matched(model, self.cfg.freeze.split(","), "--freeze"):
+        if self.cfg.freeze and not from_checkpoint:
+            for name in matching_parameters(model, self.cfg.freeze.split(","), "--freeze"):
                 model.get_parameter(name).requires_grad = False
-        if self.cfg.init_from and self.starts_anew(from_checkpoint):
-            self._initialise(model, self.cfg.init_from)
+        if self.cfg.init_from and self.needs_initial_weights(from_checkpoint):
+            self.transfer_weights(model, {"encoder": self.cfg.init_from})
         return model
 
-    def _initialise(self, model, path):
-        donor = self.read_donor(path, model, part="encoder")
-        copied, new = donate(model.state_dict(), donor, "encoder", path)
-        # what is pre-trained further, as a bank over the classifier, predicts words with it
-        copied |= {name: donor[name] for name in model.state_dict() if name.startswith("output.") and name in donor}
-        model.load_state_dict(copied, strict=False)
-        logger.info("encoder from %s: %d tensors, new: %s", path, len(copied), ", ".join(new) or "none")
-        logger.info("%s: not used: %s", path, ", ".join(left_behind(donor, copied.values())) or "none")
+    def adapt_pretrained(self, pretrained, model):
+        """Removes the language module that the run does not use."""
+        return self.language_module.adapt(pretrained, model)
 
     # --- data --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
-from fairseq_xl.checkpoints.surgery import LAYERS
+from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import tokenisers
 from fairseq_xl.data.corrupted_test import Lines, corrupted, filled
 from fairseq_xl.data.generation import GenerationDataset, read_pairs, read_texts
@@ -23,7 +23,7 @@ from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import OBJECTIVES, settings_as_text
 from fairseq_xl.tasks.base import XLTaskConfig, named_languages
-from fairseq_xl.tasks.writing import XLWritingTask
+from fairseq_xl.tasks.seq2seq import XLSeq2SeqTask
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class XLGenerationConfig(XLTaskConfig):
 
 
 @register_task("xl_generation", dataclass=XLGenerationConfig)
-class XLGenerationTask(XLWritingTask):
+class XLGenerationTask(XLSeq2SeqTask):
     """Same-language generation of titles, questions and summaries (Liang et al. 2020, sections 2.2 and 6).
 
     The decoder starts from the symbol of the language, which need not be a language of the fine-tuning.
@@ -174,8 +174,9 @@ class XLGenerationTask(XLWritingTask):
         encoder, decoder = self.cfg.init_encoder_from, self.cfg.init_decoder_from
         if self.cfg.init_from:
             encoder = decoder = self.cfg.init_from
-        if (encoder or decoder) and self.starts_anew(from_checkpoint):
-            self.initialise(model, encoder, decoder, layers=str(self.cfg.init_decoder_layers))
+        if (encoder or decoder) and self.needs_initial_weights(from_checkpoint):
+            files = {"encoder": encoder, "decoder": decoder}
+            self.transfer_weights(model, files, str(self.cfg.init_decoder_layers))
         return model
 
     # --- data --------------------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from omegaconf import II
 
-from fairseq_xl.checkpoints import banks
-from fairseq_xl.checkpoints.surgery import LAYERS, inherit, left_behind
+from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data.documents import AdjacentSegments
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.mixed import MixedCorpus
@@ -23,9 +22,9 @@ from fairseq_xl.data.parallel_documents import ParallelDocuments
 from fairseq_xl.data.plan import SCHEDULES, BatchSpec, ObjectiveSampler, training_plan, validation_plan
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
-from fairseq_xl.models.monotrans import XLMonoTransModel
 from fairseq_xl.objectives import build_objectives, settings_as_text
-from fairseq_xl.tasks.banks import BankTask, BankTaskConfig, matched
+from fairseq_xl.tasks.base import XLTask, run_config
+from fairseq_xl.tasks.language_modules import LanguageModuleConfig, TaskLanguageModule, matching_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ PAIR = re.compile(r"(\w+)-(\w+)")
 
 
 @dataclass
-class XLPretrainingConfig(BankTaskConfig):
+class XLPretrainingConfig(LanguageModuleConfig):
     """Options of `xl_pretraining`."""
 
     objectives: str = field(default="mlm", metadata={"help": "objectives, separated by commas: mlm,tlm"})
@@ -85,15 +84,16 @@ class XLPretrainingConfig(BankTaskConfig):
     train_only: Optional[str] = field(
         default=None,
         metadata={
-            "help": "patterns of parameter names, separated by commas; all others stay as they are (V7: "
-            "'*.cross_attention*'); 'bank': the bank of an xl_monotrans_* model (M1)"
+            "help": "patterns of names of parameters that are trained, separated by commas, and no others "
+            "('*.cross_attention*': Luo et al. 2020, table 7); 'language-module': the language module of an "
+            "xl_monotrans_* model (Artetxe et al. 2020, section 2)"
         },
     )
-    new_bank: bool = field(
+    new_language_module: bool = field(
         default=False,
         metadata={
-            "help": "take only the body and the special symbols of --init-from, whose dictionary may be another: this "
-            "dictionary's bank is new (M1)"
+            "help": "take only the body and the special symbols of --init-from, which may have another dictionary, and "
+            "learn a new language module for this run's dictionary (Artetxe et al. 2020, section 2)"
         },
     )
     update_freq: Any = II("optimization.update_freq")
@@ -128,19 +128,21 @@ class PlannedBatches(FairseqDataset):
 
 
 @register_task("xl_pretraining", dataclass=XLPretrainingConfig)
-class XLPretrainingTask(BankTask):
+class XLPretrainingTask(XLTask):
     """Pre-trains a model with the objectives of ``--objectives`` in the order of ``--schedule``."""
 
     criterion = "xl_pretraining"
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
+        self.language_module = TaskLanguageModule(cfg, dictionary, self.folder(), new=cfg.new_language_module)
+        self.uses_pretrained_tokens = self.language_module.replacement is None
         self._build_objectives()
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
         """Converts objective options from a mapping to text."""
-        cfg.objective_options, run = settings_as_text(cfg.objective_options), cfg._get_parent()
+        cfg.objective_options, run = settings_as_text(cfg.objective_options), run_config(cfg)
         if run is not None:  # stored in checkpoints, where --objective-options can override text only
             run.task.objective_options = cfg.objective_options
         return super().setup_task(cfg, **kwargs)
@@ -154,6 +156,7 @@ class XLPretrainingTask(BankTask):
         """Checks the checkpoint's identity and takes over its framing."""
         super().load_state_dict(state_dict)
         identity, self.trained_path = state_dict["fairseq_xl"], state_dict.get("path", "the checkpoint")
+        self.language_module.restore(identity)
         if "objectives" not in identity:
             raise UserError(f"{self.trained_path} was trained with {identity['task']}, not with xl_pretraining")
         self.trained_objectives = identity["objectives"].split(",")
@@ -161,7 +164,7 @@ class XLPretrainingTask(BankTask):
 
     def identity(self):
         """The identity that every checkpoint has, and the objectives."""
-        return super().identity() | {
+        return super().identity() | self.language_module.identity() | {
             "objectives": self.cfg.objectives,
             "objective_options": self.cfg.objective_options or "",
         }
@@ -200,53 +203,35 @@ class XLPretrainingTask(BankTask):
                     f"{name}.length={objective.cfg.length} needs {positions} positions, the model has --max-positions "
                     f"{cfg.max_positions}"
                 )
+        self.language_module.prepare(cfg, self.cfg.init_from, from_checkpoint)
         model = super().build_model(cfg, from_checkpoint)
         for name, objective in self.objectives.items():
             if not isinstance(model, objective.model_class):
                 raise UserError(f"{name} needs {objective.model_class.described}")
             model.add_heads(objective.heads(cfg))
-        new_bank = self.cfg.new_bank and not from_checkpoint
-        if new_bank and not (self.cfg.init_from and isinstance(model, XLMonoTransModel)):
-            raise UserError(f"--new-bank needs --init-from and {XLMonoTransModel.described}")
-        if new_bank and self.bank is not None:
-            raise UserError(f"--new-bank: --bank {self.cfg.bank} would take its place; choose one of them")
-        if self.cfg.train_only:
+        self.language_module.attach(model, self.cfg.init_from, from_checkpoint)
+        if self.cfg.train_only and not from_checkpoint:
             freeze_others(model, self.cfg.train_only.split(","))
-        self.trains_body = any(
-            parameter.requires_grad for name, parameter in _shared(model) if name.startswith("encoder.")
-        )
-        if self.cfg.init_from and self.starts_anew(from_checkpoint):
-            self._initialise(model, self.cfg.init_from)
+        self.language_module.follow(model)
+        if self.cfg.init_from and self.needs_initial_weights(from_checkpoint):
+            self._initialize(model, self.cfg.init_from)
         return model
 
-    def _initialise(self, model, path):
+    def _initialize(self, model, path):
         if isinstance(model, XLEncoderDecoderModel):
-            self.initialise(model, path, path, layers=str(self.cfg.init_decoder_layers))
+            self.transfer_weights(model, {"encoder": path, "decoder": path}, str(self.cfg.init_decoder_layers))
             return
-        donor = self.read_donor(path, model, own_bank=not self.cfg.new_bank)
-        copied, new = inherit(model.state_dict(), donor, path)
-        if isinstance(model, XLMonoTransModel):
-            self._check_body(model, new, path)
-        model.load_state_dict(copied, strict=False)
-        logger.info("weights from %s: %d tensors, new: %s", path, len(copied), ", ".join(new) or "none")
-        logger.info("%s: not used: %s", path, ", ".join(left_behind(donor, copied.values())) or "none")
+        (report,) = self.transfer_weights(model, {"model": path}, tokens=not self.cfg.new_language_module)
+        self.language_module.check_transfer(model, report)
 
-    def _check_body(self, model, new, path):
-        """Forgets the body of a bank if it is trained too; `UserError` for what is new and frozen, and so random."""
-        lacking = [name for name, parameter in _shared(model) if name in new and not parameter.requires_grad]
-        if lacking:
-            kind = "a classifier, " if "labels" in self.donor_identity else ""
-            raise UserError(f"{path}, {kind}lacks {lacking[0]}, which would stay random: train it, or do without it")
-        if self.trains_body:
-            self.body = None
-            if self.cfg.new_bank:
-                logger.warning("the body is trained too: the bank will fit no other model (--train-only bank)")
+    def adapt_pretrained(self, pretrained, model):
+        """Removes the language module that the run does not use."""
+        return self.language_module.adapt(pretrained, model)
 
-    def check_fits(self, state, path, **how):
-        """Raises `UserError` unless a checkpoint to go on from fits; its body is another one if it is trained now."""
-        super().check_fits(state, path, **how)
-        if self.trains_body:
-            self.body = None
+    def check_fits(self, state, path):
+        """Raises `UserError` unless a checkpoint to go on from fits."""
+        super().check_fits(state, path)
+        self.language_module.restore(state["task_state"]["fairseq_xl"], resumes=True)
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Opens the corpora that the objectives read; languages and pairs without this split are left out."""
@@ -406,16 +391,8 @@ class XLPretrainingTask(BankTask):
         }
 
 
-def _shared(model):
-    """(name, parameter) of all that belongs to no bank of an xl_monotrans_* model; nothing of another model."""
-    if not isinstance(model, XLMonoTransModel):
-        return []
-    positions = model.cfg.language_positions
-    return [(name, value) for name, value in model.named_parameters() if not banks.owned(name, positions)]
-
-
 def freeze_others(model, patterns):
     """Leaves only parameters trainable whose names match one of `patterns` (V7); `UserError` if one matches none."""
-    trained = matched(model, patterns, "--train-only")
+    trained = matching_parameters(model, patterns, "--train-only")
     for name, parameter in model.named_parameters():
         parameter.requires_grad = name in trained

@@ -12,7 +12,7 @@ from fairseq.tasks import register_task
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints import published
-from fairseq_xl.checkpoints.surgery import LAYERS
+from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.parallel import SentencePairs
@@ -20,7 +20,7 @@ from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.tasks.base import XLTaskConfig
-from fairseq_xl.tasks.writing import XLWritingTask
+from fairseq_xl.tasks.seq2seq import XLSeq2SeqTask
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class XLTranslationConfig(XLTaskConfig):
 
 
 @register_task("xl_translation", dataclass=XLTranslationConfig)
-class XLTranslationTask(XLWritingTask):
+class XLTranslationTask(XLSeq2SeqTask):
     """Translates between the languages of one dictionary, one direction or several in one model (X13)."""
 
     def __init__(self, cfg, dictionary):
@@ -116,9 +116,13 @@ class XLTranslationTask(XLWritingTask):
         if not hasattr(cfg, "share_embeddings"):
             raise UserError("--arch: translation needs an encoder-decoder, xl_mt_tiny for one")
         model = super().build_model(cfg, from_checkpoint)
-        named = (self.cfg.init_encoder_from, self.cfg.init_decoder_from, self.cfg.init_embeddings_from)
-        if any(named) and self.starts_anew(from_checkpoint):
-            self.initialise(model, *named, str(self.cfg.init_decoder_layers))
+        files = {
+            "embeddings": self.cfg.init_embeddings_from,
+            "encoder": self.cfg.init_encoder_from,
+            "decoder": self.cfg.init_decoder_from,
+        }
+        if any(files.values()) and self.needs_initial_weights(from_checkpoint):
+            self.transfer_weights(model, files, str(self.cfg.init_decoder_layers))
         return model
 
     def checkpoint_of(self, path):
@@ -137,7 +141,7 @@ class XLTranslationTask(XLWritingTask):
         cfg = OmegaConf.create({"task": OmegaConf.to_container(self.cfg), "model": model_cfg})
         self.framing = Framing.of(donor.options["framing"], self.dictionary)
         model = self.build_model(cfg.model, from_checkpoint=True)
-        self.initialise(model, path, path)
+        self.transfer_weights(model, {"encoder": path, "decoder": path})
         directions = [f"{one}-{other}" for one in donor.languages for other in donor.languages if one != other]
         identity = self.identity() | {"lang_pairs": directions or ["-".join(self.inference_pair)]}
         return {"cfg": cfg, "model": model.state_dict(), "task_state": {"fairseq_xl": identity}}

@@ -3,8 +3,8 @@
 # first language, which stay as they are (M8: CLWE). DIM is the channels of both, the model's --embed-dim; CONFIG and
 # other flags are those of pretrain.sh. Ends with SAVE_DIR/checkpoint_last.pt, which finetune.sh takes.
 #
-# clwe.sh bank DATA SAVE_DIR BODY_DIR: embeddings of another language, mapped into those of BODY_DIR, as a bank for its
-# body; ends with SAVE_DIR/bank.pt, which zero-shot.sh takes.
+# clwe.sh language-module DATA SAVE_DIR BODY_DIR: embeddings of another language, mapped into those of BODY_DIR, as a language module for its
+# body; ends with SAVE_DIR/language-module.pt, which zero-shot.sh takes.
 #
 # In the environment: SKIPGRAM, flags of fairseq-xl skipgram ("--subsample 1e-3" for little text);
 # START=unsupervised, a first dictionary of no identical pieces. Needs gensim: XL_EXTRAS=recipes,embeddings.
@@ -17,8 +17,8 @@ shift 4
 export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 case $mode in
     body) [[ $given =~ ^[1-9][0-9]*$ ]] || refuse "DIM $given: that is no number of channels" ;;
-    bank)
-        [ $# -eq 0 ] || refuse "$1: clwe.sh bank takes no more arguments; SKIPGRAM and START are in the environment"
+    language-module)
+        [ $# -eq 0 ] || refuse "$1: clwe.sh language-module takes no more arguments; SKIPGRAM and START are in the environment"
         case ${START:-identical} in
             identical|unsupervised) ;;
             *) refuse "START=$START: identical or unsupervised" ;;
@@ -27,7 +27,7 @@ case $mode in
             [ -f "$file" ] || refuse "$file: no such file; BODY_DIR is the SAVE_DIR of clwe.sh body"
         done
         ;;
-    *) refuse "$mode: body or bank" ;;
+    *) refuse "$mode: body or language-module" ;;
 esac
 [ -f "$data/manifest.json" ] || refuse "DATA $data: no folder of python -m preprocess"
 language=$(python -c 'import json, sys; print(*json.load(open(sys.argv[1]))["config"]["languages"])' "$data/manifest.json")
@@ -47,23 +47,23 @@ skipgram() {
 std() { python -c 'import sys; from fairseq_xl.io.checkpoints import load_checkpoint
 print(load_checkpoint(sys.argv[1])["cfg"]["model"]["init_std"])' "$1"; }
 
-# bank CHECKPOINT VECTORS
-bank() { python -m fairseq_xl language-module from-embeddings "$1" "$data" "$2" "$save/bank.pt" --std "$(std "$1")"; }
+# make_module CHECKPOINT VECTORS
+make_module() { python -m fairseq_xl language-module from-embeddings "$1" "$data" "$2" "$save/language-module.pt" --std "$(std "$1")"; }
 
 case $mode in
     body)
         same_settings "$save" "$(sources "$recipe/config/pretrain.yaml" "$given" "$@")" SAVE_DIR
         skipgram "$given"
         start=$save/start/checkpoint_last.pt
-        # one update of size zero: random weights, for whose body the first bank is
+        # one update of size zero: random weights, for whose body the first language module is
         [ -f "$start" ] ||
             bash "$recipe/pretrain.sh" "$data" "$save/start" "$@" --embed-dim "$given" --max-update 1 --lr 0
-        [ -f "$save/bank.pt" ] || bank "$start" "$save/vectors.npz"
+        [ -f "$save/language-module.pt" ] || make_module "$start" "$save/vectors.npz"
         bash "$recipe/pretrain.sh" "$data" "$save" "$@" --embed-dim "$given" --init-from "$start" \
-            --bank "$save/bank.pt" --lang "$language" \
-            --train-only 'encoder.bank.special.*,encoder.bank.bias,encoder.embeddings.*,encoder.layers.*,output.*,heads.*'
+            --language-module "$save/language-module.pt" --lang "$language" \
+            --train-only 'encoder.token_embeddings.special.*,encoder.token_embeddings.output_bias,encoder.embeddings.*,encoder.layers.*,output.*,heads.*'
         ;;
-    bank)
+    language-module)
         body=$given/checkpoint_last.pt
         same_settings "$save" "$(sources "$given/vectors.npz" "$body" "${START:-identical}")" SAVE_DIR
         channels=$(python -c 'import sys; from fairseq_xl.embeddings.vectors import read
@@ -71,6 +71,6 @@ print(read(sys.argv[1]).rows.shape[1])' "$given/vectors.npz")
         skipgram "$channels"
         [ -f "$save/mapped.npz" ] || python -m fairseq_xl map-embeddings "$save/vectors.npz" "$given/vectors.npz" \
             "$save/mapped.npz" --start "${START:-identical}"
-        bank "$body" "$save/mapped.npz"
+        make_module "$body" "$save/mapped.npz"
         ;;
 esac

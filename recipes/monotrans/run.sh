@@ -2,13 +2,13 @@
 # run.sh [--output DIR] [--corpus FOLDER] [--langs L,L] [--models M,M] [--stages S,S] [--seeds N,N] [--vocabulary N]
 #        [--pretraining-seed N] [--updates N]
 #
-# What each option of the paper adds (M9), on real text (../lohelp/README.md): a body and a bank of English, banks of
+# What each option of the paper adds (M9), on real text (../lohelp/README.md): a body and a language module of English, language modules of
 # German, Spanish and Russian over it; tokens, + positions, + noise, + adapters; beside them a joint model of English and
 # each of the others (JointPair), with one vocabulary or with those of both apart. Classifiers (nc, qam) are trained on
 # English, the best epoch by English alone; tables, curves. Hours on two cores. Run again, it goes on where it stopped.
 # Models: tokens positions noise adapters joint disjoint, and only if they are named multi, one model of all languages
 # (JointMulti), and clwe, mapped embeddings (with gensim: XL_EXTRAS=recipes,embeddings; SKIPGRAM and START as in clwe.sh).
-# Stages: data body banks finetune report; --updates: every model is trained for N updates only, to try things out;
+# Stages: data body modules finetune report; --updates: every model is trained for N updates only, to try things out;
 # --vocabulary: sub-words of each vocabulary, 8000 by default; --pretraining-seed: that of all pre-training but
 # skip-gram's, by default 1; --seeds: those of classifiers.
 set -euo pipefail
@@ -16,7 +16,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 languages=en,de,es,ru
 output=$root/runs/monotrans corpus=$root/corpora/lohelp
 models=tokens,positions,noise,adapters,joint,disjoint more_models=multi,clwe
-stages=data,body,banks,finetune,report seeds=1,2,3 seeded=(--seed 1) updates=() vocabulary=8000
+stages=data,body,modules,finetune,report seeds=1,2,3 seeded=(--seed 1) updates=() vocabulary=8000
 . "$root/recipes/lohelp/stages.sh"
 options monotrans '--output --corpus --langs --models --stages --seeds --vocabulary --pretraining-seed --updates' "$@"
 cd "$root"
@@ -51,13 +51,13 @@ pretrain() {
         ${updates[@]+"${updates[@]}"}
 }
 
-# learn BODY BANKS [--flag value ...]: a bank of each target over a body
+# learn BODY MODULES [--flag value ...]: a language module of each target over a body
 learn() {
-    local body=$output/body/$1 banks=$output/banks/$2 target; shift 2
+    local body=$output/body/$1 modules=$output/modules/$2 target; shift 2
     set -- "$@" "${seeded[@]}"
     for target in ${targets//,/ }; do
-        logged "$banks/$target.log" bash $recipe/learn-bank.sh "$data/$target" "$banks/$target" \
-            "$body/checkpoint_last.pt" $recipe/config/toy.yaml $configs/pretrain.yaml $configs/bank.yaml "$@" \
+        logged "$modules/$target.log" bash $recipe/learn-language-module.sh "$data/$target" "$modules/$target" \
+            "$body/checkpoint_last.pt" $recipe/config/toy.yaml $configs/pretrain.yaml $configs/language-module.yaml "$@" \
             ${updates[@]+"${updates[@]}"}
     done
 }
@@ -69,12 +69,12 @@ tuned() {
         "$body/checkpoint_last.pt" "$corpus/tasks/$task" "$@" ${updates[@]+"${updates[@]}"}
 }
 
-# classify MODEL TASK SEED BODY BANKS [--flag value ...]: with the classifier of the model CLASSIFIER, if that is set
+# classify MODEL TASK SEED BODY MODULES [--flag value ...]: with the classifier of the model CLASSIFIER, if that is set
 classify() {
-    local model=$1 task=$2 seed=$3 body=$output/body/$4 banks=$output/banks/$5 save target classifier tests; shift 5
+    local model=$1 task=$2 seed=$3 body=$output/body/$4 modules=$output/modules/$5 save target classifier tests; shift 5
     save=$output/$model/$task-$seed classifier=$output/${CLASSIFIER:-$model}/$task-$seed tests=("$source=$data/$source")
-    for target in ${targets//,/ }; do tests+=("$target=$data/$target:$banks/$target/bank.pt"); done
-    same_settings "$save" "$(tuned "$body" "$task" "$@"; settings_of "$languages" "$banks"/*/bank.pt)"
+    for target in ${targets//,/ }; do tests+=("$target=$data/$target:$modules/$target/language-module.pt"); done
+    same_settings "$save" "$(tuned "$body" "$task" "$@"; settings_of "$languages" "$modules"/*/language-module.pt)"
     [ ! -s "$save/scores.json" ] || return 0
     [ -n "${CLASSIFIER:-}" ] || doing="$task, $model, seed $seed" logged "$save/out.log" bash $recipe/finetune.sh \
         "$data/$source" "$save" "$corpus/tasks/$task" "$source" "$body/checkpoint_last.pt" \
@@ -94,10 +94,10 @@ classify_joint() {
         --seed "$4" ${updates[@]+"${updates[@]}"}
 }
 
-# clwe body|bank DATA FOLDER LOG ARGUMENT ...
+# clwe body|language-module DATA FOLDER LOG ARGUMENT ...
 clwe() { doing="mapped embeddings" logged "$4" bash $recipe/clwe.sh "$1" "$2" "$3" "${@:5}"; }
 
-# picture body|banks LOG ...: the curves of all of these that there are, bits a masked word
+# picture body|modules LOG ...: the curves of all of these that there are, bits a masked word
 picture() {
     local log name=$1 runs=(); shift
     for log; do
@@ -135,14 +135,14 @@ if chosen body; then
     ! wanted clwe || clwe body "$data/$source" "$output/body/clwe" "$output/body/clwe/out.log" 128 \
         $recipe/config/toy.yaml $configs/pretrain.yaml "${seeded[@]}" ${updates[@]+"${updates[@]}"}
 fi
-if chosen banks; then
+if chosen modules; then
     ! wanted tokens || learn tokens tokens
     if wanted positions || wanted noise || wanted adapters; then
         learn positions positions --language-positions
     fi
     ! wanted adapters || learn positions adapters --language-positions --adapters 32
     for target in ${targets//,/ }; do
-        ! wanted clwe || clwe bank "$data/$target" "$output/banks/clwe/$target" "$output/banks/clwe/$target.log" \
+        ! wanted clwe || clwe language-module "$data/$target" "$output/modules/clwe/$target" "$output/modules/clwe/$target.log" \
             "$output/body/clwe"
     done
 fi
@@ -169,7 +169,7 @@ if chosen finetune; then
 fi
 if chosen report; then
     picture body "$output"/body/*/train.log
-    picture banks "$output"/banks/*/*/train.log
+    picture modules "$output"/modules/*/*/train.log
     python -m recipes.monotrans.report "$output" --models "$models" --langs "$languages" --seeds "$seeds" \
         --corpus "$corpus"
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # smoke.sh [--output DIR] [--updates N]
 #
-# MonoTrans in minutes on two cores, on the bundled synthetic sample: a body and a bank pre-trained on English, banks of
+# MonoTrans in minutes on two cores, on the bundled synthetic sample: a body and a language module pre-trained on English, language modules of
 # German and French learned over it, a classifier of the forms of sentences fine-tuned on English with noised embeddings,
 # and tested in German and French, of which it has seen no label; ends with
 #     monotrans zero-shot=<a> majority=<m>
@@ -32,12 +32,12 @@ step() { logged "$output/$1.log" bash "$recipe/$2.sh" "${@:3}" ${updates[@]+"${u
 body=$output/body/checkpoint_last.pt
 step body pretrain "$output/data/en" "$output/body" $recipe/config/toy.yaml
 for language in de fr; do
-    step $language learn-bank "$output/data/$language" "$output/$language" "$body" $recipe/config/toy.yaml \
-        $recipe/config/toy-bank.yaml
+    step $language learn-language-module "$output/data/$language" "$output/$language" "$body" $recipe/config/toy.yaml \
+        $recipe/config/toy-language-module.yaml
 done
 step classifier finetune "$output/data/en" "$output/classifier" $sample/tasks/form en "$body" \
     $recipe/config/classify-toy.yaml --embedding-noise 0.075
 logged "$output/zero-shot.log" bash $recipe/zero-shot.sh "$output/classifier/checkpoint_best.pt" "$output/zero-shot" \
-    $sample/tasks/form "de=$output/data/de:$output/de/bank.pt" "fr=$output/data/fr:$output/fr/bank.pt"
+    $sample/tasks/form "de=$output/data/de:$output/de/language-module.pt" "fr=$output/data/fr:$output/fr/language-module.pt"
 score() { python -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$output/zero-shot/scores.json" "$1"; }
 echo "monotrans zero-shot=$(score accuracy) majority=$(score majority)"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# zero-shot.sh CHECKPOINT OUTPUT TASK_FILES LANGUAGE=DATA[:BANK] ...: MonoTrans, step 4: tests the classifier CHECKPOINT
-# in every LANGUAGE with that language's bank in place of its own (M1); ends with OUTPUT/scores.json. DATA is the folder
-# with the language's dictionary and sub-words; without a BANK the checkpoint's own is used. SPLIT=valid in the
+# zero-shot.sh CHECKPOINT OUTPUT TASK_FILES LANGUAGE=DATA[:MODULE] ...: MonoTrans, step 4: tests the classifier CHECKPOINT
+# in every LANGUAGE with that language's language module in place of its own (M1); ends with OUTPUT/scores.json. DATA is the folder
+# with the language's dictionary and sub-words; without a MODULE the checkpoint's own is used. SPLIT=valid in the
 # environment scores that split instead of test.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -13,23 +13,23 @@ export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 [ -f "$checkpoint" ] || refuse "CHECKPOINT $checkpoint: no such file"
 [ -d "$files" ] || refuse "TASK_FILES $files: no such folder"
 for argument; do
-    [[ $argument =~ ^[^=]+=[^:]+(:.+)?$ ]] || refuse "$argument: expected LANGUAGE=DATA or LANGUAGE=DATA:BANK"
-    [[ $argument != *:* ]] || [ -f "${argument#*:}" ] || refuse "$argument: there is no BANK ${argument#*:}"
+    [[ $argument =~ ^[^=]+=[^:]+(:.+)?$ ]] || refuse "$argument: expected LANGUAGE=DATA or LANGUAGE=DATA:MODULE"
+    [[ $argument != *:* ]] || [ -f "${argument#*:}" ] || refuse "$argument: there is no MODULE ${argument#*:}"
     [[ ,$languages, != *,${argument%%=*},* ]] || refuse "$argument: ${argument%%=*} is named twice"
     languages+=${languages:+,}${argument%%=*}
 done
 mkdir -p "$output"
 for argument; do
-    language=${argument%%=*} data=${argument#*=} bank=()
+    language=${argument%%=*} data=${argument#*=} module=()
     log=$output/$split.$language.log
-    if [[ $data = *:* ]]; then bank=(--bank "${data#*:}"); fi
+    if [[ $data = *:* ]]; then module=(--language-module "${data#*:}"); fi
     if ! python "$recipe/../launch.py" validate "${data%%:*}" "$recipe/../xlm/config/classify-test.yaml" \
         --valid-subset "$split" --path "$checkpoint" --task-files "$files" --lang "$language" \
-        ${bank[@]+"${bank[@]}"} --predictions-to "$output/predictions" >"$log" 2>&1; then
+        ${module[@]+"${module[@]}"} --predictions-to "$output/predictions" >"$log" 2>&1; then
         what_failed "$log"
         ! grep -q '^fairseq_xl: error.*trained with --task xl_pretraining' "$log" ||
             echo "CHECKPOINT $checkpoint is a pre-trained model, not a classifier of finetune.sh" >&2
-        [ ${#bank[@]} -gt 0 ] || ! grep -q 'with another dictionary' "$log" || echo "$argument: it has no BANK" >&2
+        [ ${#module[@]} -gt 0 ] || ! grep -q 'with another dictionary' "$log" || echo "$argument: it has no MODULE" >&2
         exit 1
     fi
 done

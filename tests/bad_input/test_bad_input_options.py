@@ -439,7 +439,7 @@ def test_training_that_explodes_keeps_the_last_good_checkpoint(place, tmp_path, 
     shutil.copy(place.pretraining, last)
     line = line_of("pretraining", place, tmp_path, "--updates-per-epoch", 50, "--max-update", 60, "--reset-optimizer")
     saves = "--save-interval-updates" in more
-    found = ["update 1: encoder.bank"] if saves else ["update 2 (", " of ", "gradients are"]
+    found = ["update 1: encoder.token_embeddings"] if saves else ["update 2 (", " of ", "gradients are"]
     refused([*line, "--lr", 1e9, *more], *found, "NaN or infinite", f"; {last} is unchanged; a lower --lr")
     assert last.read_bytes() == place.pretraining.read_bytes()
     names = {path.name for path in tmp_path.iterdir()} - {"crash.pt"}
@@ -516,7 +516,7 @@ def test_averaging_network_in_place_of_an_encoder(data_bin, tmp_path):
     once = ["--max-update", 1, "--disable-validation"]
     run_train(averaging(data_bin, tmp_path / "dan", *once))
     network, encoder = tmp_path / "dan/checkpoint_last.pt", tmp_path / "encoder/checkpoint_last.pt"
-    fails = "dan/checkpoint_last.pt holds a deep averaging network, and this model begins with an encoder"
+    fails = "dan/checkpoint_last.pt holds a deep averaging network, this model is a Transformer"
     for more in (
         ["--init-from", network],
         ["--init-from", network, "--init-across-heads"],
@@ -526,7 +526,7 @@ def test_averaging_network_in_place_of_an_encoder(data_bin, tmp_path):
     for side in ("--init-encoder-from", "--init-embeddings-from"):
         refused([*one_direction(data_bin, tmp_path / "mt"), side, network], fails)
     run_train(pretraining(data_bin, tmp_path / "encoder", *once))
-    fails = "encoder/checkpoint_last.pt holds an encoder, and this model begins with a deep averaging network"
+    fails = "encoder/checkpoint_last.pt holds a Transformer, this model is a deep averaging network"
     refused(averaging(data_bin, tmp_path / "another", "--init-from", encoder), fails)
     with pytest.raises(UserError, match="dan/checkpoint_last.pt: retrieval needs a model with an encoder"):
         Embedder(network, data_bin)

@@ -22,8 +22,13 @@ def installed():
 def checkpoint(seed, model=None, **more):
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(3, 2, generator=generator)
-    parameters = {"tied.a": weight, "tied.b": weight, "half": torch.randn(5, generator=generator).half(),
-                  "double": torch.randn(4, generator=generator).double(), "steps": torch.tensor(seed)}
+    parameters = {
+        "tied.a": weight,
+        "tied.b": weight,
+        "half": torch.randn(5, generator=generator).half(),
+        "double": torch.randn(4, generator=generator).double(),
+        "steps": torch.tensor(seed),
+    }
     return {
         "args": None,
         "cfg": {"task": {"_name": "xl_translation", "seed": seed}},
@@ -75,7 +80,9 @@ def test_the_rest_is_the_last_ones(run):
     assert state["optimizer_history"] == [{"num_updates": 2, "lr_scheduler_state": {}}]
     assert state["last_optimizer_state"] is None
     assert state["extra_state"] == {
-        "train_iterator": {"epoch": 2}, "val_loss": 1.0, "averaged_from": ["checkpoint9.pt", "checkpoint2.pt"]
+        "train_iterator": {"epoch": 2},
+        "val_loss": 1.0,
+        "averaged_from": ["checkpoint9.pt", "checkpoint2.pt"],
     }
 
 
@@ -135,8 +142,17 @@ class WritesFile:
 
 def test_a_hostile_checkpoint_is_refused_by_the_command(run):
     torch.save(checkpoint(1, trap=WritesFile(run / "made")), run / "hostile.pt")
-    command = [sys.executable, "-m", "fairseq_xl", "average", "--output", str(run / "average.pt"),
-               "--inputs", str(run / "checkpoint1.pt"), str(run / "hostile.pt")]
+    command = [
+        sys.executable,
+        "-m",
+        "fairseq_xl",
+        "average",
+        "--output",
+        str(run / "average.pt"),
+        "--inputs",
+        str(run / "checkpoint1.pt"),
+        str(run / "hostile.pt"),
+    ]
     result = subprocess.run(command, capture_output=True, text=True)
     shown = [line for line in result.stderr.splitlines() if "tensorboardX" not in line]
     assert result.returncode == 1

@@ -120,7 +120,7 @@ def test_transformers_xlm_roberta_without_head(tokens):
     model = XLEncoderModel(EncoderConfig(**XLM_R), VOCABULARY, PAD, LANGUAGES).eval()
     missing, unexpected = nn.Module.load_state_dict(model, state, strict=False)
     assert not unexpected
-    assert {name.rpartition(".")[0] for name in missing} == {"encoder.bank", "output.dense", "output.norm"}
+    assert {name.rpartition(".")[0] for name in missing} == {"encoder.token_embeddings", "output.dense", "output.norm"}
     compare(model, tokens, result.hidden_states)
 
 
@@ -139,7 +139,7 @@ def test_transformers_xlm_without_head_or_languages(tokens):
     result = theirs(tokens, attention_mask=tokens.ne(PAD), output_hidden_states=True)
     state = from_transformers_xlm(theirs.state_dict())
     model = XLEncoderModel(EncoderConfig(**XLM, language_embeddings="none"), VOCABULARY, PAD, LANGUAGES).eval()
-    assert nn.Module.load_state_dict(model, state, strict=False) == (["encoder.bank.bias"], [])
+    assert nn.Module.load_state_dict(model, state, strict=False) == (["encoder.token_embeddings.output_bias"], [])
     compare(model, tokens, result.hidden_states)
 
 

@@ -83,8 +83,9 @@ def small(name, given, root):
         more += ["--updates-per-epoch", 2]
     else:
         more += ["--update-freq", 1]
-    if "bank" in name:
-        more += ["--init-from", root / "body/checkpoint_last.pt", "--new-bank", "--train-only", "bank"]  # learn-bank.sh
+    if "language-module" in name:
+        more += ["--init-from", root / "body/checkpoint_last.pt", "--new-language-module"]  # learn-language-module.sh
+        more += ["--train-only", "language-module"]
     two_stacks = "_mt_" in value("--arch") or value("--arch").startswith(("xl_xdae", "xl_xfnp"))
     size = ["--encoder-layers", 1, "--decoder-layers", 1] if two_stacks else ["--layers", 1]
     size += ["--ffn-dim", 128, "--heads", 4] if value("--arch") != "xl_dan" else []
@@ -129,6 +130,6 @@ def test_distributed_configurations_are_all_there():
     assert {"xlm/config/pretrain", "unicoder/config/pretrain", "veco/config/pretrain", "monotrans/config/pretrain",
             "xglue/config/xfnp", "lohelp/translate", "xlm/hydra/classify"} <= CONFIGURATIONS.keys()  # fmt: skip
     assert all("--criterion" in given and "--optimizer" in given for given in CONFIGURATIONS.values())
-    assert [path.name for path in stack(RECIPES / "monotrans/lohelp/bank.yaml")] == [
-        "pretrain.yaml", "toy.yaml", "pretrain.yaml", "bank.yaml",
+    assert [path.name for path in stack(RECIPES / "monotrans/lohelp/language-module.yaml")] == [
+        "pretrain.yaml", "toy.yaml", "pretrain.yaml", "language-module.yaml",
     ]  # fmt: skip

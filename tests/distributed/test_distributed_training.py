@@ -75,8 +75,9 @@ def runs(data, single, empty, labeled, body):
                              "--activation-dropout", 0, "--max-update", 6, objectives="xfnp"), 1,
                    DDP),
         "next-sentence": (pretrain("--arch", "xl_monotrans_tiny", objectives="nsp,mlm"), 1, DDP),
-        "bank": (pretrain("--arch", "xl_monotrans_tiny", "--init-from", body, "--new-bank", "--train-only", "bank",
-                          objectives="nsp"), 1, DDP),
+        "language-module": (pretrain("--arch", "xl_monotrans_tiny", "--init-from", body,
+                                    "--new-language-module", "--train-only", "language-module", objectives="nsp"),
+                            1, DDP),
         "single": (pretrain("--langs", "fr", "--pairs", "en-fr", data=single), 1, {"legacy": DDP["legacy"]}),
         "single-among-others": (pretrain(data=single), 1, {"legacy": DDP["legacy"]}),
         "single-pair": (translate("-s", "en", "-t", "fr", "--max-epoch", 3, data=single), 1,
@@ -85,9 +86,10 @@ def runs(data, single, empty, labeled, body):
         # 15 batches for two processes
         "classification": (classification(f"{labeled}/data-bin", f"{labeled}/tasks", "unused", *NO_DROPOUT,
                                           "--head-dropout", 0, "--max-epoch", 1), 1, DDP),
-        "frozen-bank": (classification(f"{labeled}/data-bin", f"{labeled}/tasks", "unused", *NO_DROPOUT, "--arch",
-                                       "xl_monotrans_tiny", "--freeze", "bank", "--head-dropout", 0, "--max-epoch", 1),
-                        1, {"legacy": DDP["legacy"]}),
+        "frozen-language-module": (classification(f"{labeled}/data-bin", f"{labeled}/tasks", "unused", *NO_DROPOUT,
+                                                  "--arch", "xl_monotrans_tiny", "--freeze", "language-module",
+                                                  "--head-dropout", 0, "--max-epoch", 1),
+                                   1, {"legacy": DDP["legacy"]}),
         "generation": (generation(f"{labeled}/data-bin", f"{labeled}/titles", "unused", *NO_DROPOUT,
                                   "--max-epoch", 1), 1, DDP),
         "cost": (pretrain("--schedule", "random", "--objective-options", UNEVEN), 1, {"legacy": DDP["legacy"]}),
@@ -215,10 +217,10 @@ def test_distributed_run_with_nothing_left_for_a_rank(two):
 
 @pytest.mark.parametrize("backend", list(DDP))
 def test_distributed_body_stays_bit_by_bit(two, folders, backend):
-    """M1's second step: the bank alone moves, whose names are those of the tokens and of the output's bias."""
-    body, learned = load(folders[-1]), load(two["folder"] / f"bank-{backend}/checkpoint_last.pt")
+    """M1's second step: the language module alone moves, whose names are those of the tokens and of the output's bias."""
+    body, learned = load(folders[-1]), load(two["folder"] / f"language-module-{backend}/checkpoint_last.pt")
     moved = {name for name in body if not torch.equal(body[name], learned[name])}
-    assert moved == {"encoder.bank.tokens.weight", "encoder.bank.bias"}
+    assert moved == {"encoder.token_embeddings.table.weight", "encoder.token_embeddings.output_bias"}
 
 
 @pytest.mark.parametrize("backend", list(DDP))

@@ -135,7 +135,9 @@ def test_the_command_maps_one_file_into_the_other(languages, tmp_path, capsys):
     write(Vectors(names, source.astype(np.float32)), tmp_path / "source.npz")
     write(Vectors(written, target.astype(np.float32)), tmp_path / "target.npz")
     for start, pairs in (("identical", 20), ("unsupervised", 600)):
-        map_embeddings.main([*(str(tmp_path / f"{name}.npz") for name in ("source", "target", "out")), "--start", start])
+        map_embeddings.main(
+            [*(str(tmp_path / f"{name}.npz") for name in ("source", "target", "out")), "--start", start]
+        )
         report = json.loads(capsys.readouterr().out)
         assert (report["start"], report["pairs"]) == (start, pairs)
         mapped = read(tmp_path / "out.npz")

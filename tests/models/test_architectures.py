@@ -10,7 +10,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
 import fairseq_xl
-from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, FutureConfig
+from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 
@@ -41,7 +41,7 @@ ARCHITECTURES = {
     ),
 }  # fmt: skip
 # of names that have such a part; else EncoderConfig
-CONFIGS = {"mt": EncoderDecoderConfig, "xdae": DenoisingConfig, "xfnp": FutureConfig}
+CONFIGS = {"mt": EncoderDecoderConfig, "xdae": DenoisingConfig, "xfnp": NgramDecoderConfig}
 XLMR_PIECES = 250_002
 
 
@@ -71,7 +71,7 @@ def test_options_override_the_architecture(dictionary):
     cfg = from_command_line("--arch", "xl_xlm_tiny", "--layers", "1", "--activation", "relu", "--embed-dim", "16")
     model = models.build_model(cfg.model, SimpleNamespace(dictionary=dictionary))
     assert isinstance(model, XLEncoderModel)
-    assert len(model.encoder.layers) == 1 and model.encoder.bank.tokens.weight.shape == (len(dictionary), 16)
+    assert len(model.encoder.layers) == 1 and model.encoder.token_embeddings.table.weight.shape == (len(dictionary), 16)
     assert model.encoder.layers[0].ffn.up.weight.shape == (512, 16)
 
 

@@ -1,4 +1,4 @@
-"""The encoder-decoder that is pre-trained: teacher forcing, generation with caches, one bank and its one gradient."""
+"""The encoder-decoder that is pre-trained: teacher forcing, generation with caches, one token_embeddings and its one gradient."""
 
 import pytest
 import torch
@@ -62,11 +62,15 @@ def test_fairseqs_generator_scores_as_teacher_forcing(dictionary, batch):
         torch.testing.assert_close(-hypothesis["score"].float(), term.sum, atol=1e-4, rtol=0)
 
 
-def test_one_bank_with_one_gradient(dictionary, batch):
+def test_one_token_embeddings_with_one_gradient(dictionary, batch):
     """What is looked up on both sides and predicted with: its gradient is the same without the context of forward."""
     model = make(dictionary)
-    assert model.decoder.embeddings.bank is model.decoder.output.bank is model.encoder.bank
-    assert not [name for name, _ in model.named_parameters() if name.startswith("decoder.bank")]
+    assert (
+        model.decoder.embeddings.token_embeddings
+        is model.decoder.output.token_embeddings
+        is model.encoder.token_embeddings
+    )
+    assert not [name for name, _ in model.named_parameters() if name.startswith("decoder.token_embeddings")]
 
     def gradients(terms):
         model.zero_grad()
@@ -81,13 +85,13 @@ def test_one_bank_with_one_gradient(dictionary, batch):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_one_gradient_in_16_bits(dictionary, batch, dtype):
-    """The bank is looked up on both sides, so that two gradients of rows are added to that of the output."""
+    """The token_embeddings is looked up on both sides, so that two gradients of rows are added to that of the output."""
     tables = []
     for precision in (torch.float32, dtype):
         model = make(dictionary).to(dtype).to(precision)
         (term,) = model(sequence_terms, batch)
         term.sum.backward()
-        tables.append(model.encoder.bank.tokens.weight.grad)
+        tables.append(model.encoder.token_embeddings.table.weight.grad)
     expected, found = tables
     assert found.dtype == dtype
     error = (found.float() - expected).abs().max() / expected.abs().max()

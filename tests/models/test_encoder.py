@@ -90,8 +90,8 @@ def test_state_dict_is_named_as_documented(model):
         for kind in ("weight", "bias")
     }  # fmt: skip
     assert set(model.state_dict()) == layers | {
-        "encoder.bank.tokens.weight",
-        "encoder.bank.bias",
+        "encoder.token_embeddings.table.weight",
+        "encoder.token_embeddings.output_bias",
         "encoder.embeddings.positions.weight",
         "encoder.embeddings.languages.weight",
         "encoder.embeddings.norm.weight",

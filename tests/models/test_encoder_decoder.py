@@ -94,7 +94,7 @@ def test_source_and_target_languages_matter(dictionary, target):
     expected, _ = model(SOURCE, None, target, LANGUAGES)
     assert (model(SOURCE, None, target, 1 - LANGUAGES)[0] - expected).abs().max() > 0.1
     # the language is added at every position: also seen with the symbol's own embedding equal
-    table = model.decoder.bank.tokens.weight.data
+    table = model.decoder.token_embeddings.table.weight.data
     table[dictionary.language_symbol("de")] = table[dictionary.language_symbol("en")]
     swapped = target.clone()
     swapped[:, 0] = dictionary.language_symbol("de")
@@ -116,11 +116,15 @@ def test_model_without_language_embeddings_reads_no_languages(dictionary, target
     assert model(SOURCE, None, target)[0].shape == (3, 5, len(dictionary))
 
 
-def test_shared_bank_is_listed_and_trained_once(dictionary):
+def test_shared_token_embeddings_is_listed_and_trained_once(dictionary):
     separate, shared = make(dictionary), make(dictionary, share_embeddings=True)
-    assert not [name for name in shared.state_dict() if name.startswith("decoder.bank")]
-    assert shared.decoder.embeddings.bank is shared.encoder.bank is shared.decoder.output.bank
-    assert separate.encoder.bank.bias is None
+    assert not [name for name in shared.state_dict() if name.startswith("decoder.token_embeddings")]
+    assert (
+        shared.decoder.embeddings.token_embeddings
+        is shared.encoder.token_embeddings
+        is shared.decoder.output.token_embeddings
+    )
+    assert separate.encoder.token_embeddings.output_bias is None
     size = len(dictionary) * 16
     assert sum(p.numel() for p in separate.parameters()) - sum(p.numel() for p in shared.parameters()) == size
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.banks import owned
+from fairseq_xl.checkpoints.language_modules import in_module
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLEncoderModel
-from fairseq_xl.models.monotrans import MonoTransConfig, PlacedEmbeddings, XLMonoTransModel
-from fairseq_xl.modules.embeddings import Bank
+from fairseq_xl.models.monotrans import BertEmbeddings, MonoTransConfig, XLMonoTransModel
+from fairseq_xl.modules.embeddings import TokenEmbeddings
 
 PAD, MASK = 1, 20  # pieces are 4 to 19
 SMALL = dict(embed_dim=16, ffn_dim=32, heads=2, layers=2, dropout=0.0, attention_dropout=0.0, max_positions=40,
@@ -40,9 +40,9 @@ def test_it_computes_what_an_encoder_with_these_rows_does(build, dictionary):
     model = randomise(build(segment_embeddings="none"))
     plain = XLEncoderModel(model.cfg, len(dictionary), PAD, dictionary.num_languages).double()
     state = model.state_dict()
-    special = state.pop("encoder.bank.special.weight")
-    state["encoder.bank.tokens.weight"] = state["encoder.bank.tokens.weight"].clone()
-    state["encoder.bank.tokens.weight"][dictionary.shared] = special
+    special = state.pop("encoder.token_embeddings.special.weight")
+    state["encoder.token_embeddings.table.weight"] = state["encoder.token_embeddings.table.weight"].clone()
+    state["encoder.token_embeddings.table.weight"][dictionary.shared] = special
     plain.load_state_dict(state)
 
     def loss_of_all(model, batch):
@@ -53,11 +53,11 @@ def test_it_computes_what_an_encoder_with_these_rows_does(build, dictionary):
     assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-12)
     for loss in losses:
         loss.backward()
-    gradient = plain.encoder.bank.tokens.weight.grad
-    torch.testing.assert_close(model.encoder.bank.special.weight.grad, gradient[dictionary.shared])
+    gradient = plain.encoder.token_embeddings.table.weight.grad
+    torch.testing.assert_close(model.encoder.token_embeddings.special.weight.grad, gradient[dictionary.shared])
     expected = gradient.clone()
     expected[dictionary.shared] = 0
-    torch.testing.assert_close(model.encoder.bank.tokens.weight.grad, expected)
+    torch.testing.assert_close(model.encoder.token_embeddings.table.weight.grad, expected)
     torch.testing.assert_close(model.output.dense.weight.grad, plain.output.dense.weight.grad)
 
 
@@ -65,7 +65,7 @@ def embedded(model, segments=SEGMENTS):
     """(B, T, C) before the LayerNorm, what is there beside the tokens' rows."""
     embeddings = model.encoder.embeddings
     embeddings.norm, embeddings.dropout = torch.nn.Identity(), torch.nn.Identity()
-    return embeddings(TOKENS, segments=segments) - model.encoder.bank(TOKENS)
+    return embeddings(TOKENS, segments=segments) - model.encoder.token_embeddings(TOKENS)
 
 
 def test_positions_and_segments_are_added(build):
@@ -92,8 +92,8 @@ def test_the_first_symbol_has_neither_where_positions_are_a_languages(build):
 def test_noise_has_its_deviation_for_each_embedding(dictionary, more, first, others):
     """0.075 on each of word, position and segment: of k of them the variance is k times as large (M4)."""
     cfg = MonoTransConfig(**SMALL | more | dict(embedding_noise=0.075, embed_dim=256))
-    bank = Bank(len(dictionary), 256, PAD, bias=True)
-    embeddings = PlacedEmbeddings(cfg, bank, 0)
+    token_embeddings = TokenEmbeddings(len(dictionary), 256, PAD, output_bias=True)
+    embeddings = BertEmbeddings(cfg, token_embeddings, 0)
     embeddings.norm = torch.nn.Identity()
     tokens = torch.full((200, 5), 7)
     quiet = embeddings.eval()(tokens)
@@ -145,13 +145,17 @@ def test_an_adapter_is_behind_each_part_and_before_its_residual(build):
     torch.testing.assert_close(layer(hidden), expected)
 
 
-def test_what_belongs_to_a_bank(build):
+def test_what_belongs_to_a_language_module(build):
     names = dict(build(adapters=4, language_embeddings="added").named_parameters())
-    bank = {name for name in names if owned(name, False)}
+    module = {name for name in names if in_module(name, False)}
     adapters = {name for name in names if "adapter" in name}
-    tables = {"encoder.bank.tokens.weight", "encoder.bank.bias", "encoder.embeddings.languages.weight"}
-    assert len(adapters) == 16 and bank == adapters | tables
-    assert {name for name in names if owned(name, True)} == bank | {"encoder.embeddings.positions.weight"}
+    tables = {
+        "encoder.token_embeddings.table.weight",
+        "encoder.token_embeddings.output_bias",
+        "encoder.embeddings.languages.weight",
+    }
+    assert len(adapters) == 16 and module == adapters | tables
+    assert {name for name in names if in_module(name, True)} == module | {"encoder.embeddings.positions.weight"}
 
 
 @pytest.mark.parametrize("option", [dict(adapters=-1), dict(embedding_noise=-0.1)])

@@ -9,37 +9,39 @@ from torch.nn import functional as F
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import BackboneConfig
 from fairseq_xl.modules import output
-from fairseq_xl.modules.embeddings import Bank, Embeddings
+from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
 
 PAD = 1
 
 
 def embeddings(**options):
     cfg = BackboneConfig(embed_dim=8, heads=2, max_positions=6, dropout=0.0, **options)
-    bank = Bank(10, 8, PAD, bias=False)
-    return bank, Embeddings(cfg, bank, num_languages=3)
+    token_embeddings = TokenEmbeddings(10, 8, PAD, output_bias=False)
+    return token_embeddings, Embeddings(cfg, token_embeddings, num_languages=3)
 
 
 def test_tokens_positions_and_languages_are_added_and_normalised():
-    bank, module = embeddings()
+    token_embeddings, module = embeddings()
     found = module(torch.tensor([[4, 5]]), languages=torch.tensor([[2]]))
-    rows = [bank.tokens.weight[4 + t] + module.positions.weight[t] + module.languages.weight[2] for t in range(2)]
+    rows = [
+        token_embeddings.table.weight[4 + t] + module.positions.weight[t] + module.languages.weight[2] for t in range(2)
+    ]
     torch.testing.assert_close(found[0], F.layer_norm(torch.stack(rows), (8,), eps=1e-12))
 
 
 def test_positions_and_languages_can_be_given_per_token():
-    bank, module = embeddings()
+    token_embeddings, module = embeddings()
     positions, languages = torch.tensor([[0, 1, 0]]), torch.tensor([[0, 0, 1]])
     found = module(torch.tensor([[4, 5, 6]]), positions, languages)
-    row = bank.tokens.weight[6] + module.positions.weight[0] + module.languages.weight[1]
+    row = token_embeddings.table.weight[6] + module.positions.weight[0] + module.languages.weight[1]
     torch.testing.assert_close(found[0, 2], F.layer_norm(row, (8,), eps=1e-12))
 
 
 def test_first_position_and_offset_shift_the_rows():
-    bank, module = embeddings(language_embeddings="none", position_offset=2)
+    token_embeddings, module = embeddings(language_embeddings="none", position_offset=2)
     assert module.positions.weight.shape == (8, 8)
     found = module(torch.tensor([[4]]), first_position=3)
-    row = bank.tokens.weight[4] + module.positions.weight[2 + 3]
+    row = token_embeddings.table.weight[4] + module.positions.weight[2 + 3]
     torch.testing.assert_close(found[0, 0], F.layer_norm(row, (8,), eps=1e-12))
 
 
@@ -52,11 +54,11 @@ def test_padding_on_either_side_shifts_no_position():
     torch.testing.assert_close(found[1, :2], expected)
 
 
-def test_bank_is_not_owned_and_is_followed_by_a_copy():
-    bank, module = embeddings()
+def test_token_embeddings_is_not_owned_and_is_followed_by_a_copy():
+    token_embeddings, module = embeddings()
     assert not [name for name, _ in module.named_parameters() if "tokens" in name]
-    both = copy.deepcopy(torch.nn.ModuleList([bank, module]))
-    assert both[1].bank is both[0] and both[0] is not bank
+    both = copy.deepcopy(torch.nn.ModuleList([token_embeddings, module]))
+    assert both[1].token_embeddings is both[0] and both[0] is not token_embeddings
 
 
 def test_model_without_languages_does_not_read_them():
@@ -78,24 +80,30 @@ def test_missing_languages_are_named():
     with pytest.raises(UserError, match="doesn't say its languages"):
         module(torch.tensor([[4, 5]]))
     with pytest.raises(UserError, match="--language-embeddings none"):
-        Embeddings(BackboneConfig(embed_dim=8, heads=2), Bank(10, 8, PAD, bias=False), num_languages=0)
+        Embeddings(
+            BackboneConfig(embed_dim=8, heads=2), TokenEmbeddings(10, 8, PAD, output_bias=False), num_languages=0
+        )
 
 
 @pytest.mark.parametrize("uses", ["rows table", "rows", "table", "rows table rows table"])
 def test_one_gradient_is_that_of_all_uses(uses):
-    bank, _ = embeddings()
+    token_embeddings, _ = embeddings()
     tokens = torch.tensor([[4, 5, 4], [PAD, 6, 4]])
     weights = torch.randn(2, 3, 8)
 
     def loss(number, use):
-        return (number + 1) * ((bank(tokens) * weights).sum() if use == "rows" else bank.output_table.square().sum())
+        return (number + 1) * (
+            (token_embeddings(tokens) * weights).sum()
+            if use == "rows"
+            else token_embeddings.output_table.square().sum()
+        )
 
-    expected = torch.autograd.grad(sum(map(loss, *zip(*enumerate(uses.split())))), bank.tokens.weight)[0]
-    with bank.one_gradient():
+    expected = torch.autograd.grad(sum(map(loss, *zip(*enumerate(uses.split())))), token_embeddings.table.weight)[0]
+    with token_embeddings.one_gradient():
         total = sum(map(loss, *zip(*enumerate(uses.split()))))
     total.backward()
-    torch.testing.assert_close(bank.tokens.weight.grad, expected)
-    assert bank.output_table is bank.tokens.weight
+    torch.testing.assert_close(token_embeddings.table.weight.grad, expected)
+    assert token_embeddings.output_table is token_embeddings.table.weight
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -108,27 +116,30 @@ def test_one_gradient_of_the_output_layers_losses(chunked, losses, monkeypatch):
         for name, value in (("_LARGE_LOGITS", 0), ("_CHUNK_LOGITS", 0), ("_SMALLEST_CHUNK", 3)):
             monkeypatch.setattr(output, name, value)
     torch.manual_seed(0)
-    bank = Bank(10, 4, PAD, bias=True)
-    layer = output.OutputLayer(BackboneConfig(embed_dim=4, heads=2), bank)
+    token_embeddings = TokenEmbeddings(10, 4, PAD, output_bias=True)
+    layer = output.OutputLayer(BackboneConfig(embed_dim=4, heads=2), token_embeddings)
     tokens, target = torch.tensor([[4, 5, 4, 7, 6, 4, 9, 2]]), torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])
     found, expected = [], []
     for _ in range(2):
-        with bank.one_gradient():
-            hidden = bank(tokens)[0]
+        with token_embeddings.one_gradient():
+            hidden = token_embeddings(tokens)[0]
             sum(layer.cross_entropy(hidden * number, target) for number in range(1, losses + 1)).backward()
-        found.append(bank.tokens.weight.grad.clone())
-    bank.zero_grad()
+        found.append(token_embeddings.table.weight.grad.clone())
+    token_embeddings.zero_grad()
     for _ in range(2):
-        logits = [F.linear(bank.tokens(tokens)[0] * number, bank.tokens.weight) for number in range(1, losses + 1)]
+        logits = [
+            F.linear(token_embeddings.table(tokens)[0] * number, token_embeddings.table.weight)
+            for number in range(1, losses + 1)
+        ]
         sum(F.cross_entropy(one, target, reduction="sum") for one in logits).backward()
-        expected.append(bank.tokens.weight.grad.clone())
+        expected.append(token_embeddings.table.weight.grad.clone())
     torch.testing.assert_close(found, expected)
 
 
 def test_one_gradient_is_one_tensor():
-    bank, _ = embeddings()
+    token_embeddings, _ = embeddings()
     seen = []
-    with bank.one_gradient():
-        bank.output_table.register_hook(lambda gradient: seen.append(gradient.data_ptr()))
-        (bank(torch.tensor([[4, 5]])).sum() + bank.output_table.square().sum()).backward()
-    assert seen == [bank.tokens.weight.grad.data_ptr()]
+    with token_embeddings.one_gradient():
+        token_embeddings.output_table.register_hook(lambda gradient: seen.append(gradient.data_ptr()))
+        (token_embeddings(torch.tensor([[4, 5]])).sum() + token_embeddings.output_table.square().sum()).backward()
+    assert seen == [token_embeddings.table.weight.grad.data_ptr()]

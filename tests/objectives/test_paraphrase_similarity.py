@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fairseq_xl.models.averaging import AveragingConfig, XLAveragingModel
+from fairseq_xl.models.dan import DANConfig, XLDANModel
 
 PAD = 1
 
@@ -14,7 +14,7 @@ PAD = 1
 def averaging(dictionary):
     """A deep averaging network."""
     torch.manual_seed(3)
-    return XLAveragingModel(AveragingConfig(embed_dim=8, dropout=0.2), len(dictionary), PAD).double().eval()
+    return XLDANModel(DANConfig(embed_dim=8, dropout=0.2), len(dictionary), PAD).double().eval()
 
 
 def test_vectors_are_of_the_average_of_the_words(averaging):
@@ -38,7 +38,7 @@ def test_dropout_leaves_words_out_but_never_all(averaging):
 @pytest.mark.parametrize("words, left_out", [(5, 0.5 - 0.5**5 / 5), (2, 0.5 - 0.5**2 / 2), (1, 0.0)])
 def test_every_word_is_left_out_as_often_and_one_stays(dictionary, words, left_out):
     """The first one too; where all would be, one of them stays. Which are left shows: words are axes here."""
-    model = XLAveragingModel(AveragingConfig(embed_dim=8, layers=0, dropout=0.5), len(dictionary), PAD).train()
+    model = XLDANModel(DANConfig(embed_dim=8, layers=0, dropout=0.5), len(dictionary), PAD).train()
     with torch.no_grad():
         model.words.weight[4:12] = torch.eye(8)
     torch.manual_seed(5)

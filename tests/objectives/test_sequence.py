@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from fairseq_xl.models.config import BackboneConfig
-from fairseq_xl.modules.embeddings import Bank
+from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.objectives.sequence import sequence_terms
 
@@ -19,10 +19,10 @@ class Streams:
     """Stands in for a model: hidden states of each stream, whose channels are the scores of the vocabulary."""
 
     def __init__(self, *probabilities):
-        bank = Bank(5, 5, 1, bias=True)
-        bank.tokens.weight.data = torch.eye(5)
+        token_embeddings = TokenEmbeddings(5, 5, 1, output_bias=True)
+        token_embeddings.table.weight.data = torch.eye(5)
         self.decoder = SimpleNamespace(
-            output=OutputLayer(BackboneConfig(embed_dim=5), bank), dictionary=SimpleNamespace(pad=lambda: 1)
+            output=OutputLayer(BackboneConfig(embed_dim=5), token_embeddings), dictionary=SimpleNamespace(pad=lambda: 1)
         )
         self.hidden = [torch.tensor(stream).log() for stream in probabilities]
 

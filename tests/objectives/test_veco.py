@@ -119,7 +119,7 @@ def test_loss_from_the_formulas(case, model):
         """One sequence (t,) without padding, its mask (t, t) -> states (t, C)."""
         embeddings = model.encoder.embeddings
         positions = embeddings.positions(torch.arange(len(tokens)) + 2)
-        hidden = embeddings.norm(embeddings.bank.tokens(tokens) + positions)
+        hidden = embeddings.norm(embeddings.token_embeddings.table(tokens) + positions)
         for layer in layers:
             own = layer.self_attention
 
@@ -165,15 +165,15 @@ def test_loss_from_the_formulas(case, model):
 def test_no_gradient_reaches_the_encoder_through_the_memory(case, model):
     """V5: x is looked up in a table of its own; CS(x→y) doesn't reach it, IS(x) does."""
     objective, batch = case()
-    bank = model.encoder.bank
-    tables = {side: copy.deepcopy(bank.tokens.weight.detach()).requires_grad_() for side in "xy"}
+    token_embeddings = model.encoder.token_embeddings
+    tables = {side: copy.deepcopy(token_embeddings.table.weight.detach()).requires_grad_() for side in "xy"}
     half = len(batch["tokens"]) // 2
 
     def by_side(tokens):
         assert len(tokens) == 2 * half
         return torch.cat([F.embedding(tokens[:half], tables["x"]), F.embedding(tokens[half:], tables["y"])])
 
-    bank.forward = by_side
+    token_embeddings.forward = by_side
 
     def reaches(term, side):
         terms = super(type(objective), objective).loss(model, batch)  # without TLM, which mixes the sides

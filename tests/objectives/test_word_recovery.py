@@ -68,7 +68,7 @@ def test_the_encoder_is_given_mixtures_for_words_and_the_embeddings_of_special_s
     encode = model.encode
     model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
     model(objective.loss, batch)
-    vectors, table = seen["vectors"], model.encoder.bank.tokens.weight
+    vectors, table = seen["vectors"], model.encoder.token_embeddings.table.weight
     for place, token in enumerate(batch["tokens"][0].tolist()):
         expected = table[14] if batch["is_word"][0, place] else table[token]
         torch.testing.assert_close(vectors[0, place], expected)
@@ -101,7 +101,7 @@ def test_an_unknown_word_is_not_predicted_and_keeps_its_embedding(recovering, sp
     seen, encode = {}, model.encode
     model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
     model(objective.loss, batch)
-    table = model.encoder.bank.tokens.weight
+    table = model.encoder.token_embeddings.table.weight
     torch.testing.assert_close(seen["vectors"][0], table[torch.tensor([0, 3, 3, 3, 2])])
 
 
@@ -113,7 +113,7 @@ def test_an_unknown_word_is_no_mixture(recovering, spec, tmp_path):
     seen, encode = {}, model.encode
     model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
     model(objective.loss, batch)
-    table = model.encoder.bank.tokens.weight
+    table = model.encoder.token_embeddings.table.weight
     torch.testing.assert_close(seen["vectors"][0, 2], table[3])
     assert not torch.allclose(seen["vectors"][0, 1], table[4])
 

@@ -9,8 +9,8 @@ from tiny_data import write_items
 
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import FutureConfig
-from fairseq_xl.models.future import XLFutureModel
+from fairseq_xl.models.config import NgramDecoderConfig
+from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 
 BOS, PAD, EOS, MASK, DE, EN = 0, 1, 2, 20, 21, 22
 SPANS = "xfnp.span_every=4 xfnp.span_pieces=2 "
@@ -19,11 +19,11 @@ ALL_MASKED = "xfnp.mask_token_prob=1 xfnp.random_token_prob=0 "
 
 def make(dictionary, streams=2):
     torch.manual_seed(1)
-    cfg = FutureConfig(
+    cfg = NgramDecoderConfig(
         embed_dim=16, ffn_dim=32, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0, attention_dropout=0.0,
         max_positions=40, predicting_streams=streams, relative_buckets=6, relative_distance=8,
     )  # fmt: skip
-    model = XLFutureModel(cfg, dictionary)
+    model = XLNgramDecoderModel(cfg, dictionary)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return model.double()

@@ -9,7 +9,7 @@ from fairseq import models, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 import fairseq_xl
-from fairseq_xl.checkpoints.surgery import donate
+from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.objectives import build_objectives
 from recipes.launch import flags
@@ -74,7 +74,7 @@ def test_translation_starts_from_the_pretraining_of_its_size(size, dictionary):
     recipient = build(configuration(TRANSLATION[size], "-s", "en", "-t", "de"), dictionary).state_dict()
     copied = {}
     for stack in ("encoder", "decoder"):
-        stack_copied, new = donate(recipient, donor, stack, size)
+        stack_copied, new = copy_stack(recipient, donor, stack, size)
         copied |= stack_copied
         assert all("cross_attention" in key for key in new)
     assert len(copied) > 50
@@ -168,8 +168,8 @@ def test_vecos_values_are_in_its_configurations(dictionary):
 def test_vecos_translation_model_is_filled_from_pretraining_of_its_size(dictionary):
     donor = build(configuration(VECO_PRETRAINING["large"]), dictionary).state_dict()
     recipient = build(configuration(VECO_TRANSLATION["en-de"], "-s", "en", "-t", "de"), dictionary).state_dict()
-    copied, new = donate(recipient, donor, "encoder", "veco")
-    last, missing = donate(recipient, donor, "decoder", "veco", layers="last")
+    copied, new = copy_stack(recipient, donor, "encoder", "veco")
+    last, missing = copy_stack(recipient, donor, "decoder", "veco", layers="last")
     assert not new and not missing and recipient.keys() == copied.keys() | last.keys()
 
 

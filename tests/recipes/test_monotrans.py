@@ -13,10 +13,10 @@ import pytest
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from fairseq_xl.checkpoints import banks
+from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
+from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.embeddings.vectors import read as read_vectors
-from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from preprocess.__main__ import main as preprocess
 from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
@@ -73,31 +73,42 @@ def made(nano):
     return body, nano / "classifier/checkpoint_best.pt"
 
 
-def test_best_of_two_banks_and_zero_shot(nano, made):
+def test_best_of_two_language_modules_and_zero_shot(nano, made):
     body, classifier = made
     files, data = nano / "sample/tasks/nc", nano / "data/de"
-    command = ["best-bank.sh", data, nano / "de", body, classifier, files, "de", TOY, *ONE, *UPDATE]
+    command = ["best-language-module.sh", data, nano / "de", body, classifier, files, "de", TOY, *ONE, *UPDATE]
     done = succeed(*command, SEEDS="3 5")
     scores = {seed: json.loads((nano / f"de/{seed}/valid/scores.json").read_text())["accuracy"] for seed in (3, 5)}
     best = 5 if scores[5] > scores[3] else 3
     assert f"best: seed {best}" in done.stderr
-    assert (nano / "de/bank.pt").read_bytes() == (nano / f"de/{best}/bank.pt").read_bytes()
-    states = [banks.read(nano / f"de/{seed}/bank.pt", "de")["state"] for seed in (3, 5)]
-    assert not (states[0][banks.TOKENS] == states[1][banks.TOKENS]).all()
-    english = ["best-bank.sh", nano / "data/en", nano / "de", body, classifier, files, "en", TOY, *ONE, *UPDATE]
+    assert (nano / "de/language-module.pt").read_bytes() == (nano / f"de/{best}/language-module.pt").read_bytes()
+    states = [language_modules.read(nano / f"de/{seed}/language-module.pt", "de").state for seed in (3, 5)]
+    assert not (states[0][language_modules.TOKENS] == states[1][language_modules.TOKENS]).all()
+    english = [
+        "best-language-module.sh",
+        nano / "data/en",
+        nano / "de",
+        body,
+        classifier,
+        files,
+        "en",
+        TOY,
+        *ONE,
+        *UPDATE,
+    ]
     learned = nano / "learned-otherwise"
     learned.mkdir()
-    shutil.copy(nano / "de/bank.pt", learned)
+    shutil.copy(nano / "de/language-module.pt", learned)
     for other, told in (
         (english, f"{nano}/de was made with other settings or weights; remove it or choose another SAVE_DIR"),
-        ([*command[:2], learned, *command[3:]], f"{learned} has a bank.pt and no settings: name another SAVE_DIR"),
+        ([*command[:2], learned, *command[3:]], f"{learned} has a language-module.pt and no settings: name another SAVE_DIR"),
         ([*command[:2], nano / "no", body, body, *command[5:]],
          f"CHECKPOINT {body} is no classifier of finetune.sh"),
     ):  # fmt: skip
         done = run(*other)
-        assert done.returncode == 2 and done.stderr == f"best-bank.sh: {told}\n"
+        assert done.returncode == 2 and done.stderr == f"best-language-module.sh: {told}\n"
     assert not (nano / "no").exists()
-    languages = f"de={data}:{nano / 'de/bank.pt'}", f"en={nano / 'data/en'}"
+    languages = f"de={data}:{nano / 'de/language-module.pt'}", f"en={nano / 'data/en'}"
     succeed("zero-shot.sh", classifier, nano / "scores", files, *languages)
     found = json.loads((nano / "scores/scores.json").read_text())
     assert found["languages"].keys() == {"de", "en"}
@@ -108,10 +119,12 @@ def test_best_of_two_banks_and_zero_shot(nano, made):
 
 @pytest.mark.parametrize("scores, best", [((50.0, 66.7, 66.7), 2), ((9.5, 8.25, 10.0), 3), ((12.5, 12.5, 0.0), 1)])
 def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
-    """best-bank.sh beside stand-ins for steps 2 and 4, with scores of ours."""
+    """best-language-module.sh beside stand-ins for steps 2 and 4, with scores of ours."""
     shutil.copytree(ROOT / RECIPE, tmp_path / "monotrans")
     shutil.copy(ROOT / "recipes/common.sh", tmp_path)
-    (tmp_path / "monotrans/learn-bank.sh").write_text('mkdir -p "$2"; echo "${@: -1}" >"$2/bank.pt"\n')
+    (tmp_path / "monotrans/learn-language-module.sh").write_text(
+        'mkdir -p "$2"; echo "${@: -1}" >"$2/language-module.pt"\n'
+    )
     given = " ".join(map(str, (0.0, *scores)))
     (tmp_path / "monotrans/zero-shot.sh").write_text(
         f'[ $SPLIT = valid ] || exit 1; all=({given}); seed=$(basename "$(dirname "$2")"); mkdir -p "$2"\n'
@@ -121,30 +134,39 @@ def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
         (tmp_path / name).write_text(content)
     state = {"model": {}, "optimizer_history": [{}], "task_state": {"fairseq_xl": {"labels": ["a", "b"]}}}
     save_checkpoint(state, str(tmp_path / "classifier"))
-    command = f"bash {tmp_path}/monotrans/best-bank.sh . de body classifier . de"
+    command = f"bash {tmp_path}/monotrans/best-language-module.sh . de body classifier . de"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command.split(), capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0 and done.stderr.endswith(f"best: seed {best}\n"), done.stderr
-    assert (tmp_path / "de/bank.pt").read_text() == f"{best}\n"
+    assert (tmp_path / "de/language-module.pt").read_text() == f"{best}\n"
 
 
-def test_a_bank_of_another_body_or_setting_is_refused(nano, made):
+def test_a_language_module_of_another_body_or_setting_is_refused(nano, made):
     body, classifier = made
     content = load_checkpoint(body)
     content["model"]["encoder.layers.0.ffn.up.weight"] += 1
     save_checkpoint(content, nano / "another.pt")
     done = run(
-        "best-bank.sh", nano / "data/de", nano / "no", nano / "another.pt", classifier, nano / "sample/tasks/nc", "de"
+        "best-language-module.sh",
+        nano / "data/de",
+        nano / "no",
+        nano / "another.pt",
+        classifier,
+        nano / "sample/tasks/nc",
+        "de",
     )
     assert done.returncode == 2 and not (nano / "no").exists()
-    assert done.stderr == f"best-bank.sh: CHECKPOINT {classifier} was not fine-tuned from BODY {nano / 'another.pt'}\n"
-    command = ["learn-bank.sh", nano / "data/de", nano / "other"]
+    assert (
+        done.stderr
+        == f"best-language-module.sh: CHECKPOINT {classifier} was not fine-tuned from BODY {nano / 'another.pt'}\n"
+    )
+    command = ["learn-language-module.sh", nano / "data/de", nano / "other"]
     succeed(*command, body, TOY, *ONE, *UPDATE)
-    before = (nano / "other/bank.pt").read_bytes()
+    before = (nano / "other/language-module.pt").read_bytes()
     for changed in ([body, TOY, *ONE, "--max-update", 2], [classifier, TOY, *ONE, *UPDATE]):
         done = run(*command, *changed)
         assert done.returncode == 2 and "was made with other settings or weights" in done.stderr
-        assert (nano / "other/bank.pt").read_bytes() == before
+        assert (nano / "other/language-module.pt").read_bytes() == before
 
 
 def test_mistakes_are_told_before_anything_is_done(tmp_path):
@@ -157,27 +179,30 @@ def test_mistakes_are_told_before_anything_is_done(tmp_path):
     for language in ("de", "en"):
         write(data / f"test.{language}.tsv", [])
     write(data / "dict.txt", ["[de] 0", "[en] 0"])
-    best, joint = ["best-bank.sh", data, "out", there], ["joint.sh", data, "out", data, "en"]
-    form = "expected LANGUAGE=DATA or LANGUAGE=DATA:BANK"
+    best, joint = ["best-language-module.sh", data, "out", there], ["joint.sh", data, "out", data, "en"]
+    form = "expected LANGUAGE=DATA or LANGUAGE=DATA:MODULE"
     for command, told in (
         (["zero-shot.sh", none, "out", tmp_path, "de=data"], f"CHECKPOINT {none}: no such file"),
         (["zero-shot.sh", there, "out", none, "de=data"], f"TASK_FILES {none}: no such folder"),
-        (["zero-shot.sh", there, "out", tmp_path, f"de=data:{none}"], f"de=data:{none}: there is no BANK {none}"),
+        (["zero-shot.sh", there, "out", tmp_path, f"de=data:{none}"], f"de=data:{none}: there is no MODULE {none}"),
         (["zero-shot.sh", there, "out", tmp_path, "de=a", "de=b"], "de=b: de is named twice"),
         *((["zero-shot.sh", there, "out", tmp_path, wrong], f"{wrong}: {form}") for wrong in ("de", "de=", "de=x:")),
-        (["best-bank.sh", data, "out", none, there, data, "de"], f"BODY {none}: no such file or folder"),
-        (["best-bank.sh", data, "out", data, none, data, "de"], f"CHECKPOINT {none}: no such file"),
+        (["best-language-module.sh", data, "out", none, there, data, "de"], f"BODY {none}: no such file or folder"),
+        (["best-language-module.sh", data, "out", data, none, data, "de"], f"CHECKPOINT {none}: no such file"),
         ([*best, none, data, "de"], f"CHECKPOINT {none}: no such file"),
         ([*best, there, data, "fr"], f"{data}/dict.txt has no symbol of language 'fr'"),
         ([*best, there, data, "de"], f"TASK_FILES {data}: it has no valid.de.tsv"),
         ([*joint, "fr", there], f"{data}/dict.txt has no symbol of language 'fr'"),
         ([*joint, "de,de", there], "en and de,de: one is named twice"),
         (["finetune.sh", "data", "out", none, "en", there], f"TASK_FILES {none}: no such folder"),
-        (["clwe.sh", "data", "body", "out", 64], "data: body or bank"),
+        (["clwe.sh", "data", "body", "out", 64], "data: body or language-module"),
         (["clwe.sh", "body", none, "out", 64], f"DATA {none}: no folder of python -m preprocess"),
         (["clwe.sh", "body", tmp_path, "out", "wide"], "DIM wide: that is no number of channels"),
-        (["clwe.sh", "bank", tmp_path, "out", tmp_path / "en"], f"{tmp_path}/en/vectors.npz: no such file"),
-        (["clwe.sh", "bank", tmp_path, "out", tmp_path, "--seed", "2"], "--seed: clwe.sh bank takes no more arguments"),
+        (["clwe.sh", "language-module", tmp_path, "out", tmp_path / "en"], f"{tmp_path}/en/vectors.npz: no such file"),
+        (
+            ["clwe.sh", "language-module", tmp_path, "out", tmp_path, "--seed", "2"],
+            "--seed: clwe.sh language-module takes no more arguments",
+        ),
         (["run.sh", "--output", "out", "--seeds", "1,x"], "--seeds 1,x: whole numbers above 0 are needed"),
         (["run.sh", "--output", "out", "--vocabulary", "0"], "--vocabulary 0: a whole number above 0 is needed"),
         (["run.sh", "--output", "out", "--vocabulary", "8,9"], "--vocabulary 8,9: a whole number above 0 is needed"),
@@ -225,7 +250,10 @@ def test_what_failed_is_shown(tmp_path):
     for command, shown in (
         ("echo noise; echo fairseq_xl: error: first; exit 1", "fairseq_xl: error: first\n"),
         ("echo second; exit 1", "second\n"),
-        ("echo fairseq_xl: error: third; echo it has no BANK; exit 1", "fairseq_xl: error: third\nit has no BANK\n"),
+        (
+            "echo fairseq_xl: error: third; echo it has no MODULE; exit 1",
+            "fairseq_xl: error: third\nit has no MODULE\n",
+        ),
         ("seq 5; exit 1", "3\n4\n5\n"),
     ):
         done = subprocess.run(["bash", "-c", f"{script} '{command}'"], capture_output=True, text=True)
@@ -233,13 +261,13 @@ def test_what_failed_is_shown(tmp_path):
         assert done.stderr.split("\n", 1)[1] == f"{shown}failed, see {tmp_path}/log\n"
 
 
-def test_a_bank_that_was_forgotten(nano, made):
+def test_a_language_module_that_was_forgotten(nano, made):
     command = ["zero-shot.sh", made[1], nano / "forgotten", nano / "sample/tasks/nc", f"de={nano / 'data/de'}"]
     done = run(*command)
     first, second = done.stderr.splitlines()
     assert done.returncode == 1
     assert first.startswith("fairseq_xl: error: ") and "another dictionary" in first
-    assert second == f"{command[-1]}: it has no BANK"
+    assert second == f"{command[-1]}: it has no MODULE"
 
 
 def test_a_language_is_added_to_a_model_of_another_recipe(nano):
@@ -249,12 +277,14 @@ def test_a_language_is_added_to_a_model_of_another_recipe(nano):
     toy = "recipes/xlm/config/pretrain-toy.yaml"
     succeed("../xlm/pretrain.sh", nano / "data/en", nano / "xlm", toy, *objective, *ONE, *UPDATE)
     body, files = nano / "xlm/checkpoint_last.pt", nano / "sample/tasks/nc"
-    succeed("learn-bank.sh", nano / "data/de", nano / "xlm-de", body, TOY, *ONE, *form, *objective, *TWO)
+    succeed("learn-language-module.sh", nano / "data/de", nano / "xlm-de", body, TOY, *ONE, *form, *objective, *TWO)
     before, after = (load_checkpoint(path)["model"] for path in (body, nano / "xlm-de/checkpoint_last.pt"))
-    assert all(after[name].equal(value) for name, value in before.items() if not banks.owned(name, False))
+    assert all(
+        after[name].equal(value) for name, value in before.items() if not language_modules.in_module(name, False)
+    )
     command = ["finetune.sh", nano / "data/en", nano / "xlm-nc", files, "en", body, CLASSIFY_TOY]
     succeed(*command, *ONE, *form, *UPDATE)
-    languages = f"en={nano / 'data/en'}", f"de={nano / 'data/de'}:{nano / 'xlm-de/bank.pt'}"
+    languages = f"en={nano / 'data/en'}", f"de={nano / 'data/de'}:{nano / 'xlm-de/language-module.pt'}"
     succeed("zero-shot.sh", nano / "xlm-nc/checkpoint_best.pt", nano / "xlm-scores", files, *languages)
     assert json.loads((nano / "xlm-scores/scores.json").read_text())["languages"].keys() == {"en", "de"}
 
@@ -273,7 +303,7 @@ def test_joint_model_of_vocabularies_apart(nano, apart):
     found = json.loads((nano / "pair/scores.json").read_text())
     assert found["languages"].keys() == {"en", "de"}
     before, after = (
-        load_checkpoint(path)["model"][banks.TOKENS] for path in (body, nano / "pair/checkpoint_best.pt")
+        load_checkpoint(path)["model"][language_modules.TOKENS] for path in (body, nano / "pair/checkpoint_best.pt")
     )
     changed = (before != after).any(dim=1)
     symbols = XLDictionary.load(apart / "dict.txt").symbols
@@ -289,32 +319,36 @@ def test_mapped_embeddings(nano):
     data, files = nano / "data", nano / "sample/tasks/nc"
     command = ["clwe.sh", "body", data / "en", nano / "clwe", 24, TOY, "--layers", 1, "--ffn-dim", 32, *TWO]
     succeed(*command, **skipgram)
-    bank_command = ["clwe.sh", "bank", data / "de", nano / "clwe-de", nano / "clwe"]
-    succeed(*bank_command, **skipgram)
+    module_command = ["clwe.sh", "language-module", data / "de", nano / "clwe-de", nano / "clwe"]
+    succeed(*module_command, **skipgram)
     mapped = nano / "clwe-de/mapped.npz"
-    made, bank = mapped.stat().st_mtime_ns, (nano / "clwe-de/bank.pt").read_bytes()
-    succeed(*bank_command, **skipgram)
-    assert (mapped.stat().st_mtime_ns, (nano / "clwe-de/bank.pt").read_bytes()) == (made, bank)
-    succeed(*bank_command[:3], nano / "unsupervised", nano / "clwe", **skipgram, START="unsupervised")
-    assert (nano / "unsupervised/bank.pt").is_file() and (nano / "unsupervised/mapped.npz").is_file()
+    made, module = mapped.stat().st_mtime_ns, (nano / "clwe-de/language-module.pt").read_bytes()
+    succeed(*module_command, **skipgram)
+    assert (mapped.stat().st_mtime_ns, (nano / "clwe-de/language-module.pt").read_bytes()) == (made, module)
+    succeed(*module_command[:3], nano / "unsupervised", nano / "clwe", **skipgram, START="unsupervised")
+    assert (nano / "unsupervised/language-module.pt").is_file() and (nano / "unsupervised/mapped.npz").is_file()
     assert (nano / "unsupervised/mapped.npz").read_bytes() != mapped.read_bytes()
-    done = run(*bank_command, **skipgram, START="identic")
+    done = run(*module_command, **skipgram, START="identic")
     assert done.returncode == 2 and "START=identic: identical or unsupervised" in done.stderr
     vectors = read_vectors(nano / "clwe/vectors.npz")
     state = load_checkpoint(nano / "clwe/checkpoint_last.pt")["model"]
     start = load_checkpoint(nano / "clwe/start/checkpoint_last.pt")["model"]
     pieces = XLDictionary.load(data / "en/dict.txt").symbols
-    rows = state[banks.TOKENS][[pieces.index(symbol) for symbol in vectors.symbols]].numpy()
+    rows = state[language_modules.TOKENS][[pieces.index(symbol) for symbol in vectors.symbols]].numpy()
     scale = rows.std() / vectors.rows.std()
     np.testing.assert_allclose(rows, scale * vectors.rows, atol=1e-5)  # as they were before training
-    for name in ("encoder.layers.0.ffn.up.weight", "encoder.bank.special.weight", "encoder.embeddings.norm.weight"):
+    for name in (
+        "encoder.layers.0.ffn.up.weight",
+        "encoder.token_embeddings.special.weight",
+        "encoder.embeddings.norm.weight",
+    ):
         assert not (state[name] == start[name]).all()
-    bank = banks.read(nano / "clwe-de/bank.pt", "de")["state"][banks.TOKENS]
-    assert bank.norm(dim=1).max().item() == pytest.approx(np.linalg.norm(rows, axis=1).max(), rel=1e-3)
+    learned = language_modules.read(nano / "clwe-de/language-module.pt", "de").state[language_modules.TOKENS]
+    assert learned.norm(dim=1).max().item() == pytest.approx(np.linalg.norm(rows, axis=1).max(), rel=1e-3)
     body = nano / "clwe/checkpoint_last.pt"
     wide = [*ONE, "--embed-dim", 24]
     succeed("finetune.sh", data / "en", nano / "clwe-nc", files, "en", body, CLASSIFY_TOY, *wide, *UPDATE)
-    tests = f"en={data / 'en'}", f"de={data / 'de'}:{nano / 'clwe-de/bank.pt'}"
+    tests = f"en={data / 'en'}", f"de={data / 'de'}:{nano / 'clwe-de/language-module.pt'}"
     succeed("zero-shot.sh", nano / "clwe-nc/checkpoint_best.pt", nano / "clwe-scores", files, *tests)
     assert json.loads((nano / "clwe-scores/scores.json").read_text())["languages"].keys() == {"en", "de"}
     done = run(*command, SKIPGRAM="--epochs 2")
@@ -330,7 +364,7 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
     command = ["run.sh", "--corpus", corpus, "--output", output, *chosen]
     tables = succeed(*command).stdout
     assert tables.endswith((output / "report.md").read_text())
-    assert all((output / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in ("body", "banks"))
+    assert all((output / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in ("body", "modules"))
     for task in ("nc", "qam"):
         rows = tables.split(f"| {task}: accuracy | en | de | average but en |")[1].splitlines()
         for model, row in zip(("tokens", "positions", "noise", "adapters", "joint/de", "disjoint/de"), rows[2:]):
@@ -341,12 +375,12 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
             ]
     assert re.search(r"^\| tf-idf, logistic regression \| \d+\.\d \| (\d+\.\d) \| \1 \|$", tables, re.MULTILINE)
     for name, adapters, positions in (("tokens", 0, False), ("positions", 0, True), ("adapters", 32, True)):
-        bank = banks.read(output / f"banks/{name}/de/bank.pt")
-        assert (bank["adapters"], bank["language_positions"]) == (adapters, positions)
+        module = language_modules.read(output / f"modules/{name}/de/language-module.pt")
+        assert (module.adapters, module.language_positions) == (adapters, positions)
     noise = {name: "embedding_noise': 0.075" in (output / f"{name}/nc-1/train.log").read_text()
              for name in ("tokens", "positions", "noise")}  # fmt: skip
     assert noise == {"tokens": False, "positions": False, "noise": True}
-    for folder, seed in (("body/tokens", 3), ("body/joint-de", 3), ("banks/adapters/de", 3), ("joint/de/nc-2", 2)):
+    for folder, seed in (("body/tokens", 3), ("body/joint-de", 3), ("modules/adapters/de", 3), ("joint/de/nc-2", 2)):
         assert f"'seed': {seed}," in (output / folder / "train.log").read_text()
     before = (output / "report.md").read_text(), (output / "body/tokens/train.log").read_text().count("begin training")
     succeed(*command)
@@ -365,8 +399,8 @@ def test_comparison_with_all_languages_jointly_and_mapped_embeddings(nano, tmp_p
     for model, row in zip(("multi", "clwe"), rows):
         scores = json.loads((output / f"{model}/nc-1/scores.json").read_text())["languages"]
         assert row.split(" | ")[1:3] == [f"{scores[code]['accuracy']:.1f}" for code in ("en", "de")]
-    assert banks.read(output / "body/multi/checkpoint_last.pt")["languages"] == ["en", "de"]
-    vectors = banks.read(output / "banks/clwe/de/bank.pt")["state"][banks.TOKENS]
+    assert language_modules.read(output / "body/multi/checkpoint_last.pt").languages == ["en", "de"]
+    vectors = language_modules.read(output / "modules/clwe/de/language-module.pt").state[language_modules.TOKENS]
     assert vectors.shape[1] == 128 and vectors[4:-2].norm(dim=1).min() > 0.9 * vectors.norm(dim=1).max()
 
 
@@ -390,13 +424,13 @@ def test_the_papers_values(dictionary):
     assert (model.layers, model.embed_dim, model.heads, model.ffn_dim) == (12, 768, 12, 3072)
     assert cfg.optimizer._name == "xl_lamb" and cfg.optimization.max_update == 250000
     objective = objectives_of(cfg, dictionary)["nsp"]
-    assert objective.cfg.length == objective.input_length.positions == 512
+    assert objective.cfg.length == objective.positions == 512
     batch = objective.cfg.batch_sentences * cfg.optimization.update_freq[0]
     assert cfg.optimization.lr[0] == pytest.approx(0.005 * (batch / 2**15) ** 0.5)
     assert cfg.lr_scheduler.warmup_updates / 250000 == pytest.approx(0.2 * batch / 2**15)
     tuning = configuration(ROOT / "recipes/xlm/config/classify.yaml", CONFIGS / "classify.yaml")
     assert (tuning.optimization.lr[0], tuning.dataset.batch_size, tuning.optimization.max_epoch) == (2e-5, 32, 2)
-    assert tuning.task.freeze == "bank" and tuning.task.length == 512
+    assert tuning.task.freeze == "language-module" and tuning.task.length == 512
 
 
 @pytest.mark.parametrize("report", ("lohelp", "monotrans", "xglue"))

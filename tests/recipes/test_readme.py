@@ -109,7 +109,7 @@ def test_commands_take_what_was_written_before():
     """Folders of runs are saved in before they are read, with the same sizes; options are fairseq's or ours."""
     sizes, saved, logs, read = {}, set(), set(), 0
     for line in COMMANDS:
-        for path in re.findall(r"(runs/[\w/-]+)/(?:checkpoint_(?:best|last)|bank)\.pt\b", shlex.join(line)):
+        for path in re.findall(r"(runs/[\w/-]+)/(?:checkpoint_(?:best|last)|language-module)\.pt\b", shlex.join(line)):
             assert path in saved, line
             read += 1
         if line[0] == "fairseq-train":
@@ -141,7 +141,7 @@ NANO = {
     "pretrain.sh": "--max-update 2 --cpu",
     "translate.sh": "--max-update 2 --cpu",
     "classify.sh": "--max-update 2 --cpu",
-    "learn-bank.sh": "--max-update 2 --cpu",
+    "learn-language-module.sh": "--max-update 2 --cpu",
     "finetune.sh": "--max-update 2 --cpu",
     "score.sh": "--max-len-a 0 --max-len-b 8 --cpu",
 }

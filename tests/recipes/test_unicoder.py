@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from fairseq_xl.checkpoints.surgery import donate
+from fairseq_xl.checkpoints.stacks import copy_stack
 from preprocess.__main__ import main as preprocess
 from preprocess.sample.__main__ import main as write_sample
 from recipes.unicoder.table import table
@@ -65,7 +65,7 @@ def test_the_values_of_unicoder_for_xglue(dictionary):
 def test_a_classifier_starts_from_the_pretraining_of_its_size(size, dictionary):
     donor = build(configuration(SIZES[size]), dictionary).state_dict()
     recipient = build(configuration(CLASSIFICATION[size]), dictionary).state_dict()
-    _, new = donate(recipient, donor, "encoder", size)
+    _, new = copy_stack(recipient, donor, "encoder", size)
     assert new == []
 
 

@@ -68,7 +68,7 @@ def pretrained(tmp_path_factory):
 
 def test_two_stages_each_from_the_one_before(pretrained):
     folder, shown = pretrained
-    first, second = re.findall(r"weights from (\S+): \d+ tensors, new: (\S+)", shown)
+    first, second = re.findall(r"model from (\S+): \d+ tensors, new: (\S+)", shown)
     assert first[0] == f"{folder}/mlm/checkpoint_last.pt" and first[1].startswith("encoder.layers.0.cross_attention")
     assert second == (f"{folder}/veco/cross-attention/checkpoint_last.pt", "none")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_xl.models.future import XLFutureModel
+from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from tests.recipes.test_configurations import RECIPES, build, configuration, objectives_of
 from tests.recipes.test_lohelp import run
 
@@ -19,7 +19,7 @@ def xfnp_of(size, dictionary):
 def test_model_and_objective_fit(size, dictionary):
     cfg, objective = xfnp_of(size, dictionary)
     model = build(cfg, dictionary)
-    assert isinstance(model, XLFutureModel) and objective.heads(cfg.model) == {}
+    assert isinstance(model, XLNgramDecoderModel) and objective.heads(cfg.model) == {}
     assert objective.cfg.mixed and objective.cfg.alpha == 0.3  # G2
     assert (objective.cfg.span_every, objective.cfg.span_pieces, objective.cfg.weights) == (64, 9, [1, 1])  # G6
     assert objective.input_length.positions <= cfg.model.max_positions

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fairseq_xl.checkpoints.surgery import donate
+from fairseq_xl.checkpoints.stacks import copy_stack
 from tests.commands import load
 from tests.recipes.test_configurations import PRETRAINING, RECIPES, build, configuration, objectives_of
 from tests.recipes.test_lohelp import run
@@ -42,7 +42,7 @@ def test_xlm_of_its_size_fills_encoder_and_decoder(size, dictionary):
     donor = build(configuration(donor_files), dictionary).state_dict()
     recipient = build(configuration(SIZES[size]), dictionary).state_dict()
     for stack in ("encoder", "decoder"):
-        _, new = donate(recipient, donor, stack, size, layers="first" if stack == "decoder" else "all")
+        _, new = copy_stack(recipient, donor, stack, size, layers="first" if stack == "decoder" else "all")
         assert all("cross_attention" in name for name in new) and bool(new) == (stack == "decoder")
 
 

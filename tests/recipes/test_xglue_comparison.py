@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from fairseq_xl.checkpoints.surgery import donate
+from fairseq_xl.checkpoints.stacks import copy_stack
 from preprocess.readers.xglue_generation import main as read_release
 from preprocess.sample.__main__ import main as write_sample
 from recipes.xglue import report
@@ -47,11 +47,11 @@ def test_all_start_from_what_fits(dictionary):
     xdae = build(pretraining("xdae"), dictionary).state_dict()
     titles = build(finetuning(), dictionary).state_dict()
     for recipient in (xdae, titles):
-        assert donate(recipient, xlm, "encoder", "xlm")[1] == []
-        new = donate(recipient, xlm, "decoder", "xlm")[1]
+        assert copy_stack(recipient, xlm, "encoder", "xlm")[1] == []
+        new = copy_stack(recipient, xlm, "decoder", "xlm")[1]
         assert new and all(".cross_attention" in key for key in new)
     for stack in ("encoder", "decoder"):
-        assert donate(titles, xdae, stack, "xdae")[1] == []
+        assert copy_stack(titles, xdae, stack, "xdae")[1] == []
     assert finetuning().optimization.max_epoch == 0 and finetuning().optimization.max_update > 0  # equal updates
 
 

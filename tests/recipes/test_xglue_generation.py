@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_xl.checkpoints.surgery import donate
+from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.evaluation import generation as scores
 from tests.recipes.test_configurations import RECIPES, build, configuration
 from tests.recipes.test_lohelp import run
@@ -33,7 +33,7 @@ def test_fine_tuning_starts_from_the_pretraining_of_its_size(size, dictionary):
     donor = build(configuration([CONFIG / f"{name}.yaml" for name in SIZES[size][0]]), dictionary).state_dict()
     recipient = build(finetuning(size), dictionary).state_dict()
     for stack in ("encoder", "decoder"):
-        assert donate(recipient, donor, stack, size)[1] == []
+        assert copy_stack(recipient, donor, stack, size)[1] == []
 
 
 def test_the_papers_values():

@@ -307,7 +307,7 @@ def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, tmp_path)
     init = [*line, "--init-from", pretrained]
     refused([*init, "--heads", 4], pretrained, "needs --heads 2, this run has 4")
     refused([*init, "--framing", "xlm"], pretrained, "--framing xl, this run has xlm")
-    refused([*init, "--layers", 2], pretrained, "1 layers, the encoder to initialise has 2")
+    refused([*init, "--layers", 2], pretrained, "1 layers, the new encoder has 2")
     refused([*line, "--init-from", tmp_path / "no.pt"], tmp_path / "no.pt")
     refused([*line, "--finetune-from-model", pretrained], pretrained, "name it as --init-from")
     other = tmp_path / "data"

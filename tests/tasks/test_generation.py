@@ -85,10 +85,10 @@ def test_every_line_gets_one_hypothesis(data_bin, both_ways):
 def test_output_holds_no_special_symbol(data_bin, tmp_path, both_ways):
     """Also where the model prefers them: its output bias is set in favour of language symbols and <mask>."""
     state = torch.load(both_ways, weights_only=True)
-    bias = state["model"]["decoder.bank.bias"]
+    bias = state["model"]["decoder.token_embeddings.output_bias"]
     bias[-4:] += 20.0  # <mask> and the three languages
     torch.save(state, tmp_path / "biased.pt")
-    assert not torch.equal(bias, load(both_ways)["decoder.bank.bias"])
+    assert not torch.equal(bias, load(both_ways)["decoder.token_embeddings.output_bias"])
     for checkpoint in (both_ways, tmp_path / "biased.pt"):
         output = generate(data_bin, checkpoint, "--beam", 2, "--nbest", 2)
         for kind in ("H", "D"):

@@ -13,7 +13,7 @@ from fairseq_xl.tasks.base import checkpoint_to_restore
 from tests.commands import classification, load, pretraining, run_train, translation
 from tests.tasks.test_classification import write_task
 
-EMBEDDINGS = {"bank.tokens.weight"}
+EMBEDDINGS = {"token_embeddings.table.weight"}
 CROSS = "cross_attention"
 
 
@@ -77,9 +77,11 @@ def test_initialisation_by_one_flag_a_side(data_bin, tmp_path, pretrained, untou
             assert torch.equal(value, before[key] if new else expected[key]), (side, key)
         if source != "random":
             assert {key for key in found if key not in expected} == {key for key in found if CROSS in key}
-            assert not torch.equal(expected["bank.tokens.weight"], before["bank.tokens.weight"])
+            assert not torch.equal(expected["token_embeddings.table.weight"], before["token_embeddings.table.weight"])
             missing = {key for key in expected if key not in found}
-            assert missing <= ({"bank.bias"} if side == "encoder" else set())  # an encoder predicts nothing
+            assert missing <= (
+                {"token_embeddings.output_bias"} if side == "encoder" else set()
+            )  # an encoder predicts nothing
 
 
 def test_initialisation_of_embeddings_leaves_the_rest_random(data_bin, tmp_path, pretrained, untouched):
@@ -102,17 +104,17 @@ def test_initialisation_reports_what_is_left_behind(data_bin, tmp_path, pretrain
     line = translation(data_bin, tmp_path, "-s", "en", "-t", "de", "--max-update", 1, "--no-save",
                        "--disable-validation")  # fmt: skip
     output = run_train([*line, "--init-encoder-from", pretrained["mlm"]])
-    assert f"{pretrained['mlm']}: not used: encoder.bank.bias" in output.log.splitlines()
+    assert f"{pretrained['mlm']}: not used: encoder.token_embeddings.output_bias" in output.log.splitlines()
     output = run_train([*line, "--init-embeddings-from", pretrained["mlm"]])
-    left = "encoder.bank.bias, encoder.embeddings, encoder.layers"
+    left = "encoder.token_embeddings.output_bias, encoder.embeddings, encoder.layers"
     assert f"{pretrained['mlm']}: not used: {left}" in output.log.splitlines()
 
 
 def test_initialisation_with_shared_embeddings(data_bin, tmp_path, pretrained):
     both = ["--init-encoder-from", pretrained["mlm"], "--init-decoder-from", pretrained["mlm"]]
     state, donor = start(data_bin, tmp_path, "--share-embeddings", *both), load(pretrained["mlm"])
-    assert torch.equal(state["encoder.bank.tokens.weight"], donor["encoder.bank.tokens.weight"])
-    assert torch.equal(state["encoder.bank.bias"], donor["encoder.bank.bias"])
+    assert torch.equal(state["encoder.token_embeddings.table.weight"], donor["encoder.token_embeddings.table.weight"])
+    assert torch.equal(state["encoder.token_embeddings.output_bias"], donor["encoder.token_embeddings.output_bias"])
     assert torch.equal(state["decoder.layers.0.ffn.up.weight"], donor["encoder.layers.0.ffn.up.weight"])
 
 
@@ -200,7 +202,9 @@ def test_initialisation_from_a_translation_model_is_stack_by_stack(data_bin, tmp
     state = start(data_bin, tmp_path / "last", "--init-decoder-from", path, "--init-decoder-layers", "last")
     for key, value in stack(state, "decoder").items():
         assert torch.equal(value, donor["decoder." + key.replace("layers.0.", "layers.1.")]), key
-    with pytest.raises(UserError, match="--share-embeddings: encoder and decoder of .* have a table of tokens each"):
+    with pytest.raises(
+        UserError, match="--share-embeddings: encoder and decoder of .* have token embeddings of their own"
+    ):
         start(data_bin, tmp_path / "shared", "--decoder-layers", 2, "--share-embeddings", *both)
 
 
@@ -254,13 +258,13 @@ def others(data_bin, pretrained, tmp_path_factory):
 
 SENTENCES = {
     "heads": "needs --heads 4, this run has 2$",
-    "layers": "has 2 layers, the encoder to initialise has 1",
+    "layers": "has 2 layers, the new encoder has 1",
     "width": "needs --embed-dim [0-9]+, this run has [0-9]+",
-    "positions": r"embeddings.positions.weight has shape \(50, 16\), the encoder to initialise needs \(40, 16\)",
-    "framing": "was trained with --framing xlm, this run has xl",
+    "positions": r"embeddings.positions.weight has shape \(50, 16\), the new encoder needs \(40, 16\)",
+    "framing": "needs --framing xlm, this run has xl",
     "dictionary": "was trained with another dictionary",
     "foreign": "was not written by fairseq_xl",
-    "no form": "is damaged: it doesn't say its model's activation, layer_norm_eps, position_offset",
+    "no form": "is damaged: it doesn.t say its model.s embed_dim, heads, layer_norm_eps",
     "no configuration": "is not a fairseq checkpoint: 'cfg' is expected to be a dict, found 3",
     "damaged": "is not a checkpoint, or it is damaged or cut short",
     "missing": "missing.pt cannot be read as a checkpoint: No such file or directory",
@@ -335,8 +339,10 @@ def test_initialisation_of_what_form_does_not_touch(data_bin, tmp_path, pretrain
     forms = [value for option, (_, ours) in FORMS.items() for value in (option, *ours)]
     for name in ("heads", "layers", "framing"):
         state = start(data_bin, tmp_path / name, *forms, "--init-embeddings-from", others[name])
-        table = load(others[name])["encoder.bank.tokens.weight"]
-        assert all(torch.equal(state[f"{side}.bank.tokens.weight"], table) for side in ("encoder", "decoder"))
+        table = load(others[name])["encoder.token_embeddings.table.weight"]
+        assert all(
+            torch.equal(state[f"{side}.token_embeddings.table.weight"], table) for side in ("encoder", "decoder")
+        )
     for name in ("dictionary", "foreign"):
         with pytest.raises(UserError, match=SENTENCES[name]):
             start(data_bin, tmp_path / name, "--init-embeddings-from", others[name])
@@ -345,6 +351,6 @@ def test_initialisation_of_what_form_does_not_touch(data_bin, tmp_path, pretrain
 
 
 def test_initialisation_of_shared_embeddings_from_two_checkpoints(data_bin, tmp_path, pretrained):
-    with pytest.raises(UserError, match="--share-embeddings: encoder and decoder must be initialised from the same"):
+    with pytest.raises(UserError, match="--share-embeddings: encoder and decoder must be initialized from the same"):
         start(data_bin, tmp_path, "--share-embeddings", "--init-encoder-from", pretrained["mlm"], "--init-decoder-from",
               pretrained["clm"])  # fmt: skip

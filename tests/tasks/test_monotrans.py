@@ -9,7 +9,7 @@ import torch
 import yaml
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
-from fairseq_xl.checkpoints import banks, published
+from fairseq_xl.checkpoints import language_modules, published
 from fairseq_xl.commands import language_module, retrieve
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
@@ -23,7 +23,7 @@ from tests.tasks.test_published import fairseq_xlm_r, xlm_pth
 from tests.tasks.tiny_text import WORDS, sentences, write
 
 MODEL = ["--arch", "xl_monotrans_tiny", "--layers", 1, *SIZE]
-SPECIAL = "encoder.bank.special.weight"
+SPECIAL = "encoder.token_embeddings.special.weight"
 ONLY_WORDS = ["--objectives", "mlm", "--objective-options", "mlm.length=32"]
 
 
@@ -61,14 +61,23 @@ def pretraining(data, save_dir, *more):
 def learning(data, body, save_dir, *more):
     """Step 2."""
     return pretraining(
-        data, save_dir, "--init-from", body, "--new-bank", "--train-only", "bank", "--max-update", 4, *more
+        data,
+        save_dir,
+        "--init-from",
+        body,
+        "--new-language-module",
+        "--train-only",
+        "language-module",
+        "--max-update",
+        4,
+        *more,
     )
 
 
 def finetuning(data, files, body, save_dir, *more):
     """Step 3."""
     return [data, "--task", "xl_classification", "--criterion", "xl_classification", *MODEL, "--task-files", files,
-            "--lang", "en", "--length", 40, "--batch-size", 16, "--init-from", body, "--freeze", "bank",
+            "--lang", "en", "--length", 40, "--batch-size", 16, "--init-from", body, "--freeze", "language-module",
             "--max-epoch", 1, "--save-dir", save_dir, "--weight-decay", 0.1, *OPTIMIZATION, *more]  # fmt: skip
 
 
@@ -93,10 +102,10 @@ def steps(text, task_files, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def bank_files(steps, tmp_path_factory):
-    """{language: file of its bank}"""
-    root = tmp_path_factory.mktemp("banks")
-    files = {"en": root / "en.bank.pt", "de": root / "de.bank.pt", "fr": root / "fr.bank.pt"}
+def module_files(steps, tmp_path_factory):
+    """{language: file of its module}"""
+    root = tmp_path_factory.mktemp("modules")
+    files = {"en": root / "en.module.pt", "de": root / "de.module.pt", "fr": root / "fr.module.pt"}
     for code, path in files.items():
         language_module.main(["extract", str(steps["L1" if code == "en" else code]), str(path)])
     return files
@@ -108,27 +117,27 @@ def changed(one, other):
     return {name for name in one if not torch.equal(one[name], other[name])}
 
 
-BANK = {"encoder.bank.tokens.weight", "encoder.bank.bias"}
+MODULE = {"encoder.token_embeddings.table.weight", "encoder.token_embeddings.output_bias"}
 
 
-def test_learning_a_bank_leaves_the_body_bit_by_bit(steps):
+def test_learning_a_language_module_leaves_the_body_bit_by_bit(steps):
     body = load(steps["L1"])
     for code in ("de", "fr"):
-        assert changed(body, load(steps[code])) == BANK
+        assert changed(body, load(steps[code])) == MODULE
 
 
 def test_the_optimizer_of_the_recipe_leaves_the_body_too(text, steps, tmp_path):
     """LAMB decays and stretches what it is given (M6)."""
     run_train(learning(text["de"], steps["L1"], tmp_path, "--optimizer", "xl_lamb", "--lr", 0.1))
-    assert changed(load(steps["L1"]), load(tmp_path / "checkpoint_last.pt")) == BANK
+    assert changed(load(steps["L1"]), load(tmp_path / "checkpoint_last.pt")) == MODULE
 
 
-def test_finetuning_leaves_the_bank_and_trains_special_symbols_and_body(steps):
+def test_finetuning_leaves_the_language_module_and_trains_special_symbols_and_body(steps):
     before, after = load(steps["L1"]), load(steps["tuned"])
     after = {name: value for name, value in after.items() if not name.startswith("heads.classification")}
     before = {name: value for name, value in before.items() if not name.startswith("heads.")}
     found = changed(before, after)
-    assert not found & BANK and SPECIAL in found
+    assert not found & MODULE and SPECIAL in found
     layers = {name for name in before if name.startswith("encoder.layers.")}
     assert layers <= found | {name for name in layers if name.endswith("qkv.bias")}
     moved = (before[SPECIAL] - after[SPECIAL]).abs().amax(dim=1)  # <s> <pad> </s> <unk> <mask>
@@ -136,48 +145,58 @@ def test_finetuning_leaves_the_bank_and_trains_special_symbols_and_body(steps):
 
 
 def composed(steps, code):
-    """What step 4 computes with: the bank of `code`, all else as it was fine-tuned."""
-    bank = load(steps[code])
-    return {name: bank[name] if name in BANK else value for name, value in load(steps["tuned"]).items()}
+    """What step 4 computes with: the module of `code`, all else as it was fine-tuned."""
+    module = load(steps[code])
+    return {name: module[name] if name in MODULE else value for name, value in load(steps["tuned"]).items()}
 
 
-@pytest.mark.parametrize("kind", ["bank", "checkpoint", "family"])
-def test_a_bank_is_put_in_and_all_else_stays_as_it_was_finetuned(text, steps, bank_files, tmp_path, kind):
-    language_module.main(["pack", str(tmp_path / "family"), *map(str, bank_files.values())])
-    path = {"bank": bank_files["de"], "checkpoint": steps["de"], "family": tmp_path / "family"}[kind]
-    overrides = {"data": str(text["de"]), "bank": str(path), "lang": "de"}
+@pytest.mark.parametrize("kind", ["module", "checkpoint", "archive"])
+def test_a_language_module_is_put_in_and_all_else_stays_as_it_was_finetuned(text, steps, module_files, tmp_path, kind):
+    language_module.main(["pack", str(tmp_path / "archive"), *map(str, module_files.values())])
+    path = {"module": module_files["de"], "checkpoint": steps["de"], "archive": tmp_path / "archive"}[kind]
+    overrides = {"data": str(text["de"]), "language_module": str(path), "lang": "de"}
     (model,), _, task = load_model_ensemble_and_task([str(steps["tuned"])], arg_overrides=overrides)
     assert equal_parameters(model.state_dict(), composed(steps, "de"))
-    assert not torch.equal(model.encoder.bank.special.weight, load(steps["de"])[SPECIAL])
+    assert not torch.equal(model.encoder.token_embeddings.special.weight, load(steps["de"])[SPECIAL])
     tokens = torch.tensor([[0, 4, 2, 2, 5, 2]])
-    vectors = model.encoder.bank.eval()(tokens)[0]
+    vectors = model.encoder.token_embeddings.eval()(tokens)[0]
     assert torch.equal(vectors[[0, 2]], load(steps["tuned"])[SPECIAL][[0, 2]])
-    assert torch.equal(vectors[[1, 4]], load(steps["de"])["encoder.bank.tokens.weight"][[4, 5]])
+    assert torch.equal(vectors[[1, 4]], load(steps["de"])["encoder.token_embeddings.table.weight"][[4, 5]])
     assert task.dictionary.languages == ["de"]
 
 
-def test_predictions_without_training(text, task_files, steps, bank_files, tmp_path):
+def test_predictions_without_training(text, task_files, steps, module_files, tmp_path):
     for code in ("de", "fr"):
         zero_shot(text[code], steps["tuned"], tmp_path, "--valid-subset", "test", "--lang", code,
-                  "--bank", bank_files[code])  # fmt: skip
+                  "--language-module", module_files[code])  # fmt: skip
         rows = (tmp_path / f"test.{code}.tsv").read_text().splitlines()
         gold = (task_files / f"test.{code}.tsv").read_text().splitlines()
         assert [row.split("\t")[1] for row in rows] == [line.split("\t")[0] for line in gold]
-    zero_shot(text["en"], steps["tuned"], tmp_path, "--valid-subset", "test")  # its own bank, and language
+    zero_shot(text["en"], steps["tuned"], tmp_path, "--valid-subset", "test")  # its own module, and language
     assert (tmp_path / "test.en.tsv").is_file()
 
 
-def test_finetuning_with_a_bank_from_a_file(text, task_files, steps, bank_files, tmp_path):
-    """The body of the checkpoint, the bank of the file, which need not be there any more when the model is loaded."""
-    copy = shutil.copy(bank_files["de"], tmp_path / "copy.pt")
-    line = finetuning(text["de"], task_files, steps["L1"], tmp_path / "save", "--bank", copy, "--max-update", 2)
+def test_finetuning_with_a_language_module_from_a_file(text, task_files, steps, module_files, tmp_path):
+    """The body of the checkpoint, the module of the file, which need not be there any more when the model is loaded."""
+    copy = shutil.copy(module_files["de"], tmp_path / "copy.pt")
+    line = finetuning(
+        text["de"], task_files, steps["L1"], tmp_path / "save", "--language-module", copy, "--max-update", 2
+    )
     line[line.index("--lang") + 1] = "de"
     run_train(line)
     Path(copy).unlink()
     made = load(tmp_path / "save/checkpoint_last.pt")
-    assert all(torch.equal(made[name], load(steps["de"])[name]) for name in BANK)
+    assert all(torch.equal(made[name], load(steps["de"])[name]) for name in MODULE)
     zero_shot(text["de"], tmp_path / "save/checkpoint_last.pt", tmp_path)
-    zero_shot(text["fr"], tmp_path / "save/checkpoint_last.pt", tmp_path, "--lang", "fr", "--bank", bank_files["fr"])
+    zero_shot(
+        text["fr"],
+        tmp_path / "save/checkpoint_last.pt",
+        tmp_path,
+        "--lang",
+        "fr",
+        "--language-module",
+        module_files["fr"],
+    )
     assert {path.name for path in tmp_path.glob("*.tsv")} == {"valid.de.tsv", "valid.fr.tsv"}
 
 
@@ -199,23 +218,23 @@ def test_a_stopped_run_goes_on_bit_by_bit(text, task_files, steps, tmp_path, ste
     assert bodies[0] == bodies[1] and bool(bodies[0]) == (step != "L1")
 
 
-def test_retrieval_with_a_bank_for_a_language(text, steps, bank_files, tmp_path, capsys):
-    """What is compared are vectors of the model with the bank of each side's language."""
+def test_retrieval_with_a_language_module_for_a_language(text, steps, module_files, tmp_path, capsys):
+    """What is compared are vectors of the model with the module of each side's language."""
     lines = sentences(("en", "de"), 12, "retrieval")
     for code in lines:
         write(tmp_path / f"pairs.{code}", lines[code])
     capsys.readouterr()
     command = [steps["tuned"], text["en"], "--test", f"en-de={tmp_path / 'pairs'}", "--layer", 1, "--pooling", "mean"]
-    command, german = [*map(str, command)], f"de={text['de']}:{bank_files['de']}"
+    command, german = [*map(str, command)], f"de={text['de']}:{module_files['de']}"
     retrieve.main([*command, "--lang", german])
     assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
-    embedder = Embedder(steps["tuned"], text["de"], bank=str(bank_files["de"]), lang="de")
+    embedder = Embedder(steps["tuned"], text["de"], language_module=str(module_files["de"]), lang="de")
     assert equal_parameters(embedder.encoder.state_dict(), {
         name.removeprefix("encoder."): value
         for name, value in composed(steps, "de").items() if name.startswith("encoder.")
     })  # fmt: skip
-    added = [str(steps["de"]), str(text["de"]), *command[2:]]  # a checkpoint of step 2, with another language's bank
-    retrieve.main([*added, "--lang", f"en={text['en']}:{bank_files['en']}"])
+    added = [str(steps["de"]), str(text["de"]), *command[2:]]  # a checkpoint of step 2, with another language's module
+    retrieve.main([*added, "--lang", f"en={text['en']}:{module_files['en']}"])
     assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
     with pytest.raises(UserError, match="is of en: --lang de=DATA:MODULE gives the model a language module of de"):
         retrieve.main(command)
@@ -241,7 +260,7 @@ def test_positions_adapters_and_noise(text, task_files, tmp_path):
     adapters = {name for name in learned if "_adapter." in name}
     common = {name: value for name, value in learned.items() if name not in adapters}
     assert len(adapters) == 8 and all(learned[name].abs().sum() > 0 for name in adapters)
-    owned = BANK | {"encoder.embeddings.positions.weight"}
+    owned = MODULE | {"encoder.embeddings.positions.weight"}
     assert changed(load(body), common) == owned
     run_train(finetuning(text["en"], task_files, body, tmp_path / "tuned", *ALL))
     tuned = load(tmp_path / "tuned/checkpoint_last.pt")
@@ -249,13 +268,13 @@ def test_positions_adapters_and_noise(text, task_files, tmp_path):
     assert not torch.equal(
         tuned["encoder.embeddings.segments.weight"], load(body)["encoder.embeddings.segments.weight"]
     )
-    bank = tmp_path / "de.pt"
-    language_module.main(["extract", str(tmp_path / "de/checkpoint_last.pt"), str(bank)])
-    overrides = {"data": str(text["de"]), "bank": str(bank), "lang": "de"}
+    module = tmp_path / "de.pt"
+    language_module.main(["extract", str(tmp_path / "de/checkpoint_last.pt"), str(module)])
+    overrides = {"data": str(text["de"]), "language_module": str(module), "lang": "de"}
     (model,), _, _ = load_model_ensemble_and_task([str(tmp_path / "tuned/checkpoint_last.pt")], arg_overrides=overrides)
     expected = tuned | {name: learned[name] for name in owned | adapters}
     assert equal_parameters(model.state_dict(), expected)
-    zero_shot(text["de"], tmp_path / "tuned/checkpoint_last.pt", tmp_path, "--lang", "de", "--bank", bank)
+    zero_shot(text["de"], tmp_path / "tuned/checkpoint_last.pt", tmp_path, "--lang", "de", "--language-module", module)
     for folder in ("one", "two"):  # noise is of training: evaluation is the same each time
         zero_shot(text["en"], tmp_path / "tuned/checkpoint_last.pt", tmp_path / folder)
     assert (tmp_path / "one/valid.en.tsv").read_bytes() == (tmp_path / "two/valid.en.tsv").read_bytes()
@@ -275,13 +294,13 @@ def test_a_language_is_added_to_a_multilingual_body(data_bin, text, tmp_path):
     body = tmp_path / "L1/checkpoint_last.pt"
     run_train(learning(text["de"], body, tmp_path / "de", *form, *ONLY_WORDS))
     before, after = load(body), load(tmp_path / "de/checkpoint_last.pt")
-    owned = BANK | {"encoder.embeddings.languages.weight"}
+    owned = MODULE | {"encoder.embeddings.languages.weight"}
     assert all(torch.equal(after[name], value) for name, value in before.items() if name not in owned)
-    table = before["encoder.bank.tokens.weight"]
+    table = before["encoder.token_embeddings.table.weight"]
     assert torch.equal(after[SPECIAL], table[[0, 1, 2, 3, len(table) - 4]])  # <mask> is before three languages' symbols
     assert after["encoder.embeddings.languages.weight"].shape == (1, 16)
-    bank = banks.read(tmp_path / "de/checkpoint_last.pt", "de")
-    assert bank["state"].keys() == owned and bank["body"] == banks.body_digest(before, False)
+    module = language_modules.read(tmp_path / "de/checkpoint_last.pt", "de")
+    assert module.state.keys() == owned and module.body == language_modules.body_digest(before, False)
     with pytest.raises(UserError, match="lacks heads.nsp.0.weight, which would stay random"):
         run_train(learning(text["de"], body, tmp_path / "nsp", *form))
 
@@ -302,21 +321,21 @@ def test_a_language_is_added_to_a_published_body(data_bin, text, task_files, tmp
     file, _ = make(data_bin, symbols.symbols[: symbols.first_language], tmp_path)
     run_train(learning(text["de"], file, tmp_path / "de", *form, *ONLY_WORDS))
     before, after = published.read(file).state, load(tmp_path / "de/checkpoint_last.pt")
-    owned = BANK | ({"encoder.embeddings.languages.weight"} if kind == "XLM" else set())
+    owned = MODULE | ({"encoder.embeddings.languages.weight"} if kind == "XLM" else set())
     assert len(before) > 25 and all(
         torch.equal(after[name], value) for name, value in before.items() if name not in owned
     )
     assert after.keys() - before.keys() == {SPECIAL}
-    assert torch.equal(after[SPECIAL], before["encoder.bank.tokens.weight"][[0, 1, 2, 3, -1]])
+    assert torch.equal(after[SPECIAL], before["encoder.token_embeddings.table.weight"][[0, 1, 2, 3, -1]])
     run_train(finetuning(data_bin, task_files, file, tmp_path / "tuned", *form, "--max-update", 2))
     tuned, checkpoint = load(tmp_path / "tuned/checkpoint_last.pt"), tmp_path / "tuned/checkpoint_last.pt"
-    table = before["encoder.bank.tokens.weight"]
-    assert torch.equal(tuned["encoder.bank.tokens.weight"][4 : len(table) - 1], table[4:-1])
+    table = before["encoder.token_embeddings.table.weight"]
+    assert torch.equal(tuned["encoder.token_embeddings.table.weight"][4 : len(table) - 1], table[4:-1])
     assert not torch.equal(tuned[SPECIAL], after[SPECIAL])
-    overrides = {"data": str(text["de"]), "bank": str(tmp_path / "de/checkpoint_last.pt"), "lang": "de"}
+    overrides = {"data": str(text["de"]), "language_module": str(tmp_path / "de/checkpoint_last.pt"), "lang": "de"}
     (model,), _, _ = load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
     assert equal_parameters(model.state_dict(), tuned | {name: after[name] for name in owned})
-    zero_shot(text["de"], checkpoint, tmp_path, "--lang", "de", "--bank", tmp_path / "de/checkpoint_last.pt")
+    zero_shot(text["de"], checkpoint, tmp_path, "--lang", "de", "--language-module", tmp_path / "de/checkpoint_last.pt")
     assert (tmp_path / "valid.de.tsv").is_file()
 
 
@@ -327,95 +346,109 @@ def refusal(command, *arguments):
     return str(refused.value)
 
 
-def test_banks_that_do_not_fit(text, task_files, steps, bank_files, tmp_path):
+def test_language_modules_that_do_not_fit(text, task_files, steps, module_files, tmp_path):
     tuned, to = steps["tuned"], tmp_path
 
     def told(code, *more):
         return refusal(zero_shot, text[code], tuned, to, *more)
 
-    assert f"--bank {bank_files['fr']} is of another dictionary (languages fr) than" in told(
-        "de", "--bank", bank_files["fr"]
+    assert f"--language-module {module_files['fr']} is of another dictionary (languages fr) than" in told(
+        "de", "--language-module", module_files["fr"]
     )
-    assert told("de", "--lang", "fr", "--bank", bank_files["de"]).startswith("--lang fr: ")
+    assert told("de", "--lang", "fr", "--language-module", module_files["de"]).startswith("--lang fr: ")
     assert "has no symbol in the dictionary" in told("en", "--lang", "xx")
     assert "was trained with another dictionary" in told("de", "--lang", "de")
-    assert "is not a checkpoint, or it is damaged" in told("de", "--bank", text["de"] / "dict.txt")
-    content = torch.load(bank_files["de"])
+    assert "is not a checkpoint, or it is damaged" in told("de", "--language-module", text["de"] / "dict.txt")
+    content = torch.load(module_files["de"])
     for name, change, expected in (
         ("wide", {"state": {key: value.repeat(1, 2)[..., :40] if value.dim() > 1 else value
                             for key, value in content["state"].items()}}, "has shape"),
-        ("other", {"body": "0"}, "was learned over another body than the model's"),
+        ("other", {"body": "0"}, "was learned with another body than the model's"),
         ("positions", {"language_positions": True}, "is with positions of its own (--language-positions), the model"),
         ("adapters", {"adapters": 4}, "lacks encoder.layers.0.attention_adapter.down.weight, which the model has"),
     ):  # fmt: skip
         torch.save(content | change, tmp_path / name)
-        assert expected in told("de", "--bank", tmp_path / name), name
+        assert expected in told("de", "--language-module", tmp_path / name), name
     assert not list(to.glob("*.tsv"))
 
 
 def test_options_that_do_not_fit(text, task_files, steps, tmp_path):
     line = pretraining(text["de"], tmp_path / "save", "--max-update", 1)
-    assert refusal(run_train, [*line, "--new-bank"]).startswith(
-        "--new-bank needs --init-from and an encoder with banks"
+    assert refusal(run_train, [*line, "--new-language-module"]).startswith(
+        "--new-language-module needs --init-from and an encoder with language modules"
     )
     assert "was trained with another dictionary" in refusal(run_train, [*line, "--init-from", steps["L1"]])
     assert "needs --language-positions False, this run has True" in refusal(
-        run_train, [*line, "--init-from", steps["L1"], "--new-bank", "--language-positions"]
+        run_train, [*line, "--init-from", steps["L1"], "--new-language-module", "--language-positions"]
     )
     assert "needs --segment-embeddings added, this run has none" in refusal(
         run_train, learning(text["de"], steps["L1"], tmp_path / "save", "--segment-embeddings", "none")
     )
-    bank = ["--bank", steps["de"], "--lang", "de"]
-    assert refusal(run_train, [*line, *bank]).startswith(f"--bank {steps['de']}: --init-from must name the model")
-    assert "choose one of them" in refusal(run_train, learning(text["de"], steps["L1"], tmp_path / "save", *bank))
+    module = ["--language-module", steps["de"], "--lang", "de"]
+    assert refusal(run_train, [*line, *module]).startswith(
+        f"--language-module {steps['de']}: --init-from must name the model"
+    )
+    assert "choose one of them" in refusal(run_train, learning(text["de"], steps["L1"], tmp_path / "save", *module))
     plain = finetuning(text["en"], task_files, steps["L1"], tmp_path / "save")
     plain[plain.index("xl_monotrans_tiny")] = "xl_xlmr_tiny"
-    assert "--freeze bank: no parameter has such a name" in refusal(run_train, plain)
+    assert "--freeze language-module: no parameter has such a name" in refusal(run_train, plain)
 
 
 def test_a_body_that_is_trained_too_fits_no_other_model(text, steps, tmp_path):
     line = learning(text["de"], steps["L1"], tmp_path / "save")
     del line[line.index("--train-only") : line.index("--train-only") + 2]
-    assert "the body is trained too: the bank will fit no other model" in run_train(line).log
+    assert "the body is trained too: the language module fits no other model" in run_train(line).log
     path = tmp_path / "save/checkpoint_last.pt"
-    assert "another body" in refusal(zero_shot, text["de"], steps["tuned"], tmp_path, "--lang", "de", "--bank", path)
+    assert "another body" in refusal(
+        zero_shot, text["de"], steps["tuned"], tmp_path, "--lang", "de", "--language-module", path
+    )
 
 
-def test_a_bank_learned_over_a_classifier_is_of_its_body(text, task_files, steps, bank_files, tmp_path):
-    """It fits that classifier, which takes the banks of the body that it was tuned from too; no other takes it."""
+def test_a_language_module_learned_over_a_classifier_is_of_its_body(text, task_files, steps, module_files, tmp_path):
+    """It fits that classifier, which takes the modules of the body that it was tuned from too; no other takes it."""
     run_train(learning(text["fr"], steps["tuned"], tmp_path / "fr", *ONLY_WORDS))
-    bank = tmp_path / "fr/checkpoint_last.pt"
-    trained, predicting = load(steps["L1"]), [name for name in load(bank) if name.startswith("output.")]
-    assert predicting and all(torch.equal(load(bank)[name], trained[name]) for name in predicting)
-    assert banks.read(bank)["body"] == banks.body_digest(load(steps["tuned"]), False)
-    zero_shot(text["fr"], steps["tuned"], tmp_path, "--lang", "fr", "--bank", bank)
+    module = tmp_path / "fr/checkpoint_last.pt"
+    trained, predicting = load(steps["L1"]), [name for name in load(module) if name.startswith("output.")]
+    assert predicting and all(torch.equal(load(module)[name], trained[name]) for name in predicting)
+    assert language_modules.read(module).body == language_modules.body_digest(load(steps["tuned"]), False)
+    zero_shot(text["fr"], steps["tuned"], tmp_path, "--lang", "fr", "--language-module", module)
     assert (tmp_path / "valid.fr.tsv").is_file()
     run_train(finetuning(text["en"], task_files, steps["L1"], tmp_path / "other", "--max-update", 1))
     other = tmp_path / "other/checkpoint_last.pt"
-    zero_shot(text["fr"], other, tmp_path, "--lang", "fr", "--bank", bank_files["fr"])
-    assert "another body" in refusal(zero_shot, text["fr"], other, tmp_path, "--lang", "fr", "--bank", bank)
+    zero_shot(text["fr"], other, tmp_path, "--lang", "fr", "--language-module", module_files["fr"])
+    assert "another body" in refusal(
+        zero_shot, text["fr"], other, tmp_path, "--lang", "fr", "--language-module", module
+    )
 
 
-def test_a_bank_learned_in_16_bits_is_of_the_body_in_32(text, steps, bank_files, task_files, tmp_path):
+def test_a_language_module_learned_in_16_bits_is_of_the_body_in_32(text, steps, module_files, task_files, tmp_path):
     run_train(learning(text["de"], steps["L1"], tmp_path / "de", "--bf16"))
-    bank = banks.read(tmp_path / "de/checkpoint_last.pt")
-    assert bank["body"] == banks.read(bank_files["de"])["body"] == banks.body_digest(load(steps["L1"]), False)
-    zero_shot(text["de"], steps["tuned"], tmp_path, "--lang", "de", "--bank", tmp_path / "de/checkpoint_last.pt")
+    module = language_modules.read(tmp_path / "de/checkpoint_last.pt")
+    assert (
+        module.body
+        == language_modules.read(module_files["de"]).body
+        == language_modules.body_digest(load(steps["L1"]), False)
+    )
+    zero_shot(
+        text["de"], steps["tuned"], tmp_path, "--lang", "de", "--language-module", tmp_path / "de/checkpoint_last.pt"
+    )
 
 
 def test_a_body_that_is_trained_on_is_another(text, steps, tmp_path):
-    """The weights of step 2, all of them trained: what its bank was learned over is no more."""
+    """The weights of step 2, all of them trained: what its module was learned over is no more."""
     line = pretraining(text["de"], tmp_path / "on", "--finetune-from-model", steps["de"], "--max-update", 2)
     run_train(line)
-    found = banks.read(tmp_path / "on/checkpoint_last.pt")["body"]
-    assert found == banks.body_digest(load(tmp_path / "on/checkpoint_last.pt"), False)
-    assert found != banks.read(steps["de"])["body"]
+    found = language_modules.read(tmp_path / "on/checkpoint_last.pt").body
+    assert found == language_modules.body_digest(load(tmp_path / "on/checkpoint_last.pt"), False)
+    assert found != language_modules.read(steps["de"]).body
 
 
-def test_a_bank_of_several_languages_is_used_in_those_named(data_bin, task_files, tmp_path):
+def test_a_language_module_of_several_languages_is_used_in_those_named(data_bin, task_files, tmp_path):
     """That of a joint model: without --lang, --eval-langs says in which of them."""
     run_train(pretraining(data_bin, tmp_path / "L1", *ONLY_WORDS, "--max-update", 1))
     body = tmp_path / "L1/checkpoint_last.pt"
     run_train(finetuning(data_bin, task_files, body, tmp_path / "tuned", "--max-update", 1))
-    zero_shot(data_bin, tmp_path / "tuned/checkpoint_last.pt", tmp_path, "--bank", body, "--eval-langs", "de,fr")
+    zero_shot(
+        data_bin, tmp_path / "tuned/checkpoint_last.pt", tmp_path, "--language-module", body, "--eval-langs", "de,fr"
+    )
     assert {path.name for path in tmp_path.glob("*.tsv")} == {"valid.de.tsv", "valid.fr.tsv"}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils, options
 
-from fairseq_xl.modules.embeddings import Bank
+from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.objectives import OBJECTIVES
@@ -212,8 +212,8 @@ def test_evaluation_with_fp16(data_bin, task_files, tmp_path):
 
 def test_the_sum_of_many_losses_in_bfloat16():
     """2**24 logits, where 32 bits go through torch's chunked loss: its sum would have 8 bits."""
-    layer = OutputLayer(EncoderConfig(embed_dim=8), Bank(2**14, 8, pad=1, bias=True)).bfloat16()
-    layer.bank.bfloat16()
+    layer = OutputLayer(EncoderConfig(embed_dim=8), TokenEmbeddings(2**14, 8, pad=1, output_bias=True)).bfloat16()
+    layer.token_embeddings.bfloat16()
     hidden, target = torch.randn(2**10, 8).bfloat16(), torch.randint(2, 2**14, (2**10,))
     each = [layer.cross_entropy(part, goal) for part, goal in zip(hidden.split(64), target.split(64))]
     torch.testing.assert_close(layer.cross_entropy(hidden, target), sum(each), rtol=1e-5, atol=0.0)

@@ -240,7 +240,7 @@ def test_training_starts_as_the_published_model(data_bin, dictionary, make, tmp_
         expected_hidden, expected_logits = theirs(tokens, languages)
     torch.testing.assert_close(hidden[~padding], expected_hidden[~padding], atol=1e-5, rtol=0)
     if expected_logits is None:
-        assert "new: encoder.bank.bias, output.dense.weight" in output.log
+        assert "new: encoder.token_embeddings.output_bias, output.dense.weight" in output.log
     else:
         shared = logits[..., : dictionary.first_language]
         torch.testing.assert_close(shared[~padding], expected_logits[~padding], atol=1e-5, rtol=0)
@@ -262,10 +262,10 @@ def test_new_rows_are_those_of_a_new_model(data_bin, dictionary, make, tmp_path)
     state, _ = start(data_bin, tmp_path, *XLM_OPTIONS, "--init-from", path)
     given = torch.load(path, weights_only=True)["model"]
     first = dictionary.first_language
-    tokens, languages = "encoder.bank.tokens.weight", "encoder.embeddings.languages.weight"
+    tokens, languages = "encoder.token_embeddings.table.weight", "encoder.embeddings.languages.weight"
     assert torch.equal(state[tokens][first:], fresh[tokens][first:])
     assert state[tokens][first:].std() > 0.01
-    assert torch.equal(state["encoder.bank.bias"][first:], torch.zeros(3))
+    assert torch.equal(state["encoder.token_embeddings.output_bias"][first:], torch.zeros(3))
     assert torch.equal(state[languages][1], fresh[languages][1])  # de
     assert torch.equal(state[languages][0], given["lang_embeddings.weight"][2])  # en
     assert torch.equal(state[languages][2], given["lang_embeddings.weight"][0])  # fr
@@ -282,7 +282,7 @@ def test_cross_attention_of_veco_is_new(data_bin, make, tmp_path, kind):
                     "--updates-per-epoch", 2, "--disable-validation", "--init-from", path, objectives="mlm")
     )  # fmt: skip
     assert len(output.updates) == 2
-    (told,) = [line for line in output.log.splitlines() if line.startswith("weights from ")]
+    (told,) = [line for line in output.log.splitlines() if line.startswith("model from ")]
     new = told.partition("new: ")[2].split(", ")
     assert new and all(".cross_attention" in name for name in new)
     assert {name.split(".")[2] for name in new} == {"0", "1"}
@@ -300,7 +300,7 @@ def test_translation_from_a_published_encoder(data_bin, make, tmp_path):
     assert torch.equal(state[f"encoder.{last}"], donor[f"encoder.{last}"])
     assert torch.equal(state["decoder.layers.0.ffn.up.weight"], donor[f"encoder.{last}"])
     assert torch.equal(state["decoder.output.dense.weight"], donor["output.dense.weight"])
-    assert torch.equal(state["encoder.bank.bias"], donor["encoder.bank.bias"])
+    assert torch.equal(state["encoder.token_embeddings.output_bias"], donor["encoder.token_embeddings.output_bias"])
     told = [line for line in output.log.splitlines() if line.startswith("decoder from ")]
     assert "layers.0.cross_attention.query.weight" in told[0]
 
@@ -314,7 +314,7 @@ def test_encoder_and_decoder_of_xdae_from_a_published_encoder(data_bin, symbols,
     state, log = start(data_bin, tmp_path, *form, *depth, "--init-from", path, task=denoising)
     donor, _ = start(data_bin, tmp_path, *options_of(kind), "--init-from", path)
     assert log.count("published weights") == 1  # it is read once
-    there = {"bank.tokens.weight": slice(len(symbols)), "embeddings.languages.weight": [0, 2]}  # others: new rows
+    there = {"token_embeddings.table.weight": slice(len(symbols)), "embeddings.languages.weight": [0, 2]}  # others: new rows
     for name, value in state.items():
         stack, _, rest = name.partition(".")
         if "cross_attention" not in name:
@@ -336,10 +336,10 @@ def test_embeddings_alone_fit_any_model_of_their_width(data_bin, dictionary, mak
     state, _ = start(data_bin, tmp_path, *common, "--init-embeddings-from", path, task=translation)
     fresh, _ = start(data_bin, tmp_path, *common, task=translation)
     donor, _ = start(data_bin, tmp_path, *XLM_OPTIONS, "--init-from", path)
-    given = donor["encoder.bank.tokens.weight"][: dictionary.first_language]
+    given = donor["encoder.token_embeddings.table.weight"][: dictionary.first_language]
     for side in ("encoder", "decoder"):
-        assert torch.equal(state[f"{side}.bank.tokens.weight"][: len(given)], given)
-    others = [name for name in state if not name.endswith("bank.tokens.weight")]
+        assert torch.equal(state[f"{side}.token_embeddings.table.weight"][: len(given)], given)
+    others = [name for name in state if not name.endswith("token_embeddings.table.weight")]
     assert others and all(torch.equal(state[name], fresh[name]) for name in others)
     with pytest.raises(UserError, match="needs --embed-dim 16, this run has 32"):
         start(data_bin, tmp_path, *common, "--embed-dim", 32, "--init-embeddings-from", path, task=translation)
@@ -374,7 +374,7 @@ XLM_R_MISTAKES = [
     (["--output-form", "plain"], "needs --output-form dense, this run has plain"),
     (["--activation", "relu"], "needs --activation gelu, this run has relu"),
     (["--framing", "xlm"], "needs --framing xl, this run has xlm"),
-    (["--layers", 3], "has 2 layers, the model to initialise has 3"),
+    (["--layers", 3], "has 2 layers, the new model has 3"),
 ]
 XLM_MISTAKES = [
     (["--heads", 4], "needs --heads 2 (or --init-across-heads), this run has 4"),
@@ -399,7 +399,7 @@ def test_an_option_that_does_not_fit_is_named(data_bin, make, tmp_path, kind, mo
 def test_a_head_that_is_not_there_has_any_form(data_bin, make, tmp_path):
     path, _ = make("transformers older file, no head")
     _, log = start(data_bin, tmp_path, *XLM_R_OPTIONS, "--output-form", "plain", "--init-from", path)
-    assert "new: encoder.bank.bias" in log
+    assert "new: encoder.token_embeddings.output_bias" in log
 
 
 def test_weights_in_16_bits(data_bin, make, tmp_path):

@@ -126,7 +126,7 @@ def test_training_starts_as_the_published_model(data_bin, tmp_path, gelu):
     assert f"{model.path}: published weights, new rows: [en], [de], [fr], embedding of fr" in output.log
     assert output.log.count("published weights") == 1 and "decoder from " in output.log
     assert f"decoder from {model.path}: " in output.log and "new: none" in output.log
-    assert f"{model.path}: not used: encoder.bank.bias" in output.log
+    assert f"{model.path}: not used: encoder.token_embeddings.output_bias" in output.log
     cfg = EncoderDecoderConfig(embed_dim=16, ffn_dim=64, heads=HEADS, encoder_layers=LAYERS, decoder_layers=LAYERS,
                                max_positions=MAX_POSITIONS, activation="gelu" if gelu else "relu")  # fmt: skip
     ours = XLEncoderDecoderModel(cfg, model.dictionary).eval()

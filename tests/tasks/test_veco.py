@@ -49,7 +49,7 @@ def test_the_first_stage_trains_cross_attention_alone(stages):
     assert len(biases) == 2 * len(norms) > 0
     assert all(bias.abs().max() > 0 for bias in biases)  # they begin at 0,
     assert all((norm - 1).abs().max() > 0 for norm in norms)  # and these at 1
-    (line,) = [record for record in output.log.splitlines() if record.startswith("weights from")]
+    (line,) = [record for record in output.log.splitlines() if record.startswith("model from")]
     assert "new: encoder.layers.0.cross_attention" in line
 
 
@@ -116,13 +116,13 @@ def test_it_trains_and_translates(data_bin, tmp_path, stages):
 
 def test_a_decoder_of_other_depth_needs_a_choice(data_bin, tmp_path, stages):
     checkpoint = stages[0] / "second/checkpoint_last.pt"
-    with pytest.raises(UserError, match="has 3 layers, the decoder to initialise has 2"):
+    with pytest.raises(UserError, match="has 3 layers, the new decoder has 2"):
         start(data_bin, tmp_path, "--init-decoder-from", checkpoint)
 
 
 def test_a_decoder_deeper_than_the_checkpoint_is_refused(data_bin, tmp_path, stages):
     checkpoint = stages[0] / "second/checkpoint_last.pt"
-    with pytest.raises(UserError, match="has 3 layers, 4 are wanted"):
+    with pytest.raises(UserError, match="has 3 layers, 4 are needed"):
         start(data_bin, tmp_path, "--init-decoder-from", checkpoint, "--init-decoder-layers", "last",
               "--decoder-layers", 4)  # fmt: skip
 

@@ -306,11 +306,11 @@ def test_all_streams_are_fine_tuned_and_the_first_is_scored(data_bin, task_files
 def test_fine_tuning_starts_from_an_encoder_twice(data_bin, task_files, pretrained, tmp_path, options):
     both = [word for option in options for word in (option, pretrained["mlm"])]
     found, donor = started(data_bin, task_files, tmp_path, *both), load(pretrained["mlm"])
-    for name in (name for name in donor if name.startswith("encoder.") and "bank" not in name):
+    for name in (name for name in donor if name.startswith("encoder.") and "token_embeddings" not in name):
         assert torch.equal(found[name], donor[name])
         assert torch.equal(found[name.replace("encoder.", "decoder.", 1)], donor[name])
-    assert torch.equal(found["encoder.bank.tokens.weight"], donor["encoder.bank.tokens.weight"])
-    assert torch.equal(found["encoder.bank.bias"], donor["encoder.bank.bias"])
+    assert torch.equal(found["encoder.token_embeddings.table.weight"], donor["encoder.token_embeddings.table.weight"])
+    assert torch.equal(found["encoder.token_embeddings.output_bias"], donor["encoder.token_embeddings.output_bias"])
 
 
 def refused(line, *sentence, run=run_train):
@@ -325,11 +325,11 @@ def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, learned, 
     line = generation(data_bin, task_files, tmp_path / "run")
     other_heads = [*line, "--init-from", pretrained["xdae"], "--heads", 4]
     refused(other_heads, pretrained["xdae"], "needs --heads 2, this run has 4")
-    refused([*line, "--init-from", pretrained["xdae"], "--decoder-layers", 2], "1 layers, the decoder to initialise")
+    refused([*line, "--init-from", pretrained["xdae"], "--decoder-layers", 2], "1 layers, the new decoder")
     refused([*line, "--init-from", tmp_path / "no.pt"], tmp_path / "no.pt")
     refused([*line, "--init-from", pretrained["xdae"], "--init-encoder-from", pretrained["mlm"]], "--init-from gives")
     two = ["--init-encoder-from", pretrained["mlm"], "--init-decoder-from", learned[0] / "checkpoint_best.pt"]
-    refused([*line, *two], "--arch xl_xdae_tiny: encoder and decoder must be initialised from the same checkpoint")
+    refused([*line, *two], "--arch xl_xdae_tiny: encoder and decoder must be initialized from the same checkpoint")
     refused([*line, "--finetune-from-model", pretrained["xdae"]], "name it as --init-from")
     refused(
         [*line, "--init-from", pretrained["xfnp"]],

@@ -174,14 +174,14 @@ def separate(data_bin, tmp_path_factory):
 @pytest.mark.parametrize(
     "more, sentence",
     [
-        (["--encoder-layers", 1], "has 2 layers, the encoder to initialise has 1"),
-        (["--decoder-layers", 3], "has 2 layers, 3 are wanted"),
-        (["--decoder-layers", 1, "--init-decoder-layers", "all"], "has 2 layers, the decoder to initialise has 1"),
+        (["--encoder-layers", 1], "has 2 layers, the new encoder has 1"),
+        (["--decoder-layers", 3], "has 2 layers, 3 are needed"),
+        (["--decoder-layers", 1, "--init-decoder-layers", "all"], "has 2 layers, the new decoder has 1"),
         (["--heads", 4], r"needs --heads 2 \(or --init-across-heads\), this run has 4"),
         (["--embed-dim", 8], "needs --embed-dim 16, this run has 8"),
         (["--arch", "xl_xdae_xlmr_tiny", "--max-positions", 38], "needs --layer-norm-eps 1e-12, this run has 1e-05"),
         (["--output-form", "dense"], "needs --output-form plain, this run has dense"),
-        (["--framing", "xlm"], "was trained with --framing xl, this run has xlm"),
+        (["--framing", "xlm"], "needs --framing xl, this run has xlm"),
     ],
 )
 def test_an_encoder_that_does_not_fit(data_bin, tmp_path, encoders, more, sentence):
@@ -192,7 +192,7 @@ def test_an_encoder_that_does_not_fit(data_bin, tmp_path, encoders, more, senten
 
 
 def test_two_tables_do_not_fit_into_one(data_bin, tmp_path, separate):
-    with pytest.raises(UserError, match="--arch xl_xdae_tiny: encoder and decoder of .* have a table of tokens each"):
+    with pytest.raises(UserError, match="--arch xl_xdae_tiny: encoder and decoder of .* have token embeddings of their own"):
         start(data_bin, tmp_path, "--init-from", separate)
 
 

@@ -121,21 +121,21 @@ def test_an_encoder_fills_the_encoder_alone(data_bin, tmp_path, encoder):
     donor = load(encoder)
     for name, value in state.items():
         assert torch.equal(value, (anew if name.startswith("decoder.") else donor)[name]), name
-    said = "has no decoder with streams as that of --arch xl_xfnp_tiny has: its encoder alone is taken"
+    said = "has no decoder with streams as that of --arch xl_xfnp_tiny has: only its encoder is taken"
     assert f"{encoder} {said}" in log
 
 
 def test_an_encoder_is_no_decoder(whole, encoder):
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(whole[0] / "checkpoint_last.pt")])
-    with pytest.raises(UserError, match=f"{encoder} has no decoder with streams .* its encoder may be taken"):
-        task.initialise(model, None, str(encoder))
+    with pytest.raises(UserError, match=f"{encoder} has no decoder with streams .* take its encoder"):
+        task.transfer_weights(model, {"decoder": str(encoder)})
 
 
 @pytest.mark.parametrize(
     "more, sentence",
     [
         (["--language-embeddings", "added"], "needs --language-embeddings none, this run has added"),
-        (["--encoder-layers", 2], "has 1 layers, the encoder to initialise has 2"),
+        (["--encoder-layers", 2], "has 1 layers, the new encoder has 2"),
     ],
 )
 def test_an_encoder_that_does_not_fit(data_bin, tmp_path, encoder, more, sentence):
@@ -152,7 +152,7 @@ def test_an_encoder_that_does_not_fit(data_bin, tmp_path, encoder, more, sentenc
         (["--predicting-streams", 3], "xfnp.stream_weights=1,1 are 2, and the model has --predicting-streams 3"),
         (["--relative-buckets", 1], "--relative-buckets 1 should be from 2 to"),
         (["--objective-options", "xfnp.length=41"], "xfnp.length=41 needs 41 positions"),
-        (["--arch", "xl_xdae_tiny"], "xfnp needs an encoder-decoder that predicts several tokens at a step"),
+        (["--arch", "xl_xdae_tiny"], "xfnp needs an encoder-decoder that predicts several tokens at each position"),
     ],
 )
 def test_what_does_not_go_together(data_bin, tmp_path, more, sentence):

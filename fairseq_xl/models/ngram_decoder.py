@@ -1,4 +1,4 @@
-"""Encoder-decoders whose decoder predicts several tokens at a step. Shapes: B batch, S streams, T time, C channels."""
+"""Encoder-decoders that predict several tokens at each position. Shapes: B batch, S streams, T time, C channels."""
 
 from functools import partial
 from typing import Any, List, Optional, Tuple
@@ -7,42 +7,43 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_xl.errors import UserError, check_ranges
-from fairseq_xl.models.config import FutureConfig
+from fairseq_xl.models.config import NgramDecoderConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder_decoder import Decoder, EncoderOut
 from fairseq_xl.modules.attention import IncrementalState
-from fairseq_xl.modules.embeddings import Bank, Embeddings
+from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
 from fairseq_xl.modules.layer import Layer
 from fairseq_xl.modules.ngram_attention import NgramAttention, Streams
 
 
-class FutureDecoder(Decoder):
-    """A main stream over the known tokens and `cfg.predicting_streams` on top of it (ProphetNet; G6).
+class NgramDecoder(Decoder):
+    """A main stream of the known tokens, and `cfg.predicting_streams` predicting ones (ProphetNet, Yan et al. 2020).
 
-    A predicting stream begins, at every position, as its row of `futures` and the embedding of the position that it
-    predicts; all streams go through the same layers. Here stream i at position t is the one that knows tokens 0 ... t
-    and predicts number t + i of what follows the input's first token; ProphetNet's code has it at t + i - 1.
+    The input of predicting stream i is, at every position, row i of `stream_embeddings` plus the embedding of the
+    predicted position; all streams go through the same layers. At position t stream i knows tokens 0 ... t of the input
+    and predicts token t + i; ProphetNet's code stores that state at t + i - 1.
 
-    Generation computes the main stream and predicting stream 1 alone.
+    Generation computes the main stream and the first predicting stream only.
     """
 
-    def __init__(self, cfg: FutureConfig, dictionary: Any, bank: Bank, owns_bank: bool):
-        check_ranges(FutureConfig, cfg)
+    def __init__(self, cfg: NgramDecoderConfig, dictionary: Any, token_embeddings: TokenEmbeddings, shared: bool):
+        check_ranges(NgramDecoderConfig, cfg)
         if not 2 <= cfg.relative_buckets < 2 * cfg.relative_distance:
             raise UserError(
                 f"--relative-buckets {cfg.relative_buckets} should be from 2 to less than twice the "
                 f"--relative-distance {cfg.relative_distance}"
             )
-        super().__init__(cfg, dictionary, bank, owns_bank)
+        super().__init__(cfg, dictionary, token_embeddings, shared)
         self.cfg = cfg
-        self.futures = nn.Embedding(cfg.predicting_streams, cfg.embed_dim)
+        self.stream_embeddings = nn.Embedding(cfg.predicting_streams, cfg.embed_dim)
 
-    def make_embeddings(self, cfg: FutureConfig, bank: Bank) -> Embeddings:
-        """Also of the positions that the last tokens' predicting streams predict."""
-        return Embeddings(cfg, bank, self.dictionary.num_languages, later_positions=cfg.predicting_streams)
+    def make_embeddings(self, cfg: NgramDecoderConfig, token_embeddings: TokenEmbeddings) -> Embeddings:
+        """Makes embeddings that include the positions predicted at the last token."""
+        count = self.dictionary.num_languages
+        return Embeddings(cfg, token_embeddings, count, extra_positions=cfg.predicting_streams)
 
-    def make_layer(self, cfg: FutureConfig) -> Layer:
-        """A layer whose self-attention knows streams."""
+    def make_layer(self, cfg: NgramDecoderConfig) -> Layer:
+        """Makes a layer with n-stream self-attention."""
         return Layer(cfg, cross_attention=True, self_attention=partial(NgramAttention, buckets=cfg.relative_buckets))
 
     def extract_features(
@@ -51,7 +52,7 @@ class FutureDecoder(Decoder):
         encoder_out: Optional[EncoderOut] = None,
         incremental_state: Optional[IncrementalState] = None,
     ) -> Tuple[Tensor, None]:
-        """(B, T) -> hidden states (B, T, C) that predict the next token: those of predicting stream 1.
+        """(B, T) -> hidden states (B, T, C) of the first predicting stream, which predict the next token.
 
         As `Decoder.extract_features`; the caches hold keys and values of the main stream.
         """
@@ -64,7 +65,7 @@ class FutureDecoder(Decoder):
         incremental_state: Optional[IncrementalState] = None,
         predicting: Optional[int] = None,
     ) -> Tensor:
-        """(B, T) -> hidden states (B, S, T, C) of the main stream and the first `predicting` ones (None: all)."""
+        """(B, T) -> hidden states (B, S, T, C): main stream, then the first `predicting` streams (None: all)."""
         known, count = prev_output_tokens.size(1), 1 + (predicting or self.cfg.predicting_streams)
         languages = self._languages(prev_output_tokens, incremental_state)
         tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
@@ -76,30 +77,34 @@ class FutureDecoder(Decoder):
         return hidden.unflatten(1, (count, -1))
 
     def _embedded(self, tokens: Tensor, languages: Optional[Tensor], first_position: int, count: int) -> Tensor:
-        """New tokens (B, T), the first one's position -> the first states of all streams, (B, S*T, C)."""
+        """New tokens (B, T) from `first_position` on -> inputs of the first layer, (B, S*T, C), of `count` streams."""
         batch, time = tokens.shape
         main = self.embeddings(tokens, languages=languages, first_position=first_position)
         ahead = torch.arange(1, count, device=tokens.device)[:, None]
         positions = (first_position + ahead + torch.arange(time, device=tokens.device)).flatten()
-        rows = self.futures.weight[: count - 1].repeat_interleave(time, dim=0).expand(batch, -1, -1)
-        return torch.cat((main, self.embeddings(tokens, positions, languages, vectors=rows)), dim=1)
+        rows = self.stream_embeddings.weight[: count - 1].repeat_interleave(time, dim=0).expand(batch, -1, -1)
+        return torch.cat((main, self.embeddings(tokens, positions, languages, inputs_embeds=rows)), dim=1)
 
 
-class XLFutureModel(XLDenoisingModel):
-    """Encoder and decoder with one bank, whose decoder predicts the next n tokens at every step (xFNP, G6).
+class XLNgramDecoderModel(XLDenoisingModel):
+    """Encoder and decoder with shared token embeddings; the decoder predicts the next n tokens at each position (xFNP).
 
-    Names in the state dict as in `XLDenoisingModel`, and `decoder.futures.weight`,
+    Liang et al. 2020, section 4.2.
+
+    Names in the state dict as in `XLDenoisingModel`, and `decoder.stream_embeddings.weight`,
     `decoder.layers.N.self_attention.relative.*`; `decoder.embeddings.positions.weight` has n more rows.
     """
 
-    described = "an encoder-decoder that predicts several tokens at a step: --arch xl_xfnp_tiny and the like"
+    described = "an encoder-decoder that predicts several tokens at each position: --arch xl_xfnp_tiny and the like"
 
     @staticmethod
-    def make_decoder(cfg: FutureConfig, dictionary: Any, bank: Bank, owns_bank: bool) -> FutureDecoder:
-        """The decoder on the encoder's bank."""
-        return FutureDecoder(cfg, dictionary, bank, owns_bank)
+    def make_decoder(
+        cfg: NgramDecoderConfig, dictionary: Any, token_embeddings: TokenEmbeddings, shared: bool
+    ) -> NgramDecoder:
+        """Makes the decoder with the encoder's token embeddings."""
+        return NgramDecoder(cfg, dictionary, token_embeddings, shared)
 
     def teacher_forced(self, batch: Any) -> List[Tensor]:
-        """Hidden states (B, T, C) of each predicting stream; number i, from 0 on, predicts ``target[:, t + i]``."""
+        """Hidden states (B, T, C) of each predicting stream; the i-th, from 0 on, predicts ``target[:, t + i]``."""
         encoder_out = self.encoder.encode(batch["tokens"], batch["languages"], batch["padding_mask"])
         return list(self.decoder.streams(batch["prev_output_tokens"], encoder_out).unbind(1)[1:])

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.surgery import choose_layers, count_layers, donate, inherit, left_behind
+from fairseq_xl.checkpoints.stacks import choose_layers, copy_model, copy_stack, count_layers, unused_parameters
 from fairseq_xl.errors import UserError
 
 LAYER = ["self_attention.qkv.weight", "ffn.up.weight"]
 COMMON = [
-    "bank.tokens.weight", "bank.bias", "embeddings.positions.weight",
+    "token_embeddings.table.weight", "token_embeddings.output_bias", "embeddings.positions.weight",
     *(f"layers.{number}.{name}" for number in (0, 1) for name in LAYER),
 ]  # fmt: skip
 CROSS = [f"layers.{number}.cross_attention.query.weight" for number in (0, 1)]
@@ -27,19 +27,19 @@ def donor():
 @pytest.fixture
 def recipient():
     """A translation model: every tensor is 0; its encoder has no output bias, its decoder cross-attention."""
-    encoder = [f"encoder.{name}" for name in COMMON if name != "bank.bias"]
+    encoder = [f"encoder.{name}" for name in COMMON if name != "token_embeddings.output_bias"]
     return state(*encoder, *(f"decoder.{name}" for name in COMMON + CROSS), fill=0)
 
 
 def test_into_the_encoder(recipient, donor):
-    copied, new = donate(recipient, donor, "encoder", "a.pt")
+    copied, new = copy_stack(recipient, donor, "encoder", "a.pt")
     assert sorted(copied) == sorted(name for name in recipient if name.startswith("encoder."))
     assert all((tensor == 7).all() for tensor in copied.values())
     assert new == []
 
 
 def test_into_the_decoder(recipient, donor):
-    copied, new = donate(recipient, donor, "decoder", "a.pt")
+    copied, new = copy_stack(recipient, donor, "decoder", "a.pt")
     assert sorted(copied) == sorted(f"decoder.{name}" for name in COMMON)
     assert all((tensor == 7).all() for tensor in copied.values())
     assert new == CROSS  # what a pre-trained encoder has not
@@ -47,8 +47,8 @@ def test_into_the_decoder(recipient, donor):
 
 def shared(model):
     """A translation model with one table."""
-    return {key: value for key, value in model.items() if not key.startswith("decoder.bank")} | {
-        "encoder.bank.bias": model["decoder.bank.bias"]
+    return {key: value for key, value in model.items() if not key.startswith("decoder.token_embeddings")} | {
+        "encoder.token_embeddings.output_bias": model["decoder.token_embeddings.output_bias"]
     }
 
 
@@ -57,53 +57,61 @@ def test_the_decoder_of_a_translation_model(recipient):
     output = "decoder.output.dense.weight"
     wanted = recipient | state(output, fill=0)
     donor = {key: value + (3 if key.startswith("decoder.") else 7) for key, value in wanted.items()}
-    copied, new = donate(wanted, donor, "decoder", "a.pt")
+    copied, new = copy_stack(wanted, donor, "decoder", "a.pt")
     assert sorted(copied) == sorted([*(f"decoder.{name}" for name in COMMON + CROSS), output]) and not new
     assert all((tensor == 3).all() for tensor in copied.values())
-    copied, _ = donate(wanted, donor, "encoder", "a.pt")
+    copied, _ = copy_stack(wanted, donor, "encoder", "a.pt")
     assert all((tensor == 7).all() for tensor in copied.values()) and all(key.startswith("encoder.") for key in copied)
 
 
 def test_a_shared_table_is_the_decoders_too(recipient):
     other = {key: value + 3 for key, value in recipient.items()}
-    banks = [f"bank.{name}" for name in ("bias", "tokens.weight")]
+    names = [f"token_embeddings.{name}" for name in ("output_bias", "table.weight")]
     for model, place in ((recipient, "decoder"), (shared(recipient), "encoder")):
         for donor in (other, shared(other)):
-            copied, new = donate(model, donor, "decoder", "a.pt")
-            assert sorted(key for key in copied if "bank" in key) == [f"{place}.{name}" for name in banks]
+            copied, new = copy_stack(model, donor, "decoder", "a.pt")
+            assert sorted(key for key in copied if "token_embeddings" in key) == [f"{place}.{name}" for name in names]
             assert all((tensor == 3).all() for tensor in copied.values()) and not new
 
 
-def test_what_is_left_behind(recipient, donor):
-    copied, _ = donate(recipient, donor, "decoder", "a.pt")
-    assert left_behind(donor, copied.values()) == ["output", "heads"]
-    assert left_behind(recipient, [recipient[f"encoder.{name}"] for name in COMMON if name != "bank.bias"]) == [
-        "decoder"
+def test_unused_parameters(recipient, donor):
+    copied, _ = copy_stack(recipient, donor, "decoder", "a.pt")
+    assert unused_parameters(donor, copied.values()) == ["output", "heads"]
+    assert unused_parameters(
+        recipient, [recipient[f"encoder.{name}"] for name in COMMON if name != "token_embeddings.output_bias"]
+    ) == ["decoder"]
+    some = [
+        value
+        for key, value in recipient.items()
+        if CROSS[0][len("layers.0.") :] not in key and "token_embeddings" not in key
     ]
-    some = [value for key, value in recipient.items() if CROSS[0][len("layers.0.") :] not in key and "bank" not in key]
-    assert left_behind(recipient, some) == ["encoder.bank", "decoder.bank", "decoder.layers.*.cross_attention"]
+    assert unused_parameters(recipient, some) == [
+        "encoder.token_embeddings",
+        "decoder.token_embeddings",
+        "decoder.layers.*.cross_attention",
+    ]
     first = [value for key, value in donor.items() if "layers.1" not in key and not key.startswith("output")]
-    assert left_behind(donor | state("heads.mlm.weight", fill=1), first) == [
+    assert unused_parameters(donor | state("heads.mlm.weight", fill=1), first) == [
         "encoder.layers.1", "output", "heads.mlm"
     ]  # fmt: skip
-    assert left_behind(donor, donor.values()) == []
+    assert unused_parameters(donor, donor.values()) == []
     cross = [value for key, value in recipient.items() if CROSS[1] in key]
-    assert left_behind(recipient | state("decoder.layers.2.ffn.up.weight", fill=1), cross) == [
-        "encoder", "decoder.bank", "decoder.embeddings", "decoder.layers.0", "decoder.layers.{1}.self_attention",
-        "decoder.layers.{1}.ffn", "decoder.layers.2",
+    assert unused_parameters(recipient | state("decoder.layers.2.ffn.up.weight", fill=1), cross) == [
+        "encoder", "decoder.token_embeddings", "decoder.embeddings", "decoder.layers.0",
+        "decoder.layers.{1}.self_attention", "decoder.layers.{1}.ffn", "decoder.layers.2",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_only_the_embeddings(recipient, donor, stack):
-    copied, new = donate(recipient, donor, stack, "a.pt", only="bank.tokens")
-    assert list(copied) == [f"{stack}.bank.tokens.weight"]
-    assert (copied[f"{stack}.bank.tokens.weight"] == 7).all()
+    copied, new = copy_stack(recipient, donor, stack, "a.pt", only="token_embeddings.table")
+    assert list(copied) == [f"{stack}.token_embeddings.table.weight"]
+    assert (copied[f"{stack}.token_embeddings.table.weight"] == 7).all()
     assert new == []
 
 
 def test_nothing_is_changed_in_place(recipient, donor):
-    donate(recipient, donor, "encoder", "a.pt")
+    copy_stack(recipient, donor, "encoder", "a.pt")
     assert all((tensor == 0).all() for tensor in recipient.values())
     assert all((tensor == 7).all() for tensor in donor.values())
 
@@ -111,37 +119,37 @@ def test_nothing_is_changed_in_place(recipient, donor):
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_another_number_of_layers_is_told(recipient, donor, stack):
     more = donor | state("encoder.layers.2.ffn.up.weight", fill=7)
-    with pytest.raises(UserError, match=f"^a.pt has 3 layers, the {stack} to initialise has 2$"):
-        donate(recipient, more, stack, "a.pt")
+    with pytest.raises(UserError, match=f"^a.pt has 3 layers, the new {stack} has 2$"):
+        copy_stack(recipient, more, stack, "a.pt")
     fewer = {name: tensor for name, tensor in donor.items() if "layers.1" not in name}
-    with pytest.raises(UserError, match=f"^a.pt has 1 layers, the {stack} to initialise has 2$"):
-        donate(recipient, fewer, stack, "a.pt")
+    with pytest.raises(UserError, match=f"^a.pt has 1 layers, the new {stack} has 2$"):
+        copy_stack(recipient, fewer, stack, "a.pt")
 
 
 def test_ten_layers_are_more_than_nine(recipient, donor):
     many = {f"encoder.layers.{number}.ffn.up.weight": torch.zeros(1) for number in range(11)}
     with pytest.raises(UserError, match="has 11 layers"):
-        donate(recipient, many, "encoder", "a.pt")
+        copy_stack(recipient, many, "encoder", "a.pt")
 
 
 def test_only_the_embeddings_of_another_number_of_layers(recipient, donor):
     more = donor | state("encoder.layers.2.ffn.up.weight", fill=7)
-    assert donate(recipient, more, "encoder", "a.pt", only="bank.tokens")[0]
+    assert copy_stack(recipient, more, "encoder", "a.pt", only="token_embeddings.table")[0]
 
 
 def test_another_shape_is_told(recipient, donor):
     wider = donor | state("encoder.embeddings.positions.weight", fill=7, shape=(4, 3))
     with pytest.raises(UserError) as refused:
-        donate(recipient, wider, "decoder", "a.pt")
+        copy_stack(recipient, wider, "decoder", "a.pt")
     assert str(refused.value) == (
-        "a.pt: embeddings.positions.weight has shape (4, 3), the decoder to initialise needs (2, 3): "
-        "another --arch, or size"
+        "a.pt: embeddings.positions.weight has shape (4, 3), the new decoder needs (2, 3): "
+        "choose another --arch or size"
     )
 
 
 def test_a_file_without_an_encoder_is_told(recipient):
     with pytest.raises(UserError, match="a.pt holds no encoder weights"):
-        donate(recipient, state("decoder.bank.bias", fill=1), "encoder", "a.pt")
+        copy_stack(recipient, state("decoder.token_embeddings.output_bias", fill=1), "encoder", "a.pt")
 
 
 @pytest.fixture
@@ -166,7 +174,7 @@ def test_the_grid_on_real_models(real_models):
     for stacks in ([], ["encoder"], ["decoder"], ["encoder", "decoder"]):
         state = {name: tensor.clone() for name, tensor in recipient.items()}
         for stack in stacks:
-            copied, new = donate(recipient, donor, stack, "a.pt")
+            copied, new = copy_stack(recipient, donor, stack, "a.pt")
             assert all("cross_attention" in name for name in new) and bool(new) == (stack == "decoder")
             state.update(copied)
         model.load_state_dict(state)
@@ -193,7 +201,7 @@ def test_layers_are_chosen_by_their_index(which, expected):
 
 
 def test_more_layers_than_there_are():
-    with pytest.raises(UserError, match="a.pt has 3 layers, 4 are wanted"):
+    with pytest.raises(UserError, match="a.pt has 3 layers, 4 are needed"):
         choose_layers(deep(3), 4, "last", "a.pt")
 
 
@@ -202,11 +210,11 @@ def test_going_on_from_another_model():
     given = state("encoder.layers.0.ffn.up.weight", "output.dense.weight", "heads.old.weight", fill=7)
     cross = "encoder.layers.0.cross_attention.query.weight"
     wanted = state("encoder.layers.0.ffn.up.weight", "output.dense.weight", cross, fill=0)
-    copied, new = inherit(wanted, given, "a.pt")
+    copied, new = copy_model(wanted, given, "a.pt")
     assert sorted(copied) == ["encoder.layers.0.ffn.up.weight", "output.dense.weight"]
     assert all((tensor == 7).all() for tensor in copied.values()) and new == [cross]
-    with pytest.raises(UserError, match="a.pt has 1 layers, the model to initialise has 2"):
-        inherit(wanted | state("encoder.layers.1.ffn.up.weight", fill=0), given, "a.pt")
+    with pytest.raises(UserError, match="a.pt has 1 layers, the new model has 2"):
+        copy_model(wanted | state("encoder.layers.1.ffn.up.weight", fill=0), given, "a.pt")
     wide = state("encoder.layers.0.ffn.up.weight", fill=0, shape=(4, 3))
-    with pytest.raises(UserError, match=r"ffn.up.weight has shape \(2, 3\), the model to initialise needs \(4, 3\)"):
-        inherit(wide, given, "a.pt")
+    with pytest.raises(UserError, match=r"ffn.up.weight has shape \(2, 3\), the new model needs \(4, 3\)"):
+        copy_model(wide, given, "a.pt")

@@ -17,10 +17,10 @@ def test_weights_are_normal_biases_zero_padding_zero(given, std):
         if isinstance(module, nn.LayerNorm):
             assert (module.weight == 1).all() and not module.bias.any(), name
         elif isinstance(module, (nn.Linear, nn.Embedding)):
-            weight = module.weight[2:] if "bank" in name else module.weight
+            weight = module.weight[2:] if "token_embeddings" in name else module.weight
             # 20 x 64 values at the least: the sample's standard deviation is within 10 % of the true one
             assert abs(weight.std() / std - 1) < 0.1 and abs(weight.mean() / std) < 0.15, name
             if isinstance(module, nn.Linear):
                 assert not module.bias.any(), name
-    assert not model.encoder.bank.tokens.weight[1].any()
-    assert not model.encoder.bank.bias.any()
+    assert not model.encoder.token_embeddings.table.weight[1].any()
+    assert not model.encoder.token_embeddings.output_bias.any()

@@ -1,13 +1,13 @@
-"""How parameters start."""
+"""Random initial weights."""
 
 from torch import nn
 
 
-def initialise(module: nn.Module, std: float) -> None:
-    """BERT's initialisation, for `model.apply`: N(0, std^2) weights, zero biases, a zero row for padding.
+def init_weights(module: nn.Module, std: float) -> None:
+    """Initializes a module as BERT does, for `model.apply`: weights N(0, std^2), biases and the padding row zero.
 
-    The same in every model, so that models compare; XLM's code has tables N(0, 1/C) and torch's default elsewhere.
-    LayerNorms keep torch's ones and zeros.
+    All models do so, which makes them comparable; XLM's code has N(0, 1/C) for embeddings and torch's defaults
+    elsewhere. LayerNorms keep torch's ones and zeros.
     """
     if isinstance(module, (nn.Linear, nn.Embedding)):
         nn.init.normal_(module.weight, std=std)

@@ -6,8 +6,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import nn
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.config import FutureConfig
-from fairseq_xl.models.future import XLFutureModel
+from fairseq_xl.models.config import NgramDecoderConfig
+from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 
 PAD, EOS = 1, 2
 SIZES = dict(embed_dim=16, ffn_dim=32, heads=2, encoder_layers=2, decoder_layers=2, max_positions=24)
@@ -17,7 +17,7 @@ WITHOUT_DROPOUT = dict(dropout=0.0, attention_dropout=0.0)
 
 def make(dictionary, **options):
     torch.manual_seed(0)
-    model = XLFutureModel(FutureConfig(**SIZES | FORM | WITHOUT_DROPOUT | options), dictionary)
+    model = XLNgramDecoderModel(NgramDecoderConfig(**SIZES | FORM | WITHOUT_DROPOUT | options), dictionary)
     for name, parameter in model.named_parameters():  # nothing neutral, and outputs that are far from uniform
         nn.init.normal_(parameter, mean=1.0 if name.endswith("norm.weight") else 0.0, std=0.4)
     return model.double().eval()
@@ -63,11 +63,11 @@ def prophetnet(dictionary, streams):
     given, state = theirs.state_dict(), ours.state_dict()
     for key in state:
         stack, _, name = key.partition(".")
-        state[key] = taken(given, stack, name) if name.partition(".")[0] != "bank" else state[key]
+        state[key] = taken(given, stack, name) if name.partition(".")[0] != "token_embeddings" else state[key]
     # it numbers the first stream's row -1 and the second one's 0; positions of the encoder stop earlier in ours
-    state["decoder.futures.weight"] = state["decoder.futures.weight"].roll(1, dims=0)
+    state["decoder.stream_embeddings.weight"] = state["decoder.stream_embeddings.weight"].roll(1, dims=0)
     state["encoder.embeddings.positions.weight"] = state["encoder.embeddings.positions.weight"][: 1 + 24]
-    state["encoder.bank.tokens.weight"] = given["word_embeddings.weight"]
+    state["encoder.token_embeddings.table.weight"] = given["word_embeddings.weight"]
     ours.load_state_dict(state)
     return theirs, ours
 
@@ -75,7 +75,7 @@ def prophetnet(dictionary, streams):
 NAMES = {
     "embeddings.positions": ["position_embeddings"],
     "embeddings.norm": ["embeddings_layer_norm"],
-    "futures": ["ngram_embeddings"],
+    "stream_embeddings": ["ngram_embeddings"],
     "self_attention.qkv": ["self_attn.query_proj", "self_attn.key_proj", "self_attn.value_proj"],
     "self_attention.out": ["self_attn.out_proj"],
     "self_attention.relative": ["self_attn.relative_pos_embeddings"],
@@ -177,9 +177,11 @@ def test_a_stream_reacts_to_every_known_token_and_to_no_later_one(dictionary, ba
     """By gradients: main stream and predicting streams at t read tokens 0 ... t, wherever what they predict is."""
     model = make(dictionary, predicting_streams=3, language_embeddings=languages)
     previous, length = batch["prev_output_tokens"][:1, :7], 7
-    rows = model.decoder.embeddings.bank(previous).detach().requires_grad_()
-    embed = model.decoder.embeddings.bank.forward
-    model.decoder.embeddings.bank.forward = lambda tokens: rows if tokens.shape == previous.shape else embed(tokens)
+    rows = model.decoder.embeddings.token_embeddings(previous).detach().requires_grad_()
+    embed = model.decoder.embeddings.token_embeddings.forward
+    model.decoder.embeddings.token_embeddings.forward = lambda tokens: (
+        rows if tokens.shape == previous.shape else embed(tokens)
+    )
     hidden = model.decoder.streams(previous, encode(model, {name: batch[name][:1] for name in batch}))
     for stream in range(4):
         for position in range(length):
@@ -192,18 +194,18 @@ def test_the_main_stream_never_reads_predicting_streams(dictionary, batch):
     model = make(dictionary, predicting_streams=2)
     encoder_out = encode(model, batch)
     before = model.decoder.streams(batch["prev_output_tokens"], encoder_out)
-    model.decoder.futures.weight.data[1] *= -1
+    model.decoder.stream_embeddings.weight.data[1] *= -1
     after = model.decoder.streams(batch["prev_output_tokens"], encoder_out)
     assert torch.equal(before[:, :2], after[:, :2])  # nor does the first predicting stream read the second
     assert (before[:, 2] - after[:, 2]).abs().amax(dim=2).min() > 1e-3
-    model.decoder.futures.weight.data[0] *= -1
+    model.decoder.stream_embeddings.weight.data[0] *= -1
     assert torch.equal(before[:, 0], model.decoder.streams(batch["prev_output_tokens"], encoder_out)[:, 0])
 
 
 def test_streams_know_which_position_they_predict(dictionary, batch):
-    """With equal rows of `futures` the second stream is the first one of a position later, but for what is known."""
+    """With equal rows of `stream_embeddings` the second stream is the first one of a position later, but for what is known."""
     model = make(dictionary, predicting_streams=2)
-    model.decoder.futures.weight.data[1] = model.decoder.futures.weight.data[0]
+    model.decoder.stream_embeddings.weight.data[1] = model.decoder.stream_embeddings.weight.data[0]
     first, second = model.teacher_forced(batch)
     assert (first[:, 1:] - second[:, :-1]).abs().amax(dim=2).min() > 1e-4
     # where the first one reads the last token as the second one can't: nothing is different without any token's weight
@@ -229,7 +231,7 @@ def test_every_parameter_learns(dictionary, batch):
     model = make(dictionary).train()
     sum((hidden**3).sum() for hidden in model.teacher_forced(batch)).backward()
     without = {name for name, parameter in model.named_parameters() if parameter.grad is None}
-    assert without == {"encoder.bank.bias"}  # of the output layer
+    assert without == {"encoder.token_embeddings.output_bias"}  # of the output layer
 
 
 # Generation

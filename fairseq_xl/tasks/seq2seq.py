@@ -9,12 +9,12 @@ import torch
 from fairseq_xl.data import tokenisers
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
-from fairseq_xl.tasks.base import XLTask
+from fairseq_xl.tasks.base import XLTask, run_config
 
 logger = logging.getLogger(__name__)
 
 
-class XLWritingTask(XLTask):
+class XLSeq2SeqTask(XLTask):
     """Base of the tasks whose models are encoder-decoders and go through fairseq's generator."""
 
     #: whether `_warn_of_unknown` has warned
@@ -64,7 +64,7 @@ class XLWritingTask(XLTask):
             raise UserError(
                 f"--tokenizer: leave it out, the tokenisers of {self.folder() / 'manifest.json'} are applied and undone"
             )
-        run = self.cfg._get_parent()
+        run = run_config(self.cfg)
         raw = run is None or run.bpe is not None
         return types.SimpleNamespace(
             encode=lambda line: tokenisers.tokenise(line, chosen.get(source) if raw else None, source),

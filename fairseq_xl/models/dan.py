@@ -1,4 +1,7 @@
-"""The deep averaging network that finds hard negatives (Unicoder, U5). Shapes: B batch, T time, C channels."""
+"""The deep averaging network that mines hard negatives (Huang et al. 2019, section 3).
+
+Shapes: B batch, T time, C channels.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict
@@ -11,30 +14,35 @@ from torch.nn import functional as F
 
 
 @dataclass
-class AveragingConfig(FairseqDataclass):
+class DANConfig(FairseqDataclass):
     """A deep averaging network."""
 
-    embed_dim: int = field(default=512, metadata={"help": "channels of words and sentences", "range": "1 or more"})
-    layers: int = field(default=2, metadata={"help": "feed-forward layers over the average", "range": "0 or more"})
+    embed_dim: int = field(
+        default=512,
+        metadata={"help": "channels of token and sentence embeddings", "range": "1 or more", "transfer": "embeddings"},
+    )
+    layers: int = field(default=2, metadata={"help": "feed-forward layers after the average", "range": "0 or more"})
     dropout: float = field(
-        default=0.1, metadata={"help": "probability of dropping a word from the average", "range": "probability"}
+        default=0.1, metadata={"help": "probability of dropping a token from the average", "range": "probability"}
     )
     max_positions: int = field(default=512, metadata={"help": "longest input, in tokens", "range": "1 or more"})
 
 
-class XLAveragingModel(BaseFairseqModel):
-    """Sentences as vectors: the average of their words' embeddings through feed-forward layers (Iyyer et al. 2015).
+class XLDANModel(BaseFairseqModel):
+    """Embeds sentences: the average of their token embeddings goes through feed-forward layers (Iyyer et al. 2015).
 
-    The same for all languages, so that dot products compare sentences across them. The vectors have length 1: otherwise
-    a few long ones are near to everything, and the same sentence is the hard negative of thousands.
+    All languages share one network, so that dot products compare sentences across languages. Sentence embeddings have
+    length 1: otherwise a few long ones are near to everything, and the hard negatives of thousands of sentences.
 
     Names in the state dict: ``words.weight`` (V, C), ``feed_forward.N.{weight,bias}``.
     """
 
-    #: what to tell users who need one of these and have something else
+    #: name and example of such a model, for messages to users who have another one
     described = "a deep averaging network: --arch xl_dan"
+    #: the kind of network: weights of another kind cannot be transferred
+    backbone = "a deep averaging network"
 
-    def __init__(self, cfg: AveragingConfig, vocab_size: int, pad: int):
+    def __init__(self, cfg: DANConfig, vocab_size: int, pad: int):
         super().__init__()
         self.cfg, self.pad = cfg, pad
         self.words = nn.Embedding(vocab_size, cfg.embed_dim, padding_idx=pad)
@@ -42,20 +50,20 @@ class XLAveragingModel(BaseFairseqModel):
         self.feed_forward = nn.ModuleList(nn.Linear(cfg.embed_dim, cfg.embed_dim) for _ in range(cfg.layers))
 
     @classmethod
-    def build_model(cls, cfg: AveragingConfig, task: Any) -> "XLAveragingModel":
+    def build_model(cls, cfg: DANConfig, task: Any) -> "XLDANModel":
         """The model for `task.dictionary`."""
         return cls(cfg, len(task.dictionary), task.dictionary.pad())
 
     def add_heads(self, heads: Dict[str, nn.Module]) -> None:
-        """For objectives, none of which has a head on this model."""
+        """Raises ValueError for any head: no objective has one on this model."""
         if heads:
-            raise ValueError(f"heads on an averaging model: {', '.join(heads)}")
+            raise ValueError(f"heads on a deep averaging network: {', '.join(heads)}")
 
     def vectors(self, words: Tensor) -> Tensor:
-        """Words of sentences, (B, T) padded -> unit vectors (B, C) float32"""
+        """Padded tokens of sentences (B, T) -> sentence embeddings of length 1, (B, C) float32."""
         if self.training and self.cfg.dropout:
             draws = torch.rand(words.shape, device=words.device).masked_fill(words == self.pad, -1)
-            dropped = (draws < self.cfg.dropout).scatter(1, draws.argmax(1, keepdim=True), False)  # one word is left
+            dropped = (draws < self.cfg.dropout).scatter(1, draws.argmax(1, keepdim=True), False)  # one token is left
             words = words.masked_fill(dropped, self.pad)
         hidden = F.embedding_bag(words, self.words.weight, mode="mean", padding_idx=self.pad)
         for layer in self.feed_forward[:-1]:

@@ -1,13 +1,14 @@
-"""Skip-gram embeddings of pieces, and banks made of embeddings (M8)."""
+"""Skip-gram embeddings of pieces, and language modules made of embeddings (M8)."""
 
 import numpy as np
 import pytest
 import torch
 
-from fairseq_xl.checkpoints import banks
-from fairseq_xl.commands import language_module, skipgram
+from fairseq_xl.checkpoints import keys
+from fairseq_xl.checkpoints.language_modules import LanguageModule
+from fairseq_xl.commands import language_module as command, skipgram
 from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.embeddings import bank
+from fairseq_xl.embeddings import language_module
 from fairseq_xl.embeddings.vectors import Vectors, read
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_data_bin, write_dictionary, write_items
@@ -50,7 +51,7 @@ def test_numbers_that_train_nothing_are_told(data, tmp_path):
         with pytest.raises(UserError, match=f"--{name} {number}"):
             skipgram.main([*given, f"--{name}", str(number)])
     with pytest.raises(UserError, match="--std 0.0: more than 0 is needed"):
-        language_module.main(["from-embeddings", "none.pt", str(data), "none.npz", "none", "--std", "0"])
+        command.main(["from-embeddings", "none.pt", str(data), "none.npz", "none", "--std", "0"])
     assert not list(tmp_path.iterdir())
 
 
@@ -63,36 +64,36 @@ def test_sentences_are_pieces_alone(tmp_path):
     assert all(piece.startswith("▁") for sentence in sentences for piece in sentence)
 
 
-def own_bank(channels=2):
-    state = {banks.TOKENS: torch.ones(9, channels), banks.BIAS: torch.ones(9)}
-    return {"body": "of this", "languages": ["en"], "dictionary": "another", "state": state, "adapters": 0}
+def own_module(channels=2):
+    state = {keys.TOKENS: torch.ones(9, channels), keys.BIAS: torch.ones(9)}
+    return LanguageModule(["en"], "another", "of this", False, 0, state)
 
 
-def test_a_bank_by_hand(data):
+def test_a_language_module_by_hand(data):
     dictionary = XLDictionary.load(data / "dict.txt")
     symbols = [dictionary.symbols[index] for index in dictionary.pieces][::-1]
     rows = np.array([[0.6, 0.8]] * 6 + [[1.0, 0.0]], dtype=np.float32)
-    made = bank.make(own_bank(), Vectors(symbols, rows), dictionary, std=0.5)
-    tokens = made["state"][banks.TOKENS]
+    made = language_module.make(own_module(), Vectors(symbols, rows), dictionary, std=0.5)
+    tokens = made.state[keys.TOKENS]
     factor = 0.5 * 2**0.5
     expected = torch.zeros(len(dictionary), 2)
     expected[4] = torch.tensor([factor, 0.0])  # the first piece has the last vector
     expected[5:11] = torch.tensor([0.6 * factor, 0.8 * factor])
     torch.testing.assert_close(tokens, expected)
-    assert not made["state"][banks.BIAS].any() and made["state"][banks.BIAS].shape == (len(dictionary),)
-    assert (made["body"], made["languages"], made["dictionary"]) == ("of this", ["de"], dictionary.digest())
+    assert not made.state[keys.BIAS].any() and made.state[keys.BIAS].shape == (len(dictionary),)
+    assert (made.body, made.languages, made.dictionary) == ("of this", ["de"], dictionary.digest())
 
 
-def test_what_makes_no_bank_is_told(data):
+def test_what_makes_no_language_module_is_told(data):
     dictionary = XLDictionary.load(data / "dict.txt")
     symbols = [dictionary.symbols[index] for index in dictionary.pieces]
-    more = own_bank()
-    more["state"][banks.POSITIONS] = torch.ones(4, 2)
+    more = own_module()
+    more.state[keys.POSITIONS] = torch.ones(4, 2)
     for given, names, channels, told in (
-        (own_bank(), symbols, 3, "3 channels, the model 2"),
-        (own_bank(), symbols[:-1], 2, "1 pieces of the dictionary have no vector"),
-        (more, symbols, 2, "embeddings alone are mapped"),
+        (own_module(), symbols, 3, "3 channels, the model 2"),
+        (own_module(), symbols[:-1], 2, "1 pieces of the dictionary have no embedding"),
+        (more, symbols, 2, "only embeddings can be mapped"),
     ):
         vectors = Vectors(names, np.ones((len(names), channels), np.float32))
         with pytest.raises(UserError, match=told):
-            bank.make(given, vectors, dictionary, 1.0)
+            language_module.make(given, vectors, dictionary, 1.0)

@@ -1,0 +1,55 @@
+"""The identity of a checkpoint, stored under ``task_state.fairseq_xl``: which task, dictionary and framing made it."""
+
+import enum
+
+from fairseq_xl.checkpoints.language_modules import check_languages
+from fairseq_xl.data.framing import FRAMINGS
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.configuration import check_values
+
+FORMAT_VERSION = 1
+#: keys of every identity beside "format", with their types
+REQUIRED = {
+    "task": str,
+    "dictionary": str,
+    "languages": list[str],
+    "framing": enum.Enum("Framing", [(name, name) for name in FRAMINGS]),
+    "heads": int | None,
+}
+#: keys that some tasks add
+OPTIONAL = {
+    "labels": list[str] | None,
+    "sides": int | None,
+    "lang_pairs": list[str],
+    "objectives": str,
+    "objective_options": str,
+    "writes": list[str],
+    "length": int | None,
+    "body": str,
+}
+
+
+def check_identity(identity, origin, dictionary, dictionary_file):
+    """Raises `UserError` for an identity that is missing, damaged, of another format or of another dictionary.
+
+    Args:
+        identity: as stored in a checkpoint, or None.
+        origin: the checkpoint's file, for messages.
+        dictionary: the run's dictionary; None accepts any.
+        dictionary_file: its file, for messages.
+    """
+    if not isinstance(identity, dict) or "format" not in identity:
+        raise UserError(f"{origin} was not written by fairseq_xl")
+    if identity["format"] != FORMAT_VERSION:
+        raise UserError(f"{origin} has format {identity['format']}, this version reads {FORMAT_VERSION}")
+    missing = REQUIRED.keys() - identity.keys()
+    if missing:
+        raise UserError(f"{origin} is damaged: its identity lacks {', '.join(sorted(missing))}")
+    check_values(identity, REQUIRED | OPTIONAL, "task_state.fairseq_xl", origin)
+    if identity["languages"]:
+        check_languages(identity["languages"], origin)
+    if dictionary is not None and identity["dictionary"] != dictionary.digest():
+        raise UserError(
+            f"{origin} was trained with another dictionary (languages {', '.join(identity['languages'])}) than "
+            f"{dictionary_file} ({len(dictionary)} symbols, languages {', '.join(dictionary.languages)})"
+        )

@@ -1,0 +1,314 @@
+"""Language modules: the parameters of a MonoTrans model that belong to one language (Artetxe et al. 2020, section 2).
+
+A language module has the token embeddings and the output bias, the language embedding where the model has one and,
+where they are chosen, positions and adapters. All other parameters are the body, which languages share; so are the
+embeddings of special symbols, of which zero-shot evaluation uses the fine-tuned ones.
+
+A file has one module. An archive is an uncompressed zip file of such files, LANGUAGE.language-module.pt, to which
+modules are added without a change of the others. The command is
+`fairseq-xl language-module`.
+
+Each module stores the SHA-256 of the body that it was learned with, so that it is used with no other one. A fine-tuned
+checkpoint stores the hash of the body that it started from.
+"""
+
+import hashlib
+import io
+import logging
+import os
+import re
+import zipfile
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+
+from fairseq_xl.checkpoints.keys import BIAS, LANGUAGES, POSITIONS, TOKENS, upgrade_keys
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
+from fairseq_xl.io.configuration import check_configuration
+from fairseq_xl.io.files import replacing
+
+logger = logging.getLogger(__name__)
+
+KIND = "fairseq_xl language module"
+OLD_KIND = "fairseq_xl bank"  # files of earlier versions are read, and copied into archives as they are
+FORMAT = 1
+SUFFIXES = (".language-module.pt", ".bank.pt")  # the second one in archives of earlier versions
+SPECIAL = "encoder.token_embeddings.special.weight"
+LANGUAGE = re.compile(r"\w[\w-]*")  # a language code; it is also a file name
+SHARED = 4  # special symbols at the beginning of a dictionary; the fifth, <mask>, precedes the language symbols
+
+
+@dataclass(frozen=True)
+class LanguageModule:
+    """The language module of one language, or of several that share it.
+
+    Attributes:
+        languages: their codes.
+        dictionary: digest of the dictionary (`XLDictionary.digest`).
+        body: SHA-256 of the body that the module was learned with (`body_digest`).
+        language_positions: whether the module has positions.
+        adapters: channels of its adapters, 0 without adapters.
+        state: {name of the parameter in the model: tensor}
+    """
+
+    languages: list
+    dictionary: str
+    body: str
+    language_positions: bool
+    adapters: int
+    state: dict
+
+    @property
+    def name(self):
+        """The languages, as in "de" or "de+fr"."""
+        return "+".join(self.languages)
+
+    def put_into(self, state):
+        """The state dict of a model with this language module in place of its own."""
+        return split(state, self.language_positions)[1] | self.state
+
+
+# --- state dicts -----------------------------------------------------------------------------------------------
+
+
+def in_module(name, language_positions):
+    """Whether the parameter `name` belongs to the language module, in a model with positions per language or not."""
+    return name in (TOKENS, BIAS, LANGUAGES) or "_adapter." in name or (language_positions and name == POSITIONS)
+
+
+def split(state, language_positions):
+    """A model's state dict -> the part of the language module, and the rest with special symbols and heads."""
+    module = {name: value for name, value in state.items() if in_module(name, language_positions)}
+    return module, {name: value for name, value in state.items() if name not in module}
+
+
+def body_digest(state, language_positions):
+    """SHA-256 of the body: the parameters of the encoder that are in no language module, without special symbols.
+
+    Fine-tuning changes the special symbols, and starts with the hash of the pretrained body.
+    """
+    digest = hashlib.sha256()
+    for name, value in sorted(split(state, language_positions)[1].items()):
+        if name.startswith("encoder.") and name != SPECIAL:
+            digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.detach().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def special_rows(state, languages):
+    """Rows of the special symbols in token embeddings whose last rows are the symbols of so many `languages`."""
+    return [*range(SHARED), len(state[TOKENS]) - languages - 1]
+
+
+def with_special(state, languages):
+    """A state dict with a table of the special symbols, copied from the token embeddings if it has none."""
+    if SPECIAL in state:
+        return state
+    return state | {SPECIAL: state[TOKENS][special_rows(state, languages)]}
+
+
+def without_special(state, languages):
+    """A state dict without a table of the special symbols: their embeddings are in the token embeddings."""
+    if SPECIAL not in state:
+        return state
+    tokens = state[TOKENS].clone()
+    tokens[special_rows(state, languages)] = state[SPECIAL]
+    return {name: value for name, value in state.items() if name != SPECIAL} | {TOKENS: tokens}
+
+
+# --- files -----------------------------------------------------------------------------------------------------
+
+
+def extract(checkpoint, path):
+    """The language module of a checkpoint, the content of the file `path`.
+
+    Raises `UserError` for a checkpoint of another model.
+    """
+    checkpoint = check_configuration(checkpoint, path)
+    state = upgrade_keys(checkpoint["model"])
+    identity = (checkpoint.get("task_state") or {}).get("fairseq_xl") or {}
+    model = (checkpoint.get("cfg") or {}).get("model")
+    described = isinstance(model, dict) and {"language_positions", "adapters"} <= model.keys()
+    if SPECIAL not in state or not described or not {"dictionary", "languages"} <= identity.keys():
+        raise UserError(f"{path} has no language module: it is no checkpoint of an xl_monotrans_* model")
+    check_languages(identity["languages"], path)
+    positions = bool(model["language_positions"])
+    return LanguageModule(
+        languages=list(identity["languages"]),
+        dictionary=identity["dictionary"],
+        body=identity.get("body") or body_digest(state, positions),
+        language_positions=positions,
+        adapters=int(model["adapters"]),
+        state=split(state, positions)[0],
+    )
+
+
+def read(path, language=None):
+    """Reads a language module.
+
+    Args:
+        path: a file of one module, an archive, or a checkpoint that has one.
+        language: the language whose module is read from an archive; another file must be of this language.
+
+    Raises `UserError` for a missing or damaged file, one of another kind, or one without the language's module.
+    """
+    members = _members(path)
+    if members is not None:
+        if language is None and len(members) > 1:
+            raise UserError(f"{path} has language modules of {', '.join(members)}: choose one with --lang")
+        return _member(path, members[_find(path, members, language) if language else next(iter(members))])
+    content = load_plain(path)
+    is_checkpoint = isinstance(content, dict) and isinstance(content.get("model"), dict)
+    module = extract(content, path) if is_checkpoint else _check(content, path)
+    if language is not None and language not in module.languages:
+        raise UserError(f"--lang {language}: {path} is the language module of {', '.join(module.languages)}")
+    return module
+
+
+def write(module, path):
+    """Writes a language module to a file of its own."""
+    check_replaceable(path, module)
+    content = {field.name: getattr(module, field.name) for field in fields(module)}
+    save_checkpoint({"kind": KIND, "format": FORMAT} | content, path)
+    logger.info("%s is the language module of %s", path, module.name)
+
+
+def pack(archive, paths):
+    """Adds files of language modules to an archive, which is made if it is missing; its members stay as they are.
+
+    Raises `UserError` for a module of another body, and for a language whose module in the archive differs.
+    """
+    members = _members(archive) if os.path.lexists(archive) else {}
+    if members is None:
+        raise UserError(f"{archive} is no archive of language modules")
+    contents = {language: _bytes(archive, name) for language, name in members.items()}
+    bodies = {_member(archive, name).body: f"those of {archive}" for name in members.values()}
+    for path in paths:
+        module, content = _check(load_plain(path), path), Path(path).read_bytes()
+        for other in contents:
+            both = sorted(set(module.languages) & set(other.split("+")))
+            if both and (other, contents[other]) != (module.name, content):
+                raise UserError(f"{path}: {archive} has another language module of {both[0]} already")
+        bodies.setdefault(module.body, path)
+        if len(bodies) > 1:
+            raise UserError(f"{path} was learned with another body than {next(iter(bodies.values()))}")
+        contents[module.name] = content
+    with replacing(archive) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as written:
+        for language, content in contents.items():
+            written.writestr(zipfile.ZipInfo(members.get(language, f"{language}{SUFFIXES[0]}")), content)
+    logger.info("%s has language modules of %s", archive, ", ".join(contents))
+
+
+def copy(archive, language, path):
+    """Writes the module of a language to a file of its own, as it was packed; `UserError` if the archive has none."""
+    members = _members(archive)
+    if members is None:
+        raise UserError(f"{archive} is no archive of language modules")
+    name = _find(archive, members, language)
+    content = _bytes(archive, members[name])
+    check_replaceable(path, _member(archive, members[name]))
+    with replacing(path) as stream:
+        stream.write(content)
+    logger.info("%s is the language module of %s", path, name)
+
+
+def check_replaceable(path, module):
+    """Raises `UserError` if writing a language module to `path` would destroy anything but another version of it.
+
+    A version has the same languages, dictionary, body, positions and adapters.
+    """
+    if not os.path.lexists(path):
+        return
+    try:
+        found = _check(load_plain(path), path)
+    except UserError as error:
+        raise UserError(f"{error}; nothing is written over it: remove it or name another file") from None
+    others = [field.name for field in fields(module) if field.name != "state"]
+    others = [name for name in others if getattr(found, name) != getattr(module, name)]
+    if others:
+        raise UserError(
+            f"{path} is a language module of {', '.join(found.languages)} with other {', '.join(others)}: remove it or "
+            "name another file"
+        )
+
+
+def describe(path):
+    """{languages: sizes, dictionary and body} of every language module in a file."""
+    members, found = _members(path), {}
+    for module in [read(path)] if members is None else [_member(path, name) for name in members.values()]:
+        symbols, channels = module.state[TOKENS].shape
+        found[module.name] = {
+            "symbols": symbols,
+            "channels": channels,
+            "positions": module.language_positions,
+            "adapters": module.adapters,
+            "dictionary": module.dictionary,
+            "body": module.body,
+        }
+    return found
+
+
+def check_languages(languages, path):
+    """Raises `UserError` unless `languages`, read from the file `path`, is a list of one or more language codes."""
+    if not isinstance(languages, (list, tuple)) or not languages:
+        raise UserError(f"{path} is damaged: it names no languages")
+    for language in languages:
+        if not isinstance(language, str) or not LANGUAGE.fullmatch(language):
+            raise UserError(f"{path} is damaged: {quoted(language)} is not a language code, such as de or pt-BR")
+
+
+def _members(path):
+    """{languages: name of the file in the archive}, or None if the file is no archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return None  # the next function that reads the file says what is wrong with it
+    if not names or not all(name.endswith(SUFFIXES) for name in names):
+        return None
+    members = {re.sub("|".join(map(re.escape, SUFFIXES)), "", name): name for name in names}
+    check_languages([language for name in members for language in name.split("+")], path)
+    return members
+
+
+def _find(path, members, language):
+    """The languages of the module that has a language, "de" or "de+fr" for "de"."""
+    for name in members:
+        if language in (name, *name.split("+")):
+            return name
+    raise UserError(f"{path} has language modules of {', '.join(members)}, not of {language}")
+
+
+def _bytes(path, name):
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.read(name)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} is damaged: {name} cannot be read ({error})") from error
+
+
+def _member(path, name):
+    """Reads a language module from an archive."""
+    stream = io.BytesIO(_bytes(path, name))
+    stream.name = f"{path}, {name}"
+    return _check(load_plain(stream), stream.name)
+
+
+def _check(content, path):
+    """The language module that the content of a file is; `UserError` for any other content."""
+    if not isinstance(content, dict) or content.get("kind") not in (KIND, OLD_KIND):
+        raise UserError(f"{path} is no language module; `fairseq-xl language-module extract` extracts one")
+    if content.get("format") != FORMAT:
+        raise UserError(f"{path} has format {content.get('format')} of language modules, this version reads {FORMAT}")
+    kinds = {field.name: field.type for field in fields(LanguageModule)}
+    wrong = [name for name, kind in kinds.items() if not isinstance(content.get(name), kind)]
+    state = {} if "state" in wrong else upgrade_keys(content["state"])
+    if wrong or TOKENS not in state:
+        raise UserError(f"{path} is damaged: it lacks {', '.join(wrong) or TOKENS}")
+    check_languages(content["languages"], path)
+    strange = [name for name, value in state.items() if not torch.is_tensor(value)]
+    if strange:
+        raise UserError(f"{path} is damaged: {strange[0]} is no tensor")
+    return LanguageModule(**{name: content[name] for name in kinds} | {"state": state})

@@ -1,0 +1,146 @@
+"""Copying encoders and decoders between state dicts: pure functions, which load and change nothing."""
+
+import re
+
+from fairseq_xl.errors import UserError
+
+#: which layers of a deeper stack are copied
+LAYERS = ("all", "first", "last")
+
+_IN_LAYER = re.compile(r"\blayers\.(\d+)\.")
+
+
+def copy_model(model, pretrained, origin):
+    """Copies every parameter that two encoder models have under the same name.
+
+    Args:
+        model: state dict of the new model.
+        pretrained: state dict of a pretrained model.
+        origin: file of the pretrained model, for messages.
+
+    Returns: the copied state dict, and the list of the new model's keys that the pretrained one lacks.
+    Raises `UserError` as `copy_stack` does.
+    """
+    return _matching(model, pretrained, origin, "model")
+
+
+def copy_stack(model, pretrained, stack, origin, only=None, layers="all"):
+    """Copies an encoder or a decoder into that of a new model; a decoder can come from a pretrained encoder.
+
+    A pretrained model without a decoder gives its encoder and its output layer to the new decoder (Lample & Conneau
+    2019, section 4.2; Luo et al. 2020). Where encoder and decoder of a model share the token embeddings,
+    these belong to the decoder too.
+
+    Args:
+        model: state dict of the new model, keys ``encoder.*`` and ``decoder.*``.
+        pretrained: state dict of a pretrained model, keys ``encoder.*`` and ``output.*``, or ``encoder.*`` and
+            ``decoder.*``.
+        stack: ``encoder`` or ``decoder``: where the weights go.
+        origin: file of the pretrained model, for messages.
+        only: copy only the keys that begin with this, such as ``token_embeddings.table``.
+        layers: ``all``, or the ``first`` or ``last`` ones of a pretrained stack that is deeper than the new one.
+
+    Returns: the copied state dict {key of the new model: tensor} and the stack's keys that the pretrained model lacks.
+    Raises `UserError` naming the first shape that doesn't fit, or two numbers of layers that differ.
+    """
+    sources, places = _stack(pretrained, stack), _stack(model, stack)
+    if stack == "decoder" and not sources and (sources := _stack(pretrained, "encoder")):
+        sources |= {key: key for key in pretrained if key.startswith("output.")}  # a decoder has the output layer
+    given = {name: pretrained[key] for name, key in sources.items()}
+    wanted = {name: model[key] for name, key in places.items()}
+    if only is not None:
+        given, wanted = ({key: state[key] for key in state if key.startswith(only)} for state in (given, wanted))
+    if not given:
+        raise UserError(f"{origin} holds no encoder weights")
+    if layers != "all":
+        given = choose_layers(given, count_layers(wanted), layers, origin)
+    copied, new = _matching(wanted, given, origin, stack)
+    return {places[name]: value for name, value in copied.items()}, new
+
+
+def unused_parameters(pretrained, copied):
+    """Names the parts of a state dict that are in none of the tensors `copied`, each by its shortest prefix.
+
+    A part missing from all layers is one entry, ``layers.*.cross_attention``; one missing from some layers lists them:
+    ``layers.{0,1}.cross_attention``.
+    """
+    taken = {id(tensor) for tensor in copied}
+    used = {part for key, tensor in pretrained.items() if id(tensor) in taken for part in _parts(key)}
+    widest = dict.fromkeys(
+        next(part for part in _parts(key) if part not in used) for key in pretrained if key not in used
+    )
+    layers, left = {}, {}  # {part, its layer number replaced by *: numbers of the layers that have it}
+    for found, parts in ((layers, {part for key in pretrained for part in _parts(key)}), (left, widest)):
+        for part in parts:
+            found.setdefault(_IN_LAYER.sub("layers.*.", part), []).extend(_IN_LAYER.findall(part))
+    return [
+        part if len(numbers) == len(layers[part]) else part.replace("*", f"{{{','.join(numbers)}}}")
+        for part, numbers in left.items()
+    ]
+
+
+def choose_layers(state, count, which, origin):
+    """Keeps the ``first`` or ``last`` `count` layers of a stack, renumbered from 0, and all keys outside of layers.
+
+    ``layers.11.ffn.up.weight`` is a parameter of layer 11. Raises `UserError` if there are fewer than `count` layers.
+    """
+    depth = count_layers(state)
+    if depth < count:
+        raise UserError(f"{origin} has {depth} layers, {count} are needed")
+    shift = depth - count if which == "last" else 0
+    chosen = {}
+    for key, value in state.items():
+        index = _layer(key)
+        if index < 0:
+            chosen[key] = value
+        elif shift <= index < shift + count:
+            chosen[".".join(("layers", str(index - shift), *key.split(".")[2:]))] = value
+    return chosen
+
+
+def count_layers(state):
+    """Number of layers in the state dict of a stack or an encoder model."""
+    return max(map(_layer, state), default=-1) + 1
+
+
+def shares_token_embeddings(state):
+    """Whether encoder and decoder of an encoder-decoder have one table of token embeddings."""
+    return not any(key.startswith("decoder.token_embeddings.") for key in state)
+
+
+def has_streams(state):
+    """Whether a model's decoder predicts several tokens at each position, with a stream for each (ProphetNet)."""
+    return "decoder.stream_embeddings.weight" in state
+
+
+def _stack(state, stack):
+    """{name in the stack: key of the state dict}"""
+    names = {key.removeprefix(f"{stack}."): key for key in state if key.startswith(f"{stack}.")}
+    if names and not any(name.startswith("token_embeddings.") for name in names):  # shared with the encoder
+        names |= {key.removeprefix("encoder."): key for key in state if key.startswith("encoder.token_embeddings.")}
+    return names
+
+
+def _matching(wanted, given, origin, target):
+    depths = [count_layers(state) for state in (given, wanted)]
+    if depths[0] != depths[1]:
+        raise UserError(f"{origin} has {depths[0]} layers, the new {target} has {depths[1]}")
+    common = [key for key in wanted if key in given]
+    for key in common:
+        if given[key].shape != wanted[key].shape:
+            raise UserError(
+                f"{origin}: {key} has shape {tuple(given[key].shape)}, the new {target} needs "
+                f"{tuple(wanted[key].shape)}: choose another --arch or size"
+            )
+    return {key: given[key] for key in common}, [key for key in wanted if key not in given]
+
+
+def _parts(key):
+    """``a.b.c`` -> ``a``, ``a.b``, ``a.b.c``"""
+    names = key.split(".")
+    return [".".join(names[: count + 1]) for count in range(len(names))]
+
+
+def _layer(key):
+    parts = key.removeprefix("encoder.").split(".")
+    return int(parts[1]) if parts[0] == "layers" else -1

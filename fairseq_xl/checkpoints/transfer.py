@@ -1,0 +1,274 @@
+"""Weight transfer: a new model starts from the weights of checkpoints, ours or published.
+
+`transfer_weights` copies parts of one checkpoint into a model's state dict and reports what was copied, what is new and
+what is unused; `initialize` does so for every checkpoint that a run names. Before anything is copied, `read` compares
+the configs of both models: metadata of a config's fields says which of them change the meaning of weights (`TRANSFER`).
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fairseq_xl.checkpoints import language_modules, published
+from fairseq_xl.checkpoints.identity import check_identity
+from fairseq_xl.checkpoints.keys import upgrade_keys
+from fairseq_xl.checkpoints.stacks import (
+    copy_model,
+    copy_stack,
+    has_streams,
+    shares_token_embeddings,
+    unused_parameters,
+)
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import check_checkpoint, check_finite
+from fairseq_xl.io.configuration import check_configuration, registered_model
+
+logger = logging.getLogger(__name__)
+
+#: parts of a model that can be transferred -> how many of its fields matter: each rank includes the lower ones'
+PARTS = {"embeddings": 0, "encoder": 1, "decoder": 2, "model": 2}
+#: metadata of a config field: the first part whose weights mean something else if the field has another value
+TRANSFER = "transfer"
+#: metadata of such a field: what models without this field do; without this entry they are not compared
+ABSENT = "absent"
+#: the `backbone` of every published model
+TRANSFORMER = "a Transformer"
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What weights must fit beside the new model.
+
+    Attributes:
+        dictionary, dictionary_file: the run's dictionary, and its file for messages.
+        framing: name of the run's framing.
+        across_heads: whether the number of attention heads may differ; None where no option allows it.
+        own_tokens: whether the token embeddings are transferred too: the checkpoint needs the run's dictionary then.
+    """
+
+    dictionary: XLDictionary
+    dictionary_file: Path
+    framing: str
+    across_heads: bool | None = None
+    own_tokens: bool = True
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """Weights to start from: the file, a state dict under our names, and the identity ({} for published weights)."""
+
+    path: str
+    state: dict[str, Tensor]
+    identity: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a transfer did.
+
+    Attributes:
+        pretrained: where the weights come from.
+        copied: {part: number of tensors copied}.
+        new: {part: names of the new model's tensors that the checkpoint lacks}.
+        unused: parts of the checkpoint that the new model does not take, as `unused_parameters` names them.
+    """
+
+    pretrained: Pretrained
+    copied: dict[str, int]
+    new: dict[str, list[str]]
+    unused: list[str]
+
+    def log(self):
+        """Logs a line for each part, and one for what is unused."""
+        path = self.pretrained.path
+        for part, count in self.copied.items():
+            logger.info("%s from %s: %d tensors, new: %s", part, path, count, ", ".join(self.new[part]) or "none")
+        logger.info("%s: not used: %s", path, ", ".join(self.unused) or "none")
+
+
+def transfer_weights(
+    pretrained: Pretrained, model: dict[str, Tensor], parts: Sequence[str], layers: str = "all"
+) -> tuple[dict[str, Tensor], Report]:
+    """Copies parts of a checkpoint into a model.
+
+    Args:
+        pretrained: the weights, as `read` returns them for these parts.
+        model: state dict of the new model; it stays as it is.
+        parts: ``model``, or any of ``embeddings`` (of encoder and decoder), ``encoder`` and ``decoder``, in this order.
+        layers: layers of a deeper checkpoint that the decoder takes, one of `LAYERS`.
+
+    Returns: the new state dict, and the report.
+    Raises `UserError` where numbers of layers or shapes differ.
+    """
+    state, taken, copied, new = dict(model), [], {}, {}
+    for part in parts:
+        found, new[part] = _copy(pretrained, model, part, layers)
+        state.update(found)
+        copied[part] = len(found)
+        taken += found.values()
+    return state, Report(pretrained, copied, new, unused_parameters(pretrained.state, taken))
+
+
+def _copy(pretrained: Pretrained, model: dict[str, Tensor], part: str, layers: str):
+    """One part -> {key of the model: tensor} and the part's keys that the checkpoint lacks."""
+    given, path = pretrained.state, pretrained.path
+    if part == "model":
+        return copy_model(model, given, path)
+    if part == "decoder":
+        return copy_stack(model, given, "decoder", path, layers=layers)
+    if part == "encoder":
+        copied, new = copy_stack(model, given, "encoder", path)
+        return copied | {key: given[key] for key in model if key.startswith("output.") and key in given}, new
+    copied = {}
+    for stack in ("encoder", "decoder"):
+        copied |= copy_stack(model, given, stack, path, only="token_embeddings.table")[0]
+    return copied, []
+
+
+def initialize(
+    model: Any,
+    files: dict[str, str | None],
+    requirements: Requirements,
+    layers: str = "all",
+    adapt: Callable[[Pretrained], Pretrained] = lambda pretrained: pretrained,
+) -> list[Report]:
+    """Gives a new model the weights of checkpoints, and logs the report of each.
+
+    Args:
+        model: the new model.
+        files: {part: a checkpoint, or None to keep the part's random weights}, parts as in `transfer_weights`.
+        requirements: what the checkpoints must fit.
+        layers: as in `transfer_weights`.
+        adapt: changes the weights of a checkpoint before they are copied.
+
+    Raises `UserError` for checkpoints that do not fit the run, the model or each other.
+    """
+    files = {part: path for part, path in files.items() if path}
+    state = model.state_dict()
+    option = "--share-embeddings" if hasattr(model.cfg, "share_embeddings") else f"--arch {model.cfg._name}"
+    both = {"encoder", "decoder"} <= files.keys() and shares_token_embeddings(state)
+    if both and files["encoder"] != files["decoder"]:
+        raise UserError(f"{option}: encoder and decoder must be initialized from the same checkpoint")
+    most = {path: part for part, path in sorted(files.items(), key=lambda item: PARTS[item[0]])}
+    found = {path: adapt(read(path, model, most[path], requirements)) for path in dict.fromkeys(files.values())}
+    if both and not shares_token_embeddings(found[files["decoder"]].state):
+        raise UserError(f"{option}: encoder and decoder of {files['decoder']} have token embeddings of their own")
+    if "decoder" in files and has_streams(state) and not has_streams(found[files["decoder"]].state):
+        decoder = files.pop("decoder")
+        if "encoder" not in files:
+            raise UserError(
+                f"{decoder} has no decoder with streams as that of {option} has: take its encoder (--init-encoder-from)"
+            )
+        logger.warning("%s has no decoder with streams as that of %s has: only its encoder is taken", decoder, option)
+    reports = []
+    for path, pretrained in found.items():
+        parts = [part for part, file in files.items() if file == path]
+        state, report = transfer_weights(pretrained, state, parts, layers)
+        report.log()
+        reports.append(report)
+    model.load_state_dict(state)
+    return reports
+
+
+def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretrained:
+    """Reads weights for a part of a new model and checks that they mean the same there.
+
+    Args:
+        path: a checkpoint of ours, or a published model (`fairseq_xl.checkpoints.published`).
+        model: the new model; it gives the rows that a published model lacks.
+        part: what is taken: a key of `PARTS`.
+        requirements: what the weights must fit.
+
+    Raises `UserError` for a file that is no model, and for one whose weights mean something else in the new model.
+    """
+    content, state = published.read(path), model.state_dict()
+    if isinstance(content, published.Published):
+        _check_backbone(path, TRANSFORMER, type(model))
+        _check_fields(path, content.options, {}, model, part, requirements)
+        languages = []
+        if requirements.own_tokens:
+            dictionary = requirements.dictionary
+            languages, symbols = dictionary.languages, dictionary.symbols[: dictionary.first_language]
+            published.check_symbols(content, symbols, requirements.dictionary_file)
+            given, new = published.with_new_rows(content, state, languages)
+            logger.info("%s: published weights, new rows: %s", path, ", ".join(new) or "none")
+        else:
+            given = content.state
+        found = Pretrained(path, given, {})
+    else:
+        check_checkpoint(content, path)
+        check_finite(content, path)
+        content = check_configuration(content, path)
+        identity = (content.get("task_state") or {}).get("fairseq_xl")
+        dictionary = requirements.dictionary if requirements.own_tokens else None
+        check_identity(identity, path, dictionary, requirements.dictionary_file)
+        given = upgrade_keys(content["model"])
+        check_backbone(path, content, type(model))
+        options, declared = _settings(content, path)
+        if part in ("decoder", "model") and has_streams(given) and not has_streams(state):
+            raise UserError(f"{path} has a decoder with predicting streams: it is for --arch xl_xfnp_* alone")
+        _check_fields(path, options | {"framing": identity["framing"]}, declared, model, part, requirements)
+        found, languages = Pretrained(path, given, identity), identity["languages"]
+    has_special = language_modules.SPECIAL in state
+    convert = language_modules.with_special if has_special else language_modules.without_special
+    return replace(found, state=convert(found.state, len(languages)))
+
+
+def check_backbone(path: str, checkpoint: dict, model_class: type) -> None:
+    """Raises `UserError` for a checkpoint of another kind of network than `model_class`, such as a DAN."""
+    cfg = checkpoint.get("cfg") or {}
+    trained, _ = registered_model((cfg.get("model") or {}).get("_name"))
+    if trained is not None:
+        _check_backbone(path, trained.backbone, model_class)
+
+
+def _check_backbone(path: str, backbone: str, model_class: type) -> None:
+    if backbone != model_class.backbone:
+        raise UserError(f"{path} holds {backbone}, this model is {model_class.backbone}")
+
+
+def _settings(checkpoint: dict, path: str) -> tuple[dict, dict]:
+    """The fields of a checkpoint's model config that change the meaning of its weights: values and metadata, by name.
+
+    Raises `UserError` if one is missing.
+    """
+    cfg = (checkpoint.get("cfg") or {}).get("model") or {}
+    declared = transfer_fields(cfg.get("_name"))
+    values = {name: cfg.get(name, metadata.get(ABSENT)) for name, metadata in declared.items()}
+    missing = [name for name, value in values.items() if value is None]
+    if missing or not declared:
+        raise UserError(f"{path} is damaged: it doesn't say its model's {', '.join(missing) or 'config'}")
+    return values, declared
+
+
+def transfer_fields(architecture: str | None) -> dict[str, dict]:
+    """{field of an architecture's config that changes the meaning of weights: its metadata}"""
+    _, config = registered_model(architecture)
+    return {} if config is None else {f.name: f.metadata for f in fields(config) if TRANSFER in f.metadata}
+
+
+def _check_fields(
+    path: str, options: dict, declared: dict[str, dict], model: Any, part: str, requirements: Requirements
+) -> None:
+    """Raises `UserError` listing the options that a new model needs for weights of a model with `options`."""
+    ours = transfer_fields(model.cfg._name)
+    wrong = []
+    for name in {**options, **ours}:
+        metadata = ours.get(name) or declared.get(name, {})
+        needed = options.get(name, metadata.get(ABSENT))
+        found = requirements.framing if name == "framing" else getattr(model.cfg, name, metadata.get(ABSENT))
+        if needed is None or found is None or str(found) == str(needed):
+            continue
+        if PARTS[part] < PARTS[metadata.get(TRANSFER, "encoder")]:
+            continue
+        if (name == "heads" and requirements.across_heads) or (name == "adapters" and not requirements.own_tokens):
+            continue
+        hint = " (or --init-across-heads)" if name == "heads" and requirements.across_heads is not None else ""
+        wrong.append(f"--{name.replace('_', '-')} {needed}{hint}, this run has {found}")
+    if wrong:
+        raise UserError(f"{path} needs {'; '.join(wrong)}")

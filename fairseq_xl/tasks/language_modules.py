@@ -1,0 +1,199 @@
+"""Language modules in training and evaluation: which one a task's model has (Artetxe et al. 2020, section 2)."""
+
+import fnmatch
+import logging
+from dataclasses import dataclass, field, replace
+from typing import Optional
+
+from omegaconf import open_dict
+
+from fairseq_xl.checkpoints.language_modules import body_digest, in_module, read, split
+from fairseq_xl.errors import UserError
+from fairseq_xl.models.monotrans import XLMonoTransModel
+from fairseq_xl.tasks.base import XLTaskConfig, run_config
+
+logger = logging.getLogger(__name__)
+
+PATTERN = "language-module"  # stands for all parameters of the language module among patterns of parameter names
+
+
+@dataclass
+class LanguageModuleConfig(XLTaskConfig):
+    """Options of tasks whose models can have language modules."""
+
+    lang: Optional[str] = field(
+        default=None,
+        metadata={"help": "the one language of the run; the dictionary and --language-module must have it"},
+    )
+    language_module: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "file with the language module that replaces that of the checkpoint: of one language, of several, "
+            "or another checkpoint (Artetxe et al. 2020, section 2)"
+        },
+    )
+
+
+class TaskLanguageModule:
+    """The language module of a task's xl_monotrans_* model: the checkpoint's, a new one, or that of --language-module.
+
+    A checkpoint stores the hash of the body that its language module was learned with. A module is put into that body
+    only, or into one that was fine-tuned from it.
+
+    Args:
+        cfg: options of the task, a `LanguageModuleConfig`.
+        dictionary: the run's dictionary.
+        folder: the data folder, for messages.
+        new: whether the run begins with a new language module in place of the checkpoint's.
+    """
+
+    def __init__(self, cfg, dictionary, folder, new=False):
+        self.file, self.new = cfg.language_module, new
+        self.body = None  # SHA-256 of the body that the module was learned with, if the model has another one by now
+        self.trains_body = False
+        self.replacement = read(cfg.language_module, cfg.lang) if cfg.language_module else None
+        if self.replacement is not None and self.replacement.dictionary != dictionary.digest():
+            raise UserError(
+                f"--language-module {self.file} is of another dictionary (languages {', '.join(self.languages)}) than "
+                f"{folder / 'dict.txt'} (languages {', '.join(dictionary.languages)})"
+            )
+        if cfg.lang:
+            dictionary.language_id(cfg.lang)
+        run = run_config(cfg)
+        if run is not None:  # the model contains the module from now on: its checkpoints must not ask for the file
+            run.task.language_module, run.task.lang = None, None
+
+    @property
+    def languages(self):
+        """Languages of the module in --language-module; empty without this option."""
+        return [] if self.replacement is None else self.replacement.languages
+
+    def identity(self):
+        """What a checkpoint stores: the body that its language module was learned with."""
+        return {"body": self.body} if self.body else {}
+
+    def restore(self, identity, resumes=False):
+        """Takes over the body that a checkpoint's module was learned with, unless a run resumes to train the body."""
+        self.body = None if resumes and self.trains_body else identity.get("body")
+
+    # --- model -------------------------------------------------------------------------------------------------
+
+    def prepare(self, cfg, init_from, from_checkpoint):
+        """Gives a model's config, before the model is built, the adapters of the module in --language-module."""
+        if self.replacement is None:
+            return
+        if not from_checkpoint and not init_from:
+            raise UserError(
+                f"--language-module {self.file}: --init-from must name the model whose language module it replaces"
+            )
+        if not hasattr(cfg, "adapters"):
+            raise UserError(f"--language-module {self.file} needs {XLMonoTransModel.described}")
+        if cfg.language_positions != self.replacement.language_positions:
+            has = {True: "with", False: "without"}
+            raise UserError(
+                f"--language-module {self.file} is {has[self.replacement.language_positions]} positions of its own "
+                f"(--language-positions), the model {has[cfg.language_positions]}"
+            )
+        with open_dict(cfg):
+            cfg.adapters = self.replacement.adapters
+
+    def attach(self, model, init_from, from_checkpoint):
+        """Checks that a model can have the module, and replaces that of a checkpoint that the model loads."""
+        if self.new and not from_checkpoint:
+            if not (init_from and isinstance(model, XLMonoTransModel)):
+                raise UserError(f"--new-language-module needs --init-from and {XLMonoTransModel.described}")
+            if self.replacement is not None:
+                raise UserError(
+                    f"--new-language-module: --language-module {self.file} would take its place; choose one of them"
+                )
+        if self.replacement is not None:
+            self._check_shapes(model.state_dict())
+            if from_checkpoint:
+                model.before_loading = self._replaced
+
+    def _check_shapes(self, state):
+        needed = split(state, self.replacement.language_positions)[0]
+        for name, value in needed.items():
+            found = self.replacement.state.get(name)
+            if found is None:
+                raise UserError(f"--language-module {self.file} lacks {name}, which the model has")
+            if found.shape != value.shape:
+                raise UserError(
+                    f"--language-module {self.file}: {name} has shape {tuple(found.shape)}, the model needs "
+                    f"{tuple(value.shape)}"
+                )
+        more = sorted(self.replacement.state.keys() - needed.keys())
+        if more:
+            raise UserError(f"--language-module {self.file} has {more[0]}, which the model lacks")
+
+    def _replaced(self, state):
+        """A model's state dict with the module of --language-module; `UserError` for one learned with another body."""
+        if self.replacement.body not in (self.body, body_digest(state, self.replacement.language_positions)):
+            raise UserError(f"--language-module {self.file} was learned with another body than the model's")
+        self.body = self.replacement.body
+        logger.info("language module of %s from %s", ", ".join(self.languages), self.file)
+        return self.replacement.put_into(state)
+
+    # --- initial weights ---------------------------------------------------------------------------------------
+
+    def adapt(self, pretrained, model):
+        """Removes the language module from weights to start from if the run learns a new one, or replaces it."""
+        if not isinstance(model, XLMonoTransModel):
+            return pretrained
+        positions, identity, state = model.cfg.language_positions, pretrained.identity, pretrained.state
+        # a new module is learned with the classifier's body, not with the one that the classifier was tuned from
+        stored = None if "labels" in identity and self.new else identity.get("body")
+        self.body = stored or body_digest(state, positions)
+        if self.replacement is not None:
+            state = self._replaced(state)
+        elif self.new:
+            state = split(state, positions)[1]
+        return replace(pretrained, state=state)
+
+    def follow(self, model):
+        """Notes whether the run trains the body too: its language module then belongs to no other model."""
+        self.trains_body = any(
+            parameter.requires_grad for name, parameter in _shared(model) if name.startswith("encoder.")
+        )
+
+    def check_transfer(self, model, report):
+        """Raises `UserError` for a new parameter that is frozen: it would stay random."""
+        new = report.new["model"]
+        lacking = [name for name, parameter in _shared(model) if name in new and not parameter.requires_grad]
+        if lacking:
+            kind = "a classifier, " if "labels" in report.pretrained.identity else ""
+            raise UserError(
+                f"{report.pretrained.path}, {kind}lacks {lacking[0]}, which would stay random: train it, or do "
+                "without it"
+            )
+        if self.trains_body:
+            self.body = None
+            if self.new:
+                logger.warning(
+                    "the body is trained too: the language module fits no other model (--train-only language-module)"
+                )
+
+
+def _shared(model):
+    """(name, parameter) of all that belongs to no language module of an xl_monotrans_* model; [] for other models."""
+    if not isinstance(model, XLMonoTransModel):
+        return []
+    positions = model.cfg.language_positions
+    return [(name, value) for name, value in model.named_parameters() if not in_module(name, positions)]
+
+
+def matching_parameters(model, patterns, option):
+    """Names of the parameters that match one of `patterns`; ``language-module`` stands for the language module.
+
+    Raises `UserError` naming `option` for a pattern that matches none.
+    """
+    names, found = [name for name, _ in model.named_parameters()], set()
+    for pattern in patterns:
+        if pattern == PATTERN and isinstance(model, XLMonoTransModel):
+            fitting = [name for name in names if in_module(name, model.cfg.language_positions)]
+        else:
+            fitting = fnmatch.filter(names, pattern)
+        if not fitting:
+            raise UserError(f"{option} {pattern}: no parameter has such a name; the first is {names[0]}")
+        found.update(fitting)
+    return found

@@ -4,7 +4,7 @@
 # From raw text to BLEU, in minutes on two CPU cores. Pre-trains a small XLM (MLM + TLM), fine-tunes translation from it
 # and from random weights with the same settings, translates the test set with both, and prints BLEU beside that of
 # copying the source. Without --corpus it uses the bundled synthetic sample; CONFIG.yaml describes a corpus of your own
-# (README, "Your own text"), whose first bitext pair with a test set is translated; libreoffice-help is real text in
+# (preprocess/README.md), whose first bitext pair with a test set is translated; libreoffice-help is real text in
 # English, German and French from the packages of Debian and its relatives, which apt-get fetches
 # (preprocess/readers/README.md). Hypotheses, references, logs and curves stay in DIR (default: runs/quickstart, and
 # runs/libreoffice-help for that corpus). Run again, it goes on where it stopped; what was made from other text, with other

@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -18,18 +17,16 @@ from omegaconf import OmegaConf
 import fairseq_xl
 from fairseq_xl.objectives import OBJECTIVES
 from preprocess.sample.__main__ import main as write_sample
+from tests import reference
 
 fairseq_xl.register()
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def table(heading):
-    """Rows of the tables beneath a heading, lists of cells without backticks."""
-    section = re.search(rf"^### {heading}\n(.*?)^##", README, re.MULTILINE | re.DOTALL)[1]
-    rows = re.findall(r"^\|([^-].*)\|$", section, re.MULTILINE)
-    return [[cell.strip().replace("`", "") for cell in row.split("|")] for row in rows]
+DESCRIPTION = (ROOT / "preprocess/README.md").read_text(encoding="utf-8")
+#: in the order in which their commands are run
+PAGES = [
+    ROOT / name for name in ("preprocess/README.md", "recipes/README.md", "recipes/xlm/README.md", "recipes/answers.md")
+]
 
 
 def blocks(text):
@@ -44,48 +41,38 @@ def commands(text):
     words = [
         shlex.split(line, comments=True)
         for line in lines
-        if re.match(r"fairseq-|bash recipes/(?:xlm|monotrans)|python -m", line)
+        if re.match(r"fairseq-|bash recipes/(?:xlm|monotrans|unicoder|xglue)/|python -m", line)
     ]
     return [line for line in words if not {"…", "[--flag"} & set(line) and "DEST" not in line]
 
 
-COMMANDS = [*commands(README), *commands((ROOT / "recipes/xlm/README.md").read_text(encoding="utf-8"))]
+COMMANDS = [line for page in PAGES for line in commands(page.read_text(encoding="utf-8"))]
 
 
-def test_architectures_are_those_of_the_table():
-    written = {}
-    for row in table("Architectures")[1:]:
-        encoders, encoder_decoders, layers, *sizes = row
-        numbers = layers.split(" + ")
-        shape = dict(zip(("embed_dim", "ffn_dim", "heads"), (int(size) for size in sizes if size)))
-        for name in filter(None, encoders.split(", ")):
-            written[name] = shape | {"layers": int(numbers[0])}
-        for name in filter(None, encoder_decoders.split(", ")):
-            written[name] = shape | dict(zip(("encoder_layers", "decoder_layers"), map(int, numbers)))
-    registered = {name: config() for name, config in MODEL_DATACLASS_REGISTRY.items() if name.startswith("xl_")}
-    assert set(written) == set(registered)
-    for name, shape in written.items():
-        assert {key: getattr(registered[name], key) for key in shape} == shape
-        assert len(shape) == (2 if name == "xl_dan" else 5 if hasattr(registered[name], "decoder_layers") else 4)
+def test_the_reference_is_that_of_the_code():
+    page = reference.PAGE.read_text(encoding="utf-8")
+    written = page[page.index(reference.HEADING) :]
+    assert written == reference.reference(), "run `python -m tests.reference`"
 
 
-def test_objectives_and_their_settings_are_those_of_the_tables():
-    rows = table("Objectives")
-    keys = next(number for number, row in enumerate(rows) if row[0] == "key")
-    columns = rows[0][4:]
-    written = {row[0]: dict(zip(columns, row[4:])) for row in rows[1:keys]}
-    shared = {}
-    for names, defaults, _ in rows[keys + 1 :]:
-        values = defaults.split(", ")
-        shared |= dict(zip(names.split(", "), values * (1 if len(values) > 1 else len(names.split(", ")))))
-    assert set(written) == set(OBJECTIVES)
-    for name, objective in OBJECTIVES.items():
-        settings = {field.name: field.default for field in fields(objective.Config)}
-        assert {key for key in columns if written[name][key]} == settings.keys() & set(columns)
-        for key, default in settings.items():
-            said = written[name][key] if shared[key] == "above" else shared[key]
-            assert said == str(default).lower(), (name, key)
-    assert set(shared) == {field.name for objective in OBJECTIVES.values() for field in fields(objective.Config)}
+def test_the_reference_has_every_name_and_says_what_it_is():
+    text = reference.reference()
+    for registry in (MODEL_DATACLASS_REGISTRY, OBJECTIVES):
+        names = {name for name in registry if name.startswith("xl_") or registry is OBJECTIVES}
+        assert names and names <= set(re.findall(r"^\| `(\w+)` ", text, re.MULTILINE))
+    for row in (
+        "| `xl_veco_mt_base` | 12 + 6 | 768 | 3072 | 12 | dense |",
+        "| `xl_xlm_tiny` | 3 | 128 | 512 | 4 | plain, languages |",
+        "| `xl_dan` | 2 | 512 | | | |",
+        "| `mask_prob` | `veco_bi` | `0.25` | share of the tokens that is predicted ",
+        "| `batch_sentences` | all | | most examples of a batch",
+        "| `--lamb-betas` | `xl_lamb` | `(0.9, 0.999)` | ",
+        "| `--source-lang`, `-s` | `xl_translation` | | ",
+        "| `--framing` | all tasks | `xl` | ",
+        "| `--heads` | all but `xl_dan*` | ",
+    ):
+        assert f"\n{row}" in text
+    assert reference.table(("a | b", "`c | d`"), ("<s>", "")) == "| a \\| b | `c \\| d` |\n|---|---|\n| \\<s> | |"
 
 
 def test_every_item_of_a_paper_that_is_cited_is_listed():
@@ -99,10 +86,38 @@ def test_every_item_of_a_paper_that_is_cited_is_listed():
             assert cited <= set(listed), path
 
 
-def test_files_that_are_named_are_there():
-    named = re.findall(r"\b(?:recipes|preprocess|tests|fairseq_xl)/[\w./-]*\w", README)
-    assert len(named) > 20
-    assert not [name for name in named if not (ROOT / name).exists() and "*" not in name]
+EVERY_PAGE = sorted(
+    path
+    for folder in ("", ".github", "fairseq_xl", "preprocess", "recipes")
+    for path in (ROOT / folder).glob("**/*.md" if folder else "*.md")
+)
+
+
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_and_headings_that_a_page_names_are_there(page):
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r"\b(?:recipes|preprocess|tests|fairseq_xl)/[\w./-]*\w", text)
+    assert not [name for name in named if not ((ROOT / name).exists() or "*" in name or Path(name).name.isupper())]
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, heading = link.partition("#")
+        linked = page.parent / name if name else page
+        assert linked.exists(), link
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}, link
+
+
+def test_the_readme_is_short_and_leads_to_every_page():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.encode()) <= 10_000
+    reached, todo = set(), [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        reached.add(page)
+        for link in re.findall(r"\]\(([^)\s#]+\.md)", page.read_text(encoding="utf-8")):
+            linked = (page.parent / link).resolve()
+            todo += [linked] if linked not in reached else []
+    assert {page.resolve() for page in EVERY_PAGE} == reached
 
 
 def test_commands_take_what_was_written_before():
@@ -128,8 +143,10 @@ def test_commands_take_what_was_written_before():
             saved.add(OmegaConf.load(ROOT / folder / f"{name}.yaml").checkpoint.save_dir)
         elif line[:2] == ["fairseq-xl", "curves"]:
             assert {word.split("=")[1] for word in line if "=" in word} <= logs
-        elif line[0] == "bash":  # recipes/SYSTEM/STEP.sh DATA SAVE_DIR ...
-            saved.add(line[3])
+        elif line[0] == "bash":  # recipes/SYSTEM/STEP.sh DATA SAVE_DIR ..., or MODE DATA SAVE_DIR ...
+            save_dir = line[4] if line[1].endswith("finetune-generation.sh") else line[3]
+            saved.add(save_dir)
+            logs.add(f"{save_dir}/train.log")
     assert len(sizes) == 4 and read > 10
 
 
@@ -153,7 +170,7 @@ def test_commands_run_one_after_the_other(tmp_path):
     for name in ("recipes", "preprocess", "fairseq_xl", "setup.cfg"):
         (tmp_path / name).symlink_to(ROOT / name)
     write_sample([str(tmp_path / "corpora/my"), "--documents", "40"])
-    description = next(block for block in blocks(README) if block.startswith("languages:"))
+    description = next(block for block in blocks(DESCRIPTION) if block.startswith("languages:"))
     (tmp_path / "corpora/my.yaml").write_text(description.replace("size: 32000", "size: 300"), encoding="utf-8")
     for code in ("en", "de"):  # what README says of them in a comment
         text = {split: f"my/mono/{split}.{code}" for split in ("train", "valid")}

@@ -15,6 +15,7 @@ from fairseq_xl.tasks.base import XLTaskConfig, run_config
 logger = logging.getLogger(__name__)
 
 PATTERN = "language-module"  # stands for all parameters of the language module among patterns of parameter names
+OLD_PATTERN = "bank"  # its name in earlier versions
 
 
 @dataclass
@@ -189,6 +190,8 @@ def matching_parameters(model, patterns, option):
     """
     names, found = [name for name, _ in model.named_parameters()], set()
     for pattern in patterns:
+        if pattern == OLD_PATTERN:
+            raise UserError(f"{option} {OLD_PATTERN} is now called {option} {PATTERN}")
         if pattern == PATTERN and isinstance(model, XLMonoTransModel):
             fitting = [name for name in names if in_module(name, model.cfg.language_positions)]
         else:

@@ -7,7 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_xl.checkpoints.keys import from_fairseq_roberta, from_transformers_xlm, from_transformers_xlm_roberta
+from fairseq_xl.checkpoints.keys import (
+    from_fairseq_roberta,
+    from_transformers_xlm,
+    from_transformers_xlm_roberta,
+    upgrade_keys,
+)
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
@@ -194,3 +199,17 @@ def test_the_file_is_left_as_it_was():
     state = theirs.state_dict()
     from_transformers_xlm_roberta(state)
     assert state.keys() == before.keys() and all(torch.equal(state[name], before[name]) for name in before)
+
+
+def test_names_of_earlier_versions():
+    old = {
+        "encoder.bank.tokens.weight": "encoder.token_embeddings.table.weight",
+        "decoder.bank.bias": "decoder.token_embeddings.output_bias",
+        "encoder.bank.special.weight": "encoder.token_embeddings.special.weight",
+        "decoder.futures.weight": "decoder.stream_embeddings.weight",
+        "encoder.layers.0.ffn.up.bias": "encoder.layers.0.ffn.up.bias",
+        "heads.bank.bias": "heads.bank.bias",
+    }
+    upgraded = upgrade_keys({name: torch.tensor(number) for number, name in enumerate(old)})
+    assert list(upgraded) == list(old.values()) and list(upgraded.values()) == [0, 1, 2, 3, 4, 5]
+    assert list(upgrade_keys(upgraded)) == list(upgraded)

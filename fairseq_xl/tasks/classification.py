@@ -25,8 +25,8 @@ from fairseq_xl.tasks.language_modules import LanguageModuleConfig, TaskLanguage
 
 logger = logging.getLogger(__name__)
 
-SHORTEST = 8  # tokens that --length must leave for an input
-COLLAPSED = 98.0  # per cent of a language's predictions in one class from which on a model is called collapsed
+SHORTEST = 8  # least --length of an input, in tokens
+COLLAPSED = 98.0  # percent of the predictions in one class from which on the model is reported as collapsed
 
 
 @dataclass
@@ -36,16 +36,21 @@ class XLClassificationConfig(LanguageModuleConfig):
     task_files: Optional[str] = field(
         default=None,
         metadata={
-            "help": "folder of SPLIT.LANGUAGE.tsv: label TAB text, or label TAB text TAB text; of several, joined by "
-            "':', the first that has a file gives it"
+            "help": "folder of SPLIT.LANGUAGE.tsv files: label TAB text, or label TAB text TAB text; of several "
+            "folders, separated by ':', the first one that has the file is used"
         },
     )
     train_langs: str = field(default="en", metadata={"help": "languages to train on, separated by commas"})
-    eval_langs: str = field(default="en", metadata={"help": "languages of every other split, separated by commas"})
-    length: int = field(default=256, metadata={"help": "most tokens of an input; the longer side is cut first (X9)"})
+    eval_langs: str = field(default="en", metadata={"help": "languages of all other splits, separated by commas"})
+    length: int = field(
+        default=256, metadata={"help": "most tokens of an input; of a pair the longer text is truncated first"}
+    )
     examples_per_epoch: Optional[int] = field(
         default=None,
-        metadata={"help": "examples drawn for an epoch (X9: 20000; default: all, once)", "range": "1 or more"},
+        metadata={
+            "help": "random examples in each epoch (XLM: 20000; default: all, once)",
+            "range": "1 or more",
+        },
     )
     head_dropout: float = field(
         default=0.1, metadata={"help": "dropout in front of the classification layer", "range": "probability"}
@@ -63,14 +68,14 @@ class XLClassificationConfig(LanguageModuleConfig):
     predictions_to: Optional[str] = field(
         default=None,
         metadata={
-            "help": "folder where fairseq-validate writes SPLIT.LANGUAGE.tsv: line, label, prediction, probability"
+            "help": "folder in which fairseq-validate writes SPLIT.LANGUAGE.tsv: line, label, prediction, probability"
         },
     )
 
 
 @register_task("xl_classification", dataclass=XLClassificationConfig)
 class XLClassificationTask(XLTask):
-    """Fine-tunes an encoder and a layer on its first token (X9, V9, G7) in any languages, and tests it in any."""
+    """Classification from the first token (Lample & Conneau 2019, section 4.1): fine-tune and test in any languages."""
 
     criterion = "xl_classification"
 
@@ -123,7 +128,7 @@ class XLClassificationTask(XLTask):
     # --- model -------------------------------------------------------------------------------------------------
 
     def metrics(self):
-        """Names of what validation logs: `accuracy`, that of each language, `loss`."""
+        """Names of the validation metrics: `accuracy`, `loss`, and the accuracy of each language."""
         return ["accuracy", "loss", *(f"accuracy_{language}" for language in self._languages("valid"))]
 
     def build_model(self, cfg, from_checkpoint=False):
@@ -160,7 +165,7 @@ class XLClassificationTask(XLTask):
         return (self.cfg.train_langs if split == "train" else self.cfg.eval_langs).split(",")
 
     def _file(self, split, language):
-        """The file of a split in the first folder that has it, or where the first folder lacks it."""
+        """Path of a split in the first folder that has it; if none has it, the path in the first folder."""
         if not self.cfg.task_files:
             raise UserError("--task-files: name a folder of SPLIT.LANGUAGE.tsv files")
         folders = [Path(folder) for folder in self.cfg.task_files.split(os.pathsep)]
@@ -169,7 +174,7 @@ class XLClassificationTask(XLTask):
         return next((file for file in files if file.is_file()), files[0])
 
     def _examples(self, split, languages=None):
-        """All examples of a split, language by language; `UserError` if they are not all sentences or all pairs."""
+        """All examples of a split by language; raises `UserError` unless all are sentences or all are pairs."""
         examples = []
         for language in languages or self._languages(split):
             examples += read_examples(self._file(split, language), language)
@@ -183,7 +188,7 @@ class XLClassificationTask(XLTask):
         return examples
 
     def _check_test_files(self):
-        """Raises `UserError` for a mistake in a test file that is there: now, and not when training is over."""
+        """Raises `UserError` for an error in a test file that exists, so that it is known before training."""
         languages = [language for language in self._languages("test") if self._file("test", language).is_file()]
         if languages:
             check_labels(self._examples("test", languages), self.labels)
@@ -205,7 +210,7 @@ class XLClassificationTask(XLTask):
             self._check_test_files()
 
     def get_batch_iterator(self, dataset, max_tokens=None, **kwargs):
-        """fairseq's iterator; `UserError` where an example alone is more than --max-tokens."""
+        """The iterator of fairseq; raises `UserError` for an example longer than --max-tokens."""
         longest = int(dataset.sizes.max())
         if max_tokens is not None and longest > max_tokens:
             raise UserError(f"an input has {longest} tokens: raise --max-tokens {max_tokens} or lower --length")
@@ -214,7 +219,7 @@ class XLClassificationTask(XLTask):
     # --- validation --------------------------------------------------------------------------------------------
 
     def valid_step(self, sample, model, criterion):
-        """Scores a batch; with --predictions-to its predictions are kept until the split is complete."""
+        """Scores a batch; --predictions-to collects its predictions until the split is complete."""
         model.eval()
         with torch.no_grad():
             logits = model(class_scores, sample["batch"])
@@ -249,18 +254,18 @@ class XLClassificationTask(XLTask):
             raise UserError(f"--predictions-to {folder}: {error.strerror}") from error
 
     def reduce_metrics(self, logging_outputs, criterion):
-        """fairseq's; fairseq-validate, where nothing is trained on, calls it once a split and nothing after it."""
+        """Logs the metrics; in fairseq-validate, which calls no hook after validation, warns of collapse."""
         with metrics.aggregate() as found:
             super().reduce_metrics(logging_outputs, criterion)
         if "train" not in self.datasets:
             self._warn_of_collapse(found)
 
     def post_validate(self, model, stats, agg):
-        """fairseq hook, after a validation in training."""
+        """fairseq hook after each validation in training: warns of collapse."""
         self._warn_of_collapse(agg)
 
     def _warn_of_collapse(self, shares):
-        """Warns of every language in which nearly every prediction is the same class."""
+        """Warns of each language in which nearly all predictions are the same class."""
         for language in self.dictionary.languages:
             for number, label in enumerate(self.labels):
                 names = [f"_{what}_{language}_{number}" for what in ("predicted", "gold")]
@@ -268,5 +273,9 @@ class XLClassificationTask(XLTask):
                 if predicted >= COLLAPSED > gold:
                     logger.warning(
                         "the model has collapsed in %s: %.1f %% of its predictions are %r, which is right for %.1f %%; "
-                        "a lower --lr, more warm-up or more updates may help", language, predicted, label, gold,
-                    )  # fmt: skip
+                        "a lower --lr, more warm-up or more updates may help",
+                        language,
+                        predicted,
+                        label,
+                        gold,
+                    )

@@ -43,22 +43,23 @@ class XLPretrainingConfig(LanguageModuleConfig):
     objectives: str = field(default="mlm", metadata={"help": "objectives, separated by commas: mlm,tlm"})
     objective_options: Any = field(  # text; or in YAML for fairseq-hydra-train {mlm: {mask_prob: 0.2}}
         default=None,
-        metadata={"help": "settings of objectives, separated by blanks: 'mlm.mask_prob=0.2 tlm.weight=0.5'"},
+        metadata={"help": "options of objectives, separated by blanks: 'mlm.mask_prob=0.2 tlm.weight=0.5'"},
     )
     schedule: ChoiceEnum(SCHEDULES) = field(
         default="alternate",
         metadata={
-            "help": "alternate: one objective an update in turn (X7); cycle: all in every update (U2); random (G1)"
+            "help": "order of objectives: alternate: one per update, in turn (Lample & Conneau 2019); cycle: all in "
+            "every update (Huang et al. 2019); random: a random one per update (Liang et al. 2020)"
         },
     )
-    updates_per_epoch: int = field(default=1000, metadata={"help": "updates that make an epoch", "range": "1 or more"})
+    updates_per_epoch: int = field(default=1000, metadata={"help": "updates of an epoch", "range": "1 or more"})
     langs: Optional[str] = field(
         default=None,
-        metadata={"help": "languages of monolingual text, separated by commas (default: all that are there)"},
+        metadata={"help": "languages of monolingual text, separated by commas (default: all in the data folder)"},
     )
     pairs: Optional[str] = field(
         default=None,
-        metadata={"help": "language pairs, separated by commas: en-de,en-fr (default: all that are there)"},
+        metadata={"help": "language pairs, separated by commas: en-de,en-fr (default: all in the data folder)"},
     )
     init_from: Optional[str] = field(
         default=None,
@@ -70,15 +71,15 @@ class XLPretrainingConfig(LanguageModuleConfig):
     init_decoder_layers: ChoiceEnum(LAYERS) = field(
         default="first",
         metadata={
-            "help": "which layers of a deeper --init-from the decoder of an encoder-decoder takes, as many as it has: "
-            "first, last; all: of one as deep (G5)"
+            "help": "layers of a deeper --init-from that the decoder of an encoder-decoder gets: its first or its last "
+            "ones; all: both have the same number of layers"
         },
     )
     init_across_heads: bool = field(
         default=False,
         metadata={
-            "help": "let --init-from have another number of attention heads, as 16 and XLM's 8 (U1): its weights fit "
-            "and compute something else"
+            "help": "accept an --init-from with another number of attention heads, such as 16 for the 8 of XLM "
+            "(Huang et al. 2019, section 4): its weights fit, but compute something else"
         },
     )
     train_only: Optional[str] = field(
@@ -98,7 +99,8 @@ class XLPretrainingConfig(LanguageModuleConfig):
     )
     update_freq: Any = II("optimization.update_freq")
     tokens_per_sample: int = field(
-        default=0, metadata={"help": "not used: fairseq-eval-lm subtracts --context-window before we can refuse it"}
+        default=0,
+        metadata={"help": "not used; fairseq-eval-lm subtracts --context-window from it before that is refused"},
     )
 
 
@@ -392,7 +394,7 @@ class XLPretrainingTask(XLTask):
 
 
 def freeze_others(model, patterns):
-    """Leaves only parameters trainable whose names match one of `patterns` (V7); `UserError` if one matches none."""
+    """Trains only parameters whose names match one of `patterns`; raises `UserError` for a pattern without a match."""
     trained = matching_parameters(model, patterns, "--train-only")
     for name, parameter in model.named_parameters():
         parameter.requires_grad = name in trained

@@ -200,8 +200,13 @@ class XLClassificationTask(XLTask):
         encoded = [[encode(text, example.language) for text in example.texts] for example in examples]
         cut = sum(sum(map(len, sides)) + len(sides) > self.cfg.length for sides in encoded)  # a symbol before each side
         if cut:
-            logger.warning("%s: %d of %d inputs have more than %d tokens (--length) and are cut there", split, cut,
-                           len(encoded), self.cfg.length)  # fmt: skip
+            logger.warning(
+                "%s: %d of %d inputs have more than %d tokens (--length) and are cut there",
+                split,
+                cut,
+                len(encoded),
+                self.cfg.length,
+            )
         rows = [frame(sides, self.framing, self.cfg.length) for sides in encoded]
         self.datasets[split] = ClassificationDataset(
             split, examples, self.labels, rows, self.dictionary, self.cfg.examples_per_epoch

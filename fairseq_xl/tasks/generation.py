@@ -199,8 +199,12 @@ class XLGenerationTask(XLSeq2SeqTask):
         if len(cut):
             logger.warning(
                 "%s: %d of %d examples have more than %d tokens of the source (--length) or %d of the target "
-                "(--max-positions) and are cut there", split, len(cut), len(dataset), *self.longest,
-            )  # fmt: skip
+                "(--max-positions) and are cut there",
+                split,
+                len(cut),
+                len(dataset),
+                *self.longest,
+            )
         self.datasets[split] = dataset
         if split == "train":
             self._check_test_files()
@@ -232,8 +236,14 @@ class XLGenerationTask(XLSeq2SeqTask):
         longest = objective.input_length.text
         fitting = [number for number, row in enumerate(rows) if len(row) <= longest]
         if len(fitting) < len(rows):
-            logger.warning("%s: %d of %d lines have more than %d tokens (%s.length) and are left out", path,
-                           len(rows) - len(fitting), len(rows), longest, objective.name)  # fmt: skip
+            logger.warning(
+                "%s: %d of %d lines have more than %d tokens (%s.length) and are left out",
+                path,
+                len(rows) - len(fitting),
+                len(rows),
+                longest,
+                objective.name,
+            )
         if not fitting:
             raise UserError(f"{path}: no line of at most {longest} tokens ({objective.name}.length)")
         lines = Lines(rows, language)
@@ -272,8 +282,9 @@ class XLGenerationTask(XLSeq2SeqTask):
     def _encoded(self, sides, language, encode):
         """The `Direction` of encoded sources and targets of a language; an empty line is ``</s>`` alone."""
         nothing = np.array([self.dictionary.eos()], dtype=np.int32)
-        rows = [[encode(text, language).astype(np.int32) if text.strip() else nothing for text in side]
-                for side in sides]  # fmt: skip
+        rows = [
+            [encode(text, language).astype(np.int32) if text.strip() else nothing for text in side] for side in sides
+        ]
         sizes = np.array([[len(row) for row in side] for side in rows]).T
         return self.direction(*rows, sizes, np.arange(len(sizes)), language, language)
 

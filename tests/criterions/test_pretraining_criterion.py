@@ -110,10 +110,19 @@ class TestLogging:
         assert list(one) == list(two)
         values = {key: float(value) for key, value in two.items()}
         assert values == {
-            "loss": 3.0, "sample_size": 1, "ntokens": 60, "nsentences": 4,
-            "sum mlm de": 0, "count mlm de": 0, "sum mlm en": 0, "count mlm en": 0,
-            "sum tlm de-en": 12, "count tlm de-en": 4, "sum bits de-en": 6, "count bits de-en": 2,
-        }  # fmt: skip
+            "loss": 3.0,
+            "sample_size": 1,
+            "ntokens": 60,
+            "nsentences": 4,
+            "sum mlm de": 0,
+            "count mlm de": 0,
+            "sum mlm en": 0,
+            "count mlm en": 0,
+            "sum tlm de-en": 12,
+            "count tlm de-en": 4,
+            "sum bits de-en": 6,
+            "count bits de-en": 2,
+        }
         assert not any(torch.is_tensor(value) and value.requires_grad for value in two.values())
         assert XLPretrainingCriterion.logging_outputs_can_be_summed() is True
 

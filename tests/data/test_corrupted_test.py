@@ -12,8 +12,10 @@ from fairseq_xl.objectives import build_objectives
 def rows():
     """More lines than are corrupted together, of 20 to 99 pieces and </s>; the first is short."""
     rng = np.random.default_rng(3)
-    return [np.append(rng.integers(4, 20, size=2 if not number else rng.integers(20, 100)), 2)
-            for number in range(2 * TOGETHER + 5)]  # fmt: skip
+    return [
+        np.append(rng.integers(4, 20, size=2 if not number else rng.integers(20, 100)), 2)
+        for number in range(2 * TOGETHER + 5)
+    ]
 
 
 def denoiser(name, dictionary, options=""):

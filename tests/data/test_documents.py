@@ -39,10 +39,12 @@ def test_windows_hold_whole_sentences(segments):
 
 @pytest.mark.parametrize(
     "items, expected",
-    [([[4, 2], [5, 6, 7, 8, 9, 2]], [[[4, 2]], [[5, 6, 7, 8]]]),
-     ([[5, 6, 7, 8, 9, 2], [4, 2]], [[[7, 8, 9, 2]], [[4, 2]]])],
+    [
+        ([[4, 2], [5, 6, 7, 8, 9, 2]], [[[4, 2]], [[5, 6, 7, 8]]]),
+        ([[5, 6, 7, 8, 9, 2], [4, 2]], [[[7, 8, 9, 2]], [[4, 2]]]),
+    ],
     ids=["end", "beginning"],
-)  # fmt: skip
+)
 def test_what_is_too_long_for_a_segment_is_left_off_at_the_outer_end(tmp_path, items, expected):
     text = AdjacentSegments(write_items(tmp_path / "uneven", items), "en")
     assert as_lists(text.texts(np.array([0]), 4)) == expected

@@ -34,9 +34,8 @@ def drawn(pairs, line, longest=9, mined=False):
 
 @pytest.mark.parametrize(
     "line, possible",
-    [(0, {(17, 17, 2)}), (1, {(17, 17, 2)}), (2, {(16, 2), (5, 2), (17, 17, 2)}),
-     (5, {(15, 2), (16, 2), (5, 2)})],
-)  # fmt: skip
+    [(0, {(17, 17, 2)}), (1, {(17, 17, 2)}), (2, {(16, 2), (5, 2), (17, 17, 2)}), (5, {(15, 2), (16, 2), (5, 2)})],
+)
 def test_random_negatives_are_all_sentences_that_are_no_translation(pairs, line, possible):
     assert drawn(pairs, line) == possible
 
@@ -197,23 +196,42 @@ def test_mixed_languages_have_their_own_negatives(pairs, tmp_path):
 
 @pytest.mark.parametrize(
     "damage, message",
-    [(lambda path: path.unlink(), "no mined negatives"),
-     (lambda path: path.write_bytes(path.read_bytes()[:100]), "damaged"),
-     (lambda path: path.write_bytes(b""), "damaged"),
-     (lambda path: np.savez(path, other=np.zeros(3)), "damaged"),
-     (lambda path: np.savez(path, negatives=np.array([{}]), text=3), "damaged"),
-     (lambda path: np.savez(path, negatives=np.zeros(6, dtype=np.int32), text=3), "damaged"),
-     (lambda path: np.savez(path, negatives=np.zeros((6, 1)), text=3), "damaged"),
-     (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32)), "damaged"),
-     (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32), text=np.zeros(2, dtype=int)), "damaged"),
-     (lambda path: one_array(path), "damaged"),
-     (lambda path: asking_for(path, (2**41, 3)), "damaged"),
-     (lambda path: asking_for(path, (7, 1)), "damaged"),
-     (lambda path: np.savez_compressed(path, negatives=np.zeros((6, 10**6), dtype=np.int32), text=3), "damaged"),
-     (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32), text=3), "another text")],
-    ids=["missing", "cut", "empty", "foreign", "pickled", "one row", "no lines", "no text", "two texts", "one array",
-         "terabytes", "one row more", "compressed", "other"],
-)  # fmt: skip
+    [
+        (lambda path: path.unlink(), "no mined negatives"),
+        (lambda path: path.write_bytes(path.read_bytes()[:100]), "damaged"),
+        (lambda path: path.write_bytes(b""), "damaged"),
+        (lambda path: np.savez(path, other=np.zeros(3)), "damaged"),
+        (lambda path: np.savez(path, negatives=np.array([{}]), text=3), "damaged"),
+        (lambda path: np.savez(path, negatives=np.zeros(6, dtype=np.int32), text=3), "damaged"),
+        (lambda path: np.savez(path, negatives=np.zeros((6, 1)), text=3), "damaged"),
+        (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32)), "damaged"),
+        (
+            lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32), text=np.zeros(2, dtype=int)),
+            "damaged",
+        ),
+        (lambda path: one_array(path), "damaged"),
+        (lambda path: asking_for(path, (2**41, 3)), "damaged"),
+        (lambda path: asking_for(path, (7, 1)), "damaged"),
+        (lambda path: np.savez_compressed(path, negatives=np.zeros((6, 10**6), dtype=np.int32), text=3), "damaged"),
+        (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32), text=3), "another text"),
+    ],
+    ids=[
+        "missing",
+        "cut",
+        "empty",
+        "foreign",
+        "pickled",
+        "one row",
+        "no lines",
+        "no text",
+        "two texts",
+        "one array",
+        "terabytes",
+        "one row more",
+        "compressed",
+        "other",
+    ],
+)
 def test_a_file_that_is_not_of_this_text(pairs, damage, message):
     write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
     assert read_negatives(pairs).shape == (6, 1)

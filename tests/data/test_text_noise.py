@@ -20,7 +20,7 @@ from fairseq_xl.data.text_noise import (
     masked,
     shuffled,
     split_into_words,
-)  # fmt: skip
+)
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 20
 IS_PIECE = np.isin(np.arange(24), np.arange(4, 20))
@@ -167,10 +167,14 @@ def test_infilling_by_hand(drawn):
     By PLACE the first span is in slot 6, the second in slot 0, the third in slot 2, the fourth in slot 3:
     ∅ 4 [5 6] [7] 8 9 [10 11] 12 13.
     """
-    drawn({
-        BUDGET: [0.0], LENGTH: [quantile(2), quantile(0), quantile(2), quantile(3), quantile(3)],
-        PLACE: [0.2, 0.9, 0.3, 0.4, 0.8, 0.7, 0.1, 0.6, 0.5], BEGINNING: [0.0],
-    })  # fmt: skip
+    drawn(
+        {
+            BUDGET: [0.0],
+            LENGTH: [quantile(2), quantile(0), quantile(2), quantile(3), quantile(3)],
+            PLACE: [0.2, 0.9, 0.3, 0.4, 0.8, 0.7, 0.1, 0.6, 0.5],
+            BEGINNING: [0.0],
+        }
+    )
     found = infill([[4, 5, 6, 7, 8, 9, 10, 11, 12, 13]], share=0.5)
     assert found.tolist() == [[BOS, MASK, 4, MASK, MASK, 8, 9, MASK, 12, 13, EOS]]
 

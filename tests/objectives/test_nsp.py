@@ -37,9 +37,16 @@ def model(dictionary, build):
     """A small model with random weights, without dropout."""
     torch.manual_seed(1)
     cfg = MonoTransConfig(
-        embed_dim=16, ffn_dim=32, heads=2, layers=2, dropout=0.0, attention_dropout=0.0, max_positions=40,
-        language_embeddings="none", output_form="dense",
-    )  # fmt: skip
+        embed_dim=16,
+        ffn_dim=32,
+        heads=2,
+        layers=2,
+        dropout=0.0,
+        attention_dropout=0.0,
+        max_positions=40,
+        language_embeddings="none",
+        output_form="dense",
+    )
     model = XLMonoTransModel(cfg, len(dictionary), PAD, dictionary.num_languages, dictionary.shared)
     model.add_heads(build("nsp").heads(cfg))
     for parameter in model.parameters():
@@ -53,11 +60,15 @@ def test_batch_of_a_real_pair_and_of_one_of_another_document(build, spec, docume
     batch = objective.collate(spec([0, 1, 0], [1, 3, 2]), documents)
     assert batch["follows"].tolist() == [1, 1, 0]
     assert batch["tokens"].tolist() == [
-        [0, 4, 5, 6, 2, 2, 7, 8, 9, 10, 2], [0, 11, 12, 2, 2, 13, 2, *[PAD] * 4], [0, 4, 5, 6, 2, 2, 13, 2, *[PAD] * 3],
-    ]  # fmt: skip
+        [0, 4, 5, 6, 2, 2, 7, 8, 9, 10, 2],
+        [0, 11, 12, 2, 2, 13, 2, *[PAD] * 4],
+        [0, 4, 5, 6, 2, 2, 13, 2, *[PAD] * 3],
+    ]
     assert batch["segments"].tolist() == [
-        [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0],
-    ]  # fmt: skip
+        [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1],
+        [0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0],
+    ]
     assert "positions" not in batch  # which then run through
     assert batch["languages"].tolist() == [[1]] * 3
     assert batch["padding_mask"].tolist() == batch["tokens"].eq(PAD).tolist()

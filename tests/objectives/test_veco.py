@@ -33,9 +33,17 @@ def model(dictionary):
     """A small VECO model with random weights, without dropout."""
     torch.manual_seed(1)
     cfg = EncoderConfig(
-        embed_dim=16, ffn_dim=32, heads=2, layers=2, dropout=0.0, attention_dropout=0.0, max_positions=40,
-        language_embeddings="none", output_form="dense", position_offset=2,
-    )  # fmt: skip
+        embed_dim=16,
+        ffn_dim=32,
+        heads=2,
+        layers=2,
+        dropout=0.0,
+        attention_dropout=0.0,
+        max_positions=40,
+        language_embeddings="none",
+        output_form="dense",
+        position_offset=2,
+    )
     model = XLVecoModel(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -67,8 +75,11 @@ def side_of(batch, side):
 def test_batch_of_segments(build, spec, documents):
     batch = build("veco_mono", EVERYTHING.format("veco_mono")).collate(spec([0, 1]), documents)
     assert batch["tokens"].tolist() == [
-        [0, MASK, MASK, MASK, 2], [0, MASK, 2, PAD, PAD], [0, MASK, MASK, 2, PAD], [0, MASK, MASK, 2, PAD],
-    ]  # fmt: skip
+        [0, MASK, MASK, MASK, 2],
+        [0, MASK, 2, PAD, PAD],
+        [0, MASK, MASK, 2, PAD],
+        [0, MASK, MASK, 2, PAD],
+    ]
     assert batch["x"]["target"].tolist() == [4, 5, 6, 9] and batch["y"]["target"].tolist() == [7, 8, 10, 11]
     assert batch["x"]["predicted"].tolist() == [1, 2, 3, 6] and batch["y"]["predicted"].tolist() == [11, 12, 16, 17]
     assert batch["padding_mask"].tolist() == batch["tokens"].eq(PAD).tolist()
@@ -149,17 +160,20 @@ def test_loss_from_the_formulas(case, model):
         targets = {side: [rest[side].pop(0) for _ in range(int(chosen[side].sum()))] for side in "xy"}
         crossed = {side: run(tokens[side], square[side].tril(), memory=states[other]) for side, other in ("xy", "yx")}
         for term, hidden, side in (
-            ("is_x", states["x"], "x"), ("is_y", states["y"], "y"),
-            ("cs_xy", crossed["y"], "y"), ("cs_yx", crossed["x"], "x"),
-        ):  # fmt: skip
+            ("is_x", states["x"], "x"),
+            ("is_y", states["y"], "y"),
+            ("cs_xy", crossed["y"], "y"),
+            ("cs_yx", crossed["x"], "x"),
+        ):
             logits = model.output(hidden[chosen[side]])
             for scores, target in zip(logits, targets[side]):
                 expected[term] -= scores.log_softmax(-1)[target].item()
     for term, value in expected.items():
         assert terms[f"{objective.name}_{term}"].sum.item() == pytest.approx(value)
     assert [terms[f"{objective.name}_{term}"].count for term in ("is_x", "is_y")] == [
-        len(batch["x"]["target"]), len(batch["y"]["target"]),
-    ]  # fmt: skip
+        len(batch["x"]["target"]),
+        len(batch["y"]["target"]),
+    ]
 
 
 def test_no_gradient_reaches_the_encoder_through_the_memory(case, model):
@@ -291,8 +305,10 @@ def test_the_longest_example_takes_all_positions(build, dictionary, spec, tmp_pa
     fits, longer = ([*(4 + n % 6 for n in range(size - 1)), 2] for size in (31, 32))
     model = XLVecoModel(
         EncoderConfig(embed_dim=16, ffn_dim=32, heads=2, layers=1, max_positions=32),
-        len(dictionary), dictionary.pad(), dictionary.num_languages,
-    )  # fmt: skip
+        len(dictionary),
+        dictionary.pad(),
+        dictionary.num_languages,
+    )
     objective = build(name, f"{name}.length=32")
     assert objective.input_length.positions == 32
     if name == "veco_mono":

@@ -24,9 +24,15 @@ CLEAN = "xdae.infill_prob=0"
 def model(dictionary):
     torch.manual_seed(1)
     cfg = DenoisingConfig(
-        embed_dim=16, ffn_dim=32, heads=2, encoder_layers=2, decoder_layers=1, dropout=0.0, attention_dropout=0.0,
+        embed_dim=16,
+        ffn_dim=32,
+        heads=2,
+        encoder_layers=2,
+        decoder_layers=1,
+        dropout=0.0,
+        attention_dropout=0.0,
         max_positions=40,
-    )  # fmt: skip
+    )
     model = XLDenoisingModel(cfg, dictionary)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -50,8 +56,10 @@ def test_batch(build, stream, spec):
     assert batch["target"].tolist() == [[5, 6, 7, EOS, PAD], [8, 9, EOS, 10, EOS], [12, EOS, PAD, PAD, PAD]]
     assert batch["prev_output_tokens"].tolist() == [[EN, 5, 6, 7, EOS], [EN, 8, 9, EOS, 10], [EN, 12, EOS, PAD, PAD]]
     assert batch["tokens"].tolist() == [
-        [BOS, 5, 6, 7, EOS, PAD], [BOS, 8, 9, EOS, 10, EOS], [BOS, 12, EOS, PAD, PAD, PAD],
-    ]  # fmt: skip
+        [BOS, 5, 6, 7, EOS, PAD],
+        [BOS, 8, 9, EOS, 10, EOS],
+        [BOS, 12, EOS, PAD, PAD, PAD],
+    ]
     assert torch.equal(batch["padding_mask"], batch["tokens"].eq(PAD))
     assert batch["languages"].tolist() == [[1], [1], [1]]
 
@@ -129,9 +137,7 @@ def test_in_chinese_and_thai_a_piece_is_a_word(words):
 
 
 def test_a_batch_may_mix_languages(words, tmp_path, spec):
-    sources = {
-        code: TokenStream(write_items(tmp_path / code, [[4, 10, 11, EOS]]), code) for code in ("en", "zh")
-    }  # fmt: skip
+    sources = {code: TokenStream(write_items(tmp_path / code, [[4, 10, 11, EOS]]), code) for code in ("en", "zh")}
     mixed = MixedCorpus(sources, 0.3)
     examples = mixed.sample(np.random.default_rng(1), 6, 4)[0]
     batch = of_words(words, "xdae.mixed=true xdae.noise=mask xdae.word_mask_prob=1").collate(spec(examples), mixed)
@@ -171,11 +177,21 @@ def test_a_batch_is_the_sum_of_its_examples(build, stream, spec, check_sums):
 @pytest.mark.parametrize(
     "setting",
     [
-        "noise=infilling", "noise=shuffle+shuffle", "noise=drop+", "drop_prob=1.5", "word_mask_prob=-1",
-        "infill_prob=2", "shuffle_distance=-1", "span_length=0", "length=2",
-        "span_length=1000000000.0", "span_length=nan", "span_length=inf", "shuffle_distance=513.0",
+        "noise=infilling",
+        "noise=shuffle+shuffle",
+        "noise=drop+",
+        "drop_prob=1.5",
+        "word_mask_prob=-1",
+        "infill_prob=2",
+        "shuffle_distance=-1",
+        "span_length=0",
+        "length=2",
+        "span_length=1000000000.0",
+        "span_length=nan",
+        "span_length=inf",
+        "shuffle_distance=513.0",
     ],
-)  # fmt: skip
+)
 def test_settings_out_of_range(build, setting):
     with pytest.raises(UserError, match=f"--objective-options: xdae.{setting}".replace("+", r"\+")):
         build("xdae", f"xdae.{setting}")

@@ -20,9 +20,18 @@ ALL_MASKED = "xfnp.mask_token_prob=1 xfnp.random_token_prob=0 "
 def make(dictionary, streams=2):
     torch.manual_seed(1)
     cfg = NgramDecoderConfig(
-        embed_dim=16, ffn_dim=32, heads=2, encoder_layers=2, decoder_layers=2, dropout=0.0, attention_dropout=0.0,
-        max_positions=40, predicting_streams=streams, relative_buckets=6, relative_distance=8,
-    )  # fmt: skip
+        embed_dim=16,
+        ffn_dim=32,
+        heads=2,
+        encoder_layers=2,
+        decoder_layers=2,
+        dropout=0.0,
+        attention_dropout=0.0,
+        max_positions=40,
+        predicting_streams=streams,
+        relative_buckets=6,
+        relative_distance=8,
+    )
     model = XLNgramDecoderModel(cfg, dictionary)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -61,8 +70,9 @@ def test_a_batch_worked_out_by_hand(build, stream, spec, monkeypatch):
     )
     batch = build("xfnp", f"{SPANS} {ALL_MASKED} xfnp.length=9").collate(spec([0, 10]), stream)
     assert batch["tokens"].tolist() == [
-        [BOS, 4, MASK, MASK, 7, EOS, 8, MASK, EOS], [BOS, MASK, EOS, PAD, PAD, PAD, PAD, PAD, PAD],
-    ]  # fmt: skip
+        [BOS, 4, MASK, MASK, 7, EOS, 8, MASK, EOS],
+        [BOS, MASK, EOS, PAD, PAD, PAD, PAD, PAD, PAD],
+    ]
     assert batch["target"].tolist() == [[5, 6, 9, EOS], [12, EOS, PAD, PAD]]
     assert batch["prev_output_tokens"].tolist() == [[EN, 5, 6, 9], [EN, 12, EOS, PAD]]
     assert torch.equal(batch["padding_mask"], batch["tokens"].eq(PAD))

@@ -1,7 +1,7 @@
-"""Checks of a checkpoint's configuration, before anything is built: it names our classes and holds plain data.
+"""Checks of a checkpoint's configuration before anything is built: only classes of ours, only plain data.
 
-Several architectures, tasks and criterions of fairseq evaluate strings of their options as Python. A checkpoint chooses
-the class and the strings, so that without these checks it could run any code on the machine that reads it.
+Several architectures, tasks and criterions of fairseq evaluate strings of their options as Python. A checkpoint names
+the class and the strings: without these checks it could run any code on the machine that reads it.
 """
 
 import argparse
@@ -29,11 +29,11 @@ BUILT = {
 }
 #: criterions of fairseq that a checkpoint may name: they evaluate no strings
 FAIRSEQ_CRITERIONS = {"cross_entropy", "label_smoothed_cross_entropy"}
-#: keys that are removed: sections that only fairseq's hub interface builds from, and the name of the whole
+#: keys that are removed: sections that only fairseq's hub interface uses, and the name of the configuration
 IGNORED_SECTIONS = {"bpe", "tokenizer", "_name"}
-#: options that name what a command writes: its command line says that, and never a checkpoint
+#: options that name files to write: taken from the command line, never from a checkpoint
 OUTPUTS = {"corrupted_to", "predictions_to"}
-MAX_VALUES = 10_000  # in an option of type Any; a list that occurs twice counts twice
+MAX_VALUES = 10_000  # values of an option of type Any; a list that occurs twice counts twice
 MAX_LITERAL_LENGTH = 1000  # characters
 OUR_PACKAGE = __package__.split(".")[0]
 
@@ -76,11 +76,11 @@ def check_configuration(state: dict, path) -> dict:
 
 
 def check_values(values: dict, kinds: dict, key: str, path) -> None:
-    """Raises `UserError` for a value whose type is not the one that `kinds` gives its name.
+    """Raises `UserError` for a value that is not of the type that `kinds` lists for its name.
 
     Args:
-        values: values by name, read from a file; those whose names `kinds` lacks are not checked.
-        kinds: expected types by name, as in dataclass fields.
+        values: {name: value}, read from a file; names that `kinds` lacks are not checked.
+        kinds: {name: type}, types as in dataclass fields.
         key: key of `values` in the file `path`, for messages.
     """
     for name in values.keys() & kinds.keys():
@@ -94,7 +94,7 @@ def registered_model(architecture) -> tuple:
 
 
 def _options_dataclass(section, part: str, path):
-    """The options dataclass of the class that a section names; `UserError` for a class not to be built from files."""
+    """The options dataclass of the class that a section names; `UserError` unless files may name this class."""
     classes, options = BUILT[part]
     name = section.get("_name") if type(section) is dict else None
     found = classes.get(name) if isinstance(name, str) else None
@@ -146,7 +146,7 @@ def _type_name(kind) -> str:
 
 
 def _has_type(value, kind, default=None) -> bool:
-    """Whether a value is of the form in which a field of type `kind` is written to a checkpoint."""
+    """Whether a value has the form in which checkpoints store a field of type `kind`."""
     inner = typing.get_args(kind)
     if kind is typing.Any:
         evaluated = isinstance(default, (tuple, list, int, float)) and isinstance(value, str)

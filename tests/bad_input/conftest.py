@@ -1,4 +1,4 @@
-"""A data-bin, task files and a checkpoint of each task, made once for all mistakes."""
+"""A data-bin, task files and a checkpoint of each task, made once for all tests."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.tasks.test_writing import write_titles
 
 @pytest.fixture(scope="session")
 def place(data_bin, tmp_path_factory):  # noqa: F811
-    """Where everything is right. Read only: `Place.but` makes a place with a mistake."""
+    """A place without errors, which tests only read: `Place.but` makes one with an error."""
     root = tmp_path_factory.mktemp("right")
     files, titles = write_task(root / "files", 1), write_titles(root / "titles")
     lines = {

@@ -1,4 +1,4 @@
-"""Every command that reads a data-bin or a checkpoint, and what its user sees of a mistake."""
+"""Every command that reads a data-bin or a checkpoint, and the sentence that it ends with after an error."""
 
 import contextlib
 import dataclasses
@@ -32,7 +32,7 @@ CLM = ["--objectives", "clm", "--objective-options", "clm.length=32"]
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """What commands are run on."""
+    """The files that commands read."""
 
     data: Path
     files: Path  # of classification
@@ -48,12 +48,12 @@ class Place:
         return dataclasses.replace(self, **changed)
 
     def copy_of_data(self, folder):
-        """A place whose data-bin may be spoilt."""
+        """A place whose data-bin may be damaged."""
         shutil.copytree(self.data, folder / "data-bin", ignore=shutil.ignore_patterns(".stages"))
         return self.but(data=folder / "data-bin")
 
     def copy_of_checkpoints(self, folder):
-        """A place whose checkpoints may be spoilt."""
+        """A place whose checkpoints may be damaged."""
         folder.mkdir()
         copies = {task: folder / f"{task}.pt" for task in TASKS}
         for task, path in copies.items():
@@ -156,7 +156,7 @@ WITH_RAW_TEXT = [name for name in COMMANDS if any(part in name for part in RAW)]
 
 
 def sentence_of(call):
-    """What the user of a command sees: its one sentence, or "" if it ends well. A defect is raised."""
+    """The sentence that a command ends with, or "" if it succeeds; raises the error if it is a defect."""
     try:
         call()
     except PreprocessError as error:
@@ -174,7 +174,7 @@ def _a_defect(kind, error, trace):
 
 
 def fails(call, *parts):
-    """Asserts that `call` ends in one sentence with all of `parts`."""
+    """Asserts that `call` fails with one sentence that has all of `parts`."""
     sentence = sentence_of(call)
     assert sentence and "\n" not in sentence and len(sentence) < 600, sentence
     for part in parts:

@@ -1,4 +1,4 @@
-"""A checkpoint with a mistake in it: every command that reads one says so, and nothing that was there is lost."""
+"""Damaged and foreign checkpoints: every command that reads one says so, and no file is lost."""
 
 import os
 
@@ -10,7 +10,7 @@ from tests.commands import run_train
 
 
 class MakesFolder:
-    """Unpickled by a reader that runs what a file says, this makes a folder."""
+    """Makes a folder when it is unpickled by a reader that runs code of a file."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -20,7 +20,7 @@ class MakesFolder:
 
 
 def content(change):
-    """A mistake: other bytes."""
+    """An error: other bytes."""
 
     def spoil(path):
         path.write_bytes(change(path.read_bytes()))
@@ -29,7 +29,7 @@ def content(change):
 
 
 def state(change):
-    """A mistake: a checkpoint that says something else."""
+    """An error: a checkpoint with other content."""
 
     def spoil(path):
         loaded = torch.load(path, weights_only=True)
@@ -48,7 +48,7 @@ def of_transformers(loaded):
 
 
 def zeros(raw):
-    """In the middle of the largest tensor: what a disk leaves of a block that was never written."""
+    """Zeros in the middle of the largest tensor, as in a block that was never written to the disk."""
     place = len(raw) // 3
     return raw[:place] + bytes(512) + raw[place + 512 :]
 

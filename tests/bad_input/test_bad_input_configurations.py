@@ -1,4 +1,4 @@
-"""A checkpoint whose configuration names foreign code or is no plain data is refused everywhere, and nothing is run."""
+"""Checkpoints whose configuration names foreign code or is not plain data are refused everywhere; nothing is run."""
 
 import argparse
 import sys
@@ -21,7 +21,7 @@ MODEL_OF_FAIRSEQS = "cfg.model._name is expected to be a model of fairseq_xl, fo
 
 
 def changed(section, **values):
-    """A payload: other options in a part of the configuration, in which CODE is what would make a folder."""
+    """A payload: other options in a section of the configuration; CODE stands for code that makes a folder."""
 
     def spoil(state, code):
         state["cfg"][section].update({name: code if value == "CODE" else value for name, value in values.items()})
@@ -30,7 +30,7 @@ def changed(section, **values):
 
 
 def replaced(section, value):
-    """A payload: another part of the configuration."""
+    """A payload: another section of the configuration."""
 
     def spoil(state, code):
         state["cfg"][section] = value
@@ -39,7 +39,7 @@ def replaced(section, value):
 
 
 def options_of_old(state, code):
-    """What fairseq turns into a configuration with the help of what it names."""
+    """Old options, from which fairseq builds a configuration with the classes that they name."""
     state["args"] = argparse.Namespace(arch="fconv", task="xl_translation", encoder_layers=code)
     state["cfg"] = None
 
@@ -80,7 +80,7 @@ MORE = {
 
 
 def lists_in_lists(state, code):
-    """3 to the power of 40 values in 40 lists, and one that holds itself."""
+    """3 to the power of 40 values in 40 lists."""
     inner = ["ha"]
     for _ in range(40):
         inner = [inner] * 3
@@ -118,7 +118,7 @@ def hub(place, folder):
 
 
 def trained(*flags):
-    """fairseq-train that goes on from a checkpoint."""
+    """fairseq-train that continues from a checkpoint."""
 
     def run(place, folder):
         flags_here = [str(place.translation) if flag == "CHECKPOINT" else flag for flag in flags]
@@ -131,7 +131,7 @@ def trained(*flags):
 
 
 def hydra(place, folder):
-    """What fairseq-hydra-train does once hydra has read its YAML."""
+    """fairseq-hydra-train after hydra has read its YAML."""
     line = line_of("translation", place, folder, "--max-update", 2, "--restore-file", place.translation)
     cfg = configuration(options.get_training_parser(), [*line, *CPU])
     with one_run():
@@ -153,7 +153,7 @@ DOORS = {name: COMMANDS[name] for name in WITH_MODEL} | {
 
 
 def spoilt(place, folder, payload):
-    """A place whose checkpoints carry a payload, and the folder that it would make."""
+    """A place whose checkpoints have a payload, and the folder that it would make."""
     folder.mkdir(exist_ok=True)
     made, wrong = folder / "made", {}
     code = f"__import__('os').makedirs({str(made)!r}, exist_ok=True) or [(16, 3)]"
@@ -211,7 +211,7 @@ def test_what_is_never_used(place, tmp_path, kind):
 
 
 def test_the_payload_would_act(place, tmp_path):
-    """In fairseq, which builds any model that a file names."""
+    """In fairseq alone, which builds any model that a file names."""
     wrong, made = spoilt(place, tmp_path / "checkpoints", KINDS["model"][0])
     cfg = OmegaConf.create(load_plain(wrong.translation)["cfg"]["model"])
     _, _, task = checkpoint_utils.load_model_ensemble_and_task([str(place.translation)])

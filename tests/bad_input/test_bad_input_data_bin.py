@@ -1,4 +1,4 @@
-"""A data-bin with a mistake in it: every command that reads it says so, before it computes anything."""
+"""Damaged and inconsistent data-bins: every command that reads one says so before it computes anything."""
 
 import io
 import json
@@ -18,7 +18,7 @@ from tests.tiny_data import write_items
 
 
 def write(name, change):
-    """A mistake: the content of a file of the data-bin changed; None takes it away."""
+    """An error: other content of a file of the data-bin; None removes the file."""
 
     def spoil(data):
         path = data / name
@@ -140,7 +140,7 @@ READERS = {
 
 
 def files_of(name, split, end):
-    """What a command reads of a split, of which one file is spoilt: German bitext, or English text."""
+    """The files of a split that a command reads, one of them damaged: German bitext, or English text."""
     if "translation" in name or name == "generate":
         return f"en-de/{split}.en-de.de.{end}"
     return f"en/{split}.{end}"
@@ -170,13 +170,13 @@ def test_every_command_looks_at_the_text(place, tmp_path, split, name):
 
 
 def zeros(content):
-    """What a disk leaves of a block that was never written."""
+    """Zeros, as in a block that was never written to the disk."""
     middle = len(content) // 2
     return content[: middle - 40] + bytes(80) + content[middle + 40 :]
 
 
 def reordered(content):
-    """The sizes of an index's lines turned around."""
+    """The sizes of an index's lines in reverse order."""
     sizes = np.frombuffer(content, np.int32, (len(content) - 26) // 12, 26)
     return content[:26] + sizes[::-1].tobytes() + content[26 + sizes.nbytes :]
 
@@ -220,7 +220,7 @@ def test_a_data_bin_without_fingerprints_opens(place, tmp_path):
 
 
 def full_of(number, data, prefix):
-    """Every token of a text but the ends of its lines becomes a number, where no manifest can tell."""
+    """Replaces every token of a text except the ends of lines by a number; without a manifest nothing else shows it."""
     (data / "manifest.json").unlink(missing_ok=True)
     tokens = np.fromfile(f"{data / prefix}.bin", np.uint16)
     np.where(tokens == 2, tokens, np.uint16(number)).tofile(f"{data / prefix}.bin")
@@ -234,7 +234,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("name", [*NUMBERS, "translation"])
 def test_numbers_that_the_dictionary_lacks(place, documents, tmp_path, name):
-    """Also from a process that loads data."""
+    """Also in a process that loads data."""
     wrong = (documents if name == "cross_lingual_mlm" else place).copy_of_data(tmp_path)
     prefix = NUMBERS.get(name, "en-de/train.en-de.en")
     full_of(60000, wrong.data, prefix)
@@ -337,7 +337,7 @@ def test_empty_text(place, tmp_path, split):
 
 
 def test_sides_of_different_runs(place, tmp_path):
-    """As many tokens, and another number of lines."""
+    """The same number of tokens and another number of lines."""
     wrong = place.copy_of_data(tmp_path)
     for end in ("bin", "idx"):
         shutil.copy(wrong.data / "en" / f"train.{end}", wrong.data / "en-de" / f"train.en-de.de.{end}")

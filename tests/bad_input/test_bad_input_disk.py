@@ -1,4 +1,4 @@
-"""Disks that get full, places where nothing can be written, and what a kill leaves: nothing that was there is lost."""
+"""Full disks, folders that are not writable, and kills: no file is lost."""
 
 import multiprocessing
 import os
@@ -31,7 +31,7 @@ def one_thread(monkeypatch):
 
 
 def one_line(shown, *parts):
-    """What a command showed of an error: logs may stand before it."""
+    """Asserts that the last line a command showed is its error; log lines may precede it."""
     assert "Traceback" not in shown, shown
     last = shown.splitlines()[-1]
     for part in parts:
@@ -106,7 +106,7 @@ def test_preparation(tmp_path, most):
 
 
 def test_fairseq_preprocess_on_a_full_disk(tmp_path, monkeypatch, capsys):
-    """It runs in a process of its own, whose last line is all that is known."""
+    """It runs in a process of its own, of which only the last line is known."""
 
     def full(options, cwd, log):
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
 
 
 def test_preparation_killed_and_run_again(tmp_path, monkeypatch):
-    """kill -9 as each third file gets its name, until a run comes to its end."""
+    """kill -9 when every third file is renamed, until a run completes."""
     corpus = write_corpus(tmp_path / "corpus")
     prepare(corpus, tmp_path / "whole")
     replace, kills = os.replace, 0
@@ -167,7 +167,7 @@ def test_preparation_killed_and_run_again(tmp_path, monkeypatch):
 
 
 def test_another_description_for_the_same_destination(tmp_path):
-    """The result is that of a fresh folder, and records that a crash of the machine emptied are made again."""
+    """The result is that of an empty folder; records that a crash of the machine emptied are written again."""
     corpus = write_corpus(tmp_path / "corpus")
     prepare(corpus, tmp_path / "data-bin")
     change(corpus, vocabulary={"size": 50})

@@ -1,4 +1,4 @@
-"""The miner of hard negatives, and the training that reads them, on what is damaged, missing or something else."""
+"""Mining of hard negatives and training on them, with damaged, missing and foreign files."""
 
 import logging
 import shutil
@@ -23,12 +23,12 @@ def network(place, tmp_path_factory):
 
 @pytest.fixture
 def data(place, tmp_path):
-    """A copy of the data-bin to spoil."""
+    """A copy of the data-bin, to be damaged."""
     return shutil.copytree(place.data, tmp_path / "data-bin")
 
 
 def other_lines(path):
-    """The text of validation in the place of training's."""
+    """The text of validation in place of that of training."""
     for end in ("idx", "bin"):
         shutil.copy(path.parent / f"valid.en-de.de.{end}", path.with_suffix(f".{end}"))
 

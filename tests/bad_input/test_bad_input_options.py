@@ -134,7 +134,7 @@ FLOATS = ("--dropout", "--embedding-noise", "--weight-decay", "--lamb-eps")
 
 
 def test_every_number_of_ours_has_a_range():
-    """But lengths, of which a task knows better how short they may be; and an option that is refused elsewhere."""
+    """Except lengths, whose minimum the task checks, and an option that is refused elsewhere."""
     found = set()
     for registered in (TASK_DATACLASS_REGISTRY, MODEL_DATACLASS_REGISTRY, {"xl_lamb": LambConfig}):
         for name, dataclass in registered.items():
@@ -185,7 +185,7 @@ def trained(data_bin, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def other_data(data_bin, tmp_path_factory):
-    """The data-bin with two pieces of its dictionary exchanged, and with one more."""
+    """Copies of the data-bin: with two pieces of the dictionary exchanged, and with one more piece."""
     root = tmp_path_factory.mktemp("other")
     lines = (data_bin / "dict.txt").read_text(encoding="utf-8").splitlines()
     changed = {"exchanged": [lines[1], lines[0], *lines[2:]], "longer": ["new 1", *lines]}
@@ -213,7 +213,7 @@ def test_dictionary_of_another_run(data_bin, tmp_path, trained, other_data, chan
 
 @pytest.mark.parametrize("flag", [[], ["--finetune-from-model"], ["--reset-dataloader", "--restore-file"]])
 def test_run_that_goes_on_with_another_model(data_bin, trained, other_data, tmp_path, flag):
-    """Neither heads nor framing are in a tensor's shape: other ones would be taken silently."""
+    """Neither heads nor framing show in the shape of a tensor: others would be accepted silently."""
     shutil.copytree(trained / "pretraining", tmp_path / "run")
     last = tmp_path / "run" / "checkpoint_last.pt"
     if flag:
@@ -239,7 +239,7 @@ def test_checkpoint_of_another_program(data_bin, trained, tmp_path):
 
 
 def another_dictionary(data):
-    """Turns the pieces of a copy's dict.txt around: the same symbols in another order."""
+    """Reverses the pieces of a copy's dict.txt: the same symbols in another order."""
     for file in data.rglob("dict*.txt"):
         lines = file.read_text().splitlines()
         pieces = [line for line in lines if not line.startswith(("<", "["))]
@@ -260,7 +260,7 @@ def test_shards_with_different_dictionaries(data_bin, tmp_path):
 
 
 def test_shards_take_turns(data_bin, tmp_path):
-    """Epoch 2 reads the second shard, here one with other text in German."""
+    """Epoch 2 reads the second shard, which has other text in German."""
     shutil.copytree(data_bin, tmp_path / "data")
     for end in ("bin", "idx"):
         shutil.copy(data_bin / "fr" / f"train.{end}", tmp_path / "data" / "de" / f"train.{end}")
@@ -455,7 +455,7 @@ def test_directions_of_a_translation_that_explodes_are_named(data_bin, tmp_path)
 
 
 def test_validation_that_has_no_value(place, tmp_path):
-    """Nothing is masked: fairseq's 0 would be the best value for ever."""
+    """Nothing is masked: the 0 of fairseq would stay the best value."""
     settings = ["--objective-options", "mlm.length=32 mlm.mask_prob=1e-7", "--best-checkpoint-metric", "ppl"]
     line = pretraining(place.data, tmp_path, *settings, "--updates-per-epoch", 1, "--patience", 1, objectives="mlm")
     seen = run_train([*line, "--max-update", 2])

@@ -16,7 +16,7 @@ from tests.commands import run_train
 
 @pytest.fixture(autouse=True)
 def renamed(monkeypatch):
-    """As if --source-lang and --share-embeddings had had other names."""
+    """As if three options had had other names."""
     for option in ("source-lang", "share-embeddings", "layers"):
         monkeypatch.setitem(RENAMED_OPTIONS, f"--old-{option}", f"--{option}")
 
@@ -46,7 +46,7 @@ def test_in_overrides_of_a_checkpoint(place):
 
 
 def test_checkpoints_with_old_names_are_read(place, tmp_path):
-    """To evaluate, and to resume without a word on other settings."""
+    """For evaluation, and to resume; neither reports changed settings."""
     state = torch.load(place.translation, weights_only=True)
     for section, key in (("task", "source_lang"), ("model", "share_embeddings")):
         state["cfg"][section][f"old_{key}"] = state["cfg"][section].pop(key)

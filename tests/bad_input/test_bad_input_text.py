@@ -1,4 +1,4 @@
-"""Raw text with a mistake in it, in every command that reads raw text."""
+"""Errors in raw text, in every command that reads raw text."""
 
 import contextlib
 import io
@@ -243,7 +243,7 @@ def test_input_of_interactive(place, tmp_path, content, sentence):
 
 
 def test_bytes_that_python_let_pass(place, tmp_path):
-    """In its UTF-8 mode, and in the C locale, Python reads what is no UTF-8 from the standard input as surrogates."""
+    """In UTF-8 mode and in the C locale, Python reads invalid UTF-8 from standard input as surrogates."""
     fails(lambda: interactive(place, tmp_path, ["the house", "caf\udcff"]), "'caf\\udcff'", "is not UTF-8")
 
 

@@ -1,4 +1,4 @@
-"""Every way to start several processes, and what ends them: SIGTERM, a mistake."""
+"""Every way to start several processes, and to end them: by SIGTERM, by an error."""
 
 import os
 import re
@@ -104,7 +104,7 @@ def test_distributed_signal_to_the_whole_group_spares_the_workers(data_bin, tmp_
 
 
 def test_distributed_ctrl_c_while_the_workers_of_processes_started_here_begin(data_bin, tmp_path):
-    """They are forked, and ready at once: started anew, they would import everything first, and end by the signal."""
+    """They are forked and ready at once: spawned ones would import everything first, and be ended by the signal."""
     command = with_workers(data_bin, tmp_path / "run", "--distributed-world-size", 2)
     with Launch(tmp_path / "logs", [command], [environment()]) as launch:
         launch.wait_for("Start iterating over samples")
@@ -115,7 +115,7 @@ def test_distributed_ctrl_c_while_the_workers_of_processes_started_here_begin(da
 
 
 def test_distributed_workers_end_with_a_training_that_fails(data_bin, tmp_path):
-    """The training waits for the end of its workers, and they for it. What is wrong is one sentence."""
+    """The training waits for its workers, and they for it. The error is one sentence."""
     more = ["--lr", 1e9, "--update-freq", 1, "--distributed-world-size", 2]
     with Launch(tmp_path / "logs", [with_workers(data_bin, tmp_path / "run", *more)], [environment()]) as launch:
         assert launch.statuses() == [1], launch.text
@@ -187,7 +187,7 @@ SCONTROL = """#!/usr/bin/env bash
 
 
 def test_distributed_slurm_recipe(data_bin, tmp_path):
-    """SLURM itself is played by two scripts: what is tested is what the recipe makes of its variables."""
+    """Two scripts stand for SLURM: the test is of what the recipe does with its variables."""
     for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
         (tmp_path / name).write_text(text, encoding="utf-8")
         (tmp_path / name).chmod(0o755)
@@ -203,7 +203,7 @@ def test_distributed_slurm_recipe(data_bin, tmp_path):
 
 
 def test_distributed_mistake_ends_all_ranks(data_bin, tmp_path):
-    """Only the first rank reads the checkpoint; the other one waits for what was in it."""
+    """Only the first rank reads the checkpoint and sends it to the other one."""
     (tmp_path / "checkpoint_last.pt").write_bytes(b"no checkpoint")
     with pair(tmp_path / "logs", train(line(data_bin, tmp_path, *SHORT))) as launch:
         statuses = launch.statuses()
@@ -267,7 +267,7 @@ def test_distributed_processes_that_were_asked_for_are_started_beside_as_many_gp
 
 @pytest.mark.parametrize("meeting", [[], ["--distributed-init-method", "tcp://localhost:1"]])
 def test_distributed_evaluation_without_cuda(launcher, data_bin, meeting):
-    """In one process, or not at all; not without doing anything, and successfully."""
+    """In one process, or refused; never a success without any work."""
     launcher()
 
     def validate(processes):

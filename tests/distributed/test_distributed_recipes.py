@@ -126,7 +126,7 @@ def test_distributed_configuration_trains(two, name):
 
 
 def test_distributed_configurations_are_all_there():
-    """What is found trains; what a comment names as beneath it is beneath."""
+    """Every configuration that is found trains; the file that its comment names beneath it is applied first."""
     assert {"xlm/config/pretrain", "unicoder/config/pretrain", "veco/config/pretrain", "monotrans/config/pretrain",
             "xglue/config/xfnp", "lohelp/translate", "xlm/hydra/classify"} <= CONFIGURATIONS.keys()  # fmt: skip
     assert all("--criterion" in given and "--optimizer" in given for given in CONFIGURATIONS.values())

@@ -28,7 +28,7 @@ UNEVEN = "mlm.length=32 mlm.batch_tokens=600 tlm.length=10 tlm.batch_sentences=1
 
 
 def with_a_single_sentence(data_bin, root):
-    """A copy of the data-bin where fr has one sentence, in training and validation, and en-fr one pair."""
+    """A copy of the data-bin in which fr has one sentence in training and validation, and en-fr one pair."""
     shutil.copytree(data_bin, root)
     sentence = [4, 5, 6, 7, 2]
     for split in ("train", "valid"):
@@ -125,7 +125,7 @@ def headed():
 
 @pytest.fixture(scope="module")
 def folders(data_bin, tmp_path_factory):
-    """What `runs` takes."""
+    """The arguments of `runs`."""
     root = tmp_path_factory.mktemp("folders")
     (root / "labeled").mkdir()
     write_encoded(root / "labeled")
@@ -209,7 +209,7 @@ def test_distributed_ranks_draw_different_batches(two):
 
 
 def test_distributed_run_with_nothing_left_for_a_rank(two):
-    """The runs called odd and single are what their names say."""
+    """The runs odd and single have the batches that their names describe."""
     counts = [len(rank["losses"]) for rank in two["odd-legacy"]]
     assert counts[0] == counts[1] + 2  # once in each of two epochs
     assert [len(rank["losses"]) for rank in two["single-pair-pytorch"]] == [3, 0]
@@ -226,7 +226,7 @@ def test_distributed_body_stays_bit_by_bit(two, folders, backend):
 @pytest.mark.parametrize("backend", list(DDP))
 @pytest.mark.parametrize("schedule", ["alternate", "cycle"])
 def test_distributed_parameters_without_gradient_do_not_move(two, one, schedule, backend):
-    """headed's own parameters are used in every second update; Adam would move them in the others too."""
+    """The parameters of headed are used in every second update; Adam would change them in the others too."""
     parameters = load(two["folder"] / f"headed-{schedule}-{backend}" / "checkpoint_last.pt")
     _, expected = one(f"headed-{schedule}")
     for key in ("heads.headed.weight", "heads.headed.bias"):

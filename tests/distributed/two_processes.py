@@ -1,4 +1,4 @@
-"""Starts two processes that train together, and ends them if they don't end by themselves."""
+"""Starts two processes that train together, and kills them if they do not end."""
 
 import json
 import os
@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 240  # seconds until processes that have not ended are given up
+PATIENCE = 240  # seconds until processes are killed
 
 
 def environment(**more):
-    """This process's environment without what a launcher would set, and with one thread a process."""
+    """The environment of this process without the variables of launchers, with one thread per process."""
     launcher = ("MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK", "SLURM_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(launcher)}
     return kept | {"OMP_NUM_THREADS": "1"} | {key: str(value) for key, value in more.items()}
@@ -26,12 +26,12 @@ def free_port():
 
 
 class Launch:
-    """Processes that are started together; `logs` are the files of what they print.
+    """Processes that are started together; `logs` are the files with their output.
 
     Args:
-        folder: where the logs are written.
-        commands: one command line a process.
-        environments: one environment a process.
+        folder: folder of the logs.
+        commands: one command line per process.
+        environments: one environment per process.
     """
 
     def __init__(self, folder, commands, environments):

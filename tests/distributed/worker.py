@@ -1,6 +1,6 @@
 """One of two processes that run the command lines of FOLDER/jobs.json: python -m tests.distributed.worker FOLDER.
 
-Each leaves FOLDER/NAME.RANK.json: {"losses": {update: its micro-steps' losses as float.hex}, "loss": the log's}.
+Each writes FOLDER/NAME.RANK.json: {"losses": {update: its micro-steps' losses as float.hex}, "loss": the log's}.
 """
 
 import json
@@ -21,7 +21,7 @@ def main():
     folder = Path(sys.argv[1])
     OBJECTIVES[Headed.name] = Headed
     for name, line in json.loads((folder / "jobs.json").read_text(encoding="utf-8")).items():
-        sys.stderr.write(f"{name}\n")  # where it hung, if it does
+        sys.stderr.write(f"{name}\n")
         sys.stderr.flush()
         with one_run() as output:
             distributed_utils.call_main(configuration(options.get_training_parser(), [*line, *CPU]), train.main)

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from scipy.stats import t as student
 
+from fairseq_xl import error_reporting
+
 NAMES = {
     "random": "random",
     "clm": "CLM",
@@ -311,4 +313,5 @@ def main():
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     main()

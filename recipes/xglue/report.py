@@ -10,6 +10,7 @@ import itertools
 import statistics
 import sys
 
+from fairseq_xl import error_reporting
 from fairseq_xl.evaluation.baselines import titles as first_words_of
 from fairseq_xl.evaluation.bleu import detokenized, read_lines
 from fairseq_xl.evaluation.generation import score
@@ -141,4 +142,5 @@ def main():
 
 
 if __name__ == "__main__":
+    error_reporting.install()
     main()

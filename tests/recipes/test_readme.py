@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
+from sentencepiece import SentencePieceProcessor
 
 import fairseq_xl
 from fairseq_xl.objectives import OBJECTIVES
@@ -22,7 +24,6 @@ from tests import reference
 fairseq_xl.register()
 
 ROOT = Path(__file__).resolve().parents[2]
-DESCRIPTION = (ROOT / "preprocess/README.md").read_text(encoding="utf-8")
 #: in the order in which their commands are run
 PAGES = [
     ROOT / name for name in ("preprocess/README.md", "recipes/README.md", "recipes/xlm/README.md", "recipes/answers.md")
@@ -46,7 +47,10 @@ def commands(text):
     return [line for line in words if not {"…", "[--flag"} & set(line) and "DEST" not in line]
 
 
-COMMANDS = [line for page in PAGES for line in commands(page.read_text(encoding="utf-8"))]
+#: each once
+COMMANDS = list(
+    map(list, dict.fromkeys(tuple(line) for page in PAGES for line in commands(page.read_text(encoding="utf-8"))))
+)
 
 
 def test_the_reference_is_that_of_the_code():
@@ -98,6 +102,8 @@ def test_files_and_headings_that_a_page_names_are_there(page):
     text = page.read_text(encoding="utf-8")
     named = re.findall(r"\b(?:recipes|preprocess|tests|fairseq_xl)/[\w./-]*\w", text)
     assert not [name for name in named if not ((ROOT / name).exists() or "*" in name or Path(name).name.isupper())]
+    modules = re.findall(r"`((?:\w+/)*\w+\.py)`", text)
+    assert not [name for name in modules if not ((page.parent / name).exists() or (ROOT / name).exists())]
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         name, _, heading = link.partition("#")
         linked = page.parent / name if name else page
@@ -153,6 +159,7 @@ def test_commands_take_what_was_written_before():
 NANO = {
     "fairseq-train": "--max-update 2 --num-workers 0 --cpu",
     "fairseq-generate": "--max-len-a 0 --max-len-b 8 --cpu",
+    "fairseq-interactive": "--max-len-a 0 --max-len-b 8 --cpu",
     "fairseq-validate": "--cpu",
     "fairseq-hydra-train": "optimization.max_update=2 common.cpu=true",
     "pretrain.sh": "--max-update 2 --cpu",
@@ -160,8 +167,35 @@ NANO = {
     "classify.sh": "--max-update 2 --cpu",
     "learn-language-module.sh": "--max-update 2 --cpu",
     "finetune.sh": "--max-update 2 --cpu",
+    "finetune-generation.sh": "--max-update 2 --cpu",
     "score.sh": "--max-len-a 0 --max-len-b 8 --cpu",
 }
+#: what is added to commands that read XLM-R: here it is tiny
+TINY_XLM_R = {
+    "pretrain.sh": "--arch xl_xlmr_tiny --update-freq 1",
+    "classify.sh": "--arch xl_xlmr_tiny",
+    "learn-language-module.sh": "--arch xl_monotrans_tiny",
+}
+XLM_R = "xlm-roberta-base"
+
+
+def write_xlm_r(folder, data_bin):
+    """XLM-R in the layout of transformers, with random weights and the sub-words of a data folder."""
+    transformers = pytest.importorskip("transformers")
+    folder.mkdir()
+    shutil.copy(data_bin / "sentencepiece.model", folder / "sentencepiece.bpe.model")
+    pieces = SentencePieceProcessor(model_file=str(data_bin / "sentencepiece.model")).get_piece_size()
+    config = transformers.XLMRobertaConfig(
+        vocab_size=pieces + 2,  # <pad> and <mask> too
+        hidden_size=128,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=512,
+        max_position_embeddings=514,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+    )
+    transformers.XLMRobertaForMaskedLM(config).save_pretrained(folder)
 
 
 @pytest.mark.slow
@@ -170,21 +204,28 @@ def test_commands_run_one_after_the_other(tmp_path):
     for name in ("recipes", "preprocess", "fairseq_xl", "setup.cfg"):
         (tmp_path / name).symlink_to(ROOT / name)
     write_sample([str(tmp_path / "corpora/my"), "--documents", "40"])
-    description = next(block for block in blocks(DESCRIPTION) if block.startswith("languages:"))
-    (tmp_path / "corpora/my.yaml").write_text(description.replace("size: 32000", "size: 300"), encoding="utf-8")
+    for name, page in (("my", PAGES[0]), ("xlmr", PAGES[-1])):
+        (description,) = (block for block in blocks(page.read_text("utf-8")) if block.startswith("languages:"))
+        (tmp_path / f"corpora/{name}.yaml").write_text(description.replace("size: 32000", "size: 300"), "utf-8")
     for code in ("en", "de"):  # what README says of them in a comment
         text = {split: f"my/mono/{split}.{code}" for split in ("train", "valid")}
         alone = {"languages": [code], "vocabulary": {"size": 300}, "monolingual": {code: text}}
         (tmp_path / f"corpora/{code}.yaml").write_text(json.dumps(alone))
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+        "GENERATE": "--max-len-a 0 --max-len-b 8 --cpu",
+    }
+    (in_python,) = (block for block in blocks(PAGES[-1].read_text("utf-8")) if block.startswith("import "))
     done, kinds = 0, set()
-    for line in COMMANDS:
+    for line in [*COMMANDS, [sys.executable, "-c", in_python]]:
         kind = Path(line[1]).name if line[0] == "bash" else line[0]
+        tiny = TINY_XLM_R.get(kind, "").split() if XLM_R in line else []
         given, to = (line[:-2], line[-1]) if line[-2] == ">" else (line, "log")
         if kind == "fairseq-xl":  # that of the working tree
             given = [sys.executable, "-m", "fairseq_xl", *given[1:]]
         run = subprocess.run(
-            [*given, *NANO.get(kind, "").split()],
+            [*given, *NANO.get(kind, "").split(), *tiny],
             cwd=tmp_path,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -194,14 +235,18 @@ def test_commands_run_one_after_the_other(tmp_path):
         )
         assert run.returncode == 0, f"{shlex.join(given)}\n{run.stdout[-2000:]}{run.stderr[-4000:]}"
         (tmp_path / to).write_text(run.stdout)
+        if line[-1] == "data-bin/my" and not (tmp_path / XLM_R).exists():
+            write_xlm_r(tmp_path / XLM_R, tmp_path / "data-bin/my")
         done, kinds = done + 1, kinds | {kind}
-    assert kinds >= set(NANO) and done == len(COMMANDS)
+    assert kinds >= set(NANO) and done == len(COMMANDS) + 1
     for path in (
         "my/nc/scores",
         "my/ntg/scores",
         "my/retrieval",
         "toy/en-de/bleu",
         "toy/nc/scores",
+        "toy/ntg/scores",
+        "zero-shot/scores",
         "form-scores/scores",
     ):
         assert (tmp_path / f"runs/{path}.json").stat().st_size

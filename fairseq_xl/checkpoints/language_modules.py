@@ -304,11 +304,12 @@ def _check(content, path):
         raise UserError(f"{path} has format {content.get('format')} of language modules, this version reads {FORMAT}")
     kinds = {field.name: field.type for field in fields(LanguageModule)}
     wrong = [name for name, kind in kinds.items() if not isinstance(content.get(name), kind)]
-    state = {} if "state" in wrong else upgrade_keys(content["state"])
+    given = {} if "state" in wrong else content["state"]
+    strange = [name for name, value in given.items() if not (isinstance(name, str) and torch.is_tensor(value))]
+    if strange:
+        raise UserError(f"{path} is damaged: {quoted(strange[0])} is not the name of a tensor")
+    state = upgrade_keys(given)
     if wrong or TOKENS not in state:
         raise UserError(f"{path} is damaged: it lacks {', '.join(wrong) or TOKENS}")
     check_languages(content["languages"], path)
-    strange = [name for name, value in state.items() if not torch.is_tensor(value)]
-    if strange:
-        raise UserError(f"{path} is damaged: {strange[0]} is no tensor")
     return LanguageModule(**{name: content[name] for name in kinds} | {"state": state})

@@ -63,7 +63,8 @@ def check_checkpoint(state: Any, name: object) -> dict:
     """Returns the content of the file `name`; raises `UserError` unless it is that of a fairseq checkpoint."""
     if isinstance(state, dict) and isinstance(state.get("kind"), str):
         raise UserError(f"{name} is not the checkpoint of a model but a {state['kind']}")
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+    parameters = state.get("model") if isinstance(state, dict) else None
+    if not isinstance(parameters, dict) or not all(isinstance(parameter, str) for parameter in parameters):
         raise UserError(f"{name} is not a fairseq checkpoint: it holds no model parameters under the key 'model'")
     if not state.keys() & {"optimizer_history", "best_loss"}:  # fairseq once wrote the second
         raise UserError(f"{name} is not a fairseq checkpoint: it holds no 'optimizer_history'")

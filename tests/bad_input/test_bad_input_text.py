@@ -19,7 +19,7 @@ GOOD = b"eins zwei\ndrei\nvier\n"
 
 # python -m preprocess and --check-only
 
-#: name -> (content of train.en-de.de after its own, what is fails of it)
+#: name -> (content of train.en-de.de after its own, words of its error)
 CORPUS = {
     "a line more": (b"noch eine\n", "train.en-de.en has 83 lines and train.en-de.de has 84"),
     "not UTF-8": (b"caf\xe9\n", "train.en-de.de: invalid UTF-8 in line 84 (1 line(s) in all)"),

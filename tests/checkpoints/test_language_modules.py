@@ -167,7 +167,8 @@ def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
         (dict(languages=["de", 3]), "is damaged: 3 is not a language code, such as de or pt-BR"),
         (dict(languages=["de\n"]), r"is damaged: 'de\n' is not a language code, such as de or pt-BR"),
         (dict(languages=["x/" * 10**6]), "is damaged: 'x/x/x/x/x/x/"),
-        (dict(state=content("de")["state"] | {keys.BIAS: 3}), f"is damaged: {keys.BIAS} is no tensor"),
+        (dict(state=content("de")["state"] | {keys.BIAS: 3}), f"is damaged: {keys.BIAS!r} is not the name of a tensor"),
+        (dict(state=content("de")["state"] | {7: torch.ones(1)}), "is damaged: 7 is not the name of a tensor"),
     ],
 )
 def test_modules_that_lack_something(file, tmp_path, change, told):

@@ -9,7 +9,6 @@ Memory: 2 kB for every different sentence of the second side, at 512 channels; t
 The command is `fairseq-xl mine-negatives`.
 """
 
-import json
 import logging
 import os
 import shutil
@@ -24,7 +23,7 @@ from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.negatives import RandomNegatives, Reach, negatives_file, read_negatives
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.files import read_json, replacing, write_json
 from fairseq_xl.models.dan import XLDANModel
 from fairseq_xl.retrieval import batches
 
@@ -212,27 +211,18 @@ def _statistics_of(pairs, made_with):
         read_negatives(pairs)
     except UserError:
         return None
-    found = _read_json(_statistics_file(pairs.prefix))
+    found = read_json(_statistics_file(pairs.prefix))
     return found if isinstance(found, dict) and found.get("made_with") == made_with else None
-
-
-def _read_json(path):
-    """What a JSON file holds; None where it is missing or damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
 
 
 def _begin(folder, made_with):
     """A folder for parts; those that were made with something else are removed."""
     note = folder / "made_with.json"
-    if _read_json(note) != made_with:
+    if read_json(note) != made_with:
         if folder.is_dir():
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
-        with replacing(note) as file:
-            file.write(json.dumps(made_with).encode())
+        write_json(note, made_with)
 
 
 def _mine_parts(vectors, pairs, count, exact_below, longest, folder):
@@ -300,8 +290,7 @@ def _write(pairs, longest, found, result):
     _statistics_file(pairs.prefix).unlink(missing_ok=True)
     with replacing(negatives_file(pairs.prefix)) as file:
         np.savez(file, negatives=negatives, text=result["made_with"]["text"])
-    with replacing(_statistics_file(pairs.prefix)) as file:
-        file.write(json.dumps(result, indent=1).encode() + b"\n")
+    write_json(_statistics_file(pairs.prefix), result)
 
 
 def prefixes(task, data, split):

@@ -1,7 +1,6 @@
 """The command: ``python -m preprocess CONFIG.yaml DATA_BIN``, and ``python -m preprocess --verify DATA_BIN``."""
 
 import argparse
-import errno
 import importlib.util
 import logging
 import signal
@@ -10,11 +9,10 @@ from pathlib import Path
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import no_room
 from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
-
-NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -57,15 +55,17 @@ class Formatter(logging.Formatter):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit status, 1 after a problem that is told on stderr without a traceback."""
+    """Runs the command; the exit status is 1 after an error, which is one message on stderr without a traceback."""
     options = parse_arguments(arguments)
     console = logging.StreamHandler(sys.stderr)
     console.setFormatter(Formatter())
     logging.basicConfig(level=logging.INFO, handlers=[console])
     try:
         if options.data_bin and not options.check_only and importlib.util.find_spec("fairseq_cli") is None:
-            raise PreprocessError("The package fairseq is missing: `. recipes/environment.sh` in the repository "
-                                  "prepares and activates the environment")
+            raise UserError(
+                "The package fairseq is missing: `. recipes/environment.sh` in the repository prepares and activates "
+                "the environment"
+            )
         if options.verify is not None:
             number = verify(options.verify)
             logging.info("%s: all %d files are as they were written", options.verify, number)
@@ -73,13 +73,12 @@ def main(arguments: list[str] | None = None) -> int:
         with logging_redirect_tqdm():  # lines of the log above the progress bar, not in it
             prepare(options.config, options.data_bin, options.workers, options.spm_model, options.dict,
                     options.check_only)
-    except PreprocessError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    except OSError as error:
-        full = error.errno in NO_ROOM
-        sys.stderr.write(f"The disk of {options.data_bin} is full: make room, and run the same command to continue\n"
-                         if full else f"{error.filename}: {error.strerror}\n")
+    except (UserError, OSError) as error:
+        if no_room(error):
+            message = f"The disk of {options.data_bin} is full: make room, and run the same command to continue"
+        else:
+            message = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        sys.stderr.write(f"{message}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted: run the same command to continue\n")

@@ -3,18 +3,17 @@
 import errno
 import os
 import shutil
-import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from preprocess.config import Folder, PreprocessError
+from fairseq_xl.data.index_header import read_header, read_sizes
+from fairseq_xl.errors import UserError
+from preprocess.config import Folder
 from preprocess.files import replace_folder
 from preprocess.fingerprints import fingerprint
-
-INDEX_HEADER = struct.Struct("<9sQBQ")  # magic, version, type of the tokens, number of items; then int32 sizes
 
 
 def encoded_name(folder: Folder, split: str, language: str) -> str:
@@ -40,7 +39,7 @@ def arguments(folder: Folder, dictionary: Path, destination: Path, workers: int)
 
 
 def run_fairseq(options: list[str], cwd: Path, log: Path) -> None:
-    """Run fairseq-preprocess. Raises PreprocessError with the last line that it wrote when it fails."""
+    """Run fairseq-preprocess. Raises UserError with the last line that it wrote when it fails."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as output:
         command = [sys.executable, "-m", "fairseq_cli.preprocess", *options]
@@ -50,20 +49,21 @@ def run_fairseq(options: list[str], cwd: Path, log: Path) -> None:
 
 
 def check_end(status: int, log: Path) -> None:
-    """Raises OSError for a disk that got full, and PreprocessError with the log's last line for any other failure."""
+    """Raises OSError for a disk that got full, and UserError with the log's last line for any other failure."""
     if status:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             if lines and os.strerror(code) in lines[-1]:
                 raise OSError(code, os.strerror(code), str(log))
-        raise PreprocessError(f"fairseq-preprocess failed (its output is in {log}): {lines[-1] if lines else ''}")
+        raise UserError(f"fairseq-preprocess failed (its output is in {log}): {lines[-1] if lines else ''}")
 
 
 def sizes(index: Path) -> np.ndarray:
-    """Tokens of each item of an .idx file, </s> included: (items,) int32, mapped and not read."""
-    with open(index, "rb") as file:
-        *_, items = INDEX_HEADER.unpack(file.read(INDEX_HEADER.size))
-    return np.memmap(index, dtype=np.int32, mode="r", offset=INDEX_HEADER.size, shape=(items,))
+    """Tokens of each item of an .idx file, </s> included: (items,) int32, memory-mapped."""
+    header = read_header(index)
+    if header is None:
+        raise UserError(f"{index} is no index that fairseq-preprocess writes")
+    return read_sizes(index, header.items)
 
 
 def prefix(folder: Folder, split: str, language: str) -> str:
@@ -80,7 +80,7 @@ def outputs(folder: Folder, destination: Path) -> list[Path]:
 
 
 def binarize(folder: Folder, dictionary: Path, encoded: Path, counts: dict, data_bin: Path, workers: int) -> dict:
-    """Binarise a folder; `counts` has lines and tokens by encoded name. Raises PreprocessError if any were lost.
+    """Binarize a folder; `counts` has lines and tokens by encoded name. Raises UserError if any were lost.
 
     Returns the fingerprints of the files by their names in the data-bin.
     """
@@ -99,7 +99,7 @@ def binarize(folder: Folder, dictionary: Path, encoded: Path, counts: dict, data
             totals[index] = {"lines": len(found), "tokens": int(found.sum(dtype=np.int64))}
             tokens = totals[index]["tokens"] - len(found)  # without </s>
             if (len(found), tokens) != (expected["lines"], expected["tokens"]):
-                raise PreprocessError(
+                raise UserError(
                     f"{folder.name}/{split.name} ({side.language}): {expected['lines']} lines of {expected['tokens']} "
                     f"tokens went into fairseq-preprocess, {len(found)} of {tokens} came out"
                 )

@@ -1,4 +1,4 @@
-"""Every input is read once before any work is done; all problems are found, and told in one list."""
+"""Every input is read once before any work is done; all problems are found and listed together."""
 
 import hashlib
 import logging
@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from preprocess.config import Config, PreprocessError
-from preprocess.files import Workers, lines_of, read_blocks, write_json
-from preprocess.stages import key_of, read_json
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import read_json, write_json
+from preprocess.config import Config
+from preprocess.files import Workers, lines_of, read_blocks
+from preprocess.stages import key_of
 
 LONG_TOKENS = 1000  # a line with more white-space separated words is counted as over-long,
 LONG_CHARACTERS = 4000  # and so is one with more characters (Chinese, Thai: no spaces)
@@ -127,7 +129,7 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
                     report.problems.append(f"{name}: begins with a byte-order mark; remove its three bytes")
                 content.update(block)
                 yield block
-        except PreprocessError as error:  # a line that is too long, compressed data that is damaged
+        except UserError as error:  # a line that is too long, compressed data that is damaged
             unread.append(str(error))
 
     for block in workers.map(examine, watched()):
@@ -143,12 +145,12 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
         report.duplicates += seen.add(block.hashes)
         report.ends_blank = bool(len(block.blank)) and int(block.blank[-1]) == block.lines - 1
     if invalid:
-        report.problems.append(f"{name}: invalid UTF-8 in {_told(invalid)}")
+        report.problems.append(f"{name}: invalid UTF-8 in {_lines(invalid)}")
     if separators:
-        report.problems.append(f"{name}: U+2028 or U+2029, a line end to some programs, in {_told(separators)}; "
+        report.problems.append(f"{name}: U+2028 or U+2029, a line end to some programs, in {_lines(separators)}; "
                                "replace it with a blank")
     if nul:
-        report.problems.append(f"{name}: a NUL character, which no text has, in {_told(nul)}; is it a binary file?")
+        report.problems.append(f"{name}: a NUL character, which no text has, in {_lines(nul)}; is it a binary file?")
     report.first_over_long, report.over_long = over_long or (0, 0)
     report.problems += unread
     if report.lines == report.blank and not unread:
@@ -163,12 +165,12 @@ def _count(lines: list[int], found: list[int], offset: int) -> None:
         lines[:] = [lines[0] if lines else offset + found[0] + 1, sum(lines[1:]) + len(found)]
 
 
-def _told(lines: list[int]) -> str:
+def _lines(lines: list[int]) -> str:
     return f"line {lines[0]} ({lines[1]} line(s) in all)"
 
 
 def check(config: Config, problems: list[str], count: int, records: Path | None) -> dict[str, Report]:
-    """Check every input. Raises PreprocessError with all problems, those of the description first.
+    """Check every input. Raises UserError with all problems, those of the description first.
 
     A file whose size and times are those of an earlier check is not read again; `records` is the folder of what is
     known, None to keep nothing.
@@ -193,6 +195,7 @@ def check(config: Config, problems: list[str], count: int, records: Path | None)
             state = _state(path)
             reports[name] = check_file(name, path, workers, bar)
             if records:
+                records.mkdir(parents=True, exist_ok=True)
                 write_json(_record(records, path), {"state": state, "report": asdict(reports[name])})
     for name in config.files():
         problems += reports[name].problems if name in reports else []
@@ -200,7 +203,7 @@ def check(config: Config, problems: list[str], count: int, records: Path | None)
     if problems:
         listed = "".join(f"\n  - {problem[:LONGEST_PROBLEM]}" for problem in problems[:MOST_PROBLEMS])
         listed += f"\n  and {len(problems) - MOST_PROBLEMS} more" if len(problems) > MOST_PROBLEMS else ""
-        raise PreprocessError(f"{len(problems)} problem(s) in the description and its files:{listed}")
+        raise UserError(f"{len(problems)} problem(s) in the description and its files:{listed}")
     return reports
 
 

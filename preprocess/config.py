@@ -2,14 +2,14 @@
 
 import itertools
 import re
-import reprlib
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import yaml
 
-from preprocess import tokenisers
-from preprocess.compressed import added_suffix
+from fairseq_xl.data import tokenizers
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.compressed import added_suffix
 
 NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")  # _cf: lower case too
 MOST_PIECES = 10_000_000
@@ -17,13 +17,6 @@ SPLITS = ("train", "valid", "test")
 # "-" separates the languages of a pair and "." the parts of fairseq's file names, so that neither can be in a name
 LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
 MOST_VALUES = 100_000  # values of a description; an alias (*name) counts as all values that it stands for
-QUOTED = 200  # characters of a wrong value that a message shows
-_REPR = reprlib.Repr()
-_REPR.maxlevel, _REPR.maxlist, _REPR.maxdict, _REPR.maxstring = 2, 10, 10, 100
-
-
-class PreprocessError(ValueError):
-    """A problem that the user can solve; its text is shown as it is, without a traceback."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,7 @@ class Vocabulary:
             ("normalization", self.normalization in NORMALIZATIONS, " or ".join(NORMALIZATIONS)),
         )
         return [
-            f"vocabulary: {name} must be {expected}, found {str(getattr(self, name))[:QUOTED]}"
+            f"vocabulary: {name} must be {expected}, found {quoted(getattr(self, name))}"
             for name, good, expected in checks
             if not good
         ]
@@ -87,7 +80,7 @@ class Config:
     languages: tuple[str, ...]
     vocabulary: Vocabulary
     folders: tuple[Folder, ...]
-    tokenisers: dict[str, str] = field(default_factory=dict)  # by language; a language without one is raw text (X3)
+    tokenizers: dict[str, str] = field(default_factory=dict)  # by language; a language without one is raw text (X3)
 
     def sides(self) -> list[tuple[Folder, Split, Side]]:
         """Every side with the folder and split that it is in, in the order of the description."""
@@ -103,7 +96,7 @@ class Config:
         vocabulary = {key: value for key, value in asdict(self.vocabulary).items()
                       if bool(existing) == (key == "sentencepiece")}
         described = {"languages": list(self.languages), "vocabulary": vocabulary}
-        return described | ({"tokeniser": self.tokenisers} if self.tokenisers else {})
+        return described | ({"tokenizer": self.tokenizers} if self.tokenizers else {})
 
 
 class _Loader(yaml.BaseLoader):
@@ -144,38 +137,35 @@ class _Loader(yaml.BaseLoader):
 def read_config(path: str | Path) -> tuple[Config, list[str]]:
     """Read a description; also the list of its problems, so that those of the files can be added to it.
 
-    Raises PreprocessError when the file is missing or not YAML at all.
+    Raises UserError when the file is missing or not YAML at all.
     """
     path = Path(path)
     try:
         loader = _Loader(path.read_text(encoding="utf-8"))
         content = loader.get_single_data()
     except FileNotFoundError as error:
-        raise PreprocessError(f"{path}: there is no such file") from error
+        raise UserError(f"{path}: there is no such file") from error
     except UnicodeDecodeError as error:
-        raise PreprocessError(f"{path} is not UTF-8: it has the byte 0x{error.object[error.start]:02x}") from error
+        raise UserError(f"{path} is not UTF-8: it has the byte 0x{error.object[error.start]:02x}") from error
     except RecursionError as error:
-        raise PreprocessError(f"{path} is no description: its values are nested too deeply") from error
+        raise UserError(f"{path} is no description: its values are nested too deeply") from error
     except yaml.YAMLError as error:  # its text is several lines
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
-        raise PreprocessError(f"{path} is not YAML{where}: {getattr(error, 'problem', None) or error}") from error
+        raise UserError(f"{path} is not YAML{where}: {getattr(error, 'problem', None) or error}") from error
     problems = list(loader.repeated)
-    valid = ("languages", "vocabulary", "tokeniser", "monolingual", "bitext")
+    if isinstance(content, dict) and tokenizers.OLD_KEY in content:
+        problems.append(f"{path}: the key {tokenizers.OLD_KEY!r} is now called 'tokenizer'")
+        del content[tokenizers.OLD_KEY]
+    valid = ("languages", "vocabulary", "tokenizer", "monolingual", "bitext")
     content = _mapping(content, str(path), valid, problems)
     languages = _languages(content.get("languages", []), problems)
     vocabulary = _vocabulary(content.get("vocabulary", {}), problems)
-    chosen = _tokenisers(content.get("tokeniser", {}), languages, problems)
+    chosen = _tokenizers(content.get("tokenizer", {}), languages, problems)
     folders = _folders(content, languages, path.resolve().parent, problems)
     _complain_of_languages_without_text(languages, folders, problems)
     _complain_of_files_of_two_languages(folders, path.resolve().parent, problems)
     return Config(path.resolve().parent, languages, vocabulary, folders, chosen), problems
-
-
-def quoted(value) -> str:
-    """A value as messages show it: at most QUOTED characters of its repr."""
-    text = _REPR.repr(value)
-    return text if len(text) <= QUOTED else f"{text[:QUOTED]} …"
 
 
 def _mapping(value, where: str, valid: tuple[str, ...] | None, problems: list[str]) -> dict:
@@ -223,14 +213,14 @@ def _vocabulary(value, problems: list[str]) -> Vocabulary:
     return vocabulary
 
 
-def _tokenisers(value, languages: tuple[str, ...], problems: list[str]) -> dict[str, str]:
+def _tokenizers(value, languages: tuple[str, ...], problems: list[str]) -> dict[str, str]:
     chosen = {}
-    for language, name in _mapping(value, "tokeniser", languages, problems).items():
-        if isinstance(name, str) and name in tokenisers.PACKAGES:
+    for language, name in _mapping(value, "tokenizer", languages, problems).items():
+        if isinstance(name, str) and name in tokenizers.PACKAGES:
             chosen[language] = name
         else:
-            problems.append(f"tokeniser {language}: unknown {quoted(name)}; valid: {', '.join(tokenisers.PACKAGES)}")
-    problems += tokenisers.problems(chosen)
+            problems.append(f"tokenizer {language}: unknown {quoted(name)}; valid: {', '.join(tokenizers.PACKAGES)}")
+    problems += tokenizers.missing_packages(chosen)
     return chosen
 
 

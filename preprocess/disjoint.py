@@ -13,25 +13,23 @@ read in full: text that has changed since it was binarized is refused.
 """
 
 import argparse
-import hashlib
 import logging
 import shutil
-import struct
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from preprocess.config import PreprocessError
-from preprocess.files import replacing, sha256_of, write_json
+from fairseq_xl.data.index_header import TOKEN_TYPES, Header, read_header, read_sizes
+from fairseq_xl.data.symbols import MASK, SPECIAL, digest
+from fairseq_xl.data.tokenizers import of_manifest
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import read_json, sha256_of, write_json
+from preprocess.files import replacing
 from preprocess.fingerprints import fingerprint, verify
-from preprocess.stages import read_json
-from preprocess.vocabulary import MASK, SPECIAL, reused_symbols
+from preprocess.vocabulary import reused_symbols
 
-# of fairseq's index: magic, version, type of the tokens, number of items; behind it int32 sizes, int64 places in bytes
-HEADER = struct.Struct("<9sQBQ")
-# by fairseq's number, those that fairseq-preprocess writes
-TYPES: dict[int, np.dtype] = {4: np.dtype(np.int32), 8: np.dtype(np.uint16)}
+CODES = (4, 8)  # types of tokens, by fairseq's number, that fairseq-preprocess writes: int32 and uint16
 SMALL = 65500  # symbols from which on it writes int32
 BLOCK = 1 << 20  # tokens in memory at a time
 
@@ -47,14 +45,14 @@ def read_dictionary(folder: Path) -> list[tuple[str, int]]:
 
 
 def languages_of(folder: Path) -> list[str]:
-    """The one language of a data-bin, in a list; PreprocessError for another number or for text in pairs."""
+    """The one language of a data-bin, in a list; UserError for another number or for text in pairs."""
     manifest = read_json(folder / "manifest.json") or {}
     languages = manifest.get("config", {}).get("languages")
     if not languages or "disjoint" in manifest:
-        raise PreprocessError(f"{folder} is no complete data-bin of `python -m preprocess`")
+        raise UserError(f"{folder} is no complete data-bin of `python -m preprocess`")
     others = [name for name in manifest["datasets"] if name.split("/")[0] not in languages]
     if len(languages) > 1 or others:
-        raise PreprocessError(f"{folder} has {', '.join(others) or ', '.join(languages)}: monolingual text of one "
+        raise UserError(f"{folder} has {', '.join(others) or ', '.join(languages)}: monolingual text of one "
                               "language is expected")
     return languages
 
@@ -80,41 +78,42 @@ def numbers(dictionaries: dict[str, list[tuple[str, int]]], language: str) -> np
 
 def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dict[str, dict]:
     """Write a text with other numbers: SOURCE.bin and SOURCE.idx -> TARGET.bin and TARGET.idx; their fingerprints."""
-    head = source.with_suffix(".idx").read_bytes()
-    magic, version, code, items = HEADER.unpack_from(head)
-    if code not in TYPES:
-        raise PreprocessError(f"{source}.idx: tokens of type {code}, expected one of {', '.join(map(str, TYPES))}")
-    sizes = np.frombuffer(head, np.int32, items, HEADER.size)
-    written = 8 if symbols < SMALL else 4
+    index = source.with_suffix(".idx")
+    header = read_header(index)
+    if header is None or header.code not in CODES or index.stat().st_size != header.file_size:
+        found = f"tokens of type {header.code}" if header and header.code not in CODES else "no whole index"
+        raise UserError(f"{index}: {found}, expected tokens of one of the types {', '.join(map(str, CODES))}")
+    sizes, kind = read_sizes(index, header.items), TOKEN_TYPES[header.code]
+    written = Header(8 if symbols < SMALL else 4, header.items)
     with open(source.with_suffix(".bin"), "rb") as text, replacing(target.with_suffix(".bin")) as file:
-        while block := text.read(BLOCK * TYPES[code].itemsize):
-            tokens = np.frombuffer(block, TYPES[code])
+        while block := text.read(BLOCK * header.token_size):
+            tokens = np.frombuffer(block, kind)
             if not 0 <= tokens.min() <= tokens.max() < len(table):
-                raise PreprocessError(f"{source}.bin has numbers that its dictionary of {len(table)} symbols lacks")
-            file.write(table[tokens].astype(TYPES[written]).tobytes())
-    places = np.zeros(items, np.int64)
+                raise UserError(f"{source}.bin has numbers that its dictionary of {len(table)} symbols lacks")
+            file.write(table[tokens].astype(TOKEN_TYPES[written.code]).tobytes())
+    places = np.zeros(header.items, np.int64)
     np.cumsum(sizes[:-1], dtype=np.int64, out=places[1:])
     with replacing(target.with_suffix(".idx")) as file:
-        file.write(HEADER.pack(magic, version, written, items) + sizes.tobytes())
-        file.write((places * TYPES[written].itemsize).tobytes())
-    counts = {".bin": {}, ".idx": {"lines": items, "tokens": int(sizes.sum(dtype=np.int64))}}
+        file.write(written.packed() + sizes.tobytes())
+        file.write((places * written.token_size).tobytes())
+    counts = {".bin": {}, ".idx": {"lines": header.items, "tokens": int(sizes.sum(dtype=np.int64))}}
     return {f"{target.name}{end}": fingerprint(target.with_suffix(end), **found) for end, found in counts.items()}
 
 
 def join(output: Path, folders: list[Path]) -> None:
-    """Make OUTPUT of the data-bins `folders`. PreprocessError for what is no data-bin of one language of its own."""
+    """Make OUTPUT of the data-bins `folders`. UserError for what is no data-bin of one language of its own."""
     found = [languages_of(folder)[0] for folder in folders]
     if len(set(found)) < len(found):
-        raise PreprocessError(f"every folder must have a language of its own, found {', '.join(found)}")
+        raise UserError(f"every folder must have a language of its own, found {', '.join(found)}")
     written = [output, *(output / language for language in found)]
     if {path.resolve() for path in written} & {folder.resolve() for folder in folders}:
-        raise PreprocessError(f"{output} is, or has, one of the folders to be joined: name another folder")
+        raise UserError(f"{output} is, or has, one of the folders to be joined: name another folder")
     if len(found) < 2:
-        raise PreprocessError(f"{folders[0]} alone: folders of two languages or more are joined")
+        raise UserError(f"{folders[0]} alone: folders of two languages or more are joined")
     own = {f"{name}{unfinished}" for name in ("dict.txt", "manifest.json") for unfinished in ("", ".tmp")}
     others = {path.name for path in output.glob("[!.]*")} - own - set(found)
     if others:
-        raise PreprocessError(f"{output} has something else already, {sorted(others)[0]}: name another folder")
+        raise UserError(f"{output} has something else already, {sorted(others)[0]}: name another folder")
     for folder in folders:
         if "fingerprints" in read_json(folder / "manifest.json"):
             verify(folder)
@@ -123,7 +122,7 @@ def join(output: Path, folders: list[Path]) -> None:
     symbols = [*SPECIAL, *(symbol for symbol, _ in lines)]
     for name in ("manifest.json", "dict.txt"):
         (output / name).unlink(missing_ok=True)
-    tokenisers, fingerprints = {}, {}
+    tokenizers, fingerprints = {}, {}
     for language, folder in zip(found, folders):
         table = numbers(dictionaries, language)
         for old in [*(output / language).glob("*.idx"), *(output / language).glob("*.bin")]:
@@ -133,15 +132,15 @@ def join(output: Path, folders: list[Path]) -> None:
             fingerprints |= {f"{language}/{name}": entry for name, entry in renumbered.items()}
         shutil.copyfile(folder / "sentencepiece.model", output / language / "sentencepiece.model")
         manifest = read_json(folder / "manifest.json")
-        tokenisers |= manifest["config"].get("tokeniser", {})
+        tokenizers |= of_manifest(manifest)
         manifest.pop("fingerprints", None)  # of the files in FOLDER: those here are in the manifest of OUTPUT
         write_json(output / language / "manifest.json", manifest)
         for name in ("sentencepiece.model", "manifest.json"):
             fingerprints[f"{language}/{name}"] = fingerprint(output / language / name)
     with replacing(output / "dict.txt") as file:
         file.write("".join(f"{symbol} {count}\n" for symbol, count in lines).encode("utf-8"))
-    described = {"symbols": len(symbols), "sha256": hashlib.sha256("\n".join(symbols).encode("utf-8")).hexdigest()}
-    config = {"languages": found} | ({"tokeniser": tokenisers} if tokenisers else {})
+    described = {"symbols": len(symbols), "sha256": digest(symbols)}
+    config = {"languages": found} | ({"tokenizer": tokenizers} if tokenizers else {})
     parts = {language: sha256_of(folder / "dict.txt") for language, folder in zip(found, folders)}
     fingerprints["dict.txt"] = fingerprint(output / "dict.txt")
     write_json(output / "manifest.json", {"format": 1, "config": config, "dictionary": described, "disjoint": parts,
@@ -150,7 +149,7 @@ def join(output: Path, folders: list[Path]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit status, 1 after a problem that is told on stderr."""
+    """Run the command; the exit status is 1 after an error, which is one message on stderr."""
     parser = argparse.ArgumentParser(prog="python -m preprocess.disjoint", description=__doc__.split("\n")[0])
     parser.add_argument("output", type=Path, help="folder to write")
     parser.add_argument("data", type=Path, nargs="+", help="folders of one language each")
@@ -158,7 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         join(options.output, options.data)
-    except PreprocessError as error:
+    except UserError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     except OSError as error:

@@ -10,10 +10,11 @@ import numpy as np
 import sentencepiece
 from tqdm import tqdm
 
-from preprocess import tokenisers
-from preprocess.files import Workers, lines_of, read_blocks, replacing, write_json
-from preprocess.stages import read_json
-from preprocess.vocabulary import SPECIAL, load_model, symbols_of
+from fairseq_xl.data import tokenizers
+from fairseq_xl.data.symbols import SPECIAL
+from fairseq_xl.io.files import read_json, write_json
+from preprocess.files import Workers, lines_of, read_blocks, replacing
+from preprocess.vocabulary import load_model, symbols_of
 
 _model: sentencepiece.SentencePieceProcessor  # of this process, set by start()
 _symbols: list[str] = []
@@ -40,16 +41,15 @@ def start(model: Path, reserved: tuple[str, ...]) -> None:
     _symbols = ["<unk>" if symbol in (*SPECIAL, *reserved) else symbol for symbol in symbols_of(_model)]
 
 
-def encode_block(block: bytes, tokeniser: tuple[str, str] | None = None) -> Encoded:
-    """Encode whole lines, tokenised before by (name, language). Blank lines stay blank, and no other becomes so.
+def encode_block(block: bytes, tokenizer: tuple[str, str] | None = None) -> Encoded:
+    """Encode whole lines, tokenized before by (name, language). Blank lines stay blank, and no other becomes so.
 
     (A line of nothing but a zero-width space has no pieces: it is written as <unk>, since an empty line would end
     a document.)
     """
     lines = lines_of(block)
-    if tokeniser:
-        tokenise = tokenisers.load(*tokeniser)
-        lines = [tokenise(line) for line in lines]
+    if tokenizer:
+        lines = [tokenizers.tokenize(line, *tokenizer) for line in lines]
     rows = _model.encode(lines, out_type=int, num_threads=1)
     rows = [row if row or not line else [_model.unk_id()] for row, line in zip(rows, lines)]
     text = "".join(" ".join([_symbols[index] for index in row]) + "\n" for row in rows)
@@ -79,10 +79,10 @@ def _lost(lines: list[str]) -> Counter:
 
 
 def encode(paths: list[Path], boundaries: list[bool], output: Path, workers: Workers, progress: tqdm,
-           tokeniser: tuple[str, str] | None = None) -> dict:
+           tokenizer: tuple[str, str] | None = None) -> dict:
     """Encode `paths` one after the other into `output`, with an empty line after those marked in `boundaries`.
 
-    `tokeniser` is its name and the language, None for raw text. Frequencies of the ids go to `output`.counts.json.
+    `tokenizer` is its name and the language, None for raw text. Frequencies of the ids go to `output`.counts.json.
     Returns counts of lines and tokens, of all and of each file, the lost characters, and the hash of the encoded text.
     """
     totals, files = {"lines": 0, "blank": 0, "tokens": 0, "unknown": 0}, []
@@ -90,7 +90,7 @@ def encode(paths: list[Path], boundaries: list[bool], output: Path, workers: Wor
     with replacing(output) as file:
         for path, boundary in zip(paths, boundaries):
             counted = dict.fromkeys(totals, 0)
-            for block in workers.map(functools.partial(encode_block, tokeniser=tokeniser), read_blocks(path)):
+            for block in workers.map(functools.partial(encode_block, tokenizer=tokenizer), read_blocks(path)):
                 file.write(block.text)
                 lost += block.lost
                 digest.update(block.text)

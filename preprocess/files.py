@@ -1,7 +1,5 @@
 """Reading text in blocks, writing files that are complete or absent, and doing work in parallel in order."""
 
-import hashlib
-import json
 import multiprocessing
 import os
 import shutil
@@ -13,9 +11,11 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
-from preprocess.compressed import text_of
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
+from fairseq_xl.io import files
+from fairseq_xl.io.compressed import text_of
 
 BLOCK = 1 << 20  # bytes: small enough for many in memory, large enough that handing them to a process costs little
 LONGEST_LINE = 64 << 20  # bytes: a longer one is no sentence, and would have to be held in memory
@@ -24,20 +24,20 @@ LONGEST_LINE = 64 << 20  # bytes: a longer one is no sentence, and would have to
 def read_blocks(path: Path, progress: Callable[[int], object] | None = None) -> Iterator[bytes]:
     r"""Whole lines of about BLOCK bytes, decompressed; only b"\n" ends a line, and the last block may lack it.
 
-    `progress` is called with the number of bytes of the file that were read since its last call. Raises PreprocessError
+    `progress` is called with the number of bytes of the file that were read since its last call. Raises UserError
     at a line of more than LONGEST_LINE bytes, and where compressed data is damaged.
     """
     with open(path, "rb") as file:
-        text, rest, told = text_of(file, PreprocessError), [], 0
+        text, rest, reported = text_of(file), [], 0
         while block := text.read(BLOCK):
             if progress:
-                progress(file.tell() - told)
-                told = file.tell()
+                progress(file.tell() - reported)
+                reported = file.tell()
             end = block.rfind(b"\n") + 1
             if not end:
                 rest.append(block)
                 if len(rest) * BLOCK > LONGEST_LINE:
-                    raise PreprocessError(f"{path} has a line of more than {LONGEST_LINE >> 20} MiB: is it text?")
+                    raise UserError(f"{path} has a line of more than {LONGEST_LINE >> 20} MiB: is it text?")
                 continue
             yield b"".join([*rest, block[:end]])
             rest = [block[end:]] if end < len(block) else []
@@ -57,36 +57,12 @@ def lines_of(block: bytes, errors: str = "strict") -> list[str]:
     return [" ".join(line.split()) for line in lines]
 
 
-def sha256_of(path: Path) -> str:
-    """Hash of a file's content, read in blocks."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 @contextmanager
-def replacing(path: Path):
-    """A binary file to write in; it gets its name only when all is written, so a kill leaves the old one.
-
-    Until then it is PATH.tmp. A file or link of that name is removed first, and a link is not followed.
-    """
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """`fairseq_xl.io.files.replacing`, which makes the file's folder where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        temporary.unlink(missing_ok=True)
-        with open(temporary, "xb") as file:
-            yield file
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)  # after an error: on a full disk, what is left of it would stay in the way
-
-
-def write_json(path: Path, content) -> None:
-    """Write JSON, complete or not at all."""
-    with replacing(path) as file:
-        file.write(json.dumps(content, ensure_ascii=False, indent=1).encode("utf-8") + b"\n")
+    with files.replacing(path) as file:
+        yield file
 
 
 def replace_folder(new: Path, old: Path) -> None:
@@ -132,7 +108,7 @@ class Workers:
             self.pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable, items: Iterable) -> Iterator:
-        """`function` of every item, in order. Raises PreprocessError when a process dies."""
+        """`function` of every item, in order. Raises UserError when a process dies."""
         if self.count == 1:
             if self.initializer:
                 self.initializer(*self.arguments)
@@ -150,5 +126,5 @@ class Workers:
             while pending:
                 yield pending.popleft().result()
         except BrokenProcessPool as error:
-            raise PreprocessError("A worker process was killed, perhaps for want of memory: try fewer --workers"
+            raise UserError("A worker process was killed, perhaps for want of memory: try fewer --workers"
                                   ) from error

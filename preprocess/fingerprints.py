@@ -6,12 +6,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from preprocess.config import PreprocessError
-from preprocess.stages import read_json
+from fairseq_xl.data.manifest import sampled
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import read_json
 
 FORMAT = 1  # of fingerprints; a change of it has them computed again
-# number and size in bytes of the evenly spaced samples of a file (1 MiB), the same as in `fairseq_xl.data.manifest`
-PIECES, PIECE = 256, 4096
 MOST_BLOCKS, LEAST_BLOCK = 64, 1 << 20  # at most this many hashes, of blocks of at least this size
 READ = 1 << 20  # bytes in memory at a time
 
@@ -23,19 +22,6 @@ def fingerprint(path: Path, **counts: int) -> dict:
     while block * MOST_BLOCKS < size:
         block *= 2
     return {"bytes": size, **counts, "sampled": sampled(path), "block": block, "blocks": list(_blocks(path, block))}
-
-
-def sampled(path: Path) -> str:
-    """Hash of evenly spaced pieces of a file, or of the whole file if it is no larger than the pieces together."""
-    size, digest = path.stat().st_size, hashlib.blake2b(digest_size=16)
-    with open(path, "rb") as file:
-        if size <= PIECES * PIECE:
-            digest.update(file.read())
-        else:
-            for number in range(PIECES):
-                file.seek((size - PIECE) * number // (PIECES - 1))
-                digest.update(file.read(PIECE))
-    return digest.hexdigest()
 
 
 def _blocks(path: Path, block: int, progress: tqdm | None = None) -> Iterator[str]:
@@ -55,27 +41,27 @@ def _blocks(path: Path, block: int, progress: tqdm | None = None) -> Iterator[st
 def verify(data_bin: Path) -> int:
     """Compare every file of a data-bin, read in full, with the manifest; returns the number of files.
 
-    Raises PreprocessError with a list of all files that changed, are missing or are not in the manifest, and for a
+    Raises UserError with a list of all files that changed, are missing or are not in the manifest, and for a
     data-bin without fingerprints.
     """
     manifest = read_json(data_bin / "manifest.json")
     if not isinstance(manifest, dict):
-        raise PreprocessError(f"{data_bin} has no readable manifest.json: it is not a complete data-bin")
+        raise UserError(f"{data_bin} has no readable manifest.json: it is not a complete data-bin")
     known = manifest.get("fingerprints")
     if not known:
-        raise PreprocessError(f"{data_bin}/manifest.json has no fingerprints, since an earlier version wrote it; "
+        raise UserError(f"{data_bin}/manifest.json has no fingerprints, since an earlier version wrote it; "
                               "`python -m preprocess` with the same description adds them")
     try:
         total = sum(entry["bytes"] for entry in known.values())
         with tqdm(total=total, unit="B", unit_scale=True, desc="verify", disable=None) as bar:
             changes = [change for name, entry in known.items() if (change := _change(data_bin / name, entry, bar))]
     except (AttributeError, KeyError, TypeError) as error:
-        raise PreprocessError(f"{data_bin}/manifest.json is damaged: {error!r} in its fingerprints") from error
+        raise UserError(f"{data_bin}/manifest.json is damaged: {error!r} in its fingerprints") from error
     texts = {str(path.relative_to(data_bin)) for end in ("bin", "idx") for path in data_bin.glob(f"[!.]*/*.{end}")}
     changes += [f"{data_bin / name} is not in the manifest" for name in sorted(texts - known.keys())]
     if changes:
         listed = "".join(f"\n  - {change}" for change in changes)
-        raise PreprocessError(
+        raise UserError(
             f"{len(changes)} change(s) since {data_bin} was written; remove the changed files and run the "
             f"same `python -m preprocess` again, which writes them anew:{listed}"
         )

@@ -1,7 +1,6 @@
-"""The stages in order: check, sample, vocabulary, encode, dictionary, binarise, manifest."""
+"""The stages in order: check, sample, vocabulary, encode, dictionary, binarize, manifest."""
 
 import functools
-import importlib.metadata
 import logging
 import platform
 import shutil
@@ -14,11 +13,16 @@ from pathlib import Path
 import sentencepiece
 from tqdm import tqdm
 
-from preprocess import check, encode, fingerprints, overlap, tokenisers, vocabulary
+from fairseq_xl.data import tokenizers
+from fairseq_xl.data.symbols import MASK, language_symbols
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import read_json, sha256_of, write_json
+from fairseq_xl.versions import version
+from preprocess import check, encode, fingerprints, overlap, vocabulary
 from preprocess.binarize import binarize, encoded_name, outputs
-from preprocess.config import Config, Folder, PreprocessError, Split, read_config
-from preprocess.files import Workers, replacing, sha256_of, write_json
-from preprocess.stages import Stages, locked, read_json
+from preprocess.config import Config, Folder, Split, read_config
+from preprocess.files import Workers, replacing
+from preprocess.stages import Stages, locked
 
 FORMAT = 2  # of the manifest and of what the stages leave; another one makes every stage run again
 NAMED = 10  # lost characters of each text that a warning names
@@ -36,10 +40,10 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
         spm_model, dictionary: an existing vocabulary to use, both or none of them.
         check_only: read and report, write no data.
 
-    Raises PreprocessError for whatever the user can mend.
+    Raises UserError for whatever the user can mend.
     """
     if (spm_model is None) != (dictionary is None):
-        raise PreprocessError("--spm-model and --dict belong together: give both to reuse a vocabulary, or none")
+        raise UserError("--spm-model and --dict belong together: give both to reuse a vocabulary, or none")
     config, problems = read_config(config_path)
     stages = Stages(Path(data_bin)) if data_bin is not None else None
     problems += _vocabulary_problems(config, spm_model, dictionary, check_only)
@@ -61,7 +65,7 @@ def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool
             return ["vocabulary: sentencepiece names a model already; leave out --spm-model and --dict"]
         try:
             vocabulary.load_model(config.root / config.vocabulary.sentencepiece)
-        except PreprocessError as error:
+        except UserError as error:
             return [f"vocabulary: sentencepiece: {error}"]
     elif spm_model is not None:
         vocabulary.check_pair(Path(spm_model), Path(dictionary), config.languages)
@@ -114,7 +118,7 @@ class _Preparation:
         inputs = [FORMAT, vocabulary.SEED, options.alpha, options.sentences, small]
         inputs += [{language: [self.reports[name].sha256 for name in names] for language, names in files.items()}
                    for files in (sampled, every if small else {})]
-        inputs += [self.tokeniser(language) for language in self.config.tokenisers]
+        inputs += [self.tokenizer(language) for language in self.config.tokenizers]
         sampling = self.stages.run("sample", inputs, [sample],
                                    lambda: vocabulary.write_sample(self.config, counts, sample, small))
         options = replace(options, coverage=vocabulary.coverage_of(options, sample, small))
@@ -148,7 +152,7 @@ class _Preparation:
 
     def encode_all(self) -> dict[str, dict]:
         """Encode every side of every split; counts by encoded name."""
-        reserved = (vocabulary.MASK, *vocabulary.language_symbols(self.config.languages))
+        reserved = (MASK, *language_symbols(self.config.languages))
         fixed = [FORMAT, sha256_of(self.model), sentencepiece.__version__, reserved]
         lines = sum(self.reports[name].lines for _, _, side in self.config.sides() for name in side.files)
         units = {}
@@ -160,12 +164,12 @@ class _Preparation:
                 boundaries = self.boundaries(split)
                 output = self.encoded / name
                 inputs = [fixed, [self.reports[file].sha256 for file in side.files], boundaries]
-                inputs += self.tokeniser(side.language)
-                tokeniser = tuple(self.tokeniser(side.language)[:2]) or None
+                inputs += self.tokenizer(side.language)
+                tokenizer = tuple(self.tokenizer(side.language)[:2]) or None
                 units[name] = self.stages.run(
                     f"encode {name}", inputs, [output, encode.counts_of(output)],
                     lambda: encode.encode([self.config.root / file for file in side.files], boundaries, output,
-                                          workers, bar, tokeniser),
+                                          workers, bar, tokenizer),
                 )
                 done += sum(self.reports[file].lines for file in side.files)
                 bar.update(done - bar.n)
@@ -199,10 +203,10 @@ class _Preparation:
         logger.warning("vocabulary: characters of the training text that become <unk>, with their counts: %s; %s",
                        _most_common(lost), keep)
 
-    def tokeniser(self, language: str) -> list[str]:
-        """Name, language and package version of a language's tokeniser, [] for raw text."""
-        name = self.config.tokenisers.get(language)
-        return [name, language, *tokenisers.versions({language: name}).values()] if name else []
+    def tokenizer(self, language: str) -> list[str]:
+        """Name, language and package version of a language's tokenizer, [] for raw text."""
+        name = self.config.tokenizers.get(language)
+        return [name, language, *tokenizers.versions({language: name}).values()] if name else []
 
     def boundaries(self, split: Split) -> list[bool]:
         """After which of several files an empty line is put, the same on both sides: documents end with their file."""
@@ -217,7 +221,7 @@ class _Preparation:
 
         def work():
             written = vocabulary.symbols_of(vocabulary.load_model(self.model))
-            reserved = {vocabulary.MASK, *vocabulary.language_symbols(self.config.languages)}
+            reserved = {MASK, *language_symbols(self.config.languages)}
             counts = {}
             for path in paths:
                 for index, count in encode.read_counts(path).items():
@@ -255,10 +259,10 @@ class _Preparation:
         return {name for kind, _, name in stages if kind == "binarize"}
 
     def refuse_another_folder(self) -> None:
-        """PreprocessError for a data-bin of which nothing would be left."""
+        """UserError for a data-bin of which nothing would be left."""
         found = self.binarized()
         if found and found.isdisjoint(folder.name for folder in self.config.folders):
-            raise PreprocessError(f"{self.data_bin} is of {', '.join(sorted(found))}, none of which is described: "
+            raise UserError(f"{self.data_bin} is of {', '.join(sorted(found))}, none of which is described: "
                                   "remove it or name another folder")
 
     def remove_what_is_no_longer_described(self) -> None:
@@ -282,7 +286,7 @@ class _Preparation:
         datasets = {name: {key: unit[key] for key in ("lines", "blank", "tokens", "unknown")}
                     for name, unit in units.items()}
         versions = {"python": platform.python_version(), "fairseq": fairseq_version(),
-                    "sentencepiece": sentencepiece.__version__, **tokenisers.versions(self.config.tokenisers)}
+                    "sentencepiece": sentencepiece.__version__, **tokenizers.versions(self.config.tokenizers)}
         written = {path.name: fingerprints.fingerprint(path) for path in (self.dictionary, self.model)} | written
         manifest = {"format": FORMAT, "config": self.config.as_dict(), "sampling": sampling, "seed": vocabulary.SEED,
                     "sentencepiece_sha256": sha256_of(self.model), "dictionary": described, "datasets": datasets,
@@ -314,10 +318,5 @@ def find_overlap(config: Config, count: int) -> list[dict]:
 
 
 def fairseq_version() -> str:
-    """Version of the installed fairseq, by the names that it is published under."""
-    for name in ("fairseq", "fairseq-fixed"):
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return "unknown"
+    """Version of the installed fairseq."""
+    return version("fairseq") or "unknown"

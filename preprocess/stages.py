@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from preprocess.config import PreprocessError
-from preprocess.files import write_json
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import read_json, write_json
 
 logger = logging.getLogger("preprocess")
 
@@ -43,6 +43,7 @@ class Stages:
         path.unlink(missing_ok=True)
         logger.info("%s", name)
         result = work()
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"name": name, "key": key, "sizes": self._sizes(outputs), "result": result})
         return result
 
@@ -67,20 +68,12 @@ class Stages:
 def locked(stages: Stages) -> Iterator[None]:
     """Keep a second run out of the folder. The lock goes with the process, however it ends.
 
-    Raises PreprocessError when another run has it.
+    Raises UserError when another run has it.
     """
     stages.folder.mkdir(parents=True, exist_ok=True)
     with open(stages.folder / "lock", "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise PreprocessError(f"{stages.data_bin}: another preparation is writing there") from error
+            raise UserError(f"{stages.data_bin}: another preparation is writing there") from error
         yield
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file, None if there is none or it is damaged: what it told is found out again."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None

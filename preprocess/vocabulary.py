@@ -1,6 +1,5 @@
 """The joint vocabulary: sentences drawn with p^alpha (X2), SentencePiece, and the dictionary in XLM-R's order."""
 
-import hashlib
 import io
 import logging
 import math
@@ -10,13 +9,14 @@ from pathlib import Path
 
 import sentencepiece
 
-from preprocess import tokenisers
-from preprocess.config import Config, PreprocessError, Vocabulary
+from fairseq_xl.data import tokenizers
+from fairseq_xl.data.sampling import smoothed_shares
+from fairseq_xl.data.symbols import MASK, SPECIAL, digest, language_symbols
+from fairseq_xl.errors import UserError
+from preprocess.config import Config, Vocabulary
 from preprocess.files import lines_of, read_blocks, replacing
 
 SEED = 1  # of the draw of sentences
-SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # fairseq's Dictionary puts them first by itself
-MASK = "<mask>"
 ALL, MOST = 1.0, 0.9995  # default coverage: of a small corpus, of any other
 FEW = 4  # coverage is ALL if distinct characters are at most 1/FEW of the pieces
 LONGEST_SENTENCE = 1 << 16  # bytes; SentencePiece leaves out longer ones, by default those of more than 4192
@@ -28,10 +28,8 @@ logger = logging.getLogger("preprocess")
 
 
 def shares(counts: dict[str, int], alpha: float) -> dict[str, float]:
-    """q_i = p_i^alpha / sum_j p_j^alpha with p_i = n_i / sum n (X2); a language without sentences gets 0."""
-    total = sum(counts.values())
-    powers = {name: (count / total) ** alpha if count else 0.0 for name, count in counts.items()}
-    return {name: power / sum(powers.values()) for name, power in powers.items()}
+    """`smoothed_shares` by language; a language without sentences gets 0."""
+    return dict(zip(counts, smoothed_shares(list(counts.values()), alpha).tolist()))
 
 
 def quotas(counts: dict[str, int], alpha: float, sentences: int) -> dict[str, int]:
@@ -97,10 +95,9 @@ def write_sample(config: Config, counts: dict[str, int], path: Path, small: bool
     with replacing(path) as file:
 
         def write(sentences: Iterable[str], language: str) -> int:
-            name, number = config.tokenisers.get(language), 0
-            tokenise = tokenisers.load(name, language) if name else str
+            name, number = config.tokenizers.get(language), 0
             for number, sentence in enumerate(sentences, start=1):  # noqa: B007
-                file.write(tokenise(sentence).encode("utf-8") + b"\n")
+                file.write(tokenizers.tokenize(sentence, name, language).encode("utf-8") + b"\n")
                 seen.update(sentence)
             return number
 
@@ -147,7 +144,7 @@ def version_problems(options: Vocabulary) -> list[str]:
 def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:
     """Train SentencePiece on `sample` (its sentences are held in memory: at most `options.sentences`).
 
-    Raises PreprocessError in one sentence when SentencePiece refuses, such as a size below the number of characters.
+    Raises UserError in one sentence when SentencePiece refuses, such as a size below the number of characters.
     """
     model = io.BytesIO()
     try:
@@ -162,7 +159,7 @@ def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:
     except (RuntimeError, OSError) as error:
         # its messages are "Internal: file(line) [condition] sentence"
         reason = str(error).splitlines()[-1].rsplit("]", 1)[-1].strip() or str(error)
-        raise PreprocessError(
+        raise UserError(
             f"vocabulary: SentencePiece can't learn {options.size} {options.model} pieces from this corpus: {reason}"
         ) from error
     pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue()).get_piece_size()
@@ -174,15 +171,15 @@ def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:
 
 
 def load_model(path: Path) -> sentencepiece.SentencePieceProcessor:
-    """Raises PreprocessError for a file that is missing or no model."""
+    """Raises UserError for a file that is missing or no model."""
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=Path(path).read_bytes())
     except OSError as error:
-        raise PreprocessError(f"{path} is no SentencePiece model: {error.strerror}") from error
+        raise UserError(f"{path} is no SentencePiece model: {error.strerror}") from error
     except ValueError as error:
-        raise PreprocessError(f"{str(path)!r} is not a file name: {error}") from error
+        raise UserError(f"{str(path)!r} is not a file name: {error}") from error
     except RuntimeError as error:
-        raise PreprocessError(f"{path} is no SentencePiece model, or it is damaged") from error
+        raise UserError(f"{path} is no SentencePiece model, or it is damaged") from error
 
 
 def symbols_of(model: sentencepiece.SentencePieceProcessor) -> list[str]:
@@ -198,11 +195,6 @@ def symbols_of(model: sentencepiece.SentencePieceProcessor) -> list[str]:
     return symbols
 
 
-def language_symbols(languages: Iterable[str]) -> list[str]:
-    """[xx] for every language."""
-    return [f"[{language}]" for language in languages]
-
-
 def new_symbols(model: sentencepiece.SentencePieceProcessor, languages: Iterable[str]) -> list[str]:
     """Symbols of dict.txt for a model: its pieces in order, <mask>, [xx]."""
     last = [MASK, *language_symbols(languages)]
@@ -213,7 +205,7 @@ def new_symbols(model: sentencepiece.SentencePieceProcessor, languages: Iterable
 def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
     """Symbols of an existing dict.txt, with <mask> and the [xx] that it lacks at its end.
 
-    Raises PreprocessError for a file that isn't a dictionary, or one that has [xx] but no <mask>.
+    Raises UserError for a file that isn't a dictionary, or one that has [xx] but no <mask>.
     """
     symbols = []
     try:
@@ -221,23 +213,23 @@ def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
             for number, line in enumerate(lines, start=1):
                 symbol, _, count = line.rstrip().rpartition(" ")
                 if not symbol or not count.isdigit():
-                    raise PreprocessError(f"{path}: line {number} is not 'symbol count': {line.rstrip()!r}")
+                    raise UserError(f"{path}: line {number} is not 'symbol count': {line.rstrip()!r}")
                 symbols.append(symbol)
     except OSError as error:
-        raise PreprocessError(f"{path} is no dictionary: {error.strerror}") from error
+        raise UserError(f"{path} is no dictionary: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise PreprocessError(f"{path} is no dictionary: it is not UTF-8") from error
+        raise UserError(f"{path} is no dictionary: it is not UTF-8") from error
     missing = [symbol for symbol in (MASK, *language_symbols(languages)) if symbol not in symbols]
     if MASK in missing and len(missing) <= len(list(languages)):
-        raise PreprocessError(f"{path} has language symbols but no {MASK}, which must stand before them")
+        raise UserError(f"{path} has language symbols but no {MASK}, which must stand before them")
     return symbols + missing
 
 
 def check_pair(model: Path, dictionary: Path, languages: Iterable[str]) -> None:
-    """Raises PreprocessError unless both files can be read and the dictionary has most of the model's pieces."""
+    """Raises UserError unless both files can be read and the dictionary has most of the model's pieces."""
     pieces, known = set(symbols_of(load_model(model))), set(reused_symbols(dictionary, languages))
     if 2 * len(pieces & known) < len(pieces):
-        raise PreprocessError(f"--dict {dictionary} is not the dictionary of --spm-model {model}: it has "
+        raise UserError(f"--dict {dictionary} is not the dictionary of --spm-model {model}: it has "
                               f"{len(pieces & known)} of its {len(pieces)} pieces")
 
 
@@ -247,4 +239,4 @@ def write_dictionary(symbols: list[str], counts: dict[str, int], path: Path) -> 
         for symbol in symbols:
             file.write(f"{symbol} {counts.get(symbol, 0)}\n".encode("utf-8"))
     names = [*SPECIAL, *symbols]
-    return {"symbols": len(names), "sha256": hashlib.sha256("\n".join(names).encode("utf-8")).hexdigest()}
+    return {"symbols": len(names), "sha256": digest(names)}

@@ -75,11 +75,33 @@ def test_imports_go_one_way(path):
         assert not found - LAYERS.get(part, set()) - {part, *EVERYONES}
 
 
+def imported_first(tree):
+    """Dotted names of what importing a module imports: none of what its functions import when they run."""
+    inner = [node for node in tree.body if not isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    return imports(ast.Module(inner, []))
+
+
+def reached(path):
+    """The files of fairseq_xl that are imported with the module `path`, itself included."""
+    found, left = set(), [path]
+    while left:
+        path = left.pop()
+        if path not in found:
+            found.add(path)
+            for name in imported_first(parse(path)):
+                parts = name.split(".") if name.startswith("fairseq_xl.") else []
+                places = [ROOT.joinpath(*parts[:count]) for count in range(1, len(parts) + 1)]
+                files = [place / "__init__.py" for place in places] + [place.with_suffix(".py") for place in places]
+                left += [file for file in files if file.is_file()]
+    return found
+
+
 @pytest.mark.parametrize("path", PREPARATION, ids=names(PREPARATION))
-def test_the_preparation_stands_alone(path):
+def test_the_preparation_imports_neither_torch_nor_fairseq(path):
     """It runs before there is anything to train, and its imports take no seconds."""
-    roots = {name.split(".")[0] for name in imports(parse(path))}
-    assert not roots & {"fairseq_xl", "fairseq", "torch", "recipes", "tests"}
+    assert not {name.split(".")[0] for name in imports(parse(path))} & {"fairseq", "torch", "recipes", "tests"}
+    for module in reached(path):
+        assert not {name.split(".")[0] for name in imported_first(parse(module))} & {"fairseq", "torch"}, module
 
 
 def test_importing_the_package_imports_nothing_heavy():
@@ -88,6 +110,7 @@ def test_importing_the_package_imports_nothing_heavy():
 import sys
 hook = sys.excepthook
 import fairseq_xl
+import preprocess.__main__, preprocess.disjoint
 from fairseq_xl.evaluation import bleu, classification, curves, generation, retrieval
 assert not {"torch", "fairseq"} & sys.modules.keys() and sys.excepthook is hook
 """

@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 
 from fairseq_xl.checkpoints.keys import BIAS, LANGUAGES, POSITIONS, TOKENS, upgrade_keys
+from fairseq_xl.data.symbols import LANGUAGE
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
 from fairseq_xl.io.configuration import check_configuration
@@ -36,7 +37,6 @@ OLD_KIND = "fairseq_xl bank"  # files of earlier versions are read, and copied i
 FORMAT = 1
 SUFFIXES = (".language-module.pt", ".bank.pt")  # the second one in archives of earlier versions
 SPECIAL = "encoder.token_embeddings.special.weight"
-LANGUAGE = re.compile(r"\w[\w-]*")  # a language code; it is also a file name
 SHARED = 4  # special symbols at the beginning of a dictionary; the fifth, <mask>, precedes the language symbols
 
 

@@ -48,11 +48,10 @@ from fairseq_xl.checkpoints.keys import (
     from_transformers_xlm_roberta,
     from_xlm_decoder,
 )
+from fairseq_xl.data.symbols import MASK, SPECIAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain
 
-SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
-MASK = "<mask>"
 XLM_MASK = "<special1>"
 XLM_SPECIAL = re.compile(r"<special\d+>")
 

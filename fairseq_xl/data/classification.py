@@ -34,7 +34,7 @@ def read_examples(path, language):
     path = stored(path)
     if not path.is_file():
         raise UserError(f"{path}: no such file of labeled text in language {language!r}")
-    content, examples = read_text(path, UserError), []
+    content, examples = read_text(path), []
     if not content.strip():
         raise UserError(f"{path}, line 1: expected {' or '.join(FIELDS.values())}, and the file is empty")
     for number, raw in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):

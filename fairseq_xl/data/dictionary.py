@@ -1,18 +1,13 @@
 """The joint vocabulary: special symbols, pieces, `<mask>` and one symbol a language."""
 
-import hashlib
-import re
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from fairseq.data import Dictionary
 
+from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, digest
 from fairseq_xl.errors import UserError
-
-MASK = "<mask>"
-LANGUAGE = re.compile(r"\w[\w-]*")  # a language code; it holds no path separators
-LANGUAGE_SYMBOL = re.compile(rf"\[({LANGUAGE.pattern})\]")
 
 
 class XLDictionary(Dictionary):
@@ -29,14 +24,14 @@ class XLDictionary(Dictionary):
         Raises `UserError` for a missing or malformed file.
         """
         if not Path(path).is_file():
-            raise UserError(f"{path}: no such dictionary; `python -m preprocess` writes it beside the binarised text")
+            raise UserError(f"{path}: no such dictionary; `python -m preprocess` writes it beside the binarized text")
         dictionary = cls()
         try:
             with open(path, encoding="utf-8") as file:  # from a name, fairseq hides what is wrong with the encoding
                 dictionary.add_from_file(file)
         except (ValueError, RuntimeError) as error:
-            told = " ".join(str(error).split())  # fairseq quotes a line with its end
-            raise UserError(f"{path} is not a fairseq dictionary ('symbol count' on every line): {told}") from error
+            message = " ".join(str(error).split())  # fairseq quotes a line with its end
+            raise UserError(f"{path} is not a fairseq dictionary ('symbol count' on every line): {message}") from error
         dictionary.mask_index = dictionary.add_symbol(MASK, n=0)
         dictionary._find_languages(path)
         return dictionary
@@ -92,4 +87,4 @@ class XLDictionary(Dictionary):
 
     def digest(self):
         """SHA-256 over the symbols in order, without their counts: two vocabularies agree if and only if it does."""
-        return hashlib.sha256("\n".join(self.symbols).encode("utf-8")).hexdigest()
+        return digest(self.symbols)

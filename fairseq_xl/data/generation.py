@@ -14,7 +14,7 @@ def read_texts(path):
     Raises `UserError` for a missing or empty file, and for a line that is not UTF-8.
     """
     try:
-        content = read_text(path, UserError)
+        content = read_text(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file of raw text") from None
     except OSError as error:

@@ -1,18 +1,13 @@
 """Opens binarized text."""
 
-import struct
 from pathlib import Path
 
 import numpy as np
 from fairseq.data import data_utils
-from fairseq.data.indexed_dataset import _code_to_dtype as TOKEN_TYPES  # noqa: N812
 
+from fairseq_xl.data.index_header import read_header, read_sizes
 from fairseq_xl.data.manifest import check_fingerprint
 from fairseq_xl.errors import UserError
-
-#: magic, version, type of the tokens, number of items; behind it a size (int32) and a place (int64) for each
-HEADER = struct.Struct("<9sQBQ")
-MAGIC = b"MMIDIDX\x00\x00"
 
 
 def is_begun(prefix):
@@ -80,20 +75,17 @@ def open_text(prefix, language, symbols=None):
 
 def _check_sizes(index, text):
     """Checks the sizes of both files; the numbers of lines and tokens."""
-    with open(index, "rb") as file:
-        header = file.read(HEADER.size)
-    magic, version, code, items = HEADER.unpack(header) if len(header) == HEADER.size else (b"", 0, 0, 0)
-    if (magic, version) != (MAGIC, 1) or code not in TOKEN_TYPES:
+    header = read_header(index)
+    if header is None:
         raise UserError(f"{index} is damaged, or not an index that fairseq-preprocess writes with --dataset-impl mmap")
-    found, expected = index.stat().st_size, HEADER.size + 12 * items
+    found, expected = index.stat().st_size, header.file_size
     if found != expected:
-        raise UserError(f"{index} is damaged or cut short: {items} items take {expected} bytes, it has {found}")
-    sizes = np.memmap(index, mode="r", dtype=np.int32, offset=HEADER.size, shape=(items,)) if items else np.zeros(0)
-    tokens = int(sizes.sum(dtype=np.int64))
-    found, expected = text.stat().st_size, tokens * np.dtype(TOKEN_TYPES[code]).itemsize
+        raise UserError(f"{index} is damaged or cut short: {header.items} items take {expected} bytes, it has {found}")
+    tokens = int(read_sizes(index, header.items).sum(dtype=np.int64))
+    found, expected = text.stat().st_size, tokens * header.token_size
     if found != expected:
         raise UserError(
             f"{text} is damaged or cut short, or of another run than {index.name}: expected {expected} bytes, it has "
             f"{found}"
         )
-    return {"lines": items, "tokens": tokens}
+    return {"lines": header.items, "tokens": tokens}

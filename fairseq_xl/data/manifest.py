@@ -49,7 +49,7 @@ def check_fingerprint(folder, name, **counts):
         raise UserError(f"{Path(folder) / 'manifest.json'} is damaged: its fingerprint of {name} is incomplete")
     found = {**counts, "bytes": path.stat().st_size}
     other = [f"{found[key]} {key}, expected {known[key]}" for key in found if found[key] != known[key]]
-    if not other and _sampled(path) != known["sampled"]:
+    if not other and sampled(path) != known["sampled"]:
         other = ["other content"]
     if other:
         raise UserError(
@@ -59,8 +59,8 @@ def check_fingerprint(folder, name, **counts):
         )
 
 
-def _sampled(path):
-    """Hash of the pieces of a file, or of the whole file if it is no larger than the pieces together."""
+def sampled(path):
+    """Hash of evenly spaced pieces of a file, or of the whole file if it is no larger than the pieces together."""
     size, digest = path.stat().st_size, hashlib.blake2b(digest_size=16)
     with open(path, "rb") as file:
         if size <= PIECES * PIECE:

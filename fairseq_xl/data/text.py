@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
-from fairseq_xl.data import tokenisers
+from fairseq_xl.data import tokenizers
 from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.errors import UserError
 
@@ -35,17 +35,17 @@ class TextEncoder:
 
     Args:
         model: file of the SentencePiece model that the dictionary was made with; the manifest beside it names the
-            tokenisers of the languages that have one. Where it names languages that share no piece
+            tokenizers of the languages that have one. Where it names languages that share no piece
             (`python -m preprocess.disjoint`), each has a model in a folder of its own instead.
         dictionary: the joint `XLDictionary`.
 
-    Raises `UserError` as `open_model` does, for a model of which the dictionary lacks most pieces, and for a tokeniser
+    Raises `UserError` as `open_model` does, for a model of which the dictionary lacks most pieces, and for a tokenizer
     whose package is not installed.
     """
 
     def __init__(self, model, dictionary):
         folder = Path(model).parent
-        self.tokenisers = tokenisers.named_in(folder)
+        self.tokenizers = tokenizers.named_in(folder)
         apart = read_manifest(folder).get("disjoint")
         named = {language: (folder / language / Path(model).name, f"@{language}") for language in apart or ()}
         named = named or {None: (Path(model), "")}  # one for all languages
@@ -68,7 +68,7 @@ class TextEncoder:
 
     def __call__(self, text, language):
         """Text of a language -> (t,) int64, the last one ``</s>``; text without a piece is ``<unk>``."""
-        text = tokenisers.tokenise(text, self.tokenisers.get(language), language)
+        text = tokenizers.tokenize(text, self.tokenizers.get(language), language)
         processor, indices = self.models[language if language in self.models else None]
         pieces = processor.encode(text, out_type=int) or [processor.unk_id()]
         return np.append(indices[pieces], self.eos)

@@ -31,7 +31,7 @@ def read_lines(path):
     Raises `UserError` for a missing or ill-encoded file.
     """
     try:
-        content = read_text(path, UserError)
+        content = read_text(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:

@@ -19,7 +19,7 @@ class WordTokenizer:
     """What ROUGE counts as words: runs of letters, digits and their marks, in lower case.
 
     rouge-score's own keeps ASCII only; of ASCII text this one makes the same. Text of languages without blanks between
-    words is divided by sacreBLEU's tokeniser first.
+    words is divided by sacreBLEU's tokenizer first.
     """
 
     def __init__(self, language):

@@ -1,7 +1,4 @@
-"""Text files, plain or compressed with gzip, xz or zstandard: the first bytes decide, not the name.
-
-preprocess and fairseq_xl do not import each other, so both packages have a copy of this file; a test keeps them equal.
-"""
+"""Text files, plain or compressed with gzip, xz or zstandard: the first bytes decide, not the name."""
 
 import io
 import lzma
@@ -9,6 +6,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from fairseq_xl.errors import UserError
 
 SUFFIXES = (".gz", ".xz", ".zst")
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}  # none of them is UTF-8
@@ -26,42 +25,42 @@ def stored(path: Path | str) -> Path:
     return Path(f"{path}{added_suffix(path)}")
 
 
-def text_of(file: io.BufferedReader, refuse: type[Exception]) -> BinaryIO:
+def text_of(file: io.BufferedReader) -> BinaryIO:
     """The text of a file opened for reading bytes, decompressed if needed.
 
-    Reading raises `refuse` for damaged or truncated data, and if the package zstandard is needed and not installed.
+    Reading raises `UserError` for damaged or truncated data, and if the package zstandard is needed and not installed.
     """
     start = file.peek(max(map(len, MAGIC)))
     kind = next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), None)
-    return io.BufferedReader(_Reader(_decompressed(file, kind, refuse)), BUFFER) if kind else file
+    return io.BufferedReader(_Reader(_decompressed(file, kind)), BUFFER) if kind else file
 
 
-def read_text(path: Path | str, refuse: type[Exception]) -> bytes:
+def read_text(path: Path | str) -> bytes:
     """The whole text of a file or of its compressed form; raises the errors of `open` and `text_of`."""
     with open(stored(path), "rb") as file:
-        return text_of(file, refuse).read()
+        return text_of(file).read()
 
 
-def _decompressed(file: BinaryIO, kind: str, refuse: type[Exception]) -> Iterator[bytes]:
+def _decompressed(file: BinaryIO, kind: str) -> Iterator[bytes]:
     """The text, in pieces, of a file of one or more compressed streams, each perhaps followed by zeros."""
-    begin, damaged = _decompressor(kind, file.name, refuse)
+    begin, damaged = _decompressor(kind, file.name)
     data = file.read(INPUT)
     try:
         while data:
             part = begin()
             while not part.eof:
                 if not data:
-                    raise refuse(f"{file.name} is truncated: its {kind} data has no end")
+                    raise UserError(f"{file.name} is truncated: its {kind} data has no end")
                 yield part.decompress(data)
                 data = b"" if part.eof else file.read(INPUT)
             data = part.unused_data.lstrip(b"\0")
             while not data and (more := file.read(INPUT)):
                 data = more.lstrip(b"\0")
     except damaged as error:
-        raise refuse(f"{file.name} is damaged: its {kind} data can't be decompressed ({error})") from error
+        raise UserError(f"{file.name} is damaged: its {kind} data can't be decompressed ({error})") from error
 
 
-def _decompressor(kind: str, name: str, refuse: type[Exception]) -> tuple[Callable, type[Exception]]:
+def _decompressor(kind: str, name: str) -> tuple[Callable, type[Exception]]:
     """A factory of decompressors and the exception that they raise for damaged data."""
     if kind == "gzip":
         return lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS), zlib.error
@@ -79,7 +78,7 @@ def _decompressor(kind: str, name: str, refuse: type[Exception]) -> tuple[Callab
         return lambda: zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
     except ImportError:
         needed = "needs a package that is not installed: pip install zstandard"
-        raise refuse(f"{name} is compressed with zstandard, which {needed}") from None
+        raise UserError(f"{name} is compressed with zstandard, which {needed}") from None
 
 
 class _Reader(io.RawIOBase):

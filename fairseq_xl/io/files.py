@@ -44,7 +44,7 @@ def replacing(path):
     except Exception as error:
         if isinstance(error, OSError) and error.errno in NO_PLACE:
             raise UserError(f"{path} was not written: {error.strerror}") from error
-        if not _no_room(error):
+        if not no_room(error):
             raise
         kept = " and the previous file is kept" if os.path.exists(path) else ""
         raise UserError(f"{path} was not written{kept}: no room is left on its disk") from error
@@ -62,8 +62,11 @@ def _sync_folder(folder: str) -> None:
             os.close(descriptor)
 
 
-def _no_room(error) -> bool:
-    """torch's writer fails a second time while it closes the file, and hides the first error in the context."""
+def no_room(error) -> bool:
+    """Whether an error is, or was caused by, a full disk.
+
+    torch's writer fails a second time while it closes the file, and hides the first error in the context.
+    """
     while error is not None:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             return True

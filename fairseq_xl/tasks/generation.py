@@ -12,7 +12,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
 from fairseq_xl.checkpoints.stacks import LAYERS
-from fairseq_xl.data import tokenisers
+from fairseq_xl.data import tokenizers
 from fairseq_xl.data.corrupted_test import Lines, corrupted, filled
 from fairseq_xl.data.generation import GenerationDataset, read_pairs, read_texts
 from fairseq_xl.data.text import TextEncoder
@@ -261,11 +261,11 @@ class XLGenerationTask(XLSeq2SeqTask):
 
     def _write_corrupted(self, name, sources, texts, language):
         """Writes the clean lines and the corrupted ones as text without <mask>, the baseline of copying the source."""
-        special, tokeniser = {self.dictionary.mask_index}, tokenisers.named_in(self.folder()).get(language)
+        special, tokenizer = {self.dictionary.mask_index}, tokenizers.named_in(self.folder()).get(language)
         copies = [
-            tokenisers.detokenise(
+            tokenizers.detokenize(
                 self.dictionary.string(torch.from_numpy(source), "sentencepiece", extra_symbols_to_ignore=special),
-                tokeniser,
+                tokenizer,
                 language,
             )
             for source in sources

@@ -6,7 +6,7 @@ import types
 import numpy as np
 import torch
 
-from fairseq_xl.data import tokenisers
+from fairseq_xl.data import tokenizers
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.tasks.base import XLTask, run_config
@@ -53,22 +53,22 @@ class XLSeq2SeqTask(XLTask):
     def build_tokenizer(self, args):
         """What fairseq-interactive does to a raw line and, as fairseq-generate, to a hypothesis of words.
 
-        The manifest's tokenisers, of the source and undone of the target; --tokenizer where it names none.
+        The manifest's tokenizers, of the source and undone of the target; --tokenizer where it names none.
         Input that is sub-words already, without --bpe, is left as it is.
         """
-        chosen = tokenisers.named_in(self.folder())
+        chosen = tokenizers.named_in(self.folder())
         source, target = self.inference_pair
         if not {source, target} & chosen.keys():
             return super().build_tokenizer(args)
         if args is not None:
             raise UserError(
-                f"--tokenizer: leave it out, the tokenisers of {self.folder() / 'manifest.json'} are applied and undone"
+                f"--tokenizer: leave it out, the tokenizers of {self.folder() / 'manifest.json'} are applied and undone"
             )
         run = run_config(self.cfg)
         raw = run is None or run.bpe is not None
         return types.SimpleNamespace(
-            encode=lambda line: tokenisers.tokenise(line, chosen.get(source) if raw else None, source),
-            decode=lambda line: tokenisers.detokenise(line, chosen.get(target), target),
+            encode=lambda line: tokenizers.tokenize(line, chosen.get(source) if raw else None, source),
+            decode=lambda line: tokenizers.detokenize(line, chosen.get(target), target),
         )
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None, **kwargs):

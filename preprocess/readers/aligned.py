@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
 
 
 class Pairs:
@@ -19,10 +19,10 @@ class Pairs:
         self.counts = {"pairs": 0, "empty": 0, "invalid": 0}
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Raises PreprocessError when one side has more lines than the other."""
+        """Raises UserError when one side has more lines than the other."""
         for number, lines in enumerate(zip_longest(*self.sides), start=1):
             if None in lines:
-                raise PreprocessError(f"{self.name}: one side ends at line {number - 1}, the other one goes on")
+                raise UserError(f"{self.name}: one side ends at line {number - 1}, the other one goes on")
             try:
                 texts = tuple(" ".join(line.decode("utf-8").split()) for line in lines)
             except UnicodeDecodeError:

@@ -1,6 +1,5 @@
 """What the readers' commands have in common: a log, and one sentence instead of a traceback."""
 
-import errno
 import logging
 import signal
 import sys
@@ -8,25 +7,24 @@ from collections.abc import Callable
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import no_room
 
 
 def run(name: str, work: Callable[[], None]) -> int:
-    """Do `work`; the exit status, 1 after a problem that is told on stderr in a sentence."""
+    """Does `work`; the exit status is 1 after an error, which is one sentence on stderr."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         with logging_redirect_tqdm():
             work()
-    except PreprocessError as error:
-        sys.stderr.write(f"{name}: {error}\n")
-        return 1
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        sys.stderr.write(
-            f"{name}: the disk is full: make room, and run the same command to continue\n"
-            if full
-            else f"{name}: {error.filename or ''}: {error.strerror or error}\n"
-        )
+    except (UserError, OSError) as error:
+        if no_room(error):
+            message = "the disk is full: make room, and run the same command to continue"
+        elif isinstance(error, OSError):
+            message = f"{error.filename or ''}: {error.strerror or error}"
+        else:
+            message = str(error)
+        sys.stderr.write(f"{name}: {message}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write(f"{name}: interrupted, run the same command to continue\n")

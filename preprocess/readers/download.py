@@ -9,8 +9,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from preprocess.config import PreprocessError
-from preprocess.files import BLOCK, sha256_of
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import sha256_of
+from preprocess.files import BLOCK
 
 TIMEOUT = 60  # seconds without a byte
 
@@ -24,7 +25,7 @@ def open_url(url: str, start: int) -> Any:
 def download(url: str, path: Path, size: int, sha256: str) -> None:
     """Download a file unless it is there already. It gets its name when it is complete and its checksum is right.
 
-    Raises PreprocessError when the server can't be reached or the connection ends, after which another call goes on,
+    Raises UserError when the server can't be reached or the connection ends, after which another call goes on,
     and when the content isn't what `size` in bytes and `sha256` say.
     """
     if path.exists():
@@ -38,15 +39,15 @@ def download(url: str, path: Path, size: int, sha256: str) -> None:
             _fetch(url, part, size)
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
             reason = getattr(error, "reason", None) or error
-            raise PreprocessError(f"{url}: {reason}; run the same command to continue") from error
+            raise UserError(f"{url}: {reason}; run the same command to continue") from error
     found = part.stat().st_size
     if found < size:
-        raise PreprocessError(
+        raise UserError(
             f"{url}: the connection ended after {found} of {size} bytes; run the same command to continue"
         )
     if found > size or sha256_of(part) != sha256:
         part.unlink()
-        raise PreprocessError(
+        raise UserError(
             f"{url}: not the file that was expected ({size} bytes, SHA-256 {sha256}); what was downloaded is removed"
         )
     os.replace(part, path)

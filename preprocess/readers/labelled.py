@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from preprocess.compressed import stored, text_of
-from preprocess.config import PreprocessError
-from preprocess.files import replacing, sha256_of, write_json
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.compressed import stored, text_of
+from fairseq_xl.io.files import read_json, sha256_of, write_json
+from preprocess.files import replacing
 from preprocess.readers import command
-from preprocess.stages import Stages, locked, read_json
+from preprocess.stages import Stages, locked
 
 FORMAT = 1  # another one makes every stage run again
 SHOWN = 80  # characters of a wrong header that an error shows
@@ -52,37 +53,37 @@ def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     Only b"\n" ends a line and only a tab ends a field: quote characters are text. Lines with nothing in them are passed
     over.
 
-    Raises PreprocessError naming the line that is ill-encoded or has another number of fields, and for an empty file.
+    Raises UserError naming the line that is ill-encoded or has another number of fields, and for an empty file.
     """
     expected = 0
     with open(path, "rb") as file:
-        for number, line in enumerate(text_of(file, PreprocessError), start=1):
+        for number, line in enumerate(text_of(file), start=1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError:
-                raise PreprocessError(f"{path}, line {number}: not UTF-8") from None
+                raise UserError(f"{path}, line {number}: not UTF-8") from None
             if not text.strip("\r\n"):
                 continue
             fields = [" ".join(field.split()) for field in text.split("\t")]
             expected = expected or len(fields)
             if len(fields) != expected:
-                raise PreprocessError(
+                raise UserError(
                     f"{path}, line {number}: expected {expected} fields as in the first line, found {len(fields)}"
                 )
             yield number, fields
     if not expected:
-        raise PreprocessError(f"{path}, line 1: the file is empty")
+        raise UserError(f"{path}, line 1: the file is empty")
 
 
 def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Number of each line below the header and its fields in `columns`, in this order.
 
-    Raises PreprocessError as `read_rows` does, and when the header lacks one of them.
+    Raises UserError as `read_rows` does, and when the header lacks one of them.
     """
     rows = read_rows(path)
     number, header = next(rows)
     if missing := [name for name in columns if name not in header]:
-        raise PreprocessError(
+        raise UserError(
             f"{path}, line {number}: expected a header with {', '.join(columns)}; {', '.join(missing)} is not in "
             f"{' '.join(header)[:SHOWN]!r}"
         )
@@ -92,9 +93,9 @@ def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[s
 
 
 def one_of(path: Path, number: int, kind: str, found: str, valid: Mapping[str, str]) -> str:
-    """What `valid` has for a field; PreprocessError naming the line if it isn't there."""
+    """What `valid` has for a field; UserError naming the line if it isn't there."""
     if found not in valid:
-        raise PreprocessError(f"{path}, line {number}: {kind} {found!r} is none of {', '.join(valid)}")
+        raise UserError(f"{path}, line {number}: {kind} {found!r} is none of {', '.join(valid)}")
     return valid[found]
 
 
@@ -110,12 +111,12 @@ def build(folder: Path, source: Path, parts: Sequence[Part], described: dict) ->
         parts: what to write.
         described: what the manifest begins with.
 
-    Raises PreprocessError for whatever the user can mend.
+    Raises UserError for whatever the user can mend.
     """
     parts = [replace(part, source=stored(part.source)) for part in parts]
     for part in parts:
         if not part.source.is_file():
-            raise PreprocessError(f"{part.source}: there is no such file")
+            raise UserError(f"{part.source}: there is no such file")
     stages = Stages(folder)
     with locked(stages):
         counts, hashes = {}, {}
@@ -151,7 +152,7 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
             counts[name]["labels"][label] = counts[name]["labels"].get(label, 0) + 1
         for language, name in part.files.items():
             if not part.optional and name not in files:
-                raise PreprocessError(f"{part.source}: there is no labelled pair in language {language!r}")
+                raise UserError(f"{part.source}: there is no labelled pair in language {language!r}")
     for name, count in counts.items():
         if not count["lines"]:
             logger.warning("%s: no labelled pairs for %s, which is not written", part.source, name)
@@ -193,10 +194,10 @@ def read_release(
 
 
 def chosen(option: str, languages: Sequence[str]) -> list[str]:
-    """The languages of --langs. Raises PreprocessError for one that the release lacks."""
+    """The languages of --langs. Raises UserError for one that the release lacks."""
     found = list(dict.fromkeys(option.split(",")))
     if unknown := [language for language in found if language not in languages]:
-        raise PreprocessError(f"--langs: unknown {', '.join(map(repr, unknown))}; valid: {', '.join(languages)}")
+        raise UserError(f"--langs: unknown {', '.join(map(repr, unknown))}; valid: {', '.join(languages)}")
     return found
 
 

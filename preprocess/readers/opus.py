@@ -17,13 +17,15 @@ from typing import Any
 
 from tqdm import tqdm
 
-from preprocess.config import LANGUAGE, SPLITS, PreprocessError
-from preprocess.files import replacing, sha256_of, write_json
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import read_json, sha256_of, write_json
+from preprocess.config import LANGUAGE, SPLITS
+from preprocess.files import replacing
 from preprocess.readers import command
 from preprocess.readers.aligned import Pairs
 from preprocess.readers.folder import bitext_path, describe
 from preprocess.readers.text import letters_and_digits
-from preprocess.stages import Stages, locked, read_json
+from preprocess.stages import Stages, locked
 
 FORMAT = 1  # another one makes the stage run again
 LARGEST_SHARE = 10  # at most a tenth of the sentences is drawn for validation, and as many for test
@@ -38,11 +40,11 @@ def build(folder: Path, pair: str, archives: list[Path], held_out: int) -> None:
         archives: zip files, read one after the other.
         held_out: sentences for validation, and for test; fewer when the corpus is small.
 
-    Raises PreprocessError for whatever the user can mend.
+    Raises UserError for whatever the user can mend.
     """
     for path in archives:
         if not path.is_file():
-            raise PreprocessError(f"{path}: there is no such file")
+            raise UserError(f"{path}: there is no such file")
     stages = Stages(folder)
     with locked(stages):
         inputs: list[Any] = [FORMAT, pair, held_out, [sha256_of(path) for path in archives]]
@@ -124,7 +126,7 @@ def _pairs(path: Path, pair: str, counts: list[dict], purpose: str) -> Iterator[
             yield from bar
             counts.append(pairs.counts)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise PreprocessError(f"{path} is damaged or no zip file ({error}): download it again") from error
+        raise UserError(f"{path} is damaged or no zip file ({error}): download it again") from error
 
 
 def _members(path: Path, archive: zipfile.ZipFile, languages: list[str]) -> list[str]:
@@ -136,7 +138,7 @@ def _members(path: Path, archive: zipfile.ZipFile, languages: list[str]) -> list
     ]
     if any(len(names) != 1 for names in found):
         wanted = " and one ".join(f"*.{both[0]}.{language}" for language in languages)
-        raise PreprocessError(f"{path}: expected one file {wanted}, found {', '.join(archive.namelist()) or 'nothing'}")
+        raise UserError(f"{path}: expected one file {wanted}, found {', '.join(archive.namelist()) or 'nothing'}")
     return [names[0] for names in found]
 
 
@@ -160,9 +162,9 @@ def main(arguments: list[str] | None = None) -> int:
     def work() -> None:
         languages = options.pair.split("-")
         if len(set(languages)) != 2 or len(languages) != 2 or not all(map(LANGUAGE.fullmatch, languages)):
-            raise PreprocessError(f"--pair: expected two languages such as en-de, found {options.pair!r}")
+            raise UserError(f"--pair: expected two languages such as en-de, found {options.pair!r}")
         if options.held_out < 1:
-            raise PreprocessError(f"--held-out must be 1 or more, found {options.held_out}")
+            raise UserError(f"--held-out must be 1 or more, found {options.held_out}")
         build(options.destination, options.pair, options.archives, options.held_out)
 
     return command.run("opus", work)

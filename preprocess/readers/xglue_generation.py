@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from preprocess.compressed import stored, text_of
-from preprocess.config import PreprocessError
-from preprocess.files import replacing, sha256_of, write_json
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.compressed import stored, text_of
+from fairseq_xl.io.files import read_json, sha256_of, write_json
+from preprocess.files import replacing
 from preprocess.readers import command
 from preprocess.readers.aligned import Pairs
 from preprocess.readers.labelled import chosen, inside, logger
-from preprocess.stages import Stages, locked, read_json
+from preprocess.stages import Stages, locked
 
 FORMAT = 1  # another one makes every stage run again
 LANGUAGES = {"ntg": ("de", "en", "es", "fr", "ru"), "qg": ("de", "en", "es", "fr", "it", "pt")}
@@ -41,7 +42,7 @@ def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
                 continue
             files = [stored(folder / f"xglue.{task}.{language}.{side}.{theirs}") for side in SIDES]
             if not files[0].is_file():
-                raise PreprocessError(f"{files[0]}: there is no such file")
+                raise UserError(f"{files[0]}: there is no such file")
             yield Part(f"{split}.{language}", (files[0], files[1]), optional=split == "test")
 
 
@@ -55,7 +56,7 @@ def build(folder: Path, source: Path, described: dict, found: list[Part]) -> Non
                 logger.warning("%s: there is no such file, and %s is not written", sources[1], name)
                 continue
             if not sources[1].is_file():
-                raise PreprocessError(f"{sources[1]}: there is no such file")
+                raise UserError(f"{sources[1]}: there is no such file")
             sums = {str(path.relative_to(source)): sha256_of(path) for path in sources}
             written = [folder / f"{name}.{side}" for side in SIDES]
             counts |= stages.run(name, [FORMAT, sums, name], written, lambda: {name: _write(written, sources)})
@@ -68,26 +69,26 @@ def build(folder: Path, source: Path, described: dict, found: list[Part]) -> Non
 def _write(written: list[Path], sources: tuple[Path, Path]) -> dict[str, int]:
     """Write both files; how many pairs, and how many were left out because a side is empty."""
     with open(sources[0], "rb") as first, open(sources[1], "rb") as second:
-        sides = [_decoded(path, text_of(file, PreprocessError)) for path, file in zip(sources, (first, second))]
+        sides = [_decoded(path, text_of(file)) for path, file in zip(sources, (first, second))]
         pairs = Pairs(str(sources[0]), *sides)
         with replacing(written[0]) as source, replacing(written[1]) as target:
             for texts in pairs:
                 for file, text in zip((source, target), texts):
                     file.write(text.encode() + b"\n")
             if not pairs.counts["pairs"]:
-                raise PreprocessError(f"{sources[0]}: there is no pair of two texts")
+                raise UserError(f"{sources[0]}: there is no pair of two texts")
     if pairs.counts["empty"]:
         logger.info("%s: left out %d pairs with an empty side", sources[0], pairs.counts["empty"])
     return {name: pairs.counts[name] for name in ("pairs", "empty")}
 
 
 def _decoded(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines, without a byte-order mark; PreprocessError naming the one that is ill-encoded."""
+    """The lines, without a byte-order mark; UserError naming the one that is ill-encoded."""
     for number, line in enumerate(lines, start=1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").encode()
         except UnicodeDecodeError:
-            raise PreprocessError(f"{path}, line {number}: not UTF-8") from None
+            raise UserError(f"{path}, line {number}: not UTF-8") from None
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
 from preprocess.readers import command
 from preprocess.readers.labelled import Example, Part, inside, one_of, read_release, read_rows
 
@@ -39,7 +39,7 @@ def examples(path: Path, language: str, may_lack_labels: bool = False) -> Iterat
         if len(fields) == UNLABELLED and may_lack_labels:
             continue
         if len(fields) != LABELLED:
-            raise PreprocessError(
+            raise UserError(
                 f"{path}, line {number}: expected question TAB passage TAB label, found {len(fields)} fields"
             )
         question, passage, label = fields

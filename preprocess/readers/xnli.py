@@ -1,23 +1,32 @@
 """The command: ``python -m preprocess.readers.xnli SOURCE DEST``, natural language inference in 15 languages.
 
 XNLI 1.0 has the validation and test sets, XNLI-MT 1.0 MultiNLI's training set in every language, and the test sets
-translated into English. Training text is tokenised there; of evaluation text there are both forms.
+translated into English. Training text is tokenized there; of evaluation text there are both forms.
 """
 
+import argparse
 import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from preprocess.compressed import stored
+from fairseq_xl.io.compressed import stored
 from preprocess.readers import command
 from preprocess.readers.labelled import (
-    Example, Part, argument_parser, build, chosen, inside, one_of, read_table, train_path,
+    Example,
+    Part,
+    argument_parser,
+    build,
+    chosen,
+    inside,
+    one_of,
+    read_table,
+    train_path,
 )  # fmt: skip
 
 LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
 LABELS = {name: name for name in ("contradiction", "entailment", "neutral")} | {"contradictory": "contradiction"}
-PLAIN, TOKENISED = ("sentence1", "sentence2"), ("sentence1_tokenized", "sentence2_tokenized")
+PLAIN, TOKENIZED = ("sentence1", "sentence2"), ("sentence1_tokenized", "sentence2_tokenized")
 
 
 def parts(source: Path, languages: list[str], columns: tuple[str, str]) -> list[Part]:
@@ -68,15 +77,18 @@ def evaluation(path: Path, languages: list[str], columns: tuple[str, str]) -> It
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit status."""
+    """Runs the command; returns the exit status."""
     parser = argument_parser("xnli", "XNLI 1.0 and XNLI-MT 1.0.", "folder with both releases, unpacked", LANGUAGES)
     parser.add_argument(
-        "--tokenised", action="store_true", help="evaluation text tokenised by the release, as training text always is"
+        "--tokenized", action="store_true", help="evaluation text tokenized by the release, as training text always is"
     )
+    parser.add_argument("--tokenised", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.tokenised:
+        parser.error("--tokenised is now called --tokenized")
 
     def work() -> None:
-        languages, columns = chosen(options.langs, LANGUAGES), TOKENISED if options.tokenised else PLAIN
+        languages, columns = chosen(options.langs, LANGUAGES), TOKENIZED if options.tokenized else PLAIN
         described = {"corpus": ["XNLI 1.0", "XNLI-MT 1.0"], "languages": languages, "columns": list(columns)}
         build(options.destination, options.source, parts(options.source, languages, columns), described)
 

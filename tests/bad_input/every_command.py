@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fairseq_xl import error_reporting
 from fairseq_xl.commands import average as average_command, retrieve as retrieve_command
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
 from tests.commands import (
     classification,
     generation,
@@ -159,7 +159,7 @@ def sentence_of(call):
     """The sentence that a command ends with, or "" if it succeeds; raises the error if it is a defect."""
     try:
         call()
-    except PreprocessError as error:
+    except UserError as error:
         return str(error)
     except Exception as error:
         shown = io.StringIO()

@@ -122,7 +122,7 @@ def test_the_command(files, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == told
 
 
-def test_a_score_needs_the_language_or_a_tokeniser(files, capsys):
+def test_a_score_needs_the_language_or_a_tokenizer(files, capsys):
     line = [str(files[0]), str(files[1]), "--bootstrap", "0"]
     with pytest.raises(UserError, match="--language or --tokenize is needed: name the target language"):
         main(line)
@@ -165,7 +165,7 @@ def test_systems_that_cannot_be_compared(files, tmp_path, lines, more, sentence)
         main([*map(str, files), "--language", "en", "--against", str(tmp_path / "other"), *more])
 
 
-def test_the_language_chooses_sacrebleus_tokeniser():
+def test_the_language_chooses_sacrebleus_tokenizer():
     expected = {"de": "13a", "xx": "13a", "zh": "zh", "zh_CN": "zh", "zh-TW": "zh", "th": "char", "km": "char"}
     assert {language: tokenizer_of(language) for language in expected} == expected
 
@@ -174,19 +174,19 @@ def test_the_language_chooses_sacrebleus_tokeniser():
     (["--language", "xx"], True), (["--language", "hsb"], True), (["--language", "zh_CN"], False),
     (["--language", "th"], False), (["--language", "xx", "--tokenize", "13a"], False),
 ])  # fmt: skip
-def test_the_tokeniser_of_an_unknown_language_is_told(files, caplog, given, warned):
+def test_the_tokenizer_of_an_unknown_language_is_told(files, caplog, given, warned):
     main([*map(str, files), "--bootstrap", "0", *given])
     told = f"--language {given[1]} is no code of ISO 639-1: sacreBLEU's tokenizer is 13a, for words with blanks between "
     assert caplog.messages == [f"{told}them; --tokenize names another"] * warned
 
 
-def test_languages_with_a_tokeniser_are_known():
+def test_languages_with_a_tokenizer_are_known():
     assert LANGUAGES >= TOKENIZERS.keys() and len(LANGUAGES) == 184 and {len(code) for code in LANGUAGES} == {2}
 
 
 @pytest.mark.parametrize("language, name", [("ja", "ja-mecab"), ("ko", "ko-mecab")])
 @pytest.mark.parametrize("there", [True, False])
-def test_a_tokeniser_without_its_package_gives_way_to_characters(language, name, there, monkeypatch):
+def test_a_tokenizer_without_its_package_gives_way_to_characters(language, name, there, monkeypatch):
     def made(tokenize):
         assert tokenize == name
         if not there:
@@ -200,7 +200,7 @@ CHINESE = [["我来到北京清华大学。", "他喜欢看书和写字。"], ["
 
 
 @pytest.mark.parametrize("language, tokenizer", [("zh", "zh"), ("th", "char"), ("en", "13a")])
-def test_text_without_blanks_is_scored_by_sacrebleus_tokeniser(tmp_path, capsys, language, tokenizer):
+def test_text_without_blanks_is_scored_by_sacrebleus_tokenizer(tmp_path, capsys, language, tokenizer):
     for name, lines in zip(("hypotheses", "references"), CHINESE):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     line = [str(tmp_path / "hypotheses"), str(tmp_path / "references"), "--plain", "--bootstrap", "0"]
@@ -212,7 +212,7 @@ def test_text_without_blanks_is_scored_by_sacrebleus_tokeniser(tmp_path, capsys,
         assert found["score"] == round(expected, 2) and f"tok:{tokenizer}|" in found["signature"]
 
 
-def test_a_tokeniser_that_is_not_installed_is_told(monkeypatch):
+def test_a_tokenizer_that_is_not_installed_is_told(monkeypatch):
     def missing(**options):
         raise RuntimeError("Please install\nthem")
 

@@ -13,14 +13,14 @@ from fairseq import checkpoint_utils
 from fairseq.distributed.utils import _TensorPlaceholder
 from omegaconf import OmegaConf
 
-from fairseq_xl import patches
+import fairseq_xl
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import is_finite, load_checkpoint, load_plain
 
 
 @pytest.fixture(autouse=True, scope="module")
 def installed():
-    patches.install()
+    fairseq_xl.register()
 
 
 class MakesFolder:

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from tiny_corpus import change, content
 
+from fairseq_xl.errors import UserError
 from preprocess import binarize
 from preprocess.__main__ import Formatter, main, parse_arguments
-from preprocess.config import PreprocessError
 from preprocess.pipeline import prepare
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,7 +111,7 @@ def test_failure_of_fairseq_shows_its_last_line(tmp_path, monkeypatch):
     program.write_text("#!/bin/sh\necho first\necho 'ValueError: the reason' >&2\nexit 3\n", encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setattr(binarize.sys, "executable", str(program))
-    with pytest.raises(PreprocessError, match="fairseq-preprocess failed .*en.log.*: ValueError: the reason"):
+    with pytest.raises(UserError, match="fairseq-preprocess failed .*en.log.*: ValueError: the reason"):
         binarize.run_fairseq([], tmp_path, tmp_path / "logs" / "en.log")
     assert (tmp_path / "logs" / "en.log").read_text(encoding="utf-8").startswith("first")
 

@@ -11,9 +11,11 @@ import pytest
 import sentencepiece
 from tiny_corpus import change, content, write_corpus
 
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import write_json
 from preprocess import binarize, files, stages
 from preprocess.__main__ import main
-from preprocess.config import PreprocessError, read_config
+from preprocess.config import read_config
 from preprocess.pipeline import prepare
 from preprocess.stages import Stages, locked
 
@@ -154,7 +156,7 @@ def test_a_folder_that_is_no_longer_described_goes(corpus, prepared):
 def test_a_folder_of_other_languages_stays(corpus, prepared):
     before = content(prepared)
     change(corpus, languages=["fr"], monolingual={"fr": {"train": "train.en-de.de"}}, bitext={})
-    with pytest.raises(PreprocessError, match="data-bin is of .*, none of which is described: remove it or name"):
+    with pytest.raises(UserError, match="data-bin is of .*, none of which is described: remove it or name"):
         prepare(corpus, prepared)
     assert content(prepared) == before
 
@@ -231,7 +233,7 @@ def test_a_change_that_is_taken_back_after_an_interruption(corpus, prepared, mon
     def interrupting(path, record):
         if "binarize" in path.name:
             raise KeyboardInterrupt
-        files.write_json(path, record)
+        write_json(path, record)
 
     path.write_text(changed, encoding="utf-8")
     with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
@@ -274,7 +276,7 @@ def test_vocabulary_is_reused(corpus, prepared, tmp_path, fairseq_in_process):
     assert manifests[1]["sampling"] is None
     name = "en-de/train.en-de.de.bin"
     assert (tmp_path / "reusing" / name).read_bytes() == (prepared / name).read_bytes()
-    with pytest.raises(PreprocessError, match="--spm-model and --dict belong together"):
+    with pytest.raises(UserError, match="--spm-model and --dict belong together"):
         prepare(other, tmp_path / "reusing", spm_model=prepared / "sentencepiece.model")
 
 
@@ -312,14 +314,14 @@ def test_an_existing_model_is_taken(corpus, tmp_path, fairseq_in_process):
 
 def test_an_existing_model_is_checked(corpus, tmp_path):
     change(corpus, vocabulary={"sentencepiece": "missing.model"})
-    with pytest.raises(PreprocessError, match="vocabulary: sentencepiece: .*missing.model is no SentencePiece model"):
+    with pytest.raises(UserError, match="vocabulary: sentencepiece: .*missing.model is no SentencePiece model"):
         prepare(corpus, None, check_only=True)
     change(corpus, vocabulary={"sentencepiece": "train.en"})
-    with pytest.raises(PreprocessError, match="vocabulary: sentencepiece: .*train.en is no SentencePiece model"):
+    with pytest.raises(UserError, match="vocabulary: sentencepiece: .*train.en is no SentencePiece model"):
         prepare(corpus, tmp_path / "data-bin")
     model = existing_model(corpus.parent, (corpus.parent / "train.en").read_text(encoding="utf-8").split("\n"))
     change(corpus, vocabulary={"sentencepiece": str(model)})
-    with pytest.raises(PreprocessError, match="names a model already; leave out --spm-model and --dict"):
+    with pytest.raises(UserError, match="names a model already; leave out --spm-model and --dict"):
         prepare(corpus, tmp_path / "data-bin", spm_model=model, dictionary=tmp_path / "dict.txt")
 
 
@@ -332,14 +334,14 @@ def test_lost_lines_are_told(corpus, tmp_path, fairseq_in_process, monkeypatch):
         complete(options, cwd, log)
 
     monkeypatch.setattr(binarize, "run_fairseq", losing)
-    with pytest.raises(PreprocessError, match=r"en/valid \(en\): \d+ lines of \d+ tokens went into fairseq-preprocess"):
+    with pytest.raises(UserError, match=r"en/valid \(en\): \d+ lines of \d+ tokens went into fairseq-preprocess"):
         prepare(corpus, tmp_path / "data-bin")
     assert not (tmp_path / "data-bin" / "en").exists()
 
 
 def test_two_runs_at_once_are_refused(corpus, prepared):
     with locked(Stages(prepared)):
-        with pytest.raises(PreprocessError, match="another preparation is writing there"):
+        with pytest.raises(UserError, match="another preparation is writing there"):
             prepare(corpus, prepared)
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from fairseq_xl.errors import UserError
 from preprocess.check import check
-from preprocess.config import PreprocessError, Side, Split, read_config
+from preprocess.config import Side, Split, read_config
 
 GOOD = """
 languages: [en, de, no]
@@ -50,12 +51,12 @@ def test_meaning(tmp_path):
     ("[en, de, no]", "[en, de, no, en]", "languages: 'en' is named twice"),
     ("  no: {train: a.no}", "  no: {train: a.no}\n  en: {train: c.en}", "'en' is named twice in one mapping (line 6)"),
     ("bitext:", "bitexts: {}\nbitext:",
-     "unknown key 'bitexts'; valid keys: languages, vocabulary, tokeniser, monolingual, bitext"),
+     "unknown key 'bitexts'; valid keys: languages, vocabulary, tokenizer, monolingual, bitext"),
     ("valid: v.en", "dev: v.en", "monolingual en: unknown key 'dev'; valid keys: train, valid, test"),
     ("bitext:", "vocabulary: {sise: 3}\nbitext:",
      "valid keys: model, size, alpha, sentences, coverage, normalization, sentencepiece"),
     ("bitext:", "vocabulary: {size: big}\nbitext:", "vocabulary: size must be of type int, found 'big'"),
-    ("bitext:", "vocabulary: {model: wordpiece}\nbitext:", "model must be unigram or bpe, found wordpiece"),
+    ("bitext:", "vocabulary: {model: wordpiece}\nbitext:", "model must be unigram or bpe, found 'wordpiece'"),
     ("bitext:", "vocabulary: {alpha: -1}\nbitext:", "alpha must be from 0 to 1, found -1.0"),
     ("bitext:", "vocabulary: {alpha: .inf}\nbitext:", "alpha must be of type float, found '.inf'"),
     ("bitext:", "vocabulary: {alpha: inf}\nbitext:", "alpha must be from 0 to 1, found inf"),
@@ -67,7 +68,7 @@ def test_meaning(tmp_path):
     ("bitext:", "vocabulary: {coverage: nan}\nbitext:", "coverage must be more than 0 and at most 1, found nan"),
     ("bitext:", "vocabulary: {coverage: null}\nbitext:", "coverage must be of type float, found 'null'"),
     ("bitext:", "vocabulary: {normalization: none}\nbitext:",
-     "normalization must be nmt_nfkc or nfkc or nmt_nfkc_cf or nfkc_cf or identity, found none"),
+     "normalization must be nmt_nfkc or nfkc or nmt_nfkc_cf or nfkc_cf or identity, found 'none'"),
     ("bitext:", "vocabulary: {sentencepiece: m, model: bpe, size: 9}\nbitext:",
      "vocabulary: sentencepiece names an existing model; leave out model, size"),
     ("bitext:", "vocabulary: {sentencepiece: }\nbitext:", "vocabulary: sentencepiece must name the file of a model"),
@@ -79,7 +80,7 @@ def test_meaning(tmp_path):
     ("[en, de, no]", "en", "languages: expected a list such as [en, de], found 'en'"),
     ("train: a.no", "", "monolingual no: expected one or more of train, valid, test"),
     ("bitext:", "vocabulary: {model: [bpe]}\nbitext:", "vocabulary: model must be of type str, found ['bpe']"),
-    ("bitext:", "tokeniser: {en: [moses]}\nbitext:", "tokeniser en: unknown ['moses']"),
+    ("bitext:", "tokenizer: {en: [moses]}\nbitext:", "tokenizer en: unknown ['moses']"),
     ("train: a.no", "train: {a: b}", "train must be a file or a list of files"),
     ("{train: a.no}", "a.no", "monolingual no: expected a mapping (key: value), found 'a.no'"),
     ("bitext:", "bitext:\n  de-en: {train: u}", "the pair is named twice"),
@@ -101,14 +102,14 @@ def test_one_file_for_two_languages(tmp_path):
 
 
 def test_what_is_no_description(tmp_path):
-    with pytest.raises(PreprocessError, match="there is no such file"):
+    with pytest.raises(UserError, match="there is no such file"):
         read_config(tmp_path / "missing.yaml")
-    with pytest.raises(PreprocessError, match="is not YAML"):
+    with pytest.raises(UserError, match="is not YAML"):
         problems(tmp_path, "languages: [en")
-    with pytest.raises(PreprocessError, match="c.yaml is not YAML in line 2: a key must be one value$"):
+    with pytest.raises(UserError, match="c.yaml is not YAML in line 2: a key must be one value$"):
         problems(tmp_path, "languages: [en]\n? [a, b]\n: c\n")
     for deep in ("[" * 3000 + "]" * 3000, "[" * 3000, "{a: " * 3000 + "}" * 3000):
-        with pytest.raises(PreprocessError, match="c.yaml is no description: its values are nested too deeply$"):
+        with pytest.raises(UserError, match="c.yaml is no description: its values are nested too deeply$"):
             problems(tmp_path, f"languages: {deep}")
     assert any("expected a mapping" in problem for problem in problems(tmp_path, "- en"))
 
@@ -117,11 +118,11 @@ LAUGHS = "".join(f"  - &a{level} [{', '.join([f'*a{level - 1}' if level else 'ha
 
 
 def test_aliases_of_aliases_are_no_sentence_of_megabytes(tmp_path):
-    with pytest.raises(PreprocessError, match="in line 7: it holds more than 100000 values") as refused:
+    with pytest.raises(UserError, match="in line 7: it holds more than 100000 values") as refused:
         problems(tmp_path, f"languages:\n{LAUGHS}")
     assert len(str(refused.value)) < 300
     few = "".join(LAUGHS.splitlines(keepends=True)[:4])  # 8,303 values
-    for key in ("languages", "vocabulary", "tokeniser", "monolingual", "bitext"):
+    for key in ("languages", "vocabulary", "tokenizer", "monolingual", "bitext"):
         found = problems(tmp_path, f"{key}:\n{few}")
         assert any("expected" in problem for problem in found) and max(map(len, found)) < 300
     (problem,) = problems(tmp_path, GOOD.replace("valid: v.en", f"v{'x' * 900}: v.en"))
@@ -134,6 +135,6 @@ def test_aliases_stand_for_what_they_name(tmp_path):
 
 def test_of_many_problems_the_first_are_listed(tmp_path):
     config, found = read_config(_written(tmp_path, f"languages: [{', '.join(f'x-{n}' for n in range(300))}]\n"))
-    with pytest.raises(PreprocessError, match=r"^600 problem\(s\)") as refused:
+    with pytest.raises(UserError, match=r"^600 problem\(s\)") as refused:
         check(config, found, 1, None)
     assert str(refused.value).count("\n  - ") == 100 and str(refused.value).endswith("\n  and 500 more")

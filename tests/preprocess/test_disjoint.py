@@ -19,7 +19,7 @@ SPLITS = {"train": 30, "valid": 3}
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
-    """data/en and data/de, whose languages have words in common; German is tokenised."""
+    """data/en and data/de, whose languages have words in common; German is tokenized."""
     folder = tmp_path_factory.mktemp("disjoint")
     for code in ("en", "de"):
         for split, count in SPLITS.items():
@@ -27,7 +27,7 @@ def parts(tmp_path_factory):
             write(folder / f"{split}.{code}", [f"Linux {line}" if line else "" for line in lines])
         text = {split: str(folder / f"{split}.{code}") for split in SPLITS}
         described = {"languages": [code], "vocabulary": {"size": 60}, "monolingual": {code: text}}
-        described |= {"tokeniser": {"de": "moses"}} if code == "de" else {}
+        described |= {"tokenizer": {"de": "moses"}} if code == "de" else {}
         (folder / f"{code}.yaml").write_text(json.dumps(described))
         assert preprocess([str(folder / f"{code}.yaml"), str(folder / "data" / code)]) == 0
     return folder
@@ -96,7 +96,7 @@ def test_raw_text_is_encoded_by_its_language(parts, joined):
         binarised = open_text(joined / code / "valid", code)
         for line, item in zip(lines, binarised):
             np.testing.assert_array_equal(encode(line, code) if line else [dictionary.eos()], item)
-    assert encode.tokenisers == {"de": "moses"}
+    assert encode.tokenizers == {"de": "moses"}
 
 
 def test_more_symbols_take_wider_numbers(parts, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Fingerprints of a data-bin: in the manifest, in samples when a text is opened, and in full with --verify."""
 
+import hashlib
 import json
 import random
 
@@ -11,8 +12,7 @@ from fairseq_xl.data import manifest
 from fairseq_xl.errors import UserError
 from preprocess import disjoint, fingerprints
 from preprocess.__main__ import main, parse_arguments
-from preprocess.config import PreprocessError
-from preprocess.fingerprints import fingerprint, sampled, verify
+from preprocess.fingerprints import fingerprint, verify
 from preprocess.pipeline import prepare
 from tests.tiny_data import write_items
 
@@ -68,7 +68,7 @@ def test_what_is_removed_is_made_anew(corpus, prepared):
     raw = (prepared / "en/train.bin").read_bytes()
     (prepared / "en/train.bin").write_bytes(bytes(len(raw)))
     prepare(corpus, prepared)  # nothing of it looks changed: it stays, and is not taken for what was written
-    with pytest.raises(PreprocessError, match="1 change"):
+    with pytest.raises(UserError, match="1 change"):
         verify(prepared)
     (prepared / "en/train.bin").unlink()
     prepare(corpus, prepared)
@@ -127,10 +127,13 @@ def test_joined_languages_have_their_own_and_take_over_no_damage(tmp_path, fairs
 
 
 @pytest.mark.parametrize("size", [0, 1, MILLION, MILLION + 1, 3 * MILLION + 17])
-def test_training_samples_what_the_preparation_did(tmp_path, size):
-    path = tmp_path / "file"
-    path.write_bytes(random.Random(size).randbytes(size))
-    assert manifest._sampled(path) == sampled(path) == fingerprint(path)["sampled"]
+def test_256_pieces_of_a_file_are_sampled(tmp_path, size):
+    """From its first byte to its last; the whole of a file of up to 1 MiB."""
+    path, raw = tmp_path / "file", random.Random(size).randbytes(size)
+    path.write_bytes(raw)
+    places = [(size - 4096) * number // 255 for number in range(256)]
+    pieces = [raw] if size <= MILLION else [raw[place : place + 4096] for place in places]
+    assert fingerprint(path)["sampled"] == hashlib.blake2b(b"".join(pieces), digest_size=16).hexdigest()
 
 
 def test_a_long_change_of_a_large_file_is_seen_and_a_short_one_by_verify(tmp_path):
@@ -146,7 +149,7 @@ def test_a_long_change_of_a_large_file_is_seen_and_a_short_one_by_verify(tmp_pat
     unseen = next(place for place in range(MILLION, 2 * MILLION, 1000) if not _is_read(place, len(raw)))
     path.write_bytes(raw[:unseen] + bytes([raw[unseen] ^ 1]) + raw[unseen + 1 :])
     manifest.check_fingerprint(tmp_path, "text.bin")
-    with pytest.raises(PreprocessError, match=r"other content from byte 1048576 to 2097152 \(1 of 2 blocks\)"):
+    with pytest.raises(UserError, match=r"other content from byte 1048576 to 2097152 \(1 of 2 blocks\)"):
         verify(tmp_path)
     path.write_bytes(raw)
     assert verify(tmp_path) == 1

@@ -6,13 +6,14 @@ import tracemalloc
 import pytest
 from tqdm import tqdm
 
+from fairseq_xl.errors import UserError
 from preprocess import check, files, vocabulary
-from preprocess.config import PreprocessError, read_config
+from preprocess.config import read_config
 from preprocess.pipeline import prepare
 
 
 def problem(corpus):
-    with pytest.raises(PreprocessError) as error:
+    with pytest.raises(UserError) as error:
         prepare(corpus, None, check_only=True)
     return str(error.value)
 
@@ -95,7 +96,7 @@ def test_no_training_text(corpus, tmp_path):
     text = corpus.read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if "train" not in line]
     corpus.write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(PreprocessError, match="no training text to learn a vocabulary from"):
+    with pytest.raises(UserError, match="no training text to learn a vocabulary from"):
         prepare(corpus, tmp_path / "data-bin")
 
 
@@ -171,7 +172,7 @@ def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LONGEST_LINE", 1 << 13)
     path = tmp_path / "text"
     path.write_bytes(b"x" * (1 << 14))
-    with pytest.raises(PreprocessError, match="has a line of more than"):
+    with pytest.raises(UserError, match="has a line of more than"):
         list(files.read_blocks(path))
 
 

@@ -11,8 +11,9 @@ from packaging.specifiers import SpecifierSet
 from tiny_corpus import change
 from tqdm import tqdm
 
+from fairseq_xl.errors import UserError
 from preprocess import encode, files, vocabulary
-from preprocess.config import PreprocessError, Vocabulary
+from preprocess.config import Vocabulary
 from preprocess.pipeline import prepare
 
 
@@ -81,10 +82,10 @@ def test_model_and_its_symbols(tmp_path, model):
 def test_too_large_and_too_small(tmp_path, caplog):
     trained(tmp_path, LINES, size=5000)
     assert "vocabulary: size 5000 is too large for this corpus, which gave" in caplog.text
-    with pytest.raises(PreprocessError, match="can't learn 5 unigram pieces from this corpus") as error:
+    with pytest.raises(UserError, match="can't learn 5 unigram pieces from this corpus") as error:
         trained(tmp_path, LINES, size=5)
     assert "\n" not in str(error.value)
-    with pytest.raises(PreprocessError, match="can't learn 5 bpe pieces from this corpus"):
+    with pytest.raises(UserError, match="can't learn 5 bpe pieces from this corpus"):
         trained(tmp_path, LINES, size=5, model="bpe")
 
 
@@ -96,7 +97,7 @@ def test_the_version_that_does_not_finish_is_refused_before_learning(corpus, tmp
     monkeypatch.setattr(sentencepiece, "__version__", version)
     monkeypatch.setattr(vocabulary, "train_model", lambda *_: 1 / 0)
     expected = "vocabulary: sentencepiece 0.2.2 does not finish learning unigram pieces: pip install"
-    with pytest.raises(PreprocessError, match=expected) if refused else pytest.raises(ZeroDivisionError):
+    with pytest.raises(UserError, match=expected) if refused else pytest.raises(ZeroDivisionError):
         prepare(corpus, tmp_path / "data-bin")
 
 
@@ -137,14 +138,14 @@ def test_reused_symbols(tmp_path):
     path.write_text("a 1\n<mask> 0\n[de] 0\n", encoding="utf-8")
     assert vocabulary.reused_symbols(path, ["en", "de"]) == ["a", "<mask>", "[de]", "[en]"]
     path.write_text("a 1\n[de] 0\n", encoding="utf-8")
-    with pytest.raises(PreprocessError, match="has language symbols but no <mask>"):
+    with pytest.raises(UserError, match="has language symbols but no <mask>"):
         vocabulary.reused_symbols(path, ["en", "de"])
     path.write_text("a 1\nb\n", encoding="utf-8")
-    with pytest.raises(PreprocessError, match="line 2 is not 'symbol count': 'b'"):
+    with pytest.raises(UserError, match="line 2 is not 'symbol count': 'b'"):
         vocabulary.reused_symbols(path, ["en"])
-    with pytest.raises(PreprocessError, match="is no dictionary"):
+    with pytest.raises(UserError, match="is no dictionary"):
         vocabulary.reused_symbols(tmp_path / "missing", ["en"])
-    with pytest.raises(PreprocessError, match="is no SentencePiece model"):
+    with pytest.raises(UserError, match="is no SentencePiece model"):
         vocabulary.load_model(path)
 
 
@@ -184,5 +185,5 @@ def test_order_and_frequencies(tmp_path, monkeypatch, workers):
 
 
 def test_a_killed_process_is_told():
-    with files.Workers(2) as workers, pytest.raises(PreprocessError, match="worker process was killed"):
+    with files.Workers(2) as workers, pytest.raises(UserError, match="worker process was killed"):
         list(workers.map(files.os._exit, [1, 1]))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics import BLEU
 
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
 from preprocess.sample.__main__ import main as write_sample
 from recipes import first_test_set, launch
 from tests.warm_python import warm_environment
@@ -293,8 +293,8 @@ def test_the_first_test_set_is_written_as_plain_text(tmp_path):
     assert first_test_set.write(path, tmp_path) == ["en", "de"]
     assert (tmp_path / "source.en").read_bytes() == b"one\n" and (tmp_path / "reference.de").read_bytes() == b"eins\n"
     path.write_text("languages: [de, en]\nbitext:\n  en-de: {valid: v}\n")
-    with pytest.raises(PreprocessError, match="no bitext pair has a test set, which the quickstart translates"):
+    with pytest.raises(UserError, match="no bitext pair has a test set, which the quickstart translates"):
         first_test_set.write(path, tmp_path)
     path.write_text("- a\n")
-    with pytest.raises(PreprocessError, match="expected a mapping"):
+    with pytest.raises(UserError, match="expected a mapping"):
         first_test_set.write(path, tmp_path)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
 from preprocess.readers import command
 from preprocess.readers.libreoffice_help.corpus import build
 from preprocess.readers.libreoffice_help.languages import LANGUAGES, chosen, chosen_pairs
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def work() -> None:
         if options.packages and not options.packages.is_dir():
-            raise PreprocessError(f"--packages: there is no folder {options.packages}")
+            raise UserError(f"--packages: there is no folder {options.packages}")
         languages = chosen(options.langs)
         build(options.destination, languages, options.packages, chosen_pairs(options.pairs, languages))
 

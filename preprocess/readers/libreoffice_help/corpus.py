@@ -6,15 +6,17 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from preprocess.config import SPLITS, PreprocessError
-from preprocess.files import replacing, sha256_of, write_json
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import read_json, sha256_of, write_json
+from preprocess.config import SPLITS
+from preprocess.files import replacing
 from preprocess.readers.folder import bitext_path, describe, mono_path, write_aligned
 from preprocess.readers.libreoffice_help import packages, tasks
 from preprocess.readers.libreoffice_help.languages import Language
 from preprocess.readers.libreoffice_help.page import INTERFACE, read_page
 from preprocess.readers.libreoffice_help.translation import has_other_numbers, is_translated
 from preprocess.readers.splitting import SHORT, Documents, split, without_leaks
-from preprocess.stages import Stages, locked, read_json
+from preprocess.stages import Stages, locked
 
 FORMAT = 2  # another one makes every stage run again
 
@@ -30,7 +32,7 @@ def build(folder: Path, languages: list[Language], given: Path | None, pairs: tu
         given: folder with the packages, None to fetch them with apt-get.
         pairs: further pairs than those with English, "de-fr".
 
-    Raises PreprocessError for whatever the user can mend.
+    Raises UserError for whatever the user can mend.
     """
     stages = Stages(folder)
     with locked(stages):
@@ -75,7 +77,7 @@ def _found(languages: list[Language], given: Path | None, fetched: Path) -> dict
     found = {language: path for language, path in looked_for.items() if path is not None}
     missing = [f"libreoffice-help-{language.package}_*.deb" for language in languages if language not in found]
     if missing:
-        raise PreprocessError(f"{given} lacks {', '.join(missing)}")
+        raise UserError(f"{given} lacks {', '.join(missing)}")
     return found
 
 
@@ -90,7 +92,7 @@ def _read_package(package: Path, language: Language, target: Path, copyright_fil
             elif name not in INTERFACE and (paragraphs := read_page(content, name)):
                 pages[name] = paragraphs
     if not pages:
-        raise PreprocessError(f"{package} has no help pages in {language.folder}")
+        raise UserError(f"{package} has no help pages in {language.folder}")
     write_json(target, dict(sorted(pages.items())))
     return {"pages": len(pages), "paragraphs": sum(map(len, pages.values()))}
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import combinations
 
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -42,22 +42,22 @@ LANGUAGES = {
 def chosen(names: str) -> list[Language]:
     """The languages named, separated by commas; English comes first, named or not.
 
-    Raises PreprocessError for a language that isn't read, and when there is none but English.
+    Raises UserError for a language that isn't read, and when there is none but English.
     """
     codes = list(dict.fromkeys(filter(None, (name.strip() for name in names.split(",")))))
     unknown = [code for code in codes if code not in LANGUAGES]
     if unknown:
-        raise PreprocessError(f"--langs: unknown {', '.join(unknown)}; valid: {', '.join(LANGUAGES)}")
+        raise UserError(f"--langs: unknown {', '.join(unknown)}; valid: {', '.join(LANGUAGES)}")
     others = [code for code in codes if code != "en"]
     if not others:
-        raise PreprocessError("--langs: name one language besides en, or more")
+        raise UserError("--langs: name one language besides en, or more")
     return [LANGUAGES[code] for code in ["en", *others]]
 
 
 def chosen_pairs(names: str, languages: list[Language]) -> tuple[str, ...]:
     """The pairs named, "de-fr,ru-zh", that are without English, whose pairs are there anyway; "all": every one.
 
-    Raises PreprocessError for what is no such pair of two of the languages, and for one that is named twice.
+    Raises UserError for what is no such pair of two of the languages, and for one that is named twice.
     """
     codes = [language.code for language in languages[1:]]
     if names == "all":
@@ -65,7 +65,7 @@ def chosen_pairs(names: str, languages: list[Language]) -> tuple[str, ...]:
     pairs = [name.strip() for name in names.split(",") if name.strip()]
     for pair in pairs:
         if len(set(pair.split("-"))) != 2 or pair.count("-") != 1 or not set(pair.split("-")) <= set(codes):
-            raise PreprocessError(f"--pairs {pair}: name two of {', '.join(codes)}, de-fr, or all")
+            raise UserError(f"--pairs {pair}: name two of {', '.join(codes)}, de-fr, or all")
     if len({frozenset(pair.split("-")) for pair in pairs}) < len(pairs):
-        raise PreprocessError(f"--pairs {names}: name each pair once")
+        raise UserError(f"--pairs {names}: name each pair once")
     return tuple(pairs)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
 from preprocess.readers.libreoffice_help.languages import Language
 
 PAGES = "usr/share/libreoffice/help/{}/text/"
@@ -24,12 +24,12 @@ def find(language: Language, folder: Path) -> Path | None:
 def fetch(language: Language, folder: Path) -> Path:
     """Download the language's package with `apt-get download`, unless `folder` has it; its path.
 
-    It gets its name there when it is complete. Raises PreprocessError when there is no apt-get, or when it fails.
+    It gets its name there when it is complete. Raises UserError when there is no apt-get, or when it fails.
     """
     if present := find(language, folder):
         return present
     if not shutil.which("apt-get"):
-        raise PreprocessError(
+        raise UserError(
             "there is no apt-get here: give a folder with the packages libreoffice-help-*.deb by --packages"
         )
     begun = folder / "begun"
@@ -47,7 +47,7 @@ def fetch(language: Language, folder: Path) -> Path:
     path = find(language, begun)
     if done.returncode or not path:
         said = [line for line in done.stderr.splitlines() if line.startswith("E:")] or ["it gave no file"]
-        raise PreprocessError(
+        raise UserError(
             f"apt-get could not download {name} ({said[0].removeprefix('E: ')}); "
             "after `apt-get update`, run the same command again"
         )
@@ -59,11 +59,11 @@ def fetch(language: Language, folder: Path) -> Path:
 def members(package: Path, language: Language) -> Iterator[tuple[str, bytes]]:
     """(path below the language's folder of pages, content) of every page, and (COPYRIGHT, content).
 
-    The package is streamed, nothing is unpacked to the disk. Raises PreprocessError when it is damaged or when
+    The package is streamed, nothing is unpacked to the disk. Raises UserError when it is damaged or when
     there is no dpkg-deb to read it with.
     """
     if not shutil.which("dpkg-deb"):
-        raise PreprocessError("there is no dpkg-deb here, which reads the packages: install dpkg")
+        raise UserError("there is no dpkg-deb here, which reads the packages: install dpkg")
     folder = PAGES.format(language.folder)
     with subprocess.Popen(
         ["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -86,4 +86,4 @@ def members(package: Path, language: Language) -> Iterator[tuple[str, bytes]]:
         finally:
             process.kill()
     if damaged:
-        raise PreprocessError(f"{package} is damaged or no Debian package: fetch it again")
+        raise UserError(f"{package} is damaged or no Debian package: fetch it again")

@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from preprocess.config import LANGUAGE, PreprocessError
+from fairseq_xl.errors import UserError
+from preprocess.config import LANGUAGE
 from preprocess.readers import command
 from preprocess.readers.wikipedia.corpus import build
 
@@ -37,19 +38,19 @@ def main(arguments: list[str] | None = None) -> int:
         for name in ("held_out", "workers"):
             if getattr(options, name) < 1:
                 option = name.replace("_", "-")
-                raise PreprocessError(f"--{option} must be 1 or more, found {getattr(options, name)}")
+                raise UserError(f"--{option} must be 1 or more, found {getattr(options, name)}")
         build(options.destination, _sources(options.sources), options.held_out, options.workers)
 
     return command.run("wikipedia", work)
 
 
 def _sources(named: list[str]) -> dict[str, list[Path]]:
-    """Paths by language. Raises PreprocessError for an argument that isn't XX=SOURCE."""
+    """Paths by language. Raises UserError for an argument that isn't XX=SOURCE."""
     sources = {}
     for argument in named:
         language, _, path = argument.partition("=")
         if not LANGUAGE.fullmatch(language) or not path:
-            raise PreprocessError(f"expected XX=SOURCE such as en=enwiki.xml.bz2, found {argument!r}")
+            raise UserError(f"expected XX=SOURCE such as en=enwiki.xml.bz2, found {argument!r}")
         sources.setdefault(language, []).append(Path(path))
     return sources
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from preprocess.files import replacing, sha256_of, write_json
+from fairseq_xl.io.files import read_json, sha256_of, write_json
+from preprocess.files import replacing
 from preprocess.readers.folder import describe, mono_path
 from preprocess.readers.text import has_letter, one_line
 from preprocess.readers.wikipedia import dump, extracted
 from preprocess.readers.wikipedia.files import DUMP, TAGGED, files_of, kind_of
-from preprocess.stages import Stages, key_of, locked, read_json
+from preprocess.stages import Stages, key_of, locked
 
 FORMAT = 1  # another one makes every stage run again
 LARGEST_SHARE = 10  # at most a tenth of the documents is for validation
@@ -32,7 +33,7 @@ def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: 
         held_out: documents for validation in each language; fewer where there are few.
         workers: processes that turn wikitext into text.
 
-    Raises PreprocessError for whatever the user can mend.
+    Raises UserError for whatever the user can mend.
     """
     files = {language: [file for path in paths for file in files_of(path)] for language, paths in sources.items()}
     kinds = {path: kind_of(path) for paths in files.values() for path in paths}

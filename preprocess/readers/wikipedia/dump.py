@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
 from preprocess.files import Workers
 from preprocess.readers.wikipedia.files import opened
 
@@ -17,11 +17,11 @@ Article = tuple[str, str]  # id of the page, wikitext
 
 
 def wikiextractor_version() -> str:
-    """Raises PreprocessError when wikiextractor can't be imported; before 3.1 it can't from Python 3.11 on."""
+    """Raises UserError when wikiextractor can't be imported; before 3.1 it can't from Python 3.11 on."""
     try:
         import wikiextractor.clean  # noqa: F401
     except (ImportError, re.error) as error:
-        raise PreprocessError(
+        raise UserError(
             "dumps are read with wikiextractor 3.1 or newer, which is not installed: "
             "pip install 'wikiextractor>=3.1', or give its output instead"
         ) from error
@@ -31,7 +31,7 @@ def wikiextractor_version() -> str:
 def articles(path: Path) -> Iterator[Article]:
     """Articles of a dump: pages of the main namespace that are wikitext and no redirect, in their last revision.
 
-    One page at a time is in memory. Raises PreprocessError when the file is damaged.
+    One page at a time is in memory. Raises UserError when the file is damaged.
     """
     with opened(path) as file:
         events = ElementTree.iterparse(file, events=("start", "end"))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
 from preprocess.readers.wikipedia.files import opened
 
 HEAD = re.compile(r'<doc id="([^"]*)".* title="(.*)">')
@@ -16,7 +16,7 @@ Document = tuple[str, list[str]]  # id of the page, paragraphs
 def tagged(path: Path) -> Iterator[Document]:
     """Documents of a file of <doc> elements; the title, which is repeated as the first line, is left out.
 
-    Raises PreprocessError when the file ends in a document, or text stands outside of them.
+    Raises UserError when the file ends in a document, or text stands outside of them.
     """
     with opened(path) as file:
         head: re.Match | None = None
@@ -26,24 +26,24 @@ def tagged(path: Path) -> Iterator[Document]:
             if head is None and line:
                 head, lines = HEAD.fullmatch(line), []
                 if head is None:
-                    raise PreprocessError(f"{path}, line {number}: expected <doc id=... title=...>, found {line[:40]}")
+                    raise UserError(f"{path}, line {number}: expected <doc id=... title=...>, found {line[:40]}")
             elif head is not None and line == "</doc>":
                 yield head[1], lines[1:] if lines[:1] == [head[2]] else lines
                 head = None
             elif line:
                 lines.append(line)
     if head is not None:
-        raise PreprocessError(f"{path} is damaged (it ends in a document): get it again")
+        raise UserError(f"{path} is damaged (it ends in a document): get it again")
 
 
 def json_lines(path: Path) -> Iterator[Document]:
-    """Documents of a file of --json. Raises PreprocessError for a line that is something else."""
+    """Documents of a file of --json. Raises UserError for a line that is something else."""
     with opened(path) as file:
         for number, raw in enumerate(file, start=1):
             try:
                 page = json.loads(raw)
                 yield str(page["id"]), page["text"].split("\n")
             except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-                raise PreprocessError(
+                raise UserError(
                     f"{path}, line {number}: expected JSON with id and text, as wikiextractor --json writes it"
                 ) from error

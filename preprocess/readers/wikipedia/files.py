@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
 
 DUMP, TAGGED, JSON = "dump", "tagged", "json"  # a dump; wikiextractor's <doc> elements; its lines of JSON
 START = 1000  # bytes: enough for what comes before <mediawiki
@@ -19,7 +19,7 @@ START = 1000  # bytes: enough for what comes before <mediawiki
 def opened(path: Path) -> Iterator:
     """A binary file, decompressed by what its first bytes say.
 
-    Raises PreprocessError for what is wrong with the content while it is read.
+    Raises UserError for what is wrong with the content while it is read.
     """
     with open(path, "rb") as raw:
         magic = raw.read(3)
@@ -32,11 +32,11 @@ def opened(path: Path) -> Iterator:
                 with reader(raw) as file:
                     yield file
         except (EOFError, OSError, zlib.error, ParseError, UnicodeDecodeError) as error:
-            raise PreprocessError(f"{path} is damaged ({error}): get it again") from error
+            raise UserError(f"{path} is damaged ({error}): get it again") from error
 
 
 def kind_of(path: Path) -> str:
-    """DUMP, TAGGED or JSON. Raises PreprocessError for anything else."""
+    """DUMP, TAGGED or JSON. Raises UserError for anything else."""
     with opened(path) as file:
         start = file.read(START).removeprefix(b"\xef\xbb\xbf").lstrip()
     if start.startswith(b"<doc "):
@@ -45,18 +45,18 @@ def kind_of(path: Path) -> str:
         return JSON
     if b"<mediawiki" in start:
         return DUMP
-    raise PreprocessError(f"{path} is no Wikipedia dump (XML that begins with <mediawiki) and no output of "
+    raise UserError(f"{path} is no Wikipedia dump (XML that begins with <mediawiki) and no output of "
                           "wikiextractor (<doc ...> or lines of JSON)")  # fmt: skip
 
 
 def files_of(source: Path) -> list[Path]:
     """The source itself, or the files below a folder in the order of their names, hidden ones left out.
 
-    Raises PreprocessError when there is none.
+    Raises UserError when there is none.
     """
     if source.is_file():
         return [source]
     found = sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith("."))
     if not found:
-        raise PreprocessError(f"{source}: there is no such file" if not source.exists() else f"{source} has no files")
+        raise UserError(f"{source}: there is no such file" if not source.exists() else f"{source} has no files")
     return found

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
 from preprocess.readers import command
 from preprocess.readers.wmt14.archives import PAIRS
 from preprocess.readers.wmt14.corpus import build
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     def work() -> None:
         pairs = list(dict.fromkeys(options.pairs.split(",")))
         if unknown := [pair for pair in pairs if pair not in PAIRS]:
-            raise PreprocessError(f"--pairs: unknown {', '.join(map(repr, unknown))}; valid: {', '.join(PAIRS)}")
+            raise UserError(f"--pairs: unknown {', '.join(map(repr, unknown))}; valid: {', '.join(PAIRS)}")
         build(options.destination, pairs)
 
     return command.run("wmt14", work)

@@ -10,13 +10,14 @@ from typing import IO, cast
 
 from tqdm import tqdm
 
-from preprocess.config import PreprocessError
-from preprocess.files import replacing, write_json
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import read_json, write_json
+from preprocess.files import replacing
 from preprocess.readers.aligned import Pairs
 from preprocess.readers.download import download
 from preprocess.readers.folder import bitext_path, describe
 from preprocess.readers.wmt14.archives import ARCHIVES, TEST, VALIDATION, Archive
-from preprocess.stages import Stages, locked, read_json
+from preprocess.stages import Stages, locked
 
 FORMAT = 1  # another one makes every stage run again
 
@@ -24,7 +25,7 @@ FORMAT = 1  # another one makes every stage run again
 def build(folder: Path, pairs: list[str]) -> None:
     """Write the corpus folder; one that was begun is continued.
 
-    Raises PreprocessError for whatever the user can mend.
+    Raises UserError for whatever the user can mend.
     """
     stages = Stages(folder)
     counts = {}
@@ -78,9 +79,9 @@ def _extract(archive: Archive, folder: Path, wanted: dict[str, None]) -> dict:
                 if not missing:
                     break
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise PreprocessError(f"{path} is damaged ({error}): remove it and run the same command") from error
+        raise UserError(f"{path} is damaged ({error}): remove it and run the same command") from error
     if missing:
-        raise PreprocessError(f"{path} lacks {', '.join(missing)}")
+        raise UserError(f"{path} lacks {', '.join(missing)}")
     return {}
 
 
@@ -119,21 +120,21 @@ def _held_out(folder: Path, split: str, pair: str) -> dict:
 def test_set(name: str, pair: str) -> tuple[list[str], list[str]]:
     """Source and reference of one of sacrebleu's test sets, which downloads it once.
 
-    Raises PreprocessError when sacrebleu isn't installed or the set can't be had.
+    Raises UserError when sacrebleu isn't installed or the set can't be had.
     """
     try:
         import sacrebleu
     except ImportError as error:
-        raise PreprocessError(
+        raise UserError(
             f"sacrebleu is not installed, which gives {name} {pair}: pip install sacrebleu"
         ) from error
     try:
         paths = [sacrebleu.get_source_file(name, pair), sacrebleu.get_reference_files(name, pair)[0]]
     except (Exception, SystemExit) as error:  # it raises bare exceptions and leaves the program
-        raise PreprocessError(
+        raise UserError(
             f"sacrebleu can't give {name} {pair} ({error}); run the same command to continue"
         ) from error
     source, reference = (Path(path).read_text(encoding="utf-8").split("\n")[:-1] for path in paths)
     if len(source) != len(reference):
-        raise PreprocessError(f"sacrebleu's {name} {pair} has {len(source)} sources and {len(reference)} references")
+        raise UserError(f"sacrebleu's {name} {pair} has {len(source)} sources and {len(reference)} references")
     return source, reference

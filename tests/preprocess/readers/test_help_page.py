@@ -3,7 +3,7 @@
 import pytest
 from help_pages import html
 
-from preprocess.config import PreprocessError
+from fairseq_xl.errors import UserError
 from preprocess.readers.libreoffice_help.languages import LANGUAGES, chosen
 from preprocess.readers.libreoffice_help.page import read_page
 from preprocess.readers.libreoffice_help.translation import has_other_numbers, is_translated
@@ -153,5 +153,5 @@ def test_texts_with_other_numbers_are_no_translations(text, english, expected):
 def test_english_comes_first_among_the_languages():
     assert [language.code for language in chosen("fr, en,de,fr")] == ["en", "fr", "de"]
     for wrong, message in (("de,xx", "unknown xx"), ("en", "besides en"), ("", "besides en")):
-        with pytest.raises(PreprocessError, match=message):
+        with pytest.raises(UserError, match=message):
             chosen(wrong)

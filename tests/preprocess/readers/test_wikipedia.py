@@ -2,8 +2,8 @@
 
 import bz2
 import gzip
-import importlib
 import hashlib
+import importlib
 import json
 import subprocess
 import sys

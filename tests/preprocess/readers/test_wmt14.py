@@ -9,8 +9,8 @@ import pytest
 import sacrebleu
 import yaml
 
+from fairseq_xl.errors import UserError
 from preprocess.__main__ import main as preprocess
-from preprocess.config import PreprocessError
 from preprocess.readers.download import download
 from preprocess.readers.wmt14 import corpus
 from preprocess.readers.wmt14.__main__ import main
@@ -35,7 +35,7 @@ def test_a_download_is_made_once(server, tmp_path):
 def test_a_download_goes_on_where_it_stopped(server, tmp_path, ranges):
     path = tmp_path / "file.tgz"
     server.stop_after = 3000
-    with pytest.raises(PreprocessError, match="connection ended after 3000 of 10240 bytes; run the same command"):
+    with pytest.raises(UserError, match="connection ended after 3000 of 10240 bytes; run the same command"):
         get(path)
     assert not path.exists()
     server.stop_after, server.ranges = None, ranges
@@ -60,7 +60,7 @@ def test_a_link_in_place_of_a_part_is_not_followed(server, tmp_path):
 @pytest.mark.parametrize("content", [CONTENT[::-1], CONTENT + b"more"])
 def test_another_file_is_refused_and_removed(server, tmp_path, content):
     server.files[URL] = content
-    with pytest.raises(PreprocessError, match="not the file that was expected"):
+    with pytest.raises(UserError, match="not the file that was expected"):
         get(tmp_path / "file.tgz")
     assert not list(tmp_path.iterdir())
 
@@ -70,7 +70,7 @@ def test_another_file_is_refused_and_removed(server, tmp_path, content):
 )
 def test_a_server_that_cannot_be_reached_is_one_sentence(server, tmp_path, error):
     server.error = error
-    with pytest.raises(PreprocessError, match="file.tgz: .*; run the same command to continue"):
+    with pytest.raises(UserError, match="file.tgz: .*; run the same command to continue"):
         get(tmp_path / "file.tgz")
 
 
@@ -136,7 +136,7 @@ def test_unequal_sides_are_refused(official, tmp_path, capsys):
     assert main([str(tmp_path / "wmt")]) == 0
     member = tmp_path / "wmt/.stages/members/commoncrawl.de-en.de"
     member.write_bytes(member.read_bytes().split(b"\n", 1)[1])
-    with pytest.raises(PreprocessError, match="commoncrawl.tgz en-de: one side ends at line 11, the other one goes on"):
+    with pytest.raises(UserError, match="commoncrawl.tgz en-de: one side ends at line 11, the other one goes on"):
         corpus._train(tmp_path / "wmt", "train", "en-de")
 
 

@@ -26,8 +26,8 @@ TRAIN = {
 
 def row(language, label, premise, hypothesis, pair):
     """A line of an evaluation file; the release leaves the columns of parses empty."""
-    tokenised = [text.replace(".", " .") for text in (premise, hypothesis)]
-    fields = [language, label, "", "", "", "", premise, hypothesis, pair, pair, "fiction", *[label] * 5, *tokenised]
+    tokenized = [text.replace(".", " .") for text in (premise, hypothesis)]
+    fields = [language, label, "", "", "", "", premise, hypothesis, pair, pair, "fiction", *[label] * 5, *tokenized]
     return "\t".join([*fields, "True"])
 
 
@@ -126,8 +126,11 @@ def test_manifest_counts_what_is_left_out(source, tmp_path):
     }
 
 
-def test_tokenised_evaluation_text(source, tmp_path):
-    assert command(source, tmp_path) == command(source, tmp_path, "--tokenised") == 0
+def test_tokenized_evaluation_text(source, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        command(source, tmp_path, "--tokenised")  # its former name
+    assert "--tokenised is now called --tokenized" in capsys.readouterr().err
+    assert command(source, tmp_path) == command(source, tmp_path, "--tokenized") == 0
     assert written(tmp_path / "out") == EXPECTED | {
         "valid.de.tsv": (
             'neutral\tEr sagte: Mama, ich bin da .\tEr rief "Mama" an .\ncontradiction\tEr kam .\tEr kam nie .\n'

@@ -1,0 +1,67 @@
+"""The .idx file of binarized text in fairseq's mmap format. Imports neither torch nor fairseq.
+
+After the header the file holds the size of each item in tokens (int32) and its place in the .bin file in bytes (int64).
+"""
+
+import os
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+MAGIC = b"MMIDIDX\x00\x00"
+VERSION = 1
+_LAYOUT = struct.Struct("<9sQBQ")  # magic, version, type of the tokens, number of items
+SIZE = _LAYOUT.size  # bytes
+#: types of tokens by the number that fairseq stores
+TOKEN_TYPES: dict[int, type[np.generic]] = {
+    1: np.uint8,
+    2: np.int8,
+    3: np.int16,
+    4: np.int32,
+    5: np.int64,
+    6: np.float64,
+    7: np.float64,
+    8: np.uint16,
+    9: np.uint32,
+    10: np.uint64,
+}
+
+
+class Header(NamedTuple):
+    """Number of the tokens' type in `TOKEN_TYPES`, and number of items."""
+
+    code: int
+    items: int
+
+    @property
+    def token_size(self) -> int:
+        """Bytes of a token."""
+        return np.dtype(TOKEN_TYPES[self.code]).itemsize
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of the whole .idx file."""
+        return SIZE + 12 * self.items
+
+    def packed(self) -> bytes:
+        """The header as it is written."""
+        return _LAYOUT.pack(MAGIC, VERSION, self.code, self.items)
+
+
+def read_header(path: str | os.PathLike) -> Header | None:
+    """The header of an .idx file; None if the file has none, or another type of tokens or version."""
+    with open(path, "rb") as file:
+        start = file.read(SIZE)
+    if len(start) < SIZE:
+        return None
+    magic, version, code, items = _LAYOUT.unpack(start)
+    return Header(code, items) if (magic, version) == (MAGIC, VERSION) and code in TOKEN_TYPES else None
+
+
+def read_sizes(path: str | os.PathLike, items: int) -> np.ndarray:
+    """Tokens of each item, ``</s>`` included: (items,) int32, memory-mapped."""
+    if not items:
+        return np.zeros(0, dtype=np.int32)
+    return np.memmap(Path(path), dtype=np.int32, mode="r", offset=SIZE, shape=(items,))

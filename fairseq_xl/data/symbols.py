@@ -1,0 +1,20 @@
+"""The special symbols of every dictionary. Imports neither torch nor fairseq."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # in this order, the first symbols of every dictionary
+MASK = "<mask>"
+LANGUAGE = re.compile(r"\w[\w-]*")  # a language code; it holds no path separators
+LANGUAGE_SYMBOL = re.compile(rf"\[({LANGUAGE.pattern})\]")
+
+
+def language_symbols(languages: Iterable[str]) -> list[str]:
+    """``[xx]`` for every language."""
+    return [f"[{language}]" for language in languages]
+
+
+def digest(symbols: Iterable[str]) -> str:
+    """SHA-256 over symbols in order: two vocabularies agree if and only if it does."""
+    return hashlib.sha256("\n".join(symbols).encode("utf-8")).hexdigest()

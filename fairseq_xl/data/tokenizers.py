@@ -1,0 +1,104 @@
+"""Optional tokenizers in front of the sub-words: Moses, a Chinese and a Thai segmenter. Raw text is the default.
+
+`python -m preprocess` applies those of the description; tasks apply the same ones, which the data folder's manifest
+names, to raw text, and undo them in generated text. Each needs a package of its own. This module imports neither torch
+nor fairseq.
+"""
+
+import functools
+import importlib
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from fairseq_xl.data.manifest import read_manifest
+from fairseq_xl.data.symbols import LANGUAGE
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.versions import version
+
+PACKAGES = {"moses": "sacremoses", "jieba": "jieba", "pythainlp": "pythainlp"}  # name of a tokenizer -> its package
+OLD_KEY = "tokeniser"  # of manifests written by earlier versions
+
+_PUNCTUATION = "\u3000-\u303f\uff00-\uff65"  # wide: no blank stands beside it
+_UNSEGMENTED = f"{_PUNCTUATION}\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
+_NEEDLESS = re.compile(f"(?<=[{_PUNCTUATION}]) +| +(?=[{_PUNCTUATION}])|(?<=[{_UNSEGMENTED}]) +(?=[{_UNSEGMENTED}])")
+
+
+def of_manifest(manifest: dict) -> dict[str, str]:
+    """The tokenizers that a manifest names, {language: name}."""
+    config = manifest.get("config", {})
+    return config.get("tokenizer", config.get(OLD_KEY, {}))
+
+
+def named_in(folder: str | Path) -> dict[str, str]:
+    """`of_manifest` of a data folder; `UserError` for a damaged one, an unknown tokenizer or one without its package."""
+    chosen = of_manifest(read_manifest(folder))
+    path = Path(folder) / "manifest.json"
+    if not isinstance(chosen, dict) or not all(isinstance(name, str) for name in chosen.values()):
+        raise UserError(f"{path} is damaged: 'tokenizer' must map languages to names, found {quoted(chosen)}")
+    for language, name in chosen.items():
+        if not LANGUAGE.fullmatch(language):  # the package would open a file of this name
+            raise UserError(f"{path} is damaged: {quoted(language)} is not a language code")
+        try:
+            _splitter(name, language)
+        except (ImportError, KeyError) as error:
+            needed = f"the package {PACKAGES[name]}" if isinstance(error, ImportError) else "another version of this"
+            message = f"the text of {language} was tokenized by {name}, which needs {needed}"
+            raise UserError(f"{path}: {message}") from None
+    return chosen
+
+
+def missing_packages(chosen: dict[str, str]) -> list[str]:
+    """The packages that the tokenizers {language: name} need and that are not installed, a sentence each."""
+    missing: dict[str, list[str]] = {}
+    for language, name in chosen.items():
+        try:
+            importlib.import_module(PACKAGES[name])
+        except ImportError:
+            missing.setdefault(name, []).append(language)
+    return [
+        f"tokenizer {', '.join(languages)}: {name} needs a package that is not installed: pip install {PACKAGES[name]}"
+        for name, languages in missing.items()
+    ]
+
+
+def versions(chosen: dict[str, str]) -> dict[str, str | None]:
+    """Versions of the packages of the tokenizers {language: name}."""
+    return {package: version(package) for package in sorted({PACKAGES[name] for name in chosen.values()})}
+
+
+def tokenize(line: str, name: str | None, language: str) -> str:
+    """Raw line -> its tokens, separated by blanks; unchanged if `name` is None or the line has no tokens."""
+    if name is None:
+        return line
+    return " ".join(token for part in _splitter(name, language)(line) for token in part.split()) or line
+
+
+def detokenize(line: str, name: str | None, language: str) -> str:
+    """Tokens, separated by blanks -> text: Moses' rules, or no blanks between Chinese, Japanese or Thai words."""
+    if name is None:
+        return line
+    if name == "moses":
+        from sacremoses import MosesDetokenizer
+
+        return MosesDetokenizer(lang=language).detokenize(line.split(), unescape=False)
+    return _NEEDLESS.sub("", line)
+
+
+@functools.cache
+def _splitter(name: str, language: str) -> Callable[[str], list[str]]:
+    if name == "moses":  # nothing is escaped; English abbreviations for a language that Moses has none of
+        from sacremoses import MosesTokenizer
+
+        return functools.partial(MosesTokenizer(lang=language).tokenize, escape=False)
+    if name == "jieba":
+        import jieba
+
+        jieba.setLogLevel(logging.WARNING)  # it logs the loading of its dictionary at every start
+        return jieba.lcut
+    if name == "pythainlp":
+        from pythainlp.tokenize import word_tokenize
+
+        return functools.partial(word_tokenize, engine="newmm", keep_whitespace=False)
+    raise KeyError(name)

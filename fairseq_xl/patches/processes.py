@@ -100,7 +100,7 @@ def _find_the_others(training, on_cpu: bool) -> None:
         training.distributed_world_size, training.distributed_rank = (int(os.environ[key]) for key in LAUNCHER[2:])
         if training.distributed_world_size > 1:
             training.distributed_init_method, training.distributed_no_spawn = "env://", True
-            # a GPU each, also where every process is shown one GPU only
+            # one GPU per process, also where each process sees only one
             local = int(os.environ.get("LOCAL_RANK", training.distributed_rank))
             training.device_id = 0 if on_cpu else local % gpus
     elif not on_cpu:
@@ -124,8 +124,8 @@ def _only_counts_gpus(training) -> bool:
 def _evaluate_alone(training) -> None:
     """Evaluates in one process without CUDA; fairseq would start as many as there are GPUs: none."""
     if training.distributed_world_size > 1 and not _only_counts_gpus(training):
-        asked = training.distributed_world_size
-        raise UserError(f"--distributed-world-size {asked}: evaluation without CUDA takes one process")
+        count = training.distributed_world_size
+        raise UserError(f"--distributed-world-size {count}: evaluation without CUDA takes one process")
     training.distributed_world_size, training.distributed_init_method = 1, None
 
 

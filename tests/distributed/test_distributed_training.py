@@ -217,7 +217,7 @@ def test_distributed_run_with_nothing_left_for_a_rank(two):
 
 @pytest.mark.parametrize("backend", list(DDP))
 def test_distributed_body_stays_bit_by_bit(two, folders, backend):
-    """M1's second step: the language module alone moves, whose names are those of the tokens and of the output's bias."""
+    """The second step of M1 changes the language module alone: the tokens and the bias of the output."""
     body, learned = load(folders[-1]), load(two["folder"] / f"language-module-{backend}/checkpoint_last.pt")
     moved = {name for name in body if not torch.equal(body[name], learned[name])}
     assert moved == {"encoder.token_embeddings.table.weight", "encoder.token_embeddings.output_bias"}

@@ -16,26 +16,30 @@ from fairseq_xl.io.checkpoints import load_checkpoint
 #: (subcommand, what it does, arguments)
 COMMANDS = (
     ("extract", "write the language module of a checkpoint to a file", ("CHECKPOINT", "MODULE")),
-    ("pack", "add files of language modules to one file of several", ("FAMILY", "MODULES")),
-    ("list", "print what is in a file of one or several, as a JSON line", ("FILE",)),
-    ("get", "write one language module of a file of several to a file, as it was packed", ("FAMILY", "LANGUAGE", "MODULE")),
-    ("from-embeddings", "make one of embeddings learned apart from the model", ("CHECKPOINT", "DATA", "VECTORS", "MODULE")),
+    ("pack", "add files of language modules to an archive", ("ARCHIVE", "MODULES")),
+    ("list", "print what is in a file or an archive, as a JSON line", ("FILE",)),
+    ("get", "write a language module of an archive to a file, as it was packed", ("ARCHIVE", "LANGUAGE", "MODULE")),
+    (
+        "from-embeddings",
+        "make one from embeddings learned elsewhere",
+        ("CHECKPOINT", "DATA", "VECTORS", "MODULE"),
+    ),
 )
 HELP = {
     "CHECKPOINT": "checkpoint of an xl_monotrans_* model",
     "MODULE": "file to write",
     "MODULES": "files of one language module each",
-    "FAMILY": "file of several language modules",
-    "FILE": "file of one or several language modules",
+    "ARCHIVE": "file of several language modules",
+    "FILE": "file of one language module, or archive",
     "LANGUAGE": "language code",
     "DATA": "folder with the dictionary of the embeddings",
     "VECTORS": "file of `fairseq-xl skipgram` or `fairseq-xl map-embeddings`",
 }
-STD = "standard deviation of the embeddings' numbers, which one factor stretches (default: 0.02)"
+STD = "standard deviation of the numbers in the embeddings, after one factor has scaled them all (default: 0.02)"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command. A file that is none, or one of another language, body or form, is not written over."""
+    """Runs the command. A file is replaced only by another version of its module (`check_replaceable`)."""
     parser = argparse.ArgumentParser("fairseq-xl language-module", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, described, names in COMMANDS:
@@ -43,18 +47,18 @@ def main(arguments: list[str] | None = None) -> None:
         for argument in names:
             nargs = "+" if argument == "MODULES" else None
             command.add_argument(argument.lower(), metavar=argument, nargs=nargs, help=HELP[argument])
-    command.add_argument("--std", type=float, default=0.02, help=STD)
+    commands.choices["from-embeddings"].add_argument("--std", type=float, default=0.02, help=STD)
     options = parser.parse_args(arguments)
     register()
     if options.command == "extract":
         module = language_modules.extract(load_checkpoint(options.checkpoint), options.checkpoint)
         language_modules.write(module, options.module)
     elif options.command == "pack":
-        language_modules.pack(options.family, options.modules)
+        language_modules.pack(options.archive, options.modules)
     elif options.command == "list":
         sys.stdout.write(json.dumps(language_modules.describe(options.file)) + "\n")
     elif options.command == "get":
-        language_modules.copy(options.family, options.language, options.module)
+        language_modules.copy(options.archive, options.language, options.module)
     else:
         _from_embeddings(options)
 

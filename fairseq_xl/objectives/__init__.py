@@ -4,10 +4,10 @@ Other packages add objectives with entry points of the group `fairseq_xl.objecti
 """
 
 import importlib
+import logging
 import pkgutil
 from importlib.metadata import entry_points
 
-from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.base import OBJECTIVES, Objective, ObjectiveConfig, Term, build_objectives, settings_as_text
 
 __all__ = [
@@ -20,20 +20,24 @@ __all__ = [
     "settings_as_text",
 ]
 
+logger = logging.getLogger(__name__)
+
 #: group of the entry points
 GROUP = "fairseq_xl.objectives"
 
 
 def load_installed() -> None:
-    """Imports the objectives of installed packages; raises `UserError` for an entry point that does not exist."""
+    """Imports the objectives of installed packages; warns of one that cannot be imported, and leaves it out."""
     for entry in entry_points(group=GROUP):
         try:
             entry.load()
         except (ImportError, AttributeError) as error:
-            raise UserError(
-                f"the objective {entry.name!r} of the installed package {entry.dist and entry.dist.name} cannot be "
-                f"imported: {error}; correct or uninstall that package"
-            ) from error
+            logger.warning(
+                "the objective %r of the installed package %s cannot be imported: %s; correct or uninstall the package",
+                entry.name,
+                entry.dist and entry.dist.name,
+                error,
+            )
 
 
 for _module in pkgutil.iter_modules(__path__):

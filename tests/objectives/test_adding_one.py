@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from fairseq_xl import objectives
-from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import OBJECTIVES
 from tests.commands import load, pretraining, run_train, run_validate
 
@@ -75,11 +74,13 @@ def test_an_objective_of_another_package_is_trained_and_validated(install, data_
     assert f"{NAME}_ppl" in run_validate([data_bin, "--path", checkpoint, *common]).log
 
 
-def test_an_entry_point_that_leads_nowhere_names_its_package(install):
+def test_an_entry_point_that_leads_nowhere_names_its_package(install, caplog):
+    """fairseq imports objectives before a command can end with one sentence, and most commands need none of them."""
     install("no_such_module")
-    with pytest.raises(UserError, match="objective 'replaced_tokens' of the installed package my-objectives") as told:
-        import_objectives()
-    assert "no_such_module" in str(told.value) and "uninstall" in str(told.value)
+    import_objectives()
+    (message,) = caplog.messages
+    assert "objective 'replaced_tokens' of the installed package my-objectives" in message
+    assert "no_such_module" in message and "uninstall" in message and NAME not in OBJECTIVES
 
 
 def test_the_example_computes_what_it_says(in_the_package, build, spec, stream, model):

@@ -1,4 +1,4 @@
-"""The mean of several checkpoints, which often scores higher than the last alone (Vaswani et al. 2017, section 6.1).
+"""Averages checkpoints: the mean often scores higher than the last one (Vaswani et al. 2017, section 6.1).
 
 The command is `fairseq-xl average`.
 """
@@ -20,12 +20,12 @@ UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
 def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[str]:
-    """The newest checkpoints of a run.
+    """Lists the newest checkpoints of a run.
 
     Args:
-        folder: where fairseq-train wrote them (``--save-dir``).
-        count: how many.
-        by_update: those of ``--save-interval-updates`` (``checkpoint_E_U.pt``), not those at the ends of epochs.
+        folder: the run's ``--save-dir``.
+        count: number of checkpoints.
+        by_update: list those of ``--save-interval-updates`` (``checkpoint_E_U.pt``), not those of epochs.
 
     Returns:
         paths, oldest first.
@@ -46,11 +46,11 @@ def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[s
 
 
 def average(paths: list[str]) -> dict:
-    """The last checkpoint with the mean of all parameters in place of its own.
+    """Replaces the parameters of the last checkpoint by the mean over all checkpoints.
 
-    Floating-point tensors are summed in float64 and keep the dtype of the last checkpoint; others (counters, indices)
-    are the last one's. Options and extra state are the last one's too; "averaged_from" in the extra state names the
-    inputs. The state of the optimizer, which belongs to other parameters, is left out.
+    Floating-point tensors are summed in float64 and keep their dtype; other tensors (counters, indices), options and
+    extra state are those of the last checkpoint. "averaged_from" in the extra state names the inputs. The optimizer's
+    state, which belongs to other parameters, is left out.
 
     Args:
         paths: checkpoints of one model, oldest first.

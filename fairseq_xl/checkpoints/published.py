@@ -1,7 +1,7 @@
-"""Published models, from the files that they come in to weights under our names.
+"""Reads published models and converts their weights to our parameter names.
 
 ======================= ======================================= =============================================
-model                   weights                                 symbols, beside them or within
+model                   weights                                 symbols, in the same folder or file
 ======================= ======================================= =============================================
 XLM-R (fairseq)         model.pt                                dict.txt, or sentencepiece.bpe.model
 XLM-R (transformers)    model.safetensors or pytorch_model.bin  sentencepiece.bpe.model, or dict.txt
@@ -10,17 +10,17 @@ XLM, Unicoder           NAME.pth, a dict with model and params  dico_id2word in 
 XLM's translation       NAME.pth, with encoder and decoder      the same
 ======================= ======================================= =============================================
 
-XLM-R's rows are ``<s> <pad> </s> <unk>``, the pieces of its SentencePiece model in order and ``<mask>``: ours up to the
-symbols of languages, where the text was prepared with that model (V7). XLM's rows are ``<s> </s> <pad> <unk>``, ten
-``<specialN>`` and the words of its codes: they are put in our order, with ``<special1>`` as ``<mask>`` and without the
-other nine (U1). Its words must be our pieces in order, as they are written there: ``th@@ e`` in a .pth, ``th e</w>`` in
-a vocab.json; the two writings are not told apart, and so never mistaken for each other.
+XLM-R's vocabulary is ``<s> <pad> </s> <unk>``, the pieces of its SentencePiece model and ``<mask>``: ours without the
+language symbols, if the text was prepared with that model. XLM's is ``<s> </s> <pad> <unk>``, ten ``<specialN>`` and
+the words of its BPE codes: its rows are put in our order, with ``<special1>`` as ``<mask>`` and without the other nine.
+Its words must be the pieces of our dictionary, in order and spelled as in the file: ``th@@ e`` in a .pth, ``th e</w>``
+in a vocab.json.
 
-XLM's decoder begins with ``</s>`` and gets the language from its embedding only; ours begins with ``[xx]``. So the
-rows of ``[xx]`` are copies of the row of ``</s>``, and their output bias keeps them from being predicted.
+XLM's decoder input begins with ``</s>``, and the language is known from its embedding only; ours begins with ``[xx]``.
+So the rows of ``[xx]`` are copies of the row of ``</s>``, and their output bias keeps them from being predicted.
 
-Files are read as plain data. No released weights have been through this so far: the layouts are those of the programs
-that wrote them.
+Files are read as plain data. No released weights were read so far: the layouts are those of the programs that write
+them.
 """
 
 import argparse
@@ -58,7 +58,7 @@ XLM_SPECIAL = re.compile(r"<special\d+>")
 DECODER_TOKENS, DECODER_BIAS, DECODER_LANGUAGES = (
     name.replace("encoder", "decoder") for name in (TOKENS, BIAS, LANGUAGES)
 )
-NEVER = -100.0  # added to the output bias of symbols never to be predicted: exp(-100) vanishes beside 1 in 32 bits
+NEVER = -100.0  # added to the output bias of symbols that are never predicted: exp(-100) is 0 beside 1 in 32 bits
 
 XLM_SUFFIX = ".pth"
 CONFIG = "config.json"
@@ -66,21 +66,28 @@ TRANSFORMERS_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 FAIRSEQ_WEIGHTS = "model.pt"
 DICTIONARY, PIECES, WORDS = "dict.txt", "sentencepiece.bpe.model", "vocab.json"
 
-Settings = dict[str, Any]  # what a file says of its model
+Settings = dict[str, Any]  # settings that a file stores of its model
 
 
 @dataclass(frozen=True)
 class Published:
-    """Weights of an encoder, perhaps with a decoder, and the options and symbols that they were trained with."""
+    """A published encoder, or encoder and decoder.
 
-    state: dict[
-        str, Tensor
-    ]  # under our names; without token_embeddings.output_bias and output.* where the file has no output layer
-    symbols: list[str]  # of the rows of tokens, in our order: <s> <pad> </s> <unk>, pieces, <mask>
-    symbols_from: Path  # the file that names them
-    languages: list[str]  # of the rows of language embeddings; empty without any
-    options: Settings  # that our model and task need, by name: framing, heads, layer_norm_eps, ...
-    counts: dict[str, int] = field(default_factory=dict)  # frequency of symbols in the training text, if known
+    Attributes:
+        state: weights under our names, without output bias and output.* if the file has no output layer.
+        symbols: symbols of the token embeddings, in our order: <s> <pad> </s> <unk>, pieces, <mask>.
+        symbols_from: the file that lists them.
+        languages: languages of the language embeddings; empty without such embeddings.
+        options: options that our model and task need, by name: framing, heads, layer_norm_eps, ...
+        counts: frequencies of symbols in the training text, if known.
+    """
+
+    state: dict[str, Tensor]
+    symbols: list[str]
+    symbols_from: Path
+    languages: list[str]
+    options: Settings
+    counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def depths(self) -> dict[str, int]:
@@ -93,10 +100,10 @@ def read(path) -> Published | Any:
     """Reads a published model.
 
     Args:
-        path: the file of weights, or the folder that has it.
+        path: the file of weights, or its folder.
 
-    Returns: `Published`, or the whole content of a file that torch.save wrote and that is of no published kind.
-    Raises `UserError` for what can't be read, lacks something beside it, or is no model that ours can be.
+    Returns: `Published`, or the content of a file of torch.save that is no published model.
+    Raises `UserError` for a file that cannot be read or needs another one, and for a model that cannot be converted.
     """
     file = _file_of(Path(path))
     content = _load_safetensors(file) if file.suffix == ".safetensors" else load_plain(file)
@@ -122,41 +129,41 @@ def read(path) -> Published | Any:
     return content
 
 
-def check_symbols(donor: Published, symbols: list[str], origin) -> None:
-    """Raises `UserError` naming the first of our `symbols`, of the file `origin`, that is not the donor's."""
-    for row, (theirs, ours) in enumerate(zip_longest(donor.symbols, symbols)):
+def check_symbols(found: Published, symbols: list[str], origin) -> None:
+    """Raises `UserError` naming the first of our `symbols`, of the file `origin`, that differs from the model's."""
+    for row, (theirs, ours) in enumerate(zip_longest(found.symbols, symbols)):
         if theirs != ours:
             there, here = ("nothing" if symbol is None else repr(symbol) for symbol in (theirs, ours))
             raise UserError(
-                f"the rows of {donor.symbols_from} are not those of {origin}: symbol {row} is {there} there and {here} "
+                f"the rows of {found.symbols_from} are not those of {origin}: symbol {row} is {there} there and {here} "
                 "here (the text has to be prepared with the sub-words of the weights)"
             )
 
 
-def with_new_rows(donor: Published, recipient: dict[str, Tensor], languages: list[str]) -> tuple[dict, list[str]]:
-    """The donor's state dict with rows for our languages: new symbols, and embeddings of the languages it lacks.
+def with_new_rows(found: Published, model: dict[str, Tensor], languages: list[str]) -> tuple[dict, list[str]]:
+    """Adds rows for our languages to a published state dict: their symbols, and missing language embeddings.
 
     Args:
-        donor: its symbols are the first of ours.
-        recipient: state dict of the new model, which gives the new rows; the bias of a new row is 0, as it is there.
+        found: the published model; its symbols are the first ones of our dictionary.
+        model: state dict of the new model, which gives the new rows; their output bias is 0.
         languages: ours in order; their symbols are the last of the dictionary.
 
-    Returns: the state dict and the names of what is new in it.
+    Returns: the state dict, and names of the new rows.
     """
-    state, new = dict(donor.state), [f"[{language}]" for language in languages]
-    state[TOKENS] = torch.cat((donor.state[TOKENS], recipient[TOKENS][len(donor.symbols) :]))
+    state, new = dict(found.state), [f"[{language}]" for language in languages]
+    state[TOKENS] = torch.cat((found.state[TOKENS], model[TOKENS][len(found.symbols) :]))
     if BIAS in state:
-        state[BIAS] = torch.cat((donor.state[BIAS], donor.state[BIAS].new_zeros(len(languages))))
+        state[BIAS] = torch.cat((found.state[BIAS], found.state[BIAS].new_zeros(len(languages))))
     if DECODER_TOKENS in state:
         begin, bias = (state[name][[SPECIAL.index("</s>")] * len(languages)] for name in (DECODER_TOKENS, DECODER_BIAS))
         state[DECODER_TOKENS] = torch.cat((state[DECODER_TOKENS], begin))
         state[DECODER_BIAS] = torch.cat((state[DECODER_BIAS], bias + NEVER))
     for name in (LANGUAGES, DECODER_LANGUAGES):
-        if name in state and name in recipient:
-            state[name] = recipient[name].clone()
+        if name in state and name in model:
+            state[name] = model[name].clone()
             for row, language in enumerate(languages):
-                if language in donor.languages:
-                    state[name][row] = donor.state[name][donor.languages.index(language)]
+                if language in found.languages:
+                    state[name][row] = found.state[name][found.languages.index(language)]
                 elif name == LANGUAGES:
                     new.append(f"embedding of {language}")
     return state, new
@@ -198,7 +205,7 @@ def _transformers(given: dict[str, Tensor], file: Path) -> Published:
         numbered = {number: word for word, number in _read_json(words).items()}
         return _xlm(from_transformers_xlm(given), config, numbered, words)
     if kind != "xlm-roberta":
-        raise UserError(f"{CONFIG} has model_type {kind!r}; xlm-roberta and xlm can be taken over")
+        raise UserError(f"{CONFIG} has model_type {kind!r}; xlm-roberta and xlm can be converted")
     _check_activation(_needed(config, "hidden_act"), ("gelu", "relu"))
     if _needed(config, "pad_token_id") != 1:
         raise UserError(f"{CONFIG} has pad_token_id {config['pad_token_id']}, where XLM-R has 1")
@@ -209,7 +216,7 @@ def _transformers(given: dict[str, Tensor], file: Path) -> Published:
 
 
 def _with_pieces(state: dict[str, Tensor], options: Settings, symbols_from: Path) -> Published:
-    """XLM-R, whose rows are in our order."""
+    """XLM-R: its rows are in our order."""
     pieces = _read_dictionary(symbols_from) if symbols_from.name == DICTIONARY else _read_model(symbols_from)
     symbols = [*SPECIAL, *(piece for piece in pieces if piece not in (*SPECIAL, MASK)), MASK]
     _check_rows(state, symbols, symbols_from)
@@ -217,9 +224,9 @@ def _with_pieces(state: dict[str, Tensor], options: Settings, symbols_from: Path
 
 
 def _xlm(state: dict[str, Tensor], settings: Settings, numbered, symbols_from: Path) -> Published:
-    """XLM in its own order; `numbered` is {row: word}, of the file `symbols_from`."""
+    """XLM: its rows are put in our order; `numbered` is {row: word}, from the file `symbols_from`."""
     if not isinstance(numbered, dict):
-        raise UserError("it holds no 'dico_id2word', without which nothing says what its rows are")
+        raise UserError("it holds no 'dico_id2word', which lists the words of its rows")
     if numbered.keys() != set(range(len(numbered))):
         raise UserError(f"the words of {symbols_from} are not numbered from 0 without a gap")
     words = [numbered[row] for row in range(len(numbered))]
@@ -228,7 +235,7 @@ def _xlm(state: dict[str, Tensor], settings: Settings, numbered, symbols_from: P
     for name in (TOKENS, BIAS, DECODER_TOKENS, DECODER_BIAS):
         if name in state:
             state[name] = state[name][rows]
-    eps = settings.get("layer_norm_eps", 1e-12)  # XLM's own files don't say what is a constant there
+    eps = settings.get("layer_norm_eps", 1e-12)  # a constant in XLM's code, which its files do not store
     activation = "gelu" if _needed(settings, "gelu_activation") else "relu"
     options = _options(state, _needed(settings, "n_heads"), activation, eps, "xlm")
     languages = _languages(settings, state)
@@ -236,7 +243,7 @@ def _xlm(state: dict[str, Tensor], settings: Settings, numbered, symbols_from: P
 
 
 def _in_our_order(words: list[str], origin: Path) -> tuple[list[int], list[str]]:
-    """XLM's words by row -> the rows to take, and our symbols for them."""
+    """XLM's words in the order of its rows -> rows in our order, and our symbols for them."""
     place = {word: row for row, word in enumerate(words)}
     missing = [symbol for symbol in (*SPECIAL, XLM_MASK) if symbol not in place]
     if missing:
@@ -264,7 +271,7 @@ def _languages(settings: Settings, state: dict[str, Tensor]) -> list[str]:
 
 
 def _options(state: dict[str, Tensor], heads: int, activation: str, eps: float, framing: str) -> Settings:
-    """What our model needs to be. Heads change no shape, and weights of another count mean something else (U1)."""
+    """Options of our model. Heads change no shape, but weights for another number of heads mean something else."""
     positions = state[POSITIONS]
     offset = 0 if framing == "xlm" else 2
     options = {
@@ -278,7 +285,7 @@ def _options(state: dict[str, Tensor], heads: int, activation: str, eps: float, 
         "max_positions": len(positions) - offset,
         "language_embeddings": "added" if LANGUAGES in state else "none",
     }
-    if BIAS in state or DECODER_BIAS in state:  # what isn't there can have any form
+    if BIAS in state or DECODER_BIAS in state:  # without an output layer any form fits
         options["output_form"] = "dense" if "output.dense.weight" in state else "plain"
     return options
 
@@ -349,13 +356,13 @@ def _settings(written) -> Settings:
 
 def _needed(settings: Settings, name: str) -> Any:
     if settings.get(name) is None:
-        raise UserError(f"nothing says its {name}")
+        raise UserError(f"it stores no {name}")
     return settings[name]
 
 
 def _check_activation(found: str, valid: tuple[str, ...]) -> None:
     if found not in valid:
-        raise UserError(f"its activation is {found}; {' and '.join(valid)} can be taken over")
+        raise UserError(f"its activation is {found}; {' and '.join(valid)} can be converted")
 
 
 def _check_rows(state: dict[str, Tensor], symbols: list[str], symbols_from: Path) -> None:

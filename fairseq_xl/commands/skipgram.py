@@ -7,7 +7,7 @@ import numpy as np
 
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
-from fairseq_xl.embeddings.mapping import normalise
+from fairseq_xl.embeddings.mapping import normalize
 from fairseq_xl.embeddings.skipgram import Sentences, train
 from fairseq_xl.embeddings.vectors import Vectors, write
 from fairseq_xl.errors import UserError
@@ -41,4 +41,4 @@ def main(arguments: list[str] | None = None) -> None:
     text = open_text(options.data / options.language / "train", options.language, len(dictionary))
     pieces = dictionary.pieces[np.argsort(-dictionary.counts[dictionary.pieces], kind="stable")]
     symbols = [dictionary.symbols[index] for index in pieces]
-    write(Vectors(symbols, normalise(train(Sentences(text, dictionary), symbols, options))), options.output)
+    write(Vectors(symbols, normalize(train(Sentences(text, dictionary), symbols, options))), options.output)

@@ -11,8 +11,8 @@ from fairseq_xl.errors import UserError
 def make(module, vectors, dictionary, std):
     """Makes a language module for `dictionary` with given embeddings, and the body of a checkpoint's `module`.
 
-    Embeddings have length 1; one factor scales them. The output bias is 0: it predicts masked tokens, and classification
-    does not use it.
+    Embeddings have length 1; one factor scales them. The output bias is 0: it predicts masked tokens, and
+    classification does not use it.
 
     Args:
         vectors: `Vectors` of every piece of the dictionary.

@@ -23,37 +23,37 @@ BLOCK = 2048  # rows of similarities in memory at a time
 class SelfLearning:
     """Settings of self-learning; defaults are the paper's."""
 
-    neighbours: int = 10  # of CSLS
-    most_frequent: int = 20000  # pieces of each language that dictionaries are made of
-    most_frequent_at_first: int = 4000  # the same for the first dictionary, if it is found without supervision
-    keep: float = 0.1  # share of similarities that are looked at, at first
-    keep_factor: float = 2.0  # it grows by this where the dictionary gets no better, up to 1
-    patience: int = 50  # dictionaries in a row that are no better
-    threshold: float = 1e-6  # by which the mean similarity of a better one is larger
-    seed: int = 1  # of what is left out
+    neighbors: int = 10  # nearest neighbors in CSLS
+    most_frequent: int = 20000  # pieces of each language, the most frequent ones, in dictionaries
+    most_frequent_at_first: int = 4000  # the same for an unsupervised first dictionary
+    keep: float = 0.1  # initial share of similarities that are used, drawn at random
+    keep_factor: float = 2.0  # factor by which this share grows, up to 1, when the dictionary stops improving
+    patience: int = 50  # dictionaries in a row without improvement
+    threshold: float = 1e-6  # least improvement of the mean similarity
+    seed: int = 1  # seed of the random shares
 
 
 def unit(vectors):
-    """(V, C) -> the same, every row of length 1; a row of zeros stays."""
+    """(V, C) -> rows of length 1; a row of zeros stays."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)
 
 
-def normalise(vectors):
-    """(V, C) -> rows of length 1, their mean taken away, and of length 1 again."""
+def normalize(vectors):
+    """(V, C) -> rows of length 1, minus their mean, and scaled to length 1 again."""
     vectors = unit(vectors)
     return unit(vectors - vectors.mean(axis=0))
 
 
 def orthogonal(source, target):
-    """Rows that belong together, both (N, C) -> the orthogonal (C, C) that brings the first nearest to the second."""
+    """Paired rows, both (N, C) -> the orthogonal matrix (C, C) that maps the first nearest to the second."""
     left, _, right = np.linalg.svd(source.T @ target)
     return left @ right
 
 
-def nearest_mean(source, target, neighbours):
-    """Mean similarity of each row of (V, C) to the `neighbours` nearest rows of (W, C) -> (V,)"""
-    count = min(neighbours, len(target))
+def nearest_mean(source, target, neighbors):
+    """Mean similarity of each row of (V, C) to the `neighbors` nearest rows of (W, C) -> (V,)"""
+    count = min(neighbors, len(target))
     found = [
         np.partition(source[start : start + BLOCK] @ target.T, -count, axis=1)[:, -count:].mean(axis=1)
         for start in range(0, len(source), BLOCK)
@@ -61,15 +61,15 @@ def nearest_mean(source, target, neighbours):
     return np.concatenate(found)
 
 
-def best_matches(source, target, neighbours, keep=1.0, rng=None):
-    """The row of (W, C) nearest to each one of (V, C) by CSLS: hubs, near to everything, are set back.
+def best_matches(source, target, neighbors, keep=1.0, rng=None):
+    """The nearest row of (W, C) for each row of (V, C) by CSLS, which lowers the scores of hubs.
 
-    With `keep` below 1 each pair is looked at with that probability only (VecMap sets the similarities of the others
-    to 0; here they cannot be chosen). A row of which no pair is left has the best of all.
+    With `keep` below 1 each pair is used with that probability only: others cannot be chosen (VecMap sets their
+    similarities to 0). A row without any pair left uses all of them.
 
     Returns: rows of the target (V,), and the similarity of each pair without CSLS (V,).
     """
-    hubs = nearest_mean(target, source, neighbours) / 2
+    hubs = nearest_mean(target, source, neighbors) / 2
     matches, values = [], []
     for start in range(0, len(source), BLOCK):
         similarity = source[start : start + BLOCK] @ target.T
@@ -84,53 +84,53 @@ def best_matches(source, target, neighbours, keep=1.0, rng=None):
     return np.concatenate(matches), np.concatenate(values)
 
 
-def both_ways(source, target, neighbours, keep=1.0, rng=None):
-    """A dictionary of each row's best match in both directions: rows of source and target (V + W,), mean similarity."""
-    forward, of_forward = best_matches(source, target, neighbours, keep, rng)
-    backward, of_backward = best_matches(target, source, neighbours, keep, rng)
+def both_ways(source, target, neighbors, keep=1.0, rng=None):
+    """Dictionary of best matches in both directions: rows of source and target (V + W,), and the mean similarity."""
+    forward, of_forward = best_matches(source, target, neighbors, keep, rng)
+    backward, of_backward = best_matches(target, source, neighbors, keep, rng)
     pairs = np.concatenate((np.arange(len(source)), backward)), np.concatenate((forward, np.arange(len(target))))
     return *pairs, float(of_forward.mean() + of_backward.mean()) / 2
 
 
 def identical(source, target):
-    """A dictionary of what two lists of symbols write alike: places in the first and in the second (N,)."""
+    """Dictionary of the symbols that two lists share: places in the first and in the second (N,)."""
     places = {symbol: place for place, symbol in enumerate(target)}
     pairs = [(place, places[symbol]) for place, symbol in enumerate(source) if symbol in places]
     return tuple(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
 
 
 def root_of_similarities(vectors):
-    """(V, C) -> the symmetric root (V, V) of X Xᵀ, the similarities of all rows X."""
+    """X (V, C) -> the symmetric root (V, V) of X Xᵀ, the similarities of its rows."""
     left, values, _ = np.linalg.svd(vectors, full_matrices=False)
     return left * values @ left.T
 
 
 def unsupervised(source, target, settings):
-    """A dictionary of rows (V, C), (W, C) with similar neighbourhoods: places in the first and in the second.
+    """Dictionary of rows (V, C), (W, C) with similar neighborhoods: places in the first and in the second.
 
-    Each row of the root of X Xᵀ, sorted, tells how a piece is similar to all others, whatever they are. Only the most
-    frequent of each side are looked at, as many of both.
+    A sorted row of the root of X Xᵀ is the distribution of a piece's similarities to all others, which needs no
+    dictionary to compare. Only the most frequent pieces are used, the same number on both sides.
     """
     count = min(settings.most_frequent_at_first, len(source), len(target))
-    profiles = [normalise(np.sort(root_of_similarities(vectors[:count]), axis=1)) for vectors in (source, target)]
-    return both_ways(*profiles, settings.neighbours)[:2]
+    profiles = [normalize(np.sort(root_of_similarities(vectors[:count]), axis=1)) for vectors in (source, target)]
+    return both_ways(*profiles, settings.neighbors)[:2]
 
 
 def learn(source, target, pairs, settings=SelfLearning()):
-    """Self-learning of the orthogonal mapping from source to target.
+    """Learns the orthogonal mapping from source to target.
 
     Args:
-        source, target: (V, C) and (W, C), as `normalise` returns them, the most frequent first.
+        source, target: (V, C) and (W, C), as `normalize` returns them, the most frequent pieces first.
         pairs: the first dictionary: places in the source and in the target, both (N,).
 
-    Returns: the mapping (C, C), and a report: dictionaries made, mean similarity of the last one's pairs.
+    Returns: the mapping (C, C), and a report: number of dictionaries, and mean similarity of the last one's pairs.
     """
     rng = np.random.default_rng(settings.seed)
     front, goal = source[: settings.most_frequent], target[: settings.most_frequent]
     best, since, keep, made = -np.inf, 0, settings.keep, 0
     while True:
         mapping = orthogonal(source[pairs[0]], target[pairs[1]])
-        *pairs, similarity = both_ways(front @ mapping, goal, settings.neighbours, keep, rng)
+        *pairs, similarity = both_ways(front @ mapping, goal, settings.neighbors, keep, rng)
         made += 1
         if similarity >= best + settings.threshold:
             best, since = similarity, 0
@@ -144,7 +144,7 @@ def learn(source, target, pairs, settings=SelfLearning()):
 
 
 def first_pairs(start, source, target, settings):
-    """The first dictionary of two `Vectors`; `UserError` where fewer than two pieces are written alike."""
+    """The first dictionary of two `Vectors`; raises `UserError` if the languages share fewer than two pieces."""
     if start == "unsupervised":
         return unsupervised(source.rows, target.rows, settings)
     pairs = identical(source.symbols, target.symbols)

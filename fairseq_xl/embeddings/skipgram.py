@@ -1,8 +1,8 @@
-"""fastText's skip-gram embeddings of the pieces of a language (MonoTrans, M8), trained by gensim.
+"""fastText's skip-gram embeddings of the pieces of one language (Artetxe et al. 2020, section 3.1), trained by gensim.
 
-The command is `fairseq-xl skipgram`, which reads the training text of a language in a folder of `python -m preprocess`,
-a sentence a line. Every piece of the dictionary gets a vector, one that never occurs the sum of those of its characters'
-n-grams. Rows are normalized as VecMap does: length 1, mean taken away, length 1.
+The command is `fairseq-xl skipgram`, which reads the training text of a language in a data folder, one sentence per
+line. Every piece of the dictionary gets an embedding; that of a piece that never occurs is the sum of its characters'
+n-grams. Rows are normalized as in VecMap.
 """
 
 import logging
@@ -13,7 +13,7 @@ from fairseq_xl.errors import UserError
 
 
 class Sentences:
-    """Binarised text as lists of pieces, to be read as often as wanted; special symbols are left out."""
+    """Iterable of a binarized text's sentences as lists of pieces, without special symbols."""
 
     def __init__(self, text, dictionary):
         self.text, self.dictionary = text, dictionary
@@ -27,7 +27,7 @@ class Sentences:
 
 
 def train(sentences, symbols, options):
-    """Embeddings (V, C) of `symbols`, trained on an iterable of lists of them; `UserError` without gensim."""
+    """Trains embeddings (V, C) of `symbols` on an iterable of lists of symbols; raises `UserError` without gensim."""
     try:
         from gensim.models import FastText
     except ImportError:

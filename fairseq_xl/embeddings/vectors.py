@@ -1,4 +1,4 @@
-"""A file of embeddings: an .npz of `symbols` (V,), the most frequent first, and `rows` (V, C) of float32."""
+"""Files of embeddings: .npz with `symbols` (V,), the most frequent first, and `rows` (V, C) of float32."""
 
 import os
 from typing import NamedTuple
@@ -24,7 +24,7 @@ def write(vectors, path):
 
 
 def read(path):
-    """Reads `Vectors`; `UserError` for a file that is missing, damaged or another."""
+    """Reads `Vectors`; raises `UserError` for a file that is missing, damaged or of another kind."""
     if not os.path.exists(path):
         raise UserError(f"{path}: no such file of embeddings")
     found = read_arrays(path) or {}

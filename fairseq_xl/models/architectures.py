@@ -1,8 +1,7 @@
-"""Every architecture is a model with other defaults: a row in a table here.
+"""Architectures: each is a model with other defaults, a row of a table here.
 
-fairseq reads the defaults of `--arch NAME` and of `model: {_name: NAME}` from the dataclass of the class that is
-registered under NAME. So each row becomes a config class and a model class of its own, and a checkpoint's `cfg.model`
-is a plain config whichever way it was chosen.
+fairseq reads the defaults of `--arch NAME` and of `model: {_name: NAME}` from the dataclass that is registered with
+NAME. So each row becomes a config class and a model class of its own.
 """
 
 from dataclasses import field, make_dataclass
@@ -34,20 +33,20 @@ def with_defaults(config: Type[FairseqDataclass], class_name: str, **defaults: A
 def register_architecture(
     name: str, model: Type[BaseFairseqModel], config: Type[FairseqDataclass], **defaults: Any
 ) -> None:
-    """Make `model` with these `defaults` selectable as `--arch name` and `model: {_name: name}`."""
+    """Registers `model` with these `defaults` for `--arch name` and `model: {_name: name}`."""
     config_class = with_defaults(config, f"{name}_config", **defaults)
     model_class = type(name, (model,), {"__doc__": model.__doc__, "__module__": __name__})
-    globals()[config_class.__name__] = config_class  # where pickle looks for them
+    globals()[config_class.__name__] = config_class  # where pickle finds them
     globals()[name] = model_class
     register_model(name, dataclass=config_class)(model_class)
 
 
-# init_std: what sums over channels begins as large as with 1024 of them; at 0.02 narrow models may take hundreds of
-# updates to learn more than how frequent pieces are
+# init_std: sums over channels start as large as with 1024 channels; at 0.02 narrow models may need hundreds of updates
+# to learn more than the frequencies of pieces
 _TINY = dict(embed_dim=128, ffn_dim=512, heads=4, init_std=0.06)
 _SMALL = dict(embed_dim=256, ffn_dim=1024, heads=4, init_std=0.04)
 _BASE = dict(embed_dim=512, ffn_dim=2048, heads=8, init_std=0.03)
-_BIG = dict(embed_dim=1024, ffn_dim=4096, heads=8)  # X1
+_BIG = dict(embed_dim=1024, ffn_dim=4096, heads=8)  # Lample & Conneau 2019, section 5.1
 
 register_architecture("xl_xlm_tiny", XLEncoderModel, EncoderConfig, layers=3, **_TINY)
 register_architecture("xl_xlm_small", XLEncoderModel, EncoderConfig, layers=3, **_SMALL)
@@ -68,7 +67,7 @@ register_architecture(
     "xl_mt_big", XLEncoderDecoderModel, EncoderDecoderConfig, encoder_layers=6, decoder_layers=6, **_BIG
 )
 
-# XLM-R's form: no language embeddings, a dense layer before the output, positions from row 2 on (V2, G1)
+# XLM-R's form: no language embeddings, a dense layer before the output, positions from row 2 on
 _XLMR = dict(language_embeddings="none", output_form="dense", position_offset=2, layer_norm_eps=1e-5)
 _XLMR_SIZES = {
     "tiny": (3, _XLMR | _TINY),
@@ -79,7 +78,7 @@ _XLMR_SIZES = {
 for _size, (_layers, _shape) in _XLMR_SIZES.items():
     register_architecture(f"xl_xlmr_{_size}", XLEncoderModel, EncoderConfig, layers=_layers, **_shape)
     register_architecture(f"xl_veco_{_size}", XLVecoModel, EncoderConfig, layers=_layers, **_shape)
-    register_architecture(  # all layers as the encoder, the first or last of them as the decoder (V10)
+    register_architecture(  # all layers in the encoder, the first or last ones in the decoder
         f"xl_veco_mt_{_size}",
         XLEncoderDecoderModel,
         EncoderDecoderConfig,
@@ -89,10 +88,12 @@ for _size, (_layers, _shape) in _XLMR_SIZES.items():
         **_shape,
     )
 
-register_architecture("xl_unicoder", XLEncoderModel, EncoderConfig, layers=12, **_BIG | dict(heads=16))  # U1
-register_architecture("xl_dan", XLDANModel, DANConfig)  # U5
+register_architecture(
+    "xl_unicoder", XLEncoderModel, EncoderConfig, layers=12, **_BIG | dict(heads=16)
+)  # Huang et al. 2019, section 4
+register_architecture("xl_dan", XLDANModel, DANConfig)  # Huang et al. 2019, section 3
 
-# BERT's form (M6): no language embeddings, a dense layer before the output
+# BERT's form: no language embeddings, a dense layer before the output
 _BERT = dict(language_embeddings="none", output_form="dense")
 for _size, _layers, _shape in (
     ("tiny", 3, _TINY),
@@ -101,12 +102,12 @@ for _size, _layers, _shape in (
 ):
     register_architecture(f"xl_monotrans_{_size}", XLMonoTransModel, MonoTransConfig, layers=_layers, **_BERT | _shape)
 
-# xDAE (G5): encoder and decoder initialised from XLM, whose form and sizes they have, or from XLM-R
+# xDAE (Liang et al. 2020, section 4.1): encoder and decoder start from XLM, whose form and sizes they have, or XLM-R
 _XDAE_SIZES = {
     "tiny": (3, 3, _TINY),
     "small": (3, 3, _SMALL),
     "base": (12, 6, _BIG),
-    "large": (12, 12, _BIG),  # the released one
+    "large": (12, 12, _BIG),  # the released model
     "xlmr_tiny": (3, 3, _XLMR | _TINY),
     "xlmr_base": (12, 12, _XLMR | dict(embed_dim=768, ffn_dim=3072, heads=12)),
 }
@@ -120,7 +121,7 @@ for _size, (_encoder, _decoder, _shape) in _XDAE_SIZES.items():
         **_shape,
     )
 
-# xFNP (G6): from scratch, in ProphetNet's form: no language embeddings, LayerNorm and dropout as it has them
+# xFNP: from scratch, with ProphetNet's LayerNorm and dropout, no language embeddings (Liang et al. 2020, section 4.2)
 _XFNP = dict(language_embeddings="none", layer_norm_eps=1e-5, activation_dropout=0.1)
 for _size, _layers, _shape in (("tiny", 3, _TINY), ("small", 3, _SMALL), ("large", 12, _BIG | dict(heads=16))):
     register_architecture(

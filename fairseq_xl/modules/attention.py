@@ -1,4 +1,4 @@
-"""How queries meet keys, and the two attentions of a layer that own their projections and caches.
+"""Attention functions, and the self-attention and cross-attention of a layer with projections and caches.
 
 Shapes: B batch, T queries, S keys, C channels, H heads, D = C / H channels a head.
 """
@@ -32,9 +32,9 @@ def attend(
         query: (B, H, T, D)
         key, value: (B, H, S, D)
         padding_mask: (B, S) bool, True where a key is padding, not a whole row; None when nothing is padded
-        causal: query t sees the keys up to S - T + t: the last query sees every key. Padding has to be on the
-            right then, or a query is left without any key
-        dropout: probability with which an attention weight is dropped
+        causal: query t attends to the keys up to S - T + t, the last query to all. Padding must be on the right then,
+            so that each query has a key
+        dropout: probability of dropping an attention weight
 
     Returns:
         (B, H, T, D)
@@ -58,18 +58,18 @@ def attend_by_products(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """`attend` as two products around a softmax, a sentence at a time.
+    """`attend` as two products around a softmax, one sentence at a time.
 
-    On CPU with dropout torch's scaled_dot_product_attention takes twice as long, and holds three times as much.
+    On CPU with dropout, torch's scaled_dot_product_attention takes twice the time and three times the memory.
     """
     hidden_keys = _hidden_keys(query, key, padding_mask, causal and query.size(2) > 1)
     return _Products.apply(query, key, value, hidden_keys, dropout)
 
 
 class _Products(torch.autograd.Function):
-    """A sentence's scores (H, T, S) stay in the processor's cache from one operation to the next.
+    """Computes one sentence at a time, so that its scores (H, T, S) stay in the processor's cache.
 
-    Held until the backward pass are the weights before dropout, and a byte for each: was it kept?
+    It keeps for the backward pass the weights before dropout, and a byte for each that says whether it was dropped.
     """
 
     @staticmethod
@@ -109,7 +109,7 @@ class _Products(torch.autograd.Function):
 
 
 def _hidden_keys(query: Tensor, key: Tensor, padding_mask: Tensor | None, causal: bool) -> Tensor | None:
-    """Which keys a query must not see: bool, broadcasts to (B, H, T, S); None when it sees all."""
+    """Mask of the keys that a query must not attend to: bool, broadcasts to (B, H, T, S); None without any."""
     hidden = None if padding_mask is None else padding_mask[:, None, None, :]
     if causal:
         queries, keys = query.size(2), key.size(2)
@@ -130,7 +130,7 @@ def join_heads(attended: Tensor) -> Tensor:
 
 @with_incremental_state
 class _CachedAttention(nn.Module):
-    """Heads, dropout and a key-value cache that beam search can reorder; the two attentions add projections."""
+    """Base of both attentions: heads, dropout, and a key-value cache that beam search can reorder."""
 
     def __init__(self, embed_dim: int, heads: int, dropout: float):
         super().__init__()
@@ -146,7 +146,7 @@ class _CachedAttention(nn.Module):
         self.set_incremental_state(incremental_state, "keys_and_values", {"key": key, "value": value})
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
-        """Keep the cached rows `new_order` (B',), as fairseq's beam search asks after each step."""
+        """Keeps the cached rows `new_order` (B',); fairseq's beam search calls it after each step."""
         cache = self._cache(incremental_state)
         if cache is not None:
             key, value = cache["key"], cache["value"]
@@ -154,7 +154,7 @@ class _CachedAttention(nn.Module):
 
 
 class SelfAttention(_CachedAttention):
-    """Multi-head self-attention with one fused projection; its cache grows by a step at a time."""
+    """Multi-head self-attention with one fused projection; its cache grows by one position per step."""
 
     def __init__(self, embed_dim: int, heads: int, dropout: float):
         super().__init__(embed_dim, heads, dropout)
@@ -172,8 +172,8 @@ class SelfAttention(_CachedAttention):
     ) -> Tensor:
         """(B, T, C) -> (B, T, C)
 
-        With an incremental state `hidden` holds the new positions only, `padding_mask` covers all positions so far
-        and the positions of earlier calls are attended to from the cache. `attend` is how queries meet keys.
+        With an incremental state `hidden` holds the new positions only, `padding_mask` covers all positions so far, and
+        the cache holds keys and values of the earlier ones. `attend` is the attention function.
         """
         query, key, value = (split_heads(part, self.heads) for part in self.qkv(hidden).chunk(3, dim=-1))
         key, value = self._with_earlier(key, value, incremental_state)
@@ -183,7 +183,7 @@ class SelfAttention(_CachedAttention):
         )
 
     def _with_earlier(self, key: Tensor, value: Tensor, incremental_state: IncrementalState | None):
-        """Keys and values (B, H, T, D) behind those of earlier calls (B, H, S, D), which they join in the cache."""
+        """Appends keys and values (B, H, T, D) to those of earlier calls, (B, H, S, D), in the cache."""
         cache = self._cache(incremental_state)
         if cache is not None:
             key = torch.cat([cache["key"], key], dim=2)
@@ -193,7 +193,7 @@ class SelfAttention(_CachedAttention):
 
 
 class CrossAttention(_CachedAttention):
-    """Multi-head attention to a memory (an encoder's output), whose keys and values are cached once."""
+    """Multi-head attention to a memory, the encoder's output, whose keys and values are cached once."""
 
     def __init__(self, embed_dim: int, heads: int, dropout: float):
         super().__init__(embed_dim, heads, dropout)

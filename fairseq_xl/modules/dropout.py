@@ -1,4 +1,4 @@
-"""Dropout. torch draws a float for every value, which on CPU costs more than a layer's softmax, GELU and LayerNorms."""
+"""Faster dropout on CPU, where a random float per value takes longer than a layer's softmax, GELU and LayerNorms."""
 
 import math
 from collections.abc import Sequence
@@ -9,27 +9,27 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-_LEVELS = 2**16  # of a random number: probabilities are rounded to a multiple of 1 / 65536
+_LEVELS = 2**16  # values of a random number: probabilities are rounded to a multiple of 1 / 65536
 
 
 class Dropout(nn.Module):
-    """nn.Dropout, faster on CPU; its random numbers come from torch's default generator all the same."""
+    """nn.Dropout, faster on CPU; its random numbers come from torch's default generator too."""
 
     def __init__(self, probability: float):
         super().__init__()
         self.probability = probability
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(...) -> (...): values are dropped with the probability and the others scaled up; only in training."""
+        """(...) -> (...): drops values in training and scales up the others."""
         return dropped(hidden, self.probability if self.training else 0.0)
 
     def extra_repr(self) -> str:
-        """The probability, where a model is printed."""
+        """The probability, for `print(model)`."""
         return str(self.probability)
 
 
 def dropped(hidden: Tensor, probability: float) -> Tensor:
-    """(...) -> (...): values are dropped with the probability and the others scaled up."""
+    """(...) -> (...): drops values with the probability and scales up the others."""
     if probability == 0.0:
         return hidden
     if hidden.device.type != "cpu":
@@ -38,18 +38,21 @@ def dropped(hidden: Tensor, probability: float) -> Tensor:
 
 
 def draw_kept(shape: Sequence[int], probability: float) -> tuple[Tensor, float]:
-    """Which values dropout keeps, on CPU, and what they are multiplied by so that the expectation stays.
+    """Draws on CPU which values dropout keeps.
 
-    Sixteen random bits decide on a value; one draw of torch's generator gives four of them.
+    Each value needs sixteen random bits; one draw of torch's generator serves four values.
 
     Args:
         shape: any
         probability: of dropping a value, from 0 to below 1
 
     Returns:
-        bool (shape), the factor
+        bool (shape), True where kept, and the factor that keeps the expectation
     """
-    values, dropped = math.prod(shape), min(round(probability * _LEVELS), _LEVELS - 1)  # all dropped has no factor
+    values, dropped = (
+        math.prod(shape),
+        min(round(probability * _LEVELS), _LEVELS - 1),
+    )  # below 1, or the factor is infinite
     drawn = torch.empty(-(-values // 4), dtype=torch.int64).random_(-(2**63), None)
     levels = drawn.view(torch.int16)[:values].view(shape)  # uniform from -32768 to 32767
     return levels >= dropped - _LEVELS // 2, _LEVELS / (_LEVELS - dropped)

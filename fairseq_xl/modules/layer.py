@@ -1,4 +1,4 @@
-"""The layer of every model here. Shapes: B batch, T time, S memory time, C channels."""
+"""The Transformer layer of all models. Shapes: B batch, T time, S memory time, C channels."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between them."""
+    """Two linear layers with an activation between them."""
 
     def __init__(self, embed_dim: int, ffn_dim: int, activation: str, dropout: float):
         super().__init__()
@@ -28,18 +28,18 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """A post-LN Transformer layer: self-attention, cross-attention where asked for, feed-forward (X1).
+    """A post-LN Transformer layer: self-attention, optional cross-attention, feed-forward.
 
-    Each part is a residual: LayerNorm(x + dropout(part(x))). Without memory and causal mask it is an encoder layer,
-    with both a decoder layer; one layer can be run either way, with the same parameters.
+    Each sublayer is LayerNorm(x + dropout(sublayer(x))). Without memory and causal mask it is an encoder layer, with
+    both a decoder layer; the same parameters can serve as either.
     """
 
     def __init__(self, cfg: Any, cross_attention: bool, self_attention: Callable[..., SelfAttention] = SelfAttention):
         """
         Args:
             cfg: a `BackboneConfig`
-            cross_attention: make the parameters of cross-attention
-            self_attention: class of the self-attention, or what makes it from channels, heads and dropout
+            cross_attention: whether to have cross-attention
+            self_attention: class of the self-attention, or a function of channels, heads and dropout that makes it
         """
         super().__init__()
         self.self_attention = self_attention(cfg.embed_dim, cfg.heads, cfg.attention_dropout)
@@ -51,7 +51,7 @@ class Layer(nn.Module):
         self.ffn = FeedForward(cfg.embed_dim, cfg.ffn_dim, str(cfg.activation), cfg.activation_dropout)
         self.ffn_norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
         self.dropout = Dropout(cfg.dropout)
-        self.attention_adapter, self.ffn_adapter = nn.Identity(), nn.Identity()  # a model may put its own there
+        self.attention_adapter, self.ffn_adapter = nn.Identity(), nn.Identity()  # models may replace them
 
     def forward(
         self,
@@ -68,14 +68,14 @@ class Layer(nn.Module):
 
         Args:
             padding_mask: (B, T) bool, True at padding; None when nothing is padded
-            causal: a position sees itself and earlier ones only
-            memory: (B, S, C), what cross-attention reads; None leaves cross-attention out
+            causal: a position attends to itself and earlier ones only
+            memory: (B, S, C), keys and values of cross-attention; None skips cross-attention
             memory_padding_mask: (B, S) bool, True at padding
             incremental_state: fairseq's cache; `hidden` is the last position then
-            attend: how queries meet keys in self-attention
+            attend: attention function of self-attention
 
         Raises:
-            ValueError: a memory for a layer that was made without cross-attention
+            ValueError: a memory for a layer without cross-attention
         """
         update = self.self_attention(
             hidden, padding_mask=padding_mask, causal=causal, incremental_state=incremental_state, attend=attend

@@ -1,7 +1,7 @@
-"""n-stream self-attention (ProphetNet, Yan et al. 2020, section 3; G6).
+"""n-stream self-attention (ProphetNet, Yan et al. 2020, section 3).
 
-Stream 0, the main stream, reads the known tokens; the predicting streams 1 ... n stand on top of it, and stream i at a
-position predicts the i-th token after it. Streams are concatenated in time, the main stream first.
+Stream 0, the main stream, processes the known tokens. Predicting stream i, from 1 to n, attends to it and predicts, at
+each position, the i-th token after it. Streams are concatenated in time, the main stream first.
 
 Shapes: B batch, S streams, T queries of a stream, K known positions (keys of the main stream), C channels, H heads,
 D = C / H channels a head.
@@ -17,10 +17,10 @@ from fairseq_xl.modules.dropout import dropped
 
 
 def relative_buckets(distances: Tensor, buckets: int, max_distance: int) -> Tensor:
-    """Which bucket a distance to an earlier position, 0 or more, belongs to: any shape -> the same shape.
+    """Distances to earlier positions, 0 or more -> their buckets: any shape -> the same shape.
 
-    The first half of the buckets has a distance each; the second half is spaced by logarithms, up to `max_distance`,
-    from which on all distances share the last one (T5's, in one direction).
+    Each bucket of the first half is one distance; those of the second half are spaced logarithmically up to
+    `max_distance`, from which on all distances share the last one (as T5's, in one direction).
     """
     exact = buckets // 2
     ratio = (distances.clamp(min=exact).float() / exact).log() / math.log(max_distance / exact)
@@ -28,15 +28,15 @@ def relative_buckets(distances: Tensor, buckets: int, max_distance: int) -> Tens
 
 
 class Streams:
-    """How the queries of all streams meet keys in one forward pass: the same in every layer, so made once.
+    """Attention function of all streams in one forward pass; made once, since all layers use the same.
 
-    A query sees the keys of the main stream up to its own position. A predicting one also sees its own key, and no
-    other of a predicting stream. Scores are q k / sqrt(D) + the query's bias for the bucket of the distance, counted
-    from the position that the query predicts: stream i at t is t + i - k from the known position k, 0 from itself.
+    A query attends to the keys of the main stream up to its own position. A query of a predicting stream also attends
+    to its own key, and to no other of a predicting stream. Scores are q k / sqrt(D) plus the query's bias for the
+    bucket of the distance from the predicted position: t + i - k to position k for stream i at t, and 0 to itself.
 
     Args:
         count: S
-        queries: T, the last of the known positions
+        queries: T; they are the last of the known positions
         keys: K
         buckets, max_distance: see `relative_buckets`
     """
@@ -58,8 +58,8 @@ class Streams:
         Args:
             query, own_key, own_value: (B, H, S*T, D) of all streams
             key, value: (B, H, K, D) of the main stream
-            bias: (B, H, S*T, buckets), what each query adds to the scores of the keys of a bucket
-            rate: probability with which an attention weight is dropped
+            bias: (B, H, S*T, buckets), added to the scores of a query's keys in each bucket
+            rate: probability of dropping an attention weight
         """
         query = query * query.size(-1) ** -0.5
         scores = query @ key.transpose(2, 3) + bias.gather(-1, self.buckets.expand(*bias.shape[:2], -1, -1))
@@ -71,7 +71,7 @@ class Streams:
 
 
 class NgramAttention(SelfAttention):
-    """Self-attention of streams. Beside the projections it owns the linear map from a query's state to its biases."""
+    """Self-attention of streams; `relative` is the linear map from a query's hidden state to its biases."""
 
     def __init__(self, embed_dim: int, heads: int, dropout: float, buckets: int):
         super().__init__(embed_dim, heads, dropout)
@@ -89,10 +89,10 @@ class NgramAttention(SelfAttention):
         """(B, S*T, C) -> (B, S*T, C)
 
         With an incremental state T is the number of new positions; the main stream's keys and values of earlier ones
-        come from the cache. Always causal; padding has to be on the right, where no query but its own sees it.
+        come from the cache. It is always causal; padding must be on the right, where only padding attends to it.
         """
         if padding_mask is not None or not causal:
-            raise ValueError("streams are causal, and read no padding mask")
+            raise ValueError("streams are causal and have no padding mask")
         query, own_key, own_value = (split_heads(part, self.heads) for part in self.qkv(hidden).chunk(3, dim=-1))
         main = slice(0, attend.queries)
         key, value = self._with_earlier(own_key[:, :, main], own_value[:, :, main], incremental_state)

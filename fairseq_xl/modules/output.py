@@ -101,7 +101,7 @@ class _CrossEntropy(torch.autograd.Function):
     def forward(ctx, hidden, weight, bias, target):
         ctx.save_for_backward(hidden, weight, target)
         ctx.width = max(_SLICE_LOGITS // max(len(hidden), 1), 1)
-        ctx.powers, tops, normalisers = [], [], []
+        ctx.powers, tops, normalizers = [], [], []
         at_target, first = hidden.new_zeros(len(hidden), dtype=torch.float32), 0
         for weights, biases in zip(weight.split(ctx.width), bias.split(ctx.width)):
             logits = torch.addmm(biases, hidden, weights.t()).float()
@@ -111,10 +111,10 @@ class _CrossEntropy(torch.autograd.Function):
             first += len(weights)
             tops.append(logits.amax(dim=1, keepdim=True))
             ctx.powers.append(logits.sub_(tops[-1]).exp_())
-            normalisers.append(tops[-1] + ctx.powers[-1].sum(dim=1, keepdim=True).log())
-        normaliser = torch.cat(normalisers, dim=1).logsumexp(dim=1, keepdim=True)
-        ctx.factors = [(top - normaliser).exp() for top in tops]  # from powers to probabilities
-        return (normaliser.squeeze(1) - at_target).sum()
+            normalizers.append(tops[-1] + ctx.powers[-1].sum(dim=1, keepdim=True).log())
+        normalizer = torch.cat(normalizers, dim=1).logsumexp(dim=1, keepdim=True)
+        ctx.factors = [(top - normalizer).exp() for top in tops]  # from powers to probabilities
+        return (normalizer.squeeze(1) - at_target).sum()
 
     @staticmethod
     @once_differentiable

@@ -1,4 +1,4 @@
-"""What all our tasks share: the dictionary, identity checks of checkpoints, and remedies for fairseq's data loading."""
+"""Base of all tasks: dictionary, checks of checkpoints, initial weights, and corrections of fairseq's defaults."""
 
 import gc
 import logging
@@ -26,7 +26,7 @@ from fairseq_xl.patches.training import early_stopping, restore_early_stopping
 
 logger = logging.getLogger(__name__)
 
-#: ranges of fairseq's own options, which fairseq does not check
+#: valid ranges of fairseq options that fairseq does not check
 NUMBERS = {
     "optimization": {"lr": "0 or more", "update_freq": "1 or more"},
     "dataset": {"max_tokens": "1 or more", "batch_size": "1 or more"},
@@ -38,34 +38,34 @@ class XLTaskConfig(FairseqDataclass):
     """Options of every task."""
 
     data: Optional[str] = field(
-        default=None, metadata={"help": "folder that `python -m preprocess` wrote; several, joined by ':', are shards"}
+        default=None, metadata={"help": "folder written by `python -m preprocess`; several, joined by ':', are shards"}
     )
     framing: ChoiceEnum(FRAMINGS) = field(
         default="xl",
         metadata={"help": "framing of inputs: xl (<s> x </s>), or xlm (</s> x </s>) for published XLM weights"},
     )
     seed: int = II("common.seed")
-    # fairseq reads these two from the task's options only; its own default is to keep both.
+    # fairseq reads these two from the task's options only; its own defaults are True
     persistent_workers: bool = field(
-        default=False, metadata={"help": "keep loading processes across epochs; they never hear of the new epoch"}
+        default=False, metadata={"help": "keep loader workers across epochs; they do not learn of the new epoch"}
     )
     reuse_dataloader: bool = field(
-        default=False, metadata={"help": "keep the loader across epochs; it never hears of the new epoch"}
+        default=False, metadata={"help": "keep the data loader across epochs; it does not learn of the new epoch"}
     )
 
 
 class XLTask(FairseqTask):
-    """Base of our tasks.
+    """Base of all tasks.
 
-    A checkpoint of these tasks says which format, dictionary, framing, attention heads and task made it; loading it
-    beside another dictionary, or with another framing, is refused in one sentence.
+    A checkpoint stores its identity: format, task, dictionary, framing and attention heads. A run with another
+    dictionary or framing refuses it.
     """
 
-    #: the criterion that trains it; None: those of fairseq's that a checkpoint may name
+    #: name of its criterion; None: fairseq's cross-entropy criterions
     criterion = None
     #: whether the token embeddings of checkpoints are used, so that their dictionary must be this run's
     uses_pretrained_tokens = True
-    #: of the model that was built last
+    #: class and attention heads of the model that was built last
     model_class = heads = None
 
     def __init__(self, cfg, dictionary):
@@ -73,41 +73,41 @@ class XLTask(FairseqTask):
         check_ranges(getattr(type(self), "__dataclass"), cfg)
         self.dictionary = dictionary
         self.framing = Framing.of(str(cfg.framing), dictionary)
-        self.loaded_framing = None  # of the checkpoints that were loaded to be evaluated
-        self.terminated = None  # name of the signal that this process got, SIGTERM or SIGINT
+        self.loaded_framing = None  # framing of the checkpoints that were loaded for evaluation
+        self.terminated = None  # name of the signal that stops this process, SIGTERM or SIGINT
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        """Loads ``dict.txt``, the same in every data folder, and checks that the text was binarised with it."""
+        """Loads ``dict.txt``, which must be the same in all data folders and the one that binarized their text."""
         run = run_config(cfg)
         if run is not None:
             _check_run(run, cfg._name, {cls.criterion} if cls.criterion else FAIRSEQ_CRITERIONS)
         if not cfg.data:
-            raise UserError("name the folder of binarised text that `python -m preprocess` wrote")
+            raise UserError("name the folder of binarized text that `python -m preprocess` wrote")
         folders = [Path(folder) for folder in cfg.data.split(os.pathsep)]
         for folder in folders:
             if not folder.is_dir():
-                raise UserError(f"{folder}: no such folder of binarised text")
+                raise UserError(f"{folder}: no such folder of binarized text")
         dictionary = XLDictionary.load(folders[0] / "dict.txt")
         for folder in folders:
             _check_dictionary(folder, dictionary)
         return cls(cfg, dictionary)
 
     def folder(self, epoch=1):
-        """The data folder of an epoch: shards take turns, as fairseq's do."""
+        """The data folder of an epoch: epochs cycle through the shards, as in fairseq."""
         folders = self.cfg.data.split(os.pathsep)
         return Path(folders[(epoch - 1) % len(folders)])
 
     def open_other_shards(self, open_folder, split, epoch):
-        """Calls `open_folder` with every data folder but that of `epoch`, and discards what it returns.
+        """Calls `open_folder` for every data folder but that of `epoch`, and discards the result.
 
-        Does so before the first epoch of training only: a damaged shard is reported then and not when its epoch begins.
+        It does so before the first epoch of training only, so that a damaged shard is reported before training.
         """
         if split == "train" and split not in self.datasets:
             folders = dict.fromkeys(Path(folder) for folder in self.cfg.data.split(os.pathsep))
             for folder in folders.keys() - {self.folder(epoch)}:
                 open_folder(folder, split)
-                gc.collect()  # sources have reference cycles, which keep memory maps open
+                gc.collect()  # corpora have reference cycles, which keep memory maps open
 
     @property
     def source_dictionary(self):
@@ -120,7 +120,7 @@ class XLTask(FairseqTask):
         return self.dictionary
 
     def check_architecture(self, cfg):
-        """Raises `UserError` if `cfg` is not that of one of our models, or has a number out of its range."""
+        """Raises `UserError` for the config of a model that is not of this package, and for a number out of range."""
         name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
         if name not in ARCH_MODEL_REGISTRY or not hasattr(cfg, "max_positions"):
             ours = sorted(known for known in ARCH_MODEL_REGISTRY if known.startswith("xl_"))
@@ -128,7 +128,7 @@ class XLTask(FairseqTask):
         check_ranges(MODEL_DATACLASS_REGISTRY[name], cfg)
 
     def metrics(self):
-        """Names of what validation logs, for --best-checkpoint-metric; None: up to the criterion."""
+        """Names of the validation metrics, for --best-checkpoint-metric; None: those of the criterion."""
 
     def contents(self, sample):
         """The task and the languages of a batch, for messages."""
@@ -136,14 +136,14 @@ class XLTask(FairseqTask):
         return f"{self.cfg._name} of {','.join(self.dictionary.languages[number] for number in ids.unique().tolist())}"
 
     def build_model(self, cfg, from_checkpoint=False):
-        """Builds the model and remembers what tells its weights apart from others of the same shapes."""
+        """Builds the model and stores its class and attention heads, which shapes of weights do not show."""
         self.check_architecture(cfg)
         model = super().build_model(cfg, from_checkpoint)
         self.model_class, self.heads = type(model), getattr(cfg, "heads", None)
         return model
 
     def build_bpe(self, args):
-        """fairseq's sub-words of raw input; `UserError` for another SentencePiece model than that of the text."""
+        """Builds fairseq's BPE for raw input; its SentencePiece model must be the data folder's (`UserError`)."""
         if getattr(args, "_name", None) == "sentencepiece":
             if OmegaConf.is_missing(args, "sentencepiece_model"):
                 path = self.folder() / "sentencepiece.model"
@@ -151,24 +151,24 @@ class XLTask(FairseqTask):
             open_model(args.sentencepiece_model, self.folder())
         bpe, run = super().build_bpe(args), run_config(self.cfg)
         if bpe is not None and run is not None and run.common_eval.post_process == "sentencepiece":
-            bpe.decode = str  # --remove-bpe has joined the pieces already; decoding again would remove all spaces
+            bpe.decode = str  # --remove-bpe joins the pieces; decoding again would remove all spaces
         return bpe
 
     def get_interactive_tokens_and_lengths(self, lines, encode_fn):
-        """fairseq's; `UserError` for a line that was no UTF-8, which Python reads as surrogates in some locales."""
+        """fairseq hook; raises `UserError` for a line that is not UTF-8, which Python may read as surrogates."""
         for line in lines:
             if any("\ud800" <= character <= "\udfff" for character in line):
                 raise UserError(f"the line {line[:40]!a} of the input is not UTF-8")
         return super().get_interactive_tokens_and_lengths(lines, encode_fn)
 
     def get_batch_iterator(self, dataset, required_batch_size_multiple=1, **kwargs):
-        """fairseq's iterator; but the last partial batch, which it drops by default, is kept."""
+        """fairseq's iterator with the last partial batch, which fairseq drops by default."""
         return super().get_batch_iterator(dataset, required_batch_size_multiple=1, **kwargs)
 
     # --- identity of checkpoints -------------------------------------------------------------------------------
 
     def identity(self):
-        """What a checkpoint says of itself: plain Python, which loading cannot execute."""
+        """The identity that a checkpoint stores: plain Python, which loading cannot execute."""
         return {
             "format": identity.FORMAT_VERSION,
             "task": type(self).__name__,
@@ -179,7 +179,7 @@ class XLTask(FairseqTask):
         }
 
     def state_dict(self):
-        """fairseq hook: what a checkpoint keeps of the task."""
+        """fairseq hook: the part of the task that a checkpoint stores."""
         return {"fairseq_xl": self.identity()}
 
     def load_state_dict(self, state_dict):
@@ -196,7 +196,7 @@ class XLTask(FairseqTask):
         self.framing = Framing.of(found["framing"], self.dictionary)
 
     def check_fits(self, state, path):
-        """Raises `UserError` unless the weights of a checkpoint mean the same in this run's model.
+        """Raises `UserError` unless a checkpoint's weights mean the same in this run's model.
 
         Called by `fairseq_xl.patches` before fairseq-train loads weights, to resume or to fine-tune.
 
@@ -209,14 +209,14 @@ class XLTask(FairseqTask):
         transfer.check_backbone(path, state, self.model_class)
         if found["heads"] != self.heads:
             raise UserError(
-                f"{path} has {found['heads']} attention heads, this model {self.heads}: the weights would fit "
-                "and mean something else"
+                f"{path} has {found['heads']} attention heads, this model {self.heads}: the weights have the same "
+                "shapes and mean something else"
             )
         if found["framing"] != self.framing.name:
             raise UserError(f"{path} was trained with --framing {found['framing']}, this run has {self.framing.name}")
 
     def check_identity(self, found, origin, tokens=True):
-        """Raises `UserError` unless `found` is the identity of a checkpoint, the file `origin`, that this run can use.
+        """Raises `UserError` unless `found`, from the file `origin`, is the identity of a checkpoint for this run.
 
         If its token embeddings are used (`tokens`), its dictionary must be this run's.
         """
@@ -226,7 +226,7 @@ class XLTask(FairseqTask):
     # --- initial weights ---------------------------------------------------------------------------------------
 
     def needs_initial_weights(self, from_checkpoint):
-        """Whether a model that is being built is trained from its initial weights: no checkpoint will replace them."""
+        """Whether a new model is trained from its initial weights, so that no checkpoint replaces them."""
         if from_checkpoint:
             return False
         run = run_config(self.cfg)
@@ -263,28 +263,28 @@ class XLTask(FairseqTask):
     # --- stopping ----------------------------------------------------------------------------------------------
 
     def get_checkpoint_dict(self):
-        """fairseq hook: how long --patience has waited, which fairseq itself forgets."""
+        """fairseq hook: stores how long --patience has waited, which fairseq does not."""
         return {type(self).__name__: early_stopping()}
 
     def set_checkpoint_dict(self, state):
-        """fairseq hook: goes on waiting where the stopped run was."""
+        """fairseq hook: restores how long --patience has waited."""
         restore_early_stopping(state)
 
     def begin_epoch(self, epoch, model):
-        """On SIGTERM or Ctrl-C training stops after the update in progress, saves and exits with 0, without validating.
+        """fairseq hook: makes SIGTERM and Ctrl-C stop training after the current update, save and exit with status 0.
 
-        A second Ctrl-C stops at once.
+        Nothing is validated then. A second Ctrl-C stops at once.
         """
         run = run_config(self.cfg)
-        if run is None:  # no command's configuration: nothing to stop
+        if run is None:  # a task that no command runs
             return
         metric, known = run.checkpoint.best_checkpoint_metric, self.metrics()
         if known is not None and metric not in known and not run.dataset.disable_validation:
             raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
 
-        def stop(signum, frame):  # logs nothing: it may interrupt the writing of a record, and one of them is lost
+        def stop(signum, frame):  # logs nothing: it may interrupt the writing of another record
             self.terminated = signal.Signals(signum).name
-            end_as_stopped()  # here, since after the last update nothing else asks
+            end_as_stopped()  # here too: after the last update nothing checks for a signal
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
         signal.signal(signal.SIGTERM, stop)
@@ -292,9 +292,9 @@ class XLTask(FairseqTask):
             signal.signal(signal.SIGINT, stop)
 
     def optimizer_step(self, optimizer, model, update_num):
-        """fairseq hook: makes the update; then all ranks stop together if one of them got a signal."""
+        """fairseq hook: makes the update; then all ranks stop together if one of them received a signal."""
         super().optimizer_step(optimizer, model, update_num)
-        terminated = self.terminated  # read once: a signal between two looks would stop without a word
+        terminated = self.terminated  # read once: a signal may come at any time
         if terminated:
             logger.warning("%s: saving after this update, then stopping", terminated)
         if any_rank(terminated is not None, next(model.parameters()).device):
@@ -305,21 +305,21 @@ class XLTask(FairseqTask):
 
 
 def run_config(cfg):
-    """The configuration of the whole command that the options of a task belong to; None for options alone."""
+    """The configuration of the command that a task's options belong to; None for a task that no command runs."""
     return cfg._get_parent() if OmegaConf.is_config(cfg) else None
 
 
 def _check_run(run, task, criterions):
-    """Raises `UserError` for options that fairseq would take: of a command, or of a checkpoint, which may lack some.
+    """Raises `UserError` for wrong options that fairseq accepts.
 
     Args:
-        run: the whole configuration.
-        task: the name of its task.
-        criterions: those that train it.
+        run: the configuration of a command, or of a checkpoint, which may lack some options.
+        task: name of the task.
+        criterions: names of the criterions that can train it.
     """
     split = OmegaConf.select(run, "dataset.train_subset", default="train")
     if split != "train":
-        raise UserError(f"--train-subset {split}: what is trained on is the split 'train'")
+        raise UserError(f"--train-subset {split}: only the split 'train' can be trained on")
     criterion = OmegaConf.select(run, "criterion._name")
     if OmegaConf.select(run, "optimizer") is not None and criterion not in criterions:
         raise UserError(f"{task} needs --criterion {' or '.join(sorted(criterions))}, not {criterion}")
@@ -331,7 +331,7 @@ def _check_run(run, task, criterions):
 
 
 def named_languages(option, names, dictionary):
-    """``en,de`` -> [en, de]; `UserError` unless all are languages of the dictionary, each of them once."""
+    """``en,de`` -> [en, de]; raises `UserError` for a language that is repeated or not in the dictionary."""
     languages = names_of(option, names)
     for language in languages:
         dictionary.language_id(language)
@@ -339,10 +339,10 @@ def named_languages(option, names, dictionary):
 
 
 def checkpoint_to_restore(cfg):
-    """The file whose weights fairseq-train goes on with, or None: what `checkpoint_utils.load_checkpoint` will choose.
+    """The checkpoint that fairseq-train restores, as `checkpoint_utils.load_checkpoint` chooses it; None without one.
 
     Args:
-        cfg: the run's `checkpoint` options. Those that reset something leave the weights as they are in the file.
+        cfg: the run's `checkpoint` options. Its --reset-* options do not matter: the weights are restored anyway.
     """
     path = cfg.restore_file.replace(".pt", f"{cfg.checkpoint_suffix or ''}.pt")
     if cfg.restore_file == "checkpoint_last.pt":
@@ -353,13 +353,13 @@ def checkpoint_to_restore(cfg):
 
 
 def _check_dictionary(folder, dictionary):
-    """Raises `UserError` if the folder's text was binarized with another dictionary or other frequencies."""
+    """Raises `UserError` if the text of a folder was binarized with another dictionary."""
     if XLDictionary.load(folder / "dict.txt").digest() != dictionary.digest():
-        raise UserError(f"{folder / 'dict.txt'} is another dictionary than that of the first data folder")
+        raise UserError(f"{folder / 'dict.txt'} differs from the dictionary of the first data folder")
     written = read_manifest(folder).get("dictionary", {}).get("sha256")
     if written not in (None, dictionary.digest()):
         raise UserError(
-            f"{folder / 'dict.txt'} is not the dictionary that the text was binarised with: {folder / 'manifest.json'}"
+            f"{folder / 'dict.txt'} is not the dictionary that the text was binarized with: {folder / 'manifest.json'}"
         )
     check_fingerprint(folder, "dict.txt")
     joint = (folder / "dict.txt").read_bytes()
@@ -368,6 +368,6 @@ def _check_dictionary(folder, dictionary):
             symbols = XLDictionary.load(beside).symbols
             if symbols != dictionary.symbols[: len(symbols)]:
                 raise UserError(
-                    f"{folder / 'dict.txt'} is not the dictionary that the text of {beside.parent.name} was binarised "
+                    f"{folder / 'dict.txt'} is not the dictionary that the text of {beside.parent.name} was binarized "
                     f"with: {beside}"
                 )

@@ -1,4 +1,4 @@
-"""What tasks share that write text: raw input, beam search."""
+"""Base of translation and generation: raw input and beam search."""
 
 import logging
 import types
@@ -15,20 +15,20 @@ logger = logging.getLogger(__name__)
 
 
 class XLSeq2SeqTask(XLTask):
-    """Base of the tasks whose models are encoder-decoders and go through fairseq's generator."""
+    """Base of the tasks with encoder-decoders, which fairseq's generator runs."""
 
-    #: whether `_warn_of_unknown` has warned
+    #: whether `_warn_of_unknown` has warned already
     warned_of_unknown = False
 
     @property
     def inference_pair(self):
-        """Languages of what fairseq-generate and fairseq-interactive read and write."""
+        """Source and target language of fairseq-generate and fairseq-interactive."""
         raise NotImplementedError(f"{type(self).__name__}.inference_pair")
 
     # --- data --------------------------------------------------------------------------------------------------
 
     def direction(self, source_side, target_side, sizes, lines, source, target):
-        """The `Direction` between two languages, by their codes; the rest as there."""
+        """Makes a `Direction` from the codes of its languages; other arguments as there."""
         return Direction(
             source_side,
             target_side,
@@ -41,7 +41,7 @@ class XLSeq2SeqTask(XLTask):
     # --- generation --------------------------------------------------------------------------------------------
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
-        """fairseq's generator; language symbols and <mask> never reach the output."""
+        """Builds fairseq's generator; language symbols and <mask> are stripped from its output."""
         if getattr(args, "print_alignment", None):
             raise UserError("--print-alignment is not supported: the decoder's layers don't show what they attend to")
         if not getattr(args, "score_reference", False):
@@ -51,10 +51,10 @@ class XLSeq2SeqTask(XLTask):
         return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
 
     def build_tokenizer(self, args):
-        """What fairseq-interactive does to a raw line and, as fairseq-generate, to a hypothesis of words.
+        """Builds the tokenizer of raw source lines and the detokenizer of hypotheses.
 
-        The manifest's tokenizers, of the source and undone of the target; --tokenizer where it names none.
-        Input that is sub-words already, without --bpe, is left as it is.
+        Both are those that the data folder's manifest names; --tokenizer is used if it names none. Without --bpe the
+        input consists of sub-words, which are not tokenized.
         """
         chosen = tokenizers.named_in(self.folder())
         source, target = self.inference_pair
@@ -62,7 +62,7 @@ class XLSeq2SeqTask(XLTask):
             return super().build_tokenizer(args)
         if args is not None:
             raise UserError(
-                f"--tokenizer: leave it out, the tokenizers of {self.folder() / 'manifest.json'} are applied and undone"
+                f"--tokenizer: leave it out, the tokenizers of {self.folder() / 'manifest.json'} are applied"
             )
         run = run_config(self.cfg)
         raw = run is None or run.bpe is not None
@@ -72,7 +72,7 @@ class XLSeq2SeqTask(XLTask):
         )
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None, **kwargs):
-        """Source sentences that end in ``</s>`` (fairseq-interactive) -> dataset."""
+        """Makes the data set of fairseq-interactive from source sentences that end in ``</s>``."""
         if constraints is not None:
             raise UserError(f"--constraints is not supported by {self.cfg._name}")
         self._warn_of_unknown(src_tokens)
@@ -81,19 +81,19 @@ class XLSeq2SeqTask(XLTask):
         return TranslationDataset([direction], self.framing, self.dictionary.pad(), shuffle=False)
 
     def _warn_of_unknown(self, src_tokens):
-        """Warns once of input of which half or more is ``<unk>``, as most words of raw text without --bpe are."""
+        """Warns once if half or more of the input is ``<unk>``, as raw text without --bpe is."""
         unknown = sum(int((tokens == self.dictionary.unk()).sum()) for tokens in src_tokens)
         total = sum(len(tokens) - 1 for tokens in src_tokens)  # without </s>
         if self.warned_of_unknown or 2 * unknown < max(total, 1):
             return
         self.warned_of_unknown = True
-        run, model = self.cfg._get_parent(), self.folder() / "sentencepiece.model"
+        run, model = run_config(self.cfg), self.folder() / "sentencepiece.model"
         raw = (run is None or run.bpe is None) and model.is_file()
         remedy = f": raw text needs --bpe sentencepiece --sentencepiece-model {model}" if raw else ""
         logger.warning("%d of %d tokens of the input are <unk>%s", unknown, total, remedy)
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
-        """Beam search from the target language's symbol; an empty source line gives an empty hypothesis."""
+        """Runs beam search from the symbol of the target language; an empty source line gives an empty hypothesis."""
         source, target = self.inference_pair
         net_input = sample["net_input"]
         tokens = net_input["src_tokens"]

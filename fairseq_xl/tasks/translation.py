@@ -30,40 +30,45 @@ class XLTranslationConfig(XLTaskConfig):
     """Options of `xl_translation`."""
 
     lang_pairs: Optional[str] = field(
-        default=None, metadata={"help": "directions of training, separated by commas: en-de,de-en (default: -s and -t)"}
+        default=None, metadata={"help": "training directions, separated by commas: en-de,de-en (default: -s and -t)"}
     )
     source_lang: Optional[str] = field(
-        default=None, metadata={"help": "source language, for generation or one direction", "argparse_alias": "-s"}
+        default=None,
+        metadata={"help": "source language of generation or of a single direction", "argparse_alias": "-s"},
     )
     target_lang: Optional[str] = field(
-        default=None, metadata={"help": "target language, for generation or one direction", "argparse_alias": "-t"}
+        default=None,
+        metadata={"help": "target language of generation or of a single direction", "argparse_alias": "-t"},
     )
     init_encoder_from: Optional[str] = field(
         default=None,
-        metadata={"help": "checkpoint, or published XLM-R or XLM, whose encoder initialises the encoder (X11, X13)"},
+        metadata={
+            "help": "checkpoint, or published XLM-R or XLM, whose encoder the encoder starts from (Lample & Conneau "
+            "2019, sections 4.2 and 4.3)"
+        },
     )
     init_decoder_from: Optional[str] = field(
         default=None,
         metadata={
-            "help": "the same for the decoder; cross-attention too where the checkpoint has one (X11, V10); a "
-            "translation model gives its decoder"
+            "help": "checkpoint whose decoder, or encoder if it has no decoder, the decoder starts from; "
+            "cross-attention is new if the checkpoint has none"
         },
     )
     init_decoder_layers: ChoiceEnum(LAYERS) = field(
         default="all",
-        metadata={
-            "help": "which layers of a deeper checkpoint the decoder takes, as many as it has: first, last (V10)"
-        },
+        metadata={"help": "layers that the decoder takes from a deeper checkpoint: first or last (Luo et al. 2020)"},
     )
     init_embeddings_from: Optional[str] = field(
         default=None,
-        metadata={"help": "the same, of which token embeddings initialise both sides and nothing else (X11: EMB)"},
+        metadata={
+            "help": "checkpoint whose token embeddings both sides start from (Lample & Conneau 2019, section 4.2: EMB)"
+        },
     )
 
 
 @register_task("xl_translation", dataclass=XLTranslationConfig)
 class XLTranslationTask(XLSeq2SeqTask):
-    """Translates between the languages of one dictionary, one direction or several in one model (X13)."""
+    """Translation in one or several directions (Lample & Conneau 2019, section 4.3)."""
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
@@ -87,11 +92,11 @@ class XLTranslationTask(XLSeq2SeqTask):
         return self.named_pair
 
     def identity(self):
-        """What every checkpoint says of itself, and the directions that it was trained for."""
+        """The identity that every checkpoint has, and the directions that the model is trained for."""
         return super().identity() | {"lang_pairs": ["-".join(pair) for pair in self.lang_pairs]}
 
     def load_state_dict(self, state_dict):
-        """Checks the checkpoint's identity, and that it was trained to read the source and write the target."""
+        """Checks a checkpoint's identity, and that it was trained with this source and this target language."""
         super().load_state_dict(state_dict)
         path = state_dict.get("path", "the checkpoint")
         trained = state_dict["fairseq_xl"].get("lang_pairs")
@@ -112,9 +117,9 @@ class XLTranslationTask(XLSeq2SeqTask):
     # --- model -------------------------------------------------------------------------------------------------
 
     def build_model(self, cfg, from_checkpoint=False):
-        """Builds the model; a new one takes its weights from the checkpoints that --init-* name."""
+        """Builds the model; a new one starts from the weights of --init-*-from."""
         if not hasattr(cfg, "share_embeddings"):
-            raise UserError("--arch: translation needs an encoder-decoder, xl_mt_tiny for one")
+            raise UserError("--arch: translation needs an encoder-decoder, such as xl_mt_tiny")
         model = super().build_model(cfg, from_checkpoint)
         files = {
             "embeddings": self.cfg.init_embeddings_from,
@@ -126,30 +131,30 @@ class XLTranslationTask(XLSeq2SeqTask):
         return model
 
     def checkpoint_of(self, path):
-        """XLM's published translation model in the file `path` as a checkpoint to evaluate; None for any other file.
+        """Converts XLM's published translation model, the file `path`, to a checkpoint; None for any other file.
 
         Raises `UserError` for a published encoder without a decoder.
         """
-        donor = published.read(path) if Path(path).suffix == published.XLM_SUFFIX else None
-        if not isinstance(donor, published.Published):
+        found = published.read(path) if Path(path).suffix == published.XLM_SUFFIX else None
+        if not isinstance(found, published.Published):
             return None
-        depths = {f"{stack}_layers": depth for stack, depth in donor.depths.items()}
+        depths = {f"{stack}_layers": depth for stack, depth in found.depths.items()}
         if "decoder_layers" not in depths:
             raise UserError(f"{path} holds no decoder; use --init-encoder-from to start a translation model from it")
-        form = {name: value for name, value in donor.options.items() if name != "framing"}
-        model_cfg = vars(EncoderDecoderConfig(_name="xl_mt_big", **form, **depths))
+        options = {name: value for name, value in found.options.items() if name != "framing"}
+        model_cfg = vars(EncoderDecoderConfig(_name="xl_mt_big", **options, **depths))
         cfg = OmegaConf.create({"task": OmegaConf.to_container(self.cfg), "model": model_cfg})
-        self.framing = Framing.of(donor.options["framing"], self.dictionary)
+        self.framing = Framing.of(found.options["framing"], self.dictionary)
         model = self.build_model(cfg.model, from_checkpoint=True)
         self.transfer_weights(model, {"encoder": path, "decoder": path})
-        directions = [f"{one}-{other}" for one in donor.languages for other in donor.languages if one != other]
+        directions = [f"{one}-{other}" for one in found.languages for other in found.languages if one != other]
         identity = self.identity() | {"lang_pairs": directions or ["-".join(self.inference_pair)]}
         return {"cfg": cfg, "model": model.state_dict(), "task_state": {"fairseq_xl": identity}}
 
     # --- data --------------------------------------------------------------------------------------------------
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
-        """Opens the bitext of a split. Training and validation leave empty lines out, other splits keep every line."""
+        """Opens the bitext of a split. Empty lines are left out of training and validation only."""
         self.open_other_shards(self._directions, split, epoch)
         directions = self._directions(self.folder(epoch), split)
         self.datasets[split] = TranslationDataset(directions, self.framing, self.dictionary.pad(), split == "train")
@@ -176,7 +181,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         raise UserError(f"{folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r}")
 
     def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
-        """fairseq's iterator; but outside training over-long lines are cut; `UserError` for one over --max-tokens."""
+        """fairseq hook: outside of training too long lines are cut; raises `UserError` for one above --max-tokens."""
         if dataset is not self.datasets.get("train") and max_positions is not None:
             cut, max_positions = dataset.cut_at(max_positions), None
             if len(cut):

@@ -62,7 +62,7 @@ DICTIONARY = {
     "not UTF-8": (write("dict.txt", lambda text: b"\xff" + text), ["dict.txt is not a fairseq dictionary"]),
     "same size, other symbols": (write("dict.txt", exchanged), ["dict.txt is not the dictionary", "manifest.json"]),
     "same size, other symbols, no manifest": (
-        without_manifest(write("dict.txt", exchanged)), ["dict.txt is not the dictionary", "of de was binarised"]),
+        without_manifest(write("dict.txt", exchanged)), ["dict.txt is not the dictionary", "of de was binarized"]),
     "other size": (write("dict.txt", lambda text: b"new 1\n" + text), ["dict.txt is not the dictionary"]),
     "other size, no manifest": (
         without_manifest(write("dict.txt", lambda text: b"new 1\n" + text)), ["dict.txt is not the dictionary"]),

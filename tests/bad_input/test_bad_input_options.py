@@ -308,7 +308,7 @@ def test_objective_longer_than_the_model(data_bin, tmp_path, objective):
 
 
 def test_split_to_train_on_that_is_another(data_bin, tmp_path):
-    with pytest.raises(UserError, match="--train-subset valid: what is trained on is the split 'train'"):
+    with pytest.raises(UserError, match="--train-subset valid: only the split 'train'"):
         run_train(pretraining(data_bin, tmp_path, "--train-subset", "valid"))
 
 

@@ -23,7 +23,7 @@ def rotation(channels, seed):
 def languages():
     """300 vectors of 12 channels of unequal spread, and the same turned, in another order: source, target, places."""
     rng = np.random.default_rng(7)
-    source = mapping.normalise(rng.exponential(size=(300, 12)) * np.linspace(1, 3, 12))
+    source = mapping.normalize(rng.exponential(size=(300, 12)) * np.linspace(1, 3, 12))
     order = rng.permutation(300)
     turned = source @ rotation(12, seed=1)
     return source, turned[order], np.argsort(order)
@@ -33,11 +33,11 @@ def precision(learned, source, target, places):
     return (mapping.best_matches(source @ learned, target, 10)[0] == places).mean()
 
 
-def test_normalised_by_hand():
+def test_normalized_by_hand():
     # of length 1: (1, 0), (0, 1), (0.6, 0.8); less their mean (1.6, 1.8) / 3; of length 1 again
     apart = np.array([[1.4, -1.8], [-1.6, 1.2], [0.2, 0.6]])
     expected = apart / np.array([5.2**0.5, 2.0, 0.4**0.5])[:, None]
-    np.testing.assert_allclose(mapping.normalise(np.array([[3.0, 0], [0, 0.5], [3, 4]])), expected)
+    np.testing.assert_allclose(mapping.normalize(np.array([[3.0, 0], [0, 0.5], [3, 4]])), expected)
     assert not mapping.unit(np.zeros((1, 2))).any()
 
 
@@ -57,13 +57,13 @@ def test_hubs_are_set_back_by_hand():
     source, target = np.array([[0.9, 0.8], [0.7, 0.1]]), np.eye(2)
     np.testing.assert_allclose(mapping.nearest_mean(target, source, 2), [0.8, 0.45])
     # less half of the columns' means, 0.4 and 0.225: [[.5, .575], [.3, -.125]]
-    matches, values = mapping.best_matches(source, target, neighbours=2)
+    matches, values = mapping.best_matches(source, target, neighbors=2)
     assert matches.tolist() == [1, 0] and values.tolist() == [0.8, 0.7]
 
 
 def test_a_dictionary_both_ways():
     source, target = np.eye(3), np.eye(3)[[1, 0]]
-    rows, columns, similarity = mapping.both_ways(source, target, neighbours=1)
+    rows, columns, similarity = mapping.both_ways(source, target, neighbors=1)
     assert list(zip(rows, columns))[:2] == [(0, 1), (1, 0)] and list(zip(rows, columns))[3:] == [(1, 0), (0, 1)]
     assert similarity == pytest.approx((2 / 3 + 1) / 2)  # the third one has nothing like it
 
@@ -79,7 +79,7 @@ def test_blocks_change_nothing(monkeypatch):
 
 def test_dropped_pairs_are_not_chosen():
     rng = np.random.default_rng(4)
-    source = mapping.normalise(rng.normal(size=(400, 8)))
+    source = mapping.normalize(rng.normal(size=(400, 8)))
     chosen = (mapping.best_matches(source, source, 1, 0.25, rng)[0] == np.arange(400)).mean()
     assert 0.25 - 0.09 < chosen < 0.25 + 0.09  # four standard deviations of 400 draws
     alone = mapping.best_matches(source, source[:1], 1, 0.01, rng)[0]
@@ -93,7 +93,7 @@ def test_identical_pieces():
 def test_self_learning_is_better_than_its_first_dictionary(languages):
     source, target, places = languages
     rng = np.random.default_rng(5)
-    noisy = mapping.normalise(target + 0.02 * rng.normal(size=target.shape))
+    noisy = mapping.normalize(target + 0.02 * rng.normal(size=target.shape))
     known = rng.choice(300, size=24, replace=False)
     pairs = known, np.where(np.arange(24) % 3 == 0, rng.integers(0, 300, size=24), places[known])  # a third is wrong
     at_first = precision(mapping.orthogonal(source[pairs[0]], noisy[pairs[1]]), source, noisy, places)

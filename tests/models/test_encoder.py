@@ -72,7 +72,7 @@ def test_heads_are_part_of_the_model(model):
     assert model.state_dict()["heads.pairs.weight"].shape == (2, 16)
 
 
-def test_normalised_probabilities(model):
+def test_normalized_probabilities(model):
     logits = torch.randn(2, 3, 23).bfloat16()
     probabilities = model.get_normalized_probs((logits, None), log_probs=False)
     assert probabilities.dtype == torch.float32

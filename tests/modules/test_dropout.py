@@ -22,7 +22,7 @@ def test_what_is_dropped_depends_on_no_place():
     kept, _ = draw_kept((4096, 8), 0.25)
     assert ((~kept).float().mean(dim=0) - 0.25).abs().max() < 0.03  # each of the values that share a draw
     together = (~kept[:, :-1] & ~kept[:, 1:]).float().mean(dim=0)
-    assert (together - 0.25**2).abs().max() < 0.02  # neighbours are independent
+    assert (together - 0.25**2).abs().max() < 0.02  # neighbors are independent
 
 
 def test_the_rest_is_scaled_by_what_is_really_dropped():

@@ -20,7 +20,7 @@ def embeddings(**options):
     return token_embeddings, Embeddings(cfg, token_embeddings, num_languages=3)
 
 
-def test_tokens_positions_and_languages_are_added_and_normalised():
+def test_tokens_positions_and_languages_are_added_and_normalized():
     token_embeddings, module = embeddings()
     found = module(torch.tensor([[4, 5]]), languages=torch.tensor([[2]]))
     rows = [

@@ -203,7 +203,7 @@ def test_models_and_objectives_that_do_not_go_together(data_bin, tmp_path):
         run_train(denoising(data_bin, tmp_path, "--arch", "xl_xfnp_tiny"))
     with pytest.raises(UserError, match="mlm needs an encoder: --arch xl_xlm_tiny and the like"):
         run_train(denoising(data_bin, tmp_path, objectives="mlm"))
-    with pytest.raises(UserError, match="--arch: translation needs an encoder-decoder, xl_mt_tiny for one"):
+    with pytest.raises(UserError, match="--arch: translation needs an encoder-decoder, such as xl_mt_tiny"):
         run_train(translation(data_bin, tmp_path, "-s", "en", "-t", "de", "--arch", "xl_xdae_tiny"))
 
 

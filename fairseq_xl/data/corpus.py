@@ -4,7 +4,6 @@ A corpus numbers its examples in its own way: the start of a block, the line of 
 is the most tokens of one text of an example. Legend: n and B examples, k texts of each, t tokens of a text.
 """
 
-from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -18,10 +17,10 @@ Numbers: TypeAlias = NDArray[np.integer[Any]]
 class Texts(Protocol):
     """Texts of examples: all that `Objective.collate` needs."""
 
-    def texts(self, examples: Sequence[int], length: int) -> list[tuple[Numbers, ...]]:
+    def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The k token arrays (t,) of each example: a block; two segments; a sentence and its translation."""
 
-    def languages(self, examples: Sequence[int], length: int) -> list[tuple[str, ...]]:
+    def languages(self, examples: Numbers, length: int) -> list[tuple[str, ...]]:
         """The k language codes of each example."""
 
 
@@ -43,7 +42,7 @@ class Corpus(Texts, Protocol):
 
 @runtime_checkable
 class CorpusWithNegatives(Corpus, Protocol):
-    """A corpus of pairs that also gives second texts that do not belong to the first one."""
+    """A corpus of pairs that also samples negatives: second texts that do not belong to the first text."""
 
     def negatives(self, examples: Numbers, length: int, keys: Numbers) -> list[Numbers]:
         """A negative (t,) for each example (B,): a function of the example and its key (B,) uint64."""

@@ -5,29 +5,37 @@ loss as named terms. Adding one takes one file in this package or in another one
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, TypeVar
 
 import numpy as np
 import torch
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from torch import Tensor, nn
 from yaml import YAMLError
 
-from fairseq_xl.data.framing import InputLength, pad_rows
+from fairseq_xl.data.corpus import Corpus, Texts
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.framing import Framing, InputLength, pad_rows
+from fairseq_xl.data.plan import BatchSpec
 from fairseq_xl.errors import LARGEST, UserError, quoted
 from fairseq_xl.models.encoder import XLEncoderModel
 
 #: name -> class of every registered objective
-OBJECTIVES = {}
+OBJECTIVES: dict[str, type["Objective"]] = {}
+
+#: tensors, and what else a loss needs, by name
+Batch = dict[str, Any]
+ObjectiveClass = TypeVar("ObjectiveClass", bound=type["Objective"])
 
 
 class Term(NamedTuple):
     """One part of a loss: the sum, in nats, over `count` predictions (tokens or pairs)."""
 
-    sum: torch.Tensor
-    count: int
+    sum: Tensor
+    count: int  # type: ignore[assignment]  # hides the method of tuples
     weight: float = 1.0
 
 
@@ -50,7 +58,7 @@ class ObjectiveConfig:
     # languages or pairs that this objective does not read, separated by commas
     leave_out: Optional[str] = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for field in fields(self):
             number = getattr(self, field.name)
             if isinstance(number, (int, float)):
@@ -61,12 +69,12 @@ class ObjectiveConfig:
         for name in ("batch_tokens", "batch_sentences"):
             self.require(name, getattr(self, name) is None or getattr(self, name) > 0, "more than 0")
 
-    def require(self, key, fulfilled, expected):
+    def require(self, key: str, fulfilled: bool, expected: str) -> None:
         """Raises `UserError`, saying what is `expected` of the value of `key`, unless the condition is `fulfilled`."""
         if not fulfilled:
             raise UserError(f"{key}={getattr(self, key)} should be {expected}")
 
-    def require_exponent(self, key):
+    def require_exponent(self, key: str) -> None:
         """Raises `UserError` for an exponent of frequencies outside 0 to 10: its powers could be 0 or infinite."""
         self.require(key, 0 <= getattr(self, key) <= 10, "from 0 to 10")
 
@@ -81,7 +89,7 @@ class Objective:
     """
 
     #: dataclass of the options
-    Config = ObjectiveConfig
+    Config: type[ObjectiveConfig] = ObjectiveConfig
     #: name in --objectives and in the log
     name: str
     #: `monolingual` (blocks of a token stream), `documents` (pairs of adjacent segments), `parallel` (sentence pairs)
@@ -90,11 +98,11 @@ class Objective:
     #: class of the models that the loss runs on
     model_class: type = XLEncoderModel
 
-    def __init__(self, cfg, dictionary, framing):
+    def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing) -> None:
         self.cfg, self.dictionary, self.framing = cfg, dictionary, framing
 
     @classmethod
-    def register(cls, objective):
+    def register(cls, objective: ObjectiveClass) -> ObjectiveClass:
         """Class decorator that makes the objective known under its `name`."""
         if objective.name in OBJECTIVES:
             raise ValueError(f"objective {objective.name!r} is registered twice")
@@ -102,7 +110,7 @@ class Objective:
         return objective
 
     @property
-    def input_length(self):
+    def input_length(self) -> InputLength:
         """`InputLength` of the longest example.
 
         `length` counts all tokens of a stream, ``<s>`` included, but of a pair the tokens of each text, to which
@@ -113,41 +121,47 @@ class Objective:
             return InputLength(text=length - 1, symbols=1, positions=length)
         return InputLength(text=length, symbols=2, positions=length + 1)
 
-    def heads(self, model_cfg):
+    def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
         """Modules that only this loss needs, by name; the task adds them to `model.heads`."""
         return {}
 
-    def check(self, corpus):
+    def check(self, corpus: Corpus) -> None:
         """Raises `UserError`, before training, if a corpus lacks something that the objective needs."""
 
-    def collated_lengths(self, examples, sizes, corpus):
+    def collated_lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Corpus) -> np.ndarray:
         """Most tokens, before framing, of each example (n,) of these sizes (n,) when it is collated: (n,)."""
         return sizes
 
-    def collate(self, batch_spec, corpus):
+    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """Makes a dict of tensors, inputs and targets, of a `BatchSpec` of B examples and their `Corpus`."""
         raise NotImplementedError(f"{type(self).__name__}.collate")
 
-    def masked_positions(self, batch_spec, corpus):
+    def masked_positions(self, batch_spec: BatchSpec, corpus: Texts) -> Optional[np.ndarray]:
         """Positions of the encoder's input that the decoder predicts, (B, S) bool; None if it predicts the whole text.
 
-        An objective with a decoder that predicts masked tokens only needs this for `xl_generation --denoise`.
+        An objective whose decoder predicts masked tokens only needs this for `xl_generation --denoise`.
         """
+        return None
 
-    def texts(self, batch_spec, corpus):
+    def texts(self, batch_spec: BatchSpec, corpus: Texts) -> list[tuple[np.ndarray, ...]]:
         """Token arrays of the texts of each example: a list of B tuples."""
         return corpus.texts(batch_spec.examples, self.input_length.text)
 
-    def language_codes(self, batch_spec, corpus):
+    def language_codes(self, batch_spec: BatchSpec, corpus: Texts) -> list[tuple[str, ...]]:
         """Language codes of the texts of each example: a list of B tuples."""
         return corpus.languages(batch_spec.examples, self.input_length.text)
 
-    def languages(self, batch_spec, corpus):
+    def languages(self, batch_spec: BatchSpec, corpus: Texts) -> Tensor:
         """Language ids (k·B, 1) of B examples of k texts each: those of all first texts, then of all second texts."""
         sides = zip(*self.language_codes(batch_spec, corpus))
         return torch.tensor([[self.dictionary.language_id(code)] for side in sides for code in side])
 
-    def joined(self, pairs, codes, orders):
+    def joined(
+        self,
+        pairs: Sequence[tuple[np.ndarray, ...]],
+        codes: Sequence[tuple[str, ...]],
+        orders: Sequence[int],
+    ) -> tuple[list[np.ndarray], Tensor, Tensor]:
         """Frames B pairs of sentences as one sequence each (Lample & Conneau 2019, section 3.4).
 
         Positions start from 0 again in the second half, which has the language of its own sentence.
@@ -167,11 +181,11 @@ class Objective:
             languages.append(np.repeat(ids, (half, len(tokens) - half)))
         return rows, torch.from_numpy(pad_rows(positions, 0)), torch.from_numpy(pad_rows(languages, 0))
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """Computes the loss of a batch that `collate` made: {name of the term: `Term`}."""
         raise NotImplementedError(f"{type(self).__name__}.loss")
 
-    def encode(self, model, batch, **more):
+    def encode(self, model: Any, batch: Batch, **more: Any) -> Tensor:
         """Hidden states (B, T, C) of a batch's tokens, with its positions, languages and padding."""
         return model.encode(
             batch["tokens"],
@@ -181,23 +195,25 @@ class Objective:
             **more,
         )
 
-    def predict(self, model, hidden, batch):
+    def predict(self, model: Any, hidden: Tensor, batch: Batch) -> Term:
         """`Term` of the cross-entropy of `target` (N,) at the flat positions `predicted` (N,) of hidden (B, T, C)."""
         predicted = hidden.flatten(0, 1).index_select(0, batch["predicted"])  # (N, C)
         return Term(model.output.cross_entropy(predicted, batch["target"]), len(batch["target"]))
 
     @property
-    def terms(self):
+    def terms(self) -> tuple[str, ...]:
         """Names of the terms of the loss; all of them are logged in every step."""
         return (self.name,)
 
     @property
-    def language_modeling(self):
+    def language_modeling(self) -> tuple[str, ...]:
         """The language-modeling terms: `ppl`, which selects checkpoints, is the mean of their perplexities."""
         return self.terms
 
 
-def build_objectives(names, options, dictionary, framing):
+def build_objectives(
+    names: str, options: Optional[str], dictionary: XLDictionary, framing: Framing
+) -> dict[str, Objective]:
     """Builds the objectives of ``--objectives`` with the options of ``--objective-options``.
 
     Args:
@@ -207,13 +223,13 @@ def build_objectives(names, options, dictionary, framing):
 
     Returns: {name: Objective}. Raises `UserError` for an unknown objective, an unknown key or an ill-typed value.
     """
-    names = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = sorted(set(names) - set(OBJECTIVES))
-    if unknown or not names or len(set(names)) < len(names):
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = sorted(set(chosen) - set(OBJECTIVES))
+    if unknown or not chosen or len(set(chosen)) < len(chosen):
         wrong = f"unknown {', '.join(unknown)}; " if unknown else ""
         known = ", ".join(sorted(OBJECTIVES))
-        raise UserError(f"--objectives {','.join(names)!r}: {wrong}name each of {known} at most once")
-    settings = {name: [] for name in OBJECTIVES}
+        raise UserError(f"--objectives {','.join(chosen)!r}: {wrong}name each of {known} at most once")
+    settings: dict[str, list[str]] = {name: [] for name in OBJECTIVES}
     for option in (options or "").split():
         owner, dot, setting = option.partition(".")
         if owner not in settings or not dot or "=" not in setting:
@@ -222,13 +238,11 @@ def build_objectives(names, options, dictionary, framing):
                 f"{', '.join(sorted(OBJECTIVES))}"
             )
         settings[owner].append(setting)
-    configs = {
-        name: _configure(OBJECTIVES[name], given) for name, given in settings.items() if given or name in names
-    }
-    return {name: OBJECTIVES[name](configs[name], dictionary, framing) for name in names}
+    configs = {name: _configure(OBJECTIVES[name], given) for name, given in settings.items() if given or name in chosen}
+    return {name: OBJECTIVES[name](configs[name], dictionary, framing) for name in chosen}
 
 
-def settings_as_text(options):
+def settings_as_text(options: Any) -> Optional[str]:
     """Converts options from YAML, ``{"mlm": {"mask_prob": 0.2}}``, to text, ``mlm.mask_prob=0.2``.
 
     Text and None are returned as they are.
@@ -244,7 +258,7 @@ def settings_as_text(options):
     )
 
 
-def _configure(objective, settings) -> Any:
+def _configure(objective: type[Objective], settings: list[str]) -> Any:
     valid = ", ".join(field.name for field in fields(objective.Config))
     try:
         merged = OmegaConf.merge(OmegaConf.structured(objective.Config), OmegaConf.from_dotlist(settings))

@@ -102,7 +102,7 @@ class XLClassificationTask(XLTask):
     # --- identity ----------------------------------------------------------------------------------------------
 
     def identity(self):
-        """What every checkpoint says of itself, and its classes."""
+        """The identity that every checkpoint has, and the classes."""
         return super().identity() | self.language_module.identity() | {"labels": self.labels, "sides": self.sides}
 
     def load_state_dict(self, state_dict):
@@ -115,7 +115,7 @@ class XLClassificationTask(XLTask):
         self.labels, self.sides = (state_dict["fairseq_xl"][name] for name in ("labels", "sides"))
 
     def check_fits(self, state, path):
-        """Raises `UserError` unless a checkpoint to go on from has this run's classes."""
+        """Raises `UserError` unless a checkpoint to resume from has this run's classes."""
         super().check_fits(state, path)
         identity = state["task_state"]["fairseq_xl"]
         self.language_module.restore(identity, resumes=True)
@@ -132,7 +132,7 @@ class XLClassificationTask(XLTask):
         return ["accuracy", "loss", *(f"accuracy_{language}" for language in self._languages("valid"))]
 
     def build_model(self, cfg, from_checkpoint=False):
-        """Builds the encoder and its classifier; a new one takes its encoder from --init-from."""
+        """Builds the encoder and the classifier; a new run takes the encoder of --init-from."""
         self.check_architecture(cfg)
         if self.labels is None:
             self.labels = sorted({example.label for example in self._examples("train")})

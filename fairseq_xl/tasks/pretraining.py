@@ -231,7 +231,7 @@ class XLPretrainingTask(XLTask):
         return self.language_module.adapt(pretrained, model)
 
     def check_fits(self, state, path):
-        """Raises `UserError` unless a checkpoint to go on from fits."""
+        """Raises `UserError` unless a checkpoint to resume from fits."""
         super().check_fits(state, path)
         self.language_module.restore(state["task_state"]["fairseq_xl"], resumes=True)
 

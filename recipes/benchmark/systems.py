@@ -91,9 +91,8 @@ def fairseq_xl(shape: Shape) -> System:
         layer_norm_eps=LAYER_NORM_EPS, language_embeddings="none", output_form="dense", position_offset=2,
     )  # fmt: skip
     model = XLEncoderModel(cfg, shape.vocabulary, PAD, num_languages=0)
-    objective = OBJECTIVES["mlm"](
-        OBJECTIVES["mlm"].Config(), SimpleNamespace(counts=np.ones(shape.vocabulary)), framing=None
-    )
+    dictionary, framing = SimpleNamespace(counts=np.ones(shape.vocabulary)), None  # the loss needs neither
+    objective = OBJECTIVES["mlm"](OBJECTIVES["mlm"].Config(), dictionary, framing)  # type: ignore[arg-type]
     criterion = XLPretrainingCriterion(
         SimpleNamespace(objectives={"mlm": objective}, log_keys=[("mlm", "en")], language_modeling={"mlm"})
     )

@@ -68,7 +68,7 @@ def test_the_encoder_is_given_mixtures_for_words_and_the_embeddings_of_special_s
     encode = model.encode
     model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
     model(objective.loss, batch)
-    vectors, table = seen["vectors"], model.encoder.token_embeddings.table.weight
+    vectors, table = seen["inputs_embeds"], model.encoder.token_embeddings.table.weight
     for place, token in enumerate(batch["tokens"][0].tolist()):
         expected = table[14] if batch["is_word"][0, place] else table[token]
         torch.testing.assert_close(vectors[0, place], expected)
@@ -102,7 +102,7 @@ def test_an_unknown_word_is_not_predicted_and_keeps_its_embedding(recovering, sp
     model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
     model(objective.loss, batch)
     table = model.encoder.token_embeddings.table.weight
-    torch.testing.assert_close(seen["vectors"][0], table[torch.tensor([0, 3, 3, 3, 2])])
+    torch.testing.assert_close(seen["inputs_embeds"][0], table[torch.tensor([0, 3, 3, 3, 2])])
 
 
 def test_an_unknown_word_is_no_mixture(recovering, spec, tmp_path):
@@ -114,8 +114,8 @@ def test_an_unknown_word_is_no_mixture(recovering, spec, tmp_path):
     model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
     model(objective.loss, batch)
     table = model.encoder.token_embeddings.table.weight
-    torch.testing.assert_close(seen["vectors"][0, 2], table[3])
-    assert not torch.allclose(seen["vectors"][0, 1], table[4])
+    torch.testing.assert_close(seen["inputs_embeds"][0, 2], table[3])
+    assert not torch.allclose(seen["inputs_embeds"][0, 1], table[4])
 
 
 def test_the_papers_length_is_the_default(build):

@@ -20,6 +20,7 @@ import fairseq_xl
 from fairseq_xl.objectives import OBJECTIVES
 from preprocess.sample.__main__ import main as write_sample
 from tests import reference
+from tests.tasks import test_published_translation
 
 fairseq_xl.register()
 
@@ -42,7 +43,7 @@ def commands(text):
     words = [
         shlex.split(line, comments=True)
         for line in lines
-        if re.match(r"fairseq-|bash recipes/(?:xlm|monotrans|unicoder|xglue)/|python -m", line)
+        if re.match(r"fairseq-|bash recipes/(?:xlm|monotrans|unicoder|xglue)/|python -m|mkdir", line)
     ]
     return [line for line in words if not {"…", "[--flag"} & set(line) and "DEST" not in line]
 
@@ -198,8 +199,16 @@ def write_xlm_r(folder, data_bin):
     transformers.XLMRobertaForMaskedLM(config).save_pretrained(folder)
 
 
+def write_xlm(folder, data_bin, monkeypatch):
+    """XLM's translation model with random weights, and text in its pieces."""
+    monkeypatch.setattr(test_published_translation, "LANGUAGES", ["fr", "xx", "en"])
+    words = test_published_translation.Model(data_bin, folder / "mt.pth").words[20:25]
+    for language in ("en", "fr"):
+        (folder / f"test.{language}").write_text(" ".join(words) + "\n", "utf-8")
+
+
 @pytest.mark.slow
-def test_commands_run_one_after_the_other(tmp_path):
+def test_commands_run_one_after_the_other(tmp_path, monkeypatch):
     """In a copy of the repository, on its sample, with as few updates as will do."""
     for name in ("recipes", "preprocess", "fairseq_xl", "setup.cfg"):
         (tmp_path / name).symlink_to(ROOT / name)
@@ -237,6 +246,7 @@ def test_commands_run_one_after_the_other(tmp_path):
         (tmp_path / to).write_text(run.stdout)
         if line[-1] == "data-bin/my" and not (tmp_path / XLM_R).exists():
             write_xlm_r(tmp_path / XLM_R, tmp_path / "data-bin/my")
+            write_xlm(tmp_path, tmp_path / "data-bin/my", monkeypatch)
         done, kinds = done + 1, kinds | {kind}
     assert kinds >= set(NANO) and done == len(COMMANDS) + 1
     for path in (

@@ -69,7 +69,7 @@ def _check_command_line(original):
         refuse_old_options(sys.argv[1:] if input_args is None else input_args)
         parser.error = functools.partial(_refuse_arguments, parser)
         for action in parser._actions:
-            if action.dest == "task" and action.default is None:  # fairseq-validate would fail on None
+            if action.dest in ("arch", "task") and action.default is None:  # fairseq would fail on None
                 action.required = True
         found = original(parser, input_args, *args, **kwargs)
         _check_arguments(vars(found[0] if isinstance(found, tuple) else found))

@@ -401,6 +401,13 @@ def test_validation_without_a_task(data_bin, capsys):
     assert ended.value.code == 2 and line.endswith("error: the following arguments are required: --task")
 
 
+def test_training_without_an_architecture(data_bin, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run_train([data_bin, "--task", "xl_pretraining", "--user-dir", "fairseq_xl"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and line.endswith("error: the following arguments are required: --arch/-a")
+
+
 def test_criterion_that_is_forgotten(data_bin, tmp_path):
     line = pretraining(data_bin, tmp_path)
     del line[line.index("--criterion") : line.index("--criterion") + 2]

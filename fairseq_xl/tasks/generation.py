@@ -60,7 +60,7 @@ class XLGenerationConfig(XLTaskConfig):
         metadata={"help": "checkpoint of an xDAE or xFNP to fine-tune, or of an encoder for both encoder and decoder"},
     )
     init_encoder_from: Optional[str] = field(
-        default=None, metadata={"help": "checkpoint, or published XLM-R or XLM, whose encoder initialises the encoder"}
+        default=None, metadata={"help": "checkpoint, or published XLM-R or XLM, whose encoder the encoder starts from"}
     )
     init_decoder_from: Optional[str] = field(
         default=None, metadata={"help": "the same for the decoder, whose cross-attention is new then"}

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# best-language-module.sh DATA SAVE_DIR BODY CHECKPOINT TASK_FILES LANGUAGE [CONFIG.yaml ...] [--flag value ...]: step 2 once for
-# each of SEEDS (in the environment; default: 1 2 3), of which the best is kept by the valid file of LANGUAGE with the
-# classifier CHECKPOINT (M7: el, th and sw); ends with SAVE_DIR/language-module.pt. CONFIG and flags are those of pretrain.sh.
+# best-language-module.sh DATA SAVE_DIR BODY CHECKPOINT TASK_FILES LANGUAGE [CONFIG.yaml ...] [--flag value ...]: step
+# 2 once for each of SEEDS (in the environment; default: 1 2 3), of which the best is kept by the valid file of
+# LANGUAGE with the classifier CHECKPOINT (M7: el, th and sw); ends with SAVE_DIR/language-module.pt. CONFIG and flags
+# are those of pretrain.sh.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

@@ -3,8 +3,8 @@
 # first language, which stay as they are (M8: CLWE). DIM is the channels of both, the model's --embed-dim; CONFIG and
 # other flags are those of pretrain.sh. Ends with SAVE_DIR/checkpoint_last.pt, which finetune.sh takes.
 #
-# clwe.sh language-module DATA SAVE_DIR BODY_DIR: embeddings of another language, mapped into those of BODY_DIR, as a language module for its
-# body; ends with SAVE_DIR/language-module.pt, which zero-shot.sh takes.
+# clwe.sh language-module DATA SAVE_DIR BODY_DIR: embeddings of another language, mapped into those of BODY_DIR, as a
+# language module for its body; ends with SAVE_DIR/language-module.pt, which zero-shot.sh takes.
 #
 # In the environment: SKIPGRAM, flags of fairseq-xl skipgram ("--subsample 1e-3" for little text);
 # START=unsupervised, a first dictionary of no identical pieces. Needs gensim: XL_EXTRAS=recipes,embeddings.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# learn-language-module.sh DATA SAVE_DIR BODY [CONFIG.yaml ...] [--flag value ...]: MonoTrans, step 2: the language module of another language
-# over the body of the checkpoint BODY, ours or published, which stays as it is (M1); ends with SAVE_DIR/language-module.pt. DATA is
-# text of that language alone. CONFIG and flags are those of pretrain.sh; --adapters N makes adapters too (M5).
+# learn-language-module.sh DATA SAVE_DIR BODY [CONFIG.yaml ...] [--flag value ...]: MonoTrans, step 2: the language
+# module of another language over the body of the checkpoint BODY, ours or published, which stays as it is (M1); ends
+# with SAVE_DIR/language-module.pt. DATA is text of that language alone. CONFIG and flags are those of pretrain.sh;
+# --adapters N makes adapters too (M5).
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

@@ -2,15 +2,16 @@
 # run.sh [--output DIR] [--corpus FOLDER] [--langs L,L] [--models M,M] [--stages S,S] [--seeds N,N] [--vocabulary N]
 #        [--pretraining-seed N] [--updates N]
 #
-# What each option of the paper adds (M9), on real text (../lohelp/README.md): a body and a language module of English, language modules of
-# German, Spanish and Russian over it; tokens, + positions, + noise, + adapters; beside them a joint model of English and
-# each of the others (JointPair), with one vocabulary or with those of both apart. Classifiers (nc, qam) are trained on
-# English, the best epoch by English alone; tables, curves. Hours on two cores. Run again, it goes on where it stopped.
-# Models: tokens positions noise adapters joint disjoint, and only if they are named multi, one model of all languages
-# (JointMulti), and clwe, mapped embeddings (with gensim: XL_EXTRAS=recipes,embeddings; SKIPGRAM and START as in clwe.sh).
-# Stages: data body modules finetune report; --updates: every model is trained for N updates only, to try things out;
-# --vocabulary: sub-words of each vocabulary, 8000 by default; --pretraining-seed: that of all pre-training but
-# skip-gram's, by default 1; --seeds: those of classifiers.
+# What each option of the paper adds (M9), on real text (../lohelp/README.md): a body and a language module of
+# English, language modules of German, Spanish and Russian over it; tokens, + positions, + noise, + adapters; beside
+# them a joint model of English and each of the others (JointPair), with one vocabulary or with those of both apart.
+# Classifiers (nc, qam) are trained on English, the best epoch by English alone; tables, curves. Hours on two cores.
+# Run again, it goes on where it stopped. Models: tokens positions noise adapters joint disjoint, and only if they are
+# named multi, one model of all languages (JointMulti), and clwe, mapped embeddings (with gensim:
+# XL_EXTRAS=recipes,embeddings; SKIPGRAM and START as in clwe.sh). Stages: data body modules finetune report;
+# --updates: every model is trained for N updates only, to try things out; --vocabulary: sub-words of each vocabulary,
+# 8000 by default; --pretraining-seed: that of all pre-training but skip-gram's, by default 1; --seeds: those of
+# classifiers.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 languages=en,de,es,ru

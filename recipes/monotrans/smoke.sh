@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # smoke.sh [--output DIR] [--updates N]
 #
-# MonoTrans in minutes on two cores, on the bundled synthetic sample: a body and a language module pre-trained on English, language modules of
-# German and French learned over it, a classifier of the forms of sentences fine-tuned on English with noised embeddings,
-# and tested in German and French, of which it has seen no label; ends with
-#     monotrans zero-shot=<a> majority=<m>
-# where a and m are averages over the two, m that of always giving the most frequent label. Each language has sub-words
-# and a dictionary of its own. Logs, predictions and scores stay in DIR (default: runs/monotrans-smoke). Run again, it
-# goes on where it stopped. --updates N: every model is trained for N updates, to try things out.
+# MonoTrans in minutes on two cores, on the bundled synthetic sample: a body and a language module pre-trained on
+# English, language modules of German and French learned over it, a classifier of the forms of sentences fine-tuned on
+# English with noised embeddings, and tested in German and French, of which it has seen no label; ends with monotrans
+# zero-shot=<a> majority=<m> where a and m are averages over the two, m that of always giving the most frequent label.
+# Each language has sub-words and a dictionary of its own. Logs, predictions and scores stay in DIR (default:
+# runs/monotrans-smoke). Run again, it goes on where it stopped. --updates N: every model is trained for N updates, to
+# try things out.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 output=$root/runs/monotrans-smoke updates=()

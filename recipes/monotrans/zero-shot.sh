@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# zero-shot.sh CHECKPOINT OUTPUT TASK_FILES LANGUAGE=DATA[:MODULE] ...: MonoTrans, step 4: tests the classifier CHECKPOINT
-# in every LANGUAGE with that language's language module in place of its own (M1); ends with OUTPUT/scores.json. DATA is the folder
-# with the language's dictionary and sub-words; without a MODULE the checkpoint's own is used. SPLIT=valid in the
-# environment scores that split instead of test.
+# zero-shot.sh CHECKPOINT OUTPUT TASK_FILES LANGUAGE=DATA[:MODULE] ...: MonoTrans, step 4: tests the classifier
+# CHECKPOINT in every LANGUAGE with that language's language module in place of its own (M1); ends with
+# OUTPUT/scores.json. DATA is the folder with the language's dictionary and sub-words; without a MODULE the
+# checkpoint's own is used. SPLIT=valid in the environment scores that split instead of test.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

@@ -424,7 +424,7 @@ def test_the_papers_values(dictionary):
     assert (model.layers, model.embed_dim, model.heads, model.ffn_dim) == (12, 768, 12, 3072)
     assert cfg.optimizer._name == "xl_lamb" and cfg.optimization.max_update == 250000
     objective = objectives_of(cfg, dictionary)["nsp"]
-    assert objective.cfg.length == objective.positions == 512
+    assert objective.cfg.length == objective.input_length.positions == 512
     batch = objective.cfg.batch_sentences * cfg.optimization.update_freq[0]
     assert cfg.optimization.lr[0] == pytest.approx(0.005 * (batch / 2**15) ** 0.5)
     assert cfg.lr_scheduler.warmup_updates / 250000 == pytest.approx(0.2 * batch / 2**15)

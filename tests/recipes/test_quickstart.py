@@ -129,7 +129,7 @@ def test_quickstart_keeps_logs_and_curves(quickstart):
     assert json.loads((folder / "pretrained/bleu.json").read_text())["sacrebleu"]["signature"].startswith("nrefs:1|")
 
 
-def test_quickstart_differs_only_in_the_initialisation(quickstart):
+def test_quickstart_differs_only_in_the_initialization(quickstart):
     folder, _ = quickstart
     commands = []
     for model in ("pretrained", "random"):

@@ -1,4 +1,4 @@
-"""The grid of initialisations of X11: random, CLM, MLM or embeddings, for the encoder and for the decoder."""
+"""The grid of initializations of X11: random, CLM, MLM or embeddings, for the encoder and for the decoder."""
 
 from types import SimpleNamespace
 
@@ -63,7 +63,7 @@ SOURCES = {"random": None, "clm": "clm", "mlm": "mlm"}
 
 @pytest.mark.parametrize("decoder", SOURCES)
 @pytest.mark.parametrize("encoder", SOURCES)
-def test_initialisation_by_one_flag_a_side(data_bin, tmp_path, pretrained, untouched, encoder, decoder):
+def test_initialization_by_one_flag_a_side(data_bin, tmp_path, pretrained, untouched, encoder, decoder):
     flags = []
     for side, source in (("encoder", encoder), ("decoder", decoder)):
         flags += [f"--init-{side}-from", pretrained[source]] if source != "random" else []
@@ -84,7 +84,7 @@ def test_initialisation_by_one_flag_a_side(data_bin, tmp_path, pretrained, untou
             )  # an encoder predicts nothing
 
 
-def test_initialisation_of_embeddings_leaves_the_rest_random(data_bin, tmp_path, pretrained, untouched):
+def test_initialization_of_embeddings_leaves_the_rest_random(data_bin, tmp_path, pretrained, untouched):
     state = start(data_bin, tmp_path, "--init-embeddings-from", pretrained["mlm"])
     donor = stack(load(pretrained["mlm"]), "encoder")
     for side in ("encoder", "decoder"):
@@ -92,7 +92,7 @@ def test_initialisation_of_embeddings_leaves_the_rest_random(data_bin, tmp_path,
             assert torch.equal(value, donor[key] if key in EMBEDDINGS else stack(untouched, side)[key]), (side, key)
 
 
-def test_initialisation_reports_what_is_new(data_bin, tmp_path, pretrained):
+def test_initialization_reports_what_is_new(data_bin, tmp_path, pretrained):
     output = run_train(translation(data_bin, tmp_path, "-s", "en", "-t", "de", "--max-update", 1, "--no-save",
                                    "--disable-validation", "--init-decoder-from", pretrained["mlm"]))  # fmt: skip
     told = [line for line in output.log.splitlines() if line.startswith("decoder from ")]
@@ -100,7 +100,7 @@ def test_initialisation_reports_what_is_new(data_bin, tmp_path, pretrained):
     assert f"{pretrained['mlm']}: not used: none" in output.log.splitlines()
 
 
-def test_initialisation_reports_what_is_left_behind(data_bin, tmp_path, pretrained):
+def test_initialization_reports_what_is_unused(data_bin, tmp_path, pretrained):
     line = translation(data_bin, tmp_path, "-s", "en", "-t", "de", "--max-update", 1, "--no-save",
                        "--disable-validation")  # fmt: skip
     output = run_train([*line, "--init-encoder-from", pretrained["mlm"]])
@@ -110,7 +110,7 @@ def test_initialisation_reports_what_is_left_behind(data_bin, tmp_path, pretrain
     assert f"{pretrained['mlm']}: not used: {left}" in output.log.splitlines()
 
 
-def test_initialisation_with_shared_embeddings(data_bin, tmp_path, pretrained):
+def test_initialization_with_shared_embeddings(data_bin, tmp_path, pretrained):
     both = ["--init-encoder-from", pretrained["mlm"], "--init-decoder-from", pretrained["mlm"]]
     state, donor = start(data_bin, tmp_path, "--share-embeddings", *both), load(pretrained["mlm"])
     assert torch.equal(state["encoder.token_embeddings.table.weight"], donor["encoder.token_embeddings.table.weight"])
@@ -138,7 +138,7 @@ TASKS = ("pretraining", "translation", "classification")
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_initialisation_is_not_repeated_on_resume(data_bin, tmp_path, task_files, pretrained, task):
+def test_initialization_is_not_repeated_on_resume(data_bin, tmp_path, task_files, pretrained, task):
     """A resumed run needs the pre-trained file no more than generation does."""
     donor = tmp_path / "donor.pt"
     donor.write_bytes(pretrained["clm"].read_bytes())
@@ -191,7 +191,7 @@ def test_it_is_known_which_file_fairseq_restores(tmp_path, options, suffix, pres
     assert [checkpoint_to_restore(cfg)] == (expected or [None])
 
 
-def test_initialisation_from_a_translation_model_is_stack_by_stack(data_bin, tmp_path, pretrained):
+def test_initialization_from_a_translation_model_is_stack_by_stack(data_bin, tmp_path, pretrained):
     """Its decoder is trained: the new one gets that with cross-attention, not the encoder."""
     run_train(translation(data_bin, tmp_path / "donor", "-s", "en", "-t", "de", "--max-update", 3, "--lr", 0.01,
                           "--disable-validation", "--decoder-layers", 2))  # fmt: skip
@@ -272,7 +272,7 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize("mistake", SENTENCES)
-def test_initialisation_from_a_checkpoint_that_does_not_fit(data_bin, tmp_path, others, mistake):
+def test_initialization_from_a_checkpoint_that_does_not_fit(data_bin, tmp_path, others, mistake):
     with pytest.raises(UserError, match=SENTENCES[mistake]) as error:
         start(data_bin, tmp_path, "--init-encoder-from", others[mistake])
     assert str(others[mistake]) in str(error.value) and "\n" not in str(error.value)
@@ -305,7 +305,7 @@ FORMS = {
 
 @pytest.mark.parametrize("option", FORMS)
 @pytest.mark.parametrize("task", TASKS)
-def test_initialisation_of_a_model_of_another_form(data_bin, tmp_path, task_files, pretrained, task, option):
+def test_initialization_of_a_model_of_another_form(data_bin, tmp_path, task_files, pretrained, task, option):
     theirs, ours = FORMS[option]
     more = [option, *ours, "--max-update", 1]
     if task == "pretraining":
@@ -321,7 +321,7 @@ def test_initialisation_of_a_model_of_another_form(data_bin, tmp_path, task_file
     assert str(error.value) == f"{path} needs {option} {theirs}, this run has {ours[0]}"
 
 
-def test_initialisation_of_a_model_that_differs_in_more_ways_than_one(data_bin, tmp_path, pretrained):
+def test_initialization_of_a_model_that_differs_in_more_ways_than_one(data_bin, tmp_path, pretrained):
     more = ["--activation", "relu", "--output-form", "dense", "--layer-norm-eps", 1e-5]
     with pytest.raises(UserError) as error:
         run_from("pretraining", data_bin, None, tmp_path, pretrained["mlm"], *more)
@@ -331,7 +331,7 @@ def test_initialisation_of_a_model_that_differs_in_more_ways_than_one(data_bin, 
     )
 
 
-def test_initialisation_of_what_form_does_not_touch(data_bin, tmp_path, pretrained, others):
+def test_initialization_of_what_form_does_not_touch(data_bin, tmp_path, pretrained, others):
     """An encoder has no output layer; a table of tokens is one in any model of its width."""
     line = ["--output-form", "dense", "--init-encoder-from", pretrained["mlm"]]
     state, donor = start(data_bin, tmp_path / "encoder", *line), stack(load(pretrained["mlm"]), "encoder")
@@ -350,7 +350,7 @@ def test_initialisation_of_what_form_does_not_touch(data_bin, tmp_path, pretrain
         start(data_bin, tmp_path / "width", "--init-embeddings-from", others["width"])
 
 
-def test_initialisation_of_shared_embeddings_from_two_checkpoints(data_bin, tmp_path, pretrained):
+def test_initialization_of_shared_embeddings_from_two_checkpoints(data_bin, tmp_path, pretrained):
     with pytest.raises(UserError, match="--share-embeddings: encoder and decoder must be initialized from the same"):
         start(data_bin, tmp_path, "--share-embeddings", "--init-encoder-from", pretrained["mlm"], "--init-decoder-from",
               pretrained["clm"])  # fmt: skip

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 CHUNK = 8192  # sentences between two notes of progress
 BATCH_TOKENS = 65536
 SPARE = 8  # candidates looked up for a sentence in addition to the wanted ones, of which some are translations
-PER_CELL = 64  # sentences that each cell of an approximate index is learnt from
+PER_CELL = 64  # sentences that each cell of an approximate index is learned from
 PROBES = 32  # cells that an approximate search looks into first
 
 
@@ -41,7 +41,7 @@ class SentenceVectors:
 
     Args:
         checkpoint: its file.
-        data: the folder of binarised text with the dictionary that it was trained with.
+        data: the folder of binarized text with the dictionary that it was trained with.
         pairs: language pairs of the folder, separated by commas; None for those that it was trained with.
     """
 
@@ -55,7 +55,7 @@ class SentenceVectors:
 
     @torch.no_grad()
     def __call__(self, side, lines):
-        """The sentences of a binarised text in these `lines`, (n,), as vectors, (n, C) float32."""
+        """The sentences of a binarized text in these `lines`, (n,), as vectors, (n, C) float32."""
         found = np.empty((len(lines), self.channels), dtype=np.float32)
         for batch in batches(np.asarray(side.sizes)[lines], BATCH_TOKENS):
             words = pad_rows([side[lines[index]].numpy()[:-1] for index in batch], self.model.pad)
@@ -75,8 +75,8 @@ def build_index(vectors, side, lines, exact_below):
     if len(lines) >= exact_below:
         cells = max(1, min(int(4 * len(lines) ** 0.5), len(lines) // PER_CELL))
         index = faiss.IndexIVFFlat(index, vectors.channels, cells, faiss.METRIC_INNER_PRODUCT)
-        learnt = np.random.default_rng(len(lines)).permutation(len(lines))[: cells * PER_CELL]
-        index.train(vectors(side, lines[np.sort(learnt)]))
+        sample = np.random.default_rng(len(lines)).permutation(len(lines))[: cells * PER_CELL]
+        index.train(vectors(side, lines[np.sort(sample)]))
         index.make_direct_map()  # gives vectors back
     for start in range(0, len(lines), CHUNK):
         index.add(vectors(side, lines[start : start + CHUNK]))
@@ -261,8 +261,8 @@ def _summary(whole, pairs, longest):
         "pairs": len(lines),
         "candidates": len(np.unique(pairs.candidates.number(lines))),
         "similarity": {name: round(float(whole[name].mean()), 4) for name in ("translations", "mined", "random")},
-        "told_by_length": {
-            name: told_by_length(pairs.sizes[lines, 0], lengths[lines], lengths[negatives])
+        "length_separability": {
+            name: length_separability(pairs.sizes[lines, 0], lengths[lines], lengths[negatives])
             for name, negatives in chosen.items()
         },
         "nearer_than_translation": round(100 * float((whole["mined"] > whole["translations"]).mean()), 2),
@@ -271,10 +271,13 @@ def _summary(whole, pairs, longest):
     }
 
 
-def told_by_length(sources, translations, negatives):
-    """Per cent of translations and negatives, one to one, that the best threshold on |log(length / source's)| tells.
+def length_separability(sources, translations, negatives):
+    """Accuracy, in per cent, of telling translations from as many negatives by a threshold on their length alone.
 
-    Lengths (n,) of sources, of their translations and of their negatives; 50 is nothing.
+    The threshold is the best one on |log(length / source's length)|; 50 is guessing.
+
+    Args:
+        sources, translations, negatives: lengths (n,).
     """
     ratios = [np.maximum(sources, others) / np.minimum(sources, others) for others in (translations, negatives)]
     values, places = np.unique(np.concatenate(ratios), return_inverse=True)

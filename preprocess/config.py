@@ -21,14 +21,14 @@ MOST_VALUES = 100_000  # values of a description; an alias (*name) counts as all
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """How the sub-words are learned (X2), or the existing model that they are taken from."""
+    """How the sub-words are learned (Lample & Conneau 2019, section 3.1), or the existing model."""
 
     model: str = "unigram"  # "unigram" or "bpe"
     size: int = 8000  # pieces of the SentencePiece model, <s>, </s> and <unk> included
-    alpha: float = 0.5  # exponent of the languages' shares in the sample, q_i ~ p_i^alpha (X2)
+    alpha: float = 0.5  # exponent of the languages' shares in the sample, q_i ~ p_i^alpha
     sentences: int = 1000000  # at most so many sentences are drawn from all languages together
     coverage: float = None  # share of the characters that get a piece of their own; None: `vocabulary.coverage_of`
-    normalization: str = "nmt_nfkc"  # SentencePiece's rule: one of NORMALIZATIONS; "identity" for none (M2)
+    normalization: str = "nmt_nfkc"  # SentencePiece's rule: one of NORMALIZATIONS; "identity" for none
     sentencepiece: str = ""  # an existing SentencePiece model instead of all the above, relative to the YAML file
 
     def problems(self) -> list[str]:
@@ -80,7 +80,7 @@ class Config:
     languages: tuple[str, ...]
     vocabulary: Vocabulary
     folders: tuple[Folder, ...]
-    tokenizers: dict[str, str] = field(default_factory=dict)  # by language; a language without one is raw text (X3)
+    tokenizers: dict[str, str] = field(default_factory=dict)  # by language; raw text for a language without one
 
     def sides(self) -> list[tuple[Folder, Split, Side]]:
         """Every side with the folder and split that it is in, in the order of the description."""

@@ -1,4 +1,4 @@
-"""The joint vocabulary: sentences drawn with p^alpha (X2), SentencePiece, and the dictionary in XLM-R's order."""
+"""The joint vocabulary: sentences drawn with p^alpha, SentencePiece, and the dictionary in XLM-R's order."""
 
 import io
 import logging
@@ -37,7 +37,7 @@ def quotas(counts: dict[str, int], alpha: float, sentences: int) -> dict[str, in
 
     `sentences` (all of them, if there are fewer) is divided by `shares`, rounded to the largest remainders. A
     language with fewer sentences than its part gives all of them; the others give no more for it, so that their
-    shares among each other stay those of X2.
+    shares among each other stay those of `shares`.
     """
     wanted = min(sentences, sum(counts.values()))
     parts = {name: wanted * share for name, share in shares(counts, alpha).items()}
@@ -58,7 +58,7 @@ def training_files(config: Config) -> dict[str, list[str]]:
 
 
 def sampled_files(config: Config) -> dict[str, list[str]]:
-    """The training files that sentences are counted in and drawn from: monolingual text (X2).
+    """The training files that sentences are counted in and drawn from: monolingual text (Lample & Conneau 2019, section 3.1).
 
     For a language without monolingual training text they are its sides of the bitext.
     """

@@ -103,7 +103,7 @@ def _run(connection, program):
     os.environ.update(environment)
     sys.executable = program
     logging.getLogger().handlers.clear()  # pytest's
-    if not any(word.startswith(("preprocess", "fairseq_cli.train")) for word in arguments[:2]):
+    if not any(word.startswith(("preprocess", "fairseq_xl", "fairseq_cli.train")) for word in arguments[:2]):
         # all others begin with importing fairseq, which does this
         given = {"format": "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "datefmt": "%Y-%m-%d %H:%M:%S"}
         logging.basicConfig(**given, level=logging.DEBUG)

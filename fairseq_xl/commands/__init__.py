@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _help_or_refuse(words: list[str]) -> NoReturn:
     """Shows the help of ``fairseq-xl`` or ``fairseq-xl score``, or refuses a subcommand that does not exist."""
     group = [] if not words or words[0] in HELP else words[:1]
-    found = {name: told for name, told in COMMANDS.items() if name.split()[: len(group)] == group}
+    found = {name: described for name, described in COMMANDS.items() if name.split()[: len(group)] == group}
     rest = words[len(group) :]
     if not found or (rest and rest[0] not in HELP):
         wrong, expected = " ".join(words[: len(group) + bool(found)]), ", ".join(found or COMMANDS)
@@ -62,6 +62,6 @@ def _help_or_refuse(words: list[str]) -> NoReturn:
         sys.exit(2)
     title = " ".join(["fairseq-xl", *group])
     width = max(map(len, found)) + 2
-    listed = "".join(f"  {name:<{width}}{told}\n" for name, told in found.items())
+    listed = "".join(f"  {name:<{width}}{described}\n" for name, described in found.items())
     sys.stdout.write(f"usage: {title} COMMAND ...\n\n{listed}\n`fairseq-xl COMMAND --help` shows its arguments.\n")
     sys.exit(0 if rest else 2)

@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> None:
     languages, references = names_of("--langs", options.langs), Path(options.references)
     candidates = options.among.split(",") if options.among else [*languages, "en"]
     if options.among and len({primary_code(code) for code in (*candidates, *languages)}) < 2:
-        raise UserError(f"--among {options.among}: two languages or more can be told apart")
+        raise UserError(f"--among {options.among}: expected two languages or more")
     files = {code: Path(options.folder) / code / f"generate-{options.split}.txt" for code in languages}
     result = {"languages": {}, "missing": [code for code, path in files.items() if not path.is_file()]}
     if options.copy:

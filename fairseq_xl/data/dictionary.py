@@ -1,4 +1,4 @@
-"""The joint vocabulary: special symbols, pieces, `<mask>` and one symbol a language."""
+"""The joint vocabulary: special symbols, pieces, `<mask>` and one symbol for each language."""
 
 from functools import cached_property
 from pathlib import Path
@@ -64,7 +64,7 @@ class XLDictionary(Dictionary):
 
     @property
     def shared(self):
-        """Ids of ``<s> <pad> </s> <unk>`` and ``<mask>``: the symbols that vocabularies of all languages share (M2)."""
+        """Ids of ``<s> <pad> </s> <unk>`` and ``<mask>``: the symbols that all languages share (Artetxe et al. 2020, section 2)."""
         return [*range(self.nspecial), self.mask_index]
 
     @cached_property

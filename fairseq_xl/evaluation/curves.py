@@ -62,14 +62,14 @@ def draw(logs, output, metric="loss"):
     kinds = {"train_inner": ("training (thin)", {"alpha": 0.4, "linewidth": 1}),
              "valid": ("validation (thick)", {"marker": ".", "linewidth": 2})}  # fmt: skip
     shown = {}
-    for colour, (name, path) in enumerate(logs.items()):
+    for color, (name, path) in enumerate(logs.items()):
         entries = read_log(path)
         for kind, (described, style) in kinds.items():
             points = [(e["num_updates"], e[metric]) for e in entries[kind] if metric in e and "num_updates" in e]
             points = [point for point in points if math.isfinite(point[1])]
             if points:
                 alone = {"marker": "."} if len(points) == 1 else {}  # a line of one point is invisible
-                (drawn[name],) = axes.plot(*zip(*points), color=f"C{colour}", **style | alone)
+                (drawn[name],) = axes.plot(*zip(*points), color=f"C{color}", **style | alone)
                 values += [value for _, value in points]
                 shown[kind] = described
         if name not in drawn:

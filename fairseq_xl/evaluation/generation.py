@@ -16,10 +16,10 @@ AVERAGED = ("bleu", "bleu_lower", "rouge_l", "wrong_language")
 
 
 class WordTokenizer:
-    """What ROUGE counts as words: runs of letters, digits and their marks, in lower case.
+    """Splits text into words for ROUGE: runs of letters, digits and their marks, in lower case.
 
-    rouge-score's own keeps ASCII only; of ASCII text this one makes the same. Text of languages without blanks between
-    words is divided by sacreBLEU's tokenizer first.
+    On ASCII text it equals rouge-score's own tokenizer, which drops all other characters. Text of languages without
+    blanks between words is split by sacreBLEU's tokenizer first.
     """
 
     def __init__(self, language):
@@ -37,7 +37,7 @@ def _of_a_word(character):
 
 
 def rouge_l(hypotheses, references, language, resamples=0):
-    """Mean F1 of the longest common subsequences of n hypotheses and references, in per cent (G15).
+    """Mean F1 of the longest common subsequences of n hypotheses and references, in per cent (Liang et al. 2020, table 12).
 
     Returns: {"score", "signature"} and, with `resamples`, the 95 % bootstrap "interval".
     """
@@ -55,39 +55,39 @@ def rouge_l(hypotheses, references, language, resamples=0):
 
 @functools.cache
 def identifier(candidates):
-    """A function text -> the most probable of `candidates`, codes of languages; it draws nothing at random."""
+    """Returns a deterministic function text -> the most probable of `candidates`, codes of languages."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:
         raise UserError("identifying languages needs the package py3langid: pip install py3langid") from None
-    logging.getLogger("py3langid").setLevel(logging.INFO)  # below that it tells which languages it was given
+    logging.getLogger("py3langid").setLevel(logging.INFO)  # at DEBUG it logs its languages
     model = LanguageIdentifier.from_model_file(MODEL_FILE)
     unknown = [code for code in candidates if code not in model.labels]
     if unknown:
-        raise UserError(f"py3langid does not know {', '.join(unknown)}: name what is to be told apart in --among")
+        raise UserError(f"py3langid does not know {', '.join(unknown)}: name other languages in --among")
     model.set_languages(candidates)
     return lambda text: model.classify(text)[0]
 
 
 def wrong_language(texts, language, candidates, resamples=0):
-    """The share, in per cent, of those texts with a letter that are in another of `candidates` than in `language`.
+    """Share, in per cent, of texts identified as another of `candidates` than `language`; texts need a letter to count.
 
-    Returns: {"score", "n", "signature"}, with `resamples` "interval" too; the score is None, and there is no interval,
-        where no text has a letter or there is one language only.
+    Returns: {"score", "n", "signature"}, with `resamples` "interval" too; the score is None, without an interval, if no
+        text has a letter or there is one language only.
     """
     candidates = tuple(sorted({primary_code(code) for code in (*candidates, language)}))
     identify = identifier(candidates)
     written = [text for text in texts if any(map(str.isalpha, text))]
-    told = {"n": len(written), "signature": f"py3langid {version('py3langid')} {','.join(candidates)}"}
+    counted = {"n": len(written), "signature": f"py3langid {version('py3langid')} {','.join(candidates)}"}
     if not written or len(candidates) < 2:
-        return {"score": None} | told
+        return {"score": None} | counted
     wrong = np.array([identify(text) != primary_code(language) for text in written], dtype=bool)
     found = accuracy(wrong)
-    return {"score": found["accuracy"]} | ({"interval": found["interval"]} if resamples else {}) | told
+    return {"score": found["accuracy"]} | ({"interval": found["interval"]} if resamples else {}) | counted
 
 
 def score(hypotheses, references, language, candidates, resamples=0):
-    """All scores of one language's n hypotheses, and what the references come to as outputs in a wrong language."""
+    """All scores of one language's n hypotheses, and the share of references identified as another language."""
     tokenize = tokenizer_of(language)
     both = {
         name: bleu(hypotheses, references, lowercase=lower, tokenize=tokenize, bootstrap=resamples)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from preprocess.readers import command
-from preprocess.readers.labelled import Example, Part, inside, one_of, read_release, read_table, train_path
+from preprocess.readers.labeled import Example, Part, inside, one_of, read_release, read_table, train_path
 
 LANGUAGES = ("de", "en", "es", "fr", "ja", "ko", "zh")
 LABELS = {"0": "0", "1": "1"}

@@ -17,7 +17,7 @@ from fairseq_xl.io.files import read_json, sha256_of, write_json
 from preprocess.files import replacing
 from preprocess.readers import command
 from preprocess.readers.aligned import Pairs
-from preprocess.readers.labelled import chosen, inside, logger
+from preprocess.readers.labeled import chosen, inside, logger
 from preprocess.stages import Stages, locked
 
 FORMAT = 1  # another one makes every stage run again

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from fairseq_xl.errors import UserError
 from preprocess.readers import command
-from preprocess.readers.labelled import Example, Part, inside, one_of, read_release, read_rows
+from preprocess.readers.labeled import Example, Part, inside, one_of, read_release, read_rows
 
 LANGUAGES = ("de", "en", "fr")
 LABELS = {"0": "0", "1": "1"}
-LABELLED, UNLABELLED = 3, 2  # fields of a line
+LABELED, UNLABELED = 3, 2  # fields of a line
 
 
 def parts(source: Path, languages: list[str]) -> list[Part]:
@@ -36,9 +36,9 @@ def parts(source: Path, languages: list[str]) -> list[Part]:
 def examples(path: Path, language: str, may_lack_labels: bool = False) -> Iterator[Example]:
     """Examples of a file, which has no header; none of a file without labels, where that may be."""
     for number, fields in read_rows(path):
-        if len(fields) == UNLABELLED and may_lack_labels:
+        if len(fields) == UNLABELED and may_lack_labels:
             continue
-        if len(fields) != LABELLED:
+        if len(fields) != LABELED:
             raise UserError(
                 f"{path}, line {number}: expected question TAB passage TAB label, found {len(fields)} fields"
             )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fairseq_xl.io.compressed import stored
 from preprocess.readers import command
-from preprocess.readers.labelled import (
+from preprocess.readers.labeled import (
     Example,
     Part,
     argument_parser,

@@ -8,8 +8,18 @@ from dataclasses import replace
 from functools import cache
 
 from preprocess.sample import english, french, german, spanish
-from preprocess.sample.grammar import (DRAWS, Scene, adjectives_of, chance, countable, members, pick, place_phrase,
-                                       some, verbs_of)
+from preprocess.sample.grammar import (
+    DRAWS,
+    Scene,
+    adjectives_of,
+    chance,
+    countable,
+    members,
+    pick,
+    place_phrase,
+    some,
+    verbs_of,
+)
 from preprocess.sample.lexicon import TOPICS, is_plain, nouns, verbs
 from preprocess.sample.syntax import Document, Phrase, Sentence, combinations, walk
 

@@ -123,7 +123,7 @@ def test_there_is_no_wrong_language_where_there_is_one(folders, capsys):
     for name in ("wrong_language", "references_wrong_language"):
         assert (entry[name]["score"], entry[name]["n"]) == (None, 3)
     assert set(result["average"]) == {"bleu", "bleu_lower", "rouge_l"} and entry["bleu"]["score"] > 0
-    with pytest.raises(UserError, match="--among en: two languages or more"):
+    with pytest.raises(UserError, match="--among en: expected two languages or more"):
         scored(folders, capsys, "--among", "en", langs="en")
 
 

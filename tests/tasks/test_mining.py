@@ -17,7 +17,7 @@ from fairseq_xl.data import negatives
 from fairseq_xl.data.negatives import Reach, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.files import write_json
 from tests.commands import averaging, pretraining, run_train
 
 MADE_WITH = {"checkpoint": 1}
@@ -209,7 +209,7 @@ def test_mined_negatives_are_the_nearest_of_those_about_as_long(unequal, monkeyp
     monkeypatch.setattr(mining, "SPARE", 0)
     monkeypatch.setattr(mining, "PROBES", 10**6)
     vectors = LikingLongSentences()
-    told = mining.mine(vectors, unequal, 1, exact_below, 128, MADE_WITH)["told_by_length"]
+    told = mining.mine(vectors, unequal, 1, exact_below, 128, MADE_WITH)["length_separability"]
     mined, sizes, reach = read_negatives(unequal)[:, 0], unequal.sizes[:, 1], Reach(unequal, 128)
     texts = [[side[line].tolist() for line in range(200)] for side in unequal.sides]
     for line in range(200):
@@ -221,7 +221,7 @@ def test_mined_negatives_are_the_nearest_of_those_about_as_long(unequal, monkeyp
     assert told["mined"] < 80
     monkeypatch.setattr(negatives, "REACH", 10**6)
     monkeypatch.setattr(negatives, "LEAST_REACH", 10**6)
-    told = mining.mine(vectors, unequal, 1, exact_below, 128, {"checkpoint": 3})["told_by_length"]
+    told = mining.mine(vectors, unequal, 1, exact_below, 128, {"checkpoint": 3})["length_separability"]
     assert told["mined"] > 98  # the sentence of 40 words is nearest to all but its own pair
 
 
@@ -273,7 +273,7 @@ def test_statistics_by_hand():
         "similarity": {"translations": 0.5, "mined": 0.5, "random": 0.0625},
         # ratios of lengths: translations 2, 1, 3, 1; mined ones 2, 1.5, 2, 4/3: up to 1 two of four and none; random
         # ones 2, 1, 1.5, 2: up to 1 two of four and one
-        "told_by_length": {"mined": 75.0, "random": 62.5},
+        "length_separability": {"mined": 75.0, "random": 62.5},
         "nearer_than_translation": 50.0,
         "different_negatives": 3,
         "most_uses_of_one": 3,
@@ -282,10 +282,10 @@ def test_statistics_by_hand():
 
 def test_what_length_tells():
     same = np.array([3, 5, 8])
-    assert mining.told_by_length(same, same, same) == 50
-    assert mining.told_by_length(same, same, 2 * same) == mining.told_by_length(same, 2 * same, same) == 100
-    assert mining.told_by_length(np.array([3]), np.array([6]), np.array([12])) == 100
-    assert mining.told_by_length(np.array([6, 6]), np.array([3, 12]), np.array([12, 3])) == 50  # half and double
+    assert mining.length_separability(same, same, same) == 50
+    assert mining.length_separability(same, same, 2 * same) == mining.length_separability(same, 2 * same, same) == 100
+    assert mining.length_separability(np.array([3]), np.array([6]), np.array([12])) == 100
+    assert mining.length_separability(np.array([6, 6]), np.array([3, 12]), np.array([12, 3])) == 50  # half and double
 
 
 @pytest.mark.parametrize("name", ["npz", "json"])
@@ -314,9 +314,10 @@ def test_statistics_are_never_those_of_other_negatives(pairs, monkeypatch):
     first = mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     expected = negatives_file(pairs.prefix).read_bytes()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(
-            mining, "replacing", lambda path: raise_interrupt() if str(path).endswith("s.json") else replacing(path)
-        )
+        def killed(path, content):
+            raise_interrupt() if str(path).endswith("s.json") else write_json(path, content)
+
+        patch.setattr(mining, "write_json", killed)
         mining.mine(FixedVectors(), pairs, 2, 10**6, 128, MADE_WITH)
     assert mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH) == first
     assert negatives_file(pairs.prefix).read_bytes() == expected

@@ -127,7 +127,7 @@ def test_items_are_of_their_split_s_pages(built, task):
         assert found and found <= pages[path.name.split(".")[0]]
 
 
-def test_passages_are_labelled_with_their_application(built):
+def test_passages_are_labeled_with_their_application(built):
     """Pages that all applications share have no label, and the one page of Draw isn't in every split."""
     for found in every(built, "nc").values():
         assert {label for label, _ in found} == {"swriter", "scalc"}

@@ -63,7 +63,7 @@ def test_a_test_file_without_labels_is_not_written(source, tmp_path, caplog):
     (source / "QAM/xglue.qam.de.test").write_text("wer war dürer\tEs regnet .\n", encoding="utf-8")
     assert main([str(source), str(tmp_path / "out"), "--langs", "en,de"]) == 0
     assert written(tmp_path / "out") == {name: text for name, text in EXPECTED.items() if name != "test.de.tsv"}
-    assert "xglue.qam.de.test: no labelled pairs for test.de.tsv, which is not written" in caplog.text
+    assert "xglue.qam.de.test: no labeled pairs for test.de.tsv, which is not written" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_translations_that_do_not_name_their_language_are_not_written(source, tm
     write(source / "XNLI-MT-1.0/xnli/xnli.test.en.tsv", ["\t".join(HEADER), *lines])
     assert command(source, tmp_path) == 0
     assert "translate_test/de/test.en.tsv" not in written(tmp_path / "out")
-    assert "no labelled pairs for translate_test/de/test.en.tsv, which is not written" in caplog.text
+    assert "no labeled pairs for translate_test/de/test.en.tsv, which is not written" in caplog.text
 
 
 def test_english_alone_has_no_translations(source, tmp_path):
@@ -210,8 +210,8 @@ DEV_FILE, TRAIN_FILE = "XNLI-1.0/xnli.dev.tsv", "XNLI-MT-1.0/multinli/multinli.t
     [
         (DEV_FILE, None, "{path}: there is no such file"),
         (DEV_FILE, "", "{path}, line 1: the file is empty"),
-        (DEV_FILE, "\t".join(HEADER), "{path}: there is no labelled pair in language 'de'"),
-        (DEV_FILE, "\n".join(["\t".join(HEADER), *DEV[2:]]), "{path}: there is no labelled pair in language 'de'"),
+        (DEV_FILE, "\t".join(HEADER), "{path}: there is no labeled pair in language 'de'"),
+        (DEV_FILE, "\n".join(["\t".join(HEADER), *DEV[2:]]), "{path}: there is no labeled pair in language 'de'"),
         (
             DEV_FILE,
             "\n".join(DEV),

@@ -1,4 +1,4 @@
-"""Labelled pairs of sentences: tab-separated files as they are published in, `label TAB text TAB text` out."""
+"""Labeled pairs of sentences: tab-separated files as they are published in, `label TAB text TAB text` out."""
 
 import argparse
 import logging
@@ -152,10 +152,10 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
             counts[name]["labels"][label] = counts[name]["labels"].get(label, 0) + 1
         for language, name in part.files.items():
             if not part.optional and name not in files:
-                raise UserError(f"{part.source}: there is no labelled pair in language {language!r}")
+                raise UserError(f"{part.source}: there is no labeled pair in language {language!r}")
     for name, count in counts.items():
         if not count["lines"]:
-            logger.warning("%s: no labelled pairs for %s, which is not written", part.source, name)
+            logger.warning("%s: no labeled pairs for %s, which is not written", part.source, name)
         elif any(count[reason] for reason in left_out):
             logger.info("%s: left out %s", name, ", ".join(f"{count[reason]} {reason}" for reason in left_out))
     return counts
@@ -165,7 +165,7 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
 
 
 def argument_parser(name: str, description: str, release: str, languages: Sequence[str]) -> argparse.ArgumentParser:
-    """The arguments that all readers of labelled pairs have: SOURCE, DEST and --langs."""
+    """The arguments that all readers of labeled pairs have: SOURCE, DEST and --langs."""
     parser = argparse.ArgumentParser(prog=f"python -m preprocess.readers.{name}", description=description)
     parser.add_argument("source", metavar="SOURCE", type=Path, help=release)
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")

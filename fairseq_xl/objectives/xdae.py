@@ -25,8 +25,8 @@ WORD_START = "\u2581"  # SentencePiece's mark in front of a piece that begins a 
 class XDAEConfig(ObjectiveConfig):
     """Options of `xdae`; noise as in Liang et al. 2020, section 4.1."""
 
-    length: int = 512  # most tokens of the corrupted and of the clean text, symbols included (section 4.1)
-    alpha: float = 0.3  # exponent of the sampling shares (section 3)
+    length: int = 512  # most tokens of corrupted and clean text, with symbols (Liang et al. 2020, section 4.1)
+    alpha: float = 0.3  # exponent of the sampling shares (Liang et al. 2020, section 3)
     noise: str = "infill"  # kinds of noise, joined by +: shuffle, drop, mask, infill; applied in this order
     shuffle_distance: float = 3.0  # shuffle: words are sorted by their number + U(0, this)
     drop_prob: float = 0.1  # drop: probability of leaving out a word

@@ -20,8 +20,8 @@ from fairseq_xl.objectives.sequence import sequence_terms
 class XFNPConfig(ObjectiveConfig):
     """Options of `xfnp`; values as in Liang et al. 2020, section 4.2."""
 
-    length: int = 512  # most tokens of a stream (section 4.2)
-    alpha: float = 0.3  # exponent of the sampling shares (section 3)
+    length: int = 512  # most tokens of a stream (Liang et al. 2020, section 4.2)
+    alpha: float = 0.3  # exponent of the sampling shares (Liang et al. 2020, section 3)
     span_every: int = 64  # one span is masked in so many pieces
     span_pieces: int = 9  # pieces of a span
     mask_token_prob: float = 0.8  # share of the tokens of spans that <mask> replaces

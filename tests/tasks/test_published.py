@@ -488,7 +488,7 @@ FILES = {
     "activation of fairseq's": ("fairseq", lambda path: change_args(path, activation_fn="relu"),
                                 "its activation is relu; gelu can be converted"),
     "no settings": ("XLM", lambda path: rewrite(path, params=None), "it stores no gelu_activation"),
-    "no dico": ("XLM", lambda path: rewrite(path, dico_id2word=None), "it holds no 'dico_id2word', without which"),
+    "no dico": ("XLM", lambda path: rewrite(path, dico_id2word=None), "it holds no 'dico_id2word', which lists"),
     "gap": ("XLM", lambda path: change_word(path, 999, "x"), "are not numbered from 0 without a gap"),
     "no <special1>": ("XLM", lambda path: change_word(path, 5, "x"), "has no <special1> among its words"),
     "no languages": ("XLM", lambda path: change_params(path, id2lang=None),

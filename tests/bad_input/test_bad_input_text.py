@@ -225,7 +225,7 @@ def test_words_instead_of_sub_words(place):
     line = [place.data, "--task", "xl_translation", "-s", "en", "-t", "de", "--path", place.translation, *OURS]
     output = run_interactive(line, ["Xylophonist"])
     assert "raw text needs --bpe sentencepiece --sentencepiece-model" in output.log
-    assert "raw text needs" not in run_interactive(line, ["\u2581the Xylophonist"]).log
+    assert "raw text needs" not in run_interactive(line, ["\u2581the " * 3 + "Xylophonist"]).log
 
 
 def test_sub_words_without_their_model(place, tmp_path):

@@ -121,15 +121,15 @@ def _stack(state, stack):
     return names
 
 
-def _matching(wanted, given, origin, target):
+def _matching(wanted, given, origin, part):
     depths = [count_layers(state) for state in (given, wanted)]
     if depths[0] != depths[1]:
-        raise UserError(f"{origin} has {depths[0]} layers, the new {target} has {depths[1]}")
+        raise UserError(f"{origin} has {depths[0]} layers, the new {part} has {depths[1]}")
     common = [key for key in wanted if key in given]
     for key in common:
         if given[key].shape != wanted[key].shape:
             raise UserError(
-                f"{origin}: {key} has shape {tuple(given[key].shape)}, the new {target} needs "
+                f"{origin}: {key} has shape {tuple(given[key].shape)}, the new {part} needs "
                 f"{tuple(wanted[key].shape)}: choose another --arch or size"
             )
     return {key: given[key] for key in common}, [key for key in wanted if key not in given]

@@ -27,13 +27,13 @@ GROUP = "fairseq_xl.objectives"
 
 
 def load_installed() -> None:
-    """Imports the objectives of installed packages; warns of one that cannot be imported, and leaves it out."""
+    """Imports the objectives of installed packages; warns of one that fails or whose name is taken, and leaves it out."""
     for entry in entry_points(group=GROUP):
         try:
             entry.load()
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, ValueError) as error:
             logger.warning(
-                "the objective %r of the installed package %s cannot be imported: %s; correct or uninstall the package",
+                "the objective %r of the installed package %s cannot be used: %s; correct or uninstall the package",
                 entry.name,
                 entry.dist and entry.dist.name,
                 error,

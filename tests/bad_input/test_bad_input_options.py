@@ -523,17 +523,17 @@ def test_averaging_network_in_place_of_an_encoder(data_bin, tmp_path):
     once = ["--max-update", 1, "--disable-validation"]
     run_train(averaging(data_bin, tmp_path / "dan", *once))
     network, encoder = tmp_path / "dan/checkpoint_last.pt", tmp_path / "encoder/checkpoint_last.pt"
-    fails = "dan/checkpoint_last.pt holds a deep averaging network, this model is a Transformer"
+    sentence = "dan/checkpoint_last.pt holds a deep averaging network, this model is a Transformer"
     for more in (
         ["--init-from", network],
         ["--init-from", network, "--init-across-heads"],
         ["--restore-file", network],
     ):
-        refused(pretraining(data_bin, tmp_path / "other", *more), fails)
+        refused(pretraining(data_bin, tmp_path / "other", *more), sentence)
     for side in ("--init-encoder-from", "--init-embeddings-from"):
-        refused([*one_direction(data_bin, tmp_path / "mt"), side, network], fails)
+        refused([*one_direction(data_bin, tmp_path / "mt"), side, network], sentence)
     run_train(pretraining(data_bin, tmp_path / "encoder", *once))
-    fails = "encoder/checkpoint_last.pt holds a Transformer, this model is a deep averaging network"
-    refused(averaging(data_bin, tmp_path / "another", "--init-from", encoder), fails)
+    sentence = "encoder/checkpoint_last.pt holds a Transformer, this model is a deep averaging network"
+    refused(averaging(data_bin, tmp_path / "another", "--init-from", encoder), sentence)
     with pytest.raises(UserError, match="dan/checkpoint_last.pt: retrieval needs a model with an encoder"):
         Embedder(network, data_bin)

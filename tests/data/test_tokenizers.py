@@ -20,7 +20,7 @@ LINES = [  # the last of each: what comes back, where tokens don't tell where bl
 @pytest.mark.parametrize("name, language, line, back", LINES)
 def test_a_line_becomes_tokens_and_text_again(name, language, line, back):
     tokens = tokenizers.tokenize(line, name, language)
-    assert tokens != line and tokens == tokenizers.tokenize(line, name, language)
+    assert tokens != line
     assert tokenizers.detokenize(tokens, name, language) == back
 
 

@@ -27,10 +27,10 @@ def import_objectives():
 def install(tmp_path, monkeypatch):
     """install(module): an installed package, as pip leaves it, whose entry point names a module."""
 
-    def install(module):
+    def install(module, name=NAME):
         site = tmp_path / "site-packages"
         (site / "my_objectives-1.0.dist-info").mkdir(parents=True)
-        (site / "my_objectives.py").write_text(EXAMPLE.read_text())
+        (site / "my_objectives.py").write_text(EXAMPLE.read_text().replace(f'"{NAME}"', f'"{name}"'))
         (site / "my_objectives-1.0.dist-info/METADATA").write_text("Name: my-objectives\nVersion: 1.0\n")
         entry = f"[fairseq_xl.objectives]\n{NAME} = {module}\n"
         (site / "my_objectives-1.0.dist-info/entry_points.txt").write_text(entry)
@@ -81,6 +81,15 @@ def test_an_entry_point_that_leads_nowhere_names_its_package(install, caplog):
     (message,) = caplog.messages
     assert "objective 'replaced_tokens' of the installed package my-objectives" in message
     assert "no_such_module" in message and "uninstall" in message and NAME not in OBJECTIVES
+
+
+def test_an_objective_whose_name_is_taken_is_left_out(install, caplog):
+    mlm = OBJECTIVES["mlm"]
+    install("my_objectives", name="mlm")
+    import_objectives()
+    (message,) = caplog.messages
+    assert "installed package my-objectives" in message and "'mlm' is registered twice" in message
+    assert OBJECTIVES["mlm"] is mlm
 
 
 def test_the_example_computes_what_it_says(in_the_package, build, spec, stream, model):

@@ -134,8 +134,8 @@ def test_parameters_that_its_own_configuration_lacks(place, tmp_path):
     wrong = place.copy_of_checkpoints(tmp_path / "checkpoints")
     for task in TASKS:
         state(lambda loaded: loaded["model"].pop(min(loaded["model"])) is None)(getattr(wrong, task))
-    bias = "token_embeddings.output_bias"
-    for name, missing in (("generate", f"decoder.{bias}"), ("retrieval", f"encoder.{bias}")):
+    first = "embeddings.languages.weight"
+    for name, missing in (("generate", f"decoder.{first}"), ("retrieval", f"encoder.{first}")):
         fails(lambda: COMMANDS[name](wrong, tmp_path / "out"), tmp_path / "checkpoints", "Cannot load", missing)
 
 

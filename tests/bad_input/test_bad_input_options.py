@@ -256,7 +256,7 @@ def test_shards_with_different_dictionaries(data_bin, tmp_path):
     shutil.copytree(data_bin, tmp_path / "data")
     another_dictionary(tmp_path / "data")
     (tmp_path / "data" / "manifest.json").unlink()
-    refused(pretraining(f"{data_bin}:{tmp_path / 'data'}", tmp_path / "run"), tmp_path / "data" / "dict.txt", "another")
+    refused(pretraining(f"{data_bin}:{tmp_path / 'data'}", tmp_path / "run"), tmp_path / "data" / "dict.txt", "differs")
 
 
 def test_shards_take_turns(data_bin, tmp_path):

@@ -1,7 +1,7 @@
 """Hard negatives for paraphrase classification (Huang et al. 2019, section 3).
 
-A negative of a sentence X of a binarized language pair is a sentence of the other language that a deep averaging network
-(xl_dan, trained with `paraphrase_similarity`) finds similar. It is never the translation of X or of another copy of X,
+A negative of a sentence X of a binarized language pair is a sentence of the other language with a similar embedding,
+by a deep averaging network (xl_dan, trained with `paraphrase_similarity`). It is never the translation of X or of another copy of X,
 nor X itself. It is about as long as the translation, as random negatives are: otherwise length alone would reveal most
 negatives. Where no sentence of these lengths is a negative, it is one of another length.
 

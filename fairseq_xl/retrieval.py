@@ -65,9 +65,12 @@ class Embedder:
             padding = tokens.eq(self.task.dictionary.pad())
             # named, since the encoder of a translation model has fairseq's interface
             states = Encoder.forward(
-                self.encoder, tokens, languages=torch.full_like(tokens[:, :1], identity),
-                padding_mask=padding if padding.any() else None, all_layers=True,
-            )  # fmt: skip
+                self.encoder,
+                tokens,
+                languages=torch.full_like(tokens[:, :1], identity),
+                padding_mask=padding if padding.any() else None,
+                all_layers=True,
+            )
             for layer, pooling in choices:
                 for index, vector in zip(batch, pool(states[layer], padding, pooling).float().cpu().numpy()):
                     found[layer, pooling][index] = vector

@@ -6,5 +6,7 @@ import sys
 if sys.argv[:1] == ["-m"]:  # python -m preprocess.…: imports of its modules would end in a traceback
     for package in ("numpy", "sentencepiece", "tqdm", "yaml"):
         if importlib.util.find_spec(package) is None:
-            sys.exit(f"preprocess: the package {package} is missing: `. recipes/environment.sh` in the repository "
-                     "prepares and activates the environment")
+            sys.exit(
+                f"preprocess: the package {package} is missing: `. recipes/environment.sh` in the repository "
+                "prepares and activates the environment"
+            )

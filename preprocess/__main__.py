@@ -26,14 +26,21 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--spm-model", metavar="FILE", help="reuse this SentencePiece model, together with --dict")
     parser.add_argument("--dict", metavar="FILE", help="reuse this dict.txt, together with --spm-model")
     parser.add_argument("--check-only", action="store_true", help="report on the input and stop")
-    parser.add_argument("--verify", type=Path, metavar="DATA_BIN",
-                        help="read every file of a finished data-bin and name what is changed since it was written")
+    parser.add_argument(
+        "--verify",
+        type=Path,
+        metavar="DATA_BIN",
+        help="read every file of a finished data-bin and name what is changed since it was written",
+    )
     options = parser.parse_args(arguments)
     if options.verify is not None:
         if options.config is not None:
             parser.error(f"--verify {options.verify} takes no other folder or file, found {options.config}")
-        others = [f"--{name.replace('_', '-')}" for name in ("workers", "spm_model", "dict", "check_only")
-                  if getattr(options, name) != parser.get_default(name)]
+        others = [
+            f"--{name.replace('_', '-')}"
+            for name in ("workers", "spm_model", "dict", "check_only")
+            if getattr(options, name) != parser.get_default(name)
+        ]
         if others:
             parser.error(f"--verify {options.verify} takes no other option, found {', '.join(others)}")
         return options
@@ -71,8 +78,9 @@ def main(arguments: list[str] | None = None) -> int:
             logging.info("%s: all %d files are as they were written", options.verify, number)
             return 0
         with logging_redirect_tqdm():  # lines of the log above the progress bar, not in it
-            prepare(options.config, options.data_bin, options.workers, options.spm_model, options.dict,
-                    options.check_only)
+            prepare(
+                options.config, options.data_bin, options.workers, options.spm_model, options.dict, options.check_only
+            )
     except (UserError, OSError) as error:
         if no_room(error):
             message = f"The disk of {options.data_bin} is full: make room, and run the same command to continue"

@@ -31,8 +31,11 @@ def arguments(folder: Folder, dictionary: Path, destination: Path, workers: int)
     else:
         options += ["--only-source"]
     for kind in ("train", "valid", "test"):
-        prefixes = [f"{folder.name}/{split.name}" + (f".{folder.name}" if len(pair) == 2 else "")
-                    for split in folder.splits if split.name.startswith(kind)]
+        prefixes = [
+            f"{folder.name}/{split.name}" + (f".{folder.name}" if len(pair) == 2 else "")
+            for split in folder.splits
+            if split.name.startswith(kind)
+        ]
         if prefixes:
             options += [f"--{kind}pref", ",".join(prefixes)]
     return options
@@ -74,8 +77,12 @@ def prefix(folder: Folder, split: str, language: str) -> str:
 def outputs(folder: Folder, destination: Path) -> list[Path]:
     """Every file that fairseq-preprocess writes for a folder, but its log."""
     names = [f"dict.{language}.txt" for language in folder.name.split("-")] if "-" in folder.name else ["dict.txt"]
-    names += [f"{prefix(folder, split.name, side.language)}.{suffix}"
-              for split in folder.splits for side in split.sides for suffix in ("bin", "idx")]
+    names += [
+        f"{prefix(folder, split.name, side.language)}.{suffix}"
+        for split in folder.splits
+        for side in split.sides
+        for suffix in ("bin", "idx")
+    ]
     return [destination / name for name in names]
 
 
@@ -88,8 +95,11 @@ def binarize(folder: Folder, dictionary: Path, encoded: Path, counts: dict, data
     temporary = stages / "binarized" / folder.name
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.parent.mkdir(parents=True, exist_ok=True)
-    run_fairseq(arguments(folder, dictionary.resolve(), temporary.resolve(), workers), encoded,
-                stages / "logs" / f"{folder.name}.log")
+    run_fairseq(
+        arguments(folder, dictionary.resolve(), temporary.resolve(), workers),
+        encoded,
+        stages / "logs" / f"{folder.name}.log",
+    )
     totals = {}
     for split in folder.splits:
         for side in split.sides:
@@ -105,7 +115,8 @@ def binarize(folder: Folder, dictionary: Path, encoded: Path, counts: dict, data
                 )
     # it names temporary paths and times, so that equal inputs would give unequal folders
     (temporary / "preprocess.log").unlink(missing_ok=True)
-    fingerprints = {f"{folder.name}/{path.name}": fingerprint(path, **totals.get(path, {}))
-                    for path in outputs(folder, temporary)}
+    fingerprints = {
+        f"{folder.name}/{path.name}": fingerprint(path, **totals.get(path, {})) for path in outputs(folder, temporary)
+    }
     replace_folder(temporary, data_bin / folder.name)
     return fingerprints

@@ -71,8 +71,9 @@ def examine(block: bytes) -> _Block:
         lines=len(lines),
         blank=np.flatnonzero(~full),
         documents=int(full[0]) + int((full[1:] & ~full[:-1]).sum()),
-        over_long=[number for number, line in enumerate(lines)
-                   if len(line) > LONG_CHARACTERS or line.count(" ") >= LONG_TOKENS],
+        over_long=[
+            number for number, line in enumerate(lines) if len(line) > LONG_CHARACTERS or line.count(" ") >= LONG_TOKENS
+        ],
         hashes=np.frombuffer(b"".join(hashes), dtype=np.uint64),
         invalid=invalid,
         separators=_with(SEPARATORS, block),
@@ -147,8 +148,9 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
     if invalid:
         report.problems.append(f"{name}: invalid UTF-8 in {_lines(invalid)}")
     if separators:
-        report.problems.append(f"{name}: U+2028 or U+2029, a line end to some programs, in {_lines(separators)}; "
-                               "replace it with a blank")
+        report.problems.append(
+            f"{name}: U+2028 or U+2029, a line end to some programs, in {_lines(separators)}; replace it with a blank"
+        )
     if nul:
         report.problems.append(f"{name}: a NUL character, which no text has, in {_lines(nul)}; is it a binary file?")
     report.first_over_long, report.over_long = over_long or (0, 0)
@@ -241,19 +243,33 @@ def tell(config: Config, reports: dict[str, Report]) -> None:
         sentences = max(1, report.lines - report.blank)
         logger.info(
             "%s: %d lines, %.1f %% empty, %d documents, %.2f %% over-long, about %.1f %% duplicates",
-            name, report.lines, 100 * report.blank / report.lines, report.documents,
-            100 * report.over_long / sentences, 100 * report.duplicates / sentences,
+            name,
+            report.lines,
+            100 * report.blank / report.lines,
+            report.documents,
+            100 * report.over_long / sentences,
+            100 * report.duplicates / sentences,
         )
         if report.over_long:
             logger.warning(
                 "%s: %d line(s) of more than %d words or %d characters, first line %d; training cuts or leaves out "
-                "what is too long for it", name, report.over_long, LONG_TOKENS, LONG_CHARACTERS, report.first_over_long,
+                "what is too long for it",
+                name,
+                report.over_long,
+                LONG_TOKENS,
+                LONG_CHARACTERS,
+                report.first_over_long,
             )
     for first, second in _bitext(config, reports):
         if reports[first].blank_lines != reports[second].blank_lines:
             number = _first_one_sided(config.root / first, config.root / second)
-            logger.warning("%s and %s: lines that are empty on one side only, first line %d; "
-                           "an empty line should end a document on both sides", first, second, number)
+            logger.warning(
+                "%s and %s: lines that are empty on one side only, first line %d; "
+                "an empty line should end a document on both sides",
+                first,
+                second,
+                number,
+            )
 
 
 def _first_one_sided(first: Path, second: Path) -> int:

@@ -93,8 +93,9 @@ class Config:
     def as_dict(self) -> dict:
         """The description for the manifest; no machine's paths but those that the user wrote."""
         existing = self.vocabulary.sentencepiece  # what isn't learned has no settings
-        vocabulary = {key: value for key, value in asdict(self.vocabulary).items()
-                      if bool(existing) == (key == "sentencepiece")}
+        vocabulary = {
+            key: value for key, value in asdict(self.vocabulary).items() if bool(existing) == (key == "sentencepiece")
+        }
         described = {"languages": list(self.languages), "vocabulary": vocabulary}
         return described | ({"tokenizer": self.tokenizers} if self.tokenizers else {})
 
@@ -239,8 +240,11 @@ def _folders(content: dict, languages: tuple[str, ...], root: Path, problems: li
         if len(sides) != 2 or sides[0] == sides[1]:
             problems.append(f"{where}: expected two different languages, such as en-de")
             continue
-        problems += [f"{where}: {quoted(side)} is not one of the languages; valid: {known}"
-                     for side in sides if side not in languages]
+        problems += [
+            f"{where}: {quoted(side)} is not one of the languages; valid: {known}"
+            for side in sides
+            if side not in languages
+        ]
         if frozenset(sides) in pairs:
             problems.append(f"{where}: the pair is named twice, in both directions; one serves for both")
         pairs.add(frozenset(sides))
@@ -262,8 +266,10 @@ def _splits(value, where: str, languages: tuple[str, ...], root: Path, problems:
         groups = [files] if name == "train" else [[file] for file in files]
         for number, group in enumerate(groups):
             sides = tuple(
-                Side(language, tuple(_found(root, f"{file}.{language}" if len(languages) == 2 else file)
-                                     for file in group))
+                Side(
+                    language,
+                    tuple(_found(root, f"{file}.{language}" if len(languages) == 2 else file) for file in group),
+                )
                 for language in languages
             )
             splits.append(Split(f"{name}{number or ''}", sides))
@@ -286,5 +292,8 @@ def _complain_of_files_of_two_languages(folders, root: Path, problems: list[str]
         for name in side.files:
             file = (root / name).resolve()
             languages.setdefault(file, {})[side.language] = names.setdefault(file, name)
-    problems += [f"{names[file]} is named as text of {' and of '.join(found)}: each language needs a file of its own"
-                 for file, found in languages.items() if len(found) > 1]
+    problems += [
+        f"{names[file]} is named as text of {' and of '.join(found)}: each language needs a file of its own"
+        for file, found in languages.items()
+        if len(found) > 1
+    ]

@@ -52,8 +52,9 @@ def languages_of(folder: Path) -> list[str]:
         raise UserError(f"{folder} is no complete data-bin of `python -m preprocess`")
     others = [name for name in manifest["datasets"] if name.split("/")[0] not in languages]
     if len(languages) > 1 or others:
-        raise UserError(f"{folder} has {', '.join(others) or ', '.join(languages)}: monolingual text of one "
-                              "language is expected")
+        raise UserError(
+            f"{folder} has {', '.join(others) or ', '.join(languages)}: monolingual text of one language is expected"
+        )
     return languages
 
 
@@ -143,8 +144,10 @@ def join(output: Path, folders: list[Path]) -> None:
     config = {"languages": found} | ({"tokenizer": tokenizers} if tokenizers else {})
     parts = {language: sha256_of(folder / "dict.txt") for language, folder in zip(found, folders)}
     fingerprints["dict.txt"] = fingerprint(output / "dict.txt")
-    write_json(output / "manifest.json", {"format": 1, "config": config, "dictionary": described, "disjoint": parts,
-                                          "fingerprints": fingerprints})
+    write_json(
+        output / "manifest.json",
+        {"format": 1, "config": config, "dictionary": described, "disjoint": parts, "fingerprints": fingerprints},
+    )
     logger.info("%s: %d symbols of %s", output, len(symbols), ", ".join(found))
 
 

@@ -78,8 +78,14 @@ def _lost(lines: list[str]) -> Counter:
     return lost
 
 
-def encode(paths: list[Path], boundaries: list[bool], output: Path, workers: Workers, progress: tqdm,
-           tokenizer: tuple[str, str] | None = None) -> dict:
+def encode(
+    paths: list[Path],
+    boundaries: list[bool],
+    output: Path,
+    workers: Workers,
+    progress: tqdm,
+    tokenizer: tuple[str, str] | None = None,
+) -> dict:
     """Encode `paths` one after the other into `output`, with an empty line after those marked in `boundaries`.
 
     `tokenizer` is its name and the language, None for raw text. Frequencies of the ids go to `output`.counts.json.

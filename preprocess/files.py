@@ -126,5 +126,4 @@ class Workers:
             while pending:
                 yield pending.popleft().result()
         except BrokenProcessPool as error:
-            raise UserError("A worker process was killed, perhaps for want of memory: try fewer --workers"
-                                  ) from error
+            raise UserError("A worker process was killed, perhaps for want of memory: try fewer --workers") from error

@@ -49,8 +49,10 @@ def verify(data_bin: Path) -> int:
         raise UserError(f"{data_bin} has no readable manifest.json: it is not a complete data-bin")
     known = manifest.get("fingerprints")
     if not known:
-        raise UserError(f"{data_bin}/manifest.json has no fingerprints, since an earlier version wrote it; "
-                              "`python -m preprocess` with the same description adds them")
+        raise UserError(
+            f"{data_bin}/manifest.json has no fingerprints, since an earlier version wrote it; "
+            "`python -m preprocess` with the same description adds them"
+        )
     try:
         total = sum(entry["bytes"] for entry in known.values())
         with tqdm(total=total, unit="B", unit_scale=True, desc="verify", disable=None) as bar:

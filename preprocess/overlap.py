@@ -56,8 +56,15 @@ def find(config: Config, workers: Workers, progress: Callable[[int], object]) ->
             numbers = [number for number, line in enumerate(each.tolist()) if line in places]
             if numbers:
                 first = [(number + 1, *places[int(each[number])]) for number in numbers[:NAMED]]
-                found.append({"file": name, "language": language, "lines": int(np.count_nonzero(each)),
-                              "found": len(numbers), "first": first})
+                found.append(
+                    {
+                        "file": name,
+                        "language": language,
+                        "lines": int(np.count_nonzero(each)),
+                        "found": len(numbers),
+                        "first": first,
+                    }
+                )
     return found
 
 
@@ -70,8 +77,13 @@ def warn(found: list[dict]) -> None:
     for language in dict.fromkeys(each["language"] for each in found):
         files = [each for each in found if each["language"] == language]
         more = f"; and in {len(files) - NAMED} more files" if len(files) > NAMED else ""
-        logger.warning("lines of validation and test text of %s that also occur in its training text: %d; %s%s",
-                       language, sum(each["found"] for each in files), "; ".join(map(_described, files[:NAMED])), more)
+        logger.warning(
+            "lines of validation and test text of %s that also occur in its training text: %d; %s%s",
+            language,
+            sum(each["found"] for each in files),
+            "; ".join(map(_described, files[:NAMED])),
+            more,
+        )
 
 
 def _described(each: dict) -> str:

@@ -52,8 +52,9 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
         check.tell(config, reports)
         if check_only:
             overlap.warn(find_overlap(config, workers))
-            logger.info("no errors found: %d files, %d lines", len(reports),
-                        sum(report.lines for report in reports.values()))
+            logger.info(
+                "no errors found: %d files, %d lines", len(reports), sum(report.lines for report in reports.values())
+            )
         else:
             _Preparation(config, reports, stages, workers).run(spm_model, dictionary)
 
@@ -70,8 +71,10 @@ def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool
     elif spm_model is not None:
         vocabulary.check_pair(Path(spm_model), Path(dictionary), config.languages)
     elif not check_only and not any(split.name == "train" for _, split, _ in config.sides()):
-        return ["there is no training text to learn a vocabulary from; vocabulary: {sentencepiece: FILE}, or "
-                "--spm-model and --dict, reuse one"]
+        return [
+            "there is no training text to learn a vocabulary from; vocabulary: {sentencepiece: FILE}, or "
+            "--spm-model and --dict, reuse one"
+        ]
     elif not check_only:
         return vocabulary.version_problems(config.vocabulary)
     return []
@@ -102,9 +105,13 @@ class _Preparation:
 
     def warn_of_overlap(self) -> None:
         """Warn of validation and test lines that occur in training text."""
-        inputs = [FORMAT, [[folder.name, split.name, side.language, side.files,
-                            [self.reports[name].sha256 for name in side.files]]
-                           for folder, split, side in self.config.sides()]]
+        inputs = [
+            FORMAT,
+            [
+                [folder.name, split.name, side.language, side.files, [self.reports[name].sha256 for name in side.files]]
+                for folder, split, side in self.config.sides()
+            ],
+        ]
         work = functools.partial(find_overlap, self.config, self.workers)
         overlap.warn(self.stages.run("overlap", inputs, [], work))
 
@@ -116,17 +123,26 @@ class _Preparation:
         small = sum(self.sentences(names) for names in every.values()) <= options.sentences
         sample = self.stages.folder / "sample.txt"
         inputs = [FORMAT, vocabulary.SEED, options.alpha, options.sentences, small]
-        inputs += [{language: [self.reports[name].sha256 for name in names] for language, names in files.items()}
-                   for files in (sampled, every if small else {})]
+        inputs += [
+            {language: [self.reports[name].sha256 for name in names] for language, names in files.items()}
+            for files in (sampled, every if small else {})
+        ]
         inputs += [self.tokenizer(language) for language in self.config.tokenizers]
-        sampling = self.stages.run("sample", inputs, [sample],
-                                   lambda: vocabulary.write_sample(self.config, counts, sample, small))
+        sampling = self.stages.run(
+            "sample", inputs, [sample], lambda: vocabulary.write_sample(self.config, counts, sample, small)
+        )
         options = replace(options, coverage=vocabulary.coverage_of(options, sample, small))
         self.config = replace(self.config, vocabulary=options)  # for the manifest
-        inputs = [FORMAT, sha256_of(sample), options.model, options.size, options.coverage, options.normalization,
-                  sentencepiece.__version__]
-        self.stages.run("vocabulary", inputs, [self.model],
-                        lambda: vocabulary.train_model(sample, options, self.model))
+        inputs = [
+            FORMAT,
+            sha256_of(sample),
+            options.model,
+            options.size,
+            options.coverage,
+            options.normalization,
+            sentencepiece.__version__,
+        ]
+        self.stages.run("vocabulary", inputs, [self.model], lambda: vocabulary.train_model(sample, options, self.model))
         return sampling
 
     def sentences(self, names: list[str]) -> int:
@@ -156,8 +172,10 @@ class _Preparation:
         fixed = [FORMAT, sha256_of(self.model), sentencepiece.__version__, reserved]
         lines = sum(self.reports[name].lines for _, _, side in self.config.sides() for name in side.files)
         units = {}
-        with (Workers(self.workers, encode.start, (self.model, reserved)) as workers,
-              tqdm(total=lines, unit=" lines", unit_scale=True, desc="encode", disable=None) as bar):
+        with (
+            Workers(self.workers, encode.start, (self.model, reserved)) as workers,
+            tqdm(total=lines, unit=" lines", unit_scale=True, desc="encode", disable=None) as bar,
+        ):
             done = 0  # a bar that is not shown doesn't count
             for folder, split, side in self.config.sides():
                 name = encoded_name(folder, split.name, side.language)
@@ -167,9 +185,12 @@ class _Preparation:
                 inputs += self.tokenizer(side.language)
                 tokenizer = tuple(self.tokenizer(side.language)[:2]) or None
                 units[name] = self.stages.run(
-                    f"encode {name}", inputs, [output, encode.counts_of(output)],
-                    lambda: encode.encode([self.config.root / file for file in side.files], boundaries, output,
-                                          workers, bar, tokenizer),
+                    f"encode {name}",
+                    inputs,
+                    [output, encode.counts_of(output)],
+                    lambda: encode.encode(
+                        [self.config.root / file for file in side.files], boundaries, output, workers, bar, tokenizer
+                    ),
                 )
                 done += sum(self.reports[file].lines for file in side.files)
                 bar.update(done - bar.n)
@@ -187,11 +208,16 @@ class _Preparation:
                 lost.setdefault(side.language, Counter()).update(of_side)
             else:
                 elsewhere.setdefault((side.language, split.name), Counter()).update(of_side)
-        alone = {f"{language} {split}": Counter({char: counts[char] for char in counts.keys() - lost.get(language, {})})
-                 for (language, split), counts in elsewhere.items()}
+        alone = {
+            f"{language} {split}": Counter({char: counts[char] for char in counts.keys() - lost.get(language, {})})
+            for (language, split), counts in elsewhere.items()
+        }
         if any(alone.values()):
-            logger.warning("vocabulary: characters of validation and test text that become <unk> and are not in the "
-                           "training text of their language, with their counts: %s", _most_common(alone))
+            logger.warning(
+                "vocabulary: characters of validation and test text that become <unk> and are not in the "
+                "training text of their language, with their counts: %s",
+                _most_common(alone),
+            )
         if not any(lost.values()):
             return
         if not learned:
@@ -200,8 +226,11 @@ class _Preparation:
             keep = f"`vocabulary: {{coverage: {vocabulary.ALL}}}` in the description keeps them"
         else:
             keep = "`vocabulary: {sentences: N}` with a larger N learns from more sentences"
-        logger.warning("vocabulary: characters of the training text that become <unk>, with their counts: %s; %s",
-                       _most_common(lost), keep)
+        logger.warning(
+            "vocabulary: characters of the training text that become <unk>, with their counts: %s; %s",
+            _most_common(lost),
+            keep,
+        )
 
     def tokenizer(self, language: str) -> list[str]:
         """Name, language and package version of a language's tokenizer, [] for raw text."""
@@ -215,8 +244,11 @@ class _Preparation:
 
     def write_dictionary(self, symbols: list[str], units: dict) -> dict:
         """dict.txt, with frequencies over every training text."""
-        names = [encoded_name(folder, split.name, side.language)
-                 for folder, split, side in self.config.sides() if split.name == "train"]
+        names = [
+            encoded_name(folder, split.name, side.language)
+            for folder, split, side in self.config.sides()
+            if split.name == "train"
+        ]
         paths = [encode.counts_of(self.encoded / name) for name in names]
 
         def work():
@@ -248,10 +280,19 @@ class _Preparation:
     def binarize(self, folder: Folder, units: dict, workers: int) -> dict[str, dict]:
         """Binarize a folder by one call of fairseq-preprocess; returns the fingerprints of its files."""
         names = [encoded_name(folder, split.name, side.language) for split in folder.splits for side in split.sides]
-        inputs = [FORMAT, {name: units[name]["sha256"] for name in names}, sha256_of(self.dictionary),
-                  fairseq_version(), {"fingerprints": fingerprints.FORMAT}]
-        return self.stages.run(f"binarize {folder.name}", inputs, outputs(folder, self.data_bin / folder.name),
-                               lambda: binarize(folder, self.dictionary, self.encoded, units, self.data_bin, workers))
+        inputs = [
+            FORMAT,
+            {name: units[name]["sha256"] for name in names},
+            sha256_of(self.dictionary),
+            fairseq_version(),
+            {"fingerprints": fingerprints.FORMAT},
+        ]
+        return self.stages.run(
+            f"binarize {folder.name}",
+            inputs,
+            outputs(folder, self.data_bin / folder.name),
+            lambda: binarize(folder, self.dictionary, self.encoded, units, self.data_bin, workers),
+        )
 
     def binarized(self) -> set[str]:
         """Names of the folders that are there, of this description or an earlier one."""
@@ -262,8 +303,10 @@ class _Preparation:
         """UserError for a data-bin of which nothing would be left."""
         found = self.binarized()
         if found and found.isdisjoint(folder.name for folder in self.config.folders):
-            raise UserError(f"{self.data_bin} is of {', '.join(sorted(found))}, none of which is described: "
-                                  "remove it or name another folder")
+            raise UserError(
+                f"{self.data_bin} is of {', '.join(sorted(found))}, none of which is described: "
+                "remove it or name another folder"
+            )
 
     def remove_what_is_no_longer_described(self) -> None:
         """Folders of an earlier description, which were encoded with another vocabulary."""
@@ -277,41 +320,65 @@ class _Preparation:
         """manifest.json, last: where it is, the data-bin is complete."""
         files = [
             {"path": name, "language": side.language, "dataset": f"{folder.name}/{split.name}"}
-            | {key: getattr(self.reports[name], key)
-               for key in ("lines", "blank", "documents", "over_long", "duplicates")}
+            | {
+                key: getattr(self.reports[name], key)
+                for key in ("lines", "blank", "documents", "over_long", "duplicates")
+            }
             | {"tokens": counts["tokens"], "unknown": counts["unknown"], "sha256": self.reports[name].sha256}
             for folder, split, side in self.config.sides()
             for name, counts in zip(side.files, units[encoded_name(folder, split.name, side.language)]["files"])
         ]
-        datasets = {name: {key: unit[key] for key in ("lines", "blank", "tokens", "unknown")}
-                    for name, unit in units.items()}
-        versions = {"python": platform.python_version(), "fairseq": fairseq_version(),
-                    "sentencepiece": sentencepiece.__version__, **tokenizers.versions(self.config.tokenizers)}
+        datasets = {
+            name: {key: unit[key] for key in ("lines", "blank", "tokens", "unknown")} for name, unit in units.items()
+        }
+        versions = {
+            "python": platform.python_version(),
+            "fairseq": fairseq_version(),
+            "sentencepiece": sentencepiece.__version__,
+            **tokenizers.versions(self.config.tokenizers),
+        }
         written = {path.name: fingerprints.fingerprint(path) for path in (self.dictionary, self.model)} | written
-        manifest = {"format": FORMAT, "config": self.config.as_dict(), "sampling": sampling, "seed": vocabulary.SEED,
-                    "sentencepiece_sha256": sha256_of(self.model), "dictionary": described, "datasets": datasets,
-                    "files": files, "versions": versions, "fingerprints": written}
+        manifest = {
+            "format": FORMAT,
+            "config": self.config.as_dict(),
+            "sampling": sampling,
+            "seed": vocabulary.SEED,
+            "sentencepiece_sha256": sha256_of(self.model),
+            "dictionary": described,
+            "datasets": datasets,
+            "files": files,
+            "versions": versions,
+            "fingerprints": written,
+        }
         path = self.data_bin / "manifest.json"
         if read_json(path) == manifest:
             logger.info("manifest.json: up to date")
         else:
             write_json(path, manifest)
-            logger.info("manifest.json: %d symbols, %d tokens", described["symbols"],
-                        sum(unit["tokens"] for unit in units.values()))
+            logger.info(
+                "manifest.json: %d symbols, %d tokens",
+                described["symbols"],
+                sum(unit["tokens"] for unit in units.values()),
+            )
 
 
 def _most_common(counts: dict[str, Counter]) -> str:
     """The most frequent characters of each text, with their counts, for messages."""
-    return "; ".join(f"{name}: " + ", ".join(f"{char!r} ({count})" for char, count in each.most_common(NAMED))
-                     + (f" and {len(each) - NAMED} more" if len(each) > NAMED else "")
-                     for name, each in counts.items() if each)
+    return "; ".join(
+        f"{name}: "
+        + ", ".join(f"{char!r} ({count})" for char, count in each.most_common(NAMED))
+        + (f" and {len(each) - NAMED} more" if len(each) > NAMED else "")
+        for name, each in counts.items()
+        if each
+    )
 
 
 def find_overlap(config: Config, count: int) -> list[dict]:
     """The result of `overlap.find`, with a progress bar."""
     files = [name for names in overlap.evaluation_files(config).values() for name in names]
-    files += [name for language in overlap.evaluation_files(config)
-              for name in vocabulary.training_files(config)[language]]
+    files += [
+        name for language in overlap.evaluation_files(config) for name in vocabulary.training_files(config)[language]
+    ]
     total = sum((config.root / name).stat().st_size for name in files)
     with Workers(count) as workers, tqdm(total=total, unit="B", unit_scale=True, desc="overlap", disable=None) as bar:
         return overlap.find(config, workers, bar.update)

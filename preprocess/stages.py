@@ -60,8 +60,9 @@ class Stages:
         return self.folder / "records" / f"{name.replace('/', '+').replace(' ', '_')}.json"
 
     def _sizes(self, outputs: list[Path]) -> list:
-        return [[str(path.relative_to(self.data_bin)), path.stat().st_size if path.exists() else None]
-                for path in outputs]
+        return [
+            [str(path.relative_to(self.data_bin)), path.stat().st_size if path.exists() else None] for path in outputs
+        ]
 
 
 @contextmanager

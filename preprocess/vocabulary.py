@@ -58,9 +58,9 @@ def training_files(config: Config) -> dict[str, list[str]]:
 
 
 def sampled_files(config: Config) -> dict[str, list[str]]:
-    """The training files that sentences are counted in and drawn from: monolingual text (Lample & Conneau 2019, section 3.1).
+    """Training files of the vocabulary by language: monolingual text (Lample & Conneau 2019, section 3.1).
 
-    For a language without monolingual training text they are its sides of the bitext.
+    A language without monolingual training text has its sides of the bitext.
     """
     files = training_files(config)
     for folder, split, side in config.sides():
@@ -110,8 +110,12 @@ def write_sample(config: Config, counts: dict[str, int], path: Path, small: bool
             drawn[language] += write((sentence for sentence in text if not seen.issuperset(sentence)), language)
     total = sum(drawn.values())
     return {
-        language: {"sentences": counts[language], "share": round(share, 6), "drawn": drawn[language],
-                   "drawn_share": round(drawn[language] / total, 6)}
+        language: {
+            "sentences": counts[language],
+            "share": round(share, 6),
+            "drawn": drawn[language],
+            "drawn_share": round(drawn[language] / total, 6),
+        }
         for language, share in shares(counts, options.alpha).items()
     }
 
@@ -137,8 +141,10 @@ def version_problems(options: Vocabulary) -> list[str]:
     """The problem, if any, of the installed version of SentencePiece with the description."""
     if sentencepiece.__version__ != UNFINISHED or options.model != "unigram":
         return []
-    return [f"vocabulary: sentencepiece {UNFINISHED} does not finish learning unigram pieces: "
-            f"pip install 'sentencepiece!={UNFINISHED}'"]
+    return [
+        f"vocabulary: sentencepiece {UNFINISHED} does not finish learning unigram pieces: "
+        f"pip install 'sentencepiece!={UNFINISHED}'"
+    ]
 
 
 def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:
@@ -150,10 +156,19 @@ def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:
     try:
         with open(sample, encoding="utf-8", newline="\n") as lines:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=(line.rstrip("\n") for line in lines), model_writer=model,
-                model_type=options.model, vocab_size=options.size, character_coverage=options.coverage,
-                normalization_rule_name=options.normalization, max_sentence_length=LONGEST_SENTENCE,
-                hard_vocab_limit=False, unk_id=0, bos_id=1, eos_id=2, pad_id=-1, num_threads=TRAINING_THREADS,
+                sentence_iterator=(line.rstrip("\n") for line in lines),
+                model_writer=model,
+                model_type=options.model,
+                vocab_size=options.size,
+                character_coverage=options.coverage,
+                normalization_rule_name=options.normalization,
+                max_sentence_length=LONGEST_SENTENCE,
+                hard_vocab_limit=False,
+                unk_id=0,
+                bos_id=1,
+                eos_id=2,
+                pad_id=-1,
+                num_threads=TRAINING_THREADS,
                 minloglevel=2,
             )
     except (RuntimeError, OSError) as error:
@@ -229,14 +244,16 @@ def check_pair(model: Path, dictionary: Path, languages: Iterable[str]) -> None:
     """Raises UserError unless both files can be read and the dictionary has most of the model's pieces."""
     pieces, known = set(symbols_of(load_model(model))), set(reused_symbols(dictionary, languages))
     if 2 * len(pieces & known) < len(pieces):
-        raise UserError(f"--dict {dictionary} is not the dictionary of --spm-model {model}: it has "
-                              f"{len(pieces & known)} of its {len(pieces)} pieces")
+        raise UserError(
+            f"--dict {dictionary} is not the dictionary of --spm-model {model}: it has "
+            f"{len(pieces & known)} of its {len(pieces)} pieces"
+        )
 
 
 def write_dictionary(symbols: list[str], counts: dict[str, int], path: Path) -> dict:
     """Write dict.txt with the pieces' frequencies in the encoded training text; symbols and hash for the manifest."""
     with replacing(path) as file:
         for symbol in symbols:
-            file.write(f"{symbol} {counts.get(symbol, 0)}\n".encode("utf-8"))
+            file.write(f"{symbol} {counts.get(symbol, 0)}\n".encode())
     names = [*SPECIAL, *symbols]
     return {"symbols": len(names), "sha256": digest(names)}

@@ -1,6 +1,6 @@
 """Writes the first test set of a corpus description as plain text, and prints its two languages.
 
-    python -m recipes.first_test_set CORPUS.yaml OUTPUT     OUTPUT/source.XX and OUTPUT/reference.YY
+python -m recipes.first_test_set CORPUS.yaml OUTPUT     OUTPUT/source.XX and OUTPUT/reference.YY
 """
 
 import shutil

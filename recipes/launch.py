@@ -22,8 +22,10 @@ try:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 except ModuleNotFoundError as error:
-    sys.exit(f"launch.py: the package {error.name} is missing: `. recipes/environment.sh` in the repository prepares "
-             "and activates the environment")
+    sys.exit(
+        f"launch.py: the package {error.name} is missing: `. recipes/environment.sh` in the repository prepares "
+        "and activates the environment"
+    )
 
 COMMANDS = ("train", "generate", "interactive", "validate", "eval_lm")
 SETTINGS = "--objective-options"

@@ -26,6 +26,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 import fairseq_xl
+from tests.command_line import cli
 
 fairseq_xl.register()
 
@@ -121,13 +122,13 @@ def one_run():
 COMPOSE = dataclass_utils.compose
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def composed_groups(groups):
     """hydra's configuration of config groups alone, such as task=xl_translation."""
     return COMPOSE("config", overrides=list(groups), strict=False)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def parsed_override(text):
     """Key and value of one override of hydra, such as model.layers=2."""
     override = OverridesParser.create().parse_override(text)
@@ -218,8 +219,7 @@ def equal_parameters(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
-OPTIMIZATION = ["--optimizer", "adam", "--lr", "0.003", "--log-format", "simple", "--log-interval", "1",
-                "--user-dir", "fairseq_xl"]  # fmt: skip
+OPTIMIZATION = cli(optimizer="adam", lr="0.003", log_format="simple", log_interval="1", user_dir="fairseq_xl")
 MAX_POSITIONS = 40
 SIZE = ["--embed-dim", 16, "--ffn-dim", 32, "--heads", 2, "--max-positions", MAX_POSITIONS]
 
@@ -227,39 +227,98 @@ SIZE = ["--embed-dim", 16, "--ffn-dim", 32, "--heads", 2, "--max-positions", MAX
 def pretraining(data, save_dir, *more, objectives="mlm,tlm"):
     """A command line of fairseq-train: one layer of 16 channels."""
     settings = " ".join([f"{name}.length=32" for name in objectives.split(",")] + ["paraphrase.negatives=random"])
-    return [data, "--task", "xl_pretraining", "--objectives", objectives, "--objective-options", settings,
-            "--criterion", "xl_pretraining", "--arch", "xl_xlm_tiny", "--layers", 1, *SIZE, "--max-tokens", 256,
-            "--save-dir", save_dir, *OPTIMIZATION, *more]  # fmt: skip
+    return [
+        data,
+        *cli(
+            task="xl_pretraining",
+            objectives=objectives,
+            objective_options=settings,
+            criterion="xl_pretraining",
+            arch="xl_xlm_tiny",
+            layers=1,
+        ),
+        *SIZE,
+        *cli(max_tokens=256, save_dir=save_dir),
+        *OPTIMIZATION,
+        *more,
+    ]
 
 
 def denoising(data, save_dir, *more, objectives="xdae"):
     """A command line of fairseq-train: one layer of 16 channels a side."""
     settings = " ".join(f"{name}.length=32" for name in objectives.split(","))
-    return [data, "--task", "xl_pretraining", "--objectives", objectives, "--objective-options", settings,
-            "--criterion", "xl_pretraining", "--arch", "xl_xdae_tiny", "--encoder-layers", 1, "--decoder-layers", 1,
-            *SIZE, "--max-tokens", 256, "--save-dir", save_dir, *OPTIMIZATION, *more]  # fmt: skip
+    return [
+        data,
+        *cli(
+            task="xl_pretraining",
+            objectives=objectives,
+            objective_options=settings,
+            criterion="xl_pretraining",
+            arch="xl_xdae_tiny",
+            encoder_layers=1,
+            decoder_layers=1,
+        ),
+        *SIZE,
+        *cli(max_tokens=256, save_dir=save_dir),
+        *OPTIMIZATION,
+        *more,
+    ]
 
 
 def averaging(data, save_dir, *more):
     """A command line of fairseq-train: the deep averaging network for mining, 16 channels."""
-    return [data, "--task", "xl_pretraining", "--objectives", "paraphrase_similarity", "--objective-options",
-            "paraphrase_similarity.length=32 paraphrase_similarity.batch_sentences=16", "--criterion", "xl_pretraining",
-            "--arch", "xl_dan", "--embed-dim", 16, "--max-tokens", 1024, "--save-dir", save_dir, *OPTIMIZATION,
-            *more]  # fmt: skip
+    return [
+        data,
+        *cli(
+            task="xl_pretraining",
+            objectives="paraphrase_similarity",
+            objective_options="paraphrase_similarity.length=32 paraphrase_similarity.batch_sentences=16",
+            criterion="xl_pretraining",
+            arch="xl_dan",
+            embed_dim=16,
+            max_tokens=1024,
+            save_dir=save_dir,
+        ),
+        *OPTIMIZATION,
+        *more,
+    ]
 
 
 def translation(data, save_dir, *more):
     """A command line of fairseq-train: one layer of 16 channels a side; name the direction in `more`."""
-    return [data, "--task", "xl_translation", "--criterion", "label_smoothed_cross_entropy", "--arch", "xl_mt_tiny",
-            "--encoder-layers", 1, "--decoder-layers", 1, *SIZE, "--max-tokens", 256, "--save-dir", save_dir,
-            *OPTIMIZATION, *more]  # fmt: skip
+    return [
+        data,
+        *cli(
+            task="xl_translation",
+            criterion="label_smoothed_cross_entropy",
+            arch="xl_mt_tiny",
+            encoder_layers=1,
+            decoder_layers=1,
+        ),
+        *SIZE,
+        *cli(max_tokens=256, save_dir=save_dir),
+        *OPTIMIZATION,
+        *more,
+    ]
 
 
 def classification(data, files, save_dir, *more):
     """A command line of fairseq-train: one layer of 16 channels on task files in English and German."""
-    return [data, "--task", "xl_classification", "--criterion", "xl_classification", "--arch", "xl_xlm_tiny",
-            "--layers", 1, *SIZE, "--length", MAX_POSITIONS, "--task-files", files, "--train-langs", "en,de",
-            "--eval-langs", "en,de", "--batch-size", 16, "--save-dir", save_dir, *OPTIMIZATION, *more]  # fmt: skip
+    return [
+        data,
+        *cli(task="xl_classification", criterion="xl_classification", arch="xl_xlm_tiny", layers=1),
+        *SIZE,
+        *cli(
+            length=MAX_POSITIONS,
+            task_files=files,
+            train_langs="en,de",
+            eval_langs="en,de",
+            batch_size=16,
+            save_dir=save_dir,
+        ),
+        *OPTIMIZATION,
+        *more,
+    ]
 
 
 def generation(data, files, save_dir, *more):
@@ -267,7 +326,18 @@ def generation(data, files, save_dir, *more):
 
     Name other languages in `more`.
     """
-    return [data, "--task", "xl_generation", "--criterion", "xl_generation", "--arch", "xl_xdae_tiny",
-            "--encoder-layers", 1, "--decoder-layers", 1, *SIZE, "--length", MAX_POSITIONS, "--task-files", files,
-            "--train-langs", "en,de", "--eval-langs", "en,de", "--batch-size", 16, "--save-dir", save_dir,
-            *OPTIMIZATION, *more]  # fmt: skip
+    return [
+        data,
+        *cli(task="xl_generation", criterion="xl_generation", arch="xl_xdae_tiny", encoder_layers=1, decoder_layers=1),
+        *SIZE,
+        *cli(
+            length=MAX_POSITIONS,
+            task_files=files,
+            train_langs="en,de",
+            eval_langs="en,de",
+            batch_size=16,
+            save_dir=save_dir,
+        ),
+        *OPTIMIZATION,
+        *more,
+    ]

@@ -252,10 +252,16 @@ def required(*extras):
 
 
 MODULES = {  # of packages of another name
-    "fairseq-fixed": "fairseq", "hydra-core": "hydra", "PyYAML": "yaml", "scikit-learn": "sklearn",
-    "faiss-cpu": "faiss", "pre-commit": "pre_commit", "pytest-xdist": "xdist", "rouge-score": "rouge_score",
+    "fairseq-fixed": "fairseq",
+    "hydra-core": "hydra",
+    "PyYAML": "yaml",
+    "scikit-learn": "sklearn",
+    "faiss-cpu": "faiss",
+    "pre-commit": "pre_commit",
+    "pytest-xdist": "xdist",
+    "rouge-score": "rouge_score",
     "wikiextractor": "wikiextractor.clean",  # the part that older ones can't import
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("package", sorted(required("tests")))
@@ -264,8 +270,10 @@ def test_what_the_tests_need_is_there(package):
     importlib.import_module(MODULES.get(package, package))
 
 
-@pytest.mark.parametrize("part, extras", [
-    ("recipes", ["hf", "recipes"]), ("preprocess", ["recipes", "tokenizers", "wikipedia", "zstandard"])])  # fmt: skip
+@pytest.mark.parametrize(
+    "part, extras",
+    [("recipes", ["hf", "recipes"]), ("preprocess", ["recipes", "tokenizers", "wikipedia", "zstandard"])],
+)
 def test_what_is_imported_is_required(part, extras):
     """By name, and not as what another package happens to need."""
     imported = set()

@@ -64,7 +64,8 @@ def test_help_and_scores_import_neither_torch_nor_fairseq():
     code = """
 import contextlib, io, sys
 from fairseq_xl import commands
-for words in [["--help"], *([*name.split(), "--help"] for name in commands.COMMANDS if name.startswith(("score", "cur")))]:
+light = [name.split() for name in commands.COMMANDS if name.startswith(("score", "cur"))]
+for words in [["--help"], *([*name, "--help"] for name in light)]:
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as shown:
         commands.main(words)
     assert shown.getvalue().startswith("usage: fairseq-xl")
@@ -85,7 +86,10 @@ def test_a_mistake_is_one_sentence():
 def test_the_modules_that_were_commands_name_the_new_one(module):
     done = run("-m", module, "--help")
     assert done.returncode == 1 and not done.stdout
-    assert done.stderr == f"fairseq_xl: error: `python -m {module}` is now called `fairseq-xl {RENAMED_COMMANDS[module]}`\n"
+    assert (
+        done.stderr
+        == f"fairseq_xl: error: `python -m {module}` is now called `fairseq-xl {RENAMED_COMMANDS[module]}`\n"
+    )
 
 
 def test_old_names_lead_to_commands():

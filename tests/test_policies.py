@@ -164,9 +164,11 @@ def ours(registered):
 
 
 REGISTRIES = {
-    "task": TASK_REGISTRY, "model": MODEL_REGISTRY, "architecture": ARCH_MODEL_REGISTRY,
+    "task": TASK_REGISTRY,
+    "model": MODEL_REGISTRY,
+    "architecture": ARCH_MODEL_REGISTRY,
     **{name: found["registry"] for name, found in registry.REGISTRIES.items()},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", REGISTRIES)
@@ -203,11 +205,13 @@ def options_of(dataclass):
 OURS = {
     (kind, name): dataclass
     for kind, found in {
-        "task": TASK_DATACLASS_REGISTRY, "model": MODEL_DATACLASS_REGISTRY, "criterion": CRITERION_DATACLASS_REGISTRY,
+        "task": TASK_DATACLASS_REGISTRY,
+        "model": MODEL_DATACLASS_REGISTRY,
+        "criterion": CRITERION_DATACLASS_REGISTRY,
     }.items()
     for name, dataclass in found.items()
     if name.startswith("xl_")
-}  # fmt: skip
+}
 PARSERS = {
     "train": options.get_training_parser,
     "generate": options.get_generation_parser,

@@ -1,4 +1,4 @@
-"""Draws training curves from logs that fairseq-train printed, or wrote to ``--log-file``, with ``--log-format json``."""
+"""Draws training curves from logs of fairseq-train (its output or its ``--log-file``, with ``--log-format json``)."""
 
 import argparse
 

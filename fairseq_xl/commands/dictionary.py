@@ -1,4 +1,4 @@
-"""Writes the dictionary of a published model, for ``fairseq-preprocess --srcdict`` and ``python -m preprocess --dict``."""
+"""Writes a published model's dictionary, for ``fairseq-preprocess --srcdict`` and ``python -m preprocess --dict``."""
 
 import argparse
 

@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _language_modules(named: list[str], tested: set[str]) -> dict[str, tuple[str, str]]:
-    """Arguments XX=DATA:MODULE -> {language: (data folder, file of its language module)}, each of a `tested` language."""
+    """Arguments XX=DATA:MODULE -> {language: (data folder, language module's file)}, each of a `tested` language."""
     found: dict[str, tuple[str, str]] = {}
     for argument in named:
         language, _, rest = argument.partition("=")

@@ -32,7 +32,7 @@ def of_manifest(manifest: dict) -> dict[str, str]:
 
 
 def named_in(folder: str | Path) -> dict[str, str]:
-    """`of_manifest` of a data folder; `UserError` for a damaged one, an unknown tokenizer or one without its package."""
+    """`of_manifest` of a data folder; `UserError`: damaged manifest, unknown tokenizer, or its package is missing."""
     chosen = of_manifest(read_manifest(folder))
     path = Path(folder) / "manifest.json"
     if not isinstance(chosen, dict) or not all(isinstance(name, str) for name in chosen.values()):

@@ -34,9 +34,15 @@ def train(sentences, symbols, options):
         raise UserError("skip-gram embeddings need the package gensim: XL_EXTRAS=recipes,embeddings") from None
     logging.getLogger("gensim").setLevel(logging.WARNING)  # fairseq leaves the root logger at DEBUG
     model = FastText(
-        vector_size=options.dim, sg=1, negative=options.negative, sample=options.subsample, min_count=1,
-        bucket=options.buckets, seed=options.seed, workers=options.threads,
-    )  # fmt: skip
+        vector_size=options.dim,
+        sg=1,
+        negative=options.negative,
+        sample=options.subsample,
+        min_count=1,
+        bucket=options.buckets,
+        seed=options.seed,
+        workers=options.threads,
+    )
     model.build_vocab(sentences)
     model.train(sentences, total_examples=model.corpus_count, epochs=options.epochs)
     return np.stack([model.wv[symbol] for symbol in symbols])

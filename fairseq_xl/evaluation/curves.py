@@ -59,8 +59,10 @@ def draw(logs, output, metric="loss"):
     if form not in figure.canvas.get_supported_filetypes():
         raise UserError(f"--output {output}: {form!r} is no kind of picture; .png, .pdf or .svg are")
     drawn, values = {}, []  # a line of each run; all values shown
-    kinds = {"train_inner": ("training (thin)", {"alpha": 0.4, "linewidth": 1}),
-             "valid": ("validation (thick)", {"marker": ".", "linewidth": 2})}  # fmt: skip
+    kinds = {
+        "train_inner": ("training (thin)", {"alpha": 0.4, "linewidth": 1}),
+        "valid": ("validation (thick)", {"marker": ".", "linewidth": 2}),
+    }
     shown = {}
     for color, (name, path) in enumerate(logs.items()):
         entries = read_log(path)
@@ -76,8 +78,11 @@ def draw(logs, output, metric="loss"):
             logger.warning("%s has no entry of %r: %s is not in the picture", path, metric, name)
     if not drawn:
         raise UserError(f"no entry of {metric!r} in {', '.join(map(str, logs.values()))}")
-    axes.set(title=f"{metric} in {' and '.join(shown[kind] for kind in kinds if kind in shown)}", xlabel="updates",
-             ylabel=f"{metric} (bits per token)" if "loss" in metric else metric)  # fmt: skip
+    axes.set(
+        title=f"{metric} in {' and '.join(shown[kind] for kind in kinds if kind in shown)}",
+        xlabel="updates",
+        ylabel=f"{metric} (bits per token)" if "loss" in metric else metric,
+    )
     if min(values) > 0 and max(values) > SPREAD * min(values):
         axes.set_yscale("log")
     figure.legend(drawn.values(), drawn.keys(), loc="outside right upper")  # beside the axes: it covers no curve

@@ -37,7 +37,7 @@ def _of_a_word(character):
 
 
 def rouge_l(hypotheses, references, language, resamples=0):
-    """Mean F1 of the longest common subsequences of n hypotheses and references, in per cent (Liang et al. 2020, table 12).
+    """Mean F1 of longest common subsequences, in percent, of n hypotheses and references (Liang et al. 2020, table 12).
 
     Returns: {"score", "signature"} and, with `resamples`, the 95 % bootstrap "interval".
     """

@@ -27,7 +27,7 @@ GROUP = "fairseq_xl.objectives"
 
 
 def load_installed() -> None:
-    """Imports the objectives of installed packages; warns of one that fails or whose name is taken, and leaves it out."""
+    """Imports the objectives of installed packages; one that fails or whose name is taken is a warning."""
     for entry in entry_points(group=GROUP):
         try:
             entry.load()

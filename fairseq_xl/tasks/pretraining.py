@@ -166,10 +166,14 @@ class XLPretrainingTask(XLTask):
 
     def identity(self):
         """The identity that every checkpoint has, and the objectives."""
-        return super().identity() | self.language_module.identity() | {
-            "objectives": self.cfg.objectives,
-            "objective_options": self.cfg.objective_options or "",
-        }
+        return (
+            super().identity()
+            | self.language_module.identity()
+            | {
+                "objectives": self.cfg.objectives,
+                "objective_options": self.cfg.objective_options or "",
+            }
+        )
 
     @cached_property
     def log_keys(self):

@@ -42,9 +42,7 @@ def download(url: str, path: Path, size: int, sha256: str) -> None:
             raise UserError(f"{url}: {reason}; run the same command to continue") from error
     found = part.stat().st_size
     if found < size:
-        raise UserError(
-            f"{url}: the connection ended after {found} of {size} bytes; run the same command to continue"
-        )
+        raise UserError(f"{url}: the connection ended after {found} of {size} bytes; run the same command to continue")
     if found > size or sha256_of(part) != sha256:
         part.unlink()
         raise UserError(

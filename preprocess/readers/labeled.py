@@ -179,9 +179,13 @@ def argument_parser(name: str, description: str, release: str, languages: Sequen
 
 
 def read_release(
-    name: str, corpus: str, release: str, languages: Sequence[str],
-    parts: Callable[[Path, list[str]], list[Part]], arguments: list[str] | None,
-) -> int:  # fmt: skip
+    name: str,
+    corpus: str,
+    release: str,
+    languages: Sequence[str],
+    parts: Callable[[Path, list[str]], list[Part]],
+    arguments: list[str] | None,
+) -> int:
     """A command with no other arguments: writes the `parts` of SOURCE in the languages of --langs; the exit status."""
     options = argument_parser(name, f"{corpus}.", release, languages).parse_args(arguments)
 

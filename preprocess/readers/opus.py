@@ -100,7 +100,7 @@ def _draw(pair: str, archives: list[Path], held_out: int) -> list[tuple[str, int
             total += 1
             first, second = map(letters_and_digits, texts)
             place = int.from_bytes(hashlib.sha256(first.encode()).digest()[:8], "big")
-            if not first or not second or first in seen or len(smallest) >= room and place > -smallest[0][0]:
+            if not first or not second or first in seen or (len(smallest) >= room and place > -smallest[0][0]):
                 continue
             heapq.heappush(smallest, (-place, first, second))
             seen.add(first)

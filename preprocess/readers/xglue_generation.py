@@ -97,8 +97,12 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m preprocess.readers.xglue_generation", description="XGLUE's titles of news and questions."
     )
     parser.add_argument("task", metavar="TASK", choices=LANGUAGES, help="ntg or qg")
-    parser.add_argument("source", metavar="SOURCE", type=Path,
-                        help="folder of the unpacked release, xglue_full_dataset or NTG or QG in it")  # fmt: skip
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        type=Path,
+        help="folder of the unpacked release, xglue_full_dataset or NTG or QG in it",
+    )
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
     parser.add_argument("--langs", metavar="XX,XX", help="languages (default: all that the task has)")
     options = parser.parse_args(arguments)

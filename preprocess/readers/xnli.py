@@ -22,7 +22,7 @@ from preprocess.readers.labeled import (
     one_of,
     read_table,
     train_path,
-)  # fmt: skip
+)
 
 LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
 LABELS = {name: name for name in ("contradiction", "entailment", "neutral")} | {"contradictory": "contradiction"}

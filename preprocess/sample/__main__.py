@@ -10,8 +10,10 @@ logger = logging.getLogger(__name__)
 
 def main(arguments: list[str] | None = None) -> None:
     """Command line; a wrong value is reported by argparse."""
-    parser = argparse.ArgumentParser(prog="python -m preprocess.sample", description="Write a small synthetic corpus "
-                                     "in English, German, French and Spanish.")
+    parser = argparse.ArgumentParser(
+        prog="python -m preprocess.sample",
+        description="Write a small synthetic corpus in English, German, French and Spanish.",
+    )
     parser.add_argument("destination", metavar="DEST", help="folder to write to")
     parser.add_argument("--documents", type=int, default=2400, help="training documents of the bitext (default 2400)")
     parser.add_argument("--seed", type=int, default=1, help="another seed gives another corpus (default 1)")

@@ -20,8 +20,10 @@ def plan(count, seed):
         seed: any integer; the result is a pure function of both arguments.
     """
     seen = set()
-    parallel = {split: list(documents(seed, split, "bitext", size, seen))
-                for split, size in {**EVALUATION, "train": count}.items()}
+    parallel = {
+        split: list(documents(seed, split, "bitext", size, seen))
+        for split, size in {**EVALUATION, "train": count}.items()
+    }
     alone = {language: list(documents(seed, "train", language, count, seen)) for language in LANGUAGES}
     return parallel, alone
 
@@ -81,7 +83,7 @@ def _forms(made, bodies, split):
     for item, body in zip(made, bodies):
         for sentence, text in zip(item.sentences, body):
             found[_form(sentence)].append(f"{_form(sentence)}\t{text}")
-    return [line for form in sorted(found) for line in found[form][:OF_A_FORM[split]]]
+    return [line for form in sorted(found) for line in found[form][: OF_A_FORM[split]]]
 
 
 def _write_tasks(root, split, language, topics, texts):

@@ -4,8 +4,16 @@ from functools import cache
 
 from preprocess.sample.lexicon import adjectives, adverbs, nouns, verbs
 
-DETERMINERS = {"definite": "the", "this": "this", "our": "our", "every": "every", "two": "two", "three": "three",
-               "many": "many", "generic": ""}
+DETERMINERS = {
+    "definite": "the",
+    "this": "this",
+    "our": "our",
+    "every": "every",
+    "two": "two",
+    "three": "three",
+    "many": "many",
+    "generic": "",
+}
 CONJUNCTIONS = {"because": "because", "when": "when", "if": "if", "while": "while", "and": " and ", "but": ", but "}
 MODALS = {"want": ("want", "wanted"), "try": ("try", "tried"), "begin": ("start", "started"), "must": ("have", "had")}
 
@@ -74,8 +82,7 @@ def phrase(np, objective=False):
     if np.relative is not None:
         role = "who" if np.is_a("person") else "that"
         inner = np.relative
-        text += f" {role} " + (_clause(inner, np.many, None) if inner.subject is None
-                               else clause(inner))
+        text += f" {role} " + (_clause(inner, np.many, None) if inner.subject is None else clause(inner))
     if np.also is not None:
         text += " and " + phrase(np.also, objective)
     return text

@@ -9,13 +9,21 @@ VOWEL = "aeiouyhâàéèêëîïôûœ"
 ELIDED = re.compile(rf"(?<![\w'-])([LlDdNnSs]|[Qq]u|[Pp]arce qu)[ea] (?=[{VOWEL}])")
 SPECIAL = {"beau": "bel", "nouveau": "nouvel", "vieux": "vieil"}
 CONTRACTED = {"de le": "du", "de les": "des", "à le": "au", "à les": "aux"}
-CONJUNCTIONS = {"because": "parce que", "when": "quand", "if": "si", "while": "pendant que", "and": " et ",
-                "but": ", mais "}
+CONJUNCTIONS = {
+    "because": "parce que",
+    "when": "quand",
+    "if": "si",
+    "while": "pendant que",
+    "and": " et ",
+    "but": ", mais ",
+}
 QUESTIONS = {"whether": "", "where": "où", "why": "pourquoi", "when": "quand"}
 DEGREES = {"": "", "very": "très", "too": "trop"}
 MODALS = {
-    "want": ("veut", "veulent", "voulait", ""), "can": ("peut", "peuvent", "pouvait", ""),
-    "must": ("doit", "doivent", "devait", ""), "try": ("essaie", "essaient", "essayait", "de"),
+    "want": ("veut", "veulent", "voulait", ""),
+    "can": ("peut", "peuvent", "pouvait", ""),
+    "must": ("doit", "doivent", "devait", ""),
+    "try": ("essaie", "essaient", "essayait", "de"),
     "begin": ("commence", "commencent", "commençait", "à"),
 }
 AUXILIARIES = {"avoir": ("a", "ont"), "être": ("est", "sont")}
@@ -81,7 +89,7 @@ def _determiner(np, following, negated, partitive):
     feminine = noun_entry(np.noun)[0] == "f"
     vowel = following[0] in VOWEL
     if np.determiner == "indefinite":
-        if negated or partitive and (np.plural or np.mass):
+        if negated or (partitive and (np.plural or np.mass)):
             return "de"
         if np.mass:
             return "de l'" if vowel else "de la" if feminine else "du"
@@ -93,8 +101,13 @@ def _determiner(np, following, negated, partitive):
         return "ces" if np.plural else "cette" if feminine else "cet" if vowel else "ce"
     if np.determiner in ("definite", "generic"):
         return "les" if np.plural else "la" if feminine else "le"
-    fixed = {"our": "nos" if np.plural else "notre", "every": "chaque", "two": "deux", "three": "trois",
-             "many": "beaucoup de"}
+    fixed = {
+        "our": "nos" if np.plural else "notre",
+        "every": "chaque",
+        "two": "deux",
+        "three": "trois",
+        "many": "beaucoup de",
+    }
     return fixed[np.determiner]
 
 
@@ -128,8 +141,11 @@ def phrase(np, preposition="", negated=False):
         text += " " + phrase(np.owner, "de")
     if np.relative is not None:
         inner = np.relative
-        text += (" qui " + _clause(inner, "", np.many, is_feminine(np)) if inner.subject is None
-                 else " que " + clause(inner, head=np))
+        text += (
+            " qui " + _clause(inner, "", np.many, is_feminine(np))
+            if inner.subject is None
+            else " que " + clause(inner, head=np)
+        )
     if np.also is not None:
         text += " et " + phrase(np.also, preposition, negated)
     return text

@@ -79,8 +79,11 @@ def _themes(hero, topic):
     found = []
     for verb in verbs_of(hero, "t", topic):
         if is_plain(verb):
-            found += [noun for noun in members(verbs()[verb].objects) if topic in nouns()[noun].topics
-                      and not {"person", "place"} & set(nouns()[noun].tags)]
+            found += [
+                noun
+                for noun in members(verbs()[verb].objects)
+                if topic in nouns()[noun].topics and not {"person", "place"} & set(nouns()[noun].tags)
+            ]
     return found
 
 
@@ -90,8 +93,15 @@ def _try_document(rng, topic, split):
     if not themes:
         return None
     friend = Phrase(pick(rng, some(rng, "person", topic)))
-    scene = Scene(rng, topic, hero, friend, pick(rng, themes), pick(rng, some(rng, "place", topic)),
-                  pick(rng, ("present", "present", "past", "past", "future")))
+    scene = Scene(
+        rng,
+        topic,
+        hero,
+        friend,
+        pick(rng, themes),
+        pick(rng, some(rng, "place", topic)),
+        pick(rng, ("present", "present", "past", "past", "future")),
+    )
     first = scene.action(hero, frames="ttd")
     if first is None or friend.noun == hero.noun or first.negated:
         return None
@@ -103,12 +113,12 @@ def _try_document(rng, topic, split):
         sentences.append(opening)
     elif split != "test":
         return None
-    if not sensible(title) or split == "train" and not acceptable(title, split):
+    if not sensible(title) or (split == "train" and not acceptable(title, split)):
         return None
     for _ in range(400):
         sentence = pick(rng, DRAWS)(scene)
         if sentence and sentence not in sentences and sensible(sentence) and acceptable(sentence, split):
-            if sentences or sentence.first.subject is not None and not sentence.first.subject.pronoun:
+            if sentences or (sentence.first.subject is not None and not sentence.first.subject.pronoun):
                 sentences.append(sentence)
         if len(sentences) == length:
             return Document(TOPICS[topic], title, place, tuple(sentences))

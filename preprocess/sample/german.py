@@ -6,28 +6,51 @@ from functools import cache
 from preprocess.sample.lexicon import adjectives, adverbs, nouns, verbs
 
 ENDINGS = {  # of der-words: nominative, accusative, dative, genitive for masculine, feminine, neuter, plural
-    "m": ("er", "en", "em", "es"), "f": ("e", "e", "er", "er"), "n": ("es", "es", "em", "es"),
+    "m": ("er", "en", "em", "es"),
+    "f": ("e", "e", "er", "er"),
+    "n": ("es", "es", "em", "es"),
     "p": ("e", "e", "en", "er"),
 }
 DEFINITE = {
-    "m": ("der", "den", "dem", "des"), "f": ("die", "die", "der", "der"), "n": ("das", "das", "dem", "des"),
+    "m": ("der", "den", "dem", "des"),
+    "f": ("die", "die", "der", "der"),
+    "n": ("das", "das", "dem", "des"),
     "p": ("die", "die", "den", "der"),
 }
-WEAK = {"m": ("e", "en", "en", "en"), "f": ("e", "e", "en", "en"), "n": ("e", "e", "en", "en"),
-        "p": ("en", "en", "en", "en")}
+WEAK = {
+    "m": ("e", "en", "en", "en"),
+    "f": ("e", "e", "en", "en"),
+    "n": ("e", "e", "en", "en"),
+    "p": ("en", "en", "en", "en"),
+}
 NOMINATIVE, ACCUSATIVE, DATIVE, GENITIVE = range(4)
 CASES = {"a": ACCUSATIVE, "d": DATIVE}
 STEMS = {"this": "dies", "every": "jed", "our": "unser", "no": "kein"}
 STRONG_WORDS = {"two": "zwei", "three": "drei", "generic": "", "indefinite": ""}
-PRONOUNS = {"m": ("er", "ihn", "ihm"), "f": ("sie", "sie", "ihr"), "n": ("es", "es", "ihm"),
-            "p": ("sie", "sie", "ihnen")}
-CONTRACTED = {"in dem": "im", "an dem": "am", "zu dem": "zum", "zu der": "zur", "in das": "ins", "an das": "ans",
-              "von dem": "vom", "bei dem": "beim"}
+PRONOUNS = {
+    "m": ("er", "ihn", "ihm"),
+    "f": ("sie", "sie", "ihr"),
+    "n": ("es", "es", "ihm"),
+    "p": ("sie", "sie", "ihnen"),
+}
+CONTRACTED = {
+    "in dem": "im",
+    "an dem": "am",
+    "zu dem": "zum",
+    "zu der": "zur",
+    "in das": "ins",
+    "an das": "ans",
+    "von dem": "vom",
+    "bei dem": "beim",
+}
 CONJUNCTIONS = {"because": "weil", "when": "wenn", "if": "falls", "while": "während", "and": " und ", "but": ", aber "}
 QUESTIONS = {"where": "wo", "why": "warum", "when": "wann"}
 DEGREES = {"": "", "very": "sehr", "too": "zu"}
-MODALS = {"want": ("will", "wollen", "wollte"), "can": ("kann", "können", "konnte"),
-          "must": ("muss", "müssen", "musste")}
+MODALS = {
+    "want": ("will", "wollen", "wollte"),
+    "can": ("kann", "können", "konnte"),
+    "must": ("muss", "müssen", "musste"),
+}
 CONTROL = {"try": "versuchen - versucht", "begin": "beginnen - begonnen"}
 
 
@@ -102,13 +125,13 @@ def phrase(np, case, negated=False):
         determiner = "no"
     plain = np.plural or np.mass
     endings = ENDINGS[kind]
-    mixed = kind == "m" and case == NOMINATIVE or kind == "n" and case in (NOMINATIVE, ACCUSATIVE)
+    mixed = (kind == "m" and case == NOMINATIVE) or (kind == "n" and case in (NOMINATIVE, ACCUSATIVE))
     weak = WEAK[kind]
     if determiner == "definite":
         article = DEFINITE[kind][case]
     elif determiner in ("this", "every"):
         article = STEMS[determiner] + endings[case]
-    elif determiner in ("our", "no") or determiner == "indefinite" and not plain:
+    elif determiner in ("our", "no") or (determiner == "indefinite" and not plain):
         article = STEMS.get(determiner, "ein") + ("" if mixed else endings[case])
         weak = endings if mixed else weak
     else:
@@ -132,7 +155,7 @@ def prepositional(preposition, np, case, negated=False):
     text = f"{preposition} {phrase(np, case, negated)}"
     start = " ".join(text.split(" ", 2)[:2])
     if np.determiner == "definite" and not np.pronoun and start in CONTRACTED:
-        text = CONTRACTED[start] + text[len(start):]
+        text = CONTRACTED[start] + text[len(start) :]
     return text
 
 

@@ -9,17 +9,78 @@ from preprocess.sample.lexicon import adjectives, adverbs, classes, is_plain, no
 from preprocess.sample.syntax import Clause, Phrase, Sentence
 
 PLACELESS = {  # verbs for which "where" would be odd, or is the object itself
-    "arrive", "depart", "fly", "drive", "visit", "reach", "cross", "leave", "dream", "think", "fear", "love", "know",
-    "believe", "like", "prefer", "begin", "end", "cover", "destroy", "travel", "miss", "take", "understand", "solve",
-    "blow", "grow", "disappear", "sound", "stop", "laugh_at", "lose", "forget", "send", "describe", "await", "call",
+    "arrive",
+    "depart",
+    "fly",
+    "drive",
+    "visit",
+    "reach",
+    "cross",
+    "leave",
+    "dream",
+    "think",
+    "fear",
+    "love",
+    "know",
+    "believe",
+    "like",
+    "prefer",
+    "begin",
+    "end",
+    "cover",
+    "destroy",
+    "travel",
+    "miss",
+    "take",
+    "understand",
+    "solve",
+    "blow",
+    "grow",
+    "disappear",
+    "sound",
+    "stop",
+    "laugh_at",
+    "lose",
+    "forget",
+    "send",
+    "describe",
+    "await",
+    "call",
 }
-STATES = {"know", "believe", "like", "prefer", "love", "fear", "understand", "see", "hear", "smell", "lose", "forget",
-          "miss", "disappear", "fall", "shine", "blow", "grow", "bloom"}  # no "wants to", no "because ... tries"
+STATES = {
+    "know",
+    "believe",
+    "like",
+    "prefer",
+    "love",
+    "fear",
+    "understand",
+    "see",
+    "hear",
+    "smell",
+    "lose",
+    "forget",
+    "miss",
+    "disappear",
+    "fall",
+    "shine",
+    "blow",
+    "grow",
+    "bloom",
+}  # no "wants to", no "because ... tries"
 ON_TOPIC = 0.5  # share of free choices that keep to the document's topic; the others are from the whole lexicon
 WET = ("lake", "sea", "river", "pond")
-CONTRADICTIONS = {("old", "boy"), ("old", "girl"), ("old", "child"), ("young", "grandmother"), ("young", "grandfather"),
-                  ("strict", "child"),
-                  ("strict", "boy"), ("strict", "girl"), ("strict", "pupil")}
+CONTRADICTIONS = {
+    ("old", "boy"),
+    ("old", "girl"),
+    ("old", "child"),
+    ("young", "grandmother"),
+    ("young", "grandfather"),
+    ("strict", "child"),
+    ("strict", "boy"),
+    ("strict", "girl"),
+    ("strict", "pupil"),
+}
 TENSE_LETTERS = {"present": "p", "future": "f", "past": "x"}
 
 
@@ -43,8 +104,10 @@ def members(tags):
 def verbs_of(noun, frames, topic=""):
     """Verbs of the frames (letters) that the noun can be subject of; with a topic, those about it."""
     return tuple(
-        name for name, verb in verbs().items()
-        if verb.tags[0] in frames and noun in members(verb.subjects)
+        name
+        for name, verb in verbs().items()
+        if verb.tags[0] in frames
+        and noun in members(verb.subjects)
         and (not topic or topic in verb.topics or "*" in verb.topics)
     )
 
@@ -52,9 +115,13 @@ def verbs_of(noun, frames, topic=""):
 @cache
 def adjectives_of(noun):
     """Adjectives that suit a noun."""
-    return tuple(name for name, entry in adjectives().items()
-                 if noun in members(entry.tags) and (name, noun) not in CONTRADICTIONS
-                 and not (name in ("small", "big", "round") and "mass" in nouns()[noun].tags))
+    return tuple(
+        name
+        for name, entry in adjectives().items()
+        if noun in members(entry.tags)
+        and (name, noun) not in CONTRADICTIONS
+        and not (name in ("small", "big", "round") and "mass" in nouns()[noun].tags)
+    )
 
 
 @cache
@@ -148,8 +215,7 @@ class Scene:
             noun = object_noun(rng, verb, self.topic, self.theme)
             clause = replace(clause, object=object_phrase(rng, noun, self.friend.noun, negated))
         if frame == "d":
-            clause = replace(clause, recipient=Phrase(pick(rng, some(rng, "person", self.topic)),
-                                                      chance(rng, 0.15)))
+            clause = replace(clause, recipient=Phrase(pick(rng, some(rng, "person", self.topic)), chance(rng, 0.15)))
         if frame == "m":
             clause = replace(clause, goal=place_phrase(rng, self.topic, self.place))
         return clause if bare else self.adverbials(clause)
@@ -186,8 +252,14 @@ class Scene:
             return None
         tense = tense or ("present" if self.tense == "future" else self.tense)
         adjective = pick(rng, choices)
-        clause = Clause(replace(subject, adjective=None), "be", adjective=adjective, tense=tense,
-                        degree=pick(rng, ("", "", "very", "too")), negated=chance(rng, 0.1))
+        clause = Clause(
+            replace(subject, adjective=None),
+            "be",
+            adjective=adjective,
+            tense=tense,
+            degree=pick(rng, ("", "", "very", "too")),
+            negated=chance(rng, 0.1),
+        )
         comparable = adjectives()[adjective].forms["en"].split()[1:] != ["-"]
         if not comparable:
             clause = replace(clause, degree="")
@@ -243,18 +315,32 @@ class Scene:
 
     def states(self):
         rng = self.rng
-        noun = pick(rng, (self.theme, self.theme, self.place, pick(rng, members(("flower", "clothes", "animal",
-                                                                                "vehicle", "dish", "doc")))))
-        about = Phrase(noun, countable(noun) and noun != self.place and "place" not in nouns()[noun].tags
-                       and chance(rng, 0.3), pick(rng, ("definite", "definite", "this", "our")))
+        noun = pick(
+            rng,
+            (
+                self.theme,
+                self.theme,
+                self.place,
+                pick(rng, members(("flower", "clothes", "animal", "vehicle", "dish", "doc"))),
+            ),
+        )
+        about = Phrase(
+            noun,
+            countable(noun) and noun != self.place and "place" not in nouns()[noun].tags and chance(rng, 0.3),
+            pick(rng, ("definite", "definite", "this", "our")),
+        )
         clause = self.state(pick(rng, (self.hero, about, about)))
         return clause and Sentence(clause)
 
     def nature(self):
         """A sentence whose subject is no person."""
         rng = self.rng
-        noun = pick(rng, members(("plant", "vehicle", "event", "shining", "falling", "violent", "fruit", "cloud",
-                                  "animal", "phone")))
+        noun = pick(
+            rng,
+            members(
+                ("plant", "vehicle", "event", "shining", "falling", "violent", "fruit", "cloud", "animal", "phone")
+            ),
+        )
         if self.topic not in nouns()[noun].topics and chance(rng, ON_TOPIC):
             return None
         clause = self.action(Phrase(noun, countable(noun) and chance(rng, 0.4)), frames="ti")
@@ -270,8 +356,16 @@ class Scene:
         several = ("two", "three", "many", "indefinite")
         thing = replace(thing, determiner=pick(rng, several) if thing.plural else "indefinite")
         tense = "present" if self.tense == "future" else self.tense
-        return Sentence(Clause(None, "exist", thing, place=place_phrase(rng, self.topic, self.place),
-                               front=pick(rng, ("", "place")), tense=tense))
+        return Sentence(
+            Clause(
+                None,
+                "exist",
+                thing,
+                place=place_phrase(rng, self.topic, self.place),
+                front=pick(rng, ("", "place")),
+                tense=tense,
+            )
+        )
 
     def liking(self):
         subject = self.subject()
@@ -288,12 +382,14 @@ class Scene:
         if not subject.is_a("person"):
             return None
         other = self.hero if subject is self.friend else self.friend
-        inner = self.state(other, "present") if chance(self.rng, 0.4) else self.action(
-            replace(other, adjective=None), pick(self.rng, ("present", "future")))
+        inner = (
+            self.state(other, "present")
+            if chance(self.rng, 0.4)
+            else self.action(replace(other, adjective=None), pick(self.rng, ("present", "future")))
+        )
         if inner is None:
             return None
-        return Sentence(Clause(subject, pick(self.rng, ("know", "say", "believe")),
-                               content=replace(inner, front="")))
+        return Sentence(Clause(subject, pick(self.rng, ("know", "say", "believe")), content=replace(inner, front="")))
 
     def reason(self):
         rng = self.rng
@@ -308,14 +404,15 @@ class Scene:
             cause = self.state(pick(rng, (he, self.friend)), tense)
         else:
             cause = self.action(pick(rng, (he, self.friend)), tense, frames="ti", bare=True)
-        if clause is None or cause is None or clause.subject.pronoun and cause.subject == clause.subject:
+        if clause is None or cause is None or (clause.subject.pronoun and cause.subject == clause.subject):
             return None
         if word == "while" and (cause.verb in STATES or cause.negated):
             return None
         clause = replace(clause, front="", time="" if word != "because" else clause.time)
         cause = replace(cause, front="", frequency="")
-        return Sentence(replace(clause, reason_word=word, reason=cause,
-                                reason_first=word != "because" and chance(rng, 0.4)))
+        return Sentence(
+            replace(clause, reason_word=word, reason=cause, reason_first=word != "because" and chance(rng, 0.4))
+        )
 
     def question(self):
         clause = self.action(replace(self.hero, adjective=None), pick(self.rng, ("present", "past", "future")))
@@ -324,7 +421,7 @@ class Scene:
         asked = pick(self.rng, ("whether", "whether", "where", "why", "when"))
         changes = {"front": ""}
         if asked == "where":
-            if clause.verb in PLACELESS or clause.goal is not None or clause.object and clause.object.is_a("place"):
+            if clause.verb in PLACELESS or clause.goal is not None or (clause.object and clause.object.is_a("place")):
                 return None
             changes["place"] = None
         if asked == "when":
@@ -341,14 +438,24 @@ class Scene:
             return None
         first = replace(first, front="") if chance(rng, 0.5) else first
         he = replace(first.subject, pronoun=True, adjective=None)
-        if first.object is not None and is_plain(first.verb) and chance(rng, 0.6) and not first.negated \
-                and first.object.noun != first.subject.noun and not first.object.mass:
-            later = [verb for verb in verbs_of(first.subject.noun, "t") if is_plain(verb) and verb != first.verb
-                     and first.object.noun in members(verbs()[verb].objects)]
+        if (
+            first.object is not None
+            and is_plain(first.verb)
+            and chance(rng, 0.6)
+            and not first.negated
+            and first.object.noun != first.subject.noun
+            and not first.object.mass
+        ):
+            later = [
+                verb
+                for verb in verbs_of(first.subject.noun, "t")
+                if is_plain(verb) and verb != first.verb and first.object.noun in members(verbs()[verb].objects)
+            ]
             if not later:
                 return None
-            second = Clause(he, pick(rng, later), replace(first.object, pronoun=True, adjective=None, owner=None),
-                            tense=first.tense)
+            second = Clause(
+                he, pick(rng, later), replace(first.object, pronoun=True, adjective=None, owner=None), tense=first.tense
+            )
             return Sentence(first, "and", second)
         other = self.friend if first.subject.noun != self.friend.noun else replace(self.hero, adjective=None)
         second = self.action(pick(rng, (he, other)), frames="ti", bare=True)
@@ -363,34 +470,58 @@ class Scene:
             inner = self.action(clause.subject, pick(rng, ("present", self.tense)), bare=True)
             if inner is None or inner.verb == clause.verb:
                 return None
-            return Sentence(replace(clause, front="", subject=replace(clause.subject,
-                                                                      relative=replace(inner, subject=None))))
+            return Sentence(
+                replace(clause, front="", subject=replace(clause.subject, relative=replace(inner, subject=None)))
+            )
         noun = self.theme
-        makers = [verb for verb in verbs_of(self.friend.noun, "t") if is_plain(verb)
-                  and noun in members(verbs()[verb].objects)]
+        makers = [
+            verb
+            for verb in verbs_of(self.friend.noun, "t")
+            if is_plain(verb) and noun in members(verbs()[verb].objects)
+        ]
         if not makers or "place" in nouns()[noun].tags or "person" in nouns()[noun].tags:
             return None
         tense = pick(rng, ("present", "past"))
-        head = Phrase(noun, countable(noun) and chance(rng, 0.5),
-                      relative=Clause(self.friend, pick(rng, makers), tense=tense))
+        head = Phrase(
+            noun, countable(noun) and chance(rng, 0.5), relative=Clause(self.friend, pick(rng, makers), tense=tense)
+        )
         if chance(rng, 0.4):
             state = self.state(replace(head, relative=None))
             return state and Sentence(replace(state, subject=head, degree="" if state.than else state.degree))
-        if clause.object is None or verbs()[clause.verb].tags[0] != "t" or noun not in members(
-                verbs()[clause.verb].objects) or clause.subject.noun == self.friend.noun:
+        if (
+            clause.object is None
+            or verbs()[clause.verb].tags[0] != "t"
+            or noun not in members(verbs()[clause.verb].objects)
+            or clause.subject.noun == self.friend.noun
+        ):
             return None
         return Sentence(replace(clause, object=head, front="", place=None, manner=""))
 
     def weather(self):
-        clause = Clause(None, pick(self.rng, ("rain", "snow")), tense=self.tense,
-                        time=pick(self.rng, _adverbs("time", self.tense)), front=pick(self.rng, ("", "time")))
+        clause = Clause(
+            None,
+            pick(self.rng, ("rain", "snow")),
+            tense=self.tense,
+            time=pick(self.rng, _adverbs("time", self.tense)),
+            front=pick(self.rng, ("", "time")),
+        )
         second = self.action(self.subject(), frames="tim", bare=True)
         return second and Sentence(clause, pick(self.rng, ("and", "but")), second)
 
 
 KINDS = (  # method, relative frequency
-    (Scene.plain, 30), (Scene.modal, 9), (Scene.purpose, 6), (Scene.states, 10), (Scene.nature, 7), (Scene.exist, 5),
-    (Scene.liking, 5), (Scene.content, 7), (Scene.reason, 9), (Scene.question, 6), (Scene.joined, 9),
-    (Scene.relative, 8), (Scene.weather, 2),
+    (Scene.plain, 30),
+    (Scene.modal, 9),
+    (Scene.purpose, 6),
+    (Scene.states, 10),
+    (Scene.nature, 7),
+    (Scene.exist, 5),
+    (Scene.liking, 5),
+    (Scene.content, 7),
+    (Scene.reason, 9),
+    (Scene.question, 6),
+    (Scene.joined, 9),
+    (Scene.relative, 8),
+    (Scene.weather, 2),
 )
 DRAWS = tuple(method for method, weight in KINDS for _ in range(weight))

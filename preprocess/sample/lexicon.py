@@ -8,8 +8,14 @@ from pathlib import Path
 
 LANGUAGES = ("en", "de", "fr", "es")
 TOPICS = {
-    "k": "kitchen", "g": "garden", "t": "travel", "o": "office",
-    "s": "school", "w": "weather", "a": "animals", "m": "music",
+    "k": "kitchen",
+    "g": "garden",
+    "t": "travel",
+    "o": "office",
+    "s": "school",
+    "w": "weather",
+    "a": "animals",
+    "m": "music",
 }
 
 
@@ -54,8 +60,9 @@ def nouns():
     for english, tags, topics, *rest in _rows("nouns.txt"):
         forms = dict(zip(LANGUAGES, (english, *rest)))
         concept = english.split(",")[0]
-        table[concept] = Entry(concept, tuple(tags.split()), topics.replace(" ", ""), forms,
-                               places=rest[3] if len(rest) > 3 else "")
+        table[concept] = Entry(
+            concept, tuple(tags.split()), topics.replace(" ", ""), forms, places=rest[3] if len(rest) > 3 else ""
+        )
     return table
 
 
@@ -75,8 +82,14 @@ def verbs():
     table = {}
     for concept, frame, subjects, objects, topics, *rest in _rows("verbs.txt"):
         tags = (frame[0], "manner") if frame.endswith("+") else (frame,)
-        table[concept] = Entry(concept, tags, topics.replace(" ", ""), dict(zip(LANGUAGES, rest)),
-                               tuple(subjects.split()), tuple(objects.split()))
+        table[concept] = Entry(
+            concept,
+            tags,
+            topics.replace(" ", ""),
+            dict(zip(LANGUAGES, rest)),
+            tuple(subjects.split()),
+            tuple(objects.split()),
+        )
     return table
 
 

@@ -9,8 +9,13 @@ CONTRACTED = {"a el": "al", "de el": "del"}
 CONJUNCTIONS = {"because": "porque", "when": "cuando", "if": "si", "while": "mientras", "and": " y ", "but": ", pero "}
 QUESTIONS = {"whether": "", "where": "dónde", "why": "por qué", "when": "cuándo"}
 DEGREES = {"": "", "very": "muy", "too": "demasiado"}
-MODALS = {"want": ("quiere", "quería", ""), "can": ("puede", "podía", ""), "must": ("tiene", "tenía", "que"),
-          "try": ("intenta", "intentaba", ""), "begin": ("empieza", "empezaba", "a")}
+MODALS = {
+    "want": ("quiere", "quería", ""),
+    "can": ("puede", "podía", ""),
+    "must": ("tiene", "tenía", "que"),
+    "try": ("intenta", "intentaba", ""),
+    "begin": ("empieza", "empezaba", "a"),
+}
 PREVERBAL = ("always", "never")  # other adverbs of frequency follow the verb
 UNACCENTED = str.maketrans("áéíóú", "aeiou")
 
@@ -76,8 +81,14 @@ def _determiner(np, negated):
     if np.determiner == "indefinite":
         base = "ningún" if negated else "un"
         return "" if np.plural or np.mass else base if not feminine or stressed else base.replace("ú", "u") + "a"
-    fixed = {"this": "este" if ending == "o" else "est" + ending, "our": "nuestr" + ending, "every": "cada",
-             "two": "dos", "three": "tres", "many": "much" + ending}
+    fixed = {
+        "this": "este" if ending == "o" else "est" + ending,
+        "our": "nuestr" + ending,
+        "every": "cada",
+        "two": "dos",
+        "three": "tres",
+        "many": "much" + ending,
+    }
     return fixed[np.determiner]
 
 
@@ -98,8 +109,9 @@ def phrase(np, preposition="", negated=False):
         words.append(phrase(np.owner, "de"))
     if np.relative is not None:
         inner = np.relative
-        words.append("que " + (_clause(inner, "", np.many, is_feminine(np)) if inner.subject is None
-                               else clause(inner)))
+        words.append(
+            "que " + (_clause(inner, "", np.many, is_feminine(np)) if inner.subject is None else clause(inner))
+        )
     if np.also is not None:
         words.append("y " + phrase(np.also, preposition, negated))
     return " ".join(word for word in words if word)

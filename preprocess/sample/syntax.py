@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Optional
 
 from preprocess.sample.lexicon import nouns
 
@@ -24,10 +23,10 @@ class Phrase:
     noun: str
     plural: bool = False
     determiner: str = "definite"
-    adjective: Optional[str] = None
-    owner: Optional["Phrase"] = None
-    also: Optional["Phrase"] = None
-    relative: Optional["Clause"] = None
+    adjective: str | None = None
+    owner: Phrase | None = None
+    also: Phrase | None = None
+    relative: Clause | None = None
     pronoun: bool = False
 
     @property
@@ -60,27 +59,27 @@ class Clause:
         reason_word, reason: because, when, if or while, and its clause; reason_first puts it in front.
     """
 
-    subject: Optional[Phrase]
+    subject: Phrase | None
     verb: str
-    object: Optional[Phrase] = None
-    recipient: Optional[Phrase] = None
+    object: Phrase | None = None
+    recipient: Phrase | None = None
     tense: str = "present"
     negated: bool = False
     modal: str = ""
     adjective: str = ""
     degree: str = ""
-    than: Optional[Phrase] = None
+    than: Phrase | None = None
     opening: str = ""
     time: str = ""
     frequency: str = ""
     manner: str = ""
-    place: Optional[Phrase] = None
-    goal: Optional[Phrase] = None
+    place: Phrase | None = None
+    goal: Phrase | None = None
     front: str = ""
-    purpose: Optional["Clause"] = None
-    content: Optional["Clause"] = None
+    purpose: Clause | None = None
+    content: Clause | None = None
     reason_word: str = ""
-    reason: Optional["Clause"] = None
+    reason: Clause | None = None
     reason_first: bool = False
 
 
@@ -90,7 +89,7 @@ class Sentence:
 
     first: Clause
     joiner: str = ""
-    second: Optional[Clause] = None
+    second: Clause | None = None
     question: str = ""
 
 
@@ -100,7 +99,7 @@ class Document:
 
     topic: str
     title: Phrase
-    title_place: Optional[Phrase] = None
+    title_place: Phrase | None = None
     sentences: tuple = field(default=())
 
 

@@ -1,7 +1,8 @@
 """Where the time of a step goes: torch's profile, by kinds of operations."""
 
 from collections import defaultdict
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 

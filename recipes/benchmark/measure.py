@@ -36,8 +36,11 @@ class Worker:
         with open(log, "a", encoding="utf-8") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "recipes.benchmark.worker", json.dumps(job)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
 
     def answer(self) -> dict:
         """Waits for the next answer."""

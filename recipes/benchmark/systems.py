@@ -5,9 +5,10 @@ Shapes: B sentences, T tokens a sentence, N predicted positions, C channels, H h
 
 import math
 from argparse import Namespace
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Callable, Iterator, List, NamedTuple, Tuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -73,7 +74,7 @@ class System(NamedTuple):
     """A model and its loss: batch -> (loss, what its gradient is divided by), as criterions of fairseq return it."""
 
     model: nn.Module
-    loss: Callable[[Batch], Tuple[Tensor, int]]
+    loss: Callable[[Batch], tuple[Tensor, int]]
 
 
 def fairseq_xl(shape: Shape) -> System:
@@ -86,10 +87,18 @@ def fairseq_xl(shape: Shape) -> System:
 
     register()
     cfg = EncoderConfig(
-        layers=shape.layers, embed_dim=shape.embed_dim, ffn_dim=shape.ffn_dim, heads=shape.heads,
-        dropout=shape.dropout, attention_dropout=shape.dropout, max_positions=shape.length,
-        layer_norm_eps=LAYER_NORM_EPS, language_embeddings="none", output_form="dense", position_offset=2,
-    )  # fmt: skip
+        layers=shape.layers,
+        embed_dim=shape.embed_dim,
+        ffn_dim=shape.ffn_dim,
+        heads=shape.heads,
+        dropout=shape.dropout,
+        attention_dropout=shape.dropout,
+        max_positions=shape.length,
+        layer_norm_eps=LAYER_NORM_EPS,
+        language_embeddings="none",
+        output_form="dense",
+        position_offset=2,
+    )
     model = XLEncoderModel(cfg, shape.vocabulary, PAD, num_languages=0)
     dictionary, framing = SimpleNamespace(counts=np.ones(shape.vocabulary)), None  # the loss needs neither
     objective = OBJECTIVES["mlm"](OBJECTIVES["mlm"].Config(), dictionary, framing)  # type: ignore[arg-type]
@@ -97,11 +106,15 @@ def fairseq_xl(shape: Shape) -> System:
         SimpleNamespace(objectives={"mlm": objective}, log_keys=[("mlm", "en")], language_modeling={"mlm"})
     )
 
-    def loss(batch: Batch) -> Tuple[Tensor, int]:
+    def loss(batch: Batch) -> tuple[Tensor, int]:
         inputs = {**batch._asdict(), "languages": None, "padding_mask": None}
         sample = {
-            "objective": "mlm", "corpus": "en", "batch": inputs, "ntokens": shape.tokens, "nsentences": shape.sentences
-        }  # fmt: skip
+            "objective": "mlm",
+            "corpus": "en",
+            "batch": inputs,
+            "ntokens": shape.tokens,
+            "nsentences": shape.sentences,
+        }
         return criterion(model, sample)[:2]
 
     return System(model, loss)
@@ -118,18 +131,25 @@ def fairseq(shape: Shape) -> System:
         dictionary.add_symbol(f"p{number}")
     task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
     args = Namespace(
-        encoder_layers=shape.layers, encoder_embed_dim=shape.embed_dim, encoder_ffn_embed_dim=shape.ffn_dim,
-        encoder_attention_heads=shape.heads, dropout=shape.dropout, attention_dropout=shape.dropout,
-        max_positions=shape.length, tokens_per_sample=shape.length,
-    )  # fmt: skip
+        encoder_layers=shape.layers,
+        encoder_embed_dim=shape.embed_dim,
+        encoder_ffn_embed_dim=shape.ffn_dim,
+        encoder_attention_heads=shape.heads,
+        dropout=shape.dropout,
+        attention_dropout=shape.dropout,
+        max_positions=shape.length,
+        tokens_per_sample=shape.length,
+    )
     model = RobertaModel.build_model(args, task)
     criterion = MaskedLmLoss(MaskedLmConfig(tpu=False), task)
 
-    def loss(batch: Batch) -> Tuple[Tensor, int]:
+    def loss(batch: Batch) -> tuple[Tensor, int]:
         sample = {
-            "net_input": {"src_tokens": batch.tokens}, "target": _everywhere(batch, PAD),
-            "ntokens": shape.tokens, "nsentences": shape.sentences,
-        }  # fmt: skip
+            "net_input": {"src_tokens": batch.tokens},
+            "target": _everywhere(batch, PAD),
+            "ntokens": shape.tokens,
+            "nsentences": shape.sentences,
+        }
         return criterion(model, sample)[:2]
 
     return System(model, loss)
@@ -140,14 +160,21 @@ def transformers(shape: Shape) -> System:
     from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
 
     config = XLMRobertaConfig(
-        vocab_size=shape.vocabulary, hidden_size=shape.embed_dim, num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads, intermediate_size=shape.ffn_dim, max_position_embeddings=shape.length + 2,
-        hidden_dropout_prob=shape.dropout, attention_probs_dropout_prob=shape.dropout, type_vocab_size=1,
-        layer_norm_eps=LAYER_NORM_EPS, pad_token_id=PAD,
-    )  # fmt: skip
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.embed_dim,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=shape.ffn_dim,
+        max_position_embeddings=shape.length + 2,
+        hidden_dropout_prob=shape.dropout,
+        attention_probs_dropout_prob=shape.dropout,
+        type_vocab_size=1,
+        layer_norm_eps=LAYER_NORM_EPS,
+        pad_token_id=PAD,
+    )
     model = XLMRobertaForMaskedLM(config)
 
-    def loss(batch: Batch) -> Tuple[Tensor, int]:
+    def loss(batch: Batch) -> tuple[Tensor, int]:
         return model(batch.tokens, labels=_everywhere(batch, -100)).loss, 1
 
     return System(model, loss)
@@ -201,10 +228,10 @@ class Products:
         return math.nan
 
 
-def products(shape: Shape) -> Iterator[Tuple[int, int, int, int]]:
+def products(shape: Shape) -> Iterator[tuple[int, int, int, int]]:
     """(batch, rows, inner, columns) of every matrix product of a step, forward and backward."""
     C, B, H, T = shape.embed_dim, shape.sentences, shape.heads, shape.length
-    linears: List[Tuple[int, int, int]] = []
+    linears: list[tuple[int, int, int]] = []
     for _ in range(shape.layers):
         linears += [(shape.tokens, C, columns) for columns in (3 * C, C, shape.ffn_dim)]
         linears.append((shape.tokens, shape.ffn_dim, C))
@@ -220,7 +247,7 @@ def products(shape: Shape) -> Iterator[Tuple[int, int, int, int]]:
             yield B * H, T, T, C // H
 
 
-def _operands(sizes: Tuple[int, int, int, int], device: str) -> Tuple[Tensor, Tensor, Tensor]:
+def _operands(sizes: tuple[int, int, int, int], device: str) -> tuple[Tensor, Tensor, Tensor]:
     batch, rows, inner, columns = sizes
     left, right = torch.randn(batch, rows, inner), torch.randn(batch, inner, columns)
     return left.to(device), right.to(device), torch.zeros(batch, rows, columns, device=device)

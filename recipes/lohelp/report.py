@@ -153,8 +153,10 @@ def units(outputs, seeds, scores):
 
 def accuracies(groups, languages):
     """`units` -> of each of them the mean accuracy over languages and seeds."""
-    return [statistics.mean(found["languages"][code]["accuracy"] for found in group for code in languages)
-            for group in groups]  # fmt: skip
+    return [
+        statistics.mean(found["languages"][code]["accuracy"] for found in group for code in languages)
+        for group in groups
+    ]
 
 
 def classification(outputs, models, task, languages, seeds, baseline=None):

@@ -79,7 +79,9 @@ def main():
     outputs, languages, parts = options.output, options.langs, []
     for task, caption in TASKS.items():
         text = f"{caption}; trained on {languages[0]}, best epoch by its validation alone; "
-        parts.append([f"{text}{over_what(outputs, options.seeds)} (t, logit scale); one language module of each language."])
+        parts.append(
+            [f"{text}{over_what(outputs, options.seeds)} (t, logit scale); one language module of each language."]
+        )
         baseline = baseline_row(options.corpus, task, languages, averaged=languages[1:]) if options.corpus else None
         parts.append(ladder(outputs, options.models, task, languages, options.seeds, baseline))
     text = "\n\n".join("\n".join(part) for part in parts) + "\n"

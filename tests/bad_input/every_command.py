@@ -13,6 +13,7 @@ from pathlib import Path
 from fairseq_xl import error_reporting
 from fairseq_xl.commands import average as average_command, retrieve as retrieve_command
 from fairseq_xl.errors import UserError
+from tests.command_line import cli
 from tests.commands import (
     classification,
     generation,
@@ -91,42 +92,89 @@ def from_generator(place, folder):
 
 
 def write(place, folder):
-    return run_generate([place.data, "--task", "xl_generation", "--eval-langs", "de", "--task-files", place.titles,
-                         "--path", place.generation, "--beam", 1, "--max-len-b", 4, "--results-path", folder,
-                         *OURS])  # fmt: skip
+    return run_generate(
+        [
+            place.data,
+            *cli(
+                task="xl_generation",
+                eval_langs="de",
+                task_files=place.titles,
+                path=place.generation,
+                beam=1,
+                max_len_b=4,
+                results_path=folder,
+            ),
+            *OURS,
+        ]
+    )
 
 
 def generate(place, folder):
-    return run_generate([place.data, "--task", "xl_translation", "-s", "en", "-t", "de", "--path", place.translation,
-                         "--beam", 1, "--results-path", folder, *OURS])  # fmt: skip
+    return run_generate(
+        [
+            place.data,
+            *cli(task="xl_translation", s="en", t="de", path=place.translation, beam=1, results_path=folder),
+            *OURS,
+        ]
+    )
 
 
 def interactive(place, folder, lines=("the house",), *more):
     model = place.data / "sentencepiece.model"
-    return run_interactive([place.data, "--task", "xl_translation", "-s", "en", "-t", "de", "--path", place.translation,
-                            "--beam", 1, "--bpe", "sentencepiece", "--sentencepiece-model", model, *more, *OURS],
-                           lines)  # fmt: skip
+    return run_interactive(
+        [
+            place.data,
+            *cli(
+                task="xl_translation",
+                s="en",
+                t="de",
+                path=place.translation,
+                beam=1,
+                bpe="sentencepiece",
+                sentencepiece_model=model,
+            ),
+            *more,
+            *OURS,
+        ],
+        lines,
+    )
 
 
 def validate(task):
     def run(place, folder):
-        more = {"classification": ["--task-files", place.files, "--predictions-to", folder / "predictions"],
-                "generation": ["--task-files", place.titles]}.get(task)  # fmt: skip
-        return run_validate([place.data, "--task", f"xl_{task}", "--path", getattr(place, task), "--batch-size", 8,
-                             *([*more, "--eval-langs", "en,de"] if more else []), *OURS])  # fmt: skip
+        more = {
+            "classification": ["--task-files", place.files, "--predictions-to", folder / "predictions"],
+            "generation": ["--task-files", place.titles],
+        }.get(task)
+        return run_validate(
+            [
+                place.data,
+                *cli(task=f"xl_{task}", path=getattr(place, task), batch_size=8),
+                *([*more, "--eval-langs", "en,de"] if more else []),
+                *OURS,
+            ]
+        )
 
     return run
 
 
 def perplexity(place, folder):
-    return run_eval_lm([place.data, "--task", "xl_pretraining", "--path", place.pretraining, "--gen-subset", "valid",
-                        *CLM, "--max-tokens", 256, *OURS])  # fmt: skip
+    return run_eval_lm(
+        [
+            place.data,
+            *cli(task="xl_pretraining", path=place.pretraining, gen_subset="valid"),
+            *CLM,
+            *cli(max_tokens=256),
+            *OURS,
+        ]
+    )
 
 
 def retrieve(place, folder):
     with contextlib.redirect_stdout(io.StringIO()):
-        retrieve_command.main([str(place.pretraining), str(place.data), "--layer", "1", "--pooling", "mean", "--test",
-                        f"en-de={place.pairs}"])  # fmt: skip
+        retrieve_command.main(
+            [str(place.pretraining), str(place.data), *cli(layer="1", pooling="mean", test=f"en-de={place.pairs}")]
+        )
 
 
 def average(place, folder):
@@ -136,8 +184,10 @@ def average(place, folder):
 
 #: name -> function of a `Place` and a folder to write in
 COMMANDS = {
-    **{f"train {task}": lambda place, folder, task=task: run_train([*line_of(task, place, folder / "run"), *SHORT])
-       for task in TASKS},
+    **{
+        f"train {task}": lambda place, folder, task=task: run_train([*line_of(task, place, folder / "run"), *SHORT])
+        for task in TASKS
+    },
     "train from an encoder": from_encoder,
     "train from an encoder's classifier": from_classifier,
     "train from a generator": from_generator,
@@ -148,7 +198,7 @@ COMMANDS = {
     "eval-lm": perplexity,
     "retrieval": retrieve,
     "averaging": average,
-}  # fmt: skip
+}
 WITH_MODEL = [name for name in COMMANDS if name not in [f"train {task}" for task in TASKS]]
 WITH_DATA = [name for name in COMMANDS if name != "averaging"]
 RAW = ("class", "generation", "generator", "interactive", "retrieval")

@@ -71,7 +71,7 @@ MISTAKES = {
     "of another program": (state(lambda loaded: loaded["task_state"].update(fairseq_xl=[1])), NOT_OURS),
     "without its framing": (state(lambda loaded: loaded["task_state"]["fairseq_xl"].pop("framing") == 0), "framing"),
     "of a later format": (state(lambda loaded: loaded["task_state"]["fairseq_xl"].update(format=2)), "has format 2"),
-}  # fmt: skip
+}
 FOR_A_TASK = ["of another fairseq task", "of another program", "without its framing", "of a later format"]
 
 
@@ -179,13 +179,20 @@ def test_models_of_two_framings_are_no_ensemble(place, tmp_path):
     fails(lambda: COMMANDS["generate"](both, tmp_path / "out"), wrong.translation, "--framing xlm", "xl")
 
 
-@pytest.mark.parametrize("name, given, sentence", [
-    ("generate", "classification", "is no translation model"),
-    ("generate", "pretraining", "is no translation model"),
-    ("eval-lm", "translation", "was trained with"),
-    ("generate generation", "translation", "was not fine-tuned by xl_generation"),
-    ("validate classification", "pretraining", "was trained with --task xl_pretraining, not with xl_classification"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, given, sentence",
+    [
+        ("generate", "classification", "is no translation model"),
+        ("generate", "pretraining", "is no translation model"),
+        ("eval-lm", "translation", "was trained with"),
+        ("generate generation", "translation", "was not fine-tuned by xl_generation"),
+        (
+            "validate classification",
+            "pretraining",
+            "was trained with --task xl_pretraining, not with xl_classification",
+        ),
+    ],
+)
 def test_checkpoint_of_another_task(place, tmp_path, name, given, sentence):
     reads = {"generate": "translation", "eval-lm": "pretraining"}.get(name, name.split()[-1])
     path = getattr(place, given)

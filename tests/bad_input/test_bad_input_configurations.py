@@ -50,10 +50,10 @@ KINDS = {
     "task": (changed("task", _name="translation"), "task._name is expected to be a task of fairseq_xl, found 'tra"),
     "criterion": (changed("criterion", _name="model"), "xl, cross_entropy or label_smoothed_cross_entropy, found 'mo"),
     "old options": (options_of_old, "args is expected to be nothing: the configuration is under 'cfg', found Name"),
-    "text for a number": (changed("model", embed_dim="CODE"), "cfg.model.embed_dim is expected to be int, found \""),
+    "text for a number": (changed("model", embed_dim="CODE"), 'cfg.model.embed_dim is expected to be int, found "'),
     "pickled code": (lambda state, code: state.update(trap=MakesFolder(code.split("'")[3])), PICKLED),
     "interpolation": (changed("task", data="${oc.env:HOME}"), "task.data is expected to be str or None, found '${oc"),
-}  # fmt: skip
+}
 #: the same of all other places, for one door
 MORE = {
     "arch": (replaced("model", {"arch": "fconv"}), "model._name is expected to be a model of fairseq_xl, found None"),
@@ -62,7 +62,7 @@ MORE = {
     "namespace": (replaced("model", argparse.Namespace(arch="fconv")), "fairseq_xl, found Namespace(arch='fconv')"),
     "omegaconf": (replaced("model", OmegaConf.create({"_name": "xl_mt_tiny"})), "of fairseq_xl, found {'_name'"),
     "adam_betas": (changed("optimizer", adam_betas="CODE"), "cfg.optimizer.adam_betas is expected to be plain data"),
-    "lr": (changed("optimization", lr="CODE"), "cfg.optimization.lr is expected to be a list of float, found \""),
+    "lr": (changed("optimization", lr="CODE"), 'cfg.optimization.lr is expected to be a list of float, found "'),
     "update_freq": (changed("optimization", update_freq=["CODE"]), "to be a list of int, found ['CODE']"),
     "betas that are taken": (changed("optimizer", adam_betas="${lr}"), "cfg.optimizer.adam_betas"),
     "another scheduler": (replaced("lr_scheduler", {"_name": "x", "lr": "${oc.env:HOME}"}), "cfg.lr_scheduler is expe"),
@@ -73,10 +73,12 @@ MORE = {
     "not given": (changed("task", data="???"), "cfg.task.data is expected to be str or None, found '???'"),
     "part": (replaced("common", ["x"]), "cfg.common is expected to be a dict, found ['x']"),
     "lists in lists": (changed("generation", retain_dropout_modules=[]), ""),  # filled below
-    "meters": (lambda state, code: state["extra_state"].update(metrics={"default": [(0, "x", "os", {})]}),
-               "extra_state.metrics is expected to be meters of fairseq, found 'os'"),
+    "meters": (
+        lambda state, code: state["extra_state"].update(metrics={"default": [(0, "x", "os", {})]}),
+        "extra_state.metrics is expected to be meters of fairseq, found 'os'",
+    ),
     "no meters": (lambda state, code: state["extra_state"].update(metrics=3), "metrics is expected to be lists of m"),
-}  # fmt: skip
+}
 
 
 def lists_in_lists(state, code):

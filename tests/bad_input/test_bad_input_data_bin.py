@@ -58,19 +58,25 @@ DICTIONARY = {
     "empty": (write("dict.txt", lambda _: b""), ["dict.txt is not the dictionary", "manifest.json"]),
     "cut short": (write("dict.txt", lambda text: text[:300]), ["dict.txt is not a fairseq dictionary", "symbol count"]),
     "a line without count": (
-        write("dict.txt", lambda text: text.replace(b" 0\n", b"\n", 1)), ["dict.txt is not a fairseq dictionary"]),
+        write("dict.txt", lambda text: text.replace(b" 0\n", b"\n", 1)),
+        ["dict.txt is not a fairseq dictionary"],
+    ),
     "not UTF-8": (write("dict.txt", lambda text: b"\xff" + text), ["dict.txt is not a fairseq dictionary"]),
     "same size, other symbols": (write("dict.txt", exchanged), ["dict.txt is not the dictionary", "manifest.json"]),
     "same size, other symbols, no manifest": (
-        without_manifest(write("dict.txt", exchanged)), ["dict.txt is not the dictionary", "of de was binarized"]),
+        without_manifest(write("dict.txt", exchanged)),
+        ["dict.txt is not the dictionary", "of de was binarized"],
+    ),
     "other size": (write("dict.txt", lambda text: b"new 1\n" + text), ["dict.txt is not the dictionary"]),
     "other size, no manifest": (
-        without_manifest(write("dict.txt", lambda text: b"new 1\n" + text)), ["dict.txt is not the dictionary"]),
+        without_manifest(write("dict.txt", lambda text: b"new 1\n" + text)),
+        ["dict.txt is not the dictionary"],
+    ),
     "beside a text": (write("fr/dict.txt", exchanged), ["dict.txt is not the dictionary", "of fr was", "fr/dict.txt"]),
     "manifest cut short": (write("manifest.json", lambda text: text[:300]), ["manifest.json is damaged"]),
     "manifest empty": (write("manifest.json", lambda _: b""), ["manifest.json is damaged"]),
     "manifest of something else": (write("manifest.json", lambda _: b"[]"), ["manifest.json is no manifest"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mistake", DICTIONARY)
@@ -227,9 +233,14 @@ def full_of(number, data, prefix):
 
 
 NUMBERS = {
-    "mlm": "en/train", "clm": "en/train", "xdae": "en/train", "veco_mono": "en/train", "tlm": "en-de/train.en-de.de",
-    "paraphrase": "en-de/train.en-de.de", "cross_lingual_mlm": "en-de/train.en-de.de",
-}  # fmt: skip
+    "mlm": "en/train",
+    "clm": "en/train",
+    "xdae": "en/train",
+    "veco_mono": "en/train",
+    "tlm": "en-de/train.en-de.de",
+    "paraphrase": "en-de/train.en-de.de",
+    "cross_lingual_mlm": "en-de/train.en-de.de",
+}
 
 
 @pytest.mark.parametrize("name", [*NUMBERS, "translation"])
@@ -281,11 +292,13 @@ def shard(place, folder, change):
 @pytest.mark.parametrize("task", ["pretraining", "translation"])
 def test_a_broken_shard_is_told_before_the_first_update(place, tmp_path, task):
     file = "en-de/train.en-de.de.bin" if task == "translation" else "en/train.bin"
-    for number, (change, sentence) in enumerate((
-        (zeros, "is not the file that"),
-        (lambda _: None, "no binarized text"),
-        (TEXT["cut in the middle"], "is damaged"),
-    )):  # fmt: skip
+    for number, (change, sentence) in enumerate(
+        (
+            (zeros, "is not the file that"),
+            (lambda _: None, "no binarized text"),
+            (TEXT["cut in the middle"], "is damaged"),
+        )
+    ):
         both, broken = shard(place, tmp_path / str(number), write(file, change))
         line = line_of(task, both, tmp_path / "out", *SHORT)
         if task == "pretraining":

@@ -47,10 +47,14 @@ DATA = {
     "other lines, no manifest": (
         "en-de/train.en-de.de.idx",
         lambda path: (other_lines(path), (path.parent.parent / "manifest.json").unlink()),
-        ["lines of 'en' but"]),
+        ["lines of 'en' but"],
+    ),
     "a folder in its place": (
-        "en-de/train.en-de.negatives.npz", lambda path: path.mkdir(), ["negatives.npz was not written", "not a file"]),
-}  # fmt: skip
+        "en-de/train.en-de.negatives.npz",
+        lambda path: path.mkdir(),
+        ["negatives.npz was not written", "not a file"],
+    ),
+}
 
 
 @pytest.mark.parametrize("mistake", DATA)
@@ -62,11 +66,14 @@ def test_data(network, data, mistake):
 
 @pytest.mark.parametrize(
     "spoil, part",
-    [(lambda path: path.unlink(), "Model file not found"),
-     (lambda path: path.write_bytes(b""), "it is empty"),
-     (cut, "is not a checkpoint, or it is damaged"), (lambda path: path.write_text("text"), "is not a checkpoint")],
+    [
+        (lambda path: path.unlink(), "Model file not found"),
+        (lambda path: path.write_bytes(b""), "it is empty"),
+        (cut, "is not a checkpoint, or it is damaged"),
+        (lambda path: path.write_text("text"), "is not a checkpoint"),
+    ],
     ids=["missing", "empty", "cut short", "text"],
-)  # fmt: skip
+)
 def test_checkpoint(network, data, tmp_path, spoil, part):
     wrong = shutil.copy(network, tmp_path / "wrong.pt")
     spoil(wrong)

@@ -19,6 +19,7 @@ from fairseq_xl.optimizers.lamb import LambConfig
 from fairseq_xl.patches import command_line
 from fairseq_xl.retrieval import Embedder
 from tests.bad_input.every_command import fails, line_of
+from tests.command_line import cli
 from tests.commands import (
     averaging,
     configuration,
@@ -100,10 +101,19 @@ def test_dropout_that_is_no_probability(data_bin, tmp_path, option, value):
 
 
 OUT_OF_RANGE = {
-    "--layers": [0, -1], "--embed-dim": [0], "--ffn-dim": [-8], "--heads": [0], "--max-positions": [0],
-    "--layer-norm-eps": ["nan"], "--position-offset": [-1], "--lr": [-0.1, "1e999"], "--update-freq": [0],
-    "--updates-per-epoch": [0, -3, 10**10], "--max-tokens": [0, -5], "--batch-size": [0],
-}  # fmt: skip
+    "--layers": [0, -1],
+    "--embed-dim": [0],
+    "--ffn-dim": [-8],
+    "--heads": [0],
+    "--max-positions": [0],
+    "--layer-norm-eps": ["nan"],
+    "--position-offset": [-1],
+    "--lr": [-0.1, "1e999"],
+    "--update-freq": [0],
+    "--updates-per-epoch": [0, -3, 10**10],
+    "--max-tokens": [0, -5],
+    "--batch-size": [0],
+}
 
 
 @pytest.mark.parametrize("option", OUT_OF_RANGE)
@@ -115,13 +125,18 @@ def test_numbers_that_cannot_be(data_bin, tmp_path, option):
 
 
 @pytest.mark.parametrize(
-    ("line", "option", "value"),
-    [(one_direction, "--encoder-layers", 0), (one_direction, "--decoder-layers", -1),
-     (averaging, "--dropout", 1.5), (averaging, "--max-positions", -1),
-     (pretraining, "--arch xl_monotrans_tiny --adapters", -1),
-     (pretraining, "--arch xl_monotrans_tiny --embedding-noise", "nan"),
-     (pretraining, "--optimizer xl_lamb --weight-decay", -1), (pretraining, "--optimizer xl_lamb --lamb-eps", "nan")],
-)  # fmt: skip
+    "line, option, value",
+    [
+        (one_direction, "--encoder-layers", 0),
+        (one_direction, "--decoder-layers", -1),
+        (averaging, "--dropout", 1.5),
+        (averaging, "--max-positions", -1),
+        (pretraining, "--arch xl_monotrans_tiny --adapters", -1),
+        (pretraining, "--arch xl_monotrans_tiny --embedding-noise", "nan"),
+        (pretraining, "--optimizer xl_lamb --weight-decay", -1),
+        (pretraining, "--optimizer xl_lamb --lamb-eps", "nan"),
+    ],
+)
 def test_numbers_of_other_models_and_of_lamb(data_bin, tmp_path, line, option, value):
     *chosen, option = option.split()
     command = line(data_bin, tmp_path)
@@ -204,11 +219,30 @@ def test_dictionary_of_another_run(data_bin, tmp_path, trained, other_data, chan
         shutil.copytree(trained / task, tmp_path / task)
         refused([*line(other_data / change, tmp_path / task), "--max-update", 2], "another dictionary")
         with pytest.raises(UserError, match="another dictionary"):
-            run_validate([other_data / change, "--task", f"xl_{task}", "--path", tmp_path / task / "checkpoint_last.pt",
-                          "--max-tokens", 256, "--user-dir", "fairseq_xl"])  # fmt: skip
+            run_validate(
+                [
+                    other_data / change,
+                    *cli(
+                        task=f"xl_{task}",
+                        path=tmp_path / task / "checkpoint_last.pt",
+                        max_tokens=256,
+                        user_dir="fairseq_xl",
+                    ),
+                ]
+            )
     with pytest.raises(UserError, match="another dictionary"):
-        run_generate([other_data / change, "--task", "xl_translation", "-s", "en", "-t", "de", "--path",
-                      trained / "translation" / "checkpoint_last.pt", "--user-dir", "fairseq_xl"])  # fmt: skip
+        run_generate(
+            [
+                other_data / change,
+                *cli(
+                    task="xl_translation",
+                    s="en",
+                    t="de",
+                    path=trained / "translation" / "checkpoint_last.pt",
+                    user_dir="fairseq_xl",
+                ),
+            ]
+        )
 
 
 @pytest.mark.parametrize("flag", [[], ["--finetune-from-model"], ["--reset-dataloader", "--restore-file"]])
@@ -347,10 +381,14 @@ SHAPE = ["--layers", "--embed-dim", "--ffn-dim", "--heads", "--max-positions"]  
 
 
 @pytest.mark.parametrize(
-    ("arch", "sentence"),
-    [("transformer", "--arch transformer: choose one of xl_dan, "), ("roberta_base", "--arch roberta_base: choose one"),
-     ("xl_mt_tiny", "mlm needs an encoder: --arch xl_xlm_tiny"), ("xl_dan", "mlm needs an encoder")],
-)  # fmt: skip
+    "arch, sentence",
+    [
+        ("transformer", "--arch transformer: choose one of xl_dan, "),
+        ("roberta_base", "--arch roberta_base: choose one"),
+        ("xl_mt_tiny", "mlm needs an encoder: --arch xl_xlm_tiny"),
+        ("xl_dan", "mlm needs an encoder"),
+    ],
+)
 def test_architecture_that_is_none_of_ours_or_of_another_task(data_bin, tmp_path, arch, sentence):
     line = changed(pretraining(data_bin, tmp_path), "--arch", arch)
     for option in SHAPE:
@@ -418,13 +456,16 @@ def test_criterion_that_is_forgotten(data_bin, tmp_path):
     assert not (tmp_path / "crash.pt").exists()
 
 
-@pytest.mark.parametrize("more, sentence", [
-    (["--adam-betas", "(0.9)"], "--adam-betas (0.9): expected two numbers from 0 to below 1"),
-    (["--adam-betas", "(0.9, 1.5)"], "--adam-betas (0.9, 1.5): expected two numbers"),
-    (["--adam-betas", "exit()"], "--adam-betas exit(): expected two numbers"),
-    (["--fp16", "--bf16"], "--fp16 and --bf16"),
-    (["--memory-efficient-fp16", "--memory-efficient-bf16"], "--fp16 and --bf16"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "more, sentence",
+    [
+        (["--adam-betas", "(0.9)"], "--adam-betas (0.9): expected two numbers from 0 to below 1"),
+        (["--adam-betas", "(0.9, 1.5)"], "--adam-betas (0.9, 1.5): expected two numbers"),
+        (["--adam-betas", "exit()"], "--adam-betas exit(): expected two numbers"),
+        (["--fp16", "--bf16"], "--fp16 and --bf16"),
+        (["--memory-efficient-fp16", "--memory-efficient-bf16"], "--fp16 and --bf16"),
+    ],
+)
 def test_options_of_the_optimizer(data_bin, tmp_path, more, sentence):
     refused(pretraining(data_bin, tmp_path, *more), sentence)
 
@@ -437,10 +478,18 @@ def test_learning_rate_that_is_forgotten(data_bin, tmp_path):
         assert configuration(options.get_training_parser(), command).optimization.lr == lr
 
 
-@pytest.mark.parametrize("more", [
-    [], ["--optimizer", "sgd"], ["--optimizer", "xl_lamb"], ["--fp16"], ["--bf16"], ["--amp"],
-    ["--disable-validation", "--fp16", "--save-interval-updates", 1],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        ["--optimizer", "sgd"],
+        ["--optimizer", "xl_lamb"],
+        ["--fp16"],
+        ["--bf16"],
+        ["--amp"],
+        ["--disable-validation", "--fp16", "--save-interval-updates", 1],
+    ],
+)
 def test_training_that_explodes_keeps_the_last_good_checkpoint(place, tmp_path, more):
     last = tmp_path / "checkpoint_last.pt"
     shutil.copy(place.pretraining, last)
@@ -504,12 +553,14 @@ def test_line_that_is_longer_than_a_batch_of_translation(data_bin, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [(["--embed-dim", 0], "--embed-dim 0: 1 or more is needed"),
-     (["--layers", -1], "--layers -1: 0 or more is needed"),
-     (["--objective-options", "paraphrase_similarity.scale=-1"], "scale=-1.0 should be more than 0"),
-     (["--objective-options", "paraphrase_similarity.scale=0"], "scale=0.0 should be more than 0")],
-)  # fmt: skip
+    "flags, sentence",
+    [
+        (["--embed-dim", 0], "--embed-dim 0: 1 or more is needed"),
+        (["--layers", -1], "--layers -1: 0 or more is needed"),
+        (["--objective-options", "paraphrase_similarity.scale=-1"], "scale=-1.0 should be more than 0"),
+        (["--objective-options", "paraphrase_similarity.scale=0"], "scale=0.0 should be more than 0"),
+    ],
+)
 def test_averaging_network_that_cannot_be(data_bin, tmp_path, flags, sentence):
     refused(averaging(data_bin, tmp_path, *flags), sentence)
 

@@ -12,6 +12,7 @@ from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.retrieval import read_pairs
 from preprocess.pipeline import prepare
 from tests.bad_input.every_command import COMMANDS, OURS, fails, interactive, sentence_of
+from tests.command_line import cli
 from tests.commands import run_interactive
 from tests.preprocess.tiny_corpus import change, write_corpus
 
@@ -67,7 +68,7 @@ DESCRIPTION = {
     "no YAML": (lambda path: path.write_text("a: [b\n c: {"), "corpus.yaml is not YAML in line 2"),
     "not UTF-8": (lambda path: path.write_bytes(b"\xff\xfe"), "corpus.yaml is not UTF-8"),
     "unknown language": (lambda path: change(path, monolingual={"xx": {"train": "train.en"}}), "monolingual xx: not "),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("check_only", [True, False])
@@ -115,8 +116,11 @@ def test_references(tmp_path, mistake):
     content, sentence = LINES[mistake]
     (tmp_path / "hypotheses").write_bytes(GOOD)
     (tmp_path / "reference").write_bytes(content)
-    line = [str(tmp_path / "hypotheses"), str(tmp_path / "reference"), "--plain", "--language", "de",
-            "--save", str(tmp_path / "saved")]
+    line = [
+        str(tmp_path / "hypotheses"),
+        str(tmp_path / "reference"),
+        *cli(plain=True, language="de", save=str(tmp_path / "saved")),
+    ]
     fails(lambda: score_bleu.main(line), tmp_path / "reference", sentence)
     assert not (tmp_path / "saved").exists()
     for absent in (tmp_path / "absent", tmp_path):
@@ -134,10 +138,15 @@ def test_a_line_separator_ends_no_line(tmp_path):
     assert read_lines(tmp_path / "lines") == ["a\u2028b\x85c\rd", "e"]
 
 
-@pytest.mark.parametrize("content, sentence", [
-    (b"", "found 0 of 0"), (b"D-0\t-1\ta\nD-2\t-1\tb\n", "found 2 of 3"),
-    (b"D-0\t-1\ta\nD-1\t-0.3", "line 2: expected D-NUMBER TAB score TAB text"), (b"D-x\n", "line 1: expected D-NUMBER"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content, sentence",
+    [
+        (b"", "found 0 of 0"),
+        (b"D-0\t-1\ta\nD-2\t-1\tb\n", "found 2 of 3"),
+        (b"D-0\t-1\ta\nD-1\t-0.3", "line 2: expected D-NUMBER TAB score TAB text"),
+        (b"D-x\n", "line 1: expected D-NUMBER"),
+    ],
+)
 def test_output_of_generate_that_is_not_whole(tmp_path, content, sentence):
     (tmp_path / "generated").write_bytes(content)
     (tmp_path / "reference").write_bytes(GOOD)
@@ -145,20 +154,29 @@ def test_output_of_generate_that_is_not_whole(tmp_path, content, sentence):
     fails(lambda: score_bleu.main(line), "generated", sentence)
 
 
-@pytest.mark.parametrize("content, sentence", [
-    (b"", "holds no predictions"), (b"1\ta\ta\t0.5\n2\tb", "line 2: expected 2 TAB label"), (b"\xff\n", "is not UTF-8"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content, sentence",
+    [
+        (b"", "holds no predictions"),
+        (b"1\ta\ta\t0.5\n2\tb", "line 2: expected 2 TAB label"),
+        (b"\xff\n", "is not UTF-8"),
+    ],
+)
 def test_predictions(tmp_path, content, sentence):
     (tmp_path / "test.en.tsv").write_bytes(content)
     fails(lambda: score_classification.main([str(tmp_path), "--langs", "en"]), tmp_path / "test.en.tsv", sentence)
 
 
-@pytest.mark.parametrize("log, output, sentence", [
-    (b"", "x.png", "has no JSON entries"), (bytes(range(256)), "x.png", "has no JSON entries"),
-    (b'{"epoch": 1, "loss": null, "num_updates": "5"}\n', "x.png", "no entry of 'loss'"),
-    (b'{"epoch": 1, "loss": "2", "num_updates": "5"}\n', "no/x.png", "x.png was not written: No such file"),
-    (b'{"epoch": 1, "loss": "2", "num_updates": "5"}\n', "x.xyz", "'xyz' is no kind of picture"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "log, output, sentence",
+    [
+        (b"", "x.png", "has no JSON entries"),
+        (bytes(range(256)), "x.png", "has no JSON entries"),
+        (b'{"epoch": 1, "loss": null, "num_updates": "5"}\n', "x.png", "no entry of 'loss'"),
+        (b'{"epoch": 1, "loss": "2", "num_updates": "5"}\n', "no/x.png", "x.png was not written: No such file"),
+        (b'{"epoch": 1, "loss": "2", "num_updates": "5"}\n', "x.xyz", "'xyz' is no kind of picture"),
+    ],
+)
 def test_curves(tmp_path, log, output, sentence):
     (tmp_path / "log").write_bytes(log)
     fails(lambda: curves.main([f"a={tmp_path / 'log'}", "--output", str(tmp_path / output)]), tmp_path, sentence)
@@ -168,10 +186,15 @@ def test_curves(tmp_path, log, output, sentence):
 # Retrieval and classification
 
 
-@pytest.mark.parametrize("content, sentence", [
-    (b"", "0 lines of 'en' but 3 of 'de'"), (b"eins\nzwei\n", "2 lines of 'en' but 3 of 'de'"),
-    (b"eins\nzw\xffei\ndrei\n", "is not UTF-8: line 2"), (b"eins\n\n\n", "at least two different pairs"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content, sentence",
+    [
+        (b"", "0 lines of 'en' but 3 of 'de'"),
+        (b"eins\nzwei\n", "2 lines of 'en' but 3 of 'de'"),
+        (b"eins\nzw\xffei\ndrei\n", "is not UTF-8: line 2"),
+        (b"eins\n\n\n", "at least two different pairs"),
+    ],
+)
 def test_pairs(place, tmp_path, content, sentence):
     (tmp_path / "pairs.en").write_bytes(content)
     (tmp_path / "pairs.de").write_bytes(GOOD)
@@ -185,12 +208,16 @@ def test_a_mark_at_the_beginning_of_pairs(tmp_path):
     assert read_pairs(tmp_path / "pairs", "en", "de")[0][0] == "eins zwei"
 
 
-@pytest.mark.parametrize("mistake, sentence", [
-    (lambda text: b"", "line 1: expected label TAB text"),
-    (lambda text: b"river\ta\xff\n" + text, "line 1: not UTF-8"),
-    (lambda text: text + b"\nriver\ta\n", "line 121: expected label TAB text, found 1 field"),
-    (None, "no such file of labeled text in language 'de'"),
-], ids=["empty", "not UTF-8", "blank line", "missing"])  # fmt: skip
+@pytest.mark.parametrize(
+    "mistake, sentence",
+    [
+        (lambda text: b"", "line 1: expected label TAB text"),
+        (lambda text: b"river\ta\xff\n" + text, "line 1: not UTF-8"),
+        (lambda text: text + b"\nriver\ta\n", "line 121: expected label TAB text, found 1 field"),
+        (None, "no such file of labeled text in language 'de'"),
+    ],
+    ids=["empty", "not UTF-8", "blank line", "missing"],
+)
 def test_task_files(place, tmp_path, mistake, sentence):
     shutil.copytree(place.files, tmp_path / "files")
     path = tmp_path / "files" / "train.de.tsv"
@@ -232,9 +259,13 @@ def test_sub_words_without_their_model(place, tmp_path):
     fails(lambda: interactive(place, tmp_path, ["the house"], "--sentencepiece-model", "???"), "--sentencepiece-model")
 
 
-@pytest.mark.parametrize("content, sentence", [
-    (b"the house\ncaf\xff\n", "the input is not UTF-8: it has the byte 0xff"), (None, "absent: No such file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content, sentence",
+    [
+        (b"the house\ncaf\xff\n", "the input is not UTF-8: it has the byte 0xff"),
+        (None, "absent: No such file"),
+    ],
+)
 def test_input_of_interactive(place, tmp_path, content, sentence):
     path = tmp_path / ("absent" if content is None else "lines")
     if content:

@@ -12,6 +12,7 @@ from fairseq_xl import patches
 from fairseq_xl.checkpoints import averaging
 from fairseq_xl.commands import average as command
 from fairseq_xl.errors import UserError
+from tests.command_line import cli
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -147,8 +148,7 @@ def test_a_hostile_checkpoint_is_refused_by_the_command(run):
         "-m",
         "fairseq_xl",
         "average",
-        "--output",
-        str(run / "average.pt"),
+        *cli(output=str(run / "average.pt")),
         "--inputs",
         str(run / "checkpoint1.pt"),
         str(run / "hostile.pt"),

@@ -64,9 +64,14 @@ def fairseq_roberta():
     for index in range(VOCABULARY - 4):
         dictionary.add_symbol(f"p{index}")
     args = Namespace(
-        arch="roberta_base", encoder_layers=3, encoder_embed_dim=16, encoder_ffn_embed_dim=64,
-        encoder_attention_heads=HEADS, max_positions=12, tokens_per_sample=12,
-    )  # fmt: skip
+        arch="roberta_base",
+        encoder_layers=3,
+        encoder_embed_dim=16,
+        encoder_ffn_embed_dim=64,
+        encoder_attention_heads=HEADS,
+        max_positions=12,
+        tokens_per_sample=12,
+    )
     return randomise(RobertaModel.build_model(args, SimpleNamespace(source_dictionary=dictionary)))
 
 
@@ -74,9 +79,16 @@ def transformers_xlm_roberta(with_head, token_types=1):
     from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaModel
 
     config = XLMRobertaConfig(
-        vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=3, num_attention_heads=HEADS, intermediate_size=64,
-        max_position_embeddings=14, type_vocab_size=token_types, layer_norm_eps=1e-5, pad_token_id=PAD,
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=HEADS,
+        intermediate_size=64,
+        max_position_embeddings=14,
+        type_vocab_size=token_types,
+        layer_norm_eps=1e-5,
+        pad_token_id=PAD,
+    )
     return randomise(XLMRobertaForMaskedLM(config) if with_head else XLMRobertaModel(config))
 
 
@@ -84,9 +96,14 @@ def transformers_xlm(with_head, languages=LANGUAGES):
     from transformers import XLMConfig, XLMModel, XLMWithLMHeadModel
 
     config = XLMConfig(
-        vocab_size=VOCABULARY, emb_dim=16, n_layers=3, n_heads=HEADS, max_position_embeddings=12, n_langs=languages,
+        vocab_size=VOCABULARY,
+        emb_dim=16,
+        n_layers=3,
+        n_heads=HEADS,
+        max_position_embeddings=12,
+        n_langs=languages,
         pad_index=PAD,
-    )  # fmt: skip
+    )
     return randomise(XLMWithLMHeadModel(config) if with_head else XLMModel(config))
 
 

@@ -72,8 +72,13 @@ def test_adding_a_module_leaves_the_others_byte_by_byte(file, tmp_path, capsys):
     listed = json.loads(capsys.readouterr().out)
     assert list(listed) == ["de", "fr", "en+es"]
     assert listed["de"] | {"dictionary": "", "body": ""} == {
-        "symbols": 6, "channels": 4, "positions": False, "adapters": 0, "dictionary": "", "body": "",
-    }  # fmt: skip
+        "symbols": 6,
+        "channels": 4,
+        "positions": False,
+        "adapters": 0,
+        "dictionary": "",
+        "body": "",
+    }
 
 
 def test_what_an_archive_does_not_take(file, tmp_path):
@@ -125,7 +130,8 @@ def test_what_a_module_is_not_written_over(file, tmp_path):
         main(["get", str(archive_path), "fr", str(path)])
     for change in (dict(body="other"), dict(adapters=8), dict(language_positions=True)):
         with pytest.raises(
-            UserError, match=f"is a language module of de with other {[*change][0]}: remove it or name another file"
+            UserError,
+            match=f"is a language module of de with other {next(iter(change))}: remove it or name another file",
         ):
             language_modules.write(module("de", **change), path)
     assert path.read_bytes() == before
@@ -217,10 +223,13 @@ def test_special_symbols_come_and_go():
 
 def test_the_bodys_digest_is_of_the_body_alone():
     state = {
-        keys.TOKENS: torch.ones(2), language_modules.SPECIAL: torch.ones(2), keys.POSITIONS: torch.ones(2),
-        "encoder.layers.0.ffn.up.weight": torch.ones(2), "heads.nsp.0.weight": torch.ones(2),
+        keys.TOKENS: torch.ones(2),
+        language_modules.SPECIAL: torch.ones(2),
+        keys.POSITIONS: torch.ones(2),
+        "encoder.layers.0.ffn.up.weight": torch.ones(2),
+        "heads.nsp.0.weight": torch.ones(2),
         "encoder.layers.0.ffn_adapter.up.weight": torch.ones(2),
-    }  # fmt: skip
+    }
     for positions in (False, True):
         digest = language_modules.body_digest(state, positions)
         for name in state:

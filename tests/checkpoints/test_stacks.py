@@ -8,9 +8,11 @@ from fairseq_xl.errors import UserError
 
 LAYER = ["self_attention.qkv.weight", "ffn.up.weight"]
 COMMON = [
-    "token_embeddings.table.weight", "token_embeddings.output_bias", "embeddings.positions.weight",
+    "token_embeddings.table.weight",
+    "token_embeddings.output_bias",
+    "embeddings.positions.weight",
     *(f"layers.{number}.{name}" for number in (0, 1) for name in LAYER),
-]  # fmt: skip
+]
 CROSS = [f"layers.{number}.cross_attention.query.weight" for number in (0, 1)]
 
 
@@ -92,14 +94,21 @@ def test_unused_parameters(recipient, donor):
     ]
     first = [value for key, value in donor.items() if "layers.1" not in key and not key.startswith("output")]
     assert unused_parameters(donor | state("heads.mlm.weight", fill=1), first) == [
-        "encoder.layers.1", "output", "heads.mlm"
-    ]  # fmt: skip
+        "encoder.layers.1",
+        "output",
+        "heads.mlm",
+    ]
     assert unused_parameters(donor, donor.values()) == []
     cross = [value for key, value in recipient.items() if CROSS[1] in key]
     assert unused_parameters(recipient | state("decoder.layers.2.ffn.up.weight", fill=1), cross) == [
-        "encoder", "decoder.token_embeddings", "decoder.embeddings", "decoder.layers.0",
-        "decoder.layers.{1}.self_attention", "decoder.layers.{1}.ffn", "decoder.layers.2",
-    ]  # fmt: skip
+        "encoder",
+        "decoder.token_embeddings",
+        "decoder.embeddings",
+        "decoder.layers.0",
+        "decoder.layers.{1}.self_attention",
+        "decoder.layers.{1}.ffn",
+        "decoder.layers.2",
+    ]
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])

@@ -14,6 +14,7 @@ from fairseq_cli import train as fairseq_train
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.patches import processes
+from tests.command_line import cli
 from tests.commands import CPU, configuration, load, pretraining, run_train, translation
 from tests.distributed.two_processes import ROOT, Launch, environment, free_port, pair, train
 
@@ -66,7 +67,7 @@ def to_group(launch, number):
 
 
 @pytest.mark.parametrize(
-    ("number", "send"), [(signal.SIGTERM, to_parent), (signal.SIGINT, to_parent), (signal.SIGINT, to_group)]
+    "number, send", [(signal.SIGTERM, to_parent), (signal.SIGINT, to_parent), (signal.SIGINT, to_group)]
 )
 def test_distributed_processes_started_here_without_cuda(data_bin, tmp_path, number, send):
     """fairseq starts as many as there are GPUs; and a signal to the process that started them reaches all.
@@ -154,10 +155,23 @@ def test_distributed_torchrun_recipe(data_bin, tmp_path):
 def torchrun_of_hydra(data, folder, *more):
     """fairseq-hydra-train in two processes of torchrun, pre-training at nano size."""
     size = [f"+model.{key}={value}" for key, value in (("embed_dim", 16), ("ffn_dim", 32), ("heads", 2))]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", 2, "-m",
-               "fairseq_cli.hydra_train", "--config-dir", ROOT / "recipes" / "xlm" / "hydra", "--config-name",
-               "pretrain", *size, "common.cpu=true", f"task.data={data}", f"checkpoint.save_dir={folder / 'run'}",
-               "optimization.max_update=2", *more]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        2,
+        "-m",
+        "fairseq_cli.hydra_train",
+        *cli(config_dir=ROOT / "recipes" / "xlm" / "hydra", config_name="pretrain"),
+        *size,
+        "common.cpu=true",
+        f"task.data={data}",
+        f"checkpoint.save_dir={folder / 'run'}",
+        "optimization.max_update=2",
+        *more,
+    ]
     return Launch(folder / "logs", [command], [environment()])
 
 
@@ -194,8 +208,11 @@ def test_distributed_slurm_recipe(data_bin, tmp_path):
     path = f"{tmp_path}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
     slurm = {"SUBMIT_DIR": ROOT, "JOB_NODELIST": "nodes[1-2]", "JOB_ID": 7, "NTASKS": 2}
     variables = environment(PATH=path, MASTER_PORT=free_port(), **{f"SLURM_{key}": slurm[key] for key in slurm})
-    script = ["bash", ROOT / "recipes" / "cluster" / "slurm.sh",
-              *configured(tmp_path / "yaml", line(data_bin, tmp_path / "run", *SHORT))]  # fmt: skip
+    script = [
+        "bash",
+        ROOT / "recipes" / "cluster" / "slurm.sh",
+        *configured(tmp_path / "yaml", line(data_bin, tmp_path / "run", *SHORT)),
+    ]
     with Launch(tmp_path / "logs", [script], [variables]) as launch:
         assert launch.statuses() == [0], launch.text
     assert "training on 2 devices" in launch.text
@@ -229,15 +246,20 @@ def launcher(monkeypatch):
 
 
 def training(world_size=1):
-    return SimpleNamespace(distributed_world_size=world_size, distributed_rank=0, distributed_init_method=None,
-                           distributed_no_spawn=False, device_id=0)  # fmt: skip
+    return SimpleNamespace(
+        distributed_world_size=world_size,
+        distributed_rank=0,
+        distributed_init_method=None,
+        distributed_no_spawn=False,
+        device_id=0,
+    )
 
 
 TORCHRUN = {"MASTER_ADDR": "localhost", "MASTER_PORT": 1}
 
 
 @pytest.mark.parametrize(
-    ("gpus", "local", "on_cpu", "device"), [(0, 1, True, 0), (2, 1, True, 0), (2, 1, False, 1), (1, 1, False, 0)]
+    "gpus, local, on_cpu, device", [(0, 1, True, 0), (2, 1, True, 0), (2, 1, False, 1), (1, 1, False, 0)]
 )
 def test_distributed_ranks_from_the_environment(launcher, gpus, local, on_cpu, device):
     launcher(gpus, WORLD_SIZE=4, RANK=3, LOCAL_RANK=local, **TORCHRUN)

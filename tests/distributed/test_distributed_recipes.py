@@ -6,6 +6,7 @@ Found by their names: a new file is tested too, and its comment has to say what 
 The configurations of the comparisons on real text, overlays of the others, are run with --slow.
 """
 
+import itertools
 import math
 import re
 from pathlib import Path
@@ -16,6 +17,7 @@ from tiny_data import write_data_bin
 
 from fairseq_xl.objectives import settings_as_text
 from recipes.launch import flags
+from tests.command_line import cli
 from tests.commands import pretraining, run_train
 from tests.distributed.two_processes import ROOT, run_jobs
 from tests.tasks.conftest import write_encoded
@@ -25,8 +27,13 @@ from tests.tasks.test_writing import write_titles
 RECIPES = ROOT / "recipes"
 HYDRA = RECIPES / "xlm/hydra"
 LAID_OVER = re.compile(r"laid over ([^;:]*?\.yaml(?: and [\w.-]+\.yaml)*)", re.IGNORECASE)
-FORMS = {"task": "task", "criterion": "criterion", "model": "arch", "optimizer": "optimizer",
-         "lr_scheduler": "lr-scheduler"}  # fmt: skip
+FORMS = {
+    "task": "task",
+    "criterion": "criterion",
+    "model": "arch",
+    "optimizer": "optimizer",
+    "lr_scheduler": "lr-scheduler",
+}
 
 
 def stack(path):
@@ -57,8 +64,9 @@ def read(path):
 
 def configurations():
     """{name: flags} of every configuration that trains."""
-    files = sorted({*RECIPES.glob("*/config/*.yaml"), *RECIPES.glob("*/lohelp/**/*.yaml"),
-                    *RECIPES.glob("lohelp/**/*.yaml")})  # fmt: skip
+    files = sorted(
+        {*RECIPES.glob("*/config/*.yaml"), *RECIPES.glob("*/lohelp/**/*.yaml"), *RECIPES.glob("lohelp/**/*.yaml")}
+    )
     found = {path: flags(stack(path)) for path in files}
     found |= {path: of_hydra(path) for path in sorted(HYDRA.glob("*.yaml")) if path.name != "run.yaml"}
     named = {str(path.relative_to(RECIPES).with_suffix("")): given for path, given in found.items()}
@@ -70,7 +78,7 @@ CONFIGURATIONS = configurations()
 
 def small(name, given, root):
     """The command line of a configuration at nano size, but for --save-dir."""
-    value = dict(zip(given, given[1:])).get
+    value = dict(itertools.pairwise(given)).get
     files = {"xl_classification": "tasks", "xl_generation": "titles"}.get(value("--task"))
     more = ["--task-files", root / "labeled" / files, "--train-langs", "en", "--eval-langs", "en,de"] if files else []
     more += ["-s", "en", "-t", "de", "--max-tokens", 128] if value("--task") == "xl_translation" else []
@@ -90,8 +98,14 @@ def small(name, given, root):
     size = ["--encoder-layers", 1, "--decoder-layers", 1] if two_stacks else ["--layers", 1]
     size += ["--ffn-dim", 128, "--heads", 4] if value("--arch") != "xl_dan" else []
     data = root / ("labeled/data-bin" if files else "tiny")
-    return [data, "--user-dir", "fairseq_xl", *given, *more, *size, "--embed-dim", 64, "--max-update", 2,
-            "--disable-validation", "--no-save"]  # fmt: skip
+    return [
+        data,
+        *cli(user_dir="fairseq_xl"),
+        *given,
+        *more,
+        *size,
+        *cli(embed_dim=64, max_update=2, disable_validation=True, no_save=True),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +118,7 @@ def two(tmp_path_factory, request):
     write_task(root / "labeled/tasks", sides=1)
     write_titles(root / "labeled/titles")
     body = ["--arch", "xl_monotrans_tiny", "--embed-dim", 64, "--ffn-dim", 128, "--heads", 4, "--max-positions", 512]
-    run_train(pretraining(data_bin, root / "body", *body, "--max-update", 1, "--disable-validation",
-                          objectives="nsp"))  # fmt: skip
+    run_train(pretraining(data_bin, root / "body", *body, "--max-update", 1, "--disable-validation", objectives="nsp"))
     jobs = {
         name.replace("/", "-"): [*small(name, given, root), "--save-dir", root / name.replace("/", "-")]
         for name, given in CONFIGURATIONS.items()
@@ -127,9 +140,19 @@ def test_distributed_configuration_trains(two, name):
 
 def test_distributed_configurations_are_all_there():
     """Every configuration that is found trains; the file that its comment names beneath it is applied first."""
-    assert {"xlm/config/pretrain", "unicoder/config/pretrain", "veco/config/pretrain", "monotrans/config/pretrain",
-            "xglue/config/xfnp", "lohelp/translate", "xlm/hydra/classify"} <= CONFIGURATIONS.keys()  # fmt: skip
+    assert {
+        "xlm/config/pretrain",
+        "unicoder/config/pretrain",
+        "veco/config/pretrain",
+        "monotrans/config/pretrain",
+        "xglue/config/xfnp",
+        "lohelp/translate",
+        "xlm/hydra/classify",
+    } <= CONFIGURATIONS.keys()
     assert all("--criterion" in given and "--optimizer" in given for given in CONFIGURATIONS.values())
     assert [path.name for path in stack(RECIPES / "monotrans/lohelp/language-module.yaml")] == [
-        "pretrain.yaml", "toy.yaml", "pretrain.yaml", "language-module.yaml",
-    ]  # fmt: skip
+        "pretrain.yaml",
+        "toy.yaml",
+        "pretrain.yaml",
+        "language-module.yaml",
+    ]

@@ -10,9 +10,18 @@ from tiny_data import write_items
 
 from fairseq_xl.models.encoder import XLVecoModel
 from fairseq_xl.objectives import OBJECTIVES
+from tests.command_line import cli
 from tests.commands import (
-    averaging, classification, denoising, equal_parameters, generation, load, pretraining, run_train, translation,
-)  # fmt: skip
+    averaging,
+    classification,
+    denoising,
+    equal_parameters,
+    generation,
+    load,
+    pretraining,
+    run_train,
+    translation,
+)
 from tests.distributed.headed import Headed
 from tests.distributed.two_processes import pair, run_jobs, train
 from tests.tasks.conftest import write_encoded
@@ -51,49 +60,89 @@ def runs(data, single, empty, labeled, body):
     """{name: (command line but for --save-dir, --update-freq of two processes, {name: options of DDP})}."""
 
     def pretrain(*more, objectives="mlm,tlm", data=data, updates=6):
-        return pretraining(data, "unused", "--updates-per-epoch", EPOCH, *NO_DROPOUT, *more, "--max-update", updates,
-                           objectives=objectives)  # fmt: skip
+        return pretraining(
+            data,
+            "unused",
+            *cli(updates_per_epoch=EPOCH),
+            *NO_DROPOUT,
+            *more,
+            *cli(max_update=updates),
+            objectives=objectives,
+        )
 
     def translate(*more, data=data):
         return translation(data, "unused", *NO_DROPOUT, *more)
 
     return {
         "mlm-tlm": (pretrain(), 1, DDP),
-        "translation": (translate("--lang-pairs", "en-de,de-en", "--max-update", 5), 1,
-                        DDP),
+        "translation": (translate("--lang-pairs", "en-de,de-en", "--max-update", 5), 1, DDP),
         # 7 batches an epoch for two processes: one of them has none in the last update, nor in validation
         "odd": (translate("-s", "de", "-t", "en", "--max-tokens", 84, "--max-epoch", 2), 1, {"legacy": DDP["legacy"]}),
         "all-alternate": (pretrain(*CROSS, objectives=",".join(ALL), updates=2 * len(ALL)), 1, DDP),
         "all-cycle": (pretrain(*CROSS, "--schedule", "cycle", objectives=",".join(ALL), updates=3), len(ALL), DDP),
         "headed-alternate": (pretrain(objectives="headed,tlm"), 1, DDP),
         "headed-cycle": (pretrain("--schedule", "cycle", objectives="headed,tlm"), 2, DDP),
-        "similarity": (averaging(data, "unused", "--updates-per-epoch", EPOCH, "--dropout", 0, "--max-update", 6), 1,
-                       {"legacy": DDP["legacy"]}),
-        "denoising": (denoising(data, "unused", "--updates-per-epoch", EPOCH, *NO_DROPOUT, "--max-update", 6), 1,
-                      DDP),
-        "future": (denoising(data, "unused", "--arch", "xl_xfnp_tiny", "--updates-per-epoch", EPOCH, *NO_DROPOUT,
-                             "--activation-dropout", 0, "--max-update", 6, objectives="xfnp"), 1,
-                   DDP),
+        "similarity": (
+            averaging(data, "unused", "--updates-per-epoch", EPOCH, "--dropout", 0, "--max-update", 6),
+            1,
+            {"legacy": DDP["legacy"]},
+        ),
+        "denoising": (denoising(data, "unused", "--updates-per-epoch", EPOCH, *NO_DROPOUT, "--max-update", 6), 1, DDP),
+        "future": (
+            denoising(
+                data,
+                "unused",
+                *cli(arch="xl_xfnp_tiny", updates_per_epoch=EPOCH),
+                *NO_DROPOUT,
+                *cli(activation_dropout=0, max_update=6),
+                objectives="xfnp",
+            ),
+            1,
+            DDP,
+        ),
         "next-sentence": (pretrain("--arch", "xl_monotrans_tiny", objectives="nsp,mlm"), 1, DDP),
-        "language-module": (pretrain("--arch", "xl_monotrans_tiny", "--init-from", body,
-                                    "--new-language-module", "--train-only", "language-module", objectives="nsp"),
-                            1, DDP),
+        "language-module": (
+            pretrain(
+                *cli(arch="xl_monotrans_tiny", init_from=body, new_language_module=True, train_only="language-module"),
+                objectives="nsp",
+            ),
+            1,
+            DDP,
+        ),
         "single": (pretrain("--langs", "fr", "--pairs", "en-fr", data=single), 1, {"legacy": DDP["legacy"]}),
         "single-among-others": (pretrain(data=single), 1, {"legacy": DDP["legacy"]}),
-        "single-pair": (translate("-s", "en", "-t", "fr", "--max-epoch", 3, data=single), 1,
-                        {"pytorch": DDP["pytorch"]}),
+        "single-pair": (
+            translate("-s", "en", "-t", "fr", "--max-epoch", 3, data=single),
+            1,
+            {"pytorch": DDP["pytorch"]},
+        ),
         "none-in-validation": (pretrain("--langs", "en,fr", data=empty), 1, {"legacy": DDP["legacy"]}),
         # 15 batches for two processes
-        "classification": (classification(f"{labeled}/data-bin", f"{labeled}/tasks", "unused", *NO_DROPOUT,
-                                          "--head-dropout", 0, "--max-epoch", 1), 1, DDP),
-        "frozen-language-module": (classification(f"{labeled}/data-bin", f"{labeled}/tasks", "unused", *NO_DROPOUT,
-                                                  "--arch", "xl_monotrans_tiny", "--freeze", "language-module",
-                                                  "--head-dropout", 0, "--max-epoch", 1),
-                                   1, {"legacy": DDP["legacy"]}),
-        "generation": (generation(f"{labeled}/data-bin", f"{labeled}/titles", "unused", *NO_DROPOUT,
-                                  "--max-epoch", 1), 1, DDP),
+        "classification": (
+            classification(
+                f"{labeled}/data-bin", f"{labeled}/tasks", "unused", *NO_DROPOUT, "--head-dropout", 0, "--max-epoch", 1
+            ),
+            1,
+            DDP,
+        ),
+        "frozen-language-module": (
+            classification(
+                f"{labeled}/data-bin",
+                f"{labeled}/tasks",
+                "unused",
+                *NO_DROPOUT,
+                *cli(arch="xl_monotrans_tiny", freeze="language-module", head_dropout=0, max_epoch=1),
+            ),
+            1,
+            {"legacy": DDP["legacy"]},
+        ),
+        "generation": (
+            generation(f"{labeled}/data-bin", f"{labeled}/titles", "unused", *NO_DROPOUT, "--max-epoch", 1),
+            1,
+            DDP,
+        ),
         "cost": (pretrain("--schedule", "random", "--objective-options", UNEVEN), 1, {"legacy": DDP["legacy"]}),
-    }  # fmt: skip
+    }
 
 
 LAST, STOPS = 7, (3, EPOCH)  # updates of the whole runs, and where others stop
@@ -188,7 +237,7 @@ def of_both(ranks):
 CASES = [(name, backend) for name, (_, _, backends) in runs(*[None] * 5).items() for backend in backends]
 
 
-@pytest.mark.parametrize(("name", "backend"), CASES)
+@pytest.mark.parametrize("name, backend", CASES)
 def test_distributed_losses_are_those_of_one_process(two, one, name, backend):
     ranks, (output, _) = two[f"{name}-{backend}"], one(name)
     expected, found = floats(output.updates), of_both(ranks)

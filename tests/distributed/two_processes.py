@@ -41,9 +41,14 @@ class Launch:
         for command, variables, log in zip(commands, environments, self.logs):
             with open(log, "wb") as stream:
                 started = subprocess.Popen(
-                    list(map(str, command)), cwd=ROOT, env=variables, stdin=subprocess.DEVNULL,
-                    stdout=stream, stderr=subprocess.STDOUT, start_new_session=True,
-                )  # fmt: skip
+                    list(map(str, command)),
+                    cwd=ROOT,
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
             self.processes.append(started)
 
     def __enter__(self):

@@ -46,8 +46,15 @@ def test_pieces_of_the_same_context_are_near(data, tmp_path):
 
 def test_numbers_that_train_nothing_are_told(data, tmp_path):
     given = [str(data), "de", str(tmp_path / "out.npz")]
-    for name, number in (("dim", 0), ("epochs", 0), ("negative", 0), ("subsample", -1), ("buckets", 0), ("threads", 0),
-                         ("seed", -1)):  # fmt: skip
+    for name, number in (
+        ("dim", 0),
+        ("epochs", 0),
+        ("negative", 0),
+        ("subsample", -1),
+        ("buckets", 0),
+        ("threads", 0),
+        ("seed", -1),
+    ):
         with pytest.raises(UserError, match=f"--{name} {number}"):
             skipgram.main([*given, f"--{name}", str(number)])
     with pytest.raises(UserError, match="--std 0.0: more than 0 is needed"):

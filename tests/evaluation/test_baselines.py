@@ -136,17 +136,28 @@ def test_titles_are_as_many_words_as_score_best_on_validation_text(tmp_path, cap
     assert first_words("Ein  Text hier", 2, "de") == "Ein Text" and first_words("工具 栏", 3, "zh") == "工具 "
 
 
-@pytest.mark.parametrize("command, changed, sentence", [
-    ("classification", {}, r"no file test.es.tsv in .*files"),
-    ("classification", {"train.en.tsv": ["calc\ta chart"] * 3}, "the training text of en has one label only, 'calc'"),
-    ("classification", {"train.en.tsv": ["calc\tx", "draw\ty"]}, "nothing is learned from the training text of en: "),
-    ("classification", {"train.en.tsv": ["calc"]}, "train.en.tsv, line 1: expected label TAB text, found 1 fields"),
-    ("classification", {"train.en.tsv": []}, "train.en.tsv is empty"),
-    ("pairs", {"train.en.tsv": ["1\ta\tb", "0\ta"]}, "line 2: expected label TAB text TAB text, found 2 fields"),
-    ("pairs", {}, "train.en.tsv, line 1: expected label TAB text TAB text, found 2 fields"),
-    ("titles", {"valid.es.src": ["a b"], "valid.es.tgt": []}, "valid.es: expected as many titles as .* 0 of 1"),
-    ("titles", {}, "valid.es.src: no such file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "command, changed, sentence",
+    [
+        ("classification", {}, r"no file test.es.tsv in .*files"),
+        (
+            "classification",
+            {"train.en.tsv": ["calc\ta chart"] * 3},
+            "the training text of en has one label only, 'calc'",
+        ),
+        (
+            "classification",
+            {"train.en.tsv": ["calc\tx", "draw\ty"]},
+            "nothing is learned from the training text of en: ",
+        ),
+        ("classification", {"train.en.tsv": ["calc"]}, "train.en.tsv, line 1: expected label TAB text, found 1 fields"),
+        ("classification", {"train.en.tsv": []}, "train.en.tsv is empty"),
+        ("pairs", {"train.en.tsv": ["1\ta\tb", "0\ta"]}, "line 2: expected label TAB text TAB text, found 2 fields"),
+        ("pairs", {}, "train.en.tsv, line 1: expected label TAB text TAB text, found 2 fields"),
+        ("titles", {"valid.es.src": ["a b"], "valid.es.tgt": []}, "valid.es: expected as many titles as .* 0 of 1"),
+        ("titles", {}, "valid.es.src: no such file"),
+    ],
+)
 def test_mistakes_are_one_sentence(topics, tmp_path, command, changed, sentence):
     for name, lines in changed.items():
         write(topics / name, *lines)
@@ -155,10 +166,13 @@ def test_mistakes_are_one_sentence(topics, tmp_path, command, changed, sentence)
         score_baselines.main([command, str(topics), str(tmp_path / "out"), "--langs", "es", *trained])
 
 
-@pytest.mark.parametrize("more, sentence", [
-    (["--langs", "en,en"], "--langs en,en: en is named twice"),
-    (["--langs", "de", "--train-langs", "en,de,en"], "--train-langs en,de,en: en is named twice"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "more, sentence",
+    [
+        (["--langs", "en,en"], "--langs en,en: en is named twice"),
+        (["--langs", "de", "--train-langs", "en,de,en"], "--train-langs en,de,en: en is named twice"),
+    ],
+)
 @pytest.mark.parametrize("command", ["classification", "pairs", "titles"])
 def test_a_language_that_is_named_twice(topics, tmp_path, command, more, sentence):
     if command != "titles" or "--train-langs" not in more:

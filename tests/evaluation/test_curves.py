@@ -12,12 +12,12 @@ INNER = '{"epoch": 1, "update": 0.5, "loss": "2.5", "ppl": "6", "mlm_en_loss": "
 VALID = '{"epoch": 1, "valid_loss": "10.25", "valid_num_updates": "100", "valid_best_ppl": "1200.5"}'
 TRAIN = '{"epoch": 1, "train_loss": "11.5", "train_ppl": "inf", "train_num_updates": "100", "train_wall": "34"}'
 
-LOG_FILE = f'''{{"_name": null, "common": {{"seed": 1}}}}
+LOG_FILE = f"""{{"_name": null, "common": {{"seed": 1}}}}
 {INNER}
 begin validation on "valid" subset
 {VALID}
 {TRAIN}
-'''
+"""
 PRINTED = f"""2026-01-02 10:00:00 | INFO | fairseq_cli.train | {{'_name': None, 'common': {{'seed': 1}}}}
 2026-01-02 10:00:01 | INFO | train_inner | {INNER}
 2026-01-02 10:00:02 | INFO | fairseq.trainer | begin training epoch 2
@@ -87,8 +87,12 @@ def test_a_wide_range_has_a_logarithmic_axis(figure, tmp_path):
 
 
 def test_the_legend_stands_beside_the_curves_and_names_what_is_drawn(figure, tmp_path, caplog):
-    logs = {"one": written(tmp_path / "a", "loss", [9, 8, 7], 7), "none": written(tmp_path / "b", "mlm_loss", [9]),
-            "single": written(tmp_path / "c", "loss", [8, "nan"]), "lost": written(tmp_path / "d", "loss", ["nan"])}
+    logs = {
+        "one": written(tmp_path / "a", "loss", [9, 8, 7], 7),
+        "none": written(tmp_path / "b", "mlm_loss", [9]),
+        "single": written(tmp_path / "c", "loss", [8, "nan"]),
+        "lost": written(tmp_path / "d", "loss", ["nan"]),
+    }
     draw(logs, tmp_path / "a.png")
     (axes,), (legend,) = figure().axes, figure().legends
     assert [text.get_text() for text in legend.get_texts()] == ["one", "single"] and axes.get_legend() is None

@@ -15,11 +15,17 @@ from fairseq_xl.evaluation.generation import WordTokenizer, rouge_l, wrong_langu
 
 TITLES = {
     "en": ["Working with the styles of a document", "Saving a file in another format", "How to print the whole page"],
-    "de": ["Mit den Vorlagen eines Dokuments arbeiten", "Eine Datei in einem anderen Format speichern",
-           "Wie man die ganze Seite druckt"],
-    "fr": ["Utiliser les styles dans un document", "Enregistrer un fichier dans un autre format",
-           "Imprimer toute la page avec une imprimante"],
-}  # fmt: skip
+    "de": [
+        "Mit den Vorlagen eines Dokuments arbeiten",
+        "Eine Datei in einem anderen Format speichern",
+        "Wie man die ganze Seite druckt",
+    ],
+    "fr": [
+        "Utiliser les styles dans un document",
+        "Enregistrer un fichier dans un autre format",
+        "Imprimer toute la page avec une imprimante",
+    ],
+}
 OUTPUTS = {
     "en": ["Working with styles of a Document", "Saving a file", "How to print a page"],
     "de": ["Mit Vorlagen eines Dokuments arbeiten", "Saving a file in another format", ""],
@@ -65,8 +71,9 @@ def test_bleu_is_sacrebleus(folders, capsys):
 def test_rouge_is_rouge_scores_where_text_is_ascii(folders, capsys):
     entry = scored(folders, capsys)["languages"]["en"]["rouge_l"]
     scorer = RougeScorer(["rougeL"])
-    values = [100 * scorer.score(title, output)["rougeL"].fmeasure
-              for title, output in zip(TITLES["en"], OUTPUTS["en"])]  # fmt: skip
+    values = [
+        100 * scorer.score(title, output)["rougeL"].fmeasure for title, output in zip(TITLES["en"], OUTPUTS["en"])
+    ]
     assert entry["score"] == round(float(np.mean(values)), 2)
     assert entry["interval"][0] <= entry["score"] <= entry["interval"][1]
     assert entry["interval"] == [round(min(values), 2), round(max(values), 2)]  # 3 of 3 the same: 1 in 27, twice
@@ -80,13 +87,16 @@ def test_rouge_by_hand():
     assert rouge_l(hypotheses, references, "de")["score"] == pytest.approx(100 * (4 / 7 + 1 + 0) / 3, abs=0.01)
 
 
-@pytest.mark.parametrize("language, text, words", [
-    ("zh", "打印整页 PDF,2页。", ["打", "印", "整", "页", "pdf", "2", "页"]),
-    ("zh_CN", "打印", ["打", "印"]),
-    ("th", "ไทย a", ["ไ", "ท", "ย", "a"]),
-    ("hi", "हिन्दी में लिखें।", ["हिन्दी", "में", "लिखें"]),
-    ("de", "Ärger-Fälle: 3", ["ärger", "fälle", "3"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "language, text, words",
+    [
+        ("zh", "打印整页 PDF,2页。", ["打", "印", "整", "页", "pdf", "2", "页"]),
+        ("zh_CN", "打印", ["打", "印"]),
+        ("th", "ไทย a", ["ไ", "ท", "ย", "a"]),
+        ("hi", "हिन्दी में लिखें।", ["हिन्दी", "में", "लिखें"]),
+        ("de", "Ärger-Fälle: 3", ["ärger", "fälle", "3"]),
+    ],
+)
 def test_words_of_scripts(language, text, words):
     assert WordTokenizer(language).tokenize(text) == words
 
@@ -149,13 +159,19 @@ def test_copying_is_scored_beside(folders, capsys):
     assert "average" not in scored(folders, capsys, "--copy", langs="en,de,fr")["copy"]
 
 
-@pytest.mark.parametrize("spoil, sentence", [
-    (lambda root: (root / "files/test.de.tgt").unlink(), "files/test.de.tgt: no such file"),
-    (lambda root: (root / "files/test.de.tgt").write_text("x\n"), "3 hypotheses but 1 references in"),
-    (lambda root: (root / "files/test.de.tgt").write_bytes(b"x\n\xff\n\n"), "is not UTF-8: line 2"),
-    (lambda root: (root / "out/de/generate-test.txt").write_text("D-1\t-1\tx\n"), "found 1 of 2"),
-    (lambda root: (root / "out/de/generate-test.txt").write_text("D-0 x\n"), "expected D-NUMBER TAB score TAB text"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "spoil, sentence",
+    [
+        (lambda root: (root / "files/test.de.tgt").unlink(), "files/test.de.tgt: no such file"),
+        (lambda root: (root / "files/test.de.tgt").write_text("x\n"), "3 hypotheses but 1 references in"),
+        (lambda root: (root / "files/test.de.tgt").write_bytes(b"x\n\xff\n\n"), "is not UTF-8: line 2"),
+        (lambda root: (root / "out/de/generate-test.txt").write_text("D-1\t-1\tx\n"), "found 1 of 2"),
+        (
+            lambda root: (root / "out/de/generate-test.txt").write_text("D-0 x\n"),
+            "expected D-NUMBER TAB score TAB text",
+        ),
+    ],
+)
 def test_files_that_are_wrong(folders, capsys, spoil, sentence):
     spoil(folders)
     with pytest.raises(UserError) as error:

@@ -137,7 +137,9 @@ def write_old_truncated(path):
         lambda path: path.mkdir(),
         lambda path: None,
     ],
-    ids="truncated truncated-legacy text sentence empty pickle list tensor weights no-history no-names folder missing".split(),
+    ids=(
+        "truncated truncated-legacy text sentence empty pickle list tensor weights no-history no-names folder missing"
+    ).split(),
 )
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_what_is_no_checkpoint_is_told_in_one_sentence(tmp_path, write):

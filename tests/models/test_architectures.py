@@ -36,10 +36,17 @@ ARCHITECTURES = {
     "xl_xdae_xlmr_base": dict(encoder_layers=12, decoder_layers=12, embed_dim=768, heads=12, output_form="dense"),
     "xl_xfnp_tiny": dict(encoder_layers=3, decoder_layers=3, embed_dim=128, ffn_dim=512, heads=4, predicting_streams=2),
     "xl_xfnp_large": dict(
-        encoder_layers=12, decoder_layers=12, embed_dim=1024, ffn_dim=4096, heads=16, max_positions=512,
-        relative_buckets=32, relative_distance=128, language_embeddings="none",
+        encoder_layers=12,
+        decoder_layers=12,
+        embed_dim=1024,
+        ffn_dim=4096,
+        heads=16,
+        max_positions=512,
+        relative_buckets=32,
+        relative_distance=128,
+        language_embeddings="none",
     ),
-}  # fmt: skip
+}
 # of names that have such a part; else EncoderConfig
 CONFIGS = {"mt": EncoderDecoderConfig, "xdae": DenoisingConfig, "xfnp": NgramDecoderConfig}
 XLMR_PIECES = 250_002

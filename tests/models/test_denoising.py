@@ -1,4 +1,4 @@
-"""The encoder-decoder that is pre-trained: teacher forcing, generation with caches, one token_embeddings and its one gradient."""
+"""The pre-trained encoder-decoder: teacher forcing, incremental generation, shared token embeddings."""
 
 import pytest
 import torch
@@ -85,7 +85,7 @@ def test_one_token_embeddings_with_one_gradient(dictionary, batch):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_one_gradient_in_16_bits(dictionary, batch, dtype):
-    """The token_embeddings is looked up on both sides, so that two gradients of rows are added to that of the output."""
+    """Encoder, decoder and output share one table: its gradient is the sum of all three."""
     tables = []
     for precision in (torch.float32, dtype):
         model = make(dictionary).to(dtype).to(precision)

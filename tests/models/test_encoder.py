@@ -85,10 +85,15 @@ def test_state_dict_is_named_as_documented(model):
         f"encoder.layers.{n}.{module}.{kind}"
         for n in range(2)
         for module in (
-            "self_attention.qkv", "self_attention.out", "self_attention_norm", "ffn.up", "ffn.down", "ffn_norm"
+            "self_attention.qkv",
+            "self_attention.out",
+            "self_attention_norm",
+            "ffn.up",
+            "ffn.down",
+            "ffn_norm",
         )
         for kind in ("weight", "bias")
-    }  # fmt: skip
+    }
     assert set(model.state_dict()) == layers | {
         "encoder.token_embeddings.table.weight",
         "encoder.token_embeddings.output_bias",

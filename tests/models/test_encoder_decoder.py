@@ -134,12 +134,14 @@ def test_fairseqs_criterion_trains_it(dictionary, target):
     criterion = LabelSmoothedCrossEntropyCriterion(SimpleNamespace(target_dictionary=dictionary), False, 0.1)
     sample = {
         "net_input": {
-            "src_tokens": SOURCE, "src_lengths": SOURCE.ne(PAD).sum(1), "prev_output_tokens": target,
+            "src_tokens": SOURCE,
+            "src_lengths": SOURCE.ne(PAD).sum(1),
+            "prev_output_tokens": target,
             "src_languages": LANGUAGES,
         },
         "target": torch.tensor([[5, 9, 4, 7, EOS], [8, 6, EOS, PAD, PAD], [12, 4, 4, EOS, PAD]]),
         "ntokens": 12,
-    }  # fmt: skip
+    }
     loss, sample_size, logged = criterion(model, sample)
     loss.backward()
     assert sample_size == 12
@@ -199,10 +201,11 @@ def test_wide_beam_finds_the_best_of_all_outputs(dictionary):
         )
         sample = {
             "net_input": {
-                "src_tokens": SOURCE[row : row + 1], "src_lengths": torch.tensor([5]),
+                "src_tokens": SOURCE[row : row + 1],
+                "src_lengths": torch.tensor([5]),
                 "src_languages": LANGUAGES[row : row + 1],
             }
-        }  # fmt: skip
+        }
         hypotheses = generator.generate([model], sample, bos_token=start)[0]
         hypotheses = [h for h in hypotheses if not set(h["tokens"].tolist()) & set(forbidden)]
         best = int(scores.argmax())

@@ -10,8 +10,17 @@ from fairseq_xl.models.monotrans import BertEmbeddings, MonoTransConfig, XLMonoT
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 
 PAD, MASK = 1, 20  # pieces are 4 to 19
-SMALL = dict(embed_dim=16, ffn_dim=32, heads=2, layers=2, dropout=0.0, attention_dropout=0.0, max_positions=40,
-             language_embeddings="none", output_form="dense")  # fmt: skip
+SMALL = dict(
+    embed_dim=16,
+    ffn_dim=32,
+    heads=2,
+    layers=2,
+    dropout=0.0,
+    attention_dropout=0.0,
+    max_positions=40,
+    language_embeddings="none",
+    output_form="dense",
+)
 TOKENS = torch.tensor([[0, 4, 5, 2, 2, 6, MASK, 2], [0, 7, 3, 2, 2, 8, 2, PAD]])
 SEGMENTS = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 0]])
 
@@ -87,8 +96,10 @@ def test_the_first_symbol_has_neither_where_positions_are_a_languages(build):
         torch.testing.assert_close(found[0, place], positions[place] + segments[SEGMENTS[0, place]])
 
 
-@pytest.mark.parametrize("more, first, others", [(dict(), 3, 3), (dict(segment_embeddings="none"), 2, 2),
-                                                 (dict(language_positions=True), 1, 3)])  # fmt: skip
+@pytest.mark.parametrize(
+    "more, first, others",
+    [(dict(), 3, 3), (dict(segment_embeddings="none"), 2, 2), (dict(language_positions=True), 1, 3)],
+)
 def test_noise_has_its_deviation_for_each_embedding(dictionary, more, first, others):
     """0.075 on each of word, position and segment: of k of them the variance is k times as large (M4)."""
     cfg = MonoTransConfig(**SMALL | more | dict(embedding_noise=0.075, embed_dim=256))

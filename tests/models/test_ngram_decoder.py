@@ -34,9 +34,12 @@ def batch(dictionary):
     previous = torch.cat((torch.tensor([[en], [de], [en]]), target[:, :-1]), dim=1)
     tokens = torch.tensor([[0, 5, 6, 7, 8, EOS], [0, 9, 10, EOS, PAD, PAD], [0, 11, 4, 6, EOS, PAD]])
     return {
-        "tokens": tokens, "padding_mask": tokens.eq(PAD), "languages": torch.tensor([[1], [0], [1]]),
-        "prev_output_tokens": previous, "target": target,
-    }  # fmt: skip
+        "tokens": tokens,
+        "padding_mask": tokens.eq(PAD),
+        "languages": torch.tensor([[1], [0], [1]]),
+        "prev_output_tokens": previous,
+        "target": target,
+    }
 
 
 def encode(model, batch):
@@ -52,10 +55,20 @@ def prophetnet(dictionary, streams):
 
     torch.manual_seed(1)
     config = ProphetNetConfig(
-        vocab_size=len(dictionary), hidden_size=16, encoder_ffn_dim=32, decoder_ffn_dim=32, num_encoder_layers=2,
-        num_decoder_layers=2, num_encoder_attention_heads=2, num_decoder_attention_heads=2, ngram=streams,
-        num_buckets=8, relative_max_distance=12, max_position_embeddings=1 + 24 + streams, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=len(dictionary),
+        hidden_size=16,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        num_encoder_layers=2,
+        num_decoder_layers=2,
+        num_encoder_attention_heads=2,
+        num_decoder_attention_heads=2,
+        ngram=streams,
+        num_buckets=8,
+        relative_max_distance=12,
+        max_position_embeddings=1 + 24 + streams,
+        pad_token_id=0,
+    )
     theirs = ProphetNetModel(config).double().eval()
     for name, parameter in theirs.named_parameters():
         nn.init.normal_(parameter, mean=1.0 if name.endswith("norm.weight") else 0.0, std=0.3)
@@ -161,9 +174,12 @@ def test_steps_are_prophetnets(dictionary, batch):
     cache = EncoderDecoderCache(DynamicCache(config=theirs.config), DynamicCache(config=theirs.config))
     for step in range(20):
         expected = theirs.decoder(
-            batch["prev_output_tokens"][:, step : step + 1], encoder_hidden_states=memory,
-            encoder_attention_mask=mask.double(), past_key_values=cache, use_cache=True,
-        )  # fmt: skip
+            batch["prev_output_tokens"][:, step : step + 1],
+            encoder_hidden_states=memory,
+            encoder_attention_mask=mask.double(),
+            past_key_values=cache,
+            use_cache=True,
+        )
         found = ours.decoder.streams(batch["prev_output_tokens"][:, : step + 1], encoder_out, state, predicting=1)
         torch.testing.assert_close(found[:, 0], expected.last_hidden_state, atol=1e-5, rtol=0)
         torch.testing.assert_close(found[:, 1], expected.last_hidden_state_ngram[:, :1], atol=1e-5, rtol=0)
@@ -203,7 +219,7 @@ def test_the_main_stream_never_reads_predicting_streams(dictionary, batch):
 
 
 def test_streams_know_which_position_they_predict(dictionary, batch):
-    """With equal rows of `stream_embeddings` the second stream is the first one of a position later, but for what is known."""
+    """With equal `stream_embeddings` the second stream differs from the next position's first stream by context only."""
     model = make(dictionary, predicting_streams=2)
     model.decoder.stream_embeddings.weight.data[1] = model.decoder.stream_embeddings.weight.data[0]
     first, second = model.teacher_forced(batch)
@@ -268,9 +284,11 @@ def test_beam_search_equals_beam_search_without_caches(dictionary, batch, monkey
     lengths = batch["tokens"].ne(PAD).sum(1)
     sample = {
         "net_input": {
-            "src_tokens": batch["tokens"], "src_lengths": lengths, "src_languages": batch["languages"][:, 0],
+            "src_tokens": batch["tokens"],
+            "src_lengths": lengths,
+            "src_languages": batch["languages"][:, 0],
         }
-    }  # fmt: skip
+    }
     cached, steps = generator.generate([model], sample, bos_token=start), []
 
     def uncached(tokens, encoder_out=None, incremental_state=None):

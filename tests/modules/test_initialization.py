@@ -8,7 +8,7 @@ from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 
 
-@pytest.mark.parametrize(("given", "std"), [({}, 0.02), ({"init_std": 0.06}, 0.06)])
+@pytest.mark.parametrize("given, std", [({}, 0.02), ({"init_std": 0.06}, 0.06)])
 def test_weights_are_normal_biases_zero_padding_zero(given, std):
     torch.manual_seed(0)
     config = EncoderConfig(embed_dim=64, ffn_dim=128, heads=4, layers=2, **given)

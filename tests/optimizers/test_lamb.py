@@ -84,8 +84,9 @@ def test_16_bits_have_a_state_of_32():
 
 
 def line(data, folder, *more):
-    command = pretraining(data, folder, "--optimizer", "xl_lamb", "--updates-per-epoch", 3, "--disable-validation",
-                          objectives="mlm")  # fmt: skip
+    command = pretraining(
+        data, folder, "--optimizer", "xl_lamb", "--updates-per-epoch", 3, "--disable-validation", objectives="mlm"
+    )
     return [*command, *more]
 
 

@@ -59,7 +59,9 @@ def test_shares_are_of_monolingual_sentences(corpus, tmp_path, monkeypatch):
     sampling = json.loads((tmp_path / "data-bin/.stages/records/sample.json").read_text(encoding="utf-8"))["result"]
     # p = 0.9, 0.1 and alpha 0.5: 3 : 1, with 100 sentences 75 and 10 (all of them)
     assert {name: (found["sentences"], found["share"]) for name, found in sampling.items()} == {
-        "en": (90, 0.75), "de": (10, 0.25)}
+        "en": (90, 0.75),
+        "de": (10, 0.25),
+    }
     lines = (tmp_path / "data-bin/.stages/sample.txt").read_text(encoding="utf-8").split("\n")
     assert lines.count("a b") == 75 + 10
     # all else is there for its letters, each line with a new one
@@ -79,10 +81,16 @@ def test_a_small_corpus_keeps_all_letters(lettered, tmp_path, caplog):
     assert warnings(caplog) == []
 
 
-@pytest.mark.parametrize("options, small, expected", [
-    ({"size": 16}, True, 1.0), ({"size": 15}, True, 0.9995), ({"size": 16}, False, 0.9995),
-    ({"size": 16, "coverage": 0.99}, True, 0.99), ({"size": 4, "coverage": 1.0}, False, 1.0),
-])
+@pytest.mark.parametrize(
+    "options, small, expected",
+    [
+        ({"size": 16}, True, 1.0),
+        ({"size": 15}, True, 0.9995),
+        ({"size": 16}, False, 0.9995),
+        ({"size": 16, "coverage": 0.99}, True, 0.99),
+        ({"size": 4, "coverage": 1.0}, False, 1.0),
+    ],
+)
 def test_other_corpora_keep_most_characters(tmp_path, options, small, expected):
     (tmp_path / "sample").write_text("ab\nba\nc\n", encoding="utf-8")  # and the line's end: four characters
     assert vocabulary.coverage_of(Vocabulary(**options), tmp_path / "sample", small) == expected
@@ -124,7 +132,8 @@ def test_characters_of_validation_and_test_text_alone_are_named(lettered, tmp_pa
         alone, training = warnings(caplog)
         assert alone == (
             "vocabulary: characters of validation and test text that become <unk> and are not in the training text of "
-            "their language, with their counts: en valid: 'Ä' (2), '☃' (1); de test: '☃' (2), 'Ω' (1)")
+            "their language, with their counts: en valid: 'Ä' (2), '☃' (1); de test: '☃' (2), 'Ω' (1)"
+        )
         assert "of the training text that become <unk>, with their counts: en: 'Ω' (1); de: 'Ä' (1); " in training
 
 
@@ -132,8 +141,9 @@ def test_what_a_large_corpus_was_not_learned_from_is_named(lettered, tmp_path, c
     change(lettered, vocabulary=SIZES | {"sentences": 40, "coverage": 1.0})
     prepare(lettered, tmp_path / "data-bin")
     (message,) = warnings(caplog)
-    assert "'Ω' (1)" in message and message.endswith("`vocabulary: {sentences: N}` with a larger N learns from more "
-                                                     "sentences")
+    assert "'Ω' (1)" in message and message.endswith(
+        "`vocabulary: {sentences: N}` with a larger N learns from more sentences"
+    )
 
 
 @pytest.mark.parametrize("normalization, expected", [("nmt_nfkc", "▁fi"), ("nmt_nfkc_cf", "▁fi"), ("identity", "▁ﬁ")])

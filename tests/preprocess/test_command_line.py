@@ -26,8 +26,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def command(*arguments):
-    return subprocess.run([sys.executable, "-m", "preprocess", *map(str, arguments)], cwd=ROOT, capture_output=True,
-                          text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    return subprocess.run(
+        [sys.executable, "-m", "preprocess", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
 
 
 def test_from_text_to_data_bin(corpus, tmp_path, fairseq_in_process):
@@ -46,8 +51,13 @@ def test_a_terminal_shows_rate_and_time_left(corpus, tmp_path):
     change(corpus, monolingual={})
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
-    run = subprocess.Popen([sys.executable, "-m", "preprocess", str(corpus), str(tmp_path / "data-bin")], cwd=ROOT,
-                           stdout=its, stderr=its, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    run = subprocess.Popen(
+        [sys.executable, "-m", "preprocess", str(corpus), str(tmp_path / "data-bin")],
+        cwd=ROOT,
+        stdout=its,
+        stderr=its,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     os.close(its)
     shown = b""
     with contextlib.suppress(OSError):  # how the end of a terminal shows on Linux
@@ -82,8 +92,10 @@ def test_check_only(corpus, tmp_path, capsys, caplog):
 
 
 def test_the_console_marks_warnings():
-    records = [logging.LogRecord("preprocess", level, "", 0, "%s", ("told",), None)
-               for level in (logging.INFO, logging.WARNING)]
+    records = [
+        logging.LogRecord("preprocess", level, "", 0, "%s", ("told",), None)
+        for level in (logging.INFO, logging.WARNING)
+    ]
     assert list(map(Formatter().format, records)) == ["told", "warning: told"]
 
 
@@ -93,13 +105,18 @@ def test_a_data_bin_that_is_a_file(corpus, tmp_path, capsys):
     assert f"{tmp_path / 'data-bin' / '.stages'}: Not a directory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments, expected", [
-    (["c.yaml"], "DATA_BIN is missing"),
-    (["c.yaml", "data-bin", "--workers", "0"], "--workers must be 1 or more, found 0"),
-    (["--verify", "data-bin", "--workers", "2", "--check-only"],
-     "--verify data-bin takes no other option, found --workers, --check-only"),
-    (["--verify", "data-bin", "--spm-model", "m", "--dict", "d"], "no other option, found --spm-model, --dict"),
-])
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        (["c.yaml"], "DATA_BIN is missing"),
+        (["c.yaml", "data-bin", "--workers", "0"], "--workers must be 1 or more, found 0"),
+        (
+            ["--verify", "data-bin", "--workers", "2", "--check-only"],
+            "--verify data-bin takes no other option, found --workers, --check-only",
+        ),
+        (["--verify", "data-bin", "--spm-model", "m", "--dict", "d"], "no other option, found --spm-model, --dict"),
+    ],
+)
 def test_arguments(arguments, expected, capsys):
     with pytest.raises(SystemExit):
         parse_arguments(arguments)
@@ -118,8 +135,10 @@ def test_failure_of_fairseq_shows_its_last_line(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the processes in /proc")
 def test_no_process_outlives_a_killed_run(tmp_path):
-    program = ("import time\nfrom preprocess.files import Workers\n"
-               "with Workers(2) as workers:\n    list(workers.map(time.sleep, [0.01] * 100000))")
+    program = (
+        "import time\nfrom preprocess.files import Workers\n"
+        "with Workers(2) as workers:\n    list(workers.map(time.sleep, [0.01] * 100000))"
+    )
     run = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
     children = []
     while len(children) < 2:

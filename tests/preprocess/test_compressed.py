@@ -49,13 +49,16 @@ def test_the_content_decides(tmp_path, monkeypatch, suffix):
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-@pytest.mark.parametrize("spoil, sentence", [
-    (lambda data: data[:-1], "is truncated: its .* data has no end"),
-    (lambda data: data[: len(data) // 2], "is truncated: its .* data has no end"),
-    (lambda data: data[:8], "is truncated: its .* data has no end"),
-    (lambda data: data[:9] + bytes(200) + data[209:], "is damaged: its .* data can't be decompressed"),
-    (lambda data: data + b"more" * 9, "is damaged: its .* data can't be decompressed"),
-])
+@pytest.mark.parametrize(
+    "spoil, sentence",
+    [
+        (lambda data: data[:-1], "is truncated: its .* data has no end"),
+        (lambda data: data[: len(data) // 2], "is truncated: its .* data has no end"),
+        (lambda data: data[:8], "is truncated: its .* data has no end"),
+        (lambda data: data[:9] + bytes(200) + data[209:], "is damaged: its .* data can't be decompressed"),
+        (lambda data: data + b"more" * 9, "is damaged: its .* data can't be decompressed"),
+    ],
+)
 def test_damaged_data_is_one_sentence(tmp_path, suffix, spoil, sentence):
     path = tmp_path / f"text{suffix}"
     path.write_bytes(spoil(COMPRESS[suffix](TEXT)))

@@ -73,11 +73,19 @@ def test_tokens_boundaries_and_dictionary(corpus, prepared):
 
 
 def test_layout(prepared):
-    pair = [f"{split}.en-de.{side}.{suffix}" for split in ("train", "valid", "test", "test1")
-            for side in ("en", "de") for suffix in ("bin", "idx")]
-    expected = [*(f"en-de/{name}" for name in (*pair, "dict.en.txt", "dict.de.txt")),
-                *(f"en/{name}" for name in ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")),
-                "dict.txt", "manifest.json", "sentencepiece.model"]
+    pair = [
+        f"{split}.en-de.{side}.{suffix}"
+        for split in ("train", "valid", "test", "test1")
+        for side in ("en", "de")
+        for suffix in ("bin", "idx")
+    ]
+    expected = [
+        *(f"en-de/{name}" for name in (*pair, "dict.en.txt", "dict.de.txt")),
+        *(f"en/{name}" for name in ("dict.txt", "train.bin", "train.idx", "valid.bin", "valid.idx")),
+        "dict.txt",
+        "manifest.json",
+        "sentencepiece.model",
+    ]
     assert sorted(content(prepared)) == sorted(expected)
 
 
@@ -87,7 +95,9 @@ def test_manifest(corpus, prepared):
     manifest = json.loads((prepared / "manifest.json").read_text(encoding="utf-8"))
     dictionary = Dictionary.load(str(prepared / "dict.txt"))
     assert manifest["dictionary"] == {
-        "symbols": len(dictionary), "sha256": hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()}
+        "symbols": len(dictionary),
+        "sha256": hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest(),
+    }
     assert [entry["path"] for entry in manifest["files"]] == read_config(corpus)[0].files()
     for entry in manifest["files"]:
         text = (corpus.parent / entry["path"]).read_bytes()
@@ -133,7 +143,8 @@ def test_only_what_depends_on_a_change_is_done_again(corpus, prepared, fairseq_i
     assert fairseq_in_process == ["en"]
     after = content(prepared)
     assert {name for name in before if before[name] != after[name]} == {"en/valid.bin", "manifest.json"} | (
-        {"en/valid.idx"} if before["en/valid.idx"] != after["en/valid.idx"] else set())
+        {"en/valid.idx"} if before["en/valid.idx"] != after["en/valid.idx"] else set()
+    )
     check_against_sources(corpus, prepared)
 
 
@@ -270,8 +281,9 @@ def test_vocabulary_is_reused(corpus, prepared, tmp_path, fairseq_in_process):
         return [line.split(" ")[0] for line in (data_bin / "dict.txt").read_text(encoding="utf-8").split("\n")]
 
     assert symbols(tmp_path / "reusing") == symbols(prepared)
-    manifests = [json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-                 for path in (prepared, tmp_path / "reusing")]
+    manifests = [
+        json.loads((path / "manifest.json").read_text(encoding="utf-8")) for path in (prepared, tmp_path / "reusing")
+    ]
     assert manifests[0]["dictionary"] == manifests[1]["dictionary"]
     assert manifests[1]["sampling"] is None
     name = "en-de/train.en-de.de.bin"
@@ -284,7 +296,8 @@ def existing_model(folder, lines):
     """A SentencePiece model that was trained elsewhere, on other text and with another method."""
     with open(folder / "sentencepiece.bpe.model", "wb") as file:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines), model_writer=file, model_type="bpe", vocab_size=45, minloglevel=2)
+            sentence_iterator=iter(lines), model_writer=file, model_type="bpe", vocab_size=45, minloglevel=2
+        )
     return folder / "sentencepiece.bpe.model"
 
 
@@ -340,9 +353,8 @@ def test_lost_lines_are_told(corpus, tmp_path, fairseq_in_process, monkeypatch):
 
 
 def test_two_runs_at_once_are_refused(corpus, prepared):
-    with locked(Stages(prepared)):
-        with pytest.raises(UserError, match="another preparation is writing there"):
-            prepare(corpus, prepared)
+    with locked(Stages(prepared)), pytest.raises(UserError, match="another preparation is writing there"):
+        prepare(corpus, prepared)
 
 
 def test_full_disk_is_one_sentence(corpus, prepared, tmp_path, monkeypatch, capsys):

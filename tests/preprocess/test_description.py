@@ -35,8 +35,10 @@ def test_meaning(tmp_path):
     assert config.languages == ("en", "de", "no")
     assert [folder.name for folder in config.folders] == ["en", "no", "en-de"]
     # a list of training files is one dataset, a list of test sets is several, named as fairseq names them
-    assert config.folders[0].splits == (Split("train", (Side("en", ("a.en", "b.en")),)),
-                                        Split("valid", (Side("en", ("v.en",)),)))
+    assert config.folders[0].splits == (
+        Split("train", (Side("en", ("a.en", "b.en")),)),
+        Split("valid", (Side("en", ("v.en",)),)),
+    )
     assert config.folders[2].splits == (
         Split("train", (Side("en", ("t.en-de.en",)), Side("de", ("t.en-de.de",)))),
         Split("test", (Side("en", ("x.en",)), Side("de", ("x.de",)))),
@@ -47,44 +49,70 @@ def test_meaning(tmp_path):
     assert (vocabulary.sentences, vocabulary.coverage, vocabulary.normalization) == (1000000, None, "nmt_nfkc")
 
 
-@pytest.mark.parametrize("old, new, expected", [
-    ("[en, de, no]", "[en, de, no, en]", "languages: 'en' is named twice"),
-    ("  no: {train: a.no}", "  no: {train: a.no}\n  en: {train: c.en}", "'en' is named twice in one mapping (line 6)"),
-    ("bitext:", "bitexts: {}\nbitext:",
-     "unknown key 'bitexts'; valid keys: languages, vocabulary, tokenizer, monolingual, bitext"),
-    ("valid: v.en", "dev: v.en", "monolingual en: unknown key 'dev'; valid keys: train, valid, test"),
-    ("bitext:", "vocabulary: {sise: 3}\nbitext:",
-     "valid keys: model, size, alpha, sentences, coverage, normalization, sentencepiece"),
-    ("bitext:", "vocabulary: {size: big}\nbitext:", "vocabulary: size must be of type int, found 'big'"),
-    ("bitext:", "vocabulary: {model: wordpiece}\nbitext:", "model must be unigram or bpe, found 'wordpiece'"),
-    ("bitext:", "vocabulary: {alpha: -1}\nbitext:", "alpha must be from 0 to 1, found -1.0"),
-    ("bitext:", "vocabulary: {alpha: .inf}\nbitext:", "alpha must be of type float, found '.inf'"),
-    ("bitext:", "vocabulary: {alpha: inf}\nbitext:", "alpha must be from 0 to 1, found inf"),
-    ("bitext:", "vocabulary: {alpha: nan}\nbitext:", "alpha must be from 0 to 1, found nan"),
-    ("bitext:", "vocabulary: {alpha: 1e400}\nbitext:", "alpha must be from 0 to 1, found inf"),
-    ("bitext:", "vocabulary: {size: 99999999}\nbitext:",
-     "size must be more than 0 and at most 10000000, found 99999999"),
-    ("bitext:", "vocabulary: {coverage: 0}\nbitext:", "coverage must be more than 0 and at most 1, found 0.0"),
-    ("bitext:", "vocabulary: {coverage: nan}\nbitext:", "coverage must be more than 0 and at most 1, found nan"),
-    ("bitext:", "vocabulary: {coverage: null}\nbitext:", "coverage must be of type float, found 'null'"),
-    ("bitext:", "vocabulary: {normalization: none}\nbitext:",
-     "normalization must be nmt_nfkc or nfkc or nmt_nfkc_cf or nfkc_cf or identity, found 'none'"),
-    ("bitext:", "vocabulary: {sentencepiece: m, model: bpe, size: 9}\nbitext:",
-     "vocabulary: sentencepiece names an existing model; leave out model, size"),
-    ("bitext:", "vocabulary: {sentencepiece: }\nbitext:", "vocabulary: sentencepiece must name the file of a model"),
-    ("en-de:", "en-fr:", "bitext en-fr: 'fr' is not one of the languages; valid: en, de, no"),
-    ("en-de:", "en:", "bitext en: expected two different languages"),
-    ("  no:", "  fr:", "monolingual fr: not one of the languages; valid: en, de, no"),
-    ("[en, de, no]", "[en, de, no, fr]", "languages: there is no text for 'fr'"),
-    ("[en, de, no]", "[en, de, no, pt-br]", "'pt-br' must consist of letters, digits and _"),
-    ("[en, de, no]", "en", "languages: expected a list such as [en, de], found 'en'"),
-    ("train: a.no", "", "monolingual no: expected one or more of train, valid, test"),
-    ("bitext:", "vocabulary: {model: [bpe]}\nbitext:", "vocabulary: model must be of type str, found ['bpe']"),
-    ("bitext:", "tokenizer: {en: [moses]}\nbitext:", "tokenizer en: unknown ['moses']"),
-    ("train: a.no", "train: {a: b}", "train must be a file or a list of files"),
-    ("{train: a.no}", "a.no", "monolingual no: expected a mapping (key: value), found 'a.no'"),
-    ("bitext:", "bitext:\n  de-en: {train: u}", "the pair is named twice"),
-])
+@pytest.mark.parametrize(
+    "old, new, expected",
+    [
+        ("[en, de, no]", "[en, de, no, en]", "languages: 'en' is named twice"),
+        (
+            "  no: {train: a.no}",
+            "  no: {train: a.no}\n  en: {train: c.en}",
+            "'en' is named twice in one mapping (line 6)",
+        ),
+        (
+            "bitext:",
+            "bitexts: {}\nbitext:",
+            "unknown key 'bitexts'; valid keys: languages, vocabulary, tokenizer, monolingual, bitext",
+        ),
+        ("valid: v.en", "dev: v.en", "monolingual en: unknown key 'dev'; valid keys: train, valid, test"),
+        (
+            "bitext:",
+            "vocabulary: {sise: 3}\nbitext:",
+            "valid keys: model, size, alpha, sentences, coverage, normalization, sentencepiece",
+        ),
+        ("bitext:", "vocabulary: {size: big}\nbitext:", "vocabulary: size must be of type int, found 'big'"),
+        ("bitext:", "vocabulary: {model: wordpiece}\nbitext:", "model must be unigram or bpe, found 'wordpiece'"),
+        ("bitext:", "vocabulary: {alpha: -1}\nbitext:", "alpha must be from 0 to 1, found -1.0"),
+        ("bitext:", "vocabulary: {alpha: .inf}\nbitext:", "alpha must be of type float, found '.inf'"),
+        ("bitext:", "vocabulary: {alpha: inf}\nbitext:", "alpha must be from 0 to 1, found inf"),
+        ("bitext:", "vocabulary: {alpha: nan}\nbitext:", "alpha must be from 0 to 1, found nan"),
+        ("bitext:", "vocabulary: {alpha: 1e400}\nbitext:", "alpha must be from 0 to 1, found inf"),
+        (
+            "bitext:",
+            "vocabulary: {size: 99999999}\nbitext:",
+            "size must be more than 0 and at most 10000000, found 99999999",
+        ),
+        ("bitext:", "vocabulary: {coverage: 0}\nbitext:", "coverage must be more than 0 and at most 1, found 0.0"),
+        ("bitext:", "vocabulary: {coverage: nan}\nbitext:", "coverage must be more than 0 and at most 1, found nan"),
+        ("bitext:", "vocabulary: {coverage: null}\nbitext:", "coverage must be of type float, found 'null'"),
+        (
+            "bitext:",
+            "vocabulary: {normalization: none}\nbitext:",
+            "normalization must be nmt_nfkc or nfkc or nmt_nfkc_cf or nfkc_cf or identity, found 'none'",
+        ),
+        (
+            "bitext:",
+            "vocabulary: {sentencepiece: m, model: bpe, size: 9}\nbitext:",
+            "vocabulary: sentencepiece names an existing model; leave out model, size",
+        ),
+        (
+            "bitext:",
+            "vocabulary: {sentencepiece: }\nbitext:",
+            "vocabulary: sentencepiece must name the file of a model",
+        ),
+        ("en-de:", "en-fr:", "bitext en-fr: 'fr' is not one of the languages; valid: en, de, no"),
+        ("en-de:", "en:", "bitext en: expected two different languages"),
+        ("  no:", "  fr:", "monolingual fr: not one of the languages; valid: en, de, no"),
+        ("[en, de, no]", "[en, de, no, fr]", "languages: there is no text for 'fr'"),
+        ("[en, de, no]", "[en, de, no, pt-br]", "'pt-br' must consist of letters, digits and _"),
+        ("[en, de, no]", "en", "languages: expected a list such as [en, de], found 'en'"),
+        ("train: a.no", "", "monolingual no: expected one or more of train, valid, test"),
+        ("bitext:", "vocabulary: {model: [bpe]}\nbitext:", "vocabulary: model must be of type str, found ['bpe']"),
+        ("bitext:", "tokenizer: {en: [moses]}\nbitext:", "tokenizer en: unknown ['moses']"),
+        ("train: a.no", "train: {a: b}", "train must be a file or a list of files"),
+        ("{train: a.no}", "a.no", "monolingual no: expected a mapping (key: value), found 'a.no'"),
+        ("bitext:", "bitext:\n  de-en: {train: u}", "the pair is named twice"),
+    ],
+)
 def test_problems(tmp_path, old, new, expected):
     assert old in GOOD
     found = problems(tmp_path, GOOD.replace(old, new, 1))
@@ -94,10 +122,12 @@ def test_problems(tmp_path, old, new, expected):
 def test_one_file_for_two_languages(tmp_path):
     for name in ("a.no", "t.en-de.de"):
         assert problems(tmp_path, GOOD.replace("v.en", name)) == [
-            f"{name} is named as text of en and of {name[-2:]}: each language needs a file of its own"]
+            f"{name} is named as text of en and of {name[-2:]}: each language needs a file of its own"
+        ]
     (tmp_path / "link").symlink_to("a.en")
     assert problems(tmp_path, GOOD.replace("a.no", "link")) == [
-        "a.en is named as text of en and of no: each language needs a file of its own"]
+        "a.en is named as text of en and of no: each language needs a file of its own"
+    ]
     assert problems(tmp_path, GOOD.replace("v.en", "[a.en, x.en]")) == []  # twice for one language
 
 

@@ -77,8 +77,9 @@ def test_the_text_is_the_same_under_other_numbers(parts, joined):
     for code in ("en", "de"):
         for split in SPLITS:
             own = text_of(parts / "data" / code, code, split)
-            tagged = [[f"{symbol}@{code}" if symbol not in ("</s>", "<unk>") else symbol for symbol in line]
-                      for line in own]  # fmt: skip
+            tagged = [
+                [f"{symbol}@{code}" if symbol not in ("</s>", "<unk>") else symbol for symbol in line] for line in own
+            ]
             assert text_of(joined, code, split) == tagged and own
 
 

@@ -56,11 +56,17 @@ def test_verify_names_every_change(prepared, capsys, caplog):
     first, *changes = capsys.readouterr().err.splitlines()
     assert first.startswith(f"7 change(s) since {prepared} was written; remove the changed files and run the same")
     size = known(prepared)["en/train.idx"]["bytes"]
-    assert sorted(line.removeprefix(f"  - {prepared}/").split(" from ")[0] for line in changes) == sorted([
-        "en/train.bin has other content", "en-de/valid.en-de.de.idx has other content", "dict.txt has other content",
-        "en/valid.bin is missing", f"en/train.idx has {size + 1} bytes, expected {size}",
-        "fr/train.bin is not in the manifest", "fr/train.idx is not in the manifest",
-    ])  # fmt: skip
+    assert sorted(line.removeprefix(f"  - {prepared}/").split(" from ")[0] for line in changes) == sorted(
+        [
+            "en/train.bin has other content",
+            "en-de/valid.en-de.de.idx has other content",
+            "dict.txt has other content",
+            "en/valid.bin is missing",
+            f"en/train.idx has {size + 1} bytes, expected {size}",
+            "fr/train.bin is not in the manifest",
+            "fr/train.idx is not in the manifest",
+        ]
+    )
 
 
 def test_what_is_removed_is_made_anew(corpus, prepared):
@@ -119,8 +125,14 @@ def test_joined_languages_have_their_own_and_take_over_no_damage(tmp_path, fairs
     assert disjoint.main(arguments) == 1
     assert f"{folders[0]}/en/train.bin has other content" in capsys.readouterr().err
     (folders[0] / "manifest.json").write_text(
-        json.dumps({key: value for key, value in json.loads((folders[0] / "manifest.json").read_text()).items()
-                    if key != "fingerprints"}))  # fmt: skip
+        json.dumps(
+            {
+                key: value
+                for key, value in json.loads((folders[0] / "manifest.json").read_text()).items()
+                if key != "fingerprints"
+            }
+        )
+    )
     (folders[0] / "en/train.bin").write_bytes(b"\xff" * len(raw))
     assert disjoint.main(arguments) == 1
     assert "en/train.bin has numbers that its dictionary of" in capsys.readouterr().err

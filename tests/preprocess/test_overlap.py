@@ -20,16 +20,22 @@ def leaking(tmp_path):
     write(root / "more.en", ["in the second file", "d"])
     for language, lines in {"en": ["one", "two", "three"], "de": ["eins", "zwei", "drei"]}.items():
         write(root / f"train.en-de.{language}", lines)
-    tests = {"en": ["drei", "", "two", "new", "twice over", "in\tthe second file", "alone", "two"],
-             "de": ["neu", "", "zwei", "one", "new", "c", "d", "e"]}
+    tests = {
+        "en": ["drei", "", "two", "new", "twice over", "in\tthe second file", "alone", "two"],
+        "de": ["neu", "", "zwei", "one", "new", "c", "d", "e"],
+    }
     for language, lines in tests.items():
         write(root / f"test.en-de.{language}", lines)
     write(root / "valid.en", ["nothing of it", ""])
-    return describe(root, {
-        "languages": ["en", "de"], "vocabulary": {"size": 30},
-        "monolingual": {"en": {"train": ["mono.en", "more.en"], "valid": "valid.en"}},
-        "bitext": {"en-de": {"train": "train.en-de", "test": "test.en-de"}},
-    })
+    return describe(
+        root,
+        {
+            "languages": ["en", "de"],
+            "vocabulary": {"size": 30},
+            "monolingual": {"en": {"train": ["mono.en", "more.en"], "valid": "valid.en"}},
+            "bitext": {"en-de": {"train": "train.en-de", "test": "test.en-de"}},
+        },
+    )
 
 
 TOLD = [
@@ -65,7 +71,8 @@ def test_one_warning_for_each_language(leaking, caplog):
     each = "1 of 2 (50.0 %), line 1 (mono.en, line 4)"
     assert english == (
         "lines of validation and test text of en that also occur in its training text: 10; in valid0.en "
-        f"{each}; in valid1.en {each}; in valid2.en {each}; and in 3 more files")
+        f"{each}; in valid1.en {each}; in valid2.en {each}; and in 3 more files"
+    )
     assert german == TOLD[1]
 
 
@@ -80,8 +87,14 @@ def test_they_are_told_each_time_and_looked_for_once(leaking, tmp_path, caplog, 
 
 
 def test_a_language_without_training_text_is_not_looked_at(leaking):
-    describe(leaking.parent, {"languages": ["en", "de"], "monolingual": {"en": {"train": "mono.en"}},
-                              "bitext": {"en-de": {"test": "test.en-de"}}})
+    describe(
+        leaking.parent,
+        {
+            "languages": ["en", "de"],
+            "monolingual": {"en": {"train": "mono.en"}},
+            "bitext": {"en-de": {"test": "test.en-de"}},
+        },
+    )
     assert overlap.evaluation_files(read_config(leaking)[0]) == {"en": ["test.en-de.en"]}
 
 

@@ -20,122 +20,215 @@ HE_GARDENER = Phrase("gardener", pronoun=True)
 
 # (what it shows, abstract sentence, English, German, French, Spanish)
 GRAMMAR = [
-    ("past, fronted time, adjectives",
-     Sentence(Clause(Phrase("gardener", adjective="old"), "water", Phrase("rose", True), tense="past",
-                     time="yesterday", front="time")),
-     "Yesterday, the old gardener watered the roses.",
-     "Gestern hat der alte Gärtner die Rosen gegossen.",
-     "Hier, le vieux jardinier a arrosé les roses.",
-     "Ayer el jardinero viejo regó las rosas."),
-    ("separable verb, elided clitic, dropped subject",
-     Sentence(Clause(HE_GARDENER, "invite", Phrase("neighbour", pronoun=True), opening="then")),
-     "Then he invites her.",
-     "Dann lädt er sie ein.",
-     "Ensuite, il l'invite.",
-     "Luego la invita."),
-    ("comparison",
-     Sentence(Clause(Phrase("dog", determiner="indefinite"), "be", adjective="big", degree="comparative",
-                     than=Phrase("cat"))),
-     "A dog is bigger than the cat.",
-     "Ein Hund ist größer als die Katze.",
-     "Un chien est plus grand que le chat.",
-     "Un perro es más grande que el gato."),
-    ("liking in general, negated",
-     Sentence(Clause(Phrase("child"), "like", Phrase("apple", True, "generic"), negated=True)),
-     "The child does not like apples.",
-     "Das Kind mag keine Äpfel.",
-     "L'enfant n'aime pas les pommes.",
-     "Al niño no le gustan las manzanas."),
-    ("mass noun, negated",
-     Sentence(Clause(Phrase("neighbour"), "buy", Phrase("water", determiner="indefinite"), negated=True,
-                     place=Phrase("market"))),
-     "The neighbour does not buy water at the market.",
-     "Die Nachbarin kauft auf dem Markt kein Wasser.",
-     "La voisine n'achète pas d'eau au marché.",
-     "La vecina no compra agua en el mercado."),
-    ("goal, purpose, strong adjective, agreement with être, de before a plural adjective",
-     Sentence(Clause(Phrase("neighbour"), "go", goal=Phrase("market"), tense="past",
-                     purpose=Clause(None, "buy", Phrase("chair", True, "indefinite", "new")))),
-     "The neighbour went to the market to buy new chairs.",
-     "Die Nachbarin ist auf den Markt gegangen, um neue Stühle zu kaufen.",
-     "La voisine est allée au marché pour acheter de nouvelles chaises.",
-     "La vecina fue al mercado para comprar sillas nuevas."),
-    ("question, recipient, mixed adjective",
-     Sentence(Clause(Phrase("girl"), "give", Phrase("book", determiner="indefinite", adjective="new"),
-                     Phrase("teacher")), question="whether"),
-     "Does the girl give a new book to the teacher?",
-     "Gibt das Mädchen der Lehrerin ein neues Buch?",
-     "Est-ce que la fille donne un nouveau livre à l'institutrice ?",
-     "¿Le da la chica un libro nuevo a la maestra?"),
-    ("object relative, participle agreement, verb last",
-     Sentence(Clause(Phrase("rose", True, relative=Clause(Phrase("gardener"), "water", tense="past")), "be",
-                     adjective="beautiful", degree="very")),
-     "The roses that the gardener watered are very beautiful.",
-     "Die Rosen, die der Gärtner gegossen hat, sind sehr schön.",
-     "Les roses que le jardinier a arrosées sont très belles.",
-     "Las rosas que el jardinero regó son muy hermosas."),
-    ("subject relative, separable infinitive, personal a",
-     Sentence(Clause(Phrase("boy", relative=Clause(None, "get_up", time="morning")), "invite", Phrase("doctor"),
-                     modal="try")),
-     "The boy who gets up in the morning tries to invite the doctor.",
-     "Der Junge, der am Morgen aufsteht, versucht, den Arzt einzuladen.",
-     "Le garçon qui se lève le matin essaie d'inviter le médecin.",
-     "El chico que se levanta por la mañana intenta invitar al médico."),
-    ("existence, weak dative, irregular plural",
-     Sentence(Clause(None, "exist", Phrase("mouse", True, "three"), place=Phrase("kitchen"), front="place",
-                     tense="past")),
-     "In the kitchen, there were three mice.",
-     "In der Küche gab es drei Mäuse.",
-     "Dans la cuisine, il y avait trois souris.",
-     "En la cocina había tres ratones."),
-    ("subordinate first, inversion, elided si, reflexive",
-     Sentence(Clause(Phrase("singer"), "rest", reason_word="if", reason=Clause(
-         Phrase("composer", pronoun=True), "be", adjective="tired"), reason_first=True)),
-     "If he is tired, the singer rests.",
-     "Falls er müde ist, ruht sich die Sängerin aus.",
-     "S'il est fatigué, la chanteuse se repose.",
-     "Si está cansado, la cantante descansa."),
-    ("content clause, weak masculine, future",
-     Sentence(Clause(Phrase("cook"), "believe", content=Clause(
-         Phrase("farmer", True), "help", Phrase("boy"), tense="future"))),
-     "The cook believes that the farmers will help the boy.",
-     "Die Köchin glaubt, dass die Bauern dem Jungen helfen werden.",
-     "La cuisinière croit que les paysans aideront le garçon.",
-     "La cocinera cree que los granjeros ayudarán al chico."),
-    ("genitive, never, reflexive with object",
-     Sentence(Clause(Phrase("pupil"), "put_on", Phrase("coat", owner=Phrase("colleague")), frequency="never")),
-     "The pupil never puts on the colleague's coat.",
-     "Der Schüler zieht den Mantel des Kollegen nie an.",
-     "L'élève ne met jamais le manteau du collègue.",
-     "El alumno nunca se pone el abrigo del compañero."),
-    ("an, cet, el agua, jouer de",
-     Sentence(Clause(Phrase("engineer", determiner="this"), "drink", Phrase("water", adjective="cold")), "and",
-              Clause(Phrase("pianist"), "play", Phrase("organ", determiner="indefinite", adjective="old"))),
-     "This engineer drinks the cold water and the pianist plays an old organ.",
-     "Dieser Ingenieur trinkt das kalte Wasser und die Pianistin spielt eine alte Orgel.",
-     "Cet ingénieur boit l'eau froide et la pianiste joue d'un vieil orgue.",
-     "Este ingeniero bebe el agua fría y la pianista toca un órgano viejo."),
-    ("ser and estar, weather, joined by but",
-     Sentence(Clause(None, "rain", time="monday", front="time", tense="future"), "but",
-              Clause(Phrase("window", True), "be", adjective="dirty", tense="past")),
-     "On Monday, it will rain, but the windows were dirty.",
-     "Am Montag wird es regnen, aber die Fenster waren schmutzig.",
-     "Lundi, il pleuvra, mais les fenêtres étaient sales.",
-     "El lunes lloverá, pero las ventanas estaban sucias."),
-    ("perfect with sein, attempt in the past",
-     Sentence(Clause(Phrase("frog", True), "swim", tense="past"), "and",
-              Clause(Phrase("girl", True), "catch", Phrase("hen"), tense="past", modal="try")),
-     "The frogs swam and the girls tried to catch the hen.",
-     "Die Frösche sind geschwommen und die Mädchen haben versucht, die Henne zu fangen.",
-     "Les grenouilles ont nagé et les filles ont essayé d'attraper la poule.",
-     "Las ranas nadaron y las chicas intentaron atrapar a la gallina."),
-    ("modal, clitic on the infinitive, preceding participle",
-     Sentence(Clause(Phrase("vet", True), "find", Phrase("bone", True), tense="past"), "and",
-              Clause(Phrase("vet", True, pronoun=True), "hide", Phrase("bone", True, pronoun=True), modal="want")),
-     "The vets found the bones and they want to hide them.",
-     "Die Tierärztinnen haben die Knochen gefunden und sie wollen sie verstecken.",
-     "Les vétérinaires ont trouvé les os et elles veulent les cacher.",
-     "Las veterinarias encontraron los huesos y quieren esconderlos."),
+    (
+        "past, fronted time, adjectives",
+        Sentence(
+            Clause(
+                Phrase("gardener", adjective="old"),
+                "water",
+                Phrase("rose", True),
+                tense="past",
+                time="yesterday",
+                front="time",
+            )
+        ),
+        "Yesterday, the old gardener watered the roses.",
+        "Gestern hat der alte Gärtner die Rosen gegossen.",
+        "Hier, le vieux jardinier a arrosé les roses.",
+        "Ayer el jardinero viejo regó las rosas.",
+    ),
+    (
+        "separable verb, elided clitic, dropped subject",
+        Sentence(Clause(HE_GARDENER, "invite", Phrase("neighbour", pronoun=True), opening="then")),
+        "Then he invites her.",
+        "Dann lädt er sie ein.",
+        "Ensuite, il l'invite.",
+        "Luego la invita.",
+    ),
+    (
+        "comparison",
+        Sentence(
+            Clause(
+                Phrase("dog", determiner="indefinite"), "be", adjective="big", degree="comparative", than=Phrase("cat")
+            )
+        ),
+        "A dog is bigger than the cat.",
+        "Ein Hund ist größer als die Katze.",
+        "Un chien est plus grand que le chat.",
+        "Un perro es más grande que el gato.",
+    ),
+    (
+        "liking in general, negated",
+        Sentence(Clause(Phrase("child"), "like", Phrase("apple", True, "generic"), negated=True)),
+        "The child does not like apples.",
+        "Das Kind mag keine Äpfel.",
+        "L'enfant n'aime pas les pommes.",
+        "Al niño no le gustan las manzanas.",
+    ),
+    (
+        "mass noun, negated",
+        Sentence(
+            Clause(
+                Phrase("neighbour"),
+                "buy",
+                Phrase("water", determiner="indefinite"),
+                negated=True,
+                place=Phrase("market"),
+            )
+        ),
+        "The neighbour does not buy water at the market.",
+        "Die Nachbarin kauft auf dem Markt kein Wasser.",
+        "La voisine n'achète pas d'eau au marché.",
+        "La vecina no compra agua en el mercado.",
+    ),
+    (
+        "goal, purpose, strong adjective, agreement with être, de before a plural adjective",
+        Sentence(
+            Clause(
+                Phrase("neighbour"),
+                "go",
+                goal=Phrase("market"),
+                tense="past",
+                purpose=Clause(None, "buy", Phrase("chair", True, "indefinite", "new")),
+            )
+        ),
+        "The neighbour went to the market to buy new chairs.",
+        "Die Nachbarin ist auf den Markt gegangen, um neue Stühle zu kaufen.",
+        "La voisine est allée au marché pour acheter de nouvelles chaises.",
+        "La vecina fue al mercado para comprar sillas nuevas.",
+    ),
+    (
+        "question, recipient, mixed adjective",
+        Sentence(
+            Clause(Phrase("girl"), "give", Phrase("book", determiner="indefinite", adjective="new"), Phrase("teacher")),
+            question="whether",
+        ),
+        "Does the girl give a new book to the teacher?",
+        "Gibt das Mädchen der Lehrerin ein neues Buch?",
+        "Est-ce que la fille donne un nouveau livre à l'institutrice ?",
+        "¿Le da la chica un libro nuevo a la maestra?",
+    ),
+    (
+        "object relative, participle agreement, verb last",
+        Sentence(
+            Clause(
+                Phrase("rose", True, relative=Clause(Phrase("gardener"), "water", tense="past")),
+                "be",
+                adjective="beautiful",
+                degree="very",
+            )
+        ),
+        "The roses that the gardener watered are very beautiful.",
+        "Die Rosen, die der Gärtner gegossen hat, sind sehr schön.",
+        "Les roses que le jardinier a arrosées sont très belles.",
+        "Las rosas que el jardinero regó son muy hermosas.",
+    ),
+    (
+        "subject relative, separable infinitive, personal a",
+        Sentence(
+            Clause(
+                Phrase("boy", relative=Clause(None, "get_up", time="morning")), "invite", Phrase("doctor"), modal="try"
+            )
+        ),
+        "The boy who gets up in the morning tries to invite the doctor.",
+        "Der Junge, der am Morgen aufsteht, versucht, den Arzt einzuladen.",
+        "Le garçon qui se lève le matin essaie d'inviter le médecin.",
+        "El chico que se levanta por la mañana intenta invitar al médico.",
+    ),
+    (
+        "existence, weak dative, irregular plural",
+        Sentence(
+            Clause(None, "exist", Phrase("mouse", True, "three"), place=Phrase("kitchen"), front="place", tense="past")
+        ),
+        "In the kitchen, there were three mice.",
+        "In der Küche gab es drei Mäuse.",
+        "Dans la cuisine, il y avait trois souris.",
+        "En la cocina había tres ratones.",
+    ),
+    (
+        "subordinate first, inversion, elided si, reflexive",
+        Sentence(
+            Clause(
+                Phrase("singer"),
+                "rest",
+                reason_word="if",
+                reason=Clause(Phrase("composer", pronoun=True), "be", adjective="tired"),
+                reason_first=True,
+            )
+        ),
+        "If he is tired, the singer rests.",
+        "Falls er müde ist, ruht sich die Sängerin aus.",
+        "S'il est fatigué, la chanteuse se repose.",
+        "Si está cansado, la cantante descansa.",
+    ),
+    (
+        "content clause, weak masculine, future",
+        Sentence(
+            Clause(
+                Phrase("cook"), "believe", content=Clause(Phrase("farmer", True), "help", Phrase("boy"), tense="future")
+            )
+        ),
+        "The cook believes that the farmers will help the boy.",
+        "Die Köchin glaubt, dass die Bauern dem Jungen helfen werden.",
+        "La cuisinière croit que les paysans aideront le garçon.",
+        "La cocinera cree que los granjeros ayudarán al chico.",
+    ),
+    (
+        "genitive, never, reflexive with object",
+        Sentence(Clause(Phrase("pupil"), "put_on", Phrase("coat", owner=Phrase("colleague")), frequency="never")),
+        "The pupil never puts on the colleague's coat.",
+        "Der Schüler zieht den Mantel des Kollegen nie an.",
+        "L'élève ne met jamais le manteau du collègue.",
+        "El alumno nunca se pone el abrigo del compañero.",
+    ),
+    (
+        "an, cet, el agua, jouer de",
+        Sentence(
+            Clause(Phrase("engineer", determiner="this"), "drink", Phrase("water", adjective="cold")),
+            "and",
+            Clause(Phrase("pianist"), "play", Phrase("organ", determiner="indefinite", adjective="old")),
+        ),
+        "This engineer drinks the cold water and the pianist plays an old organ.",
+        "Dieser Ingenieur trinkt das kalte Wasser und die Pianistin spielt eine alte Orgel.",
+        "Cet ingénieur boit l'eau froide et la pianiste joue d'un vieil orgue.",
+        "Este ingeniero bebe el agua fría y la pianista toca un órgano viejo.",
+    ),
+    (
+        "ser and estar, weather, joined by but",
+        Sentence(
+            Clause(None, "rain", time="monday", front="time", tense="future"),
+            "but",
+            Clause(Phrase("window", True), "be", adjective="dirty", tense="past"),
+        ),
+        "On Monday, it will rain, but the windows were dirty.",
+        "Am Montag wird es regnen, aber die Fenster waren schmutzig.",
+        "Lundi, il pleuvra, mais les fenêtres étaient sales.",
+        "El lunes lloverá, pero las ventanas estaban sucias.",
+    ),
+    (
+        "perfect with sein, attempt in the past",
+        Sentence(
+            Clause(Phrase("frog", True), "swim", tense="past"),
+            "and",
+            Clause(Phrase("girl", True), "catch", Phrase("hen"), tense="past", modal="try"),
+        ),
+        "The frogs swam and the girls tried to catch the hen.",
+        "Die Frösche sind geschwommen und die Mädchen haben versucht, die Henne zu fangen.",
+        "Les grenouilles ont nagé et les filles ont essayé d'attraper la poule.",
+        "Las ranas nadaron y las chicas intentaron atrapar a la gallina.",
+    ),
+    (
+        "modal, clitic on the infinitive, preceding participle",
+        Sentence(
+            Clause(Phrase("vet", True), "find", Phrase("bone", True), tense="past"),
+            "and",
+            Clause(Phrase("vet", True, pronoun=True), "hide", Phrase("bone", True, pronoun=True), modal="want"),
+        ),
+        "The vets found the bones and they want to hide them.",
+        "Die Tierärztinnen haben die Knochen gefunden und sie wollen sie verstecken.",
+        "Les vétérinaires ont trouvé les os et elles veulent les cacher.",
+        "Las veterinarias encontraron los huesos y quieren esconderlos.",
+    ),
 ]
 
 
@@ -162,7 +255,11 @@ def test_irregular_forms():
     assert german.verb_entry("vor|bereiten")[3] == "vorbereitet"
     assert german.verb_entry("reparieren")[3] == "repariert"
     assert [german._entry(verb)[3] for verb in ("cross", "bark", "open", "wash")] == [
-        "überquert", "gebellt", "geöffnet", "gewaschen"]
+        "überquert",
+        "gebellt",
+        "geöffnet",
+        "gewaschen",
+    ]
     assert german.noun_form("child", True, german.DATIVE) == "Kindern"
     assert german.noun_form("doctor", False, german.GENITIVE) == "Arztes"
     assert french.adjective_form("beautiful", True, True) == "belles"
@@ -195,8 +292,11 @@ def test_at_least_400_lemmas_are_used_in_each_language(planned):
     tables = {"noun": nouns(), "verb": verbs(), "adjective": adjectives(), "adverb": adverbs()}
     for language in LANGUAGES:
         used = set().union(*(concepts(made) for made in parallel["train"] + alone[language]))
-        lemmas = {(kind, _lemma(kind, tables[kind][name].forms[language], language)) for kind, name in used
-                  if name in tables.get(kind, ())}
+        lemmas = {
+            (kind, _lemma(kind, tables[kind][name].forms[language], language))
+            for kind, name in used
+            if name in tables.get(kind, ())
+        }
         assert len(lemmas) >= 400, (language, len(lemmas))
 
 
@@ -214,7 +314,10 @@ def test_every_test_sentence_holds_a_combination_that_no_training_text_has(plann
 def test_combinations_are_found_in_any_construction():
     relative = Phrase("rose", relative=Clause(Phrase("gardener"), "water"))
     assert combinations(Clause(relative, "be", adjective="beautiful")) == {
-        ("subject", "gardener", "water"), ("object", "water", "rose"), ("adjective", "beautiful", "rose")}
+        ("subject", "gardener", "water"),
+        ("object", "water", "rose"),
+        ("adjective", "beautiful", "rose"),
+    }
 
 
 def test_no_document_occurs_twice(planned):
@@ -247,8 +350,10 @@ def test_no_word_gives_the_topic_away(folder):
 def test_sides_of_the_bitext_are_aligned(folder):
     for split in ("train", "valid", "test"):
         for language in ("de", "fr", "es"):
-            sides = [(folder / f"bitext/{split}.en-{language}.{side}").read_text("utf-8").split("\n")
-                     for side in ("en", language)]
+            sides = [
+                (folder / f"bitext/{split}.en-{language}.{side}").read_text("utf-8").split("\n")
+                for side in ("en", language)
+            ]
             assert len(sides[0]) == len(sides[1])
             assert [not line for line in sides[0]] == [not line for line in sides[1]]
             assert sum(a == b for a, b in zip(*sides) if a) == 0  # no sentence is a copy of its source
@@ -273,14 +378,19 @@ def test_tasks_hold_the_same_documents_as_the_bitext(folder):
     assert (folder / "tasks/ntg/test.fr.src").read_text("utf-8").splitlines() == passages
     assert len((folder / "tasks/ntg/test.fr.tgt").read_text("utf-8").splitlines()) == len(passages)
     assert sorted(path.name for path in (folder / "tasks/nc/translate_train").iterdir()) == [
-        "train.de.tsv", "train.es.tsv", "train.fr.tsv"]
+        "train.de.tsv",
+        "train.es.tsv",
+        "train.fr.tsv",
+    ]
 
 
 def test_forms_are_seen_in_the_sentences(folder, planned):
     """36 of each form, the same sentences in every language, with the words that make the form."""
     made = {REALISERS["en"].sentence(sentence): sentence for item in planned[0]["test"] for sentence in item.sentences}
-    words = {"en": {"negated": "not", "joined": "and|but"},
-             "de": {"negated": "nicht|kein(e[mnrs]?)?", "joined": "und|aber"}}
+    words = {
+        "en": {"negated": "not", "joined": "and|but"},
+        "de": {"negated": "nicht|kein(e[mnrs]?)?", "joined": "und|aber"},
+    }
     read = {}
     for language in LANGUAGES:
         lines = (folder / f"tasks/form/test.{language}.tsv").read_text("utf-8").splitlines()

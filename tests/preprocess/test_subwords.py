@@ -89,10 +89,13 @@ def test_too_large_and_too_small(tmp_path, caplog):
         trained(tmp_path, LINES, size=5, model="bpe")
 
 
-@pytest.mark.parametrize("version, model, refused", [
-    ("0.2.2", "unigram", True), ("0.2.2", "bpe", False), ("0.2.3", "unigram", False), ("0.2.1", "unigram", False)])
-def test_the_version_that_does_not_finish_is_refused_before_learning(corpus, tmp_path, monkeypatch, version, model,
-                                                                     refused):
+@pytest.mark.parametrize(
+    "version, model, refused",
+    [("0.2.2", "unigram", True), ("0.2.2", "bpe", False), ("0.2.3", "unigram", False), ("0.2.1", "unigram", False)],
+)
+def test_the_version_that_does_not_finish_is_refused_before_learning(
+    corpus, tmp_path, monkeypatch, version, model, refused
+):
     change(corpus, vocabulary={"model": model, "size": 60})
     monkeypatch.setattr(sentencepiece, "__version__", version)
     monkeypatch.setattr(vocabulary, "train_model", lambda *_: 1 / 0)
@@ -107,7 +110,10 @@ def test_the_version_that_does_not_finish_is_not_installed():
     (line,) = [line for line in setup["options"]["install_requires"].split() if line.startswith("sentencepiece")]
     versions = SpecifierSet(line.removeprefix("sentencepiece"))
     assert [version for version in ("0.1.97", "0.1.98", "0.2.1", "0.2.2", "0.2.3") if version in versions] == [
-        "0.1.98", "0.2.1", "0.2.3"]
+        "0.1.98",
+        "0.2.1",
+        "0.2.3",
+    ]
 
 
 def test_pieces_never_become_symbols(tmp_path):
@@ -115,8 +121,13 @@ def test_pieces_never_become_symbols(tmp_path):
     model = tmp_path / "spm.model"
     with open(model, "wb") as file:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(LINES), model_writer=file, vocab_size=40, hard_vocab_limit=False, minloglevel=2,
-            user_defined_symbols=["[en]", "<mask>", "<pad>"])
+            sentence_iterator=iter(LINES),
+            model_writer=file,
+            vocab_size=40,
+            hard_vocab_limit=False,
+            minloglevel=2,
+            user_defined_symbols=["[en]", "<mask>", "<pad>"],
+        )
     processor = vocabulary.load_model(model)
     pieces = [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
     assert {"[en]", "<mask>", "<pad>"} <= set(pieces)
@@ -151,8 +162,9 @@ def test_reused_symbols(tmp_path):
 
 def test_odd_white_space_adds_and_loses_nothing(tmp_path):
     model = trained(tmp_path, LINES)
-    odd = ("\t \x0b \x0c \x1c \x1d \x1e \x85 \xa0 \u1680 \u2003 "
-           "\u2028 \u2029 \u202f \u3000 \ufeff \u200b \x00 \r").split(" ")
+    odd = (
+        "\t \x0b \x0c \x1c \x1d \x1e \x85 \xa0 \u1680 \u2003 \u2028 \u2029 \u202f \u3000 \ufeff \u200b \x00 \r"
+    ).split(" ")
     path = tmp_path / "text"
     text = [f"the{char}house " for char in odd] + ["\x85", " ", "\u200b", "end\r\n"]
     path.write_bytes("\n".join(text).encode("utf-8"))

@@ -28,12 +28,15 @@ def write_corpus(root):
     for split, count in (("train", 20), ("valid", 2), ("test", 2), ("more", 2)):
         for language in ("en", "de"):
             write(root / f"{split}.en-de.{language}", documents(language, count, random.Random(f"{split} pair")))
-    return describe(root, {
-        "languages": ["en", "de"],
-        "vocabulary": {"model": "unigram", "size": 60},
-        "monolingual": {"en": {"train": "train.en", "valid": "valid.en"}},
-        "bitext": {"en-de": {"train": "train.en-de", "valid": "valid.en-de", "test": ["test.en-de", "more.en-de"]}},
-    })
+    return describe(
+        root,
+        {
+            "languages": ["en", "de"],
+            "vocabulary": {"model": "unigram", "size": 60},
+            "monolingual": {"en": {"train": "train.en", "valid": "valid.en"}},
+            "bitext": {"en-de": {"train": "train.en-de", "valid": "valid.en-de", "test": ["test.en-de", "more.en-de"]}},
+        },
+    )
 
 
 def write(path, lines):
@@ -53,5 +56,8 @@ def change(path, **changes):
 
 def content(data_bin):
     """Bytes of every file of a data-bin but the stages' records."""
-    return {str(path.relative_to(data_bin)): path.read_bytes() for path in sorted(data_bin.rglob("*"))
-            if path.is_file() and ".stages" not in path.parts}
+    return {
+        str(path.relative_to(data_bin)): path.read_bytes()
+        for path in sorted(data_bin.rglob("*"))
+        if path.is_file() and ".stages" not in path.parts
+    }

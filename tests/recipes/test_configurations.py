@@ -104,9 +104,13 @@ def test_the_paper_sizes_say_what_the_papers_say_of_smoothing_and_16_bits():
     """X8, X13, U2, V8; the toy sizes on CPU have 32 bits."""
     pair = ["-s", "en", "-t", "de"]
     assert configuration(TRANSLATION["paper-mt"], *pair).criterion.label_smoothing == 0
-    in_16_bits = [configuration(PRETRAINING["paper"]), configuration(TRANSLATION["paper-mt"], *pair),
-                  configuration([RECIPES / "unicoder/config/pretrain.yaml"]), configuration(VECO_PRETRAINING["large"]),
-                  configuration(VECO_PRETRAINING["small"])]  # fmt: skip
+    in_16_bits = [
+        configuration(PRETRAINING["paper"]),
+        configuration(TRANSLATION["paper-mt"], *pair),
+        configuration([RECIPES / "unicoder/config/pretrain.yaml"]),
+        configuration(VECO_PRETRAINING["large"]),
+        configuration(VECO_PRETRAINING["small"]),
+    ]
     assert all(cfg.common.fp16 for cfg in in_16_bits)
     unicoder = [RECIPES / "unicoder/config/pretrain.yaml", RECIPES / "unicoder/config/toy.yaml"]
     for cfg in (

@@ -182,10 +182,15 @@ def test_tables_from_files_written_by_hand(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert printed == (tmp_path / "report.md").read_text()
     for line in (
-        "| random | 3.50 ± 0.50 |", "| MLM |  |", "| source copied | 4.25 ± 0.50 |",
-        "| random | 2.0 (0.6–6.8) | 10.0 | 6.0 (4.9–7.4) |", "| MLM |  |  |  |", "| majority | 40.0 | 40.0 | 40.0 |",
-        "| random |  |  |  |", "| MLM | 55.0 (51.0–59.0) | 55.0 | 2, mean |",
-    ):  # fmt: skip
+        "| random | 3.50 ± 0.50 |",
+        "| MLM |  |",
+        "| source copied | 4.25 ± 0.50 |",
+        "| random | 2.0 (0.6–6.8) | 10.0 | 6.0 (4.9–7.4) |",
+        "| MLM |  |  |  |",
+        "| majority | 40.0 | 40.0 | 40.0 |",
+        "| random |  |  |  |",
+        "| MLM | 55.0 (51.0–59.0) | 55.0 | 2, mean |",
+    ):
         assert f"{line}\n" in printed
 
 
@@ -256,8 +261,10 @@ def test_differences_are_paired_by_seed(tmp_path, monkeypatch, capsys):
         write(tmp_path / f"xlm/nc-cross-lingual-{seed}/scores.json", nc(en=base + 2 * seed, de=base))
         write(tmp_path / f"xlm/qam-cross-lingual-{seed}/scores.json", nc(en=base, de=base))
     for model, sizes in (("xlm", (5000.0, 5030.0)), ("unicoder", (5010.0,))):
-        entries = [{"epoch": number, "train_wpb": str(size), "train_num_updates": str(100 * number)}
-                   for number, size in enumerate(sizes, start=1)]  # fmt: skip
+        entries = [
+            {"epoch": number, "train_wpb": str(size), "train_num_updates": str(100 * number)}
+            for number, size in enumerate(sizes, start=1)
+        ]
         lines = ["| INFO | begin", json.dumps({"epoch": 1, "wpb": "1.0"}), *map(json.dumps, [entries[0], *entries])]
         (tmp_path / model / "train.log").write_text("\n".join(lines) + "\n")
     given = ["--models", "random,xlm,unicoder", "--langs", "en,de", "--seeds", "1,2,3", "--modes", "cross-lingual"]
@@ -300,8 +307,13 @@ def test_stages_and_models_that_there_are_not(tmp_path, script):
 def test_every_language_of_a_corpus_folder_is_looked_for(tmp_path):
     for language in ("de", "fr"):
         write(tmp_path / f"mine/bitext/train.en-{language}.{language}", [])
-    done = run("bash", "-c", 'corpus=$1 program=lohelp; . recipes/lohelp/stages.sh; fetch_corpus en,de,xx,fr', "any",
-               str(tmp_path / "mine"))  # fmt: skip
+    done = run(
+        "bash",
+        "-c",
+        "corpus=$1 program=lohelp; . recipes/lohelp/stages.sh; fetch_corpus en,de,xx,fr",
+        "any",
+        str(tmp_path / "mine"),
+    )
     assert done.returncode == 2 and "it has no bitext/train.en-xx.xx" in done.stderr
 
 

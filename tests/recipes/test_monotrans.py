@@ -13,10 +13,10 @@ import pytest
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.embeddings.vectors import read as read_vectors
+from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from preprocess.__main__ import main as preprocess
 from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
@@ -37,9 +37,13 @@ TWO = ["--max-update", 2]  # the first one's learning rate is 0
 
 def run(script, *arguments, **environment):
     return subprocess.run(
-        ["bash", f"{RECIPE}/{script}", *map(str, arguments)], cwd=ROOT, env=os.environ | environment,
-        capture_output=True, text=True, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        ["bash", f"{RECIPE}/{script}", *map(str, arguments)],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def succeed(*command, **environment):
@@ -101,10 +105,12 @@ def test_best_of_two_language_modules_and_zero_shot(nano, made):
     shutil.copy(nano / "de/language-module.pt", learned)
     for other, told in (
         (english, f"{nano}/de was made with other settings or weights; remove it or choose another SAVE_DIR"),
-        ([*command[:2], learned, *command[3:]], f"{learned} has a language-module.pt and no settings: name another SAVE_DIR"),
-        ([*command[:2], nano / "no", body, body, *command[5:]],
-         f"CHECKPOINT {body} is no classifier of finetune.sh"),
-    ):  # fmt: skip
+        (
+            [*command[:2], learned, *command[3:]],
+            f"{learned} has a language-module.pt and no settings: name another SAVE_DIR",
+        ),
+        ([*command[:2], nano / "no", body, body, *command[5:]], f"CHECKPOINT {body} is no classifier of finetune.sh"),
+    ):
         done = run(*other)
         assert done.returncode == 2 and done.stderr == f"best-language-module.sh: {told}\n"
     assert not (nano / "no").exists()
@@ -377,8 +383,10 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
     for name, adapters, positions in (("tokens", 0, False), ("positions", 0, True), ("adapters", 32, True)):
         module = language_modules.read(output / f"modules/{name}/de/language-module.pt")
         assert (module.adapters, module.language_positions) == (adapters, positions)
-    noise = {name: "embedding_noise': 0.075" in (output / f"{name}/nc-1/train.log").read_text()
-             for name in ("tokens", "positions", "noise")}  # fmt: skip
+    noise = {
+        name: "embedding_noise': 0.075" in (output / f"{name}/nc-1/train.log").read_text()
+        for name in ("tokens", "positions", "noise")
+    }
     assert noise == {"tokens": False, "positions": False, "noise": True}
     for folder, seed in (("body/tokens", 3), ("body/joint-de", 3), ("modules/adapters/de", 3), ("joint/de/nc-2", 2)):
         assert f"'seed': {seed}," in (output / folder / "train.log").read_text()
@@ -433,7 +441,7 @@ def test_the_papers_values(dictionary):
     assert tuning.task.freeze == "language-module" and tuning.task.length == 512
 
 
-@pytest.mark.parametrize("report", ("lohelp", "monotrans", "xglue"))
+@pytest.mark.parametrize("report", ["lohelp", "monotrans", "xglue"])
 def test_a_report_of_no_folder(monkeypatch, capsys, tmp_path, report):
     none = tmp_path / "none"
     monkeypatch.setattr("sys.argv", ["report", str(none), "--models", "m", "--langs", "en", "--seeds", "1"])

@@ -15,6 +15,7 @@ from sacrebleu.metrics import BLEU
 from fairseq_xl.errors import UserError
 from preprocess.sample.__main__ import main as write_sample
 from recipes import first_test_set, launch
+from tests.command_line import cli
 from tests.warm_python import warm_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -205,52 +206,75 @@ def test_launch_merges_yaml_in_order(tmp_path):
     assert done.stdout.strip() == "['--lr', '0.2', '--fp16', '--adam-betas', '(0.9, 0.98)']", done.stderr
 
 
-@pytest.mark.parametrize("files, merged", [
-    (["mlm.length=256 mlm.mask_prob=0.2", "tlm.length=9 mlm.length=64"], "mlm.length=64 mlm.mask_prob=0.2 tlm.length=9"),
-    (["mlm.length=256", "mlm.length=${lr}", "mlm.alpha=0"], "mlm.length=64 mlm.alpha=0"),
-    (["mlm.length=256 mlm.mask_prob=0.2", "null", "mlm.length=64"], "mlm.length=64"),
-    (["mlm.length=256", "null"], None),
-    (["mlm.batch_sentences=64", "mlm.batch_sentences=null"], "mlm.batch_sentences=null"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "files, merged",
+    [
+        (
+            ["mlm.length=256 mlm.mask_prob=0.2", "tlm.length=9 mlm.length=64"],
+            "mlm.length=64 mlm.mask_prob=0.2 tlm.length=9",
+        ),
+        (["mlm.length=256", "mlm.length=${lr}", "mlm.alpha=0"], "mlm.length=64 mlm.alpha=0"),
+        (["mlm.length=256 mlm.mask_prob=0.2", "null", "mlm.length=64"], "mlm.length=64"),
+        (["mlm.length=256", "null"], None),
+        (["mlm.batch_sentences=64", "mlm.batch_sentences=null"], "mlm.batch_sentences=null"),
+    ],
+)
 def test_a_later_file_changes_the_settings_that_it_names(tmp_path, files, merged):
     paths = [tmp_path / f"{number}.yaml" for number in range(len(files))]
     for path, settings in zip(paths, files):
         path.write_text(f"lr: 64\nobjective-options: {settings}\n")
     (tmp_path / "none.yaml").write_text("lr: 64\n")
     assert launch.flags([*paths, tmp_path / "none.yaml"]) == ["--lr", "64"] + (
-        ["--objective-options", merged] if merged else [])  # fmt: skip
+        ["--objective-options", merged] if merged else []
+    )
 
 
-@pytest.mark.parametrize("given, others", [
-    (
-        ["--objective-options", "mlm.length=256 mlm.mask_prob=0.2", "--lr", "1"],
-        ["--objective-options", "mlm.length=64"],
-    ),
-    (["--objective-options", "mlm.length=256 mlm.mask_prob=0.2", "--lr", "1"], ["--objective-options=mlm.length=64"]),
-    (["--objective-options=mlm.length=7", "--lr", "1"], ["--objective-options", "mlm.mask_prob=0.2 mlm.length=64"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, others",
+    [
+        (
+            ["--objective-options", "mlm.length=256 mlm.mask_prob=0.2", "--lr", "1"],
+            ["--objective-options", "mlm.length=64"],
+        ),
+        (
+            ["--objective-options", "mlm.length=256 mlm.mask_prob=0.2", "--lr", "1"],
+            ["--objective-options=mlm.length=64"],
+        ),
+        (["--objective-options=mlm.length=7", "--lr", "1"], ["--objective-options", "mlm.mask_prob=0.2 mlm.length=64"]),
+    ],
+)
 def test_the_command_line_changes_the_settings_that_it_names(given, others):
-    assert launch.one_of_settings(given + others + ["--cpu"]) == [
-        "--objective-options", "mlm.length=64 mlm.mask_prob=0.2", "--lr", "1", "--cpu"]  # fmt: skip
+    assert launch.one_of_settings(given + others + ["--cpu"]) == cli(
+        objective_options="mlm.length=64 mlm.mask_prob=0.2", lr="1", cpu=True
+    )
     assert launch.one_of_settings(["--lr", "1"]) == ["--lr", "1"]
 
 
 def test_the_settings_of_files_reach_the_command(tmp_path, monkeypatch):
     (tmp_path / "x.yaml").write_text("objective-options: mlm.batch_tokens=2048 mlm.length=256\nlr: 1\n")
-    monkeypatch.setattr(sys, "argv", ["launch.py", "train", "data", str(tmp_path / "x.yaml"), "--objective-options",
-                                      "mlm.length=64"])  # fmt: skip
+    monkeypatch.setattr(
+        sys, "argv", ["launch.py", "train", "data", str(tmp_path / "x.yaml"), "--objective-options", "mlm.length=64"]
+    )
     ran = []
     monkeypatch.setattr(os, "execv", lambda program, line: ran.append(line))
     monkeypatch.setenv("WORLD_SIZE", "1")
     launch.main()
-    assert ran[0][ran[0].index("--objective-options") :] == [
-        "--objective-options", "mlm.batch_tokens=2048 mlm.length=64", "--lr", "1"]  # fmt: skip
+    assert ran[0][ran[0].index("--objective-options") :] == cli(
+        objective_options="mlm.batch_tokens=2048 mlm.length=64", lr="1"
+    )
 
 
-@pytest.mark.parametrize("command", [
-    ["-m", "preprocess", "x.yaml", "data"], ["-m", "preprocess.disjoint"], ["-m", "preprocess.readers.wmt14"],
-    ["-m", "fairseq_xl", "mine-negatives"], ["-m", "fairseq_xl", "score", "bleu"], ["recipes/launch.py", "train", "data", "x.yaml"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "preprocess", "x.yaml", "data"],
+        ["-m", "preprocess.disjoint"],
+        ["-m", "preprocess.readers.wmt14"],
+        ["-m", "fairseq_xl", "mine-negatives"],
+        ["-m", "fairseq_xl", "score", "bleu"],
+        ["recipes/launch.py", "train", "data", "x.yaml"],
+    ],
+)
 def test_without_the_environment(command):
     done = run(sys.executable, "-S", *command)
     assert done.returncode == 1 and "is missing: `. recipes/environment.sh` in the repository prep" in done.stderr
@@ -265,17 +289,25 @@ def test_launch_names_a_missing_configuration(tmp_path):
 BOMB = "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9 if n else 'x'}]\n" for n in range(9))
 
 
-@pytest.mark.parametrize("content, sentence", [
-    (b"- a\n", ", line 1: expected lines 'flag: value'"), (b"only text\n", ", line 1: expected lines 'flag: value'"),
-    (b"# nothing\n", " is empty: expected lines 'flag: value'"), (b"\xff\xfe\0", " is not UTF-8: it has the byte 0xff"),
-    (b"lr: ${nope}\n", ": lr: Interpolation key 'nope' not found"), (b"lr: ${a\n", ": no viable alternative at"),
-    (b"lr: ???\n", ": lr: Missing mandatory value: lr"), (b"null: 3\n", ": Incompatible key type 'NoneType'"),
-    (b"lr: 1\nlangs: [en]\n", ", line 2: a flag has one value, found a list or a mapping"),
-    (b"? [a, b]\n: 1\n", ", line 1: a flag has one value"), (b"[" * 3000, ", line 1: expected lines"),
-    (BOMB.encode(), ", line 1: a flag has one value"),
-    (b"lr: 1\nlr: 2\n", " is not YAML in line 2: found duplicate key lr"),
-    (b"lr: '\n", " is not YAML in line 2: found unexpected end of stream"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content, sentence",
+    [
+        (b"- a\n", ", line 1: expected lines 'flag: value'"),
+        (b"only text\n", ", line 1: expected lines 'flag: value'"),
+        (b"# nothing\n", " is empty: expected lines 'flag: value'"),
+        (b"\xff\xfe\0", " is not UTF-8: it has the byte 0xff"),
+        (b"lr: ${nope}\n", ": lr: Interpolation key 'nope' not found"),
+        (b"lr: ${a\n", ": no viable alternative at"),
+        (b"lr: ???\n", ": lr: Missing mandatory value: lr"),
+        (b"null: 3\n", ": Incompatible key type 'NoneType'"),
+        (b"lr: 1\nlangs: [en]\n", ", line 2: a flag has one value, found a list or a mapping"),
+        (b"? [a, b]\n: 1\n", ", line 1: a flag has one value"),
+        (b"[" * 3000, ", line 1: expected lines"),
+        (BOMB.encode(), ", line 1: a flag has one value"),
+        (b"lr: 1\nlr: 2\n", " is not YAML in line 2: found duplicate key lr"),
+        (b"lr: '\n", " is not YAML in line 2: found unexpected end of stream"),
+    ],
+)
 def test_launch_names_what_is_no_list_of_flags(tmp_path, monkeypatch, content, sentence):
     path = tmp_path / "x.yaml"
     path.write_bytes(content)

@@ -6,8 +6,8 @@ import pytest
 
 from recipes.lohelp import report
 from recipes.monotrans.report import ladder
-from recipes.xglue.report import denoising, titles
-from recipes.xglue.report import main as xglue_report
+from recipes.xglue.report import denoising, main as xglue_report, titles
+from tests.command_line import cli
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 FIVE, SEEDS = ["en", "de", "fr", "ru", "zh"], ["1", "2", "3"]
@@ -26,27 +26,46 @@ TABLES = {
     "veco qam": (VECO, lambda: report.classification([VECO], ["random", "xlm", "veco"], "qam", FIVE, SEEDS)),
     "veco retrieval": (VECO, lambda: report.retrieval(VECO, ["random", "xlm", "veco"], FIVE)),
     **{
-        f"unicoder nc {mode}": (UNICODER / "README.md", lambda mode=mode: report.classification(
-            [UNICODER / "comparison.json"], ABLATIONS, f"nc-{mode}", FIVE, SEEDS))
+        f"unicoder nc {mode}": (
+            UNICODER / "README.md",
+            lambda mode=mode: report.classification(
+                [UNICODER / "comparison.json"], ABLATIONS, f"nc-{mode}", FIVE, SEEDS
+            ),
+        )
         for mode in ("cross-lingual", "multi-language")
     },
-    "unicoder differences": (UNICODER / "README.md", lambda: report.differences(
-        [UNICODER / "comparison.json"], ABLATIONS, "unicoder",
-        [f"{task}-{mode}" for task in ("nc", "qam") for mode in ("cross-lingual", "multi-language")], FIVE, SEEDS)),
+    "unicoder differences": (
+        UNICODER / "README.md",
+        lambda: report.differences(
+            [UNICODER / "comparison.json"],
+            ABLATIONS,
+            "unicoder",
+            [f"{task}-{mode}" for task in ("nc", "qam") for mode in ("cross-lingual", "multi-language")],
+            FIVE,
+            SEEDS,
+        ),
+    ),
     **{
-        f"xglue {name} {mode}": (XGLUE / "README.md", lambda name=name, mode=mode: titles(
-            XGLUE / "comparison.json", WRITERS, mode, name, FIVE, SEEDS))
-        for name in ("rouge_l", "bleu", "wrong_language") for mode in ("pivot", "multi-language")
+        f"xglue {name} {mode}": (
+            XGLUE / "README.md",
+            lambda name=name, mode=mode: titles(XGLUE / "comparison.json", WRITERS, mode, name, FIVE, SEEDS),
+        )
+        for name in ("rouge_l", "bleu", "wrong_language")
+        for mode in ("pivot", "multi-language")
     },
     "xglue denoising": (XGLUE / "README.md", lambda: denoising(XGLUE / "comparison.json", ["xdae", "xfnp"], FIVE)),
-    "xglue last checkpoint": (XGLUE / "README.md", lambda: titles(
-        XGLUE / "last-checkpoint.json", WRITERS, "pivot", "rouge_l", FIVE, SEEDS)),
+    "xglue last checkpoint": (
+        XGLUE / "README.md",
+        lambda: titles(XGLUE / "last-checkpoint.json", WRITERS, "pivot", "rouge_l", FIVE, SEEDS),
+    ),
     **{
-        f"monotrans {task}": (MONOTRANS / "README.md", lambda task=task: ladder(
-            [MONOTRANS / "run-2.json"], BANKS, task, ["en", "de", "es", "ru"], SEEDS))
+        f"monotrans {task}": (
+            MONOTRANS / "README.md",
+            lambda task=task: ladder([MONOTRANS / "run-2.json"], BANKS, task, ["en", "de", "es", "ru"], SEEDS),
+        )
         for task in ("nc", "qam")
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -58,8 +77,9 @@ def test_figures_are_those_of_the_kept_scores(name):
     assert rows and not [row for row in rows if row.split(" | ", 1)[1] not in text]
 
 
-@pytest.mark.parametrize("path, models", [
-    (LOHELP, OBJECTIVES), (VECO, ["random", "xlm-last", "veco-first", "veco-last"])])
+@pytest.mark.parametrize(
+    "path, models", [(LOHELP, OBJECTIVES), (VECO, ["random", "xlm-last", "veco-first", "veco-last"])]
+)
 def test_bleu_is_that_of_the_kept_scores(path, models):
     """The text has other columns between."""
     lines = (path.parent / "README.md").read_text(encoding="utf-8").splitlines()
@@ -70,8 +90,10 @@ def test_bleu_is_that_of_the_kept_scores(path, models):
 
 def test_the_averages_of_qam_are_those_of_the_kept_scores():
     text = (UNICODER / "README.md").read_text(encoding="utf-8")
-    modes = [report.classification([UNICODER / "comparison.json"], ABLATIONS, f"qam-{mode}", FIVE, SEEDS)
-             for mode in ("cross-lingual", "multi-language")]  # fmt: skip
+    modes = [
+        report.classification([UNICODER / "comparison.json"], ABLATIONS, f"qam-{mode}", FIVE, SEEDS)
+        for mode in ("cross-lingual", "multi-language")
+    ]
     for model in range(2, 2 + len(ABLATIONS)):
         averages = " | ".join(rows[model].strip("| ").split(" | ")[-1] for rows in modes)
         assert f"| {averages} |" in text
@@ -79,8 +101,14 @@ def test_the_averages_of_qam_are_those_of_the_kept_scores():
 
 @pytest.mark.parametrize("name", ["comparison", "last-checkpoint", "lower-rate"])
 def test_titles_are_made_of_the_kept_scores_without_the_corpus(name, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["report", str(XGLUE / f"{name}.json"), "--models", "xlm,xdae,xfnp", "--langs",
-                                     ",".join(FIVE), "--seeds", ",".join(SEEDS)])  # fmt: skip
+    monkeypatch.setattr(
+        "sys.argv",
+        [
+            "report",
+            str(XGLUE / f"{name}.json"),
+            *cli(models="xlm,xdae,xfnp", langs=",".join(FIVE), seeds=",".join(SEEDS)),
+        ],
+    )
     xglue_report()
     text, expected = capsys.readouterr().out, titles(XGLUE / f"{name}.json", ["xdae"], "pivot", "rouge_l", FIVE, SEEDS)
     assert expected[2] in text and not expected[2].endswith("|  |") and "first words" not in text

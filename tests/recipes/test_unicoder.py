@@ -10,6 +10,7 @@ from fairseq_xl.checkpoints.stacks import copy_stack
 from preprocess.__main__ import main as preprocess
 from preprocess.sample.__main__ import main as write_sample
 from recipes.unicoder.table import table
+from tests.command_line import cli
 from tests.recipes.test_configurations import RECIPES, XLM, build, configuration, objectives_of
 from tests.recipes.test_lohelp import run, write_pairs
 
@@ -17,8 +18,10 @@ pytestmark = pytest.mark.usefixtures("warm")
 CONFIG = RECIPES / "unicoder/config"
 FIVE = ["mlm", "tlm", "word_recovery", "paraphrase", "cross_lingual_mlm"]
 SIZES = {"paper": [CONFIG / "pretrain.yaml"], "toy": [CONFIG / "pretrain.yaml", CONFIG / "toy.yaml"]}
-CLASSIFICATION = {"paper": [XLM / "classify.yaml", CONFIG / "classify.yaml"],
-                  "toy": [XLM / "classify.yaml", CONFIG / "classify.yaml", CONFIG / "classify-toy.yaml"]}  # fmt: skip
+CLASSIFICATION = {
+    "paper": [XLM / "classify.yaml", CONFIG / "classify.yaml"],
+    "toy": [XLM / "classify.yaml", CONFIG / "classify.yaml", CONFIG / "classify-toy.yaml"],
+}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -42,8 +45,12 @@ def test_the_papers_values(dictionary):
     model = cfg.model
     assert (model.layers, model.embed_dim, model.heads, model.dropout) == (12, 1024, 16, 0.1)  # U1
     assert {name: objective.cfg.length for name, objective in built.items()} == {
-        "mlm": 256, "cross_lingual_mlm": 256, "tlm": 128, "word_recovery": 128, "paraphrase": 128
-    }  # U3  # fmt: skip
+        "mlm": 256,
+        "cross_lingual_mlm": 256,
+        "tlm": 128,
+        "word_recovery": 128,
+        "paraphrase": 128,
+    }  # U3
     batches = cfg.optimization.update_freq[0] // 5
     assert {batches * objective.cfg.batch_sentences for objective in built.values()} == {512}  # U2
     assert cfg.optimization.lr == [1e-5] and cfg.lr_scheduler._name == "inverse_sqrt"  # U2
@@ -83,10 +90,13 @@ def test_table(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("script, told", [
-    ("finetune.sh", "MODE any: one of cross-lingual, multi-language, translate-train, translate-test"),
-    ("sweep.sh", "STUDY any: one of numbers, pairs, matrix"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "script, told",
+    [
+        ("finetune.sh", "MODE any: one of cross-lingual, multi-language, translate-train, translate-test"),
+        ("sweep.sh", "STUDY any: one of numbers, pairs, matrix"),
+    ],
+)
 def test_a_mode_or_study_that_there_is_not(script, told):
     done = run("bash", f"recipes/unicoder/{script}", "any", "data", "save", "files", "en,de", "random")
     assert done.returncode == 2 and done.stderr == f"{script}: {told}\n"
@@ -204,12 +214,19 @@ def test_translations_of_the_test_set_are_looked_for_before_training(tmp_path):
 
 @pytest.mark.parametrize(
     "script, what, missing",
-    [("finetune.sh", "cross-lingual", "train.en"), ("finetune.sh", "cross-lingual", "test.de"),
-     ("finetune.sh", "multi-language", "train.de"), ("finetune.sh", "multi-language", "valid.de"),
-     ("finetune.sh", "translate-train", "train.de"), ("finetune.sh", "translate-train", "test.en"),
-     ("finetune.sh", "translate-test", "valid.en"),
-     ("sweep.sh", "matrix", "train.de"), ("sweep.sh", "pairs", "valid.en"), ("sweep.sh", "numbers", "test.de")],
-)  # fmt: skip
+    [
+        ("finetune.sh", "cross-lingual", "train.en"),
+        ("finetune.sh", "cross-lingual", "test.de"),
+        ("finetune.sh", "multi-language", "train.de"),
+        ("finetune.sh", "multi-language", "valid.de"),
+        ("finetune.sh", "translate-train", "train.de"),
+        ("finetune.sh", "translate-train", "test.en"),
+        ("finetune.sh", "translate-test", "valid.en"),
+        ("sweep.sh", "matrix", "train.de"),
+        ("sweep.sh", "pairs", "valid.en"),
+        ("sweep.sh", "numbers", "test.de"),
+    ],
+)
 def test_task_files_are_looked_for_before_anything_begins(tmp_path, script, what, missing):
     """Training text of other languages than the source may be in either folder."""
     files = tmp_path / "task files"
@@ -223,8 +240,9 @@ def test_task_files_are_looked_for_before_anything_begins(tmp_path, script, what
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "save").exists()
 
 
-@pytest.mark.parametrize("script", ["unicoder/smoke.sh", "veco/smoke.sh", "xglue/smoke-generation.sh",
-                                    "monotrans/smoke.sh", "quickstart.sh"])  # fmt: skip
+@pytest.mark.parametrize(
+    "script", ["unicoder/smoke.sh", "veco/smoke.sh", "xglue/smoke-generation.sh", "monotrans/smoke.sh", "quickstart.sh"]
+)
 def test_a_sample_that_could_not_be_written_ends_the_script(tmp_path, script):
     """In a copy of the scripts, where nothing but the environment works."""
     shutil.copytree(RECIPES, tmp_path / "recipes")
@@ -256,16 +274,23 @@ def test_the_comparison_is_bound_to_what_a_model_depends_on(scripts, tmp_path, m
         append(output / "data-bin" / code / "dict.txt")
     for path in (output / "data-bin/dict.txt", output / "dan/mined.json"):
         append(path)
-    command = ["bash", scripts / "unicoder/run.sh", "--output", output, "--langs", "en,de", "--stages", "pretrain",
-               "--models", model, "--corpus", tmp_path]  # fmt: skip
+    command = [
+        "bash",
+        scripts / "unicoder/run.sh",
+        *cli(output=output, langs="en,de", stages="pretrain", models=model, corpus=tmp_path),
+    ]
     succeed(*command)
     made = (output / model / "checkpoint_last.pt").read_text()
     assert "--init-from" not in made and "mlm.alpha=0" in made and f"{output}/start/checkpoint_last.pt" in made
     for path in (scripts / "unicoder/config/classify.yaml", scripts / "unicoder/config/xglue.yaml"):
         append(path)
         succeed(*command)
-    shared = [scripts / "unicoder/config/pretrain.yaml", scripts / "unicoder/config/toy.yaml",
-              scripts / "unicoder/lohelp/pretrain.yaml", output / "data-bin/dict.txt"]  # fmt: skip
+    shared = [
+        scripts / "unicoder/config/pretrain.yaml",
+        scripts / "unicoder/config/toy.yaml",
+        scripts / "unicoder/lohelp/pretrain.yaml",
+        output / "data-bin/dict.txt",
+    ]
     for path in [*shared, output / "dan/mined.json"]:
         before = path.read_bytes()
         append(path)
@@ -380,8 +405,12 @@ def test_mining_and_pretraining(nano, pretrained):
 
 
 #: mode -> (the trained model's folder, what it is trained on)
-MODES = {"cross-lingual": [("", "en")], "multi-language": [("", "en,de")],
-         "translate-train": [("en", "en"), ("de", "de")], "translate-test": [("", "en")]}  # fmt: skip
+MODES = {
+    "cross-lingual": [("", "en")],
+    "multi-language": [("", "en,de")],
+    "translate-train": [("en", "en"), ("de", "de")],
+    "translate-test": [("", "en")],
+}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -444,9 +473,25 @@ def study(nano):
 
     def study(name, languages="en,de", **environment):
         variables = [f"{key}={value}" for key, value in environment.items()]
-        return run("env", *variables, "bash", "recipes/unicoder/sweep.sh", name, *map(str, [
-            nano / "data-bin", nano / "studies", nano / "sample/tasks/nc", languages, "random",
-            f"{CONFIGS}/classify-toy.yaml", "--max-update", 1]))  # fmt: skip
+        return run(
+            "env",
+            *variables,
+            "bash",
+            "recipes/unicoder/sweep.sh",
+            name,
+            *map(
+                str,
+                [
+                    nano / "data-bin",
+                    nano / "studies",
+                    nano / "sample/tasks/nc",
+                    languages,
+                    "random",
+                    f"{CONFIGS}/classify-toy.yaml",
+                    *cli(max_update=1),
+                ],
+            ),
+        )
 
     return study
 
@@ -503,13 +548,17 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
     assert tables.endswith((output / "report.md").read_text())
     for task in ("nc", "qam"):
         for mode in ("cross-lingual", "multi-language"):
-            scores = [json.loads((output / f"{model}/{task}-{mode}-1/scores.json").read_text())
-                      for model in ("random", "xlm", "without-paraphrase")]  # fmt: skip
+            scores = [
+                json.loads((output / f"{model}/{task}-{mode}-1/scores.json").read_text())
+                for model in ("random", "xlm", "without-paraphrase")
+            ]
             rows = tables.split(f"| {task}-{mode}: accuracy | en | de | average |")[1].splitlines()[2:5]
             assert [row.split(" | ")[-1] for row in rows] == [f"{found['accuracy']:.1f} |" for found in scores]
     read = tables.split("| pre-training | updates | tokens an update | million tokens |")[1].splitlines()[2:4]
     assert [row.split(" | ")[:2] for row in read] == [
-        ["| XLM (MLM + TLM)", "2"], ["| without paraphrase classification", "2"]]  # fmt: skip
+        ["| XLM (MLM + TLM)", "2"],
+        ["| without paraphrase classification", "2"],
+    ]
     for model, tasks in (("xlm", "mlm,tlm"), ("without-paraphrase", "mlm,tlm,word_recovery,cross_lingual_mlm")):
         log = (output / model / "train.log").read_text()
         names = tasks.split(",")
@@ -528,4 +577,6 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
     before = (output / "xlm/train.log").read_text(), (output / "report.md").read_text()
     succeed(*command)
     assert ((output / "xlm/train.log").read_text().count("begin training"), before[1]) == (
-        before[0].count("begin training"), (output / "report.md").read_text())  # fmt: skip
+        before[0].count("begin training"),
+        (output / "report.md").read_text(),
+    )

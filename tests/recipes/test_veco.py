@@ -37,9 +37,14 @@ SHAPE = "embed-dim: 16\nffn-dim: 32\nheads: 2\n"
 def run(*command, timeout=600):
     environment = os.environ | {"XL_EXTRAS": "tests", "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [*map(str, command)], cwd=ROOT, env=environment, text=True, capture_output=True, stdin=subprocess.DEVNULL,
+        [*map(str, command)],
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
         timeout=timeout,
-    )  # fmt: skip
+    )
 
 
 def succeeded(done):
@@ -74,7 +79,7 @@ def test_two_stages_each_from_the_one_before(pretrained):
 
 
 @pytest.mark.parametrize(
-    ("pair", "settings", "averaged"),
+    "pair, settings, averaged",
     [
         ("en-de", {"max-update": 2, "max-tokens": 200, "keep-interval-updates": 2}, 2),
         ("en-fr", {"max-update": 13, "max-tokens": 40, "keep-interval-updates": -1}, 10),

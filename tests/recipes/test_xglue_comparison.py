@@ -35,9 +35,15 @@ def test_both_are_pretrained_on_as_many_tokens(dictionary):
         (objective,) = objectives_of(cfg, dictionary).values()
         settings = objective.cfg
         budgets.append(
-            (cfg.optimization.max_update, cfg.optimization.update_freq, settings.batch_tokens, settings.length,
-             settings.mixed, settings.alpha)
-        )  # fmt: skip
+            (
+                cfg.optimization.max_update,
+                cfg.optimization.update_freq,
+                settings.batch_tokens,
+                settings.length,
+                settings.mixed,
+                settings.alpha,
+            )
+        )
         assert cfg.optimization.max_update == cfg.lr_scheduler.total_num_update
     assert budgets[0] == budgets[1]
 
@@ -91,17 +97,24 @@ def test_table_of_wrong_languages_has_the_references(tmp_path):
     scored(tmp_path / "xfnp/ntg-pivot-1", bleu=(1.0, 2.0), wrong_language=(None, 20.0))
     rows = report.titles(tmp_path, ["xdae", "xfnp"], "pivot", "wrong_language", ["en", "de"], [1])
     assert rows[2:] == [
-        "| xDAE | 50.0 (49.0–51.0) | 10.0 (8.0–12.0) | 30.0 |", "| xFNP |  | 20.0 (18.0–22.0) |  |",
+        "| xDAE | 50.0 (49.0–51.0) | 10.0 (8.0–12.0) | 30.0 |",
+        "| xFNP |  | 20.0 (18.0–22.0) |  |",
         "| references | 5.0 | 6.0 | 5.5 |",
-    ]  # fmt: skip
+    ]
 
 
 def test_the_first_words_are_as_many_as_score_best_on_validation_text(tmp_path):
     """Of English two words and of Chinese two characters."""
-    for name, text in {"valid.en.src": "Save all files\n", "valid.en.tgt": "Save all\n",
-                       "test.en.src": "Open a file\nSave all\n", "test.en.tgt": "Opening\nSave all now\n",
-                       "valid.zh.src": "打印文件\n", "valid.zh.tgt": "打印\n",
-                       "test.zh.src": "打开文件\n", "test.zh.tgt": "打印\n"}.items():  # fmt: skip
+    for name, text in {
+        "valid.en.src": "Save all files\n",
+        "valid.en.tgt": "Save all\n",
+        "test.en.src": "Open a file\nSave all\n",
+        "test.en.tgt": "Opening\nSave all now\n",
+        "valid.zh.src": "打印文件\n",
+        "valid.zh.tgt": "打印\n",
+        "test.zh.src": "打开文件\n",
+        "test.zh.tgt": "打印\n",
+    }.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     scores = report.first_words(tmp_path, ["en", "zh"])
     # F1 of the longest common subsequences: of "Save all" 2 of 2 and 2 of 3 words, of 打开 and 打印 1 of 2 and 1 of 2
@@ -227,8 +240,19 @@ SHORT = [*TOY, "--max-positions", 128, "--max-update", 2]
 
 
 def sweep(study, data, output, files, languages, *more, **environment):
-    command = ["bash", "recipes/xglue/sweep-generation.sh", study, data, output, files, languages, "random",
-               XGLUE / "config/generation-toy.yaml", *SHORT, *more]  # fmt: skip
+    command = [
+        "bash",
+        "recipes/xglue/sweep-generation.sh",
+        study,
+        data,
+        output,
+        files,
+        languages,
+        "random",
+        XGLUE / "config/generation-toy.yaml",
+        *SHORT,
+        *more,
+    ]
     return run("env", *(f"{key}={value}" for key, value in environment.items()), *map(str, command))
 
 
@@ -269,8 +293,11 @@ def test_studies_of_languages(warm, data_bin, official, tmp_path):  # noqa: F811
     assert not (tmp_path / "out").exists()
     for side in ("src", "tgt"):
         (files / f"train.de.{side}").write_bytes((files / f"train.en.{side}").read_bytes())
-    studies = {"pivots": {"en": "en", "de": "de"}, "modes": {"pivot": "en", "multi-language": "en,de"},
-               "each": {"en": "en", "de": "de"}}  # fmt: skip
+    studies = {
+        "pivots": {"en": "en", "de": "de"},
+        "modes": {"pivot": "en", "multi-language": "en,de"},
+        "each": {"en": "en", "de": "de"},
+    }
     for study, models in studies.items():
         score = {"SCORE": "rouge_l"} if study == "each" else {}
         done = sweep(study, data_bin, tmp_path / "out", files, "en,de", **WRITING, **score)

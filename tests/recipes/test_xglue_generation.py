@@ -8,6 +8,7 @@ import pytest
 
 from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.evaluation import generation as scores
+from tests.command_line import cli
 from tests.recipes.test_configurations import RECIPES, build, configuration
 from tests.recipes.test_lohelp import run
 from tests.tasks.conftest import data_bin  # noqa: F401
@@ -73,9 +74,20 @@ def nano(data_bin, tmp_path_factory):  # noqa: F811
 
 
 def command_of(nano, data, mode, folder, *more):
-    return ["bash", "recipes/xglue/finetune-generation.sh", mode, data, folder, nano / "files", "en,de,fr",
-            nano / "xdae/checkpoint_last.pt", CONFIG / "generation-toy.yaml", *NANO, "--length", 64, "--max-update", 2,
-            *more]  # fmt: skip
+    return [
+        "bash",
+        "recipes/xglue/finetune-generation.sh",
+        mode,
+        data,
+        folder,
+        nano / "files",
+        "en,de,fr",
+        nano / "xdae/checkpoint_last.pt",
+        CONFIG / "generation-toy.yaml",
+        *NANO,
+        *cli(length=64, max_update=2),
+        *more,
+    ]
 
 
 @pytest.mark.parametrize("mode, trained", [("pivot", "en"), ("multi-language", "en,de,fr")])
@@ -121,8 +133,18 @@ def test_an_xfnp_is_fine_tuned(nano, data_bin, tmp_path):  # noqa: F811
 @pytest.mark.parametrize("objective, split, more", [("xdae", "test", []), ("xfnp", "valid", ["--gen-subset=valid"])])
 def test_denoising_beside_copying(nano, data_bin, objective, split, more):  # noqa: F811
     checkpoint = nano / objective / "checkpoint_last.pt"
-    command = ["bash", "recipes/xglue/denoise.sh", objective, data_bin, checkpoint, nano / "denoised" / objective,
-               nano / "text", "en,de", "--objective-options", f"{objective}.length=32", "--cpu", *more]  # fmt: skip
+    command = [
+        "bash",
+        "recipes/xglue/denoise.sh",
+        objective,
+        data_bin,
+        checkpoint,
+        nano / "denoised" / objective,
+        nano / "text",
+        "en,de",
+        *cli(objective_options=f"{objective}.length=32", cpu=True),
+        *more,
+    ]
     done = succeed(*command, GENERATE="--beam 1")
     assert done.stdout == f"{nano}/denoised/{objective}/scores.json\n"
     result = json.loads((nano / f"denoised/{objective}/scores.json").read_text())
@@ -165,7 +187,7 @@ def test_denoising_looks_at_its_arguments_first(nano, data_bin, tmp_path):  # no
         (["xdae", data_bin, checkpoint, "de", "--gen-subset", "other"], f"{nano}/text/other.de: no such file"),
         (["xdae", data_bin, checkpoint, "de", "--gen-subset=more"], f"{nano}/text/more.de: no such file"),
     ):
-        named, more = arguments[:3] + [tmp_path / "out", nano / "text"] + arguments[3:4], arguments[4:]
+        named, more = [*arguments[:3], tmp_path / "out", nano / "text", *arguments[3:4]], arguments[4:]
         done = run("bash", "recipes/xglue/denoise.sh", *map(str, named + more))
         assert done.returncode == 2 and done.stderr == f"denoise.sh: {said}\n"
     assert not list(tmp_path.iterdir())

@@ -18,8 +18,10 @@ def check_epochs_of_examples(line, folder):
 
     whole = run("whole", 12)
     assert len(whole.updates) == 12 and len(set(whole.losses)) == 12
-    drawn = [sorted(index for number in epoch for index in whole.samples[number][0]["id"].tolist())
-             for epoch in (range(1, 6), range(6, 11))]  # fmt: skip
+    drawn = [
+        sorted(index for number in epoch for index in whole.samples[number][0]["id"].tolist())
+        for epoch in (range(1, 6), range(6, 11))
+    ]
     assert len(drawn[0]) == len(set(drawn[0])) == 70 and drawn[0] != drawn[1]
     updates = {}
     for stop in (3, 5, 8, 12):

@@ -13,6 +13,7 @@ from fairseq_xl.criterions.classification import class_scores
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import classification as scores
 from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
+from tests.command_line import cli
 from tests.commands import classification, load, pretraining, run_train, run_validate
 from tests.tasks.resuming import check_epochs_of_examples
 from tests.tasks.test_evaluation_commands import validation_losses
@@ -70,8 +71,9 @@ def learned(data_bin, task_files, tmp_path_factory):
 
 
 def validate(data, checkpoint, *more):
-    return run_validate([data, "--task", "xl_classification", "--path", checkpoint, "--user-dir", "fairseq_xl",
-                         "--batch-size", 8, *more])  # fmt: skip
+    return run_validate(
+        [data, *cli(task="xl_classification", path=checkpoint, user_dir="fairseq_xl", batch_size=8), *more]
+    )
 
 
 @pytest.mark.parametrize("sides", [1, 2])
@@ -264,7 +266,7 @@ def test_files_in_two_folders(data_bin, task_files, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "sentence"),
+    "name, content, sentence",
     [
         ("train.de.tsv", b"river\tFluss\nstone\n", "train.de.tsv, line 2: expected label TAB text, found 1 field"),
         ("train.de.tsv", b"river\ta\tb\n", "train.de.tsv: expected label TAB text as in the other files, found 3"),
@@ -276,7 +278,7 @@ def test_files_in_two_folders(data_bin, task_files, tmp_path):
         ("test.en.tsv", b"river\ta\nsand\ta\n", "test.en.tsv, line 2: label 'sand' is not one of the classes river"),
         ("test.en.tsv", b"river\ta\tb\n", "test.en.tsv: expected label TAB text as in the other files, found 3"),
     ],
-)  # fmt: skip
+)
 def test_files_that_are_wrong(data_bin, changed, tmp_path, name, content, sentence):
     refused(classification(data_bin, changed(name, content), tmp_path / "run"), sentence)
 

@@ -9,6 +9,7 @@ import pytest
 from fairseq_xl.commands import score_generation
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation as scores
+from tests.command_line import cli
 from tests.commands import denoising, generation, run_generate, run_train
 from tests.tasks.test_writing import write_titles
 from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES, WORDS
@@ -21,8 +22,15 @@ def pretrained(data_bin, tmp_path_factory):
     """{"xdae", "xfnp"}: checkpoints of 40 updates."""
     folder = tmp_path_factory.mktemp("pretrained")
     for name, more in ARCHITECTURES.items():
-        run_train(denoising(data_bin, folder / name, *more, "--max-update", 40, "--updates-per-epoch", 40, "--lr", 0.01,
-                            "--disable-validation", objectives=name))  # fmt: skip
+        run_train(
+            denoising(
+                data_bin,
+                folder / name,
+                *more,
+                *cli(max_update=40, updates_per_epoch=40, lr=0.01, disable_validation=True),
+                objectives=name,
+            )
+        )
     return {name: folder / name / "checkpoint_last.pt" for name in ARCHITECTURES}
 
 
@@ -38,17 +46,33 @@ def texts(corpus, tmp_path_factory):
 def denoise(data, texts, checkpoint, objective, language, *more, length=None):
     """`length`: that of lines; by default as in pre-training, 32."""
     more = [*more, *(["--objective-options", f"{objective}.length={length}"] if length else [])]
-    return run_generate([data, "--task", "xl_generation", "--user-dir", "fairseq_xl", "--path", checkpoint, "--denoise",
-                         objective, "--task-files", texts, "--eval-langs", language, "--beam", 2, "--max-len-a", 1.5,
-                         "--max-len-b", 5, "--remove-bpe", "sentencepiece", *more])  # fmt: skip
+    return run_generate(
+        [
+            data,
+            *cli(
+                task="xl_generation",
+                user_dir="fairseq_xl",
+                path=checkpoint,
+                denoise=objective,
+                task_files=texts,
+                eval_langs=language,
+                beam=2,
+                max_len_a=1.5,
+                max_len_b=5,
+                remove_bpe="sentencepiece",
+            ),
+            *more,
+        ]
+    )
 
 
 @pytest.mark.parametrize("objective", ARCHITECTURES)
 def test_hypothesis_reference_and_copy_line_by_line(data_bin, texts, pretrained, tmp_path, objective):
     more, longest = ["--corrupted-to", tmp_path / "text", "--batch-size", 4], {"xdae": 30, "xfnp": 31}[objective]
     for code in ("en", "de"):
-        output = denoise(data_bin, texts, pretrained[objective], objective, code, *more, "--results-path",
-                         tmp_path / "out" / code)  # fmt: skip
+        output = denoise(
+            data_bin, texts, pretrained[objective], objective, code, *more, "--results-path", tmp_path / "out" / code
+        )
         assert f"test.{code}: 1 of {TEST_LINES - 1} lines have more than {longest} tokens" in output.log
         clean = (texts / f"test.{code}").read_text(encoding="utf-8").splitlines()
         kept = [line for number, line in enumerate(clean) if number not in (EMPTY, LONG)]
@@ -57,8 +81,9 @@ def test_hypothesis_reference_and_copy_line_by_line(data_bin, texts, pretrained,
         assert len(copies) == len(kept) and sum(one != other for one, other in zip(copies, kept)) > 3
         assert not any("<" in copy for copy in copies)
     with redirect_stdout(io.StringIO()) as printed:
-        score_generation.main([str(tmp_path / "out"), "--references", str(tmp_path / "text"), "--langs", "en,de", "--copy",
-                     "--bootstrap", "0"])  # fmt: skip
+        score_generation.main(
+            [str(tmp_path / "out"), *cli(references=str(tmp_path / "text"), langs="en,de", copy=True, bootstrap="0")]
+        )
     result = json.loads(printed.getvalue())
     assert result["languages"]["de"]["n"] == TEST_LINES - 2
     assert result["copy"]["languages"]["de"]["bleu"] == scores.bleu(copies, kept)
@@ -68,8 +93,11 @@ def test_hypothesis_reference_and_copy_line_by_line(data_bin, texts, pretrained,
 
 def test_the_noise_is_the_same_again_and_another_with_other_options(data_bin, texts, pretrained, tmp_path):
     written = []
-    for name, more in (("one", []), ("two", ["--batch-size", 3]), ("three", ["--objective-options",
-                       "xdae.noise=drop xdae.drop_prob=0.5"])):  # fmt: skip
+    for name, more in (
+        ("one", []),
+        ("two", ["--batch-size", 3]),
+        ("three", ["--objective-options", "xdae.noise=drop xdae.drop_prob=0.5"]),
+    ):
         denoise(data_bin, texts, pretrained["xdae"], "xdae", "de", "--corrupted-to", tmp_path / name, *more)
         written.append((tmp_path / name / "test.de.src").read_text(encoding="utf-8"))
     assert written[0] == written[1] != written[2]
@@ -125,5 +153,11 @@ def test_mistakes_are_one_sentence(data_bin, texts, pretrained, tmp_path):
     run_train(generation(data_bin, files, tmp_path / "run", "--max-update", 1, "--disable-validation"))
     refused("was trained by XLGenerationTask, not with xdae", checkpoint=tmp_path / "run/checkpoint_last.pt")
     with pytest.raises(UserError, match="--denoise is for fairseq-generate; the task xl_pretraining trains"):
-        run_train(generation(data_bin, files, tmp_path / "other", "--denoise", "xdae", "--objective-options",
-                             "xdae.length=32", "--disable-validation"))  # fmt: skip
+        run_train(
+            generation(
+                data_bin,
+                files,
+                tmp_path / "other",
+                *cli(denoise="xdae", objective_options="xdae.length=32", disable_validation=True),
+            )
+        )

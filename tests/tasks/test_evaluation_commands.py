@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.errors import UserError
+from tests.command_line import cli
 from tests.commands import pretraining, run_eval_lm, run_train, run_validate, translation
 
 BLOCK = 32  # --objective-options clm.length
@@ -38,8 +39,12 @@ def test_validate_gives_the_loss_of_training(data_bin, tmp_path, name):
     trained = validation_losses(run_train([*LINES[name](data_bin, tmp_path), "--max-epoch", 2]))
     assert len(trained) == 2 and trained[0]["loss"] != trained[1]["loss"]
     for epoch, expected in enumerate(trained, start=1):
-        again = run_validate([data_bin, "--task", f"xl_{name}", "--path", tmp_path / f"checkpoint{epoch}.pt",
-                              "--max-tokens", 256, "--user-dir", "fairseq_xl"])  # fmt: skip
+        again = run_validate(
+            [
+                data_bin,
+                *cli(task=f"xl_{name}", path=tmp_path / f"checkpoint{epoch}.pt", max_tokens=256, user_dir="fairseq_xl"),
+            ]
+        )
         (found,) = validation_losses(again)
         names = {key for key in expected if re.search("loss|ppl", key)} - {"best_loss"}
         assert len(names) > 2
@@ -55,8 +60,13 @@ def language_model(data_bin, tmp_path_factory):
 
 
 def eval_lm(data, checkpoint, *more):
-    return run_eval_lm([data, "--task", "xl_pretraining", "--path", checkpoint, "--gen-subset", "valid", "--user-dir",
-                        "fairseq_xl", "--max-tokens", 256, *more])  # fmt: skip
+    return run_eval_lm(
+        [
+            data,
+            *cli(task="xl_pretraining", path=checkpoint, gen_subset="valid", user_dir="fairseq_xl", max_tokens=256),
+            *more,
+        ]
+    )
 
 
 CLM = ["--objectives", "clm", "--objective-options", f"clm.length={BLOCK}"]

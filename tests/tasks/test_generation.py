@@ -6,6 +6,7 @@ import torch
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder_decoder import Decoder, SourceEncoder
+from tests.command_line import cli
 from tests.commands import MAX_POSITIONS, load, run_generate, run_interactive, run_train, translation
 from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES, WORDS
 
@@ -16,8 +17,20 @@ COMMON = ["--task", "xl_translation", "--user-dir", "fairseq_xl", "--max-len-b",
 def both_ways(data_bin, tmp_path_factory):
     """A checkpoint that translates en-de and de-en, trained long enough for its outputs to differ from each other."""
     folder = tmp_path_factory.mktemp("both-ways")
-    run_train(translation(data_bin, folder, "--lang-pairs", "en-de,de-en", "--max-epoch", 30, "--max-tokens", 512,
-                          "--lr", 0.01, "--no-epoch-checkpoints", "--disable-validation"))  # fmt: skip
+    run_train(
+        translation(
+            data_bin,
+            folder,
+            *cli(
+                lang_pairs="en-de,de-en",
+                max_epoch=30,
+                max_tokens=512,
+                lr=0.01,
+                no_epoch_checkpoints=True,
+                disable_validation=True,
+            ),
+        )
+    )
     return folder / "checkpoint_last.pt"
 
 
@@ -206,8 +219,9 @@ def test_interactive_takes_raw_text_with_sentencepiece(data_bin, corpus, both_wa
     assert [lines[0] for lines in plain.lines("H").values()] == [lines[0] for lines in encoded.lines("H").values()]
     assert all("▁" not in lines[0] for lines in plain.lines("D").values())
     # pieces that --remove-bpe has joined are not joined again: blanks stay
-    both = interactive(data_bin, both_ways, raw, "--bpe", "sentencepiece", "--sentencepiece-model", model,
-                       "--remove-bpe", "sentencepiece")
+    both = interactive(
+        data_bin, both_ways, raw, *cli(bpe="sentencepiece", sentencepiece_model=model, remove_bpe="sentencepiece")
+    )
     assert both.lines("D") == plain.lines("D")
     assert any(" " in lines[0].partition("\t")[2] for lines in both.lines("D").values())
 

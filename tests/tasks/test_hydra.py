@@ -21,6 +21,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import build_objectives, settings_as_text
 from fairseq_xl.patches import command_line
 from recipes.launch import flags
+from tests.command_line import cli
 from tests.commands import equal_parameters, run_train
 from tests.tasks.test_classification import write_task
 
@@ -37,10 +38,22 @@ def hydra_train(folder, name, *overrides):
     """fairseq-hydra-train in a process of its own, started in `folder`, which isn't the repository's."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     return subprocess.run(
-        [sys.executable, "-c", "from fairseq_cli.hydra_train import cli_main; cli_main()", "--config-dir", CONFIGS,
-         "--config-name", name, f"common.user_dir={ROOT / 'fairseq_xl'}", "common.cpu=true", *overrides],
-        cwd=folder, capture_output=True, text=True, env=environment | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "from fairseq_cli.hydra_train import cli_main; cli_main()",
+            *cli(config_dir=CONFIGS),
+            "--config-name",
+            name,
+            f"common.user_dir={ROOT / 'fairseq_xl'}",
+            "common.cpu=true",
+            *overrides,
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=environment | {"OMP_NUM_THREADS": "1"},
+    )
 
 
 # The configuration
@@ -64,8 +77,17 @@ def parsed(name):
 
 
 #: what hydra has no command line to find out, and where things go
-ELSEWHERE = {"common.user_dir", "task.data", "checkpoint.save_dir", "common.tpu", "dataset.max_tokens_valid",
-             "dataset.batch_size_valid", "task.seed", "task.update_freq", "common.fp16_no_flatten_grads"}  # fmt: skip
+ELSEWHERE = {
+    "common.user_dir",
+    "task.data",
+    "checkpoint.save_dir",
+    "common.tpu",
+    "dataset.max_tokens_valid",
+    "dataset.batch_size_valid",
+    "task.seed",
+    "task.update_freq",
+    "common.fp16_no_flatten_grads",
+}
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -89,15 +111,17 @@ def test_the_yaml_says_what_the_flags_of_the_recipe_say(data_bin, name):
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    "options, text",
     [
         (None, None),
         ("mlm.length=3", "mlm.length=3"),
         ({}, ""),
-        ({"mlm": {"mask_prob": 0.2, "batch_tokens": None}, "tlm": {"length": 5}},
-         "mlm.mask_prob=0.2 mlm.batch_tokens=null tlm.length=5"),
+        (
+            {"mlm": {"mask_prob": 0.2, "batch_tokens": None}, "tlm": {"length": 5}},
+            "mlm.mask_prob=0.2 mlm.batch_tokens=null tlm.length=5",
+        ),
     ],
-)  # fmt: skip
+)
 def test_settings_as_text(options, text):
     assert settings_as_text(options) == text
     assert settings_as_text(OmegaConf.create(options) if isinstance(options, dict) else options) == text
@@ -153,8 +177,15 @@ def test_a_run_is_that_of_fairseq_train(here, name, monkeypatch):
     """Bit for bit, also one that was stopped and run again."""
     monkeypatch.chdir(here)
     given = hydra_runs(here, name)
-    run_train(["text", "--user-dir", ROOT / "fairseq_xl", *flags(SAME[name]), *given, "--max-update", 5, "--save-dir",
-               f"{name}/flags"])  # fmt: skip
+    run_train(
+        [
+            "text",
+            *cli(user_dir=ROOT / "fairseq_xl"),
+            *flags(SAME[name]),
+            *given,
+            *cli(max_update=5, save_dir=f"{name}/flags"),
+        ]
+    )
     one, two = (
         checkpoint_utils.load_checkpoint_to_cpu(f"{name}/{way}/checkpoint_last.pt") for way in ("hydra", "flags")
     )
@@ -189,7 +220,7 @@ def test_jobs_of_a_sweep_save_in_a_folder_each(here):
 
 
 @pytest.mark.parametrize(
-    ("override", "sentence"),
+    "override, sentence",
     [
         ("+task.nonsense=1", "task.nonsense: Key 'nonsense' not in 'XLPretrainingConfig' (options: data,"),
         ("task.data=nowhere", "nowhere: no such folder of binarized text"),
@@ -203,7 +234,7 @@ def test_a_mistake_is_one_sentence(here, override, sentence):
 
 
 @pytest.mark.parametrize(
-    ("section", "settings", "sentence"),
+    "section, settings, sentence",
     [
         ("task", {"_name": "xl_pretraining", "updates_per_epoch": "many"}, "task.updates_per_epoch: Value 'many'"),
         ("model", {"_name": "xl_xlm_tiny", "width": 3}, "model.width: Key 'width' not in 'xl_xlm_tiny_config'"),
@@ -217,10 +248,15 @@ def test_options_that_the_plugin_does_not_have(section, settings, sentence):
 
 
 @pytest.mark.parametrize(
-    ("line", "overrides", "given"),
-    [("lr: [0.002]", [], True), ("", [], False), ("", ["optimization.lr=[0.25]"], True),
-     ("lr: [0.25]", [], True), ("", ["optimization.max_update=3"], False)],
-)  # fmt: skip
+    "line, overrides, given",
+    [
+        ("lr: [0.002]", [], True),
+        ("", [], False),
+        ("", ["optimization.lr=[0.25]"], True),
+        ("lr: [0.25]", [], True),
+        ("", ["optimization.max_update=3"], False),
+    ],
+)
 def test_a_learning_rate_that_is_fairseqs_default_is_told_from_a_given_one(tmp_path, line, overrides, given):
     for name in ("pretrain", "run"):
         text = (CONFIGS / f"{name}.yaml").read_text(encoding="utf-8").replace("lr: [0.002]", line)
@@ -240,10 +276,24 @@ def test_a_learning_rate_that_is_fairseqs_default_is_told_from_a_given_one(tmp_p
 def test_hydras_warnings_are_not_shown(here):
     """fairseq's commands call an old interface of hydra, which a user can do nothing about."""
     done = subprocess.run(
-        [sys.executable, "-m", "fairseq_cli.train", "nowhere", "--user-dir", ROOT / "fairseq_xl", "--task",
-         "xl_pretraining", "--criterion", "xl_pretraining", "--arch", "xl_xlm_tiny", "--max-tokens", "256", "--cpu",
-         "--lr", "0.1"],
-        cwd=here, capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "fairseq_cli.train",
+            "nowhere",
+            *cli(
+                user_dir=ROOT / "fairseq_xl",
+                task="xl_pretraining",
+                criterion="xl_pretraining",
+                arch="xl_xlm_tiny",
+                max_tokens="256",
+                cpu=True,
+                lr="0.1",
+            ),
+        ],
+        cwd=here,
+        capture_output=True,
+        text=True,
+    )
     assert "nowhere: no such folder" in done.stderr
     assert "Warning" not in done.stderr and "hydra" not in done.stderr

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.tasks.base import checkpoint_to_restore
+from tests.command_line import cli
 from tests.commands import classification, load, pretraining, run_train, translation
 from tests.tasks.test_classification import write_task
 
@@ -27,15 +28,9 @@ def pretrained(data_bin, tmp_path_factory):
             pretraining(
                 data_bin,
                 folder / objective,
-                "--max-epoch",
-                1,
-                "--updates-per-epoch",
-                3,
-                "--disable-validation",
-                "--seed",
-                seed,
+                *cli(max_epoch=1, updates_per_epoch=3, disable_validation=True, seed=seed),
                 objectives=objective,
-            )  # fmt: skip
+            )
         )
     return {objective: folder / objective / "checkpoint_last.pt" for objective in ("clm", "mlm")}
 
@@ -93,16 +88,24 @@ def test_initialization_of_embeddings_leaves_the_rest_random(data_bin, tmp_path,
 
 
 def test_initialization_reports_what_is_new(data_bin, tmp_path, pretrained):
-    output = run_train(translation(data_bin, tmp_path, "-s", "en", "-t", "de", "--max-update", 1, "--no-save",
-                                   "--disable-validation", "--init-decoder-from", pretrained["mlm"]))  # fmt: skip
+    output = run_train(
+        translation(
+            data_bin,
+            tmp_path,
+            *cli(
+                s="en", t="de", max_update=1, no_save=True, disable_validation=True, init_decoder_from=pretrained["mlm"]
+            ),
+        )
+    )
     told = [line for line in output.log.splitlines() if line.startswith("decoder from ")]
     assert len(told) == 1 and str(pretrained["mlm"]) in told[0] and f"layers.0.{CROSS}.query.weight" in told[0]
     assert f"{pretrained['mlm']}: not used: none" in output.log.splitlines()
 
 
 def test_initialization_reports_what_is_unused(data_bin, tmp_path, pretrained):
-    line = translation(data_bin, tmp_path, "-s", "en", "-t", "de", "--max-update", 1, "--no-save",
-                       "--disable-validation")  # fmt: skip
+    line = translation(
+        data_bin, tmp_path, "-s", "en", "-t", "de", "--max-update", 1, "--no-save", "--disable-validation"
+    )
     output = run_train([*line, "--init-encoder-from", pretrained["mlm"]])
     assert f"{pretrained['mlm']}: not used: encoder.token_embeddings.output_bias" in output.log.splitlines()
     output = run_train([*line, "--init-embeddings-from", pretrained["mlm"]])
@@ -158,11 +161,17 @@ FILES = ["run/checkpoint_last.pt", "run/checkpoint_last-1.pt", "once.pt", "model
 
 @pytest.mark.parametrize("present", [[], *([file] for file in FILES), FILES])
 @pytest.mark.parametrize("suffix", ["", "-1"])
-@pytest.mark.parametrize("options", [
-    {}, {"continue_once": "once.pt"}, {"finetune_from_model": "model.pt"}, {"restore_file": "other.pt"},
-    {"continue_once": "once.pt", "finetune_from_model": "model.pt"},
-    {"reset_optimizer": True, "reset_dataloader": True, "reset_meters": True, "reset_lr_scheduler": True},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"continue_once": "once.pt"},
+        {"finetune_from_model": "model.pt"},
+        {"restore_file": "other.pt"},
+        {"continue_once": "once.pt", "finetune_from_model": "model.pt"},
+        {"reset_optimizer": True, "reset_dataloader": True, "reset_meters": True, "reset_lr_scheduler": True},
+    ],
+)
 def test_it_is_known_which_file_fairseq_restores(tmp_path, options, suffix, present):
     paths = {name: str(tmp_path / name) if str(name).endswith(".pt") else name for name in options.values()}
     cfg = OmegaConf.structured(CheckpointConfig(save_dir=str(tmp_path / "run"), checkpoint_suffix=suffix))
@@ -193,8 +202,13 @@ def test_it_is_known_which_file_fairseq_restores(tmp_path, options, suffix, pres
 
 def test_initialization_from_a_translation_model_is_stack_by_stack(data_bin, tmp_path, pretrained):
     """Its decoder is trained: the new one gets that with cross-attention, not the encoder."""
-    run_train(translation(data_bin, tmp_path / "donor", "-s", "en", "-t", "de", "--max-update", 3, "--lr", 0.01,
-                          "--disable-validation", "--decoder-layers", 2))  # fmt: skip
+    run_train(
+        translation(
+            data_bin,
+            tmp_path / "donor",
+            *cli(s="en", t="de", max_update=3, lr=0.01, disable_validation=True, decoder_layers=2),
+        )
+    )
     path = tmp_path / "donor" / "checkpoint_last.pt"
     both, donor = ["--init-encoder-from", path, "--init-decoder-from", path], load(path)
     state = start(data_bin, tmp_path / "same", "--decoder-layers", 2, *both)
@@ -221,14 +235,10 @@ def others(data_bin, pretrained, tmp_path_factory):
             pretraining(
                 data_bin,
                 folder / name,
-                "--max-update",
-                1,
-                "--updates-per-epoch",
-                1,
-                "--disable-validation",
+                *cli(max_update=1, updates_per_epoch=1, disable_validation=True),
                 *more,
                 objectives="mlm",
-            )  # fmt: skip
+            )
         )
         return folder / name / "checkpoint_last.pt"
 
@@ -352,5 +362,8 @@ def test_initialization_of_what_form_does_not_touch(data_bin, tmp_path, pretrain
 
 def test_initialization_of_shared_embeddings_from_two_checkpoints(data_bin, tmp_path, pretrained):
     with pytest.raises(UserError, match="--share-embeddings: encoder and decoder must be initialized from the same"):
-        start(data_bin, tmp_path, "--share-embeddings", "--init-encoder-from", pretrained["mlm"], "--init-decoder-from",
-              pretrained["clm"])  # fmt: skip
+        start(
+            data_bin,
+            tmp_path,
+            *cli(share_embeddings=True, init_encoder_from=pretrained["mlm"], init_decoder_from=pretrained["clm"]),
+        )

@@ -7,6 +7,7 @@ import numpy as np
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.evaluation.bleu import bleu
+from tests.command_line import cli
 from tests.commands import pretraining, run_generate, run_train, translation
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_evaluation_commands import validation_losses
@@ -19,8 +20,19 @@ def test_translation_learns_20_pairs_by_heart(data_bin, corpus, tmp_path):
         data_bin, tmp_path, "-s", "en", "-t", "fr", "--max-update", 300, "--lr", 0.01, "--max-tokens", 100
     )
     run_train([*line, "--disable-validation", "--save-interval", 1000, *LEARNING])
-    output = run_generate([data_bin, "--task", "xl_translation", "--user-dir", "fairseq_xl", "-s", "en", "-t", "fr",
-                           "--path", tmp_path / "checkpoint_last.pt", "--post-process", "sentencepiece"])  # fmt: skip
+    output = run_generate(
+        [
+            data_bin,
+            *cli(
+                task="xl_translation",
+                user_dir="fairseq_xl",
+                s="en",
+                t="fr",
+                path=tmp_path / "checkpoint_last.pt",
+                post_process="sentencepiece",
+            ),
+        ]
+    )
     hypotheses = [lines[0].partition("\t")[2] for _, lines in sorted(output.lines("D").items())]
     references = (corpus / "few.en-fr.fr").read_text(encoding="utf-8").splitlines()
     assert bleu(hypotheses, references)["score"] > 90, hypotheses[:3]

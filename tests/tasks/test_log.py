@@ -46,7 +46,7 @@ def test_the_folder_of_the_log_file_is_made(data_bin, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("limits", "last"), [(["--max-update", 3], 3), (["--max-epoch", 2], 4), (["--max-epoch", 2, "--max-update", 9], 4)]
+    "limits, last", [(["--max-update", 3], 3), (["--max-epoch", 2], 4), (["--max-epoch", 2, "--max-update", 9], 4)]
 )
 def test_progress_is_told_in_updates(data_bin, tmp_path, limits, last):
     line = pretraining(data_bin, tmp_path, "--updates-per-epoch", 2, "--no-save", "--disable-validation", *limits)
@@ -64,7 +64,7 @@ def test_the_order_of_metrics_is_fixed():
 
 
 @pytest.mark.parametrize(
-    ("name", "level", "message", "shown"),
+    "name, level, message, shown",
     [
         ("fairseq_cli.train", logging.INFO, {"common": None}, False),
         ("fairseq_cli.train", logging.INFO, "training on 1 devices", True),

@@ -213,8 +213,11 @@ def test_mined_negatives_are_the_nearest_of_those_about_as_long(unequal, monkeyp
     mined, sizes, reach = read_negatives(unequal)[:, 0], unequal.sizes[:, 1], Reach(unequal, 128)
     texts = [[side[line].tolist() for line in range(200)] for side in unequal.sides]
     for line in range(200):
-        allowed = [other for other in range(200) if other != line
-                   and reach.least[sizes[line]] <= sizes[other] <= reach.most[sizes[line]]]  # fmt: skip
+        allowed = [
+            other
+            for other in range(200)
+            if other != line and reach.least[sizes[line]] <= sizes[other] <= reach.most[sizes[line]]
+        ]
         query = vectors.vector(texts[0][line])
         best = max(float(query @ vectors.vector(texts[1][other])) for other in allowed)
         assert float(query @ vectors.vector(texts[1][mined[line]])) == pytest.approx(best, rel=1e-5)
@@ -314,6 +317,7 @@ def test_statistics_are_never_those_of_other_negatives(pairs, monkeypatch):
     first = mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     expected = negatives_file(pairs.prefix).read_bytes()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+
         def killed(path, content):
             raise_interrupt() if str(path).endswith("s.json") else write_json(path, content)
 
@@ -405,8 +409,11 @@ def test_the_network_is_trained_and_mines_and_paraphrases_are_classified(text, t
     mine_negatives.main([str(tmp_path / "dan/checkpoint_best.pt"), str(text), "--count", "2"])
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [entry["prefix"].split("/")[-1] for entry in found] == [
-        "train.en-de", "train.en-fr", "valid.en-de", "valid.en-fr"
-    ]  # fmt: skip
+        "train.en-de",
+        "train.en-fr",
+        "valid.en-de",
+        "valid.en-fr",
+    ]
     for entry in found:
         similarity = entry["similarity"]
         assert similarity["translations"] > similarity["random"] and similarity["mined"] > similarity["random"]
@@ -414,9 +421,10 @@ def test_the_network_is_trained_and_mines_and_paraphrases_are_classified(text, t
         assert read_negatives(SentencePairs(prefix, *prefix.name.split(".")[1].split("-"))).shape[1] == 2
     mined = ["--objective-options", "paraphrase.length=32"]
     output = run_train(
-        pretraining(text, tmp_path / "model", *mined, "--max-update", 3, "--updates-per-epoch", 3,
-                    objectives="paraphrase")
-    )  # fmt: skip
+        pretraining(
+            text, tmp_path / "model", *mined, "--max-update", 3, "--updates-per-epoch", 3, objectives="paraphrase"
+        )
+    )
     assert len(output.losses) == 3 and "paraphrase_en-de_loss" in output.log
 
 
@@ -433,9 +441,10 @@ def test_shards_are_mined_one_by_one_and_with_the_pairs_of_the_training(data_bin
     mine_negatives.main(arguments)
     entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {entry["made_with"]["length"] for entry in entries} == {20}  # that of the network's training
-    assert [entry["prefix"] for entry in entries] == [f"{folder}/en-de/{name}" for folder, name in (
-        (text, "train.en-de"), (other, "train.en-de"), (text, "valid.en-de")
-    )]  # fmt: skip
+    assert [entry["prefix"] for entry in entries] == [
+        f"{folder}/en-de/{name}"
+        for folder, name in ((text, "train.en-de"), (other, "train.en-de"), (text, "valid.en-de"))
+    ]
     mine_negatives.main([*arguments, "--pairs", "en-fr", "--splits", "valid", "--length", "9"])
     found = json.loads(capsys.readouterr().out)
     assert found["prefix"] == f"{text}/en-fr/valid.en-fr" and found["made_with"]["length"] == 9

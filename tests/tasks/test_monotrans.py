@@ -17,6 +17,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.retrieval import Embedder
 from preprocess import binarize
 from preprocess.pipeline import prepare
+from tests.command_line import cli
 from tests.commands import OPTIMIZATION, SIZE, equal_parameters, load, run_train, run_validate
 from tests.tasks.conftest import preprocess_here
 from tests.tasks.test_classification import write_task
@@ -36,7 +37,7 @@ def text(tmp_path_factory):
     for code in ("en", "de", "fr"):
         for split, count in (("train", 120), ("valid", 20)):
             lines = sentences(WORDS, count, f"{split} {code}")[code]
-            documents = [lines[start : start + 4] + [""] for start in range(0, count, 4)]
+            documents = [[*lines[start : start + 4], ""] for start in range(0, count, 4)]
             write(root / f"{split}.{code}", [line for document in documents for line in document])
         path = root / f"{code}.yaml"
         mono = {code: {"train": f"train.{code}", "valid": f"valid.{code}"}}
@@ -54,9 +55,14 @@ def task_files(tmp_path_factory):
 
 
 def pretraining(data, save_dir, *more):
-    return [data, "--task", "xl_pretraining", "--criterion", "xl_pretraining", "--objectives", "nsp",
-            "--objective-options", "nsp.length=36", *MODEL, "--max-tokens", 256, "--updates-per-epoch", 3,
-            "--save-dir", save_dir, "--weight-decay", 0.1, *OPTIMIZATION, *more]  # fmt: skip
+    return [
+        data,
+        *cli(task="xl_pretraining", criterion="xl_pretraining", objectives="nsp", objective_options="nsp.length=36"),
+        *MODEL,
+        *cli(max_tokens=256, updates_per_epoch=3, save_dir=save_dir, weight_decay=0.1),
+        *OPTIMIZATION,
+        *more,
+    ]
 
 
 def learning(data, body, save_dir, *more):
@@ -64,28 +70,42 @@ def learning(data, body, save_dir, *more):
     return pretraining(
         data,
         save_dir,
-        "--init-from",
-        body,
-        "--new-language-module",
-        "--train-only",
-        "language-module",
-        "--max-update",
-        4,
+        *cli(init_from=body, new_language_module=True, train_only="language-module", max_update=4),
         *more,
     )
 
 
 def finetuning(data, files, body, save_dir, *more):
     """Step 3."""
-    return [data, "--task", "xl_classification", "--criterion", "xl_classification", *MODEL, "--task-files", files,
-            "--lang", "en", "--length", 40, "--batch-size", 16, "--init-from", body, "--freeze", "language-module",
-            "--max-epoch", 1, "--save-dir", save_dir, "--weight-decay", 0.1, *OPTIMIZATION, *more]  # fmt: skip
+    return [
+        data,
+        *cli(task="xl_classification", criterion="xl_classification"),
+        *MODEL,
+        *cli(
+            task_files=files,
+            lang="en",
+            length=40,
+            batch_size=16,
+            init_from=body,
+            freeze="language-module",
+            max_epoch=1,
+            save_dir=save_dir,
+            weight_decay=0.1,
+        ),
+        *OPTIMIZATION,
+        *more,
+    ]
 
 
 def zero_shot(data, checkpoint, to, *more):
     """Step 4."""
-    return run_validate([data, "--task", "xl_classification", "--path", checkpoint, "--user-dir", "fairseq_xl",
-                         "--batch-size", 8, "--predictions-to", to, *more])  # fmt: skip
+    return run_validate(
+        [
+            data,
+            *cli(task="xl_classification", path=checkpoint, user_dir="fairseq_xl", batch_size=8, predictions_to=to),
+            *more,
+        ]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +188,12 @@ def test_a_language_module_is_put_in_and_all_else_stays_as_it_was_finetuned(text
 
 def test_predictions_without_training(text, task_files, steps, module_files, tmp_path):
     for code in ("de", "fr"):
-        zero_shot(text[code], steps["tuned"], tmp_path, "--valid-subset", "test", "--lang", code,
-                  "--language-module", module_files[code])  # fmt: skip
+        zero_shot(
+            text[code],
+            steps["tuned"],
+            tmp_path,
+            *cli(valid_subset="test", lang=code, language_module=module_files[code]),
+        )
         rows = (tmp_path / f"test.{code}.tsv").read_text().splitlines()
         gold = (task_files / f"test.{code}.tsv").read_text().splitlines()
         assert [row.split("\t")[1] for row in rows] == [line.split("\t")[0] for line in gold]
@@ -190,13 +214,7 @@ def test_finetuning_with_a_language_module_from_a_file(text, task_files, steps, 
     assert all(torch.equal(made[name], load(steps["de"])[name]) for name in MODULE)
     zero_shot(text["de"], tmp_path / "save/checkpoint_last.pt", tmp_path)
     zero_shot(
-        text["fr"],
-        tmp_path / "save/checkpoint_last.pt",
-        tmp_path,
-        "--lang",
-        "fr",
-        "--language-module",
-        module_files["fr"],
+        text["fr"], tmp_path / "save/checkpoint_last.pt", tmp_path, *cli(lang="fr", language_module=module_files["fr"])
     )
     assert {path.name for path in tmp_path.glob("*.tsv")} == {"valid.de.tsv", "valid.fr.tsv"}
 
@@ -230,10 +248,14 @@ def test_retrieval_with_a_language_module_for_a_language(text, steps, module_fil
     retrieve.main([*command, "--lang", german])
     assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
     embedder = Embedder(steps["tuned"], text["de"], language_module=str(module_files["de"]), lang="de")
-    assert equal_parameters(embedder.encoder.state_dict(), {
-        name.removeprefix("encoder."): value
-        for name, value in composed(steps, "de").items() if name.startswith("encoder.")
-    })  # fmt: skip
+    assert equal_parameters(
+        embedder.encoder.state_dict(),
+        {
+            name.removeprefix("encoder."): value
+            for name, value in composed(steps, "de").items()
+            if name.startswith("encoder.")
+        },
+    )
     added = [str(steps["de"]), str(text["de"]), *command[2:]]  # a checkpoint of step 2, with another language's module
     retrieve.main([*added, "--lang", f"en={text['en']}:{module_files['en']}"])
     assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
@@ -289,9 +311,23 @@ def test_positions_adapters_and_noise(text, task_files, tmp_path):
 def test_a_language_is_added_to_a_multilingual_body(data_bin, text, tmp_path):
     """An ordinary checkpoint of three languages, with language embeddings, is L1: German is learned anew."""
     form = ["--language-embeddings", "added", "--output-form", "plain", "--segment-embeddings", "none"]
-    run_train([data_bin, "--task", "xl_pretraining", "--criterion", "xl_pretraining", "--objectives", "mlm",
-               "--objective-options", "mlm.length=32", "--arch", "xl_xlm_tiny", "--layers", 1, *SIZE, "--max-tokens",
-               256, "--save-dir", tmp_path / "L1", *OPTIMIZATION, "--max-update", 2])  # fmt: skip
+    run_train(
+        [
+            data_bin,
+            *cli(
+                task="xl_pretraining",
+                criterion="xl_pretraining",
+                objectives="mlm",
+                objective_options="mlm.length=32",
+                arch="xl_xlm_tiny",
+                layers=1,
+            ),
+            *SIZE,
+            *cli(max_tokens=256, save_dir=tmp_path / "L1"),
+            *OPTIMIZATION,
+            *cli(max_update=2),
+        ]
+    )
     body = tmp_path / "L1/checkpoint_last.pt"
     run_train(learning(text["de"], body, tmp_path / "de", *form, *ONLY_WORDS))
     before, after = load(body), load(tmp_path / "de/checkpoint_last.pt")
@@ -307,11 +343,22 @@ def test_a_language_is_added_to_a_multilingual_body(data_bin, text, tmp_path):
 
 
 PUBLISHED = {
-    "XLM-R": (fairseq_xlm_r, ["--layers", 2, "--segment-embeddings", "none", "--position-offset", 2,
-                              "--layer-norm-eps", 1e-5]),
-    "XLM": (xlm_pth, ["--layers", 2, "--segment-embeddings", "none", "--language-embeddings", "added",
-                      "--output-form", "plain", "--framing", "xlm", "--ffn-dim", 64]),
-}  # fmt: skip
+    "XLM-R": (
+        fairseq_xlm_r,
+        ["--layers", 2, "--segment-embeddings", "none", "--position-offset", 2, "--layer-norm-eps", 1e-5],
+    ),
+    "XLM": (
+        xlm_pth,
+        cli(
+            layers=2,
+            segment_embeddings="none",
+            language_embeddings="added",
+            output_form="plain",
+            framing="xlm",
+            ffn_dim=64,
+        ),
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", PUBLISHED)
@@ -362,12 +409,20 @@ def test_language_modules_that_do_not_fit(text, task_files, steps, module_files,
     assert "is not a checkpoint, or it is damaged" in told("de", "--language-module", text["de"] / "dict.txt")
     content = torch.load(module_files["de"])
     for name, change, expected in (
-        ("wide", {"state": {key: value.repeat(1, 2)[..., :40] if value.dim() > 1 else value
-                            for key, value in content["state"].items()}}, "has shape"),
+        (
+            "wide",
+            {
+                "state": {
+                    key: value.repeat(1, 2)[..., :40] if value.dim() > 1 else value
+                    for key, value in content["state"].items()
+                }
+            },
+            "has shape",
+        ),
         ("other", {"body": "0"}, "was learned with another body than the model's"),
         ("positions", {"language_positions": True}, "is with positions of its own (--language-positions), the model"),
         ("adapters", {"adapters": 4}, "lacks encoder.layers.0.attention_adapter.down.weight, which the model has"),
-    ):  # fmt: skip
+    ):
         torch.save(content | change, tmp_path / name)
         assert expected in told("de", "--language-module", tmp_path / name), name
     assert not list(to.glob("*.tsv"))

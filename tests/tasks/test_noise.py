@@ -4,6 +4,7 @@ import pytest
 import torch
 from fairseq.tasks import FairseqTask
 
+from tests.command_line import cli
 from tests.commands import CPU, pretraining, run_train
 from tests.tasks.test_resume import WITH_WORKERS
 
@@ -16,8 +17,18 @@ def batches(data_bin, tmp_path_factory):
 
     def seen(workers):
         folder = tmp_path_factory.mktemp("noise")
-        line = pretraining(data_bin, folder, "--updates-per-epoch", UPDATES, "--max-epoch", EPOCHS, "--no-save",
-                           "--disable-validation", "--langs", "en", "--pairs", "en-fr")  # fmt: skip
+        line = pretraining(
+            data_bin,
+            folder,
+            *cli(
+                updates_per_epoch=UPDATES,
+                max_epoch=EPOCHS,
+                no_save=True,
+                disable_validation=True,
+                langs="en",
+                pairs="en-fr",
+            ),
+        )
         output = run_train(line, workers)
         return [sample for micro_steps in output.samples.values() for sample in micro_steps]
 

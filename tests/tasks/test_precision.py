@@ -1,15 +1,17 @@
 """Training in 16 bits: close to 32 bits, exact on resume, and it leaves alone what an update does not use."""
 
+import itertools
 import sys
 
 import pytest
 import torch
 from fairseq import checkpoint_utils, options
 
+from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.modules.output import OutputLayer
-from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.objectives import OBJECTIVES
+from tests.command_line import cli
 from tests.commands import (
     CPU,
     classification,
@@ -68,8 +70,11 @@ def test_losses_are_those_of_32_bits_but_for_rounding(data_bin, in_32_bits, tmp_
     Measured over two seeds: 0.06 of it for fp16, 0.13 for bf16. Without parameters in 32 bits updates are rounded too,
     and small ones lost: 0.3 and 2.1 of it, so 4 are allowed.
     """
-    found = losses(run_train([*pretraining(data_bin, tmp_path, "--max-update", UPDATES, f"--{name}", *INITIAL),
-                              "--disable-validation"]))  # fmt: skip
+    found = losses(
+        run_train(
+            [*pretraining(data_bin, tmp_path, "--max-update", UPDATES, f"--{name}", *INITIAL), "--disable-validation"]
+        )
+    )
     eps = torch.finfo(PRECISIONS[name]).eps
     assert found == pytest.approx(in_32_bits, rel=4 * eps if name.startswith("memory") else eps / 4)
     assert found != in_32_bits
@@ -82,8 +87,14 @@ def test_decoders_too(data_bin, tmp_path, arch, objective):
     """Their one table of tokens is looked up twice; bounds as above, from fewer updates."""
 
     def line(*more):
-        return denoising(data_bin, tmp_path, "--arch", arch, "--max-update", 10, "--disable-validation", "--no-save",
-                         *INITIAL, *more, objectives=objective)  # fmt: skip
+        return denoising(
+            data_bin,
+            tmp_path,
+            *cli(arch=arch, max_update=10, disable_validation=True, no_save=True),
+            *INITIAL,
+            *more,
+            objectives=objective,
+        )
 
     expected = losses(run_train(line()))
     for name in ("fp16", "bf16"):
@@ -148,11 +159,18 @@ def test_a_parameter_that_an_update_does_not_use_stays(data_bin, tmp_path, monke
     """headed and tlm take turns; with zeros for gradients Adam would move headed's parameters in tlm's updates too."""
     monkeypatch.setitem(OBJECTIVES, Headed.name, Headed)
     flags = [f"--{name}"] if name else []
-    run_train(pretraining(data_bin, tmp_path, "--max-update", 4, "--save-interval-updates", 1, "--disable-validation",
-                          *flags, objectives="headed,tlm"))  # fmt: skip
+    run_train(
+        pretraining(
+            data_bin,
+            tmp_path,
+            *cli(max_update=4, save_interval_updates=1, disable_validation=True),
+            *flags,
+            objectives="headed,tlm",
+        )
+    )
     after = [trained_parameters(tmp_path / f"checkpoint_1_{update}.pt") for update in (1, 2, 3, 4)]
     own = {"heads.headed.weight", "heads.headed.bias"}
-    for update, (before, now) in enumerate(zip(after, after[1:]), start=2):
+    for update, (before, now) in enumerate(itertools.pairwise(after), start=2):
         same = {key for key in now if torch.equal(before[key], now[key])}
         assert same & own == (own if update % 2 == 0 else set()), update
         assert len(same - own) < 3  # what rounding to 16 bits hides
@@ -180,8 +198,14 @@ def test_other_tasks_learn_and_are_validated(data_bin, task_files, tmp_path, nam
 
 def test_generation_with_fp16(data_bin, tmp_path):
     """The same hypotheses, but for one or two where two are nearly as good, and scores within the type's rounding."""
-    run_train(both_directions(data_bin, None, tmp_path, "--max-epoch", 10, "--max-tokens", 512, "--lr", 0.01, "--fp16",
-                              "--no-epoch-checkpoints", "--disable-validation"))  # fmt: skip
+    run_train(
+        both_directions(
+            data_bin,
+            None,
+            tmp_path,
+            *cli(max_epoch=10, max_tokens=512, lr=0.01, fp16=True, no_epoch_checkpoints=True, disable_validation=True),
+        )
+    )
     plain, half = (hypotheses(generate(data_bin, tmp_path / "checkpoint_last.pt", *more)) for more in ([], ["--fp16"]))
     same = [(one, other) for one, other in zip(plain, half, strict=True) if one[3] == other[3]]
     assert len(same) >= len(plain) - 2 and plain != half

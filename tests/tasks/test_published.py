@@ -18,9 +18,18 @@ from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
+from tests.command_line import cli
 from tests.commands import (
-    MAX_POSITIONS, classification, configuration, denoising, load, one_run, pretraining, run_train, translation,
-)  # fmt: skip
+    MAX_POSITIONS,
+    classification,
+    configuration,
+    denoising,
+    load,
+    one_run,
+    pretraining,
+    run_train,
+    translation,
+)
 
 LAYERS, HEADS = 2, 2
 XLM_SPECIAL = ["<s>", "</s>", "<pad>", "<unk>", *(f"<special{number}>" for number in range(10))]
@@ -67,9 +76,14 @@ def fairseq_xlm_r(data_bin, symbols, folder, published_names=True, whole_folder=
     for symbol in symbols[4:]:
         dictionary.add_symbol(symbol)
     args = Namespace(
-        arch="roberta_base", encoder_layers=LAYERS, encoder_embed_dim=16, encoder_ffn_embed_dim=32,
-        encoder_attention_heads=HEADS, max_positions=MAX_POSITIONS, tokens_per_sample=MAX_POSITIONS,
-    )  # fmt: skip
+        arch="roberta_base",
+        encoder_layers=LAYERS,
+        encoder_embed_dim=16,
+        encoder_ffn_embed_dim=32,
+        encoder_attention_heads=HEADS,
+        max_positions=MAX_POSITIONS,
+        tokens_per_sample=MAX_POSITIONS,
+    )
     theirs = randomise(RobertaModel.build_model(args, SimpleNamespace(source_dictionary=dictionary)))
     state = theirs.state_dict()
     if published_names:
@@ -93,10 +107,18 @@ def transformers_xlm_r(data_bin, symbols, folder, file=None, head=True):
     from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM, XLMRobertaModel
 
     config = XLMRobertaConfig(
-        vocab_size=len(symbols), hidden_size=16, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
-        intermediate_size=32, max_position_embeddings=MAX_POSITIONS + 2, type_vocab_size=1, layer_norm_eps=1e-5,
-        pad_token_id=1, bos_token_id=0, eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=len(symbols),
+        hidden_size=16,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=32,
+        max_position_embeddings=MAX_POSITIONS + 2,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+    )
     theirs = randomise(XLMRobertaForMaskedLM(config) if head else XLMRobertaModel(config))
     save_transformers(theirs, folder, file)
     write_symbols(data_bin, symbols, folder, "sentencepiece.bpe.model")
@@ -124,9 +146,16 @@ def xlm_model(symbols):
 
     words = xlm_words(symbols)
     config = XLMConfig(
-        vocab_size=len(words), emb_dim=16, n_layers=LAYERS, n_heads=HEADS, max_position_embeddings=MAX_POSITIONS,
-        n_langs=len(XLM_LANGUAGES), id2lang=dict(enumerate(XLM_LANGUAGES)), pad_token_id=2, eos_token_id=1,
-    )  # fmt: skip
+        vocab_size=len(words),
+        emb_dim=16,
+        n_layers=LAYERS,
+        n_heads=HEADS,
+        max_position_embeddings=MAX_POSITIONS,
+        n_langs=len(XLM_LANGUAGES),
+        id2lang=dict(enumerate(XLM_LANGUAGES)),
+        pad_token_id=2,
+        eos_token_id=1,
+    )
     theirs = randomise(XLMWithLMHeadModel(config))
     place = {word: row for row, word in enumerate(words)}
     rows = torch.tensor([place.get(symbol, place["<special1>"]) for symbol in symbols])
@@ -153,13 +182,24 @@ def xlm_pth(data_bin, symbols, folder, prefix=""):
     }
     words = dict(enumerate(xlm_words(symbols)))
     params = {
-        "n_heads": HEADS, "n_langs": len(XLM_LANGUAGES), "id2lang": dict(enumerate(XLM_LANGUAGES)), "emb_dim": 16,
-        "gelu_activation": True, "asm": False, "sinusoidal_embeddings": False, "pad_index": 2, "lgs": "fr-xx-en",
-    }  # fmt: skip
+        "n_heads": HEADS,
+        "n_langs": len(XLM_LANGUAGES),
+        "id2lang": dict(enumerate(XLM_LANGUAGES)),
+        "emb_dim": 16,
+        "gelu_activation": True,
+        "asm": False,
+        "sinusoidal_embeddings": False,
+        "pad_index": 2,
+        "lgs": "fr-xx-en",
+    }
     content = {
-        "model": state, "params": params, "dico_id2word": words, "dico_word2id": {w: n for n, w in words.items()},
-        "dico_counts": {word: 1 for word in words.values()}, "epoch": 3,
-    }  # fmt: skip
+        "model": state,
+        "params": params,
+        "dico_id2word": words,
+        "dico_word2id": {w: n for n, w in words.items()},
+        "dico_counts": dict.fromkeys(words.values(), 1),
+        "epoch": 3,
+    }
     torch.save(content, folder / "mlm_tlm.pth")
     return folder / "mlm_tlm.pth", run
 
@@ -191,7 +231,7 @@ KINDS = {
 def make(data_bin, symbols, tmp_path_factory):
     """A copy of a donor of a kind: its path, and its model as a function (tokens, languages) -> (hidden, logits)."""
 
-    @functools.lru_cache(maxsize=None)
+    @functools.cache
     def original(kind):
         maker, more = KINDS[kind]
         folder = tmp_path_factory.mktemp("original")
@@ -220,15 +260,24 @@ def options_of(kind):
 def test_training_starts_as_the_published_model(data_bin, dictionary, make, tmp_path, kind):
     """Two updates that move nothing; then the checkpoint computes what the published model does."""
     path, theirs = make(kind)
-    line = pretraining(data_bin, tmp_path, *options_of(kind), "--max-update", 2, "--updates-per-epoch", 2, "--lr", 0,
-                       "--disable-validation", "--init-from", path)  # fmt: skip
+    line = pretraining(
+        data_bin,
+        tmp_path,
+        *options_of(kind),
+        *cli(max_update=2, updates_per_epoch=2, lr=0, disable_validation=True, init_from=path),
+    )
     output = run_train(line)
     assert list(output.updates) == [1, 2]
     rows = "[en], [de], [fr]" + (", embedding of de" if "XLM" in kind else "")
     assert f"{path}: published weights, new rows: {rows}" in output.log
     is_xlm = "XLM" in kind
-    config = EncoderConfig(embed_dim=16, heads=HEADS, layers=LAYERS, max_positions=MAX_POSITIONS,
-                           **(dict(ffn_dim=64) if is_xlm else XLM_R_MODEL))  # fmt: skip
+    config = EncoderConfig(
+        embed_dim=16,
+        heads=HEADS,
+        layers=LAYERS,
+        max_positions=MAX_POSITIONS,
+        **(dict(ffn_dim=64) if is_xlm else XLM_R_MODEL),
+    )
     model = XLEncoderModel(config, len(dictionary), dictionary.pad(), dictionary.num_languages).eval()
     model.load_state_dict(load(tmp_path / "checkpoint_last.pt"))
     tokens, languages = real_batch(data_bin, dictionary, "xlm" if is_xlm else "xl")
@@ -278,9 +327,21 @@ def test_new_rows_are_those_of_a_new_model(data_bin, dictionary, make, tmp_path)
 def test_cross_attention_of_veco_is_new(data_bin, make, tmp_path, kind):
     path, _ = make(kind)
     output = run_train(
-        pretraining(data_bin, tmp_path, "--arch", "xl_veco_tiny", "--layers", LAYERS, "--max-update", 2, "--no-save",
-                    "--updates-per-epoch", 2, "--disable-validation", "--init-from", path, objectives="mlm")
-    )  # fmt: skip
+        pretraining(
+            data_bin,
+            tmp_path,
+            *cli(
+                arch="xl_veco_tiny",
+                layers=LAYERS,
+                max_update=2,
+                no_save=True,
+                updates_per_epoch=2,
+                disable_validation=True,
+                init_from=path,
+            ),
+            objectives="mlm",
+        )
+    )
     assert len(output.updates) == 2
     (told,) = [line for line in output.log.splitlines() if line.startswith("model from ")]
     new = told.partition("new: ")[2].split(", ")
@@ -290,8 +351,16 @@ def test_cross_attention_of_veco_is_new(data_bin, make, tmp_path, kind):
 
 def test_translation_from_a_published_encoder(data_bin, make, tmp_path):
     path, _ = make("transformers")
-    line = ["-s", "en", "-t", "de", "--arch", "xl_veco_mt_tiny", "--encoder-layers", LAYERS, "--decoder-layers", 1,
-            "--init-encoder-from", path, "--init-decoder-from", path, "--init-decoder-layers", "last"]  # fmt: skip
+    line = cli(
+        s="en",
+        t="de",
+        arch="xl_veco_mt_tiny",
+        encoder_layers=LAYERS,
+        decoder_layers=1,
+        init_encoder_from=path,
+        init_decoder_from=path,
+        init_decoder_layers="last",
+    )
     output = run_train(translation(data_bin, tmp_path, *line, "--max-update", 2, "--lr", 0, "--disable-validation"))
     assert len(output.updates) == 2 and output.log.count("published weights") == 1  # it is read once
     state = load(tmp_path / "checkpoint_last.pt")
@@ -314,7 +383,10 @@ def test_encoder_and_decoder_of_xdae_from_a_published_encoder(data_bin, symbols,
     state, log = start(data_bin, tmp_path, *form, *depth, "--init-from", path, task=denoising)
     donor, _ = start(data_bin, tmp_path, *options_of(kind), "--init-from", path)
     assert log.count("published weights") == 1  # it is read once
-    there = {"token_embeddings.table.weight": slice(len(symbols)), "embeddings.languages.weight": [0, 2]}  # others: new rows
+    there = {
+        "token_embeddings.table.weight": slice(len(symbols)),
+        "embeddings.languages.weight": [0, 2],
+    }  # others: new rows
     for name, value in state.items():
         stack, _, rest = name.partition(".")
         if "cross_attention" not in name:
@@ -454,61 +526,129 @@ def as_in_vocab_json(path):
 
 
 FILES = {
-    "another piece": ("fairseq", lambda path: change_line(path.with_name("dict.txt"), 3, "other 1"),
-                      r"the rows of .*/dict.txt are not those of .*/data-bin/dict.txt: symbol 7 is 'other' there and "
-                      r"'.*' here \(the text has to be prepared with the sub-words of the weights\)"),
-    "order": ("XLM", lambda path: (change_word(path, 14, "x"), change_word(path, 15, "y")),
-              r"the rows of .*/mlm_tlm.pth are not those of .*: symbol 4 is 'x' there and '.*' here"),
+    "another piece": (
+        "fairseq",
+        lambda path: change_line(path.with_name("dict.txt"), 3, "other 1"),
+        r"the rows of .*/dict.txt are not those of .*/data-bin/dict.txt: symbol 7 is 'other' there and "
+        r"'.*' here \(the text has to be prepared with the sub-words of the weights\)",
+    ),
+    "order": (
+        "XLM",
+        lambda path: (change_word(path, 14, "x"), change_word(path, 15, "y")),
+        r"the rows of .*/mlm_tlm.pth are not those of .*: symbol 4 is 'x' there and '.*' here",
+    ),
     "ends of words": ("transformers XLM", as_in_vocab_json, "vocab.json are not those of .*: symbol 4 is '.*</w>' "),
-    "a piece too few": ("fairseq", lambda path: change_line(path.with_name("dict.txt"), -2, None),
-                        r"it has \d+ rows of tokens, and .*/dict.txt makes \d+ symbols"),
-    "no symbols": ("fairseq", lambda path: path.with_name("dict.txt").unlink(),
-                   "model.pt: dict.txt or sentencepiece.bpe.model is needed beside model.pt"),
-    "no pieces": ("transformers", lambda path: (path / "sentencepiece.bpe.model").unlink(),
-                  "sentencepiece.bpe.model or dict.txt is needed beside model.safetensors"),
-    "no model of pieces": ("transformers", lambda path: (path / "sentencepiece.bpe.model").write_bytes(b"x"),
-                           "sentencepiece.bpe.model is not a SentencePiece model"),
+    "a piece too few": (
+        "fairseq",
+        lambda path: change_line(path.with_name("dict.txt"), -2, None),
+        r"it has \d+ rows of tokens, and .*/dict.txt makes \d+ symbols",
+    ),
+    "no symbols": (
+        "fairseq",
+        lambda path: path.with_name("dict.txt").unlink(),
+        "model.pt: dict.txt or sentencepiece.bpe.model is needed beside model.pt",
+    ),
+    "no pieces": (
+        "transformers",
+        lambda path: (path / "sentencepiece.bpe.model").unlink(),
+        "sentencepiece.bpe.model or dict.txt is needed beside model.safetensors",
+    ),
+    "no model of pieces": (
+        "transformers",
+        lambda path: (path / "sentencepiece.bpe.model").write_bytes(b"x"),
+        "sentencepiece.bpe.model is not a SentencePiece model",
+    ),
     "no words": ("transformers XLM", lambda path: (path / "vocab.json").unlink(), "vocab.json is needed beside"),
-    "no text": ("fairseq", lambda path: path.with_name("dict.txt").write_bytes(b"\xff 1\n"),
-                "dict.txt is not a fairseq dictionary"),
-    "no config": ("transformers", lambda path: (path / "config.json").unlink(),
-                  "config.json is needed beside model.safetensors"),
+    "no text": (
+        "fairseq",
+        lambda path: path.with_name("dict.txt").write_bytes(b"\xff 1\n"),
+        "dict.txt is not a fairseq dictionary",
+    ),
+    "no config": (
+        "transformers",
+        lambda path: (path / "config.json").unlink(),
+        "config.json is needed beside model.safetensors",
+    ),
     "no JSON": ("transformers", lambda path: (path / "config.json").write_text("{"), "config.json is not JSON"),
     "no object": ("transformers", lambda path: (path / "config.json").write_text("[]"), "holds no JSON object"),
-    "another model": ("transformers", lambda path: rewrite_json(path / "config.json", model_type="bert"),
-                      "model_type 'bert'; xlm-roberta and xlm can be converted"),
-    "activation": ("transformers", lambda path: rewrite_json(path / "config.json", hidden_act="silu"),
-                   "its activation is silu; gelu and relu can be converted"),
-    "padding": ("transformers", lambda path: rewrite_json(path / "config.json", pad_token_id=0),
-                "pad_token_id 0, where XLM-R has 1"),
-    "no heads": ("transformers", lambda path: rewrite_json(path / "config.json", num_attention_heads=None),
-                 "it stores no num_attention_heads"),
-    "no heads in fairseq's": ("fairseq", lambda path: change_args(path, encoder_attention_heads=None),
-                              "model.pt: it stores no encoder_attention_heads"),
-    "activation of fairseq's": ("fairseq", lambda path: change_args(path, activation_fn="relu"),
-                                "its activation is relu; gelu can be converted"),
+    "another model": (
+        "transformers",
+        lambda path: rewrite_json(path / "config.json", model_type="bert"),
+        "model_type 'bert'; xlm-roberta and xlm can be converted",
+    ),
+    "activation": (
+        "transformers",
+        lambda path: rewrite_json(path / "config.json", hidden_act="silu"),
+        "its activation is silu; gelu and relu can be converted",
+    ),
+    "padding": (
+        "transformers",
+        lambda path: rewrite_json(path / "config.json", pad_token_id=0),
+        "pad_token_id 0, where XLM-R has 1",
+    ),
+    "no heads": (
+        "transformers",
+        lambda path: rewrite_json(path / "config.json", num_attention_heads=None),
+        "it stores no num_attention_heads",
+    ),
+    "no heads in fairseq's": (
+        "fairseq",
+        lambda path: change_args(path, encoder_attention_heads=None),
+        "model.pt: it stores no encoder_attention_heads",
+    ),
+    "activation of fairseq's": (
+        "fairseq",
+        lambda path: change_args(path, activation_fn="relu"),
+        "its activation is relu; gelu can be converted",
+    ),
     "no settings": ("XLM", lambda path: rewrite(path, params=None), "it stores no gelu_activation"),
     "no dico": ("XLM", lambda path: rewrite(path, dico_id2word=None), "it holds no 'dico_id2word', which lists"),
     "gap": ("XLM", lambda path: change_word(path, 999, "x"), "are not numbered from 0 without a gap"),
     "no <special1>": ("XLM", lambda path: change_word(path, 5, "x"), "has no <special1> among its words"),
-    "no languages": ("XLM", lambda path: change_params(path, id2lang=None),
-                     "it has 3 language embeddings, and its 'id2lang' doesn't name them all"),
-    "names": ("XLM", lambda path: rewrite(path, model=torch.load(path, weights_only=True)["model"] | {"encoder_attn":
-              torch.zeros(1)}), "nothing missing, encoder_attn unexpected"),
-    "no plain data": ("XLM", lambda path: torch.save({"model": {}, "params": Anything()}, path),
-                      "was refused: it holds .*Anything, and a checkpoint may hold only tensors and plain data"),
-    "cut": ("transformers file", lambda path: path.write_bytes(path.read_bytes()[:200]),
-            "model.safetensors is not a safetensors file, or it is damaged or cut short"),
-    "cut .pth": ("XLM", lambda path: path.write_bytes(path.read_bytes()[:200]),
-                 "mlm_tlm.pth is not a checkpoint, or it is damaged or cut short"),
-    "missing": ("transformers file", lambda path: path.unlink(),
-                "model.safetensors cannot be read as a checkpoint: No such file"),
-    "empty folder": ("transformers", lambda path: (path / "model.safetensors").unlink(),
-                     "is a folder without published weights: none of model.safetensors, pytorch_model.bin, model.pt"),
-    "another kind": ("XLM", lambda path: torch.save({"encoder": {}}, path),
-                     "mlm_tlm.pth is not a fairseq checkpoint: it holds no model parameters"),
+    "no languages": (
+        "XLM",
+        lambda path: change_params(path, id2lang=None),
+        "it has 3 language embeddings, and its 'id2lang' doesn't name them all",
+    ),
+    "names": (
+        "XLM",
+        lambda path: rewrite(
+            path, model=torch.load(path, weights_only=True)["model"] | {"encoder_attn": torch.zeros(1)}
+        ),
+        "nothing missing, encoder_attn unexpected",
+    ),
+    "no plain data": (
+        "XLM",
+        lambda path: torch.save({"model": {}, "params": Anything()}, path),
+        "was refused: it holds .*Anything, and a checkpoint may hold only tensors and plain data",
+    ),
+    "cut": (
+        "transformers file",
+        lambda path: path.write_bytes(path.read_bytes()[:200]),
+        "model.safetensors is not a safetensors file, or it is damaged or cut short",
+    ),
+    "cut .pth": (
+        "XLM",
+        lambda path: path.write_bytes(path.read_bytes()[:200]),
+        "mlm_tlm.pth is not a checkpoint, or it is damaged or cut short",
+    ),
+    "missing": (
+        "transformers file",
+        lambda path: path.unlink(),
+        "model.safetensors cannot be read as a checkpoint: No such file",
+    ),
+    "empty folder": (
+        "transformers",
+        lambda path: (path / "model.safetensors").unlink(),
+        "is a folder without published weights: none of model.safetensors, pytorch_model.bin, model.pt",
+    ),
+    "another kind": (
+        "XLM",
+        lambda path: torch.save({"encoder": {}}, path),
+        "mlm_tlm.pth is not a fairseq checkpoint: it holds no model parameters",
+    ),
     "no dict at all": ("XLM", lambda path: torch.save([1], path), "is not a fairseq checkpoint"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mistake", FILES)

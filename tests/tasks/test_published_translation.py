@@ -12,6 +12,7 @@ from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from tests.command_line import cli
 from tests.commands import MAX_POSITIONS, load, run_generate, run_interactive, run_train, translation
 from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES
 from tests.tasks.xlm_reference import Transformer, translate
@@ -32,10 +33,17 @@ class Model:
         symbols = self.dictionary.symbols[: self.dictionary.first_language]
         self.words = [*SPECIAL, *symbols[4:-1]]
         self.params = {
-            "emb_dim": 16, "n_layers": LAYERS, "n_heads": HEADS, "n_langs": len(LANGUAGES), "gelu_activation": gelu,
-            "positions": MAX_POSITIONS, "share_inout_emb": True, "id2lang": dict(enumerate(LANGUAGES)),
-            "lang2id": {language: number for number, language in enumerate(LANGUAGES)}, "mt_steps": [("en", "de")],
-        }  # fmt: skip
+            "emb_dim": 16,
+            "n_layers": LAYERS,
+            "n_heads": HEADS,
+            "n_langs": len(LANGUAGES),
+            "gelu_activation": gelu,
+            "positions": MAX_POSITIONS,
+            "share_inout_emb": True,
+            "id2lang": dict(enumerate(LANGUAGES)),
+            "lang2id": {language: number for number, language in enumerate(LANGUAGES)},
+            "mt_steps": [("en", "de")],
+        }
         place = {word: row for row, word in enumerate(self.words)} | {"<mask>": SPECIAL.index("<special1>")}
         self.rows = [place[symbol] for symbol in symbols]  # theirs of each of our ids
         self.encoder, self.decoder = (Transformer(self.params, len(self.words), first) for first in (True, False))
@@ -51,11 +59,15 @@ class Model:
         """Writes the file; None leaves a key out."""
         words = dict(enumerate(self.words))
         content = {
-            "epoch": 7, "best_metrics": {"valid_en-de_mt_bleu": 26.4}, "params": self.params,
-            "encoder": self.encoder.state_dict(), "decoder": self.decoder.state_dict(), "dico_id2word": words,
+            "epoch": 7,
+            "best_metrics": {"valid_en-de_mt_bleu": 26.4},
+            "params": self.params,
+            "encoder": self.encoder.state_dict(),
+            "decoder": self.decoder.state_dict(),
+            "dico_id2word": words,
             "dico_word2id": {word: row for row, word in words.items()},
             "dico_counts": {word: 3 * row for row, word in words.items()},
-        }  # fmt: skip
+        }
         torch.save({key: value for key, value in (content | changes).items() if value is not None}, self.path)
 
     @torch.no_grad()
@@ -87,9 +99,24 @@ def own(data_bin, tmp_path):
 
 
 def generate(data_bin, path, *more):
-    return run_generate([data_bin, "--user-dir", "fairseq_xl", "--task", "xl_translation", "-s", "en", "-t", "de",
-                         "--path", path, "--beam", 1, "--min-len", 0, "--max-len-a", 0, "--max-len-b", LONGEST,
-                         "--max-tokens", 400, *more])  # fmt: skip
+    return run_generate(
+        [
+            data_bin,
+            *cli(
+                user_dir="fairseq_xl",
+                task="xl_translation",
+                s="en",
+                t="de",
+                path=path,
+                beam=1,
+                min_len=0,
+                max_len_a=0,
+                max_len_b=LONGEST,
+                max_tokens=400,
+            ),
+            *more,
+        ]
+    )
 
 
 def test_generate_writes_what_xlm_writes(data_bin, corpus, model):
@@ -108,9 +135,23 @@ def test_generate_writes_what_xlm_writes(data_bin, corpus, model):
 
 def test_interactive_takes_it_too(data_bin, model):
     pieces = "".join(f"{symbol} " for symbol in model.dictionary.symbols[10:14])
-    output = run_interactive([data_bin, "--user-dir", "fairseq_xl", "--task", "xl_translation", "-s", "en", "-t", "de",
-                              "--path", model.path, "--beam", 1, "--min-len", 0, "--max-len-a", 0, "--max-len-b",
-                              LONGEST], [pieces])  # fmt: skip
+    output = run_interactive(
+        [
+            data_bin,
+            *cli(
+                user_dir="fairseq_xl",
+                task="xl_translation",
+                s="en",
+                t="de",
+                path=model.path,
+                beam=1,
+                min_len=0,
+                max_len_a=0,
+                max_len_b=LONGEST,
+            ),
+        ],
+        [pieces],
+    )
     expected, _ = model.translation(range(10, 14))
     assert output.lines("H")[0][0].split("\t")[1].split() == expected[:-1]
 
@@ -119,16 +160,35 @@ def test_interactive_takes_it_too(data_bin, model):
 def test_training_starts_as_the_published_model(data_bin, tmp_path, gelu):
     """Two updates that move nothing; then the checkpoint's logits are the file's."""
     model = Model(data_bin, tmp_path / "mt.pth", gelu)
-    line = translation(data_bin, tmp_path, *FORM, "-s", "en", "-t", "de", "--init-encoder-from", model.path,
-                       "--init-decoder-from", model.path, "--activation", "gelu" if gelu else "relu",
-                       "--max-update", 2, "--lr", 0, "--disable-validation")  # fmt: skip
+    line = translation(
+        data_bin,
+        tmp_path,
+        *FORM,
+        *cli(
+            s="en",
+            t="de",
+            init_encoder_from=model.path,
+            init_decoder_from=model.path,
+            activation="gelu" if gelu else "relu",
+            max_update=2,
+            lr=0,
+            disable_validation=True,
+        ),
+    )
     output = run_train(line)
     assert f"{model.path}: published weights, new rows: [en], [de], [fr], embedding of fr" in output.log
     assert output.log.count("published weights") == 1 and "decoder from " in output.log
     assert f"decoder from {model.path}: " in output.log and "new: none" in output.log
     assert f"{model.path}: not used: encoder.token_embeddings.output_bias" in output.log
-    cfg = EncoderDecoderConfig(embed_dim=16, ffn_dim=64, heads=HEADS, encoder_layers=LAYERS, decoder_layers=LAYERS,
-                               max_positions=MAX_POSITIONS, activation="gelu" if gelu else "relu")  # fmt: skip
+    cfg = EncoderDecoderConfig(
+        embed_dim=16,
+        ffn_dim=64,
+        heads=HEADS,
+        encoder_layers=LAYERS,
+        decoder_layers=LAYERS,
+        max_positions=MAX_POSITIONS,
+        activation="gelu" if gelu else "relu",
+    )
     ours = XLEncoderDecoderModel(cfg, model.dictionary).eval()
     ours.load_state_dict(load(tmp_path / "checkpoint_last.pt"))
     source, target = [10, 7, 12, 8, 5], [9, 6, 11]
@@ -207,7 +267,7 @@ MISTAKES = {
     "encoder alone": "mt.pth holds no decoder; use --init-encoder-from to start a translation model from it",
     "other words": "the rows of .*mt.pth are not those of .*dict.txt: symbol 10 is 'other' there and '.*' here",
     "missing": "mt.pth: its decoder: the weights are not of this kind of model: encoder_attn.1.k_lin.weight missing, "
-               "nothing unexpected",
+    "nothing unexpected",
     "missing in the encoder": "layer_norm1.0.bias missing",
     "no output": "mt.pth: its decoder: the weights have no output layer",
     "no decoder's parameters": "mt.pth: its 'decoder' holds no parameters",
@@ -217,7 +277,7 @@ MISTAKES = {
     "order": "mt.pth: its 'id2lang' .* and its 'lang2id' .* number the languages differently",
     "languages": "mt.pth was trained for ro-xx, ro-en, xx-ro, xx-en, en-ro, en-xx, not for en-de",
     "code": "mt.pth was refused: it holds .*Anything, and a checkpoint may hold only tensors and plain data",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -232,5 +292,8 @@ def test_files_that_cannot_be_used_to_generate(data_bin, own, mistake):
 def test_files_that_cannot_be_the_start(data_bin, own, tmp_path, mistake):
     spoiled(own, mistake)
     with pytest.raises(UserError, match=MISTAKES[mistake]):
-        run_train(translation(data_bin, tmp_path / "run", *FORM, "-s", "en", "-t", "de", "--max-update", 1,
-                              "--init-decoder-from", own.path))  # fmt: skip
+        run_train(
+            translation(
+                data_bin, tmp_path / "run", *FORM, *cli(s="en", t="de", max_update=1, init_decoder_from=own.path)
+            )
+        )

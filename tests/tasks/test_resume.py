@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.tasks.base import XLTask
+from tests.command_line import cli
 from tests.commands import (
     CPU,
     configuration,
@@ -100,7 +101,7 @@ WORKERS = {"0-workers": (CPU, [1, 3, UPDATES, UPDATES + 2, 2 * UPDATES]), "2-wor
 
 
 @pytest.mark.parametrize(
-    ("stop", "workers"),
+    "stop, workers",
     [pytest.param(stop, workers, id=f"{stop}-{name}") for name, (workers, stops) in WORKERS.items() for stop in stops],
 )
 @pytest.mark.parametrize("name", ["alternate", "translation"])
@@ -137,8 +138,9 @@ def test_resume_from_an_earlier_checkpoint(data_bin, tmp_path, uninterrupted):
     whole, _ = uninterrupted("alternate")
     line = RUNS["alternate"](data_bin, tmp_path)
     run_train([*line, "--max-update", 9, "--save-interval-updates", 1, "--disable-validation"])
-    rest = run_train([*line, "--max-update", LAST, "--restore-file", tmp_path / "checkpoint_2_7.pt",
-                      "--disable-validation"])  # fmt: skip
+    rest = run_train(
+        [*line, "--max-update", LAST, "--restore-file", tmp_path / "checkpoint_2_7.pt", "--disable-validation"]
+    )
     assert losses_after(rest, 0) == losses_after(whole, 7)
 
 
@@ -152,8 +154,9 @@ def test_other_settings_are_told(data_bin, tmp_path):
         f"--clip-norm 3.0 (was 0.0), --init-from {tmp_path / 'checkpoint_last.pt'} (was None), --lr [0.5] (was [0.002])"
     )
     assert f"checkpoint_last.pt goes on with other settings than before: {settings}\n" in told
-    told = run_train([*line, "--save-dir", tmp_path / "new", "--restore-file", tmp_path / "checkpoint_last.pt",
-                      "--max-update", 3, "--lr", 0.1]).log  # fmt: skip
+    told = run_train(
+        [*line, *cli(save_dir=tmp_path / "new", restore_file=tmp_path / "checkpoint_last.pt", max_update=3, lr=0.1)]
+    ).log
     assert "other settings" not in told  # another run's checkpoint
 
 
@@ -184,7 +187,7 @@ def wait_for(condition, process_is_alive):
 ONE_WORKER = ["--cpu", "--num-workers", "1", "--no-progress-bar"]
 
 
-@pytest.mark.parametrize(("name", "defaults"), [("alternate-frequency-2", CPU), ("translation", ONE_WORKER)])
+@pytest.mark.parametrize("name, defaults", [("alternate-frequency-2", CPU), ("translation", ONE_WORKER)])
 def test_resume_after_kill_9(data_bin, tmp_path, name, defaults):
     """Three times killed at a random moment: in an update, or while a checkpoint is being written.
 
@@ -332,8 +335,11 @@ def test_sigterm_saves_and_exits(data_bin, tmp_path, status):
     with open(log, "wb") as stream:
         process = subprocess.Popen(
             [sys.executable, *map(str, command), "--max-update", "100000"],
-            cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT, env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+            cwd=ROOT,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
     try:
         wait_for(lambda: "num_updates=3," in log.read_text(), lambda: process.poll() is None)
         process.send_signal(signal.SIGTERM)

@@ -9,6 +9,7 @@ from fairseq_xl import mining
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
+from tests.command_line import cli
 from tests.commands import configuration, equal_parameters, load, pretraining, run_train
 from tests.tasks.test_mining import MADE_WITH, FixedVectors
 from tests.tiny_data import write_items
@@ -35,9 +36,19 @@ def text(data_bin, tmp_path_factory):
 
 
 def line(text, folder, *more, frequency=5):
-    return pretraining(text, folder, "--schedule", "cycle", "--update-freq", frequency, "--updates-per-epoch", 3,
-                       "--objective-options", SETTINGS, "--no-epoch-checkpoints", *more,
-                       objectives=",".join(FIVE))  # fmt: skip
+    return pretraining(
+        text,
+        folder,
+        *cli(
+            schedule="cycle",
+            update_freq=frequency,
+            updates_per_epoch=3,
+            objective_options=SETTINGS,
+            no_epoch_checkpoints=True,
+        ),
+        *more,
+        objectives=",".join(FIVE),
+    )
 
 
 def test_a_stopped_run_goes_on_bit_by_bit(text, tmp_path):
@@ -65,7 +76,7 @@ def test_an_update_is_the_mean_of_its_tasks(text, tmp_path):
     """What is logged for an update is the mean of its ten batches' losses, whatever their sizes."""
     output = run_train(line(text, tmp_path, "--max-update", 1, "--disable-validation", frequency=10))
     losses = [float.fromhex(loss) for loss in output.losses]
-    logged = [float(value) for value in output.statistics("loss")][0]
+    logged = next(float(value) for value in output.statistics("loss"))
     assert len(losses) == 10 and logged == pytest.approx(sum(losses) / 10 / 0.693147, abs=0.002)
 
 

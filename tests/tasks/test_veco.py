@@ -7,9 +7,17 @@ import pytest
 import torch
 
 from fairseq_xl.errors import UserError
+from tests.command_line import cli
 from tests.commands import (
-    classification, equal_parameters, load, pretraining, run_generate, run_train, run_validate, translation,
-)  # fmt: skip
+    classification,
+    equal_parameters,
+    load,
+    pretraining,
+    run_generate,
+    run_train,
+    run_validate,
+    translation,
+)
 from tests.tasks.test_classification import write_task
 
 BOTH = "veco_mono,veco_bi"
@@ -108,9 +116,18 @@ def test_it_trains_and_translates(data_bin, tmp_path, stages):
     name = "layers.1.ffn.up.weight"  # copied from one place to two that are trained apart
     assert not torch.equal(state[f"encoder.{name}"], state[f"decoder.{name.replace('1', '0')}"])
     generated = run_generate(
-        [data_bin, "--task", "xl_translation", "--path", tmp_path / "checkpoint_last.pt", "-s", "en", "-t", "de",
-         "--beam", 2, "--user-dir", "fairseq_xl"]
-    )  # fmt: skip
+        [
+            data_bin,
+            *cli(
+                task="xl_translation",
+                path=tmp_path / "checkpoint_last.pt",
+                s="en",
+                t="de",
+                beam=2,
+                user_dir="fairseq_xl",
+            ),
+        ]
+    )
     assert len(generated.lines("H")) == len(generated.lines("S")) > 10
 
 
@@ -123,8 +140,7 @@ def test_a_decoder_of_other_depth_needs_a_choice(data_bin, tmp_path, stages):
 def test_a_decoder_deeper_than_the_checkpoint_is_refused(data_bin, tmp_path, stages):
     checkpoint = stages[0] / "second/checkpoint_last.pt"
     with pytest.raises(UserError, match="has 3 layers, 4 are needed"):
-        start(data_bin, tmp_path, "--init-decoder-from", checkpoint, "--init-decoder-layers", "last",
-              "--decoder-layers", 4)  # fmt: skip
+        start(data_bin, tmp_path, *cli(init_decoder_from=checkpoint, init_decoder_layers="last", decoder_layers=4))
 
 
 def test_the_checkpoint_is_an_encoder_too(data_bin, tmp_path, stages):
@@ -153,9 +169,17 @@ def test_a_pattern_without_a_parameter_is_refused(data_bin, tmp_path):
 
 def test_validation_scores_every_term_of_every_source(data_bin, tmp_path, stages):
     output = run_validate(
-        [data_bin, "--task", "xl_pretraining", "--path", stages[0] / "second/checkpoint_last.pt", "--max-tokens", 256,
-         "--valid-subset", "valid", "--user-dir", "fairseq_xl"]
-    )  # fmt: skip
+        [
+            data_bin,
+            *cli(
+                task="xl_pretraining",
+                path=stages[0] / "second/checkpoint_last.pt",
+                max_tokens=256,
+                valid_subset="valid",
+                user_dir="fairseq_xl",
+            ),
+        ]
+    )
     sources = {"mono": ("en", "de", "fr"), "bi": ("en-de", "en-fr")}
     terms = {"mono": ("is_x", "is_y", "cs_xy", "cs_yx"), "bi": ("is_x", "is_y", "cs_xy", "cs_yx", "tlm")}
     for kind in sources:

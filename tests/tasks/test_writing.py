@@ -1,6 +1,7 @@
 """Same-language generation through fairseq-train, -validate, -generate and -interactive."""
 
 import io
+import itertools
 import json
 import lzma
 import math
@@ -16,6 +17,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation as scores
 from fairseq_xl.models.encoder_decoder import Decoder, SourceEncoder
 from fairseq_xl.objectives.sequence import sequence_terms
+from tests.command_line import cli
 from tests.commands import (
     denoising,
     equal_parameters,
@@ -64,15 +66,33 @@ def task_files(tmp_path_factory):
 def learned(data_bin, task_files, tmp_path_factory):
     """Its folder and what training on English and German logged."""
     folder = tmp_path_factory.mktemp("learned")
-    line = generation(data_bin, task_files, folder, "--max-epoch", 15, "--lr", 0.01, "--best-checkpoint-metric", "ppl",
-                      "--no-epoch-checkpoints", *LEARNING)  # fmt: skip
+    line = generation(
+        data_bin,
+        task_files,
+        folder,
+        *cli(max_epoch=15, lr=0.01, best_checkpoint_metric="ppl", no_epoch_checkpoints=True),
+        *LEARNING,
+    )
     return folder, run_train(line)
 
 
 def generate(data, files, checkpoint, language, *more):
-    return run_generate([data, "--task", "xl_generation", "--user-dir", "fairseq_xl", "--path", checkpoint,
-                         "--task-files", files, "--eval-langs", language, "--beam", 2, "--max-len-b", 12,
-                         "--remove-bpe", "sentencepiece", *more])  # fmt: skip
+    return run_generate(
+        [
+            data,
+            *cli(
+                task="xl_generation",
+                user_dir="fairseq_xl",
+                path=checkpoint,
+                task_files=files,
+                eval_langs=language,
+                beam=2,
+                max_len_b=12,
+                remove_bpe="sentencepiece",
+            ),
+            *more,
+        ]
+    )
 
 
 def test_it_learns_and_is_scored_in_each_language(data_bin, task_files, learned, tmp_path):
@@ -97,8 +117,9 @@ def test_the_best_average_over_languages_is_kept(data_bin, task_files, learned):
     for found in seen:
         assert float(found["ppl"]) == pytest.approx((float(found["ppl_en"]) + float(found["ppl_de"])) / 2, abs=0.01)
     assert float(seen[-1]["ppl"]) < 0.6 * float(seen[0]["ppl"])
-    kept = run_validate([data_bin, "--task", "xl_generation", "--path", folder / "checkpoint_best.pt", "--user-dir",
-                         "fairseq_xl", "--batch-size", 4])  # fmt: skip
+    kept = run_validate(
+        [data_bin, *cli(task="xl_generation", path=folder / "checkpoint_best.pt", user_dir="fairseq_xl", batch_size=4)]
+    )
     (found,) = validation_losses(kept)
     assert float(found["ppl"]) == pytest.approx(min(float(found["ppl"]) for found in seen), abs=0.002)
 
@@ -116,8 +137,9 @@ def test_perplexities_are_those_of_lines_by_themselves(data_bin, task_files, lea
     for code in ("de", "fr"):
         bits, count = 0.0, 0
         for sides in zip(*((task_files / f"valid.{code}.{side}").read_text().splitlines() for side in ("src", "tgt"))):
-            source, target = ([task.dictionary.index(piece) for piece in pieces.encode(text, out_type=str)] + [2]
-                              for text in sides)  # fmt: skip
+            source, target = (
+                [task.dictionary.index(piece) for piece in pieces.encode(text, out_type=str)] + [2] for text in sides
+            )
             start, language = task.dictionary.index(f"[{code}]"), task.dictionary.languages.index(code)
             with torch.no_grad():
                 encoded = model.encoder(torch.tensor([[0, *source]]), src_languages=torch.tensor([language]))
@@ -166,8 +188,12 @@ def test_batches_name_their_languages(data_bin, task_files, tmp_path):
             texts = [dictionary.string(torch.tensor(part), "sentencepiece") for part in (tokens[1:], target)]
             assert texts[1].split()[0] in texts[0].split() and set(texts[0].split()) <= set(WORDS[code])
             found.add((code, *texts))
-    pairs = (zip(*((task_files / f"train.{code}.{side}").read_text(encoding="utf-8").splitlines()
-                   for side in ("src", "tgt"))) for code in ("en", "de"))  # fmt: skip
+    pairs = (
+        zip(
+            *((task_files / f"train.{code}.{side}").read_text(encoding="utf-8").splitlines() for side in ("src", "tgt"))
+        )
+        for code in ("en", "de")
+    )
     assert mixed and found == {(code, *pair) for code, each in zip(("en", "de"), pairs) for pair in each}
 
 
@@ -180,9 +206,17 @@ def test_resume_is_exact(data_bin, task_files, tmp_path):
 
 def test_smoothing_is_for_training_only(data_bin, task_files, tmp_path):
     """Before the first update, with the learning rate 0: losses differ in training and not in validation."""
-    outputs = [run_train(generation(data_bin, task_files, tmp_path, "--max-epoch", 1, "--no-save", "--lr", 0,
-                                    "--dropout", 0, "--attention-dropout", 0, "--label-smoothing", smoothing))
-               for smoothing in (0, 0.3)]  # fmt: skip
+    outputs = [
+        run_train(
+            generation(
+                data_bin,
+                task_files,
+                tmp_path,
+                *cli(max_epoch=1, no_save=True, lr=0, dropout=0, attention_dropout=0, label_smoothing=smoothing),
+            )
+        )
+        for smoothing in (0, 0.3)
+    ]
     assert outputs[0].losses != outputs[1].losses
     assert validation_losses(outputs[0])[0]["loss"] == validation_losses(outputs[1])[0]["loss"]
 
@@ -199,7 +233,7 @@ def test_generation_options_of_fairseq_hold(data_bin, task_files, learned, tmp_p
         ]
 
     def repeated(words):
-        pairs = list(zip(words, words[1:]))
+        pairs = list(itertools.pairwise(words))
         return len(pairs) > len(set(pairs))
 
     assert any(map(repeated, texts())) and not any(map(repeated, texts("--no-repeat-ngram-size", 2)))
@@ -213,9 +247,22 @@ def test_generation_options_of_fairseq_hold(data_bin, task_files, learned, tmp_p
 def test_raw_lines_are_titled_one_by_one(data_bin, task_files, learned):
     lines = (task_files / "test.de.src").read_text(encoding="utf-8").splitlines()
     model = data_bin / "sentencepiece.model"
-    output = run_interactive([data_bin, "--task", "xl_generation", "--user-dir", "fairseq_xl", "--eval-langs", "de",
-                              "--path", learned[0] / "checkpoint_best.pt", "--beam", 2, "--max-len-b", 12, "--bpe",
-                              "sentencepiece", "--sentencepiece-model", model], [lines[3], "", lines[0]])  # fmt: skip
+    output = run_interactive(
+        [
+            data_bin,
+            *cli(
+                task="xl_generation",
+                user_dir="fairseq_xl",
+                eval_langs="de",
+                path=learned[0] / "checkpoint_best.pt",
+                beam=2,
+                max_len_b=12,
+                bpe="sentencepiece",
+                sentencepiece_model=model,
+            ),
+        ],
+        [lines[3], "", lines[0]],
+    )
     expected = generate(data_bin, task_files, learned[0] / "checkpoint_best.pt", "de").lines("D")
     found = [texts[0].partition("\t")[2] for texts in output.lines("D").values()]
     assert found == [expected[3][0].partition("\t")[2], "", expected[0][0].partition("\t")[2]]
@@ -229,8 +276,12 @@ def test_what_is_too_long_is_cut_and_told(data_bin, task_files, tmp_path):
     with open(files / "train.de.src", "a") as source, open(files / "train.de.tgt", "a") as target:
         source.write("das Haus " * 100 + "\n")
         target.write("Haus\n")
-    line = generation(data_bin, files, tmp_path / "run", "--length", 30, "--max-epoch", 1, "--disable-validation",
-                      "--save-dir", tmp_path / "run")  # fmt: skip
+    line = generation(
+        data_bin,
+        files,
+        tmp_path / "run",
+        *cli(length=30, max_epoch=1, disable_validation=True, save_dir=tmp_path / "run"),
+    )
     output = run_train(line)
     told = "train: 1 of 241 examples have more than 30 tokens of the source (--length) or 40 of the target"
     assert output.log.count(told) == 1
@@ -275,14 +326,20 @@ def started(data, files, folder, *more):
 
 @pytest.mark.parametrize("name, more", [("xdae", []), ("xfnp", FNP)])
 def test_fine_tuning_starts_from_a_whole_denoiser(data_bin, task_files, pretrained, tmp_path, name, more):
-    assert equal_parameters(started(data_bin, task_files, tmp_path, *more, "--init-from", pretrained[name]),
-                            load(pretrained[name]))  # fmt: skip
+    assert equal_parameters(
+        started(data_bin, task_files, tmp_path, *more, "--init-from", pretrained[name]), load(pretrained[name])
+    )
 
 
 def test_all_streams_are_fine_tuned_and_the_first_is_scored(data_bin, task_files, pretrained, tmp_path):
     """An xFNP's loss is the sum over its streams; its perplexity and what it writes are of the next token."""
-    line = generation(data_bin, task_files, tmp_path, *FNP, "--init-from", pretrained["xfnp"], "--dropout", 0,
-                      "--attention-dropout", 0, "--activation-dropout", 0, "--max-epoch", 1, "--lr", 0)  # fmt: skip
+    line = generation(
+        data_bin,
+        task_files,
+        tmp_path,
+        *FNP,
+        *cli(init_from=pretrained["xfnp"], dropout=0, attention_dropout=0, activation_dropout=0, max_epoch=1, lr=0),
+    )
     output = run_train(line)
     checkpoint = tmp_path / "checkpoint_last.pt"
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
@@ -351,8 +408,12 @@ def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
     refused([*line, "--max-tokens", 5], "raise --max-tokens 5")
     refused([*line, "--criterion", "cross_entropy"], "xl_generation needs --criterion xl_generation")
     refused([*line, "--best-checkpoint-metric", "bleu"], "choose one of ppl, loss, ppl_en, ppl_de")
-    refused(translation(data_bin, tmp_path / "mt", "--task", "xl_generation", "--criterion", "xl_generation",
-                        "--length", 40), "xl_generation needs an encoder-decoder: --arch xl_xdae_tiny")  # fmt: skip
+    refused(
+        translation(
+            data_bin, tmp_path / "mt", "--task", "xl_generation", "--criterion", "xl_generation", "--length", 40
+        ),
+        "xl_generation needs an encoder-decoder: --arch xl_xdae_tiny",
+    )
     checkpoint = learned[0] / "checkpoint_best.pt"
     with pytest.raises(UserError, match="--eval-langs en,de: fairseq-generate takes one language at a time"):
         generate(data_bin, task_files, checkpoint, "en,de")
@@ -362,17 +423,20 @@ def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
         generate(data_bin, task_files, checkpoint, "de", "--print-alignment")
 
 
-@pytest.mark.parametrize("name, content, sentence", [
-    ("train.de.tgt", None, "train.de.tgt: no such file of raw text"),
-    ("valid.en.src", None, "valid.en.src: no such file of raw text"),
-    ("train.de.tgt", b"ein Haus\n", "train.de.src has 120 lines but {files}/train.de.tgt has 1"),
-    ("train.de.src", b"", "train.de.src is empty"),
-    ("valid.de.src", lzma.compress(b"Haus\n" * 12)[:-1], "valid.de.src is truncated: its xz data has no end"),
-    ("valid.de.src", b"Haus\n" * 12 + b"\xff\n", "valid.de.src, line 13: not UTF-8"),
-    ("train.en.tgt", b"house\n" * 119 + b" \n", "train.en.tgt, line 120: an empty line"),
-    ("test.de.src", b"Haus\n", "test.de.src has 1 lines but"),
-    ("test.en.tgt", b"\xff\n", "test.en.tgt, line 1: not UTF-8"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, content, sentence",
+    [
+        ("train.de.tgt", None, "train.de.tgt: no such file of raw text"),
+        ("valid.en.src", None, "valid.en.src: no such file of raw text"),
+        ("train.de.tgt", b"ein Haus\n", "train.de.src has 120 lines but {files}/train.de.tgt has 1"),
+        ("train.de.src", b"", "train.de.src is empty"),
+        ("valid.de.src", lzma.compress(b"Haus\n" * 12)[:-1], "valid.de.src is truncated: its xz data has no end"),
+        ("valid.de.src", b"Haus\n" * 12 + b"\xff\n", "valid.de.src, line 13: not UTF-8"),
+        ("train.en.tgt", b"house\n" * 119 + b" \n", "train.en.tgt, line 120: an empty line"),
+        ("test.de.src", b"Haus\n", "test.de.src has 1 lines but"),
+        ("test.en.tgt", b"\xff\n", "test.en.tgt, line 1: not UTF-8"),
+    ],
+)
 def test_files_that_are_wrong(data_bin, task_files, tmp_path, name, content, sentence):
     files = tmp_path / "files"
     files.mkdir()

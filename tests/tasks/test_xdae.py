@@ -11,6 +11,7 @@ from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.sequence import sequence_terms
+from tests.command_line import cli
 from tests.commands import denoising, equal_parameters, load, pretraining, run_train, run_validate, translation
 from tests.tasks.resuming import check_stop
 
@@ -23,8 +24,14 @@ def encoders(data_bin, tmp_path_factory):
     """Checkpoints of encoders of two layers, in XLM's form and in XLM-R's, that left their random weights."""
     root = tmp_path_factory.mktemp("encoders")
     for name in ("xlm", "xlmr"):
-        run_train(pretraining(data_bin, root / name, "--arch", f"xl_{name}_tiny", "--layers", 2, "--max-update", 3,
-                              "--updates-per-epoch", 3, "--disable-validation", objectives="mlm"))  # fmt: skip
+        run_train(
+            pretraining(
+                data_bin,
+                root / name,
+                *cli(arch=f"xl_{name}_tiny", layers=2, max_update=3, updates_per_epoch=3, disable_validation=True),
+                objectives="mlm",
+            )
+        )
     return {name: root / name / "checkpoint_last.pt" for name in ("xlm", "xlmr")}
 
 
@@ -35,8 +42,12 @@ def start(data, folder, *more):
 
 
 def line(data, folder, *more):
-    return denoising(data, folder, "--objective-options", ALL, "--updates-per-epoch", 4, "--no-epoch-checkpoints",
-                     "--save-interval-updates", 1, *more)  # fmt: skip
+    return denoising(
+        data,
+        folder,
+        *cli(objective_options=ALL, updates_per_epoch=4, no_epoch_checkpoints=True, save_interval_updates=1),
+        *more,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +81,18 @@ def test_a_stopped_run_goes_on_bit_by_bit(data_bin, tmp_path, whole, stop):
 
 
 def test_validation_scores_every_token_once(data_bin, whole):
-    output = run_validate([data_bin, "--task", "xl_pretraining", "--path", whole[0] / "checkpoint_last.pt",
-                           "--max-tokens", 256, "--valid-subset", "valid", "--user-dir", "fairseq_xl"])  # fmt: skip
+    output = run_validate(
+        [
+            data_bin,
+            *cli(
+                task="xl_pretraining",
+                path=whole[0] / "checkpoint_last.pt",
+                max_tokens=256,
+                valid_subset="valid",
+                user_dir="fairseq_xl",
+            ),
+        ]
+    )
     assert "xdae_de_ppl" in output.log and "xdae_mixed_ppl" not in output.log
 
 
@@ -89,9 +110,12 @@ def test_it_generates_what_its_decoder_predicts(data_bin, whole):
     target = torch.from_numpy(pad_rows([beam[0]["tokens"].numpy() for beam in found], pad))
     starts = torch.full((4, 1), dictionary.language_symbol("fr"))
     batch = {
-        "tokens": tokens, "padding_mask": tokens.eq(pad), "languages": given["src_languages"][:, None],
-        "prev_output_tokens": torch.cat((starts, target[:, :-1]), dim=1), "target": target,
-    }  # fmt: skip
+        "tokens": tokens,
+        "padding_mask": tokens.eq(pad),
+        "languages": given["src_languages"][:, None],
+        "prev_output_tokens": torch.cat((starts, target[:, :-1]), dim=1),
+        "target": target,
+    }
     with torch.no_grad():
         (term,) = sequence_terms(model, batch)
     assert term.count == target.ne(pad).sum() > 8
@@ -146,8 +170,11 @@ def test_an_encoder_decoder_is_inherited(data_bin, tmp_path, whole):
 def test_it_gives_a_translation_model_its_stacks(data_bin, tmp_path, whole):
     path = whole[0] / "checkpoint_last.pt"
     both = ["--share-embeddings", "--init-encoder-from", path, "--init-decoder-from", path]
-    run_train(translation(data_bin, tmp_path, "-s", "en", "-t", "de", *both, "--max-update", 1, "--lr", 0,
-                          "--disable-validation"))  # fmt: skip
+    run_train(
+        translation(
+            data_bin, tmp_path, "-s", "en", "-t", "de", *both, "--max-update", 1, "--lr", 0, "--disable-validation"
+        )
+    )
     assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), load(path))
 
 
@@ -192,7 +219,9 @@ def test_an_encoder_that_does_not_fit(data_bin, tmp_path, encoders, more, senten
 
 
 def test_two_tables_do_not_fit_into_one(data_bin, tmp_path, separate):
-    with pytest.raises(UserError, match="--arch xl_xdae_tiny: encoder and decoder of .* have token embeddings of their own"):
+    with pytest.raises(
+        UserError, match="--arch xl_xdae_tiny: encoder and decoder of .* have token embeddings of their own"
+    ):
         start(data_bin, tmp_path, "--init-from", separate)
 
 

@@ -11,6 +11,7 @@ from fairseq_xl.data.framing import decoder_input, pad_rows
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.sequence import sequence_terms
+from tests.command_line import cli
 from tests.commands import denoising, equal_parameters, load, pretraining, run_train, run_validate
 from tests.tasks.resuming import check_stop
 
@@ -23,8 +24,9 @@ def future(data, folder, *more):
 
 
 def line(data, folder, *more):
-    return future(data, folder, *MIXED, "--updates-per-epoch", 4, "--no-epoch-checkpoints",
-                  "--save-interval-updates", 1, *more)  # fmt: skip
+    return future(
+        data, folder, *MIXED, "--updates-per-epoch", 4, "--no-epoch-checkpoints", "--save-interval-updates", 1, *more
+    )
 
 
 def start(data, folder, *more):
@@ -63,8 +65,18 @@ def test_a_stopped_run_goes_on_bit_by_bit(data_bin, tmp_path, whole, stop):
 
 
 def test_validation_scores_every_language(data_bin, whole):
-    output = run_validate([data_bin, "--task", "xl_pretraining", "--path", whole[0] / "checkpoint_last.pt",
-                           "--max-tokens", 256, "--valid-subset", "valid", "--user-dir", "fairseq_xl"])  # fmt: skip
+    output = run_validate(
+        [
+            data_bin,
+            *cli(
+                task="xl_pretraining",
+                path=whole[0] / "checkpoint_last.pt",
+                max_tokens=256,
+                valid_subset="valid",
+                user_dir="fairseq_xl",
+            ),
+        ]
+    )
     assert "xfnp_2_de_ppl" in output.log and "xfnp_2_mixed_ppl" not in output.log
 
 
@@ -81,9 +93,12 @@ def test_it_generates_what_its_first_stream_predicts(data_bin, whole):
     found = generator.generate([model], {"net_input": given}, bos_token=start)
     target = torch.from_numpy(pad_rows([beam[0]["tokens"].numpy() for beam in found], pad))
     batch = {
-        "tokens": tokens, "padding_mask": tokens.eq(pad), "languages": given["src_languages"][:, None],
-        "prev_output_tokens": decoder_input(target, torch.full((4, 1), start)), "target": target,
-    }  # fmt: skip
+        "tokens": tokens,
+        "padding_mask": tokens.eq(pad),
+        "languages": given["src_languages"][:, None],
+        "prev_output_tokens": decoder_input(target, torch.full((4, 1), start)),
+        "target": target,
+    }
     with torch.no_grad():
         first, _ = sequence_terms(model, batch)
     assert first.count == target.ne(pad).sum() >= 4 * 5

@@ -40,8 +40,10 @@ def write_corpus(root, size=90):
     for code, lines in sentences(("en", "fr"), 20, "few").items():
         write(root / f"few.en-fr.{code}", lines)
     mono = {code: {"train": f"train.{code}", "valid": f"valid.{code}"} for code in WORDS}
-    bitext = {"en-de": {split: f"{split}.en-de" for split in ("train", "valid", "test")},
-              "en-fr": dict.fromkeys(("train", "valid", "test"), "few.en-fr")}  # fmt: skip
+    bitext = {
+        "en-de": {split: f"{split}.en-de" for split in ("train", "valid", "test")},
+        "en-fr": dict.fromkeys(("train", "valid", "test"), "few.en-fr"),
+    }
     description = {"languages": list(WORDS), "vocabulary": {"size": size}, "monolingual": mono, "bitext": bitext}
     path = root / "corpus.yaml"
     path.write_text(yaml.safe_dump(description, sort_keys=False), encoding="utf-8")

@@ -45,8 +45,10 @@ def kind_of(path: Path) -> str:
         return JSON
     if b"<mediawiki" in start:
         return DUMP
-    raise UserError(f"{path} is no Wikipedia dump (XML that begins with <mediawiki) and no output of "
-                          "wikiextractor (<doc ...> or lines of JSON)")  # fmt: skip
+    raise UserError(
+        f"{path} is no Wikipedia dump (XML that begins with <mediawiki) and no output of "
+        "wikiextractor (<doc ...> or lines of JSON)"
+    )
 
 
 def files_of(source: Path) -> list[Path]:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 PAIRS = ("en-de", "en-fr")
-# sacrebleu's names of newstest2012, newstest2013 and the whole newstest2014; VECO validates on both for French (Luo et al. 2020)
+# sacrebleu's names of newstest2012, newstest2013 and the whole newstest2014.
+# French is validated on the first two, as in VECO (Luo et al. 2020).
 VALIDATION, TEST = {"en-de": ["wmt13"], "en-fr": ["wmt12", "wmt13"]}, "wmt14/full"
 
 

@@ -125,15 +125,11 @@ def test_set(name: str, pair: str) -> tuple[list[str], list[str]]:
     try:
         import sacrebleu
     except ImportError as error:
-        raise UserError(
-            f"sacrebleu is not installed, which gives {name} {pair}: pip install sacrebleu"
-        ) from error
+        raise UserError(f"sacrebleu is not installed, which gives {name} {pair}: pip install sacrebleu") from error
     try:
         paths = [sacrebleu.get_source_file(name, pair), sacrebleu.get_reference_files(name, pair)[0]]
     except (Exception, SystemExit) as error:  # it raises bare exceptions and leaves the program
-        raise UserError(
-            f"sacrebleu can't give {name} {pair} ({error}); run the same command to continue"
-        ) from error
+        raise UserError(f"sacrebleu can't give {name} {pair} ({error}); run the same command to continue") from error
     source, reference = (Path(path).read_text(encoding="utf-8").split("\n")[:-1] for path in paths)
     if len(source) != len(reference):
         raise UserError(f"sacrebleu's {name} {pair} has {len(source)} sources and {len(reference)} references")

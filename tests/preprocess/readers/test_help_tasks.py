@@ -17,12 +17,20 @@ LANGUAGES = ("en", "de", "ru")
 SPLITS = ("train", "valid", "test")
 APPLICATIONS = ("swriter", "scalc", "shared")
 WORDS = {
-    "en": ("About", "How to begin with", "Anyone who wants to change {} opens the second window, chooses a colour "
-           "there, and closes it again with the last key of the row"),
-    "de": ("Über", "Anfangen mit", "Zum Ändern von {} öffnet man das zweite Fenster, wählt darin eine Farbe aus und "
-           "schließt alles wieder mit der letzten Taste"),
+    "en": (
+        "About",
+        "How to begin with",
+        "Anyone who wants to change {} opens the second window, chooses a colour "
+        "there, and closes it again with the last key of the row",
+    ),
+    "de": (
+        "Über",
+        "Anfangen mit",
+        "Zum Ändern von {} öffnet man das zweite Fenster, wählt darin eine Farbe aus und "
+        "schließt alles wieder mit der letzten Taste",
+    ),
     "ru": ("Статья", "Как начать", "Чтобы изменить {}, откройте второе окно, выберите цвет и закройте его клавишей"),
-}  # fmt: skip
+}
 REPEATED = {
     "en": "The colours of the whole row stay the same in every window that is open behind the first one of them all",
     "de": "In jedem Fenster hinter dem ersten bleiben alle Farben der Zeile genau so wie vorher",

@@ -71,8 +71,10 @@ def test_pairs_without_english_are_joined_on_its_paragraphs(built, debs, tmp_pat
     assert main([str(folder), "--langs", "de,ru", "--pairs", "ru-de", "--packages", str(debs)]) == 0
     for split in ("train", "valid", "test"):
         german, russian = (bilingual(folder, split, code) for code in ("de", "ru"))
-        expected = [[(text, own[english]) for english, text in page.items() if english in own]
-                    for page, own in matched(russian, german)]  # fmt: skip
+        expected = [
+            [(text, own[english]) for english, text in page.items() if english in own]
+            for page, own in matched(russian, german)
+        ]
         found = (documents(folder / f"bitext/{split}.ru-de.{code}") for code in ("ru", "de"))
         assert [list(zip(*pages)) for pages in zip(*found)] == [page for page in expected if page] != []
     for kind in ("mono", "bitext", "tasks"):
@@ -102,10 +104,14 @@ def matched(first, second):
 
 @pytest.mark.parametrize(
     "pairs, told",
-    [("de-fr", "--pairs de-fr: name two of de, ru"), ("en-de", "--pairs en-de: name two of de, ru"),
-     ("de-de", "--pairs de-de: name two"), ("de", "--pairs de: name two"),
-     ("de-ru,ru-de", "--pairs de-ru,ru-de: name each pair once")],
-)  # fmt: skip
+    [
+        ("de-fr", "--pairs de-fr: name two of de, ru"),
+        ("en-de", "--pairs en-de: name two of de, ru"),
+        ("de-de", "--pairs de-de: name two"),
+        ("de", "--pairs de: name two"),
+        ("de-ru,ru-de", "--pairs de-ru,ru-de: name each pair once"),
+    ],
+)
 def test_pairs_that_there_are_not(debs, tmp_path, capsys, pairs, told):
     assert main([str(tmp_path / "help"), "--langs", "de,ru", "--pairs", pairs, "--packages", str(debs)]) != 0
     assert told in capsys.readouterr().err

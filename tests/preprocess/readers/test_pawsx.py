@@ -34,9 +34,7 @@ EXPECTED = {
     ),
     "valid.en.tsv": "1\tThe road goes west .\tWest goes the road .\n",
     "test.en.tsv": "0\tShe was born in Bonn .\tBonn was born in her .\n",
-    "translate_train/train.de.tsv": (
-        "0\tIn Paris traf er ihn.\tEr traf ihn in Paris.\n1\tNS-Zeit\tDie NS -Zeit\n"
-    ),
+    "translate_train/train.de.tsv": ("0\tIn Paris traf er ihn.\tEr traf ihn in Paris.\n1\tNS-Zeit\tDie NS -Zeit\n"),
     "valid.de.tsv": "1\tDer Weg ist lang.\tLang ist der Weg.\n",
     "test.de.tsv": "0\tSie kam aus Bonn.\tAus ihr kam Bonn.\n",
 }

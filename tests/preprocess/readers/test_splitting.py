@@ -35,7 +35,7 @@ def test_near_duplicates_share_a_split_through_others():
             f"b{number}": {"1": text(f"q{number}").upper(), "2": text(f"r{number}")},
             f"c{number}": {"1": text(f"r{number}")},
         }
-        assert len(set(split(many(5) | texts)[name] for name in texts)) == 1
+        assert len({split(many(5) | texts)[name] for name in texts}) == 1
 
 
 def test_short_and_common_text_joins_no_documents():

@@ -127,7 +127,7 @@ def wikiextractor():
 
 def documents(folder, split="train", language="en"):
     text = (folder / f"mono/{split}.{language}").read_text(encoding="utf-8")
-    assert not text or text.endswith("\n") and "\n\n\n" not in text
+    assert not text or (text.endswith("\n") and "\n\n\n" not in text)
     return [document.split("\n") for document in text.strip("\n").split("\n\n")] if text else []
 
 
@@ -227,8 +227,14 @@ def test_at_most_a_tenth_is_held_out(count, held_out, valid):
 
 
 def test_validation_hardly_changes_with_more_articles():
-    few, more = ({lines[0] for split, lines in corpus.divided(((str(n), [str(n)]) for n in range(count)), 50)
-                  if split == "valid"} for count in (1000, 1100))  # fmt: skip
+    few, more = (
+        {
+            lines[0]
+            for split, lines in corpus.divided(((str(n), [str(n)]) for n in range(count)), 50)
+            if split == "valid"
+        }
+        for count in (1000, 1100)
+    )
     assert len(few & more) > 35
 
 
@@ -253,8 +259,9 @@ def test_processes_change_nothing(tmp_path, monkeypatch, wikiextractor):
 def test_memory_does_not_grow_with_the_dump(tmp_path):
     def peak(count):
         text = "Some words of an article. " * 400
-        source = write(tmp_path / f"{count}.xml", HEADER + "".join(page("P", n, text) for n in range(count))
-                       + "</mediawiki>")  # fmt: skip
+        source = write(
+            tmp_path / f"{count}.xml", HEADER + "".join(page("P", n, text) for n in range(count)) + "</mediawiki>"
+        )
         tracemalloc.start()
         total = sum(split == "train" for split, _ in corpus.divided(dump.articles(source), 10))
         found = tracemalloc.get_traced_memory()[1]
@@ -336,10 +343,16 @@ def test_problems_are_told_in_one_sentence(arguments, message, tmp_path, capsys,
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     contents = {
-        "dump.xml": DUMP, "text": "Some text.\n", "page.html": "<html>mediawiki</html>", "empty": "",
-        "cut.xml": DUMP[:-200], "cut.tagged": TAGGED[:-20], "outside.tagged": f"{TAGGED}Stray words\n",
-        "cut.json": JSON[:-9], "other.json": '{"name": "value"}\n',
-    }  # fmt: skip
+        "dump.xml": DUMP,
+        "text": "Some text.\n",
+        "page.html": "<html>mediawiki</html>",
+        "empty": "",
+        "cut.xml": DUMP[:-200],
+        "cut.tagged": TAGGED[:-20],
+        "outside.tagged": f"{TAGGED}Stray words\n",
+        "cut.json": JSON[:-9],
+        "other.json": '{"name": "value"}\n',
+    }
     for name, content in contents.items():
         write(tmp_path / name, content)
     (tmp_path / "latin.json").write_bytes(b'{"id": "1", "text": "caf\xe9"}\n')

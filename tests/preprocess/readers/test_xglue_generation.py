@@ -88,14 +88,17 @@ def test_a_test_set_without_targets_is_not_written(source, tmp_path, caplog):
     assert "xglue.ntg.de.tgt.test: there is no such file, and test.de is not written" in caplog.text
 
 
-@pytest.mark.parametrize("name, content, message", [
-    ("xglue.ntg.de.src.dev", None, "{path}: there is no such file"),
-    ("xglue.ntg.de.tgt.dev", None, "{path}: there is no such file"),
-    ("xglue.ntg.de.src.test", None, "{path}: there is no such file"),
-    ("xglue.ntg.de.src.dev", b"a\nb\n", "{path}: one side ends at line 1, the other one goes on"),
-    ("xglue.ntg.de.src.dev", b"sch\xf6n\n", "{path}, line 1: not UTF-8"),
-    ("xglue.ntg.de.src.dev", b"\n", "{path}: there is no pair of two texts"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("xglue.ntg.de.src.dev", None, "{path}: there is no such file"),
+        ("xglue.ntg.de.tgt.dev", None, "{path}: there is no such file"),
+        ("xglue.ntg.de.src.test", None, "{path}: there is no such file"),
+        ("xglue.ntg.de.src.dev", b"a\nb\n", "{path}: one side ends at line 1, the other one goes on"),
+        ("xglue.ntg.de.src.dev", b"sch\xf6n\n", "{path}, line 1: not UTF-8"),
+        ("xglue.ntg.de.src.dev", b"\n", "{path}: there is no pair of two texts"),
+    ],
+)
 def test_problems_are_told_in_one_sentence(name, content, message, source, tmp_path, capsys):
     path = source / "NTG" / name
     path.unlink()

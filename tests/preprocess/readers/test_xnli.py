@@ -90,11 +90,9 @@ EXPECTED = {
         "neutral\tDie neuen Rechte sind gut .\tAlle mögen sie .\n"
         "contradiction\tIch stürmte hinein .\tIch stand still .\n"
     ),
-    "valid.de.tsv": (
-        'neutral\tEr sagte: Mama, ich bin da.\tEr rief "Mama" an.\ncontradiction\tEr kam.\tEr kam nie.\n'
-    ),
+    "valid.de.tsv": ('neutral\tEr sagte: Mama, ich bin da.\tEr rief "Mama" an.\ncontradiction\tEr kam.\tEr kam nie.\n'),
     "valid.en.tsv": (
-        'neutral\tAnd he said, Mama, I\'m home.\tHe called his "mom.\ncontradiction\tHe came.\tHe never came.\n'
+        "neutral\tAnd he said, Mama, I'm home.\tHe called his \"mom.\ncontradiction\tHe came.\tHe never came.\n"
     ),
     "test.de.tsv": "entailment\tEs regnet.\tEs ist nass.\n",
     "test.en.tsv": "entailment\tIt rains.\tIt is wet.\n",
@@ -113,8 +111,10 @@ def test_manifest_counts_what_is_left_out(source, tmp_path):
     assert manifest["corpus"] == ["XNLI 1.0", "XNLI-MT 1.0"] and manifest["languages"] == ["de", "en"]
     counts = manifest["counts"]
     assert counts["translate_train/train.de.tsv"] == {
-        "lines": 2, "empty": 1, "labels": {"neutral": 1, "contradiction": 1},
-    }  # fmt: skip
+        "lines": 2,
+        "empty": 1,
+        "labels": {"neutral": 1, "contradiction": 1},
+    }
     assert counts["valid.en.tsv"] == {"lines": 2, "empty": 0, "labels": {"neutral": 1, "contradiction": 1}}
     assert set(counts) == set(EXPECTED)
     assert set(manifest["files"]) == {
@@ -136,7 +136,7 @@ def test_tokenized_evaluation_text(source, tmp_path, capsys):
             'neutral\tEr sagte: Mama, ich bin da .\tEr rief "Mama" an .\ncontradiction\tEr kam .\tEr kam nie .\n'
         ),
         "valid.en.tsv": (
-            'neutral\tAnd he said, Mama, I\'m home .\tHe called his "mom .\ncontradiction\tHe came .\tHe never came .\n'
+            "neutral\tAnd he said, Mama, I'm home .\tHe called his \"mom .\ncontradiction\tHe came .\tHe never came .\n"
         ),
         "test.de.tsv": "entailment\tEs regnet .\tEs ist nass .\n",
         "test.en.tsv": "entailment\tIt rains .\tIt is wet .\n",

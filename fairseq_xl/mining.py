@@ -1,9 +1,9 @@
 """Hard negatives for paraphrase classification (Huang et al. 2019, section 3).
 
 A negative of a sentence X of a binarized language pair is a sentence of the other language with a similar embedding,
-by a deep averaging network (xl_dan, trained with `paraphrase_similarity`). It is never the translation of X or of another copy of X,
-nor X itself. It is about as long as the translation, as random negatives are: otherwise length alone would reveal most
-negatives. Where no sentence of these lengths is a negative, it is one of another length.
+by a deep averaging network (xl_dan, trained with `paraphrase_similarity`). It is never the translation of X or of
+another copy of X, nor X itself. It is about as long as the translation, as random negatives are: otherwise length alone
+would reveal most negatives. Where no sentence of these lengths is a negative, it is one of another length.
 
 Memory: 2 kB for every different sentence of the second side, at 512 channels; twice that while an exact index grows.
 The command is `fairseq-xl mine-negatives`.

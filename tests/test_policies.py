@@ -297,6 +297,11 @@ def test_habits(path):
             assert all(alias.name != "*" for alias in node.names)
 
 
+def test_no_line_is_exempt_from_the_formatter():
+    exempt = subprocess.run(["git", "grep", "-nE", "# fmt: *(skip|off)", "--", "*.py"], cwd=ROOT, capture_output=True)
+    assert exempt.returncode == 1, exempt.stdout.decode() + exempt.stderr.decode()
+
+
 @pytest.mark.parametrize("command", ["ruff check", "ruff format --check"])
 def test_tools_find_nothing(command):
     checked = subprocess.run([sys.executable, "-m", *command.split()], cwd=ROOT, capture_output=True, text=True)

@@ -64,7 +64,7 @@ class XLDictionary(Dictionary):
 
     @property
     def shared(self):
-        """Ids of ``<s> <pad> </s> <unk>`` and ``<mask>``, which all languages share (Artetxe et al. 2020, section 2)."""
+        """Ids of ``<s> <pad> </s> <unk>`` and ``<mask>``; all languages share them (Artetxe et al. 2020, section 2)."""
         return [*range(self.nspecial), self.mask_index]
 
     @cached_property

@@ -219,7 +219,7 @@ def test_the_main_stream_never_reads_predicting_streams(dictionary, batch):
 
 
 def test_streams_know_which_position_they_predict(dictionary, batch):
-    """With equal `stream_embeddings` the second stream differs from the next position's first stream by context only."""
+    """With equal `stream_embeddings` the second stream differs from the first of the next position by context only."""
     model = make(dictionary, predicting_streams=2)
     model.decoder.stream_embeddings.weight.data[1] = model.decoder.stream_embeddings.weight.data[0]
     first, second = model.teacher_forced(batch)

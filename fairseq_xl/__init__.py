@@ -1,7 +1,7 @@
 """Cross-lingual pre-training, fine-tuning and generation as a fairseq plugin: ``--user-dir fairseq_xl``.
 
-``import fairseq_xl`` imports neither torch nor fairseq. What the package has for fairseq (tasks, models, criterions,
-objectives, optimizers) is registered by ``--user-dir``, by `register` and by `load`.
+``import fairseq_xl`` imports neither torch nor fairseq. ``--user-dir``, `register` and `load` register the package's
+tasks, models, criterions, objectives and optimizers with fairseq.
 """
 
 import sys
@@ -27,7 +27,7 @@ def load(checkpoint, data=None, **options):
 
     Args:
         checkpoint: a file of fairseq-train.
-        data: folder of the dictionary; None: the one that the model was trained with.
+        data: data folder with the dictionary; None: that of the training.
         options: options of the task or the model that replace the checkpoint's, such as ``lang="de"``.
 
     Returns:

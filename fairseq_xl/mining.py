@@ -3,9 +3,9 @@
 A negative of a sentence X of a binarized language pair is a sentence of the other language with a similar embedding,
 by a deep averaging network (xl_dan, trained with `paraphrase_similarity`). It is never the translation of X or of
 another copy of X, nor X itself. It is about as long as the translation, as random negatives are: otherwise length alone
-would reveal most negatives. Where no sentence of these lengths is a negative, it is one of another length.
+would reveal most negatives. If no sentence of these lengths is a negative, one of another length is taken.
 
-Memory: 2 kB for every different sentence of the second side, at 512 channels; twice that while an exact index grows.
+Memory: 2 kB for every distinct sentence of the second side, at 512 channels; twice that while an exact index grows.
 The command is `fairseq-xl mine-negatives`.
 """
 
@@ -64,11 +64,11 @@ class SentenceVectors:
 
 
 def build_index(vectors, side, lines, exact_below):
-    """An index for inner products with the sentences of a side in m `lines`, in their order.
+    """Builds an index of the sentences of a side in m `lines`, in their order, for inner products.
 
     Args:
-        vectors: what gives their vectors, `SentenceVectors`.
-        exact_below: exact for fewer sentences than this, else approximate: in cells, of which a search sees some.
+        vectors: embeds sentences, as `SentenceVectors` does.
+        exact_below: the index is exact for fewer sentences than this; otherwise it has cells, and a search visits some.
     """
     faiss = _faiss()
     index = faiss.IndexFlatIP(vectors.channels)
@@ -77,10 +77,10 @@ def build_index(vectors, side, lines, exact_below):
         index = faiss.IndexIVFFlat(index, vectors.channels, cells, faiss.METRIC_INNER_PRODUCT)
         sample = np.random.default_rng(len(lines)).permutation(len(lines))[: cells * PER_CELL]
         index.train(vectors(side, lines[np.sort(sample)]))
-        index.make_direct_map()  # gives vectors back
+        index.make_direct_map()  # for reconstruct_batch
     for start in range(0, len(lines), CHUNK):
         index.add(vectors(side, lines[start : start + CHUNK]))
-        logger.info("index: %d of %d different sentences", index.ntotal, len(lines))
+        logger.info("index: %d of %d distinct sentences", index.ntotal, len(lines))
     return index
 
 
@@ -95,7 +95,7 @@ def _faiss():
 
 
 class Pool:
-    """The different second sentences in the order of their lengths: what an index holds.
+    """The distinct second sentences, sorted by length, in the order of the index.
 
     Args:
         pairs: the `SentencePairs`.
@@ -108,19 +108,19 @@ class Pool:
         sizes = self.lengths[self.candidates.representatives[numbers]]
         order = np.argsort(sizes, kind="stable")
         self.lines = self.candidates.representatives[numbers[order]]  # (m,)
-        self.bounds = np.stack(Reach(pairs, longest).places(sizes[order]), axis=1)  # of those in reach, by length
+        self.bounds = np.stack(Reach(pairs, longest).places(sizes[order]), axis=1)  # of sentences in reach, by length
         self.places = np.full(len(self.candidates.representatives), -1)
         self.places[numbers[order]] = np.arange(len(order))
 
     def place(self, lines):
-        """Where the second sentences of the pairs `lines` (B,) are in it, (B,)."""
+        """Positions in the pool, (B,), of the second sentences of the pairs `lines` (B,)."""
         return self.places[self.candidates.number(lines)]
 
 
 def nearest_negatives(index, queries, lines, pool, count):
     """The `count` most similar negatives of the pairs `lines` (b,) with source vectors `queries` (b, C).
 
-    They are of the lengths in reach of the translation's, or where none of those is a negative, of any length.
+    Their lengths are within `Reach` of the translation's length, or any if no sentence within reach is a negative.
 
     Returns: lines of the second side (b, count), -1 where there are no more, and similarities (b, count).
     Raises `UserError` for a pair that has no negative at all.
@@ -142,7 +142,7 @@ def nearest_negatives(index, queries, lines, pool, count):
 
 
 def _nearest_within(index, queries, lines, pool, bounds, count):
-    """As `nearest_negatives`, of the places of the pool from one bound to the other, and without its error."""
+    """`nearest_negatives` among the sentences of the pool within `bounds` (first, end); -1 where there are none."""
     negatives = np.full((len(lines), count), -1, dtype=np.int64)
     similarities = np.full((len(lines), count), -np.inf, dtype=np.float32)
     left, wanted, probes = np.arange(len(lines)), count + SPARE, PROBES
@@ -163,7 +163,7 @@ def _nearest_within(index, queries, lines, pool, bounds, count):
 
 
 def _parameters(index, bounds, probes):
-    """A search for the sentences of an index from one number to another, in so many of its cells."""
+    """Parameters of a search among the sentences `bounds` (first, end) of an index, in `probes` of its cells."""
     faiss = _faiss()
     selector = faiss.IDSelectorRange(*bounds)
     if hasattr(index, "nlist"):
@@ -175,12 +175,12 @@ def mine(vectors, pairs, count, exact_below, longest, made_with):
     """Mines the negatives of one language pair and split, and writes them beside it.
 
     Args:
-        vectors: `SentenceVectors`, or anything that is called like it and has its `channels`.
+        vectors: `SentenceVectors`, or a callable like it with the attribute `channels`.
         pairs: the `SentencePairs`.
         count: negatives for each sentence.
-        exact_below: search exactly where there are fewer different sentences than this.
-        longest: most tokens of a sentence; a pair with a longer one gets no negatives, and none is longer.
-        made_with: dict of what the result depends on; a result or a begun one that was made with the same is used.
+        exact_below: use an exact index for fewer distinct sentences than this.
+        longest: most tokens of a sentence; longer ones neither get negatives nor are negatives.
+        made_with: dict of everything that the result depends on; a whole or partial result with an equal one is reused.
 
     Returns: the statistics, a dict.
     """
@@ -197,7 +197,7 @@ def mine(vectors, pairs, count, exact_below, longest, made_with):
         whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         result = {"made_with": made_with, "prefix": pairs.prefix} | _summary(whole, pairs, longest)
         _write(pairs, longest, whole["negatives"], result)
-    shutil.rmtree(folder, ignore_errors=True)  # a kill may have left it beside the result
+    shutil.rmtree(folder, ignore_errors=True)  # a killed run may have left it beside the result
     return result
 
 
@@ -206,7 +206,7 @@ def _statistics_file(prefix):
 
 
 def _statistics_of(pairs, made_with):
-    """The statistics of negatives that are there, whole and made with the same; else None."""
+    """Statistics of the negatives in place; None unless they are complete and `made_with` is the same."""
     try:
         read_negatives(pairs)
     except UserError:
@@ -216,7 +216,7 @@ def _statistics_of(pairs, made_with):
 
 
 def _begin(folder, made_with):
-    """A folder for parts; those that were made with something else are removed."""
+    """Makes the folder of parts, and removes parts with another `made_with`."""
     note = folder / "made_with.json"
     if read_json(note) != made_with:
         if folder.is_dir():
@@ -226,7 +226,7 @@ def _begin(folder, made_with):
 
 
 def _mine_parts(vectors, pairs, count, exact_below, longest, folder):
-    """What `_mine_part` finds for each `CHUNK` of the pairs, kept in a folder; what is there is not mined again."""
+    """Yields the result of `_mine_part` for each `CHUNK` of the pairs; writes them to a folder, or reads them there."""
     fitting, pool, random, index = pairs.fitting(longest), Pool(pairs, longest), RandomNegatives(pairs, longest), None
     for start in range(0, len(fitting), CHUNK):
         lines, path = fitting[start : start + CHUNK], folder / f"{start:012}.npz"
@@ -253,7 +253,7 @@ def _mine_part(queries, lines, pool, random, index, count):
 
 
 def _summary(whole, pairs, longest):
-    """Numbers of sentences, mean similarities, what length tells, how many negatives are nearer than translations."""
+    """Numbers of sentences, mean similarities, separability by length, share of negatives nearer than translations."""
     lines, lengths = pairs.fitting(longest), pairs.sizes[:, 1]
     used = np.unique(whole["negatives"][whole["negatives"] >= 0], return_counts=True)[1]
     chosen = {"mined": whole["negatives"][:, 0], "random": whole["random_negatives"]}
@@ -287,7 +287,7 @@ def length_separability(sources, translations, negatives):
 
 
 def _write(pairs, longest, found, result):
-    """Writes the negatives (n, k) of all pairs, and then the statistics: while those are there, they are of them."""
+    """Writes the negatives (n, k) of all pairs, then their statistics: old statistics are removed first."""
     negatives = np.full((len(pairs.sizes), found.shape[1]), -1, dtype=np.int32)
     negatives[pairs.fitting(longest)] = found
     _statistics_file(pairs.prefix).unlink(missing_ok=True)

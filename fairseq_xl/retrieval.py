@@ -63,7 +63,7 @@ class Embedder:
             tokens = torch.from_numpy(pad_rows([rows[index] for index in batch], self.task.dictionary.pad()))
             tokens = tokens.to(self.device)
             padding = tokens.eq(self.task.dictionary.pad())
-            # named, since the encoder of a translation model has fairseq's interface
+            # called by its class, since the encoder of a translation model overrides `forward`
             states = Encoder.forward(
                 self.encoder,
                 tokens,
@@ -98,7 +98,7 @@ def pool(hidden, padding, pooling):
 def retrieve(embedders, texts, choices):
     """Sentences {pair: two lists} -> {choice: {pair: scores of `evaluate`, with "pairs", their number}}.
 
-    Embedders are by language; that of None serves the others.
+    Embedders are {language: `Embedder`}; the one of None serves all other languages.
     """
     results = {choice: {} for choice in choices}
     for pair, sides in texts.items():

@@ -50,7 +50,7 @@ def average(paths: list[str]) -> dict:
 
     Floating-point tensors are summed in float64 and keep their dtype; other tensors (counters, indices), options and
     extra state are those of the last checkpoint. "averaged_from" in the extra state names the inputs. The optimizer's
-    state, which belongs to other parameters, is left out.
+    state is left out: it does not belong to the mean.
 
     Args:
         paths: checkpoints of one model, oldest first.

@@ -1,4 +1,4 @@
-"""The identity of a checkpoint, stored under ``task_state.fairseq_xl``: which task, dictionary and framing made it."""
+"""The identity of a checkpoint, stored under ``task_state.fairseq_xl``: its task, dictionary and framing."""
 
 import enum
 

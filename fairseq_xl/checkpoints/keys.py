@@ -30,7 +30,7 @@ _OLD_NAMES = {
 
 
 def upgrade_keys(state: State) -> State:
-    """A state dict in which parameters that earlier versions wrote under other names have their present names."""
+    """Renames the parameters in a state dict of an earlier version to their present names; returns a new dict."""
 
     def upgrade(name: str) -> str:
         for old, new in _OLD_NAMES.items():
@@ -41,7 +41,7 @@ def upgrade_keys(state: State) -> State:
 
 
 def from_fairseq_roberta(state: State) -> State:
-    """fairseq's RobertaModel, in present names or those of the published XLM-R files (decoder.*, emb_layer_norm).
+    """Converts fairseq's RobertaModel, in present names or those of the XLM-R files (decoder.*, emb_layer_norm).
 
     The model needs position_offset 2, output_form dense, language_embeddings none, layer_norm_eps 1e-5.
 
@@ -79,7 +79,7 @@ def from_fairseq_roberta(state: State) -> State:
 
 
 def from_transformers_xlm_roberta(state: State) -> State:
-    """transformers' XLMRobertaModel or XLMRobertaForMaskedLM; as `from_fairseq_roberta`.
+    """Converts transformers' XLMRobertaModel or XLMRobertaForMaskedLM; arguments as `from_fairseq_roberta`.
 
     The embedding of the only token type is added to the positions. The pooler is left out.
 
@@ -118,7 +118,7 @@ def from_transformers_xlm_roberta(state: State) -> State:
 
 
 def from_transformers_xlm(state: State) -> State:
-    """transformers' XLMModel or XLMWithLMHeadModel; as `from_fairseq_roberta`, for the defaults of our config.
+    """Converts transformers' XLMModel or XLMWithLMHeadModel for our default config; see `from_fairseq_roberta`.
 
     Sinusoidal positions are taken over as a table. Where the file has no language embeddings the model needs
     language_embeddings none. transformers keeps no table of token types for XLM.
@@ -127,7 +127,7 @@ def from_transformers_xlm(state: State) -> State:
 
 
 def from_xlm_decoder(state: State) -> State:
-    """The decoder of XLM's translation models under our names, ``decoder.*``, as `from_transformers_xlm` otherwise.
+    """Converts the decoder of XLM's translation models to our names, ``decoder.*``; see `from_transformers_xlm`.
 
     Raises `UserError` if it has no output layer.
     """
@@ -200,7 +200,7 @@ def _convert(given: State, stem: Names, head: Names, layer: Names) -> State:
 
 
 def _count_layers(given: State, layer: Names) -> int:
-    """One more than the highest layer number in the file, so that a gap shows as missing names."""
+    """Counts layers by the highest layer number in the file, so that a gap shows as missing names."""
     patterns = [re.escape(source).replace(r"\{n\}", r"(\d+)") + r"\." for names in layer.values() for source in names]
     numbers = [int(found[1]) for name in given for pattern in patterns if (found := re.match(pattern, name))]
     return max(numbers, default=0) + 1

@@ -1,15 +1,14 @@
 """Language modules: the parameters of a MonoTrans model that belong to one language (Artetxe et al. 2020, section 2).
 
 A language module has the token embeddings and the output bias, the language embedding where the model has one and,
-where they are chosen, positions and adapters. All other parameters are the body, which languages share; so are the
-embeddings of special symbols, of which zero-shot evaluation uses the fine-tuned ones.
+where they are chosen, positions and adapters. All other parameters are the body, which all languages share. They also
+share the embeddings of special symbols: zero-shot evaluation uses the fine-tuned ones.
 
 A file has one module. An archive is an uncompressed zip file of such files, LANGUAGE.language-module.pt, to which
-modules are added without a change of the others. The command is
-`fairseq-xl language-module`.
+modules are added without a change of the others. The command is `fairseq-xl language-module`.
 
-Each module stores the SHA-256 of the body that it was learned with, so that it is used with no other one. A fine-tuned
-checkpoint stores the hash of the body that it started from.
+Each module stores the SHA-256 of the body that it was learned with, so that it cannot be used with another one. A
+fine-tuned checkpoint stores the hash of the body that it started from.
 """
 
 import hashlib
@@ -87,7 +86,8 @@ def split(state, language_positions):
 def body_digest(state, language_positions):
     """SHA-256 of the body: the parameters of the encoder that are in no language module, without special symbols.
 
-    Fine-tuning changes the special symbols, and starts with the hash of the pretrained body.
+    Special symbols are left out because fine-tuning changes them; a fine-tuned checkpoint keeps the pretrained body's
+    hash.
     """
     digest = hashlib.sha256()
     for name, value in sorted(split(state, language_positions)[1].items()):
@@ -98,7 +98,7 @@ def body_digest(state, language_positions):
 
 
 def special_rows(state, languages):
-    """Rows of the special symbols in token embeddings whose last rows are the symbols of so many `languages`."""
+    """Rows of the special symbols in token embeddings that end in the symbols of `languages` languages."""
     return [*range(SHARED), len(state[TOKENS]) - languages - 1]
 
 
@@ -176,7 +176,7 @@ def write(module, path):
 
 
 def pack(archive, paths):
-    """Adds files of language modules to an archive, which is made if it is missing; its members stay as they are.
+    """Adds files of language modules to an archive and makes it if it is missing; its members stay as they are.
 
     Raises `UserError` for a module of another body, and for a language whose module in the archive differs.
     """
@@ -297,7 +297,7 @@ def _member(path, name):
 
 
 def _check(content, path):
-    """The language module that the content of a file is; `UserError` for any other content."""
+    """Makes a `LanguageModule` of a file's content; raises `UserError` for any other content."""
     if not isinstance(content, dict) or content.get("kind") not in (KIND, OLD_KIND):
         raise UserError(f"{path} is no language module; `fairseq-xl language-module extract` extracts one")
     if content.get("format") != FORMAT:

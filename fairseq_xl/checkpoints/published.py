@@ -19,8 +19,8 @@ in a vocab.json.
 XLM's decoder input begins with ``</s>``, and the language is known from its embedding only; ours begins with ``[xx]``.
 So the rows of ``[xx]`` are copies of the row of ``</s>``, and their output bias keeps them from being predicted.
 
-Files are read as plain data. No released weights were read so far: the layouts are those of the programs that write
-them.
+Files are read as plain data. The layouts follow the programs that write them; no released weights have been read so
+far.
 """
 
 import argparse
@@ -66,7 +66,7 @@ TRANSFORMERS_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 FAIRSEQ_WEIGHTS = "model.pt"
 DICTIONARY, PIECES, WORDS = "dict.txt", "sentencepiece.bpe.model", "vocab.json"
 
-Settings = dict[str, Any]  # settings that a file stores of its model
+Settings = dict[str, Any]  # the model's settings in a file
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def read(path) -> Published | Any:
 
 
 def check_symbols(found: Published, symbols: list[str], origin) -> None:
-    """Raises `UserError` naming the first of our `symbols`, of the file `origin`, that differs from the model's."""
+    """Raises `UserError` if our `symbols`, of the file `origin`, differ from the model's, with the first difference."""
     for row, (theirs, ours) in enumerate(zip_longest(found.symbols, symbols)):
         if theirs != ours:
             there, here = ("nothing" if symbol is None else repr(symbol) for symbol in (theirs, ours))

@@ -30,11 +30,11 @@ from fairseq_xl.io.configuration import check_configuration, registered_model
 
 logger = logging.getLogger(__name__)
 
-#: parts of a model that can be transferred -> how many of its fields matter: each rank includes the lower ones'
+#: part of a model that can be transferred -> rank: fields of this rank and of lower ranks are compared
 PARTS = {"embeddings": 0, "encoder": 1, "decoder": 2, "model": 2}
 #: metadata of a config field: the first part whose weights mean something else if the field has another value
 TRANSFER = "transfer"
-#: metadata of such a field: what models without this field do; without this entry they are not compared
+#: metadata of such a field: value that describes models without it; without this entry they are not compared
 ABSENT = "absent"
 #: the `backbone` of every published model
 TRANSFORMER = "a Transformer"
@@ -42,7 +42,7 @@ TRANSFORMER = "a Transformer"
 
 @dataclass(frozen=True)
 class Requirements:
-    """What weights must fit beside the new model.
+    """Settings of the run that weights must match, besides the config of the new model.
 
     Attributes:
         dictionary, dictionary_file: the run's dictionary, and its file for messages.
@@ -69,7 +69,7 @@ class Pretrained:
 
 @dataclass(frozen=True)
 class Report:
-    """What a transfer did.
+    """Report of a transfer.
 
     Attributes:
         pretrained: where the weights come from.

@@ -1,6 +1,6 @@
 """The command ``fairseq-xl``, also ``python -m fairseq_xl``: one module of this package for each subcommand.
 
-This module imports neither torch nor fairseq, so that ``--help`` and scores take no time.
+This module imports neither torch nor fairseq, so that ``--help`` and scores need not wait for them.
 """
 
 import importlib

@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _from_embeddings(options: argparse.Namespace) -> None:
-    """The output bias is 0: it predicts masked words, and classification does not read it."""
+    """Makes a language module of embeddings. Its output bias is 0: only the prediction of masked words reads it."""
     if not options.std > 0:
         raise UserError(f"--std {options.std}: more than 0 is needed")
     own = language_modules.extract(load_checkpoint(options.checkpoint), options.checkpoint)

@@ -18,7 +18,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("target", help="embeddings to map them into, which stay as they are")
     parser.add_argument("output", help="file to write: the mapped source")
     parser.add_argument("--start", choices=STARTS, default="identical", help="the first dictionary")
-    parser.add_argument("--seed", type=int, default=1, help="of the similarities left out in self-learning")
+    parser.add_argument("--seed", type=int, default=1, help="random seed of the similarities left out")
     options = parser.parse_args(arguments)
     source, target = read(options.source), read(options.target)
     if source.rows.shape[1] != target.rows.shape[1]:

@@ -39,13 +39,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("data", help="folder of binarized text")
     parser.add_argument("--pairs", help="language pairs, separated by commas (default: those of its training)")
     parser.add_argument("--splits", default="train,valid", help="splits, separated by commas (default: train,valid)")
-    parser.add_argument("--count", type=int, default=1, help="negatives for each sentence; one of them is drawn")
+    parser.add_argument("--count", type=int, default=1, help="negatives for each sentence; training samples one")
     parser.add_argument(
         "--length",
         type=int,
-        help="most tokens of a sentence: `paraphrase.length` of the training to come (default: that of its own, 128)",
+        help="most tokens of a sentence: `paraphrase.length` of the training that will use them (default: 128)",
     )
     parser.add_argument(
-        "--exact-below", type=int, default=100000, help="search exactly among fewer different sentences than this"
+        "--exact-below", type=int, default=100000, help="use an exact index for fewer distinct sentences than this"
     )
     return parser

@@ -16,11 +16,11 @@ from fairseq_xl.errors import UserError
 NUMBERS = (
     ("dim", int, 768, 1, "channels"),
     ("epochs", int, 5, 1, "passes over the text"),
-    ("negative", int, 10, 1, "noise words for each"),
+    ("negative", int, 10, 1, "negative samples for each word"),
     ("subsample", float, 1e-5, 0, "frequency from which on pieces are left out at random"),
-    ("buckets", int, 2000000, 1, "number of vectors that all n-grams share"),
-    ("threads", int, 1, 1, "threads; with more than one, no two runs are alike"),
-    ("seed", int, 1, 0, "of the first weights and all draws"),
+    ("buckets", int, 2000000, 1, "hash buckets of character n-grams; n-grams in one bucket share a vector"),
+    ("threads", int, 1, 1, "threads; with more than one, runs differ"),
+    ("seed", int, 1, 0, "random seed"),
 )
 
 

@@ -161,5 +161,5 @@ class AdjacentSegments:
 
 
 def _reach(windows):
-    """Number of windows on either side that a negative is sampled from: so few that its length gives nothing away."""
+    """Number of windows on either side that a negative is sampled from, so few that length does not reveal it."""
     return min(REACH, max(LEAST_REACH, windows // SHARE))

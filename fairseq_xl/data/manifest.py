@@ -1,4 +1,4 @@
-"""What `python -m preprocess` says of the text that it wrote."""
+"""The manifest of a data folder, which `python -m preprocess` writes: reading it, and comparing files with it."""
 
 import functools
 import hashlib

@@ -57,9 +57,9 @@ class Candidates:
 
 
 class Reach:
-    """Lengths that a negative may have: so near that of the translation that they give nothing away.
+    """Lengths that a negative may have: so near that of the translation that length does not reveal negatives.
 
-    They are those of the nearest `REACH` lines that are shorter, and of the nearest that are longer.
+    The range covers the `REACH` nearest shorter lines and as many longer ones.
 
     Args:
         pairs: the `SentencePairs`.
@@ -116,7 +116,8 @@ class RandomNegatives:
 class MinedNegatives:
     """Mined negatives: all those of a pair that fit into `longest` tokens are equally probable.
 
-    Negatives are never truncated: truncation would give them away. A pair of which none fits gets random negatives.
+    Negatives are never truncated: truncation would give them away. A pair without a mined negative that fits gets
+    random ones.
 
     Args:
         pairs: the `SentencePairs`.

@@ -61,7 +61,7 @@ def shuffled(text, keys, reach):
     """
     special = text.words == NO_WORD
     moved = text.words + reach * _of_word(text, keys, DISTANCE)
-    moved = np.where(special, NO_WORD, moved)  # a symbol sorts before the words behind it
+    moved = np.where(special, NO_WORD, moved)  # a symbol sorts before the words that follow it
     order = np.lexsort((moved, special.cumsum(1)))  # stable: the pieces of a word stay in order
     return Text(*(np.take_along_axis(part, order, axis=1) for part in text))
 

@@ -32,7 +32,10 @@ def of_manifest(manifest: dict) -> dict[str, str]:
 
 
 def named_in(folder: str | Path) -> dict[str, str]:
-    """`of_manifest` of a data folder; `UserError`: damaged manifest, unknown tokenizer, or its package is missing."""
+    """The tokenizers {language: name} of a data folder's manifest, whose packages must be installed.
+
+    Raises `UserError` for a damaged manifest, an unknown tokenizer or a missing package.
+    """
     chosen = of_manifest(read_manifest(folder))
     path = Path(folder) / "manifest.json"
     if not isinstance(chosen, dict) or not all(isinstance(name, str) for name in chosen.values()):

@@ -1,10 +1,10 @@
-"""Embeddings of one language mapped into those of another by an orthogonal matrix, learned with next to no dictionary.
+"""Maps embeddings of one language into those of another by an orthogonal matrix, with a small dictionary or none.
 
 The command is `fairseq-xl map-embeddings`. The self-learning of VecMap (Artetxe, Labaka & Agirre 2018, *A robust
 self-learning method for fully unsupervised cross-lingual mappings of word embeddings*), its orthogonal form: a
-dictionary gives a mapping, the mapping another dictionary, until that is no better. The first one are the pieces that
-both languages write alike, or it is found without any: two pieces match whose similarities to all others of their
-language are distributed alike.
+dictionary gives a mapping, the mapping gives the next dictionary, until it no longer improves. The first dictionary
+pairs the pieces that both languages have (`identical`), or pieces whose similarities to all other pieces of their
+language have similar distributions (`unsupervised`).
 
 Shapes: V, W pieces of source and target, the most frequent first, C channels, N pairs of a dictionary.
 """

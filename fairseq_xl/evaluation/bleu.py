@@ -9,7 +9,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import read_text
 from fairseq_xl.versions import version
 
-#: sacreBLEU's tokenizer of a language; one that needs a package gives way to characters if that is not installed
+#: sacreBLEU's tokenizer of a language; char replaces one whose package is not installed
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("bo", "dz", "km", "lo", "my", "th"), "char")  # no blanks between words
 
@@ -66,7 +66,7 @@ def detokenized(path):
 
 
 def primary_code(language):
-    """The language of a code that may say more: `zh_CN` -> `zh`."""
+    """The language of a code that may also name a region: `zh_CN` -> `zh`."""
     return re.split("[-_]", language)[0].lower()
 
 

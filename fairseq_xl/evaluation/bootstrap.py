@@ -1,4 +1,4 @@
-"""How sure an accuracy or another mean is."""
+"""Bootstrap intervals of accuracies and other means."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def accuracy(right: ArrayLike) -> dict[str, Any]:
 
 
 def mean(values: ArrayLike, resamples: int = RESAMPLES) -> dict[str, Any]:
-    """(n,) scores of examples -> their mean, "score", and, but for no `resamples`, its 95 % bootstrap "interval".
+    """(n,) scores of examples -> their mean, "score", and, unless `resamples` is 0, its 95 % bootstrap "interval".
 
     Each resample is the mean of n of the scores, drawn with replacement.
     """

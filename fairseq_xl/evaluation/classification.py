@@ -47,8 +47,8 @@ def score(labels, predictions):
 def mcnemar(right, others):
     """McNemar's exact test of the accuracies of two classifiers; `right`, `others` (n,) bool: item answered correctly.
 
-    Under equal accuracies, an item that only one of them has right is equally likely to be either's: `p` is two-sided,
-    from the binomial distribution. The variation over training seeds is not tested.
+    If accuracies are equal, an item that only one classifier answers correctly is equally likely to be either's: `p` is
+    two-sided, from the binomial distribution. The variation over training seeds is not tested.
 
     Returns: {"difference" in points, "only_here", "only_there": numbers of items, "p"}.
     """

@@ -39,7 +39,7 @@ def read_log(path):
 def _number(value):
     try:
         return float(value)
-    except (TypeError, ValueError):  # null: a source that was not drawn
+    except (TypeError, ValueError):  # null: a metric without a value, such as that of a corpus that was not sampled
         return float("nan")
 
 

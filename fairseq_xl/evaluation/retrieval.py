@@ -23,8 +23,8 @@ def margin(similarity, neighbours=NEIGHBOURS):
     """Similarities (N, M) -> ratio margin (N, M) of Artetxe & Schwenk (2019, eq. 1 and 2).
 
     The similarity over the mean of both sentences' mean similarity to their `neighbours` nearest ones: sentences that
-    are near to everything score lower. Where that mean is not above 0, which only sentences that are similar to nothing
-    have, the ratio says nothing and is -inf.
+    are near to everything score lower. Where that mean is not above 0, as for a vector of zeros, the ratio means
+    nothing and is -inf.
     """
 
     def nearest(axis):
@@ -60,8 +60,8 @@ def evaluate_similarity(similarity):
 def read_pairs(prefix, source, target):
     """Aligned files PREFIX.source and PREFIX.target -> two lists of sentences.
 
-    Lines that are blank on either side, and those of which a side was there before, are left out: what to find must be
-    one sentence. Raises `UserError` for missing files, other numbers of lines, or fewer than two pairs.
+    Lines with a blank or repeated sentence on either side are left out, so that each sentence has one translation.
+    Raises `UserError` for missing files, other numbers of lines, or fewer than two pairs.
     """
     sides = [read_lines(f"{prefix}.{language}") for language in (source, target)]
     if len(sides[0]) != len(sides[1]):

@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, JSON and digests. Imports neither torch nor fairseq."""
+"""Atomic writing of files, JSON and digests. Imports neither torch nor fairseq."""
 
 import contextlib
 import errno

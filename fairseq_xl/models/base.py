@@ -1,4 +1,4 @@
-"""What all Transformers here share."""
+"""The base class of all Transformers."""
 
 from typing import Dict
 
@@ -9,7 +9,7 @@ from fairseq_xl.checkpoints.keys import upgrade_keys
 
 
 class XLTransformer(BaseFairseqModel):
-    """Base of the Transformers: reads checkpoints of earlier versions."""
+    """Base of the Transformers; reads checkpoints of earlier versions."""
 
     #: the kind of network: weights of another kind cannot be transferred
     backbone = "a Transformer"

@@ -32,12 +32,13 @@ class XLDANModel(BaseFairseqModel):
     """Embeds sentences: the average of their token embeddings goes through feed-forward layers (Iyyer et al. 2015).
 
     All languages share one network, so that dot products compare sentences across languages. Sentence embeddings have
-    length 1: otherwise a few long ones are near to everything, and the hard negatives of thousands of sentences.
+    length 1: otherwise a few long ones would be the nearest neighbors, and the hard negatives, of thousands of
+    sentences.
 
     Names in the state dict: ``words.weight`` (V, C), ``feed_forward.N.{weight,bias}``.
     """
 
-    #: name and example of such a model, for messages to users who have another one
+    #: name and example of such a model, for error messages
     described = "a deep averaging network: --arch xl_dan"
     #: the kind of network: weights of another kind cannot be transferred
     backbone = "a deep averaging network"

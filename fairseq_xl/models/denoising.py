@@ -26,7 +26,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
     Names in the state dict as in `XLEncoderDecoderModel` with --share-embeddings, and `heads.NAME.*`.
     """
 
-    #: name and example of such a model, for messages to users who have another one
+    #: name and example of such a model, for error messages
     described = "an encoder-decoder: --arch xl_xdae_tiny and the like"
 
     def __init__(self, cfg: DenoisingConfig, dictionary):
@@ -35,7 +35,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
 
     @staticmethod
     def shares_embeddings(cfg: DenoisingConfig) -> bool:
-        """Always (Liang et al. 2020, section 4.1)."""
+        """Returns True: encoder and decoder always share the token embeddings (Liang et al. 2020, section 4.1)."""
         return True
 
     @property
@@ -53,7 +53,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
             return compute(self, batch)
 
     def teacher_forced(self, batch) -> List[Tensor]:
-        """Hidden states of the decoder given ``prev_output_tokens``: (B, T, C) of each predicting stream, here of one.
+        """Hidden states of the decoder given ``prev_output_tokens``: a list of (B, T, C), here of one stream.
 
         The i-th stream, from 0 on, predicts ``target[:, t + i]`` at position t.
         """

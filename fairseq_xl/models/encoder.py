@@ -15,7 +15,7 @@ from fairseq_xl.modules.output import OutputLayer
 
 
 class Encoder(nn.Module):
-    """Embeddings and a stack of layers; owns the token embeddings.
+    """Embeddings and a stack of layers; the token embeddings are parameters of the encoder.
 
     Args:
         cfg: the backbone
@@ -95,7 +95,7 @@ class XLEncoderModel(XLTransformer):
         output.{dense,norm}.*  with the dense output form       heads.NAME.*
     """
 
-    #: name and example of such a model, for messages to users who have another one
+    #: name and example of such a model, for error messages
     described = "an encoder: --arch xl_xlm_tiny and the like"
     #: whether the layers have cross-attention
     cross_attention = False

@@ -29,7 +29,7 @@ SEGMENTS = 2
 
 @dataclass
 class MonoTransConfig(EncoderConfig):
-    """An encoder with what MonoTrans adds to it."""
+    """Options of an encoder, and those that MonoTrans adds."""
 
     segment_embeddings: ChoiceEnum(["added", "none"]) = field(
         default="added",
@@ -69,7 +69,7 @@ class MonoTransConfig(EncoderConfig):
 
 
 class SpecialTokenEmbeddings(TokenEmbeddings):
-    """Token embeddings with a table of their own for the special symbols, (5, C), which all languages share.
+    """Token embeddings with a separate table (5, C) of the special symbols, which all languages share.
 
     The rows of special symbols in the other table are not used. The output bias, also that of the special symbols,
     belongs to the language (Artetxe et al. 2020, section 3.2).

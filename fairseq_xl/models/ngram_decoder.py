@@ -17,11 +17,11 @@ from fairseq_xl.modules.ngram_attention import NgramAttention, Streams
 
 
 class NgramDecoder(Decoder):
-    """A main stream of the known tokens, and `cfg.predicting_streams` predicting ones (ProphetNet, Yan et al. 2020).
+    """Decoder with a main stream of known tokens and `cfg.predicting_streams` predicting streams (ProphetNet).
 
     The input of predicting stream i is, at every position, row i of `stream_embeddings` plus the embedding of the
-    predicted position; all streams go through the same layers. At position t stream i knows tokens 0 ... t of the input
-    and predicts token t + i; ProphetNet's code stores that state at t + i - 1.
+    predicted position; all streams go through the same layers. At position t stream i sees tokens 0 ... t of the input
+    and predicts token t + i; ProphetNet's code stores that state at t + i - 1 (Yan et al. 2020).
 
     Generation computes the main stream and the first predicting stream only.
     """
@@ -38,7 +38,7 @@ class NgramDecoder(Decoder):
         self.stream_embeddings = nn.Embedding(cfg.predicting_streams, cfg.embed_dim)
 
     def make_embeddings(self, cfg: NgramDecoderConfig, token_embeddings: TokenEmbeddings) -> Embeddings:
-        """Makes embeddings that include the positions predicted at the last token."""
+        """Makes embeddings with further positions, those predicted at the last token."""
         count = self.dictionary.num_languages
         return Embeddings(cfg, token_embeddings, count, extra_positions=cfg.predicting_streams)
 

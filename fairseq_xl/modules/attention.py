@@ -67,13 +67,14 @@ def attend_by_products(
 
 
 class _Products(torch.autograd.Function):
-    """Computes one sentence at a time, so that its scores (H, T, S) stay in the processor's cache.
+    """Attention of one sentence at a time, so that its scores (H, T, S) stay in the processor's cache.
 
-    It keeps for the backward pass the weights before dropout, and a byte for each that says whether it was dropped.
+    For the backward pass it stores the weights before dropout, and one byte per weight: whether it was kept.
     """
 
     @staticmethod
     def forward(ctx, query, key, value, hidden_keys, dropout):
+        """Returns attention with dropout, (B, H, T, D), of query (B, H, T, D) to key and value (B, H, S, D)."""
         sentences, heads, queries, channels = query.shape
         kept, ctx.factor = draw_kept((sentences, heads, queries, key.size(2)), dropout)
         weights = query.new_empty(kept.shape)
@@ -92,6 +93,7 @@ class _Products(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):
+        """Returns the gradients of query, key and value, in their shapes, given that of the output, (B, H, T, D)."""
         query, key, value, weights, kept = ctx.saved_tensors
         by_query, by_key, by_value = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
         dropped, by_score = torch.empty_like(weights[0]), torch.empty_like(weights[0])

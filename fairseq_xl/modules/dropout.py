@@ -59,8 +59,11 @@ def draw_kept(shape: Sequence[int], probability: float) -> tuple[Tensor, float]:
 
 
 class _Dropped(torch.autograd.Function):
+    """Dropout of a tensor of any shape; stores for the backward pass which values are kept."""
+
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, probability: float) -> Tensor:
+        """Drops values of `hidden` and scales up the others."""
         kept, ctx.factor = draw_kept(hidden.shape, probability)
         ctx.save_for_backward(kept)
         return (hidden * kept).mul_(ctx.factor)
@@ -68,5 +71,6 @@ class _Dropped(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Drops the gradients of dropped values and scales up the others."""
         (kept,) = ctx.saved_tensors
         return (gradient * kept).mul_(ctx.factor), None

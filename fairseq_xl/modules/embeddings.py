@@ -54,12 +54,14 @@ class _TwoUses(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, table: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the table (V, C) twice: for lookup and for prediction."""
         ctx.set_materialize_grads(False)
         return table.view_as(table), table.view_as(table)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_rows: Tensor | None, of_table: Tensor | None) -> Tensor | None:
+        """Adds the gradient of lookup, which may be sparse, to that of prediction: (V, C)."""
         if of_rows is None or of_table is None:
             return of_table if of_rows is None else of_rows.to_dense()
         return of_table.add_(of_rows)

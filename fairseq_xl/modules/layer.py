@@ -51,7 +51,7 @@ class Layer(nn.Module):
         self.ffn = FeedForward(cfg.embed_dim, cfg.ffn_dim, str(cfg.activation), cfg.activation_dropout)
         self.ffn_norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
         self.dropout = Dropout(cfg.dropout)
-        self.attention_adapter, self.ffn_adapter = nn.Identity(), nn.Identity()  # models may replace them
+        self.attention_adapter, self.ffn_adapter = nn.Identity(), nn.Identity()  # or `Adapter`
 
     def forward(
         self,

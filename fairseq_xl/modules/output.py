@@ -99,6 +99,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, hidden, weight, bias, target):
+        """Returns the loss of targets (N,) given hidden (N, C), weight (V, C) and bias (V,)."""
         ctx.save_for_backward(hidden, weight, target)
         ctx.width = max(_SLICE_LOGITS // max(len(hidden), 1), 1)
         ctx.powers, tops, normalizers = [], [], []
@@ -119,6 +120,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):
+        """Returns the gradients of hidden (N, C), weight (V, C) and bias (V,); frees the probabilities."""
         if not ctx.powers:
             raise RuntimeError("the gradient of the loss can be computed once: the probabilities are freed on the way")
         hidden, weight, target = ctx.saved_tensors

@@ -1,7 +1,7 @@
 """The base class of pre-training objectives, and the options that all of them have.
 
-An objective says what kind of corpus it reads, collates examples into a batch of inputs and targets, and computes its
-loss as named terms. Adding one takes one file in this package or in another one (`fairseq_xl/README.md`).
+An objective names the type of corpus that it reads, collates examples into a batch of inputs and targets, and computes
+its loss as named terms. Adding one takes one file in this package or in another one (`fairseq_xl/README.md`).
 """
 
 import math
@@ -26,7 +26,7 @@ from fairseq_xl.models.encoder import XLEncoderModel
 #: name -> class of every registered objective
 OBJECTIVES: dict[str, type["Objective"]] = {}
 
-#: tensors, and what else a loss needs, by name
+#: tensors and other inputs of a loss, by name
 Batch = dict[str, Any]
 ObjectiveClass = TypeVar("ObjectiveClass", bound=type["Objective"])
 
@@ -70,7 +70,7 @@ class ObjectiveConfig:
             self.require(name, getattr(self, name) is None or getattr(self, name) > 0, "more than 0")
 
     def require(self, key: str, fulfilled: bool, expected: str) -> None:
-        """Raises `UserError`, saying what is `expected` of the value of `key`, unless the condition is `fulfilled`."""
+        """Raises `UserError` with the `expected` values of `key` unless the condition is `fulfilled`."""
         if not fulfilled:
             raise UserError(f"{key}={getattr(self, key)} should be {expected}")
 

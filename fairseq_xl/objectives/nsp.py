@@ -16,7 +16,7 @@ from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.objectives.base import Objective, Term
 from fairseq_xl.objectives.mlm import MaskedObjective, MaskingConfig
 
-#: symbols of a pair: <s>, </s> between the segments, and a </s> after each segment, which may have been cut off
+#: symbols of a pair: <s>, </s> between the segments, and a </s> after each segment, added if truncation removed it
 SYMBOLS = 4
 SHORTEST = SYMBOLS + 4  # tokens of a pair: two of each segment
 
@@ -37,8 +37,8 @@ class NSPConfig(MaskingConfig):
 class NextSentence(MaskedObjective):
     """Predicts the masked tokens of two segments and whether the second one follows the first one.
 
-    With probability 1/2 the second segment is replaced by a segment of another document that is about as long, so that
-    the length gives nothing away. As in BERT, positions count through the whole pair, and ``</s>`` stands only at the
+    With probability 1/2 a segment of another document replaces the second one. It is about as long, so that length does
+    not reveal it. As in BERT, positions count through the whole pair, and ``</s>`` stands only at the
     end of each segment: those between its sentences are removed.
     """
 
@@ -59,7 +59,7 @@ class NextSentence(MaskedObjective):
 
     @property
     def input_length(self):
-        """`length` is that of the whole pair."""
+        """`InputLength` of the longest pair; `length` counts all of its tokens."""
         return InputLength(text=(self.cfg.length - SYMBOLS) // 2, symbols=SYMBOLS, positions=self.cfg.length)
 
     def heads(self, model_cfg):
@@ -79,7 +79,7 @@ class NextSentence(MaskedObjective):
         return corpus.sizes_with_negatives(examples, self.input_length.text)
 
     def collate(self, batch_spec, corpus):
-        """What `masked` returns; segments (B, T), languages (B, 1); follows (B,), 1 for the real next segment."""
+        """The tensors of `masked`, segments (B, T), languages (B, 1), and follows (B,), 1 for the real next segment."""
         follows = (batch_spec.keys & np.uint64(1)).astype(np.int64)
         pairs = self.texts(batch_spec, corpus)
         replaced = np.flatnonzero(follows == 0)

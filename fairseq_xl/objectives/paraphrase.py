@@ -20,7 +20,7 @@ class ParaphraseConfig(ObjectiveConfig):
     """Options of `paraphrase`."""
 
     length: int = 128  # most tokens of each sentence (Huang et al. 2019, section 3)
-    negatives: str = "mined"  # those of `fairseq-xl mine-negatives`; random: sentences of similar length
+    negatives: str = "mined"  # mined: negatives of `fairseq-xl mine-negatives`; random: sentences of similar length
 
     def __post_init__(self):
         super().__post_init__()

@@ -45,8 +45,9 @@ class VecoObjective(MaskedObjective):
     """Inner-sequence (IS-MLM) and cross-sequence (CS-MLM) masked language modeling of two texts, x and y.
 
     IS-MLM: the layers read a masked text without cross-attention and predict its masked tokens. CS-MLM: the same layers
-    read a masked text with a causal mask, cross-attend to the last hidden states of the other text, through which no
-    gradient flows, and predict the masked tokens at their own positions. One pass without cross-attention serves both.
+    read a masked text with a causal mask, cross-attend to the last hidden states of the other text, and predict the
+    masked tokens at their own positions; no gradient flows through these hidden states. One pass without
+    cross-attention serves both.
 
     `batch_tokens` counts x and y. Each of the 2B texts is padded to the longest of all, so that the layers process
     up to twice as many tokens.
@@ -56,7 +57,7 @@ class VecoObjective(MaskedObjective):
 
     @property
     def input_length(self):
-        """`length` is that of each framed text."""
+        """`InputLength` of the longest pair; `length` counts the tokens of each framed text."""
         return InputLength(text=self.cfg.length - 1, symbols=2, positions=self.cfg.length)
 
     @property
@@ -85,7 +86,7 @@ class VecoObjective(MaskedObjective):
         crossed = model.encode(
             tokens,
             languages=languages,
-            causal=True,  # which hides the padding too: it is on the right
+            causal=True,  # the causal mask hides the padding too: it is on the right
             memory=swap_halves(states.detach()),
             memory_padding_mask=None if padding_mask is None else swap_halves(padding_mask),
         )

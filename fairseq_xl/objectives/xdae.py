@@ -67,7 +67,7 @@ class XDAE(Objective):
 
     @property
     def input_length(self):
-        """The text is framed by ``<s>`` or ``[xx]`` and, where the block has been cut in a sentence, by ``</s>``."""
+        """`InputLength` of a block with ``<s>`` or ``[xx]`` and, if it ends inside a sentence, ``</s>``."""
         return InputLength(text=self.cfg.length - 2, symbols=2, positions=self.cfg.length)
 
     def heads(self, model_cfg):

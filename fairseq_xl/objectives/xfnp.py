@@ -22,7 +22,7 @@ class XFNPConfig(ObjectiveConfig):
 
     length: int = 512  # most tokens of a stream (Liang et al. 2020, section 4.2)
     alpha: float = 0.3  # exponent of the sampling shares (Liang et al. 2020, section 3)
-    span_every: int = 64  # one span is masked in so many pieces
+    span_every: int = 64  # each block of this many pieces has one span
     span_pieces: int = 9  # pieces of a span
     mask_token_prob: float = 0.8  # share of the tokens of spans that <mask> replaces
     random_token_prob: float = 0.1  # share of the tokens of spans that a random piece replaces

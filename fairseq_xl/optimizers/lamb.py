@@ -1,4 +1,7 @@
-"""LAMB: Adam whose update of each tensor is as large as the tensor (You et al. 2020, Algorithm 2; MonoTrans, M6)."""
+"""LAMB, Adam with one step size per tensor, in proportion to the tensor's norm (You et al. 2020, algorithm 2).
+
+Artetxe et al. 2020 pre-train with it (appendix A).
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -32,7 +35,7 @@ class LambConfig(FairseqDataclass):
 
 
 class Lamb(torch.optim.Optimizer):
-    """For a tensor x with gradient g, at step t:
+    """LAMB: for a tensor x with gradient g, at step t,
 
         m = b1 m + (1 - b1) g            v = b2 v + (1 - b2) g^2
         r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay x
@@ -40,7 +43,7 @@ class Lamb(torch.optim.Optimizer):
 
     The paper writes phi(|x|) for a norm that may be clamped, and trains its models with phi(z) = z: here nothing is
     clamped. As in the authors' code, tensors of one dimension (biases, LayerNorms) have neither decay nor trust ratio.
-    What has no gradient stays as it is. The state is in float32, also of parameters in 16 bits.
+    Parameters without a gradient stay as they are. The state is in float32, also of parameters in 16 bits.
 
     Args:
         params: parameters, or groups of them, as any torch optimizer takes.

@@ -32,10 +32,10 @@ def install() -> None:
     trainer.Trainer.__init__ = _check_training_options(trainer.Trainer.__init__)
     models.build_model = _check_task_of_model(models.build_model)
     dataclass_utils.merge_with_parent = _explain_option_errors(dataclass_utils.merge_with_parent)
-    # every command of fairseq calls hydra as it was years ago; one warning comes without the place that asked for it
+    # every command of fairseq uses hydra's old interface; one of these warnings has no module to filter by
     warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.")
     warnings.filterwarnings("ignore", message=r"\n'\w+' is validated against ConfigStore", category=UserWarning)
-    # fairseq asks for pinned memory and for the old name of autocast whatever the machine
+    # fairseq pins memory and uses the old name of autocast on every machine
     warnings.filterwarnings("ignore", message=".*pin_memory.*no accelerator")
     warnings.filterwarnings("ignore", message=".*torch.cuda.amp.autocast", category=FutureWarning)
 
@@ -45,6 +45,7 @@ def _explain_option_errors(original):
 
     @functools.wraps(original)
     def merge_with_parent(dataclass, cfg, *args, **kwargs):
+        """Checks the options of a section, and composes it as fairseq does."""
         save_dir.use_job_folder(cfg._get_parent())
         for key in map(str, cfg):
             if new_key(key) != key:
@@ -64,6 +65,7 @@ def _check_command_line(original):
 
     @functools.wraps(original)
     def parse_args_and_arch(parser, input_args=None, *args, **kwargs):
+        """Parses arguments as fairseq does, and checks them."""
         if input_args is None:  # a command, not a program that calls fairseq
             error_reporting.install()
         refuse_old_options(sys.argv[1:] if input_args is None else input_args)
@@ -80,7 +82,7 @@ def _check_command_line(original):
 
 MISSING_LR = "--lr is missing: set the learning rate (fairseq's default of 0.25 is for plain SGD)"
 BOTH_PRECISIONS = "--fp16 and --bf16, or their --memory-efficient- forms, exclude each other: choose one of them"
-TASK_PREFIX = "xl_"  # of the names of our tasks
+TASK_PREFIX = "xl_"  # in the names of our tasks
 
 
 def _require_lr_and_one_precision(original):
@@ -88,6 +90,7 @@ def _require_lr_and_one_precision(original):
 
     @functools.wraps(original)
     def parse_args_and_arch(parser, *args, **kwargs):
+        """Parses arguments without a default for --lr in commands that train."""
         default = parser.get_default("lr")
         if default is not None:  # a command that trains
             default = utils.eval_str_list(default)
@@ -111,6 +114,7 @@ def _check_training_options(original):
 
     @functools.wraps(original)
     def build(self, cfg, *args, **kwargs):
+        """Builds the trainer after its options are checked."""
         if str(cfg.task._name).startswith(TASK_PREFIX):
             if cfg.common.fp16 and cfg.common.bf16:
                 raise UserError(BOTH_PRECISIONS)
@@ -176,6 +180,7 @@ def _check_task_of_model(original):
 
     @functools.wraps(original)
     def build_model(cfg, task, *args, **kwargs):
+        """Builds a model after its architecture and task are checked."""
         names = (getattr(cfg, name, None) for name in ("_name", "arch"))
         _check_arch_and_task(next(filter(None, names), None), getattr(getattr(task, "cfg", None), "_name", None))
         return original(cfg, task, *args, **kwargs)

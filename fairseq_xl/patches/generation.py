@@ -19,6 +19,7 @@ def _without_padding(original: Callable) -> Callable:
 
     @functools.wraps(original)
     def block(self: Any, tokens: Any, lprobs: Any, bsz: int, beam_size: int, step: int) -> Any:
+        """Blocks repeated n-grams among the tokens (B * beam, step + 1) generated so far."""
         return original(self, tokens[:, : step + 1], lprobs, bsz, beam_size, step)
 
     return block

@@ -26,7 +26,7 @@ from fairseq_xl.io.checkpoints import (
 )
 from fairseq_xl.io.configuration import BUILT, OUTPUTS, check_configuration
 from fairseq_xl.patches import log, save_dir, training
-from fairseq_xl.patches.processes import check_that_ranks_know_each_other
+from fairseq_xl.patches.processes import check_processes_are_joined
 from fairseq_xl.renamed import refuse_old_options
 
 logger = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class _TorchOfCheckpoints:
 
     @staticmethod
     def load(stream, **_):
+        """Reads a file with `load_checkpoint`, and checks its weights and its configuration."""
         state, name = load_checkpoint(stream), getattr(stream, "name", "the checkpoint")
         check_finite(state, name)
         return check_configuration(state, name)
@@ -67,6 +68,7 @@ def _make_loading_safe() -> None:
 
     @functools.wraps(to_cpu)
     def load_checkpoint_to_cpu(path, *args, **kwargs):
+        """Reads a checkpoint; raises `UserError` for one that cannot be read or upgraded."""
         with readable(path), _unreadable(path):
             return to_cpu(path, *args, **kwargs)
 
@@ -74,6 +76,7 @@ def _make_loading_safe() -> None:
     def load_model_ensemble_and_task(
         filenames, arg_overrides=None, task=None, strict=True, suffix="", num_shards=1, state=None
     ):
+        """Loads models for evaluation, from checkpoints that fit the command and its task."""
         overrides, read = arg_overrides or {}, checkpoint_utils.load_checkpoint_to_cpu
         refuse_old_options(f"--{name.replace('_', '-')}" for name in overrides)
         if state is not None:
@@ -84,8 +87,9 @@ def _make_loading_safe() -> None:
 
     @functools.wraps(resume)
     def load_checkpoint_and_iterator(cfg, trainer, **kwargs):
+        """Restores a training, or starts a new one, after its checkpoint is checked."""
         training.prepare()
-        check_that_ranks_know_each_other(trainer.cfg)
+        check_processes_are_joined(trainer.cfg)
         _check_restore_file(cfg, trainer.checkpoint_suffix)
         read = _check_with_task(trainer.task, _report_changes(trainer.cfg, checkpoint_utils.load_checkpoint_to_cpu))
         other = _as_user_error(AssertionError, "Criterion does not match", "Optimizer does not match")
@@ -107,9 +111,10 @@ def _make_loading_safe() -> None:
 
 
 def _check_with_task(task, read):
-    """Has the task check each checkpoint before its weights are used; fairseq calls the task afterwards, or never."""
+    """Calls the task's `check_fits` on each checkpoint before its weights are used; fairseq does so later or never."""
 
     def checked(path, *args, **kwargs):
+        """Reads a checkpoint and calls `check_fits` of the task."""
         state = read(path, *args, **kwargs)
         if hasattr(task, "check_fits"):
             task.check_fits(state, path)
@@ -122,6 +127,7 @@ def _report_changes(cfg, read):
     """Warns of settings that differ from those of the run's own checkpoint; if it is damaged, says how to go on."""
 
     def report(path, *args, **kwargs):
+        """Reads a checkpoint; warns of changed settings if it is one of this run."""
         own = os.path.dirname(os.path.abspath(path)) == os.path.abspath(cfg.checkpoint.save_dir)
         try:
             state = read(path, *args, **kwargs)
@@ -167,6 +173,7 @@ def _with_published_models(task, read):
     """Lets the task convert a published model to a checkpoint (`checkpoint_of`), in commands that evaluate."""
 
     def convert(path, *args, **kwargs):
+        """Reads a checkpoint, or converts a published model to one."""
         state = task.checkpoint_of(path) if hasattr(task, "checkpoint_of") else None
         return read(path, *args, **kwargs) if state is None else state
 
@@ -191,6 +198,7 @@ def _check_buildable(read, overrides):
     """
 
     def checked(path, *args, **kwargs):
+        """Reads a checkpoint and checks the sections of its configuration."""
         state = read(path, *args, **kwargs)
         if not state.get("cfg"):
             raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration under the key 'cfg'")
@@ -209,6 +217,7 @@ def _with_path(read):
     """Adds the file name to the checkpoint's task state; without a state fairseq does not call the task."""
 
     def add_path(path, *args, **kwargs):
+        """Reads a checkpoint and adds its path to the state of the task."""
         state = read(path, *args, **kwargs)
         state["task_state"] = {**(state.get("task_state") or {}), "path": str(path)}
         return state
@@ -278,7 +287,7 @@ def _check_restore_file(cfg, suffix: str) -> None:
     path = cfg.restore_file.replace(".pt", f"{suffix or ''}.pt")
     if os.path.basename(cfg.restore_file) != "checkpoint_last.pt" and not PathManager.isfile(path):
         raise UserError(f"--restore-file {path} does not exist")
-    last = os.path.join(cfg.save_dir, path)  # what --restore-file names by its whole path stays that
+    last = os.path.join(cfg.save_dir, path)  # a --restore-file that is a whole path is not looked up in --save-dir
     if os.path.lexists(last) and not os.path.isfile(last):
         raise UserError(f"{last} is not a file: it is where the run's last checkpoint is read and written")
     save_dir.check_last_checkpoint(cfg, suffix or "")

@@ -73,7 +73,7 @@ def is_for_console(record) -> bool:
 def start_clock(trainer) -> None:
     """Measures time and updates of a training from here on."""
     global _run
-    attach_log_file()  # again: ranks that save nothing have not called it
+    attach_log_file()  # a second call: ranks that save nothing have not made the first
     _run = trainer.cfg.optimization, time.monotonic(), trainer.get_num_updates()
 
 
@@ -108,6 +108,7 @@ def progress(bar, stats: dict) -> dict:
 def _order_metrics(original):
     @functools.wraps(original)
     def show(self, stats, *args, **kwargs):
+        """Shows statistics in their fixed order."""
         return original(self, ordered(stats), *args, **kwargs)
 
     return show
@@ -116,6 +117,7 @@ def _order_metrics(original):
 def _add_progress(original):
     @functools.wraps(original)
     def log(self, stats, *args, **kwargs):
+        """Shows statistics in their fixed order, and the progress of the training."""
         return original(self, ordered(stats) | progress(self, stats), *args, **kwargs)
 
     return log
@@ -126,6 +128,7 @@ def _count_updates(original):
 
     @functools.wraps(original)
     def log(self, stats, tag=None, step=None):
+        """Shows updates, statistics and time left in one line."""
         if "num_updates" not in stats:  # not a training
             return original(self, ordered(stats), tag, step)
         step = step or self.i or 0
@@ -149,6 +152,7 @@ def _drop_missing_values(original):
 
     @functools.wraps(original)
     def format_stats(self, stats):
+        """Formats the statistics that have a value."""
         return original(self, {name: value for name, value in stats.items() if value is not None})
 
     return format_stats
@@ -159,6 +163,7 @@ def _attach_log_file_first(original):
 
     @functools.wraps(original)
     def verify_checkpoint_directory(save_dir):
+        """Attaches the log file, then tests the folder as fairseq does."""
         attach_log_file()
         original(save_dir)
 
@@ -170,6 +175,7 @@ def _make_folder_of_log_file(original):
 
     @functools.wraps(original)
     def call_main(cfg, main, **kwargs):
+        """Makes the folder of --log-file, then runs the command."""
         if cfg.common.log_file:
             os.makedirs(os.path.dirname(os.path.abspath(cfg.common.log_file)), exist_ok=True)
         return original(cfg, main, **kwargs)
@@ -182,6 +188,7 @@ def _without_log_file(original):
 
     @functools.wraps(original)
     def bar(*args, log_file=None, **kwargs):
+        """Makes a progress bar without the log file."""
         return original(*args, **kwargs)
 
     return bar

@@ -31,9 +31,10 @@ class _TorchOfTrainer:
     After a gradient overflow fairseq makes a zero in this way, with and without a GPU.
     """
 
-    device_of_run = None  # that of the trainer which was built last
+    device_of_run = None  # the device of the trainer that was built last
 
     def tensor(self, *args, **kwargs):
+        """Makes a tensor whose `cuda` moves it to the device of the run."""
         made = torch.tensor(*args, **kwargs)
         made.cuda = functools.partial(made.to, self.device_of_run)
         return made
@@ -48,6 +49,7 @@ _torch_of_trainer = _TorchOfTrainer()
 def _set_device(original):
     @functools.wraps(original)
     def build(self, *args, **kwargs):
+        """Builds the trainer and notes its device."""
         original(self, *args, **kwargs)
         _torch_of_trainer.device_of_run = self.device
 
@@ -59,6 +61,7 @@ def _ignore_implied_tpu(original):
 
     @functools.wraps(original)
     def parse_args_and_arch(parser, input_args=None, *args, **kwargs):
+        """Parses arguments, and unsets an implied --tpu."""
         parsed = original(parser, input_args, *args, **kwargs)
         namespace = parsed[0] if isinstance(parsed, tuple) else parsed  # a tuple where unknown arguments are allowed
         if getattr(namespace, "tpu", False):
@@ -73,6 +76,7 @@ def _without_flattening(original):
 
     @functools.wraps(original)
     def build_optimizer(cls, cfg, params, **kwargs):
+        """Builds the optimizer with --fp16-no-flatten-grads."""
         cfg.common.fp16_no_flatten_grads = True
         return original(cls, cfg, params, **kwargs)
 
@@ -84,6 +88,7 @@ def _keep_missing_gradients(original):
 
     @functools.wraps(original)
     def sync(self):
+        """Copies the gradients that exist to the 32-bit parameters."""
         if not self._needs_sync:
             return
         original(self)
@@ -99,6 +104,7 @@ def _save_all_state(original):
 
     @functools.wraps(original)
     def state_dict(self):
+        """Returns the optimizer's state with `MASTERS` and `SCALER`."""
         state = original(self)
         if isinstance(self, FP16Optimizer):
             state[MASTERS] = [master.data for master in self.fp32_params]
@@ -112,6 +118,7 @@ def _save_all_state(original):
 def _load_all_state(original):
     @functools.wraps(original)
     def load_state_dict(self, state_dict, optimizer_overrides=None):
+        """Loads the optimizer's state with `MASTERS` and `SCALER`, if the checkpoint has them."""
         state = dict(state_dict)
         masters, scaler = state.pop(MASTERS, None), state.pop(SCALER, None)
         original(self, state, optimizer_overrides)

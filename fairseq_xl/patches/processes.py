@@ -71,6 +71,7 @@ def _launch(original):
 
     @functools.wraps(original)
     def call_main(cfg, main, **kwargs):
+        """Runs a command in the processes that its options and its launcher ask for."""
         training = cfg.distributed_training
         on_cpu = cfg.common.cpu or not torch.cuda.is_available()
         if cfg.optimizer is None and on_cpu:
@@ -80,7 +81,7 @@ def _launch(original):
         if on_cpu and training.distributed_backend == "nccl":
             training.distributed_backend = "gloo"
         if training.distributed_init_method is None:
-            _find_the_others(training, on_cpu)
+            _set_init_method(training, on_cpu)
         global _stopped
         _stopped = False
         if training.distributed_init_method is None or training.distributed_no_spawn:
@@ -93,7 +94,7 @@ def _launch(original):
     return call_main
 
 
-def _find_the_others(training, on_cpu: bool) -> None:
+def _set_init_method(training, on_cpu: bool) -> None:
     """Sets distributed_init_method, from the launcher's environment or for this machine; None for one process."""
     gpus = torch.cuda.device_count()
     if all(name in os.environ for name in LAUNCHER):
@@ -140,14 +141,15 @@ def _spawn(cfg, main, on_cpu: bool, kwargs: dict) -> None:
     count = count if on_cpu else min(count, torch.cuda.device_count())
     ranks = torch.multiprocessing.spawn(_rank, arguments, count, join=False)
 
-    def hand_on(signum, frame):
+    def pass_on(signum, frame):
+        """Sends the signal to the ranks."""
         end_as_stopped()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for process in ranks.processes:
             process.terminate()  # no SIGINT: Ctrl-C reaches the ranks too, and a second one would not let them save
 
-    signal.signal(signal.SIGTERM, hand_on)
-    signal.signal(signal.SIGINT, hand_on)
+    signal.signal(signal.SIGTERM, pass_on)
+    signal.signal(signal.SIGINT, pass_on)
     while not ranks.join(grace_period=SECONDS_OF_GRACE):
         pass
 
@@ -163,7 +165,7 @@ def _rank(number, *arguments) -> None:
     distributed_utils.distributed_main(number, *arguments)
 
 
-def check_that_ranks_know_each_other(cfg) -> None:
+def check_processes_are_joined(cfg) -> None:
     """Refuses several processes of a command that imports the plugin too late for `_launch`: each would train alone."""
     started = int(os.environ["WORLD_SIZE"]) if all(name in os.environ for name in LAUNCHER) else 1
     if started > 1 and cfg.distributed_training.distributed_world_size == 1:
@@ -185,6 +187,7 @@ def _wrap_on_any_device(original):
 
     @functools.wraps(original)
     def wrapped(module, device_ids=None, output_device=None, **kwargs):
+        """Wraps a module on its own device."""
         if not next(module.parameters()).is_cuda:
             device_ids = output_device = None
         if getattr(module, "may_skip_parameters", False):
@@ -201,6 +204,7 @@ def _keep_missing_gradients(original):
 
     @functools.wraps(original)
     def all_reduce_grads(self):
+        """Averages the gradients that some rank has over all ranks."""
         if self.accumulate_grads:
             return
         parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]

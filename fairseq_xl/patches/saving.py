@@ -32,6 +32,7 @@ def _check_folder(original):
 
     @functools.wraps(original)
     def verify_checkpoint_directory(save_dir):
+        """Tests the folder; raises `UserError` unless it is writable."""
         try:
             os.makedirs(save_dir, exist_ok=True)
             tempfile.TemporaryFile(dir=save_dir).close()
@@ -46,6 +47,7 @@ def _copy_atomically(original):
 
     @functools.wraps(original)
     def copy(src_path, dst_path, overwrite=False):
+        """Copies a local file atomically, any other as fairseq does."""
         if not PathManager.supports_rename(dst_path) or not PathManager.supports_rename(src_path):
             return original(src_path, dst_path, overwrite=overwrite)
         with open(src_path, "rb") as source, replacing(dst_path) as target:
@@ -60,6 +62,7 @@ def _save_atomically(original):
 
     @functools.wraps(original)
     def torch_persistent_save(obj, filename, async_write=False):
+        """Saves to a local file atomically, elsewhere as fairseq does."""
         if async_write or not PathManager.supports_rename(filename):
             return original(obj, filename, async_write=async_write)
         for attempt in range(1, SAVE_ATTEMPTS + 1):

@@ -51,6 +51,7 @@ def _report_divergence(original):
 
     @functools.wraps(original)
     def train_step(self, samples, raise_oom=False):
+        """Makes an update; raises `UserError` if it diverges."""
         try:
             return original(self, samples, raise_oom)
         except FloatingPointError as error:
@@ -83,6 +84,7 @@ def _refuse_non_finite_weights(original):
 
     @functools.wraps(original)
     def save_checkpoint(cfg, trainer, epoch_itr, val_loss):
+        """Saves a checkpoint of finite weights."""
         for name, value in trainer.model.named_parameters():
             if not is_finite(value):
                 raise UserError(f"update {trainer.get_num_updates()}: {name} is NaN or infinite; {_advice(trainer)}")
@@ -98,6 +100,7 @@ def _check_validation_metric(original):
 
     @functools.wraps(original)
     def get_valid_stats(cfg, trainer, stats, tracking_best):
+        """Returns the statistics of a validation after its metric is checked."""
         metric = cfg.checkpoint.best_checkpoint_metric
         value = stats.get(metric, 0.0)
         if value is None:

@@ -87,9 +87,10 @@ def _leave_signals_to_the_parent(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 
-    def obey_parent():
+    def end_with_parent():
+        """Waits for SIGTERM from the parent, and ends the process."""
         while signal.sigwaitinfo([signal.SIGTERM]).si_pid != os.getppid():
             pass
         os._exit(0)
 
-    threading.Thread(target=obey_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()

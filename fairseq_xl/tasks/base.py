@@ -47,10 +47,10 @@ class XLTaskConfig(FairseqDataclass):
     seed: int = II("common.seed")
     # fairseq reads these two from the task's options only; its own defaults are True
     persistent_workers: bool = field(
-        default=False, metadata={"help": "keep loader workers across epochs; they do not learn of the new epoch"}
+        default=False, metadata={"help": "keep the data loader's workers across epochs; they do not see the new epoch"}
     )
     reuse_dataloader: bool = field(
-        default=False, metadata={"help": "keep the data loader across epochs; it does not learn of the new epoch"}
+        default=False, metadata={"help": "keep the data loader across epochs; it does not see the new epoch"}
     )
 
 
@@ -198,7 +198,7 @@ class XLTask(FairseqTask):
     def check_fits(self, state, path):
         """Raises `UserError` unless a checkpoint's weights mean the same in this run's model.
 
-        Called by `fairseq_xl.patches` before fairseq-train loads weights, to resume or to fine-tune.
+        `fairseq_xl.patches` calls it before fairseq-train loads weights, to resume or to fine-tune.
 
         Args:
             state: the whole checkpoint.
@@ -282,7 +282,7 @@ class XLTask(FairseqTask):
         if known is not None and metric not in known and not run.dataset.disable_validation:
             raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
 
-        def stop(signum, frame):  # logs nothing: it may interrupt the writing of another record
+        def stop(signum, frame):  # no log record here: the signal may interrupt the writing of another one
             self.terminated = signal.Signals(signum).name
             end_as_stopped()  # here too: after the last update nothing checks for a signal
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -36,14 +36,14 @@ class XLClassificationConfig(LanguageModuleConfig):
     task_files: Optional[str] = field(
         default=None,
         metadata={
-            "help": "folder of SPLIT.LANGUAGE.tsv files: label TAB text, or label TAB text TAB text; of several "
-            "folders, separated by ':', the first one that has the file is used"
+            "help": "folder of SPLIT.LANGUAGE.tsv files: label TAB text, or label TAB text TAB text; several folders, "
+            "separated by ':', are searched in order"
         },
     )
     train_langs: str = field(default="en", metadata={"help": "languages to train on, separated by commas"})
     eval_langs: str = field(default="en", metadata={"help": "languages of all other splits, separated by commas"})
     length: int = field(
-        default=256, metadata={"help": "most tokens of an input; of a pair the longer text is truncated first"}
+        default=256, metadata={"help": "most tokens of an input; the longer text of a pair is truncated first"}
     )
     examples_per_epoch: Optional[int] = field(
         default=None,
@@ -56,19 +56,20 @@ class XLClassificationConfig(LanguageModuleConfig):
         default=0.1, metadata={"help": "dropout in front of the classification layer", "range": "probability"}
     )
     init_from: Optional[str] = field(
-        default=None, metadata={"help": "checkpoint, or published XLM-R or XLM, whose encoder is fine-tuned"}
+        default=None, metadata={"help": "fine-tune the encoder of this checkpoint, or of a published XLM-R or XLM"}
     )
     freeze: Optional[str] = field(
         default=None,
         metadata={
-            "help": "patterns of names of parameters that are not trained, separated by commas; 'language-module': the "
-            "language module of an xl_monotrans_* model (Artetxe et al. 2020, section 2)"
+            "help": "freeze the parameters whose names match these patterns, separated by commas; 'language-module': "
+            "the language module of an xl_monotrans_* model (Artetxe et al. 2020, section 2)"
         },
     )
     predictions_to: Optional[str] = field(
         default=None,
         metadata={
-            "help": "folder in which fairseq-validate writes SPLIT.LANGUAGE.tsv: line, label, prediction, probability"
+            "help": "folder for the predictions of fairseq-validate: SPLIT.LANGUAGE.tsv, with line, label, prediction, "
+            "probability"
         },
     )
 
@@ -188,7 +189,7 @@ class XLClassificationTask(XLTask):
         return examples
 
     def _check_test_files(self):
-        """Raises `UserError` for an error in a test file that exists, so that it is known before training."""
+        """Raises `UserError` before training for an error in a test file that exists."""
         languages = [language for language in self._languages("test") if self._file("test", language).is_file()]
         if languages:
             check_labels(self._examples("test", languages), self.labels)

@@ -37,8 +37,8 @@ class XLGenerationConfig(XLTaskConfig):
     task_files: Optional[str] = field(
         default=None,
         metadata={
-            "help": "folder of raw text, SPLIT.LANGUAGE.src and SPLIT.LANGUAGE.tgt, aligned line by line; of several "
-            "folders, separated by ':', the first one that has the source is used"
+            "help": "folder of raw text, SPLIT.LANGUAGE.src and SPLIT.LANGUAGE.tgt, aligned line by line; several "
+            "folders, separated by ':', are searched in order for the source"
         },
     )
     train_langs: str = field(default="en", metadata={"help": "languages to train on, separated by commas"})
@@ -57,22 +57,27 @@ class XLGenerationConfig(XLTaskConfig):
     )
     init_from: Optional[str] = field(
         default=None,
-        metadata={"help": "checkpoint of an xDAE or xFNP to fine-tune, or of an encoder for both encoder and decoder"},
+        metadata={"help": "fine-tune this xDAE or xFNP, or initialize encoder and decoder from this encoder"},
     )
     init_encoder_from: Optional[str] = field(
-        default=None, metadata={"help": "checkpoint, or published XLM-R or XLM, whose encoder the encoder starts from"}
+        default=None,
+        metadata={"help": "initialize the encoder from the encoder of this checkpoint, or of a published XLM-R or XLM"},
     )
     init_decoder_from: Optional[str] = field(
-        default=None, metadata={"help": "the same for the decoder, whose cross-attention is new then"}
+        default=None,
+        metadata={
+            "help": "initialize the decoder from the decoder of this checkpoint, or from its encoder if it has no "
+            "decoder; cross-attention is new if the checkpoint has none"
+        },
     )
     init_decoder_layers: ChoiceEnum(LAYERS) = field(
-        default="all", metadata={"help": "which layers of a deeper checkpoint the decoder takes: first, last"}
+        default="all", metadata={"help": "layers of a deeper checkpoint for the decoder: first or last"}
     )
     denoise: Optional[str] = field(
         default=None,
         metadata={
-            "help": "objective, xdae or xfnp, whose noise corrupts the lines of TASK_FILES/SPLIT.LANGUAGE, and whose "
-            "pre-trained model restores them"
+            "help": "objective, xdae or xfnp: corrupt the lines of TASK_FILES/SPLIT.LANGUAGE with its noise, and "
+            "restore them with a model pre-trained by it"
         },
     )
     objective_options: Optional[str] = field(
@@ -85,7 +90,7 @@ class XLGenerationConfig(XLTaskConfig):
     corrupted_to: Optional[str] = field(
         default=None,
         metadata={
-            "help": "folder in which --denoise writes SPLIT.LANGUAGE.src, the corrupted lines as text, and "
+            "help": "folder for the text of --denoise: SPLIT.LANGUAGE.src, the corrupted lines, and "
             "SPLIT.LANGUAGE.tgt, the clean lines"
         },
     )
@@ -95,7 +100,7 @@ class XLGenerationConfig(XLTaskConfig):
 class XLGenerationTask(XLSeq2SeqTask):
     """Same-language generation of titles, questions and summaries (Liang et al. 2020, sections 2.2 and 6).
 
-    The decoder starts from the symbol of the language, which need not be a language of the fine-tuning.
+    The decoder starts from the language symbol; the language may be one without fine-tuning text.
     """
 
     criterion = "xl_generation"
@@ -210,7 +215,7 @@ class XLGenerationTask(XLSeq2SeqTask):
             self._check_test_files()
 
     def _check_test_files(self):
-        """Raises `UserError` for an error in a test file that exists, so that it is known before training."""
+        """Raises `UserError` before training for an error in a test file that exists."""
         for language in self.eval_languages:
             prefix = self._prefix("test", language)
             if stored(f"{prefix}.src").is_file():

@@ -1,4 +1,4 @@
-"""Language modules in training and evaluation: which one a task's model has (Artetxe et al. 2020, section 2)."""
+"""Language modules of a task's model, in training and evaluation (Artetxe et al. 2020, section 2)."""
 
 import fnmatch
 import logging
@@ -29,8 +29,8 @@ class LanguageModuleConfig(XLTaskConfig):
     language_module: Optional[str] = field(
         default=None,
         metadata={
-            "help": "file with the language module that replaces that of the checkpoint: of one language, of several, "
-            "or another checkpoint (Artetxe et al. 2020, section 2)"
+            "help": "replace the checkpoint's language module by that in this file: of one language, an archive, or "
+            "another checkpoint (Artetxe et al. 2020, section 2)"
         },
     )
 

@@ -64,28 +64,28 @@ class XLPretrainingConfig(LanguageModuleConfig):
     init_from: Optional[str] = field(
         default=None,
         metadata={
-            "help": "checkpoint, or published XLM-R or XLM, whose weights a new run begins with; what it lacks is new "
-            "and named in the log"
+            "help": "initialize a new run from this checkpoint, or from a published XLM-R or XLM; the log names the "
+            "parameters that it lacks"
         },
     )
     init_decoder_layers: ChoiceEnum(LAYERS) = field(
         default="first",
         metadata={
-            "help": "layers of a deeper --init-from that the decoder of an encoder-decoder gets: its first or its last "
-            "ones; all: both have the same number of layers"
+            "help": "layers of a deeper --init-from for the decoder of an encoder-decoder: first or last; all: both "
+            "have the same number of layers"
         },
     )
     init_across_heads: bool = field(
         default=False,
         metadata={
-            "help": "accept an --init-from with another number of attention heads, such as 16 for the 8 of XLM "
-            "(Huang et al. 2019, section 4): its weights fit, but compute something else"
+            "help": "accept an --init-from with another number of attention heads, such as XLM's 8 for a model with 16 "
+            "(Huang et al. 2019, section 4): shapes agree, but the weights compute something else"
         },
     )
     train_only: Optional[str] = field(
         default=None,
         metadata={
-            "help": "patterns of names of parameters that are trained, separated by commas, and no others "
+            "help": "train only the parameters whose names match these patterns, separated by commas "
             "('*.cross_attention*': Luo et al. 2020, table 7); 'language-module': the language module of an "
             "xl_monotrans_* model (Artetxe et al. 2020, section 2)"
         },
@@ -93,14 +93,14 @@ class XLPretrainingConfig(LanguageModuleConfig):
     new_language_module: bool = field(
         default=False,
         metadata={
-            "help": "take only the body and the special symbols of --init-from, which may have another dictionary, and "
-            "learn a new language module for this run's dictionary (Artetxe et al. 2020, section 2)"
+            "help": "learn a new language module for this run's dictionary, and initialize only the body and the "
+            "special symbols from --init-from, whose dictionary may differ (Artetxe et al. 2020, section 2)"
         },
     )
     update_freq: Any = II("optimization.update_freq")
     tokens_per_sample: int = field(
         default=0,
-        metadata={"help": "not used; fairseq-eval-lm subtracts --context-window from it before that is refused"},
+        metadata={"help": "not used; only fairseq-eval-lm reads it, before --context-window is refused"},
     )
 
 

@@ -43,25 +43,26 @@ class XLTranslationConfig(XLTaskConfig):
     init_encoder_from: Optional[str] = field(
         default=None,
         metadata={
-            "help": "checkpoint, or published XLM-R or XLM, whose encoder the encoder starts from (Lample & Conneau "
-            "2019, sections 4.2 and 4.3)"
+            "help": "initialize the encoder from the encoder of this checkpoint, or of a published XLM-R or XLM "
+            "(Lample & Conneau 2019, sections 4.2 and 4.3)"
         },
     )
     init_decoder_from: Optional[str] = field(
         default=None,
         metadata={
-            "help": "checkpoint whose decoder, or encoder if it has no decoder, the decoder starts from; "
-            "cross-attention is new if the checkpoint has none"
+            "help": "initialize the decoder from the decoder of this checkpoint, or from its encoder if it has no "
+            "decoder; cross-attention is new if the checkpoint has none"
         },
     )
     init_decoder_layers: ChoiceEnum(LAYERS) = field(
         default="all",
-        metadata={"help": "layers that the decoder takes from a deeper checkpoint: first or last (Luo et al. 2020)"},
+        metadata={"help": "layers of a deeper checkpoint for the decoder: first or last (Luo et al. 2020)"},
     )
     init_embeddings_from: Optional[str] = field(
         default=None,
         metadata={
-            "help": "checkpoint whose token embeddings both sides start from (Lample & Conneau 2019, section 4.2: EMB)"
+            "help": "initialize the token embeddings of both sides from this checkpoint (Lample & Conneau 2019, "
+            "section 4.2: EMB)"
         },
     )
 
@@ -181,7 +182,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         raise UserError(f"{folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r}")
 
     def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
-        """fairseq hook: outside of training too long lines are cut; raises `UserError` for one above --max-tokens."""
+        """fairseq hook: truncates long lines outside of training; raises `UserError` for a line above --max-tokens."""
         if dataset is not self.datasets.get("train") and max_positions is not None:
             cut, max_positions = dataset.cut_at(max_positions), None
             if len(cut):

@@ -264,7 +264,7 @@ TORCHRUN = {"MASTER_ADDR": "localhost", "MASTER_PORT": 1}
 def test_distributed_ranks_from_the_environment(launcher, gpus, local, on_cpu, device):
     launcher(gpus, WORLD_SIZE=4, RANK=3, LOCAL_RANK=local, **TORCHRUN)
     found = training(max(1, gpus))
-    processes._find_the_others(found, on_cpu)
+    processes._set_init_method(found, on_cpu)
     assert (found.distributed_world_size, found.distributed_rank, found.device_id) == (4, 3, device)
     assert found.distributed_init_method == "env://" and found.distributed_no_spawn
 
@@ -274,7 +274,7 @@ def test_distributed_launches_of_one_process(launcher, variables):
     """--cpu beside four GPUs, whose number is fairseq's default; and torchrun with one process."""
     launcher(4, **variables)
     found = training(4)
-    processes._find_the_others(found, True)
+    processes._set_init_method(found, True)
     assert found.distributed_world_size == 1 and found.distributed_init_method is None
 
 
@@ -283,7 +283,7 @@ def test_distributed_processes_that_were_asked_for_are_started_beside_as_many_gp
     launcher(4)
     monkeypatch.setattr(sys, "argv", ["fairseq-train", "data", "--cpu", argument, "4"])
     found = training(4)
-    processes._find_the_others(found, True)
+    processes._set_init_method(found, True)
     assert found.distributed_world_size == 4 and found.distributed_init_method.startswith("tcp://")
 
 
@@ -307,7 +307,7 @@ def test_distributed_evaluation_without_cuda(launcher, data_bin, meeting):
 def test_distributed_slurm_tasks_that_would_not_find_each_other_are_refused(launcher):
     launcher(SLURM_STEP_NUM_TASKS=2)
     with pytest.raises(UserError, match="recipes/cluster/slurm.sh"):
-        processes._find_the_others(training(2), True)
+        processes._set_init_method(training(2), True)
 
 
 def test_distributed_processes_that_would_train_alone_are_refused(launcher, data_bin, tmp_path):

@@ -3,7 +3,7 @@
 import importlib.util
 import sys
 
-if sys.argv[:1] == ["-m"]:  # python -m preprocess.…: imports of its modules would end in a traceback
+if sys.argv[:1] == ["-m"]:  # the command is python -m preprocess.…, whose own imports would fail with a traceback
     for package in ("numpy", "sentencepiece", "tqdm", "yaml"):
         if importlib.util.find_spec(package) is None:
             sys.exit(

@@ -16,12 +16,12 @@ from preprocess.pipeline import prepare
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parses and checks the command line."""
     parser = argparse.ArgumentParser(prog="python -m preprocess", description="From raw text to a data-bin.")
     parser.add_argument(
         "config", nargs="?", help="YAML description of languages, monolingual files, bitext and test sets"
     )
-    parser.add_argument("data_bin", nargs="?", help="folder to write; one that was begun is continued")
+    parser.add_argument("data_bin", nargs="?", help="folder to write; an interrupted run is resumed")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--spm-model", metavar="FILE", help="reuse this SentencePiece model, together with --dict")
     parser.add_argument("--dict", metavar="FILE", help="reuse this dict.txt, together with --spm-model")
@@ -30,7 +30,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--verify",
         type=Path,
         metavar="DATA_BIN",
-        help="read every file of a finished data-bin and name what is changed since it was written",
+        help="read every file of a complete data-bin and list the changes since it was written",
     )
     options = parser.parse_args(arguments)
     if options.verify is not None:
@@ -54,7 +54,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 class Formatter(logging.Formatter):
-    """Shows messages alone, those of warnings marked as such."""
+    """Formats records as their messages, with a mark before warnings."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The message of a record."""
@@ -75,9 +75,9 @@ def main(arguments: list[str] | None = None) -> int:
             )
         if options.verify is not None:
             number = verify(options.verify)
-            logging.info("%s: all %d files are as they were written", options.verify, number)
+            logging.info("%s: all %d files are unchanged", options.verify, number)
             return 0
-        with logging_redirect_tqdm():  # lines of the log above the progress bar, not in it
+        with logging_redirect_tqdm():  # log lines appear above the progress bar
             prepare(
                 options.config, options.data_bin, options.workers, options.spm_model, options.dict, options.check_only
             )
@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _stop(number: int, _: object) -> None:
-    sys.exit(128 + number)  # an exception, so that worker processes are ended too
+    sys.exit(128 + number)  # an exception, so that the worker processes end too
 
 
 if __name__ == "__main__":

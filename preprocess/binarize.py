@@ -1,4 +1,4 @@
-"""`fairseq-preprocess` for one folder of the data-bin, into a temporary folder that takes its place at the end."""
+"""Binarizes one folder of the data-bin with fairseq-preprocess, in a temporary folder that replaces it at the end."""
 
 import errno
 import os
@@ -17,12 +17,12 @@ from preprocess.fingerprints import fingerprint
 
 
 def encoded_name(folder: Folder, split: str, language: str) -> str:
-    """An encoded file's name below the folder of encoded text, as fairseq's prefixes want it."""
+    """Name of an encoded file in the folder of encoded text, in the form of fairseq's prefixes."""
     return f"{folder.name}/{split}.{folder.name}.{language}" if "-" in folder.name else f"{folder.name}/{split}"
 
 
 def arguments(folder: Folder, dictionary: Path, destination: Path, workers: int) -> list[str]:
-    """fairseq-preprocess's arguments. Prefixes are relative to the folder of encoded text: they are split at commas."""
+    """Arguments of fairseq-preprocess. Prefixes are relative to the folder of encoded text; commas separate them."""
     options = ["--destdir", str(destination), "--srcdict", str(dictionary)]
     options += f"--dataset-impl mmap --workers {workers}".split()
     pair = folder.name.split("-")
@@ -42,7 +42,7 @@ def arguments(folder: Folder, dictionary: Path, destination: Path, workers: int)
 
 
 def run_fairseq(options: list[str], cwd: Path, log: Path) -> None:
-    """Run fairseq-preprocess. Raises UserError with the last line that it wrote when it fails."""
+    """Runs fairseq-preprocess; raises UserError with the last line of its output if it fails."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as output:
         command = [sys.executable, "-m", "fairseq_cli.preprocess", *options]
@@ -52,7 +52,7 @@ def run_fairseq(options: list[str], cwd: Path, log: Path) -> None:
 
 
 def check_end(status: int, log: Path) -> None:
-    """Raises OSError for a disk that got full, and UserError with the log's last line for any other failure."""
+    """Raises OSError for a full disk, and UserError with the last line of the log for any other failure."""
     if status:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -70,12 +70,12 @@ def sizes(index: Path) -> np.ndarray:
 
 
 def prefix(folder: Folder, split: str, language: str) -> str:
-    """A dataset's name in its folder, without .bin and .idx."""
+    """Name of a data set in its folder, without .bin and .idx."""
     return f"{split}.{folder.name}.{language}" if "-" in folder.name else split
 
 
 def outputs(folder: Folder, destination: Path) -> list[Path]:
-    """Every file that fairseq-preprocess writes for a folder, but its log."""
+    """All files that fairseq-preprocess writes for a folder, without its log."""
     names = [f"dict.{language}.txt" for language in folder.name.split("-")] if "-" in folder.name else ["dict.txt"]
     names += [
         f"{prefix(folder, split.name, side.language)}.{suffix}"
@@ -87,9 +87,9 @@ def outputs(folder: Folder, destination: Path) -> list[Path]:
 
 
 def binarize(folder: Folder, dictionary: Path, encoded: Path, counts: dict, data_bin: Path, workers: int) -> dict:
-    """Binarize a folder; `counts` has lines and tokens by encoded name. Raises UserError if any were lost.
+    """Binarizes a folder; `counts` has lines and tokens by encoded name. Raises UserError if lines or tokens were lost.
 
-    Returns the fingerprints of the files by their names in the data-bin.
+    Returns the fingerprints of the files, by their names in the data-bin.
     """
     stages = encoded.parent
     temporary = stages / "binarized" / folder.name
@@ -113,7 +113,7 @@ def binarize(folder: Folder, dictionary: Path, encoded: Path, counts: dict, data
                     f"{folder.name}/{split.name} ({side.language}): {expected['lines']} lines of {expected['tokens']} "
                     f"tokens went into fairseq-preprocess, {len(found)} of {tokens} came out"
                 )
-    # it names temporary paths and times, so that equal inputs would give unequal folders
+    # its log has temporary paths and times, which would differ between runs on equal input
     (temporary / "preprocess.log").unlink(missing_ok=True)
     fingerprints = {
         f"{folder.name}/{path.name}": fingerprint(path, **totals.get(path, {})) for path in outputs(folder, temporary)

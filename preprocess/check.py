@@ -1,4 +1,4 @@
-"""Every input is read once before any work is done; all problems are found and listed together."""
+"""Checks every input file before any other work, and lists all problems at once."""
 
 import hashlib
 import logging
@@ -16,40 +16,40 @@ from preprocess.config import Config
 from preprocess.files import Workers, lines_of, read_blocks
 from preprocess.stages import key_of
 
-LONG_TOKENS = 1000  # a line with more white-space separated words is counted as over-long,
+LONG_TOKENS = 1000  # a line with more words, separated by white space, is counted as over-long,
 LONG_CHARACTERS = 4000  # and so is one with more characters (Chinese, Thai: no spaces)
-MAX_BITMAP = 1 << 28  # bits (32 MiB): repeated lines are counted with a fixed amount of memory, hence "about"
+MAX_BITMAP = 1 << 28  # bits (32 MiB): memory for counting repeated lines is fixed, and the count approximate
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-SEPARATORS = "\u2028\u2029"  # a line end for some programs (Python's splitlines), no line end for others (wc, fairseq)
-MOST_PROBLEMS, LONGEST_PROBLEM = 100, 1000  # problems listed, characters of each
-NUL = "\0"  # the end of a text for some programs, and a sign of binary files
+SEPARATORS = "\u2028\u2029"  # line ends for some programs (Python's splitlines) and not for others (wc, fairseq)
+MOST_PROBLEMS, LONGEST_PROBLEM = 100, 1000  # most problems that are listed, and most characters of each
+NUL = "\0"  # ends a string in some programs, and is a sign of a binary file
 
 logger = logging.getLogger("preprocess")
 
 
 @dataclass
 class Report:
-    """What one file holds."""
+    """Counts of one file."""
 
     lines: int = 0
     blank: int = 0
     documents: int = 0  # runs of lines that are not blank
     over_long: int = 0
     first_over_long: int = 0  # its line, from 1
-    duplicates: int = 0  # about: lines that were there before, by a hash in a bitmap
-    ends_blank: bool = True  # the last line is blank, so that a document ends with the file
+    duplicates: int = 0  # approximate number of repeated lines, from hashes in a bitmap
+    ends_blank: bool = True  # whether the last line is blank and ends a document
     sha256: str = ""
-    blank_lines: str = ""  # hash of the blank lines' numbers: equal on both sides of well-formed bitext
+    blank_lines: str = ""  # hash of the numbers of blank lines: equal on both sides of well-formed bitext
     problems: list[str] = field(default_factory=list)
 
 
 @dataclass
 class _Block:
-    """What one block holds; line numbers count from 0 at its beginning."""
+    """Counts of one block; line numbers start from 0 in each block."""
 
     lines: int
     blank: np.ndarray  # line numbers
-    documents: int  # runs that begin in this block, one at its first line included
+    documents: int  # runs that begin in this block, including a run at its first line
     over_long: list[int]  # line numbers
     hashes: np.ndarray  # uint64, of the lines that are not blank
     invalid: list[int]  # line numbers
@@ -58,7 +58,7 @@ class _Block:
 
 
 def examine(block: bytes) -> _Block:
-    """Count everything in a block of whole lines."""
+    """Makes the counts of a block of whole lines."""
     try:
         lines = lines_of(block)
         invalid = []
@@ -82,7 +82,7 @@ def examine(block: bytes) -> _Block:
 
 
 def _with(characters: str, block: bytes) -> list[int]:
-    """Numbers of the lines that have one of the characters; most blocks have none."""
+    """Numbers of the lines with one of the characters, which most blocks lack."""
     found = [char.encode() for char in characters if char.encode() in block]
     if not found:
         return []
@@ -98,17 +98,17 @@ def _is_utf8(line: bytes) -> bool:
 
 
 class _Seen:
-    """Counts repeated hashes in a bitmap: memory is fixed, a few lines may be counted that only share a bit."""
+    """Counts repeated hashes with a bitmap of fixed size; different lines that share a bit count as repeated."""
 
     def __init__(self, size: int):
         bits = 1 << 16
-        while bits < min(4 * size, MAX_BITMAP):  # size in bytes is far above the number of lines
+        while bits < min(4 * size, MAX_BITMAP):  # the size in bytes is far above the number of lines
             bits *= 2
         self.bitmap = np.zeros(bits // 8, dtype=np.uint8)
         self.mask = np.uint64(bits - 1)
 
     def add(self, hashes: np.ndarray) -> int:
-        """Remember `hashes`; how many of them were there before, in this call or an earlier one."""
+        """Adds `hashes`; returns how many of them are repetitions, within this call or of earlier calls."""
         places = np.unique(hashes & self.mask)
         byte, bit = (places >> np.uint64(3)).astype(np.int64), np.uint8(1) << (places & np.uint64(7)).astype(np.uint8)
         known = int((self.bitmap[byte] & bit).astype(bool).sum())
@@ -117,10 +117,10 @@ class _Seen:
 
 
 def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Report:
-    """Read one file; `name` is how the user calls it."""
+    """Reads one file; messages call it `name`."""
     report, seen = Report(), _Seen(path.stat().st_size)
     content, blank_lines = hashlib.sha256(), hashlib.sha256()
-    invalid, separators, nul, over_long = [], [], [], []  # [the first one's number, how many]
+    invalid, separators, nul, over_long = [], [], [], []  # [number of the first line, number of lines]
     unread = []  # why the file could not be read to its end
 
     def watched() -> Iterable[bytes]:
@@ -130,7 +130,7 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
                     report.problems.append(f"{name}: begins with a byte-order mark; remove its three bytes")
                 content.update(block)
                 yield block
-        except UserError as error:  # a line that is too long, compressed data that is damaged
+        except UserError as error:  # for a line that is too long, or damaged compressed data
             unread.append(str(error))
 
     for block in workers.map(examine, watched()):
@@ -162,7 +162,7 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
 
 
 def _count(lines: list[int], found: list[int], offset: int) -> None:
-    """Keep [first line, how many]: a list of all would grow with the file."""
+    """Updates [number of the first line, number of lines]; a list of all lines would grow with the file."""
     if found:
         lines[:] = [lines[0] if lines else offset + found[0] + 1, sum(lines[1:]) + len(found)]
 
@@ -172,10 +172,10 @@ def _lines(lines: list[int]) -> str:
 
 
 def check(config: Config, problems: list[str], count: int, records: Path | None) -> dict[str, Report]:
-    """Check every input. Raises UserError with all problems, those of the description first.
+    """Checks every input; raises UserError with all problems, first those of the description.
 
-    A file whose size and times are those of an earlier check is not read again; `records` is the folder of what is
-    known, None to keep nothing.
+    A file with the size and times of an earlier check is not read again; `records` is the folder of earlier checks,
+    None to keep none.
     """
     reports, todo = {}, []
     problems = list(problems)
@@ -190,7 +190,7 @@ def check(config: Config, problems: list[str], count: int, records: Path | None)
         else:
             todo.append(name)
     total = sum((config.root / name).stat().st_size for name in todo)
-    hidden = None if todo else True  # None: only a terminal shows it
+    hidden = None if todo else True  # None: shown in a terminal only
     with Workers(count) as workers, tqdm(total=total, unit="B", unit_scale=True, desc="check", disable=hidden) as bar:
         for name in todo:
             path = config.root / name
@@ -238,7 +238,7 @@ def _unequal(config: Config, reports: dict[str, Report]) -> list[str]:
 
 
 def tell(config: Config, reports: dict[str, Report]) -> None:
-    """Log the share of empty, over-long and repeated lines, and bitext with a blank on one side only."""
+    """Logs the shares of empty, over-long and repeated lines, and bitext lines that are blank on one side only."""
     for name, report in reports.items():
         sentences = max(1, report.lines - report.blank)
         logger.info(

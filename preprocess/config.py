@@ -16,23 +16,23 @@ MOST_PIECES = 10_000_000
 SPLITS = ("train", "valid", "test")
 # "-" separates the languages of a pair and "." the parts of fairseq's file names, so that neither can be in a name
 LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
-MOST_VALUES = 100_000  # values of a description; an alias (*name) counts as all values that it stands for
+MOST_VALUES = 100_000  # most values of a description; an alias (*name) counts as all values of its anchor
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """How the sub-words are learned (Lample & Conneau 2019, section 3.1), or the existing model."""
+    """Settings for learning sub-words (Lample & Conneau 2019, section 3.1), or an existing model."""
 
     model: str = "unigram"  # "unigram" or "bpe"
     size: int = 8000  # pieces of the SentencePiece model, <s>, </s> and <unk> included
     alpha: float = 0.5  # exponent of the languages' shares in the sample, q_i ~ p_i^alpha
-    sentences: int = 1000000  # at most so many sentences are drawn from all languages together
+    sentences: int = 1000000  # most sentences sampled, from all languages together
     coverage: float = None  # share of the characters that get a piece of their own; None: `vocabulary.coverage_of`
     normalization: str = "nmt_nfkc"  # SentencePiece's rule: one of NORMALIZATIONS; "identity" for none
     sentencepiece: str = ""  # an existing SentencePiece model instead of all the above, relative to the YAML file
 
     def problems(self) -> list[str]:
-        """What is out of range, a sentence each."""
+        """A sentence for each value out of range."""
         checks = (
             ("model", self.model in ("unigram", "bpe"), "unigram or bpe"),
             ("size", 0 < self.size <= MOST_PIECES, f"more than 0 and at most {MOST_PIECES}"),
@@ -53,7 +53,7 @@ class Side:
     """The text of one language in a split: one file, or several that are concatenated."""
 
     language: str
-    files: tuple[str, ...]  # as they are written in the YAML file, bitext with its suffix, with .gz etc. if compressed
+    files: tuple[str, ...]  # names as in the YAML file, with the language's suffix and with .gz or the like
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Config:
     tokenizers: dict[str, str] = field(default_factory=dict)  # by language; raw text for a language without one
 
     def sides(self) -> list[tuple[Folder, Split, Side]]:
-        """Every side with the folder and split that it is in, in the order of the description."""
+        """All sides with their folder and split, in the order of the description."""
         return [(folder, split, side) for folder in self.folders for split in folder.splits for side in split.sides]
 
     def files(self) -> list[str]:
@@ -91,8 +91,8 @@ class Config:
         return list(dict.fromkeys(name for _, _, side in self.sides() for name in side.files))
 
     def as_dict(self) -> dict:
-        """The description for the manifest; no machine's paths but those that the user wrote."""
-        existing = self.vocabulary.sentencepiece  # what isn't learned has no settings
+        """The description for the manifest; it has no absolute paths but those that the user wrote."""
+        existing = self.vocabulary.sentencepiece  # an existing model has no settings
         vocabulary = {
             key: value for key, value in asdict(self.vocabulary).items() if bool(existing) == (key == "sentencepiece")
         }
@@ -101,9 +101,9 @@ class Config:
 
 
 class _Loader(yaml.BaseLoader):
-    """Leaves scalars as text (`no` is a language, not false) and remembers keys that are named twice.
+    """Loads YAML with scalars as text (`no` is a language, not false); raises an error for a repeated key.
 
-    PyYAML itself keeps the last of two equal keys without a word.
+    PyYAML itself silently keeps the last of two equal keys.
     """
 
     def __init__(self, stream):
@@ -112,7 +112,7 @@ class _Loader(yaml.BaseLoader):
         self.values = {}  # id of a node -> number of values in it, aliases expanded
 
     def compose_node(self, parent, index):
-        """Composes a node; an error for nested aliases, which can make billions of values of a few lines."""
+        """Composes a node; raises an error for nested aliases, by which a few lines can make billions of values."""
         node = super().compose_node(parent, index)
         if id(node) not in self.values:
             inner = [] if isinstance(node, yaml.ScalarNode) else node.value
@@ -136,9 +136,9 @@ class _Loader(yaml.BaseLoader):
 
 
 def read_config(path: str | Path) -> tuple[Config, list[str]]:
-    """Read a description; also the list of its problems, so that those of the files can be added to it.
+    """Reads a description; returns it and the list of its problems, to which the problems of files are added.
 
-    Raises UserError when the file is missing or not YAML at all.
+    Raises UserError if the file is missing or is not YAML.
     """
     path = Path(path)
     try:
@@ -150,7 +150,7 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
         raise UserError(f"{path} is not UTF-8: it has the byte 0x{error.object[error.start]:02x}") from error
     except RecursionError as error:
         raise UserError(f"{path} is no description: its values are nested too deeply") from error
-    except yaml.YAMLError as error:  # its text is several lines
+    except yaml.YAMLError as error:  # str(error) has several lines
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
         raise UserError(f"{path} is not YAML{where}: {getattr(error, 'problem', None) or error}") from error
@@ -170,8 +170,8 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
 
 
 def _mapping(value, where: str, valid: tuple[str, ...] | None, problems: list[str]) -> dict:
-    """`value` if it is a mapping; keys outside `valid` are reported and left out."""
-    if value == "":  # "key:" with nothing behind it
+    """Returns `value` if it is a mapping; reports and removes keys that are not in `valid`."""
+    if value == "":  # "key:" without a value
         return {}
     if not isinstance(value, dict):
         problems.append(f"{where}: expected a mapping (key: value), found {quoted(value)}")
@@ -253,7 +253,7 @@ def _folders(content: dict, languages: tuple[str, ...], root: Path, problems: li
 
 
 def _splits(value, where: str, languages: tuple[str, ...], root: Path, problems: list[str]) -> tuple[Split, ...]:
-    """train (files concatenated); valid, valid1, ... and test, test1, ... (a dataset each, named as fairseq does)."""
+    """Splits, named as in fairseq: train, of all its files; valid, valid1, ..., test, test1, ..., of one file each."""
     value = _mapping(value, where, SPLITS, problems)
     if not value:
         problems.append(f"{where}: expected one or more of {', '.join(SPLITS)}")
@@ -277,7 +277,7 @@ def _splits(value, where: str, languages: tuple[str, ...], root: Path, problems:
 
 
 def _found(root: Path, name: str) -> str:
-    """A file's name, with the suffix of the compressed one that stands there in its place."""
+    """A file's name, with the suffix of its compressed form if only that exists."""
     return name + added_suffix(root / name)
 
 
@@ -287,7 +287,7 @@ def _complain_of_languages_without_text(languages, folders, problems: list[str])
 
 
 def _complain_of_files_of_two_languages(folders, root: Path, problems: list[str]) -> None:
-    languages, names = {}, {}  # by the file itself, whatever its names
+    languages, names = {}, {}  # by the resolved path, since a file can have several names
     for side in (side for folder in folders for split in folder.splits for side in split.sides):
         for name in side.files:
             file = (root / name).resolve()

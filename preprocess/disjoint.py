@@ -1,15 +1,15 @@
 """One data-bin of several languages that share no piece: ``python -m preprocess.disjoint OUTPUT DATA DATA ...``.
 
-Each DATA was made by `python -m preprocess` from monolingual text of languages that no other one has, and keeps its
-sub-words. A piece of it is `PIECE@LANGUAGE` in the joint dictionary, so that only special symbols are common:
+Each DATA is a data-bin of monolingual text in one language, by `python -m preprocess`, and keeps its sub-words. Its
+pieces are `PIECE@LANGUAGE` in the joint dictionary, so that languages share only the special symbols:
 
-    OUTPUT/dict.txt                       pieces of the first, of the second, ..., <mask>, [xx] of all languages
-    OUTPUT/manifest.json                  what read_manifest reads, and under "disjoint" the languages
-    OUTPUT/XX/{train,valid,...}.{bin,idx}  the text, numbered anew
-    OUTPUT/XX/sentencepiece.model, OUTPUT/XX/manifest.json
+    OUTPUT/dict.txt                       pieces of the first language, of the second, ..., <mask>, [xx] of all
+    languages OUTPUT/manifest.json                  a manifest with the languages under "disjoint"
+    OUTPUT/XX/{train,valid,...}.{bin,idx}  the text, numbered anew OUTPUT/XX/sentencepiece.model,
+    OUTPUT/XX/manifest.json
 
-Made again it writes everything again, the dictionary and the manifest last: what is not complete has none. Each DATA is
-read in full: text that has changed since it was binarized is refused.
+A second run writes everything again. The dictionary and the manifest are written last, so that an incomplete OUTPUT has
+neither. Each DATA is read in full, and refused if its text has changed since it was binarized.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from preprocess.fingerprints import fingerprint, verify
 from preprocess.vocabulary import reused_symbols
 
 CODES = (4, 8)  # types of tokens, by fairseq's number, that fairseq-preprocess writes: int32 and uint16
-SMALL = 65500  # symbols from which on it writes int32
+SMALL = 65500  # number of symbols from which on fairseq-preprocess writes int32
 BLOCK = 1 << 20  # tokens in memory at a time
 
 logger = logging.getLogger("preprocess")
@@ -45,7 +45,7 @@ def read_dictionary(folder: Path) -> list[tuple[str, int]]:
 
 
 def languages_of(folder: Path) -> list[str]:
-    """The one language of a data-bin, in a list; UserError for another number or for text in pairs."""
+    """The language of a data-bin, in a list; raises UserError for another number of languages and for bitext."""
     manifest = read_json(folder / "manifest.json") or {}
     languages = manifest.get("config", {}).get("languages")
     if not languages or "disjoint" in manifest:
@@ -59,7 +59,7 @@ def languages_of(folder: Path) -> list[str]:
 
 
 def joint_symbols(dictionaries: dict[str, list[tuple[str, int]]]) -> list[tuple[str, int]]:
-    """{language: its dictionary} -> the lines of the joint one."""
+    """Lines of the joint dictionary, from {language: dictionary}."""
     symbols = []
     for language, lines in dictionaries.items():
         place = [symbol for symbol, _ in lines].index(MASK)
@@ -68,7 +68,7 @@ def joint_symbols(dictionaries: dict[str, list[tuple[str, int]]]) -> list[tuple[
 
 
 def numbers(dictionaries: dict[str, list[tuple[str, int]]], language: str) -> np.ndarray:
-    """Numbers in the joint dictionary by those in a language's own."""
+    """Indices in the joint dictionary, by index in the dictionary of a language."""
     joint = [*SPECIAL, *(symbol for symbol, _ in joint_symbols(dictionaries))]
     places = {symbol: place for place, symbol in enumerate(joint)}
     own = [symbol for symbol, _ in dictionaries[language]]
@@ -78,7 +78,7 @@ def numbers(dictionaries: dict[str, list[tuple[str, int]]], language: str) -> np
 
 
 def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dict[str, dict]:
-    """Write a text with other numbers: SOURCE.bin and SOURCE.idx -> TARGET.bin and TARGET.idx; their fingerprints."""
+    """Copies SOURCE.bin and SOURCE.idx to TARGET with indices of the joint dictionary; returns their fingerprints."""
     index = source.with_suffix(".idx")
     header = read_header(index)
     if header is None or header.code not in CODES or index.stat().st_size != header.file_size:
@@ -102,7 +102,7 @@ def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dic
 
 
 def join(output: Path, folders: list[Path]) -> None:
-    """Make OUTPUT of the data-bins `folders`. UserError for what is no data-bin of one language of its own."""
+    """Joins the data-bins `folders` into OUTPUT; raises UserError unless each has one language of its own."""
     found = [languages_of(folder)[0] for folder in folders]
     if len(set(found)) < len(found):
         raise UserError(f"every folder must have a language of its own, found {', '.join(found)}")
@@ -134,7 +134,7 @@ def join(output: Path, folders: list[Path]) -> None:
         shutil.copyfile(folder / "sentencepiece.model", output / language / "sentencepiece.model")
         manifest = read_json(folder / "manifest.json")
         tokenizers |= of_manifest(manifest)
-        manifest.pop("fingerprints", None)  # of the files in FOLDER: those here are in the manifest of OUTPUT
+        manifest.pop("fingerprints", None)  # those of the new files are in the manifest of OUTPUT
         write_json(output / language / "manifest.json", manifest)
         for name in ("sentencepiece.model", "manifest.json"):
             fingerprints[f"{language}/{name}"] = fingerprint(output / language / name)
@@ -152,7 +152,7 @@ def join(output: Path, folders: list[Path]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit status is 1 after an error, which is one message on stderr."""
+    """Runs the command; returns the exit status, 1 after an error, which is one message on stderr."""
     parser = argparse.ArgumentParser(prog="python -m preprocess.disjoint", description=__doc__.split("\n")[0])
     parser.add_argument("output", type=Path, help="folder to write")
     parser.add_argument("data", type=Path, nargs="+", help="folders of one language each")

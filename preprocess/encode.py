@@ -1,4 +1,4 @@
-"""Text to pieces, in parallel and in order: what fairseq-preprocess reads."""
+"""Encodes text as pieces, in parallel and in order, for fairseq-preprocess."""
 
 import functools
 import hashlib
@@ -24,28 +24,27 @@ _symbols: list[str] = []
 class Encoded:
     """A block after encoding."""
 
-    text: bytes  # a line each, pieces with blanks between them
+    text: bytes  # one line per sentence, pieces separated by blanks
     lines: int
     blank: int
     tokens: int  # without </s>
     unknown: int  # tokens that are <unk>
     lost: Counter  # characters without a piece, with their counts
-    ids: np.ndarray  # SentencePiece ids that occur
-    counts: np.ndarray  # how often each of them does
+    ids: np.ndarray  # (k,) SentencePiece ids that occur
+    counts: np.ndarray  # (k,) their frequencies
 
 
 def start(model: Path, reserved: tuple[str, ...]) -> None:
-    """Prepare this process for `encode_block`; pieces that are `reserved` symbols are written as <unk>."""
+    """Prepares this process for `encode_block`; pieces equal to `reserved` symbols are written as <unk>."""
     global _model, _symbols
     _model = load_model(model)
     _symbols = ["<unk>" if symbol in (*SPECIAL, *reserved) else symbol for symbol in symbols_of(_model)]
 
 
 def encode_block(block: bytes, tokenizer: tuple[str, str] | None = None) -> Encoded:
-    """Encode whole lines, tokenized before by (name, language). Blank lines stay blank, and no other becomes so.
+    """Encodes whole lines after tokenizing them by `tokenizer` (name, language). Exactly the blank lines stay blank.
 
-    (A line of nothing but a zero-width space has no pieces: it is written as <unk>, since an empty line would end
-    a document.)
+    A line without pieces, such as a zero-width space, is written as <unk>, since an empty line would end a document.
     """
     lines = lines_of(block)
     if tokenizer:
@@ -69,7 +68,7 @@ def encode_block(block: bytes, tokenizer: tuple[str, str] | None = None) -> Enco
 
 
 def _lost(lines: list[str]) -> Counter:
-    """Counts of the characters, after normalization, that the model has no piece for."""
+    """Counts of characters, after normalization, for which the model has no piece."""
     lost = Counter()
     for pieces, row in zip(_model.encode(lines, out_type=str), _model.encode(lines, out_type=int)):
         for piece, index in zip(pieces, row):
@@ -86,10 +85,10 @@ def encode(
     progress: tqdm,
     tokenizer: tuple[str, str] | None = None,
 ) -> dict:
-    """Encode `paths` one after the other into `output`, with an empty line after those marked in `boundaries`.
+    """Encodes the files `paths` into one file `output`, with an empty line after those marked in `boundaries`.
 
-    `tokenizer` is its name and the language, None for raw text. Frequencies of the ids go to `output`.counts.json.
-    Returns counts of lines and tokens, of all and of each file, the lost characters, and the hash of the encoded text.
+    `tokenizer` is a name and a language, or None for raw text. `output`.counts.json gets the frequencies of ids.
+    Returns lines and tokens, in total and by file, the lost characters, and the hash of the encoded text.
     """
     totals, files = {"lines": 0, "blank": 0, "tokens": 0, "unknown": 0}, []
     frequencies, lost, digest = {}, Counter(), hashlib.sha256()
@@ -121,5 +120,5 @@ def read_counts(path: Path) -> dict[int, int]:
 
 
 def counts_of(encoded: Path) -> Path:
-    """Where the frequencies of an encoded file are."""
+    """Path of the frequencies of an encoded file."""
     return encoded.with_name(encoded.name + ".counts.json")

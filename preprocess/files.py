@@ -1,4 +1,4 @@
-"""Reading text in blocks, writing files that are complete or absent, and doing work in parallel in order."""
+"""Reads text in blocks, writes files atomically, and maps functions over blocks in parallel and in order."""
 
 import multiprocessing
 import os
@@ -17,15 +17,15 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io import files
 from fairseq_xl.io.compressed import text_of
 
-BLOCK = 1 << 20  # bytes: small enough for many in memory, large enough that handing them to a process costs little
-LONGEST_LINE = 64 << 20  # bytes: a longer one is no sentence, and would have to be held in memory
+BLOCK = 1 << 20  # bytes: small enough for many in memory, large enough for little overhead per block
+LONGEST_LINE = 64 << 20  # bytes; a longer line is no sentence and would need too much memory
 
 
 def read_blocks(path: Path, progress: Callable[[int], object] | None = None) -> Iterator[bytes]:
-    r"""Whole lines of about BLOCK bytes, decompressed; only b"\n" ends a line, and the last block may lack it.
+    r"""Yields blocks of whole lines, about BLOCK bytes, decompressed; only b"\n" ends a line, and the last may lack it.
 
-    `progress` is called with the number of bytes of the file that were read since its last call. Raises UserError
-    at a line of more than LONGEST_LINE bytes, and where compressed data is damaged.
+    `progress` is called with the number of bytes read from the file since its last call. Raises UserError for a line
+    of more than LONGEST_LINE bytes and for damaged compressed data.
     """
     with open(path, "rb") as file:
         text, rest, reported = text_of(file), [], 0
@@ -46,10 +46,10 @@ def read_blocks(path: Path, progress: Callable[[int], object] | None = None) -> 
 
 
 def lines_of(block: bytes, errors: str = "strict") -> list[str]:
-    """The lines of a block as text, stripped, every kind and run of white space one blank.
+    """The lines of a block as text, stripped, with one blank for each run of white space.
 
-    fairseq splits at all that Unicode calls white space and Python at more line ends than b"\\n" (U+0085, U+2028,
-    form feed, a lone carriage return): as blanks they can neither add nor lose a token or a line.
+    fairseq splits at every white-space character of Unicode, and Python at more line ends than b"\\n" (U+0085, U+2028,
+    form feed, a lone carriage return). As blanks, these characters change no number of tokens or lines.
     """
     lines = block.decode("utf-8", errors).split("\n")
     if not lines[-1]:
@@ -59,14 +59,14 @@ def lines_of(block: bytes, errors: str = "strict") -> list[str]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """`fairseq_xl.io.files.replacing`, which makes the file's folder where there is none."""
+    """`fairseq_xl.io.files.replacing` that also makes the file's folder if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with files.replacing(path) as file:
         yield file
 
 
 def replace_folder(new: Path, old: Path) -> None:
-    """Put `new` in the place of `old`. A kill in between leaves no folder at all, never a mixture of both."""
+    """Replaces the folder `old` by `new`. A kill in between leaves neither, never a mixture of both."""
     discarded = new.with_name(new.name + ".old")
     shutil.rmtree(discarded, ignore_errors=True)
     if old.exists():
@@ -76,7 +76,7 @@ def replace_folder(new: Path, old: Path) -> None:
 
 
 def _start_worker(initializer: Callable | None, arguments: tuple) -> None:
-    # the parent alone answers Ctrl-C; without the thread, workers of a parent that was killed would wait for ever
+    # the parent alone handles Ctrl-C; without the thread, workers would outlive a parent that is killed
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
@@ -90,10 +90,10 @@ def _leave_with_parent() -> None:
 
 
 class Workers:
-    """Processes that map a function over blocks in order, a few blocks ahead of the consumer and no more.
+    """Processes that map a function over blocks in order, at most a few blocks ahead of the consumer.
 
-    (`multiprocessing.Pool.imap` reads its whole input ahead, and waits for ever when a process is killed.)
-    With one worker the work is done in this process. Processes start at the first block.
+    `multiprocessing.Pool.imap` would read its whole input ahead, and hang if a process is killed. With one worker the
+    work is done in this process. Processes start at the first block.
     """
 
     def __init__(self, count: int, initializer: Callable | None = None, arguments: tuple = ()):
@@ -108,7 +108,7 @@ class Workers:
             self.pool.shutdown(cancel_futures=True)
 
     def map(self, function: Callable, items: Iterable) -> Iterator:
-        """`function` of every item, in order. Raises UserError when a process dies."""
+        """Yields `function` of every item, in order; raises UserError if a process is killed."""
         if self.count == 1:
             if self.initializer:
                 self.initializer(*self.arguments)
@@ -126,4 +126,4 @@ class Workers:
             while pending:
                 yield pending.popleft().result()
         except BrokenProcessPool as error:
-            raise UserError("A worker process was killed, perhaps for want of memory: try fewer --workers") from error
+            raise UserError("A worker process was killed, perhaps for lack of memory: try fewer --workers") from error

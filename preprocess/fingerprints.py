@@ -1,4 +1,7 @@
-"""Fingerprints of a data-bin's files, kept in its manifest: training compares samples of a file, --verify all of it."""
+"""Fingerprints of the files of a data-bin, stored in its manifest.
+
+Training compares samples of a file with its fingerprint, --verify the whole file.
+"""
 
 import hashlib
 from collections.abc import Iterator
@@ -10,13 +13,13 @@ from fairseq_xl.data.manifest import sampled
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json
 
-FORMAT = 1  # of fingerprints; a change of it has them computed again
-MOST_BLOCKS, LEAST_BLOCK = 64, 1 << 20  # at most this many hashes, of blocks of at least this size
+FORMAT = 1  # of fingerprints; those of another format are computed again
+MOST_BLOCKS, LEAST_BLOCK = 64, 1 << 20  # most hashes of a file, and least bytes of a block
 READ = 1 << 20  # bytes in memory at a time
 
 
 def fingerprint(path: Path, **counts: int) -> dict:
-    """Size, hash of the samples and hashes of all blocks of a file, with `counts` added."""
+    """The fingerprint of a file: size, hash of the samples, hashes of all blocks, and `counts`."""
     size = path.stat().st_size
     block = LEAST_BLOCK
     while block * MOST_BLOCKS < size:
@@ -39,10 +42,10 @@ def _blocks(path: Path, block: int, progress: tqdm | None = None) -> Iterator[st
 
 
 def verify(data_bin: Path) -> int:
-    """Compare every file of a data-bin, read in full, with the manifest; returns the number of files.
+    """Compares every file of a data-bin, read in full, with the manifest; returns the number of files.
 
-    Raises UserError with a list of all files that changed, are missing or are not in the manifest, and for a
-    data-bin without fingerprints.
+    Raises UserError with a list of all files that are changed, missing or not in the manifest, and for a data-bin
+    without fingerprints.
     """
     manifest = read_json(data_bin / "manifest.json")
     if not isinstance(manifest, dict):
@@ -71,7 +74,7 @@ def verify(data_bin: Path) -> int:
 
 
 def _change(path: Path, entry: dict, progress: tqdm) -> str:
-    """The first difference of a file from its fingerprint, "" without any."""
+    """The first difference between a file and its fingerprint, "" if there is none."""
     if not path.is_file():
         return f"{path} is missing"
     size, block = path.stat().st_size, entry["block"]

@@ -1,6 +1,6 @@
 """Counts lines of validation and test text that also occur in the training text of their language.
 
-Memory grows by 8 bytes for each line of validation and test text, not with training text, which is read in blocks.
+Memory grows by 8 bytes for each line of validation and test text, and not with training text: that is read in blocks.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from preprocess.files import Workers, lines_of, read_blocks
 from preprocess.vocabulary import training_files
 
 NAMED = 3  # files of each language, and lines of each file, that the warning names
-BLANK = bytes(8)  # stands for the hash of a line without text
+BLANK = bytes(8)  # the hash of a blank line
 
 logger = logging.getLogger("preprocess")
 
@@ -36,7 +36,7 @@ def hashes(block: bytes) -> np.ndarray:
 
 
 def find(config: Config, workers: Workers, progress: Callable[[int], object]) -> list[dict]:
-    """The validation and test files with lines of training text: number of such lines and positions of the first ones.
+    """Finds lines of training text in validation and test files: their number in each file, and the first ones.
 
     `progress` is called with the number of bytes read.
     """
@@ -73,7 +73,7 @@ def _hashed(path: Path, workers: Workers, progress: Callable[[int], object]) -> 
 
 
 def warn(found: list[dict]) -> None:
-    """Log a warning for each language of the files that `find` returned."""
+    """Logs a warning for each language in the result of `find`."""
     for language in dict.fromkeys(each["language"] for each in found):
         files = [each for each in found if each["language"] == language]
         more = f"; and in {len(files) - NAMED} more files" if len(files) > NAMED else ""
@@ -87,7 +87,7 @@ def warn(found: list[dict]) -> None:
 
 
 def _described(each: dict) -> str:
-    """A file that `find` returned, for messages: its lines of training text, and where the first of them are."""
+    """An entry of the result of `find` as text: number of lines of training text, and places of the first ones."""
     first = ", ".join(f"line {number} ({name}, line {line})" for number, name, line in each["first"])
     more = ", …" if each["found"] > len(each["first"]) else ""
     share = f"{100 * each['found'] / each['lines']:.1f} %"

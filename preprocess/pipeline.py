@@ -24,23 +24,23 @@ from preprocess.config import Config, Folder, Split, read_config
 from preprocess.files import Workers, replacing
 from preprocess.stages import Stages, locked
 
-FORMAT = 2  # of the manifest and of what the stages leave; another one makes every stage run again
+FORMAT = 2  # of the manifest and the outputs of stages; if it changes, every stage runs again
 NAMED = 10  # lost characters of each text that a warning names
 
 logger = logging.getLogger("preprocess")
 
 
 def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=None, check_only: bool = False) -> None:
-    """Make a data-bin from a description.
+    """Makes a data-bin from a description.
 
     Args:
         config_path: the YAML description.
-        data_bin: folder to write, None with `check_only` to keep nothing.
+        data_bin: folder to write; with `check_only`, None keeps nothing.
         workers: processes.
-        spm_model, dictionary: an existing vocabulary to use, both or none of them.
-        check_only: read and report, write no data.
+        spm_model, dictionary: files of an existing vocabulary; both or neither.
+        check_only: check the input and write no data.
 
-    Raises UserError for whatever the user can mend.
+    Raises UserError for errors that the user can correct.
     """
     if (spm_model is None) != (dictionary is None):
         raise UserError("--spm-model and --dict belong together: give both to reuse a vocabulary, or none")
@@ -60,7 +60,7 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
 
 
 def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool) -> list[str]:
-    """Why the vocabulary that is asked for can't be had, a sentence each."""
+    """A sentence for each reason why the vocabulary cannot be made."""
     if config.vocabulary.sentencepiece:
         if spm_model is not None:
             return ["vocabulary: sentencepiece names a model already; leave out --spm-model and --dict"]
@@ -81,7 +81,7 @@ def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool
 
 
 class _Preparation:
-    """One run: what every stage needs to know of the others."""
+    """One run: its stages, and the data that they share."""
 
     def __init__(self, config: Config, reports: dict[str, check.Report], stages: Stages, workers: int):
         self.config, self.reports, self.stages, self.workers = config, reports, stages, workers
@@ -104,7 +104,7 @@ class _Preparation:
         self.write_manifest(sampling, described, units, written)
 
     def warn_of_overlap(self) -> None:
-        """Warn of validation and test lines that occur in training text."""
+        """Warns of validation and test lines that occur in training text."""
         inputs = [
             FORMAT,
             [
@@ -116,7 +116,7 @@ class _Preparation:
         overlap.warn(self.stages.run("overlap", inputs, [], work))
 
     def new_model(self) -> dict:
-        """Sample and train; what was drawn."""
+        """Samples sentences and trains a SentencePiece model; returns the numbers of sampled sentences."""
         every, sampled = vocabulary.training_files(self.config), vocabulary.sampled_files(self.config)
         counts = {language: self.sentences(names) for language, names in sampled.items()}
         options = self.config.vocabulary
@@ -150,7 +150,7 @@ class _Preparation:
         return sum(self.reports[name].lines - self.reports[name].blank for name in names)
 
     def reuse_model(self, path: Path) -> None:
-        """Copy an existing model, of the description or of the command line; nothing is drawn."""
+        """Copies an existing model, that of the description or of the command line."""
         vocabulary.load_model(path)
 
         def copy():
@@ -167,7 +167,7 @@ class _Preparation:
         return vocabulary.new_symbols(vocabulary.load_model(self.model), self.config.languages)
 
     def encode_all(self) -> dict[str, dict]:
-        """Encode every side of every split; counts by encoded name."""
+        """Encodes every side of every split; returns counts by encoded name."""
         reserved = (MASK, *language_symbols(self.config.languages))
         fixed = [FORMAT, sha256_of(self.model), sentencepiece.__version__, reserved]
         lines = sum(self.reports[name].lines for _, _, side in self.config.sides() for name in side.files)
@@ -176,7 +176,7 @@ class _Preparation:
             Workers(self.workers, encode.start, (self.model, reserved)) as workers,
             tqdm(total=lines, unit=" lines", unit_scale=True, desc="encode", disable=None) as bar,
         ):
-            done = 0  # a bar that is not shown doesn't count
+            done = 0  # a hidden bar does not count
             for folder, split, side in self.config.sides():
                 name = encoded_name(folder, split.name, side.language)
                 boundaries = self.boundaries(split)
@@ -197,9 +197,9 @@ class _Preparation:
         return units
 
     def warn_of_lost_characters(self, units: dict[str, dict], learned: bool) -> None:
-        """Warn of characters that become <unk>, most frequent first.
+        """Warns of characters that become <unk>, most frequent first.
 
-        One warning is of training text, with a remedy, and one of characters in validation and test text alone.
+        One warning is for training text, with a remedy; one for characters of validation and test text only.
         """
         lost, elsewhere = {}, {}  # {language: counts}, {"language split": counts}
         for folder, split, side in self.config.sides():
@@ -238,12 +238,12 @@ class _Preparation:
         return [name, language, *tokenizers.versions({language: name}).values()] if name else []
 
     def boundaries(self, split: Split) -> list[bool]:
-        """After which of several files an empty line is put, the same on both sides: documents end with their file."""
+        """Whether an empty line follows each file of a split, on both sides: a document ends with its file."""
         ended = [all(self.reports[name].ends_blank for name in files) for files in zip(*(s.files for s in split.sides))]
         return [not blank for blank in ended[:-1]] + [False]
 
     def write_dictionary(self, symbols: list[str], units: dict) -> dict:
-        """dict.txt, with frequencies over every training text."""
+        """Writes dict.txt with the frequencies in all training text."""
         names = [
             encoded_name(folder, split.name, side.language)
             for folder, split, side in self.config.sides()
@@ -265,9 +265,9 @@ class _Preparation:
         return self.stages.run("dictionary", inputs, [self.dictionary], work)
 
     def binarize_all(self, units: dict) -> dict[str, dict]:
-        """Binarize as many folders at a time as there are workers: most of a small folder's time is fairseq's start.
+        """Binarizes folders in parallel, one per worker: a small folder takes hardly longer than fairseq's start.
 
-        Returns the fingerprints of all their files.
+        Returns the fingerprints of all files.
         """
         each = max(1, self.workers // max(1, len(self.config.folders)))
         pool = ThreadPoolExecutor(self.workers)
@@ -278,7 +278,7 @@ class _Preparation:
             pool.shutdown(cancel_futures=True)
 
     def binarize(self, folder: Folder, units: dict, workers: int) -> dict[str, dict]:
-        """Binarize a folder by one call of fairseq-preprocess; returns the fingerprints of its files."""
+        """Binarizes a folder with one call of fairseq-preprocess; returns the fingerprints of its files."""
         names = [encoded_name(folder, split.name, side.language) for split in folder.splits for side in split.sides]
         inputs = [
             FORMAT,
@@ -295,12 +295,12 @@ class _Preparation:
         )
 
     def binarized(self) -> set[str]:
-        """Names of the folders that are there, of this description or an earlier one."""
+        """Names of the binarized folders, of this description or an earlier one."""
         stages = (stage.partition(" ") for stage in self.stages.names())
         return {name for kind, _, name in stages if kind == "binarize"}
 
     def refuse_another_folder(self) -> None:
-        """UserError for a data-bin of which nothing would be left."""
+        """Raises UserError for a data-bin whose folders would all be removed."""
         found = self.binarized()
         if found and found.isdisjoint(folder.name for folder in self.config.folders):
             raise UserError(
@@ -309,15 +309,15 @@ class _Preparation:
             )
 
     def remove_what_is_no_longer_described(self) -> None:
-        """Folders of an earlier description, which were encoded with another vocabulary."""
+        """Removes the folders of an earlier description, which have another vocabulary."""
         for name in sorted(self.binarized() - {folder.name for folder in self.config.folders}):
             shutil.rmtree(self.data_bin / name, ignore_errors=True)
             shutil.rmtree(self.encoded / name, ignore_errors=True)
             self.stages.forget(f"binarize {name}")
-            logger.info("%s: removed, it is no longer described", name)
+            logger.info("%s: removed, since it is no longer in the description", name)
 
     def write_manifest(self, sampling: dict | None, described: dict, units: dict, written: dict) -> None:
-        """manifest.json, last: where it is, the data-bin is complete."""
+        """Writes manifest.json, which comes last and shows that the data-bin is complete."""
         files = [
             {"path": name, "language": side.language, "dataset": f"{folder.name}/{split.name}"}
             | {

@@ -1,4 +1,4 @@
-"""What was done already: a stage whose inputs did not change and whose outputs are in place is skipped."""
+"""Stages of a run; a stage with unchanged inputs and outputs is skipped."""
 
 import fcntl
 import hashlib
@@ -16,14 +16,14 @@ logger = logging.getLogger("preprocess")
 
 
 def key_of(inputs: Any) -> str:
-    """sha256 of a JSON value: what a stage's result depends on."""
+    """SHA-256 of a JSON value, the inputs of a stage."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode("utf-8")).hexdigest()
 
 
 class Stages:
-    """Records in DATA_BIN/.stages, written after a stage's outputs.
+    """Records of stages in DATA_BIN/.stages, each written after the outputs of its stage.
 
-    Outputs are compared by their sizes: they get their names only when complete, so what is there is whole.
+    Outputs are compared by size only: they are written atomically, so that an output that exists is complete.
     """
 
     def __init__(self, data_bin: Path):
@@ -31,14 +31,14 @@ class Stages:
         self.folder = data_bin / ".stages"
 
     def run(self, name: str, inputs: Any, outputs: list[Path], work: Callable[[], dict]) -> dict:
-        """The result of `work`, from the record if `inputs` (a JSON value) are those of the last time."""
+        """Returns the result of `work`, or that of its record if `inputs` (a JSON value) have not changed."""
         key = key_of(inputs)
         path = self._path(name)
         record = read_json(path)
         if record and record["key"] == key and record["sizes"] == self._sizes(outputs):
             logger.info("%s: up to date", name)
             return record["result"]
-        # a manifest says that the data-bin is complete
+        # a manifest would show that the data-bin is complete
         (self.data_bin / "manifest.json").unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         logger.info("%s", name)
@@ -53,7 +53,7 @@ class Stages:
         return [record["name"] for record in records if record]
 
     def forget(self, name: str) -> None:
-        """Drop a record."""
+        """Removes a record."""
         self._path(name).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:
@@ -67,14 +67,14 @@ class Stages:
 
 @contextmanager
 def locked(stages: Stages) -> Iterator[None]:
-    """Keep a second run out of the folder. The lock goes with the process, however it ends.
+    """Locks the folder for this run. The system releases the lock when the process ends.
 
-    Raises UserError when another run has it.
+    Raises UserError if another run has the lock.
     """
     stages.folder.mkdir(parents=True, exist_ok=True)
     with open(stages.folder / "lock", "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UserError(f"{stages.data_bin}: another preparation is writing there") from error
+            raise UserError(f"{stages.data_bin}: another run is writing there") from error
         yield

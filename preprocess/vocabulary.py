@@ -1,4 +1,4 @@
-"""The joint vocabulary: sentences drawn with p^alpha, SentencePiece, and the dictionary in XLM-R's order."""
+"""The joint vocabulary: sentences sampled with p^alpha, SentencePiece, and the dictionary in XLM-R's order."""
 
 import io
 import logging
@@ -16,13 +16,13 @@ from fairseq_xl.errors import UserError
 from preprocess.config import Config, Vocabulary
 from preprocess.files import lines_of, read_blocks, replacing
 
-SEED = 1  # of the draw of sentences
+SEED = 1  # of the sample of sentences
 ALL, MOST = 1.0, 0.9995  # default coverage: of a small corpus, of any other
-FEW = 4  # coverage is ALL if distinct characters are at most 1/FEW of the pieces
-LONGEST_SENTENCE = 1 << 16  # bytes; SentencePiece leaves out longer ones, by default those of more than 4192
-# sums of floats depend on how they are split: a fixed number, so that a model doesn't depend on the machine
+FEW = 4  # coverage of a small corpus is ALL if its distinct characters number at most 1/FEW of the pieces
+LONGEST_SENTENCE = 1 << 16  # bytes of a sentence; SentencePiece leaves out longer ones (by default, longer than 4192)
+# fixed, so that the model does not depend on the machine: sums of floats depend on the number of threads
 TRAINING_THREADS = 16
-UNFINISHED = "0.2.2"  # the SentencePiece version that does not finish learning unigram pieces
+UNFINISHED = "0.2.2"  # version of SentencePiece that never ends when it learns unigram pieces
 
 logger = logging.getLogger("preprocess")
 
@@ -33,11 +33,11 @@ def shares(counts: dict[str, int], alpha: float) -> dict[str, float]:
 
 
 def quotas(counts: dict[str, int], alpha: float, sentences: int) -> dict[str, int]:
-    """How many sentences of each language are drawn, without replacement.
+    """Number of sentences of each language that are sampled without replacement.
 
-    `sentences` (all of them, if there are fewer) is divided by `shares`, rounded to the largest remainders. A
-    language with fewer sentences than its part gives all of them; the others give no more for it, so that their
-    shares among each other stay those of `shares`.
+    `sentences`, or all of them if there are fewer, are divided by `shares` and rounded to the largest remainders. A
+    language with fewer sentences than its part gives all of them. The others do not make up for it, so that the ratios
+    of their shares stay the same.
     """
     wanted = min(sentences, sum(counts.values()))
     parts = {name: wanted * share for name, share in shares(counts, alpha).items()}
@@ -49,7 +49,7 @@ def quotas(counts: dict[str, int], alpha: float, sentences: int) -> dict[str, in
 
 
 def training_files(config: Config) -> dict[str, list[str]]:
-    """Files of each language's training text: monolingual and its side of bitext."""
+    """Files of the training text of each language: monolingual text, and its sides of bitext."""
     files = {language: [] for language in config.languages}
     for _, split, side in config.sides():
         if split.name == "train":
@@ -77,7 +77,7 @@ def sentences_of(paths: Iterable[Path]) -> Iterator[str]:
 
 
 def draw(sentences: Iterable[str], count: int, wanted: int, rng: random.Random) -> Iterator[str]:
-    """`wanted` of `count` sentences in their order, every subset as likely as another, one in memory at a time."""
+    """Samples `wanted` of `count` sentences uniformly and in order, with one in memory at a time."""
     for position, sentence in enumerate(sentences):
         if wanted and rng.random() * (count - position) < wanted:
             wanted -= 1
@@ -85,9 +85,9 @@ def draw(sentences: Iterable[str], count: int, wanted: int, rng: random.Random) 
 
 
 def write_sample(config: Config, counts: dict[str, int], path: Path, small: bool) -> dict:
-    """Write the sentences that the vocabulary is learned on, a line each; returns the numbers drawn, for the manifest.
+    """Writes the sentences that the vocabulary is learned on, one per line; returns their numbers, for the manifest.
 
-    For a `small` corpus sentences are added until each character of the training text occurs.
+    For a `small` corpus, sentences are added until every character of the training text occurs.
     """
     options = config.vocabulary
     drawn, seen = quotas(counts, options.alpha, options.sentences), set()
@@ -102,7 +102,7 @@ def write_sample(config: Config, counts: dict[str, int], path: Path, small: bool
             return number
 
         for language, names in sampled_files(config).items():
-            rng = random.Random(f"{SEED} {language}")  # a language's draw doesn't depend on the others
+            rng = random.Random(f"{SEED} {language}")  # the sample of a language does not depend on the others
             text = sentences_of(config.root / name for name in names)
             write(draw(text, counts[language], drawn[language], rng), language)
         for language, names in every.items():
@@ -121,10 +121,10 @@ def write_sample(config: Config, counts: dict[str, int], path: Path, small: bool
 
 
 def coverage_of(options: Vocabulary, sample: Path, small: bool) -> float:
-    """The share of characters that get a piece: the description's `coverage` if it has one.
+    """The share of characters that get a piece: `coverage` of the description, if it is there.
 
-    Otherwise ALL for a `small` corpus whose distinct characters are at most 1/FEW of the pieces, else MOST, which is
-    SentencePiece's default.
+    The default is ALL for a `small` corpus whose distinct characters number at most 1/FEW of the pieces. For others it
+    is MOST, SentencePiece's own default.
     """
     if options.coverage is not None:
         return options.coverage
@@ -138,7 +138,7 @@ def coverage_of(options: Vocabulary, sample: Path, small: bool) -> float:
 
 
 def version_problems(options: Vocabulary) -> list[str]:
-    """The problem, if any, of the installed version of SentencePiece with the description."""
+    """A sentence for each reason why the installed SentencePiece cannot learn the vocabulary."""
     if sentencepiece.__version__ != UNFINISHED or options.model != "unigram":
         return []
     return [
@@ -148,9 +148,9 @@ def version_problems(options: Vocabulary) -> list[str]:
 
 
 def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:
-    """Train SentencePiece on `sample` (its sentences are held in memory: at most `options.sentences`).
+    """Trains SentencePiece on `sample`, whose sentences, at most `options.sentences`, are held in memory.
 
-    Raises UserError in one sentence when SentencePiece refuses, such as a size below the number of characters.
+    Raises UserError with SentencePiece's reason if it fails, as for a size below the number of characters.
     """
     model = io.BytesIO()
     try:
@@ -186,7 +186,7 @@ def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:
 
 
 def load_model(path: Path) -> sentencepiece.SentencePieceProcessor:
-    """Raises UserError for a file that is missing or no model."""
+    """Loads a SentencePiece model; raises UserError for a file that is missing or is no model."""
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=Path(path).read_bytes())
     except OSError as error:
@@ -198,9 +198,9 @@ def load_model(path: Path) -> sentencepiece.SentencePieceProcessor:
 
 
 def symbols_of(model: sentencepiece.SentencePieceProcessor) -> list[str]:
-    """What each id of the model is written as; what is no ordinary piece is <unk>.
+    """The symbol of each id of the model; ids that are no ordinary pieces become <unk>.
 
-    A piece may look like a symbol of the dictionary ("[en]" occurs in text): it must not become one.
+    A piece may look like a symbol of the dictionary, since text may have "[en]"; callers must not take it for one.
     """
     symbols = []
     for index in range(model.get_piece_size()):
@@ -218,9 +218,9 @@ def new_symbols(model: sentencepiece.SentencePieceProcessor, languages: Iterable
 
 
 def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
-    """Symbols of an existing dict.txt, with <mask> and the [xx] that it lacks at its end.
+    """Symbols of an existing dict.txt, followed by <mask> and the [xx] that it lacks.
 
-    Raises UserError for a file that isn't a dictionary, or one that has [xx] but no <mask>.
+    Raises UserError for a file that is no dictionary, and for one with [xx] but without <mask>.
     """
     symbols = []
     try:
@@ -251,7 +251,7 @@ def check_pair(model: Path, dictionary: Path, languages: Iterable[str]) -> None:
 
 
 def write_dictionary(symbols: list[str], counts: dict[str, int], path: Path) -> dict:
-    """Write dict.txt with the pieces' frequencies in the encoded training text; symbols and hash for the manifest."""
+    """Writes dict.txt with the frequencies of pieces in the encoded training text; returns entries for the manifest."""
     with replacing(path) as file:
         for symbol in symbols:
             file.write(f"{symbol} {counts.get(symbol, 0)}\n".encode())

@@ -22,7 +22,21 @@ TRIES = 8  # random windows that are tried for one of another document
 _CHOICE = 8  # purpose of the random numbers that choose a negative
 
 
-class AdjacentSegments:
+class Windows:
+    """Base of corpora whose examples are numbered from 0 and listed, with their sizes, by `all_examples`."""
+
+    def mean_size(self, length):
+        """Mean number of tokens of an example, all its texts together."""
+        return self.all_examples(length)[1].mean()
+
+    def sample(self, rng, count, length):
+        """Random examples, without replacement within a pass: examples (count,), sizes (count,)."""
+        _, sizes = self.all_examples(length)
+        examples = draw_passes(rng, len(sizes), count)
+        return examples, sizes[examples]
+
+
+class AdjacentSegments(Windows):
     """Pairs of adjacent segments of one document.
 
     A document, which ends at an empty line, is divided into windows of whole sentences of up to twice `length` tokens
@@ -94,16 +108,6 @@ class AdjacentSegments:
         """All pairs in order: examples (n,), sizes of both segments together (n,)."""
         windows = self.windows(length)
         return np.arange(len(windows)), np.minimum(np.diff(windows), length).sum(1)
-
-    def mean_size(self, length):
-        """Mean number of tokens of a pair, both segments together."""
-        return self.all_examples(length)[1].mean()
-
-    def sample(self, rng, count, length):
-        """Random pairs, without replacement within a pass: examples (count,), sizes (count,)."""
-        every, sizes = self.all_examples(length)
-        examples = draw_passes(rng, len(every), count)
-        return examples, sizes[examples]
 
     # --- negatives: segments of other documents ----------------------------------------------------------------
 

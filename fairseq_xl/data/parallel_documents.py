@@ -4,12 +4,12 @@ from functools import lru_cache
 
 import numpy as np
 
+from fairseq_xl.data.documents import Windows
 from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.data.sampling import draw_passes
 from fairseq_xl.errors import UserError
 
 
-class ParallelDocuments:
+class ParallelDocuments(Windows):
     """Windows of aligned documents in which every other sentence is replaced by its translation.
 
     A document ends where both sides have an empty line; lines that are empty on one side only are left out. A window is
@@ -76,16 +76,6 @@ class ParallelDocuments:
         """All examples in order: examples (n,), sizes (n,)."""
         windows = self.windows(length)
         return np.arange(len(windows)), windows[:, 3]
-
-    def mean_size(self, length):
-        """Mean number of tokens of a window."""
-        return self.all_examples(length)[1].mean()
-
-    def sample(self, rng, count, length):
-        """Random windows, without replacement within a pass: examples (count,), sizes (count,)."""
-        every, sizes = self.all_examples(length)
-        examples = draw_passes(rng, len(every), count)
-        return examples, sizes[examples]
 
 
 def _side(place, base):

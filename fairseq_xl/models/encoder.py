@@ -128,30 +128,9 @@ class XLEncoderModel(XLTransformer):
         """Puts modules under `heads.NAME`; their weights are initialized already."""
         self.heads.update(heads)
 
-    def encode(
-        self,
-        tokens: Tensor,
-        positions: Optional[Tensor] = None,
-        languages: Optional[Tensor] = None,
-        padding_mask: Optional[Tensor] = None,
-        causal: bool = False,
-        memory: Optional[Tensor] = None,
-        memory_padding_mask: Optional[Tensor] = None,
-        inputs_embeds: Optional[Tensor] = None,
-        segments: Optional[Tensor] = None,
-    ) -> Tensor:
-        """The last layer's hidden states: (B, T) -> (B, T, C), see `Encoder.forward`."""
-        return self.encoder(
-            tokens,
-            positions=positions,
-            languages=languages,
-            padding_mask=padding_mask,
-            causal=causal,
-            memory=memory,
-            memory_padding_mask=memory_padding_mask,
-            inputs_embeds=inputs_embeds,
-            segments=segments,
-        )
+    def encode(self, tokens: Tensor, positions: Optional[Tensor] = None, **inputs: Any) -> Tensor:
+        """(B, T) -> hidden states (B, T, C) of the last layer; arguments as in `Encoder.forward`."""
+        return self.encoder(tokens, positions=positions, **inputs)
 
     def forward(self, compute: Callable, batch: Any) -> Any:
         """Returns `compute(self, batch)`, where `compute` is a loss or class scores.

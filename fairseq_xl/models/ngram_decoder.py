@@ -46,23 +46,19 @@ class NgramDecoder(Decoder):
         """Makes a layer with n-stream self-attention."""
         return Layer(cfg, cross_attention=True, self_attention=partial(NgramAttention, buckets=cfg.relative_buckets))
 
-    def extract_features(
-        self,
-        prev_output_tokens: Tensor,
-        encoder_out: Optional[EncoderOut] = None,
-        incremental_state: Optional[IncrementalState] = None,
-    ) -> Tuple[Tensor, None]:
+    def extract_features(self, prev_output_tokens: Tensor, *others: Any, **named: Any) -> Tuple[Tensor, None]:
         """(B, T) -> hidden states (B, T, C) of the first predicting stream, which predict the next token.
 
-        As `Decoder.extract_features`; the caches hold keys and values of the main stream.
+        Arguments as in `Decoder.extract_features`; the caches hold keys and values of the main stream.
         """
-        return self.streams(prev_output_tokens, encoder_out, incremental_state, predicting=1)[:, 1], None
+        return self.streams(prev_output_tokens, *others, predicting=1, **named)[:, 1], None
 
     def streams(
         self,
         prev_output_tokens: Tensor,
         encoder_out: Optional[EncoderOut] = None,
         incremental_state: Optional[IncrementalState] = None,
+        *,
         predicting: Optional[int] = None,
     ) -> Tensor:
         """(B, T) -> hidden states (B, S, T, C): main stream, then the first `predicting` streams (None: all)."""

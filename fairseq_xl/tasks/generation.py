@@ -8,10 +8,8 @@ from typing import Optional
 
 import numpy as np
 import torch
-from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
-from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.corrupted_test import Lines, corrupted, filled
 from fairseq_xl.data.generation import GenerationDataset, read_pairs, read_texts
@@ -22,8 +20,8 @@ from fairseq_xl.io.files import replacing
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import OBJECTIVES, settings_as_text
-from fairseq_xl.tasks.base import XLTaskConfig, named_languages
-from fairseq_xl.tasks.seq2seq import XLSeq2SeqTask
+from fairseq_xl.tasks.base import named_languages
+from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +29,7 @@ SHORTEST = 8  # least --length of a source, in tokens
 
 
 @dataclass
-class XLGenerationConfig(XLTaskConfig):
+class XLGenerationConfig(XLSeq2SeqConfig):
     """Options of `xl_generation`."""
 
     task_files: Optional[str] = field(
@@ -58,20 +56,6 @@ class XLGenerationConfig(XLTaskConfig):
     init_from: Optional[str] = field(
         default=None,
         metadata={"help": "fine-tune this xDAE or xFNP, or initialize encoder and decoder from this encoder"},
-    )
-    init_encoder_from: Optional[str] = field(
-        default=None,
-        metadata={"help": "initialize the encoder from the encoder of this checkpoint, or of a published XLM-R or XLM"},
-    )
-    init_decoder_from: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "initialize the decoder from the decoder of this checkpoint, or from its encoder if it has no "
-            "decoder; cross-attention is new if the checkpoint has none"
-        },
-    )
-    init_decoder_layers: ChoiceEnum(LAYERS) = field(
-        default="all", metadata={"help": "layers of a deeper checkpoint for the decoder: first or last"}
     )
     denoise: Optional[str] = field(
         default=None,

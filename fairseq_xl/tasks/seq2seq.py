@@ -2,16 +2,44 @@
 
 import logging
 import types
+from dataclasses import dataclass, field
+from typing import Optional
 
 import numpy as np
 import torch
+from fairseq.dataclass import ChoiceEnum
 
+from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
-from fairseq_xl.tasks.base import XLTask, run_config
+from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class XLSeq2SeqConfig(XLTaskConfig):
+    """Options of tasks with encoder-decoders: the initial weights."""
+
+    init_encoder_from: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "initialize the encoder from the encoder of this checkpoint, or of a published XLM-R or XLM "
+            "(Lample & Conneau 2019, sections 4.2 and 4.3)"
+        },
+    )
+    init_decoder_from: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "initialize the decoder from the decoder of this checkpoint, or from its encoder if it has no "
+            "decoder; cross-attention is new if the checkpoint has none"
+        },
+    )
+    init_decoder_layers: ChoiceEnum(LAYERS) = field(
+        default="all",
+        metadata={"help": "layers of a deeper checkpoint for the decoder: first or last (Luo et al. 2020)"},
+    )
 
 
 class XLSeq2SeqTask(XLTask):

@@ -7,26 +7,23 @@ from typing import Optional
 
 import numpy as np
 import torch
-from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints import published
-from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig
-from fairseq_xl.tasks.base import XLTaskConfig
-from fairseq_xl.tasks.seq2seq import XLSeq2SeqTask
+from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class XLTranslationConfig(XLTaskConfig):
+class XLTranslationConfig(XLSeq2SeqConfig):
     """Options of `xl_translation`."""
 
     lang_pairs: Optional[str] = field(
@@ -39,24 +36,6 @@ class XLTranslationConfig(XLTaskConfig):
     target_lang: Optional[str] = field(
         default=None,
         metadata={"help": "target language of generation or of a single direction", "argparse_alias": "-t"},
-    )
-    init_encoder_from: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "initialize the encoder from the encoder of this checkpoint, or of a published XLM-R or XLM "
-            "(Lample & Conneau 2019, sections 4.2 and 4.3)"
-        },
-    )
-    init_decoder_from: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "initialize the decoder from the decoder of this checkpoint, or from its encoder if it has no "
-            "decoder; cross-attention is new if the checkpoint has none"
-        },
-    )
-    init_decoder_layers: ChoiceEnum(LAYERS) = field(
-        default="all",
-        metadata={"help": "layers of a deeper checkpoint for the decoder: first or last (Luo et al. 2020)"},
     )
     init_embeddings_from: Optional[str] = field(
         default=None,

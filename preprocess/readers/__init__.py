@@ -1,1 +1,1 @@
-"""Readers: published corpora to the corpus folder that `python -m preprocess` reads (README.md)."""
+"""Readers of published corpora: each writes a corpus folder for `python -m preprocess` (README.md)."""

@@ -1,4 +1,4 @@
-"""Two files of aligned lines, as they are published."""
+"""Pairs of lines from two aligned files."""
 
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
@@ -7,11 +7,10 @@ from fairseq_xl.errors import UserError
 
 
 class Pairs:
-    """Pairs of lines of two streams, white space folded to blanks; what can't be used is counted and left out.
+    """Pairs of lines of two streams, with one blank for each run of white space.
 
-    Only b"\\n" ends a line: published files hold other line ends (U+0085, U+2028) within lines. An empty line would
-    end a document and a pair with one would end it on one side, so pairs with an empty side are left out, and lines
-    that aren't UTF-8.
+    Only b"\\n" ends a line: published files have other line ends (U+0085, U+2028) inside lines. Pairs with an empty
+    side, which would end a document there, and pairs with a line that is not UTF-8 are counted and left out.
     """
 
     def __init__(self, name: str, first: Iterable[bytes], second: Iterable[bytes]):
@@ -19,10 +18,10 @@ class Pairs:
         self.counts = {"pairs": 0, "empty": 0, "invalid": 0}
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Raises UserError when one side has more lines than the other."""
+        """Yields the pairs; raises UserError if one side has more lines than the other."""
         for number, lines in enumerate(zip_longest(*self.sides), start=1):
             if None in lines:
-                raise UserError(f"{self.name}: one side ends at line {number - 1}, the other one goes on")
+                raise UserError(f"{self.name}: one side ends at line {number - 1}, the other one has more lines")
             try:
                 texts = tuple(" ".join(line.decode("utf-8").split()) for line in lines)
             except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What the readers' commands have in common: a log, and one sentence instead of a traceback."""
+"""Common parts of the readers' commands: the log, and errors in one sentence without a traceback."""
 
 import logging
 import signal
@@ -12,7 +12,7 @@ from fairseq_xl.io.files import no_room
 
 
 def run(name: str, work: Callable[[], None]) -> int:
-    """Does `work`; the exit status is 1 after an error, which is one sentence on stderr."""
+    """Runs `work`; returns the exit status, 1 after an error, which is shown in one sentence on stderr."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         with logging_redirect_tqdm():
@@ -33,5 +33,5 @@ def run(name: str, work: Callable[[], None]) -> int:
 
 
 def end_on_sigterm() -> None:
-    """Leave by an exception, so that what is half written is removed."""
+    """Ends the program by an exception on SIGTERM, so that incomplete files are removed."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

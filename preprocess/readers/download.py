@@ -1,4 +1,4 @@
-"""Downloads that go on where they stopped and are compared with a checksum."""
+"""Downloads that resume and are checked against a checksum."""
 
 import http.client
 import os
@@ -17,22 +17,22 @@ TIMEOUT = 60  # seconds without a byte
 
 
 def open_url(url: str, start: int) -> Any:
-    """The response for the bytes of `url` from `start` on; its `status` is 206 when the server begins there."""
+    """Requests the bytes of `url` from `start` on; the `status` of the response is 206 if the server starts there."""
     headers = {"Range": f"bytes={start}-"} if start else {}
     return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
 
 
 def download(url: str, path: Path, size: int, sha256: str) -> None:
-    """Download a file unless it is there already. It gets its name when it is complete and its checksum is right.
+    """Downloads a file unless it exists. It gets its name once it is complete and its checksum is right.
 
-    Raises UserError when the server can't be reached or the connection ends, after which another call goes on,
-    and when the content isn't what `size` in bytes and `sha256` say.
+    Raises UserError if the server cannot be reached or the connection ends; another call then resumes. Raises it also
+    if the content differs from `size`, in bytes, and `sha256`.
     """
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    if part.is_symlink():  # a link would lead to another file
+    if part.is_symlink():  # a link would be written through
         part.unlink()
     if not part.exists() or part.stat().st_size < size:
         try:
@@ -46,7 +46,7 @@ def download(url: str, path: Path, size: int, sha256: str) -> None:
     if found > size or sha256_of(part) != sha256:
         part.unlink()
         raise UserError(
-            f"{url}: not the file that was expected ({size} bytes, SHA-256 {sha256}); what was downloaded is removed"
+            f"{url}: expected {size} bytes with SHA-256 {sha256}; the downloaded file differs and is removed"
         )
     os.replace(part, path)
 

@@ -1,4 +1,4 @@
-"""Writing a corpus folder: mono/SPLIT.XX, bitext/SPLIT.en-XX.{en,XX}, and its description corpus.yaml."""
+"""Writes corpus folders: mono/SPLIT.XX, bitext/SPLIT.en-XX.{en,XX}, and the description corpus.yaml."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,18 +8,18 @@ import yaml
 from preprocess.config import SPLITS
 from preprocess.files import replacing
 
-SMALL, LARGE = 8000, 32000  # sub-words for a few languages and for many
+SMALL, LARGE = 8000, 32000  # number of pieces for a few languages and for many
 FEW = 4  # languages
 
 
 def write_aligned(paths: Sequence[Path], documents: Iterable[Iterable[Sequence[str]]]) -> dict[str, int]:
-    """Write documents of aligned lines, one file a language, an empty line between documents in each.
+    """Writes documents of aligned lines to one file per language, with an empty line between documents.
 
     Args:
         paths: a file for each language.
         documents: rows with a text for each language; documents without rows are left out.
 
-    Returns how many documents and lines were written and how many words, separated by blanks, on each side.
+    Returns the numbers of documents, of lines, and of words on each side, separated by blanks.
     """
     counts = {"documents": 0, "lines": 0} | {f"words {path.name.rsplit('.', 1)[1]}": 0 for path in paths}
     columns = [[] for _ in paths]
@@ -49,10 +49,10 @@ def bitext_path(split: str, pair: str) -> str:
 
 
 def describe(folder: Path, languages: Sequence[str], pairs: Sequence[str]) -> None:
-    """Write corpus.yaml: every file of the folder that has text; test sets of bitext only.
+    """Writes corpus.yaml with every file of the folder that has text; test sets are of bitext only.
 
-    A language without monolingual text has its sides of the bitext for that: all for training, the first one for
-    validation.
+    The monolingual text of a language without any is its sides of the bitext: all of them for training, the first one
+    for validation.
     """
 
     def has_text(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Labeled pairs of sentences: tab-separated files as they are published in, `label TAB text TAB text` out."""
+"""Labeled pairs of sentences: reads published tab-separated files, writes files of `label TAB text TAB text`."""
 
 import argparse
 import logging
@@ -17,8 +17,8 @@ from preprocess.files import replacing
 from preprocess.readers import command
 from preprocess.stages import Stages, locked
 
-FORMAT = 1  # another one makes every stage run again
-SHOWN = 80  # characters of a wrong header that an error shows
+FORMAT = 1  # of outputs; if it changes, every stage runs again
+SHOWN = 80  # most characters of a wrong header in an error
 
 logger = logging.getLogger("preprocess")
 
@@ -33,27 +33,26 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """What is written from one published file."""
+    """The output of one published file."""
 
     name: str  # of the stage
     source: Path
-    files: dict[str, str]  # language -> path in the folder that is written
-    read: Callable[[Path], Iterator[Example]]  # examples of these languages
-    placeholder: str = ""  # the text that stands where a sentence is missing
-    optional: bool = False  # a language without examples is left out; else it is an error
-    settings: tuple[str, ...] = ()  # what else the result depends on
+    files: dict[str, str]  # language -> path in the output folder
+    read: Callable[[Path], Iterator[Example]]  # languages whose examples are written
+    placeholder: str = ""  # text in place of a missing sentence
+    optional: bool = False  # whether a language without examples is left out; otherwise it is an error
+    settings: tuple[str, ...] = ()  # other settings that the result depends on
 
 
 # Reading
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    r"""Number and fields of each line, as many as in the first one; every run of white space in a field is a blank.
+    r"""Yields the number and the fields of each line, with one blank for each run of white space in a field.
 
-    Only b"\n" ends a line and only a tab ends a field: quote characters are text. Lines with nothing in them are passed
-    over.
+    Only b"\n" ends a line and only a tab ends a field: quote characters are text. Empty lines are skipped.
 
-    Raises UserError naming the line that is ill-encoded or has another number of fields, and for an empty file.
+    Raises UserError for a line that is not UTF-8 or has another number of fields than the first, and for an empty file.
     """
     expected = 0
     with open(path, "rb") as file:
@@ -76,9 +75,9 @@ def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """Number of each line below the header and its fields in `columns`, in this order.
+    """Yields the number of each line below the header, and its fields in the order of `columns`.
 
-    Raises UserError as `read_rows` does, and when the header lacks one of them.
+    Raises UserError as `read_rows` does, and if the header lacks a column.
     """
     rows = read_rows(path)
     number, header = next(rows)
@@ -93,7 +92,7 @@ def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[s
 
 
 def one_of(path: Path, number: int, kind: str, found: str, valid: Mapping[str, str]) -> str:
-    """What `valid` has for a field; UserError naming the line if it isn't there."""
+    """The value of a field in `valid`; raises UserError that names the line if there is none."""
     if found not in valid:
         raise UserError(f"{path}, line {number}: {kind} {found!r} is none of {', '.join(valid)}")
     return valid[found]
@@ -103,15 +102,15 @@ def one_of(path: Path, number: int, kind: str, found: str, valid: Mapping[str, s
 
 
 def build(folder: Path, source: Path, parts: Sequence[Part], described: dict) -> None:
-    """Write the files of every part and the manifest; what is up to date is left alone.
+    """Writes the files of every part, and the manifest; skips parts that are up to date.
 
     Args:
-        folder: where.
+        folder: folder to write.
         source: the release; the manifest names its files relative to it.
-        parts: what to write.
-        described: what the manifest begins with.
+        parts: the parts to write.
+        described: first entries of the manifest.
 
-    Raises UserError for whatever the user can mend.
+    Raises UserError for errors that the user can correct.
     """
     parts = [replace(part, source=stored(part.source)) for part in parts]
     for part in parts:
@@ -134,7 +133,7 @@ def build(folder: Path, source: Path, parts: Sequence[Part], described: dict) ->
 
 
 def _write(folder: Path, part: Part) -> dict[str, dict]:
-    """Write a part; for each file lines, lines of each label, and pairs left out because a sentence is missing."""
+    """Writes a part; returns, for each file, its lines, lines by label, and pairs left out for a missing sentence."""
     left_out = ["empty", *([part.placeholder] if part.placeholder else [])]
     empty: dict[str, Any] = {"lines": 0, **dict.fromkeys(left_out, 0)}
     counts = {name: {**empty, "labels": {}} for name in part.files.values()}
@@ -165,7 +164,7 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
 
 
 def argument_parser(name: str, description: str, release: str, languages: Sequence[str]) -> argparse.ArgumentParser:
-    """The arguments that all readers of labeled pairs have: SOURCE, DEST and --langs."""
+    """Makes a parser of the arguments of all readers of labeled pairs: SOURCE, DEST and --langs."""
     parser = argparse.ArgumentParser(prog=f"python -m preprocess.readers.{name}", description=description)
     parser.add_argument("source", metavar="SOURCE", type=Path, help=release)
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
@@ -186,7 +185,7 @@ def read_release(
     parts: Callable[[Path, list[str]], list[Part]],
     arguments: list[str] | None,
 ) -> int:
-    """A command with no other arguments: writes the `parts` of SOURCE in the languages of --langs; the exit status."""
+    """Runs a reader without other arguments: writes the `parts` of SOURCE in --langs; returns the exit status."""
     options = argument_parser(name, f"{corpus}.", release, languages).parse_args(arguments)
 
     def work() -> None:
@@ -198,7 +197,7 @@ def read_release(
 
 
 def chosen(option: str, languages: Sequence[str]) -> list[str]:
-    """The languages of --langs. Raises UserError for one that the release lacks."""
+    """The languages of --langs; raises UserError for a language that the release lacks."""
     found = list(dict.fromkeys(option.split(",")))
     if unknown := [language for language in found if language not in languages]:
         raise UserError(f"--langs: unknown {', '.join(map(repr, unknown))}; valid: {', '.join(languages)}")
@@ -206,10 +205,10 @@ def chosen(option: str, languages: Sequence[str]) -> list[str]:
 
 
 def inside(source: Path, name: str) -> Path:
-    """The folder of that name in `source`, or `source` itself, which then is that folder."""
+    """The folder `name` in `source`, or `source` itself if there is none."""
     return source / name if (source / name).is_dir() else source
 
 
 def train_path(language: str) -> str:
-    """Path of training text; what was translated from English has a folder of its own."""
+    """Path of training text; text translated from English is in a separate folder."""
     return f"train.{language}.tsv" if language == "en" else f"translate_train/train.{language}.tsv"

@@ -1,7 +1,7 @@
 """The command: ``python -m preprocess.readers.opus DEST --pair en-de FILE.zip ...``, OPUS corpora in Moses format.
 
-A zip holds a text file for each language, NAME.de-en.de and NAME.de-en.en, aligned line by line, among others. There
-are no documents in them, and no division: sentences for validation and test are drawn by a hash of their text.
+A zip has one text file per language, NAME.de-en.de and NAME.de-en.en, aligned line by line, beside other files. It has
+neither documents nor splits: sentences for validation and test are chosen by a hash of their text.
 """
 
 import argparse
@@ -27,20 +27,20 @@ from preprocess.readers.folder import bitext_path, describe
 from preprocess.readers.text import letters_and_digits
 from preprocess.stages import Stages, locked
 
-FORMAT = 1  # another one makes the stage run again
-LARGEST_SHARE = 10  # at most a tenth of the sentences is drawn for validation, and as many for test
+FORMAT = 1  # of outputs; if it changes, the stage runs again
+LARGEST_SHARE = 10  # at most a tenth of the sentences is for validation, and as many for test
 
 
 def build(folder: Path, pair: str, archives: list[Path], held_out: int) -> None:
-    """Write the corpus folder.
+    """Writes the corpus folder.
 
     Args:
-        folder: where; what is up to date is left alone.
-        pair: such as en-de, either order.
-        archives: zip files, read one after the other.
-        held_out: sentences for validation, and for test; fewer when the corpus is small.
+        folder: folder to write; a stage that is up to date is skipped.
+        pair: language pair such as en-de, in either order.
+        archives: zip files, read in this order.
+        held_out: sentences for validation, and for test; a small corpus has fewer.
 
-    Raises UserError for whatever the user can mend.
+    Raises UserError for errors that the user can correct.
     """
     for path in archives:
         if not path.is_file():
@@ -61,9 +61,9 @@ def build(folder: Path, pair: str, archives: list[Path], held_out: int) -> None:
 
 
 def _write(folder: Path, pair: str, archives: list[Path], held_out: int) -> dict:
-    """Draw, then write; a training pair that shares a side with a drawn one is left out, and repetitions of those."""
+    """Chooses validation and test pairs, and writes all splits; no training pair shares a side with a chosen pair."""
     drawn = _draw(pair, archives, held_out)
-    sides = [{}, {}]  # text of each side -> the split that it is drawn for
+    sides = [{}, {}]  # text of each side -> its split, validation or test
     for first, _, split, second in drawn:
         sides[0][first] = sides[1][second] = split
     kept = {(first, second): split for first, _, split, second in drawn}
@@ -88,13 +88,13 @@ def _write(folder: Path, pair: str, archives: list[Path], held_out: int) -> dict
 
 
 def _draw(pair: str, archives: list[Path], held_out: int) -> list[tuple[str, int, str, str]]:
-    """(text of the first side, its hash, split, text of the second side), letters and digits only.
+    """Chosen pairs: (first side, its hash, split, second side), letters and digits only.
 
-    The sentences with the smallest hashes are drawn: most of them are the same when an archive is added. One whose
-    second side was drawn before could be in both splits: it isn't drawn.
+    The sentences with the smallest hashes are chosen, so that most of them stay the same if an archive is added. A
+    pair whose second side has been chosen before is skipped, since it could be in both splits.
     """
     smallest, seen, total = [], set(), 0
-    room = 4 * held_out  # twice as many as are drawn, for those that aren't for their second side
+    room = 4 * held_out  # twice as many as needed, since some are skipped for their second side
     for path in archives:
         for texts in _pairs(path, pair, [], "draw"):
             total += 1
@@ -116,7 +116,7 @@ def _draw(pair: str, archives: list[Path], held_out: int) -> list[tuple[str, int
 
 
 def _pairs(path: Path, pair: str, counts: list[dict], purpose: str) -> Iterator[tuple[str, str]]:
-    """Pairs of an archive; what was left out is appended to `counts`."""
+    """Yields the pairs of an archive; appends the numbers of pairs left out to `counts`."""
     languages = pair.split("-")
     try:
         with zipfile.ZipFile(path) as archive, ExitStack() as stack:
@@ -130,7 +130,7 @@ def _pairs(path: Path, pair: str, counts: list[dict], purpose: str) -> Iterator[
 
 
 def _members(path: Path, archive: zipfile.ZipFile, languages: list[str]) -> list[str]:
-    """NAME.de-en.de and NAME.de-en.en; OPUS names the pair in alphabetical order."""
+    """Names of the two text files, NAME.de-en.de and NAME.de-en.en; OPUS orders a pair alphabetically."""
     both = "-".join(sorted(languages)), "-".join(languages), "-".join(languages[::-1])
     found = [
         [name for name in archive.namelist() if name.endswith(tuple(f".{pair}.{language}" for pair in both))]
@@ -143,7 +143,7 @@ def _members(path: Path, archive: zipfile.ZipFile, languages: list[str]) -> list
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit status."""
+    """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m preprocess.readers.opus", description="OPUS corpora in Moses format, as downloaded."
     )

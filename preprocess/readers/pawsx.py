@@ -1,6 +1,6 @@
 """The command: ``python -m preprocess.readers.pawsx SOURCE DEST``, paraphrases in seven languages.
 
-PAWS-X has PAWS's training pairs translated by machine, and validation and test pairs translated by people. A sentence
+PAWS-X has machine translations of PAWS's training pairs and human translations of validation and test pairs. A sentence
 without a translation is empty or "NS".
 """
 
@@ -18,7 +18,7 @@ PLACEHOLDER = "NS"
 
 
 def parts(source: Path, languages: list[str]) -> list[Part]:
-    """What is written of the release: `source` is its folder x-final or the folder around that."""
+    """The parts of the release; `source` is its folder x-final or the folder that contains it."""
     found = []
     for language in languages:
         train = "train.tsv" if language == "en" else "translated_train.tsv"
@@ -34,14 +34,14 @@ def parts(source: Path, languages: list[str]) -> list[Part]:
 
 
 def examples(path: Path, language: str) -> Iterator[Example]:
-    """Examples of a file."""
+    """Yields the examples of a file."""
     for number, (first, second, label) in read_table(path, ("sentence1", "sentence2", "label")):
         yield Example(language, one_of(path, number, "label", label, LABELS), (first, second))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit status."""
-    release = "folder of the unpacked release, x-final or what has it"
+    """Runs the command; returns the exit status."""
+    release = "folder of the unpacked release, x-final or the folder that contains it"
     return read_release("pawsx", "PAWS-X", release, LANGUAGES, parts, arguments)
 
 

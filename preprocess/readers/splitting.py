@@ -1,7 +1,7 @@
-"""Training, validation and test text that have nothing in common: whole documents, near-duplicates together.
+"""Splits documents into training, validation and test text without common text; near-duplicates share a split.
 
-Documents are `dict[name, dict[id, text]]`, a text a paragraph or sentence. Everything is decided by hashes of names,
-so that a document stays in its split when languages or other documents are added.
+Documents are `dict[name, dict[id, text]]`; a text is a paragraph or a sentence. Hashes of names decide everything, so
+that a document stays in its split if languages or documents are added.
 """
 
 import hashlib
@@ -14,15 +14,15 @@ from preprocess.readers.text import letters_and_digits
 Documents = dict[str, dict[str, str]]
 
 SHARES = {"test": 0.08, "valid": 0.04}  # of the groups of documents
-LONG = 40  # letters and digits: shorter text is found in documents that have nothing to do with each other
-NEAR = 0.2  # documents that share so much of the shorter one's long text are near-duplicates
-COMMON = 20  # documents: long text that more of them have is boilerplate
+LONG = 40  # letters and digits: shorter text occurs in unrelated documents
+NEAR = 0.2  # near-duplicates share at least this part of the long text of the shorter document
+COMMON = 20  # documents: long text in more documents is boilerplate
 LARGEST = 20  # documents: larger groups are training text
-SHORT = 6  # words: shorter text that is repeated leaves what is evaluated, longer text leaves training
+SHORT = 6  # words: shorter repeated text is removed from validation and test, longer text from training
 
 
 def split(documents: Documents) -> dict[str, str]:
-    """The split of every document: train, valid or test, the same one for near-duplicates."""
+    """The split of every document, train, valid or test; near-duplicates have the same one."""
     groups = defaultdict(list)
     for name, head in _groups(documents).items():
         groups[head].append(name)
@@ -39,7 +39,7 @@ def _drawn(name: str) -> str:
 
 
 def _groups(documents: Documents) -> dict[str, str]:
-    """The first document, by name, of each document's group of near-duplicates."""
+    """For each document, the first document, by name, in its group of near-duplicates."""
     long_texts = {}
     for name, texts in documents.items():
         keys = {letters_and_digits(text) for text in texts.values()}
@@ -58,12 +58,12 @@ def _groups(documents: Documents) -> dict[str, str]:
 
 
 def _joined(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Connected components: the smallest name of each name's component."""
+    """For each name, the smallest name in its connected component."""
     head = {name: name for name in names}
 
     def top(name: str) -> str:
         while head[name] != name:
-            head[name] = head[head[name]]  # halves the way for the next one
+            head[name] = head[head[name]]  # path halving
             name = head[name]
         return name
 
@@ -74,10 +74,10 @@ def _joined(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> dict[str,
 
 
 def without_leaks(documents: Documents, splits: dict[str, str], short: int) -> Documents:
-    """Documents without text that two splits have, compared by letters and digits.
+    """Removes text that two splits share, compared by letters and digits; returns the documents.
 
-    Text of fewer than `short` words ("Example") leaves valid and test: left out of training, it would be unknown
-    where it stands. Longer text leaves train, and valid where test has it.
+    Text of fewer than `short` words ("Example") is removed from valid and test, so that training keeps common words.
+    Longer text is removed from train, and from valid if test has it.
     """
     removed = set()
     for lower, upper in (("train", "test"), ("train", "valid"), ("valid", "test")):

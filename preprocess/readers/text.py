@@ -1,27 +1,27 @@
-"""Text as readers compare and write it."""
+"""Normalizes text for comparison and for output."""
 
 import re
 import unicodedata
 
 INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
-# between Chinese or Japanese characters a line end is the editor's, and no blank was meant
+# a line end between Chinese or Japanese characters comes from an editor and means no blank
 _WIDE = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"
 WRAPPED = re.compile(rf"(?<=[{_WIDE}])[ \t]*\n\s*(?=[{_WIDE}])")
-# a blank that only separated two tags; before ; : ! ? a blank is French
+# a blank between two tags; before ; : ! ? French has blanks
 LOOSE_STOP = re.compile(r"(?<=\w) ([.,)])(?=\s|$)")
 
 
 def one_line(text: str) -> str:
-    """Text of a page as one line: every run of white space a blank, invisible characters left out."""
+    """Text as one line, with one blank for each run of white space and without invisible characters."""
     text = WRAPPED.sub("", INVISIBLE.sub("", text))
     return LOOSE_STOP.sub(r"\1", " ".join(text.split()))
 
 
 def letters_and_digits(text: str) -> str:
-    """What two texts are compared by: letters and digits in lower case, width and compatibility forms folded."""
+    """Letters and digits of a text for comparison, in lower case, with width and compatibility forms folded."""
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).casefold()))
 
 
 def has_letter(text: str) -> bool:
-    """Whether there is any letter, of any script."""
+    """Whether a text has a letter of any script."""
     return any(map(str.isalpha, text))

@@ -1,6 +1,6 @@
-"""The command: ``python -m preprocess.readers.xglue_generation TASK SOURCE DEST``, texts and what is written of them.
+"""The command: ``python -m preprocess.readers.xglue_generation TASK SOURCE DEST``, sources and targets of XGLUE.
 
-TASK is ntg, titles of news, or qg, questions that a passage answers, of XGLUE. Each has a folder of aligned lines,
+TASK is ntg, news and their titles, or qg, passages and questions that they answer. Each has a folder of aligned lines,
 ``NTG/xglue.ntg.LANGUAGE.{src,tgt}.{train,dev,test}`` and ``QG/xglue.qg.…`` alike. Training text is English only. The
 first release had no targets of the test sets.
 """
@@ -20,21 +20,21 @@ from preprocess.readers.aligned import Pairs
 from preprocess.readers.labeled import chosen, inside, logger
 from preprocess.stages import Stages, locked
 
-FORMAT = 1  # another one makes every stage run again
+FORMAT = 1  # of outputs; if it changes, every stage runs again
 LANGUAGES = {"ntg": ("de", "en", "es", "fr", "ru"), "qg": ("de", "en", "es", "fr", "it", "pt")}
 SIDES = ("src", "tgt")
 
 
 class Part(NamedTuple):
-    """What is written from one published pair of files."""
+    """The output of one published pair of files."""
 
-    name: str  # SPLIT.LANGUAGE: both files that are written are this and .src or .tgt
+    name: str  # SPLIT.LANGUAGE: the output files have this name and .src or .tgt
     sources: tuple[Path, Path]
-    optional: bool  # left out where there are no targets
+    optional: bool  # whether the part is left out if it has no targets
 
 
 def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
-    """What is written of the release: `source` is the task's folder or the folder around that."""
+    """The parts of the release; `source` is the task's folder or the folder that contains it."""
     folder = inside(source, task.upper())
     for language in languages:
         for split, theirs in (("train", "train"), ("valid", "dev"), ("test", "test")):
@@ -47,7 +47,7 @@ def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
 
 
 def build(folder: Path, source: Path, described: dict, found: list[Part]) -> None:
-    """Write the files of every part and the manifest; what is up to date is left alone."""
+    """Writes the files of every part, and the manifest; skips parts that are up to date."""
     stages = Stages(folder)
     with locked(stages):
         counts, hashes = {}, {}
@@ -67,7 +67,7 @@ def build(folder: Path, source: Path, described: dict, found: list[Part]) -> Non
 
 
 def _write(written: list[Path], sources: tuple[Path, Path]) -> dict[str, int]:
-    """Write both files; how many pairs, and how many were left out because a side is empty."""
+    """Writes both files; returns the numbers of pairs, and of pairs left out for an empty side."""
     with open(sources[0], "rb") as first, open(sources[1], "rb") as second:
         sides = [_decoded(path, text_of(file)) for path, file in zip(sources, (first, second))]
         pairs = Pairs(str(sources[0]), *sides)
@@ -83,7 +83,7 @@ def _write(written: list[Path], sources: tuple[Path, Path]) -> dict[str, int]:
 
 
 def _decoded(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines, without a byte-order mark; UserError naming the one that is ill-encoded."""
+    """Yields the lines without a byte-order mark; raises UserError for a line that is not UTF-8."""
     for number, line in enumerate(lines, start=1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").encode()
@@ -92,7 +92,7 @@ def _decoded(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit status."""
+    """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m preprocess.readers.xglue_generation", description="XGLUE's titles of news and questions."
     )

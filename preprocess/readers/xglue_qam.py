@@ -1,4 +1,4 @@
-"""The command: ``python -m preprocess.readers.xglue_qam SOURCE DEST``, whether a passage answers a question.
+"""The command: ``python -m preprocess.readers.xglue_qam SOURCE DEST``, questions and passages that may answer them.
 
 QAM of XGLUE in English, French and German. It is the public successor of XQA, which the Unicoder paper fine-tunes on
 and which was never distributed. Training text is English only. The test files had no labels at first.
@@ -19,7 +19,7 @@ LABELED, UNLABELED = 3, 2  # fields of a line
 
 
 def parts(source: Path, languages: list[str]) -> list[Part]:
-    """What is written of the release: `source` is its folder QAM or the folder around that."""
+    """The parts of the release; `source` is its folder QAM or the folder that contains it."""
     folder, found = inside(source, "QAM"), []
     for language in languages:
         read = partial(examples, language=language)
@@ -34,7 +34,7 @@ def parts(source: Path, languages: list[str]) -> list[Part]:
 
 
 def examples(path: Path, language: str, may_lack_labels: bool = False) -> Iterator[Example]:
-    """Examples of a file, which has no header; none of a file without labels, where that may be."""
+    """Yields the examples of a file, which has no header; lines without labels are skipped if `may_lack_labels`."""
     for number, fields in read_rows(path):
         if len(fields) == UNLABELED and may_lack_labels:
             continue
@@ -47,7 +47,7 @@ def examples(path: Path, language: str, may_lack_labels: bool = False) -> Iterat
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit status."""
+    """Runs the command; returns the exit status."""
     release = "folder of the unpacked release, xglue_full_dataset or QAM in it"
     return read_release("xglue_qam", "XGLUE QAM", release, LANGUAGES, parts, arguments)
 

@@ -1,7 +1,7 @@
 """The command: ``python -m preprocess.readers.xnli SOURCE DEST``, natural language inference in 15 languages.
 
-XNLI 1.0 has the validation and test sets, XNLI-MT 1.0 MultiNLI's training set in every language, and the test sets
-translated into English. Training text is tokenized there; of evaluation text there are both forms.
+XNLI 1.0 has the validation and test sets; XNLI-MT 1.0 has MultiNLI's training set in every language, and the test sets
+translated into English. Its training text is tokenized; evaluation text is there in both forms.
 """
 
 import argparse
@@ -30,12 +30,12 @@ PLAIN, TOKENIZED = ("sentence1", "sentence2"), ("sentence1_tokenized", "sentence
 
 
 def parts(source: Path, languages: list[str], columns: tuple[str, str]) -> list[Part]:
-    """What is written of the two releases.
+    """The parts of the two releases.
 
     Args:
-        source: folder with both of them unpacked.
-        languages: which.
-        columns: the columns of evaluation text.
+        source: folder with both releases, unpacked.
+        languages: languages to write.
+        columns: columns of evaluation text.
     """
     original, translated = inside(source, "XNLI-1.0"), inside(source, "XNLI-MT-1.0")
     found = [
@@ -61,13 +61,13 @@ def parts(source: Path, languages: list[str], columns: tuple[str, str]) -> list[
 
 
 def training(path: Path, language: str) -> Iterator[Example]:
-    """Examples of a training file."""
+    """Yields the examples of a training file."""
     for number, (premise, hypothesis, label) in read_table(path, ("premise", "hypo", "label")):
         yield Example(language, one_of(path, number, "label", label, LABELS), (premise, hypothesis))
 
 
 def evaluation(path: Path, languages: list[str], columns: tuple[str, str]) -> Iterator[Example]:
-    """Examples of a file that has all languages, one after the other; those of `languages`."""
+    """Yields the examples in `languages` of a file that has all languages."""
     valid = {language: language for language in LANGUAGES}
     for number, (language, label, *texts) in read_table(path, ("language", "gold_label", *columns)):
         one_of(path, number, "language", language, valid)

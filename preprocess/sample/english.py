@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from preprocess.sample import sentences
 from preprocess.sample.lexicon import adjectives, adverbs, nouns, verbs
 
 DETERMINERS = {
@@ -184,13 +185,7 @@ def clause(c, asked=False):
 
 def main(c):
     """A main clause with what precedes it."""
-    text = clause(c)
-    if c.opening:
-        text = f"{adverbs()[c.opening].forms['en']} {text}"
-    elif c.front == "time":
-        text = f"{adverbs()[c.time].forms['en']}, {text}"
-    elif c.front == "place":
-        text = f"{locative(c.place)}, {text}"
+    text = sentences.with_front(c, "en", clause(c), locative, ",")
     if c.reason is not None and c.reason_first:
         text = f"{CONJUNCTIONS[c.reason_word]} {clause(c.reason)}, {text}"
     return text
@@ -202,16 +197,11 @@ def sentence(s):
         word = "" if s.question == "whether" else s.question + " "
         text = word + clause(s.first, asked=True) + "?"
     else:
-        text = main(s.first)
-        if s.second is not None:
-            text += CONJUNCTIONS[s.joiner] + main(s.second)
-        text += "."
+        text = sentences.statement(s, main, CONJUNCTIONS)
     return text[0].upper() + text[1:]
 
 
 def title(d):
     """The title of a document."""
-    text = phrase(d.title)
-    if d.title_place is not None:
-        text += " " + locative(d.title_place)
+    text = sentences.title(d, phrase, locative)
     return text[0].upper() + text[1:]

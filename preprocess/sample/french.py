@@ -3,6 +3,7 @@
 import re
 from functools import cache
 
+from preprocess.sample import sentences
 from preprocess.sample.lexicon import adjectives, adverbs, nouns, verbs
 
 VOWEL = "aeiouyhâàéèêëîïôûœ"
@@ -255,13 +256,7 @@ def clause(c, head=None):
 
 def main(c):
     """A main clause with what precedes it."""
-    text = clause(c)
-    if c.opening:
-        text = f"{adverbs()[c.opening].forms['fr']} {text}"
-    elif c.front == "time":
-        text = f"{adverbs()[c.time].forms['fr']}, {text}"
-    elif c.front == "place":
-        text = f"{locative(c.place)}, {text}"
+    text = sentences.with_front(c, "fr", clause(c), locative, ",")
     if c.reason is not None and c.reason_first:
         text = f"{CONJUNCTIONS[c.reason_word]} {clause(c.reason)}, {text}"
     return text
@@ -277,15 +272,9 @@ def sentence(s):
     """A sentence with capital and full stop."""
     if s.question:
         return _finish(f"{QUESTIONS[s.question]} est-ce que {clause(s.first)} ?".strip())
-    text = main(s.first)
-    if s.second is not None:
-        text += CONJUNCTIONS[s.joiner] + main(s.second)
-    return _finish(text + ".")
+    return _finish(sentences.statement(s, main, CONJUNCTIONS))
 
 
 def title(d):
     """The title of a document."""
-    text = phrase(d.title)
-    if d.title_place is not None:
-        text += " " + locative(d.title_place)
-    return _finish(text)
+    return _finish(sentences.title(d, phrase, locative))

@@ -1,8 +1,9 @@
 """German: case, adjective declension, verb second and verb last, separable verbs."""
 
 import re
-from functools import cache
+from functools import cache, partial
 
+from preprocess.sample import sentences
 from preprocess.sample.lexicon import adjectives, adverbs, nouns, verbs
 
 ENDINGS = {  # of der-words: nominative, accusative, dative, genitive for masculine, feminine, neuter, plural
@@ -296,13 +297,7 @@ def main(c):
     text = clause(c, "main")
     if c.reason_first and c.reason is not None:
         return f"{CONJUNCTIONS[c.reason_word]} {clause(c.reason, 'last')}, {text}"
-    if c.opening:
-        return f"{adverbs()[c.opening].forms['de']} {text}"
-    if c.front == "time":
-        return f"{adverbs()[c.time].forms['de']} {text}"
-    if c.front == "place":
-        return f"{locative(c.place)} {text}"
-    return text
+    return sentences.with_front(c, "de", text, locative, "")
 
 
 def _finish(text):
@@ -317,15 +312,9 @@ def sentence(s):
     if s.question:
         word = "" if s.question == "whether" else QUESTIONS[s.question] + " "
         return _finish(word + clause(s.first, "asked") + "?")
-    text = main(s.first)
-    if s.second is not None:
-        text += CONJUNCTIONS[s.joiner] + main(s.second)
-    return _finish(text + ".")
+    return _finish(sentences.statement(s, main, CONJUNCTIONS))
 
 
 def title(d):
     """The title of a document."""
-    text = phrase(d.title, NOMINATIVE)
-    if d.title_place is not None:
-        text += " " + locative(d.title_place)
-    return _finish(text + ".")[:-1]
+    return _finish(sentences.title(d, partial(phrase, case=NOMINATIVE), locative) + ".")[:-1]

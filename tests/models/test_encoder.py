@@ -50,7 +50,7 @@ def test_causal_position_does_not_react_to_later_ones(model):
 def test_language_of_each_token_and_position_reset_matter(model):
     tokens = torch.tensor([[0, 5, 2, 2, 6, 2]])
     plain = model.encode(tokens, languages=torch.tensor([[0]]))
-    reset = model.encode(tokens, torch.tensor([[0, 1, 2, 0, 1, 2]]), torch.tensor([[0]]))
+    reset = model.encode(tokens, torch.tensor([[0, 1, 2, 0, 1, 2]]), languages=torch.tensor([[0]]))
     mixed = model.encode(tokens, languages=torch.tensor([[0, 0, 0, 1, 1, 1]]))
     assert (plain - reset).abs().max() > 0.1 and (plain - mixed).abs().max() > 0.1
 

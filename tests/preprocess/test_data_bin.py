@@ -353,7 +353,7 @@ def test_lost_lines_are_told(corpus, tmp_path, fairseq_in_process, monkeypatch):
 
 
 def test_two_runs_at_once_are_refused(corpus, prepared):
-    with locked(Stages(prepared)), pytest.raises(UserError, match="another preparation is writing there"):
+    with locked(Stages(prepared)), pytest.raises(UserError, match="is writing there"):
         prepare(corpus, prepared)
 
 

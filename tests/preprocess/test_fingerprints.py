@@ -43,7 +43,7 @@ def test_verify_names_every_change(prepared, capsys, caplog):
     files = len(known(prepared))
     with caplog.at_level("INFO"):
         assert main(["--verify", str(prepared)]) == 0
-    assert f"{prepared}: all {files} files are as they were written" in caplog.text
+    assert f"{prepared}: all {files} files are unchanged" in caplog.text
     for name in ("en/train.bin", "en-de/valid.en-de.de.idx", "dict.txt"):
         raw = bytearray((prepared / name).read_bytes())
         raw[len(raw) // 2] ^= 1

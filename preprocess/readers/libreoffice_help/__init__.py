@@ -1,1 +1,1 @@
-"""The help pages of LibreOffice in the packages of Debian and its relatives, aligned by page and paragraph id."""
+"""Reader of LibreOffice's help pages, from packages of Debian and its derivatives, aligned by page and paragraph id."""

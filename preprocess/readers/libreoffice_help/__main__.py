@@ -11,12 +11,12 @@ from preprocess.readers.libreoffice_help.languages import LANGUAGES, chosen, cho
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit status."""
+    """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m preprocess.readers.libreoffice_help",
         description="Aligned help pages of LibreOffice from the distribution's packages.",
     )
-    parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write; one begun is continued")
+    parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write; an interrupted run is resumed")
     parser.add_argument(
         "--langs",
         default="en,de,fr",
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--pairs",
         default="",
         metavar="XX-YY,…",
-        help="bitext of further pairs than those with English, de-fr,ru-zh, or all: paragraphs that both translate",
+        help="also write bitext of these pairs without English, de-fr,ru-zh, or all: paragraphs that both translate",
     )
     parser.add_argument(
         "--packages",

@@ -18,21 +18,21 @@ from preprocess.readers.libreoffice_help.translation import has_other_numbers, i
 from preprocess.readers.splitting import SHORT, Documents, split, without_leaks
 from preprocess.stages import Stages, locked
 
-FORMAT = 2  # another one makes every stage run again
+FORMAT = 2  # of outputs; if it changes, every stage runs again
 
 logger = logging.getLogger("preprocess")
 
 
 def build(folder: Path, languages: list[Language], given: Path | None, pairs: tuple[str, ...] = ()) -> None:
-    """Write the corpus folder.
+    """Writes the corpus folder.
 
     Args:
-        folder: where; one that was begun is continued, what is up to date is left alone.
-        languages: English first.
-        given: folder with the packages, None to fetch them with apt-get.
-        pairs: further pairs than those with English, "de-fr".
+        folder: folder to write; an interrupted run is resumed, and stages that are up to date are skipped.
+        languages: languages, English first.
+        given: folder with the packages; None fetches them with apt-get.
+        pairs: pairs without English, such as "de-fr".
 
-    Raises UserError for whatever the user can mend.
+    Raises UserError for errors that the user can correct.
     """
     stages = Stages(folder)
     with locked(stages):
@@ -68,7 +68,7 @@ def build(folder: Path, languages: list[Language], given: Path | None, pairs: tu
 
 
 def _found(languages: list[Language], given: Path | None, fetched: Path) -> dict[Language, Path]:
-    """Each language's package."""
+    """The package of each language."""
     if given is None:
         fetched.mkdir(parents=True, exist_ok=True)
         with tqdm(languages, desc="packages", unit=" packages") as bar:
@@ -82,7 +82,7 @@ def _found(languages: list[Language], given: Path | None, fetched: Path) -> dict
 
 
 def _read_package(package: Path, language: Language, target: Path, copyright_file: Path) -> dict:
-    """Read every page of a package; the pages go to a JSON file, page -> id -> [kind, text]."""
+    """Reads every page of a package, and writes them to a JSON file: page -> id -> [kind, text]."""
     pages = {}
     with tqdm(packages.members(package, language), desc=f"pages {language.code}", unit=" pages") as bar:
         for name, content in bar:
@@ -98,9 +98,9 @@ def _read_package(package: Path, language: Language, target: Path, copyright_fil
 
 
 def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) -> dict:
-    """Everything but the description, which is written anew after this; documents, lines and words of each file.
+    """Writes all files but the description; returns the documents, lines and words of each file.
 
-    What several languages share, and so the items of the tasks, is decided in English.
+    Splits and items of tasks are decided on English text, so that all languages share them.
     """
     (folder / "corpus.yaml").unlink(missing_ok=True)
     (english_name, english_path), *others = pages.items()
@@ -135,7 +135,7 @@ def _kinds(path: Path) -> tasks.Kinds:
 
 
 def _translated(pages: Documents, english: Documents, language: Language) -> Iterator[tuple[str, dict[str, str]]]:
-    """Of each page what has an English paragraph, in its order, and is no copy of it."""
+    """Paragraphs of each page that have an English paragraph and are no copy of it, in the English order."""
     for name, originals in english.items():
         own = pages.get(name, {})
         yield (
@@ -149,7 +149,7 @@ def _translated(pages: Documents, english: Documents, language: Language) -> Ite
 
 
 def _aligned(text: Documents, english: Documents) -> Documents:
-    """What is the translation of the English paragraph with its id."""
+    """Paragraphs whose numbers agree with those of the English paragraph."""
     return {
         page: {identity: own for identity, own in texts.items() if not has_other_numbers(own, english[page][identity])}
         for page, texts in text.items()
@@ -166,7 +166,7 @@ def _write_monolingual(folder: Path, code: str, pages: Documents, splits: dict[s
 
 
 def _write_bitext(folder: Path, pair: str, first: Documents, second: Documents, splits: dict[str, str]) -> dict:
-    """The paragraphs that both languages have, in the order of the second one, which is that of English."""
+    """Writes the paragraphs that both languages have, in the order of the second one, which is the English order."""
     counts = {}
     for name in SPLITS:
         path = bitext_path(name, pair)

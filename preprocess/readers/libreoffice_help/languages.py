@@ -1,4 +1,4 @@
-"""The languages that are read: names in the packages, and the script of what counts as translated."""
+"""The languages of the reader: names in the packages, and scripts."""
 
 from dataclasses import dataclass
 from itertools import combinations
@@ -13,7 +13,7 @@ class Language:
     code: str
     package: str
     folder: str
-    scripts: tuple[str, ...] = ()  # beginnings of its letters' Unicode names; () for Latin, which tells nothing
+    scripts: tuple[str, ...] = ()  # first words of the Unicode names of its letters; () for Latin script
 
 
 LANGUAGES = {
@@ -40,9 +40,9 @@ LANGUAGES = {
 
 
 def chosen(names: str) -> list[Language]:
-    """The languages named, separated by commas; English comes first, named or not.
+    """The languages of --langs, separated by commas; English always comes first.
 
-    Raises UserError for a language that isn't read, and when there is none but English.
+    Raises UserError for an unknown language, and if there is no language but English.
     """
     codes = list(dict.fromkeys(filter(None, (name.strip() for name in names.split(",")))))
     unknown = [code for code in codes if code not in LANGUAGES]
@@ -55,9 +55,9 @@ def chosen(names: str) -> list[Language]:
 
 
 def chosen_pairs(names: str, languages: list[Language]) -> tuple[str, ...]:
-    """The pairs named, "de-fr,ru-zh", that are without English, whose pairs are there anyway; "all": every one.
+    """The pairs of --pairs, "de-fr,ru-zh" or "all", except pairs with English, which are always written.
 
-    Raises UserError for what is no such pair of two of the languages, and for one that is named twice.
+    Raises UserError for anything but a pair of two of the languages, and for a repeated pair.
     """
     codes = [language.code for language in languages[1:]]
     if names == "all":

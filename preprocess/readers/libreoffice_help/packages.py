@@ -1,4 +1,4 @@
-"""The packages: fetching them with apt-get, finding them in a folder, and the pages inside."""
+"""Fetches packages with apt-get, finds them in a folder, and reads the pages inside."""
 
 import os
 import shutil
@@ -16,21 +16,21 @@ COPYRIGHT = "copyright"  # the name under which `members` gives the package's li
 
 
 def find(language: Language, folder: Path) -> Path | None:
-    """The language's package in a folder, the last one by name if there are several."""
+    """Finds a language's package in a folder: the last one by name if there are several."""
     found = sorted(folder.glob(f"libreoffice-help-{language.package}_*.deb"))
     return found[-1] if found else None
 
 
 def fetch(language: Language, folder: Path) -> Path:
-    """Download the language's package with `apt-get download`, unless `folder` has it; its path.
+    """Downloads a language's package with `apt-get download` unless `folder` has it; returns its path.
 
-    It gets its name there when it is complete. Raises UserError when there is no apt-get, or when it fails.
+    The package gets its name once it is complete. Raises UserError if apt-get is missing or fails.
     """
     if present := find(language, folder):
         return present
     if not shutil.which("apt-get"):
         raise UserError(
-            "there is no apt-get here: give a folder with the packages libreoffice-help-*.deb by --packages"
+            "apt-get is not installed: name a folder with the packages libreoffice-help-*.deb with --packages"
         )
     begun = folder / "begun"
     shutil.rmtree(begun, ignore_errors=True)
@@ -57,13 +57,12 @@ def fetch(language: Language, folder: Path) -> Path:
 
 
 def members(package: Path, language: Language) -> Iterator[tuple[str, bytes]]:
-    """(path below the language's folder of pages, content) of every page, and (COPYRIGHT, content).
+    """Yields (path below the language's folder, content) of every page, and (COPYRIGHT, content).
 
-    The package is streamed, nothing is unpacked to the disk. Raises UserError when it is damaged or when
-    there is no dpkg-deb to read it with.
+    The package is streamed; nothing is unpacked to the disk. Raises UserError if it is damaged or dpkg-deb is missing.
     """
     if not shutil.which("dpkg-deb"):
-        raise UserError("there is no dpkg-deb here, which reads the packages: install dpkg")
+        raise UserError("dpkg-deb, which reads the packages, is not installed: install dpkg")
     folder = PAGES.format(language.folder)
     with subprocess.Popen(
         ["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -79,7 +78,7 @@ def members(package: Path, language: Language) -> Iterator[tuple[str, bytes]]:
                         yield name.removeprefix(folder), cast(IO[bytes], archive.extractfile(entry)).read()
                     elif name.startswith("usr/share/doc/") and name.endswith("/copyright"):
                         yield COPYRIGHT, cast(IO[bytes], archive.extractfile(entry)).read()
-            stream.read()  # what pads the archive: dpkg-deb would fail for want of a reader
+            stream.read()  # padding of the archive: dpkg-deb fails if nobody reads it
             damaged = process.wait() != 0
         except tarfile.TarError:
             damaged = True

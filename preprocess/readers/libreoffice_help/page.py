@@ -1,7 +1,7 @@
-"""A help page: its paragraphs' ids, kinds and texts.
+"""A help page: ids, kinds and texts of its paragraphs.
 
-A page repeats paragraphs of others ("embedded"), shows some for one system or application only ("switch"), and ends
-in links to further pages; the words of a program are set as code. What is left is text at its home page.
+Paragraphs embedded from other pages, links to further pages and code are left out. Of paragraphs that depend on the
+system or the application ("switch"), one variant is read.
 """
 
 from collections import Counter
@@ -13,14 +13,14 @@ from lxml import etree, html
 from preprocess.readers.text import has_letter, one_line
 
 BLOCKS = ("h1", "h2", "h3", "h4", "h5", "h6", "p", "pre")
-NESTED = {*BLOCKS, "table", "ul", "ol", "br"}  # inside a block: a blank in its text
+NESTED = {*BLOCKS, "table", "ul", "ol", "br"}  # inline elements that are a blank in the text of a block
 CODE = {"code", "codeintable", "smathcode"}
 CODE_BOXES = {"bascode", "pycode", "sqlcode"}
 LINK_BOXES = {"relatedbody", "relatedtopics"}
 BOILERPLATE = {"howtogetheader", "youtube_consent", "bug"}
-# the browser's own pages, not help
+# pages of the help browser itself
 INTERFACE = {"shared/help/browserhelp.html", "shared/05/err_html.html"}
-# of what a switch shows, the variant of the page's own application comes after "default" only
+# variants of a switch, best first: "default", then that of the page's own application,
 APPLICATIONS = {
     "swriter": "WRITER",
     "scalc": "CALC",
@@ -31,12 +31,12 @@ APPLICATIONS = {
     "sbasic": "BASIC",
     "sdatabase": "BASE",
 }
-# then these in order; not MAC, which the packages' systems never show
+# then these; never MAC, which these packages do not show
 VARIANTS = ("UNIX", "WIN", *APPLICATIONS.values())
 
-TEXT, CELL = "text", "cell"  # kinds of paragraphs: running text, and cells of tables; headings are h1 to h6
+TEXT, CELL = "text", "cell"  # kinds of paragraphs: running text and cells of tables; headings are h1 to h6
 
-Element: TypeAlias = etree._Element  # the name that lxml documents for annotations
+Element: TypeAlias = etree._Element  # lxml's documented name for annotations
 
 
 class Paragraph(NamedTuple):
@@ -47,14 +47,14 @@ class Paragraph(NamedTuple):
 
 
 def read_page(content: bytes, name: str) -> dict[str, Paragraph]:
-    """Paragraphs of a page in order, by id; text of code, links, other pages' paragraphs and bare numbers left out.
+    """Reads the paragraphs of a page, in order and by id, without code, links, embedded paragraphs and bare numbers.
 
     Args:
         content: the page, HTML in UTF-8.
         name: its path below the language's folder; its first part is the application.
 
-    A paragraph without an id is counted by its tag and class, one whose id was there before by its number: the same
-    place gets the same id in every language. A page without a display area has no paragraphs.
+    A paragraph without an id gets its tag, class and a number; a repeated id gets a number. The same place thus has the
+    same id in every language. A page without a display area has no paragraphs.
     """
     tree = html.document_fromstring(content, parser=html.HTMLParser(encoding="utf-8"))
     application = APPLICATIONS.get(name.split("/")[0])
@@ -69,7 +69,7 @@ def read_page(content: bytes, name: str) -> dict[str, Paragraph]:
 
 
 def _identified(area: Element) -> Iterator[tuple[str, Element]]:
-    """Every block with its id, also those that are left out, so that what is left out changes no other's id."""
+    """Yields every block with its id, also blocks that are left out later, so that ids do not depend on them."""
     seen, nameless = Counter(), Counter()
     for block in area.iter(*BLOCKS):
         identity = block.get("id")
@@ -97,7 +97,7 @@ def _kind(block: Element) -> str:
 
 
 def _hidden(block: Element) -> bool:
-    """Whether a block is the variant of a switch for macOS, beside another one."""
+    """Whether a block is the macOS variant of a switch that has another variant."""
     for variant in block.iterancestors():
         switch = variant.getparent()
         if switch is not None and switch.tag == "span" and switch.get("class") == "switch":
@@ -106,7 +106,7 @@ def _hidden(block: Element) -> bool:
 
 
 def _strings(node: Element, application: str | None) -> Iterator[str]:
-    """Text of a block, of each switch inside the variant that is shown, of nested blocks none."""
+    """Text of a block without its nested blocks, with the shown variant of each switch."""
     yield node.text or ""
     for child in node:
         if child.tag in NESTED:

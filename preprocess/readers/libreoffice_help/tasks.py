@@ -1,8 +1,8 @@
-"""Tasks made of the pages, and how each language writes them.
+"""Tasks made of the pages: the choice of items, and their files in each language.
 
-The paragraphs that make an item are chosen in English, by kind, number of words and hashes of names. A language has
-an item when it has all of its paragraphs, so that an item is the same one wherever it is. Items of a split are of its
-pages only, and pages come without what training shares with validation or test.
+The paragraphs of an item are chosen in English, by kind, number of words and hashes of names. A language has an item
+if it has all of its paragraphs, so that an item is the same in all languages. The items of a split use its pages only,
+without text that training shares with validation or test.
 """
 
 import hashlib
@@ -19,14 +19,14 @@ from preprocess.readers.libreoffice_help.page import APPLICATIONS, CELL, TEXT
 from preprocess.readers.splitting import Documents
 from preprocess.readers.text import letters_and_digits
 
-PASSAGE = 20  # words: a passage of nc ends with the paragraph that reaches them
-PAGE_PASSAGES = 6  # at most so many passages of a page
-CLASS_PASSAGES = 1000  # at most so many training passages of an application
-ANSWER = 5  # words: a paragraph of qam has them
-SAME_HEADING = 3  # sections: a heading that more of them have ("Options") tells nothing of its paragraph
-BODY = 20, 150  # words: a body of ntg has the first number of them and ends with the paragraph that reaches the second
-SENTENCE = 5, 60  # words of a sentence for retrieval, at least and at most
-PAIRS = 1000  # sentences for retrieval, at most
+PASSAGE = 20  # words: a passage of nc ends with the paragraph that reaches this number
+PAGE_PASSAGES = 6  # most passages of a page
+CLASS_PASSAGES = 1000  # most training passages of an application
+ANSWER = 5  # least words of a paragraph of qam
+SAME_HEADING = 3  # most sections with the same heading: common ones ("Options") do not describe their paragraphs
+BODY = 20, 150  # words of a body of ntg: at least the first number; it ends with the paragraph that reaches the second
+SENTENCE = 5, 60  # least and most words of a sentence for retrieval
+PAIRS = 1000  # most sentences for retrieval
 INNER_END = re.compile(r"[.!?:]\s")
 
 Place = tuple[str, str]  # page, id of a paragraph
@@ -34,7 +34,7 @@ Kinds = dict[str, dict[str, str]]  # page -> id -> kind of the paragraph
 
 
 class Item(NamedTuple):
-    """What a task asks: the paragraphs of each of its texts, and for nc the application."""
+    """An item of a task: the paragraphs of each of its texts, and for nc the application."""
 
     split: str
     texts: tuple[tuple[Place, ...], ...]
@@ -42,7 +42,7 @@ class Item(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The items of each task, in the order that they are written in."""
+    """The items of each task, in the order of the files."""
 
     nc: list[Item]  # the passage
     qam: list[Item]  # heading, the paragraph beneath it, the paragraph beneath another heading
@@ -51,10 +51,10 @@ class Plan(NamedTuple):
 
 
 def plan(english: Documents, kinds: Kinds, splits: dict[str, str]) -> Plan:
-    """Choose the items.
+    """Chooses the items.
 
     Args:
-        english: pages without text that two splits share.
+        english: English pages, without text that two splits share.
         kinds: kinds of their paragraphs.
         splits: the split of each page.
     """
@@ -72,16 +72,16 @@ def plan(english: Documents, kinds: Kinds, splits: dict[str, str]) -> Plan:
 
 
 def write(folder: Path, code: str, items: Plan, text: Documents, english: Documents) -> dict[str, dict[str, int]]:
-    """Write a language's files of every task.
+    """Writes a language's files of every task.
 
     Args:
         folder: the corpus folder.
         code: the language.
-        items: of `plan`.
-        text: the language's pages, only what may be used.
-        english: the same of English; retrieval is written when it isn't `text` itself.
+        items: the result of `plan`.
+        text: the language's pages, without text that two splits share.
+        english: the same for English; retrieval is written unless `text` is English.
 
-    Returns the lines of each file (of both files of ntg and of retrieval, under their common name).
+    Returns the lines of each file; the two files of ntg, and those of retrieval, count under their common name.
     """
     counts = {}
     for split in SPLITS:
@@ -101,7 +101,7 @@ def write(folder: Path, code: str, items: Plan, text: Documents, english: Docume
 
 
 def outputs(code: str) -> list[str]:
-    """Paths in the corpus folder of all that `write` writes."""
+    """Paths in the corpus folder of all files of `write`."""
     train = "train" if code == "en" else "translate_train/train"
     names = [f"tasks/{task}/{split}.{code}.tsv" for task in ("nc", "qam") for split in (train, *SPLITS[1:])]
     names += [f"tasks/ntg/{split}.{code}.{side}" for split in SPLITS for side in ("src", "tgt")]
@@ -112,7 +112,7 @@ def outputs(code: str) -> list[str]:
 
 
 def _passages(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
-    """nc: paragraphs of a page of an application, one after the other."""
+    """nc: consecutive paragraphs of a page of an application."""
     for name, texts in pages.items():
         application = name.split("/")[0]
         if application not in APPLICATIONS:
@@ -128,7 +128,7 @@ def _passages(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
 
 
 def _balanced(passages: list[Item]) -> list[Item]:
-    """Passages of the applications that every split has, no more than CLASS_PASSAGES of one in training."""
+    """Passages of applications that are in every split, at most CLASS_PASSAGES of each in training."""
     found = [{item.label for item in passages if item.split == split} for split in SPLITS]
     taken, kept = Counter(), []
     for item in passages:
@@ -140,9 +140,10 @@ def _balanced(passages: list[Item]) -> list[Item]:
 
 
 def _sections(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
-    """qam: each paragraph is once the right one and once the wrong one, so that by itself it tells nothing.
+    """qam: headings, each with its paragraph and with a wrong one.
 
-    The wrong one is that of the page's next section, or, where the page has only one, of another such page of the
+    Each paragraph is right once and wrong once, so that a paragraph alone does not show its label. The wrong one is the
+    paragraph of the page's next section. If the page has only one section, it is that of another such page of the
     application.
     """
     sections = {name: list(_headed(texts, kinds[name])) for name, texts in pages.items()}
@@ -165,7 +166,7 @@ def _sections(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
 
 
 def _headed(texts: dict[str, str], kinds: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Headings of a page with the paragraph beneath: neighbours in the whole page, not only in what is left of it."""
+    """Headings of a page with the paragraph beneath, where nothing between them has been left out."""
     for first, second in pairwise(kinds):
         if kinds[first] not in (TEXT, CELL) and kinds[second] == TEXT and first in texts and second in texts:
             if len(texts[second].split()) >= ANSWER:
@@ -173,7 +174,7 @@ def _headed(texts: dict[str, str], kinds: dict[str, str]) -> Iterator[tuple[str,
 
 
 def _titles(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
-    """ntg: the first heading of the first order, and the page's text."""
+    """ntg: the first h1 heading of a page, and the page's text."""
     for name, texts in pages.items():
         title = next((identity for identity in texts if kinds[name][identity] == "h1"), None)
         body, words = [], 0
@@ -195,7 +196,7 @@ def _sentences(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
 
 
 def _place(value: Any) -> str:
-    """A place in an order that has nothing to do with the pages'."""
+    """Sorting key, a hash: an order that does not depend on that of the pages."""
     return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
@@ -207,7 +208,7 @@ def _shuffled(items: Iterator[Item]) -> list[Item]:
 
 
 def _found(items: list[Item], split: str, text: Documents) -> Iterator[tuple[Item, list[str]]]:
-    """The split's items that the language has, and their texts."""
+    """Items of a split that the language has, and their texts."""
     for item in items:
         if item.split == split and all(identity in text[page] for places in item.texts for page, identity in places):
             yield item, [_joined(places, text) for places in item.texts]
@@ -218,7 +219,7 @@ def _joined(places: tuple[Place, ...], text: Documents) -> str:
 
 
 def _matches(rows: list[list[str]]) -> list[str]:
-    """Two lines for an item; none where what should be wrong is right elsewhere, as in two pages about the same."""
+    """A right and a wrong line for each item; none if the wrong paragraph is right for its heading elsewhere."""
     keys = [[letters_and_digits(text) for text in row] for row in rows]
     right = {(heading, paragraph) for heading, paragraph, _ in keys}
     return [
@@ -230,7 +231,7 @@ def _matches(rows: list[list[str]]) -> list[str]:
 
 
 def _unique(pairs: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The first PAIRS of which neither side was there before."""
+    """The first PAIRS without a repeated sentence on either side."""
     seen, kept = [set(), set()], []
     for pair in pairs:
         keys = [letters_and_digits(text) for text in pair]
@@ -242,7 +243,7 @@ def _unique(pairs: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _write_lines(folder: Path, name: str, endings: list[str], rows: list) -> dict[str, dict[str, int]]:
-    """A file for each column of `rows`, named `name` and its ending."""
+    """Writes each column of `rows` to a file, `name` with its ending."""
     for column, ending in enumerate(endings):
         with replacing(folder / f"{name}{ending}") as file:
             file.writelines(f"{row[column]}\n".encode() for row in rows)

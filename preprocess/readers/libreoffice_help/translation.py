@@ -1,12 +1,12 @@
-"""Whether a paragraph is a translation of the English one with its id."""
+"""Tests whether a paragraph translates the English paragraph with its id."""
 
 import re
 import unicodedata
 
 from preprocess.readers.libreoffice_help.languages import Language
 
-COPIED = 0.8  # a paragraph with this share of English words is English with a name or two replaced,
-ENOUGH = 5  # where the English one has so many words; shorter ones are often names only
+COPIED = 0.8  # a paragraph with this share of words of the English one is English with a few names replaced,
+ENOUGH = 5  # if the English one has this many words; shorter ones often consist of names
 WORD = re.compile(r"\w+")
 GROUPING = re.compile(r"(?<=\d)[.,\s'\u2019](?=\d)")  # 1,000 and 1.000
 NUMBER = re.compile(r"\d{2,}")  # a single digit is often a word in another language
@@ -14,7 +14,7 @@ LEADING = re.compile(r"(\d+) ")
 
 
 def is_translated(text: str, english: str, language: Language) -> bool:
-    """False for English text in another language's page: parts of every language's help were never translated."""
+    """Whether a paragraph is translated: parts of every language's help are still English."""
     if text == english:
         return False
     words, originals = WORD.findall(text.casefold()), set(WORD.findall(english.casefold()))
@@ -26,7 +26,7 @@ def is_translated(text: str, english: str, language: Language) -> bool:
 
 
 def has_other_numbers(text: str, english: str) -> bool:
-    """True where both have numbers and none in common: text that slid to a neighbour's id, in lists of error codes."""
+    """Whether both paragraphs have numbers and none in common: some texts of error lists have the id of a neighbor."""
     ours, theirs = LEADING.match(text), LEADING.match(english)
     if ours and theirs and int(ours[1]) != int(theirs[1]):
         return True
@@ -35,5 +35,5 @@ def has_other_numbers(text: str, english: str) -> bool:
 
 
 def _numbers(text: str) -> set[int]:
-    """Numbers as they stand, and without the marks that group their digits."""
+    """Numbers in a text, as they are written and without separators of thousands."""
     return {int(number) for form in (text, GROUPING.sub("", text)) for number in NUMBER.findall(form)}

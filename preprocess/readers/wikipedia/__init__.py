@@ -1,1 +1,1 @@
-"""Monolingual text from Wikipedia: its dumps, or what wikiextractor made of them."""
+"""Reader of Wikipedia: monolingual text from dumps or from the output of wikiextractor."""

@@ -11,10 +11,10 @@ from preprocess.readers.wikipedia.corpus import build
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit status."""
+    """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m preprocess.readers.wikipedia",
-        description="Monolingual text from Wikipedia's dumps, or from what wikiextractor made of them.",
+        description="Monolingual text from dumps of Wikipedia, or from the output of wikiextractor.",
     )
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
     parser.add_argument(
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _sources(named: list[str]) -> dict[str, list[Path]]:
-    """Paths by language. Raises UserError for an argument that isn't XX=SOURCE."""
+    """Paths by language; raises UserError for an argument that is not XX=SOURCE."""
     sources = {}
     for argument in named:
         language, _, path = argument.partition("=")

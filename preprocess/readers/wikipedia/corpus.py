@@ -17,7 +17,7 @@ from preprocess.readers.wikipedia import dump, extracted
 from preprocess.readers.wikipedia.files import DUMP, TAGGED, files_of, kind_of
 from preprocess.stages import Stages, key_of, locked
 
-FORMAT = 1  # another one makes every stage run again
+FORMAT = 1  # of outputs; if it changes, every stage runs again
 LARGEST_SHARE = 10  # at most a tenth of the documents is for validation
 SPLITS = ("train", "valid")
 
@@ -25,15 +25,15 @@ logger = logging.getLogger("preprocess")
 
 
 def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: int) -> None:
-    """Write the corpus folder.
+    """Writes the corpus folder.
 
     Args:
-        folder: where; a language that is up to date is left alone.
-        sources: for each language dumps, files that wikiextractor wrote, or folders of such files.
-        held_out: documents for validation in each language; fewer where there are few.
-        workers: processes that turn wikitext into text.
+        folder: folder to write; a language that is up to date is skipped.
+        sources: for each language, dumps, output files of wikiextractor, or folders of such files.
+        held_out: documents for validation in each language; a small language has fewer.
+        workers: processes that convert wikitext to text.
 
-    Raises UserError for whatever the user can mend.
+    Raises UserError for errors that the user can correct.
     """
     files = {language: [file for path in paths for file in files_of(path)] for language, paths in sources.items()}
     kinds = {path: kind_of(path) for paths in files.values() for path in paths}
@@ -57,7 +57,7 @@ def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: 
 
 
 def _write(outputs: list[Path], language: str, files: list[tuple[Path, str]], held_out: int, workers: int) -> dict:
-    """Write a language's documents, an empty line between them; documents, lines and words of each split."""
+    """Writes a language's documents, separated by empty lines; returns documents, lines and words of each split."""
     counts = {split: {"documents": 0, "lines": 0, "words": 0} for split in SPLITS}
     failed = []
     with replacing(outputs[0]) as train, replacing(outputs[1]) as valid:
@@ -75,7 +75,7 @@ def _write(outputs: list[Path], language: str, files: list[tuple[Path, str]], he
 
 
 def _documents(files: list[tuple[Path, str]], workers: int, failed: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """(id, lines) of the documents that have text; ids of articles that wikiextractor fails at go to `failed`."""
+    """Yields (id, lines) of documents with text; appends ids of articles on which wikiextractor fails to `failed`."""
     for path, kind in files:
         if kind == DUMP:
             found = dump.paragraphs(path, workers)
@@ -91,9 +91,9 @@ def _documents(files: list[tuple[Path, str]], workers: int, failed: list[str]) -
 
 
 def divided(documents: Iterable[tuple[str, list[str]]], held_out: int) -> Iterator[tuple[str, list[str]]]:
-    """(split, lines) of each document; for validation those whose ids have the smallest hashes.
+    """Yields (split, lines) of each document; those whose ids have the smallest hashes are for validation.
 
-    Most of them are the same in the next year's dump. At most `held_out` + 1 documents are in memory.
+    Most of these are the same in a later dump. At most `held_out` + 1 documents are in memory.
     """
     smallest, total = [], 0
     for identity, lines in documents:

@@ -1,4 +1,4 @@
-"""A dump in MediaWiki's export format: its articles, and their text by means of wikiextractor."""
+"""Reads the articles of a dump in MediaWiki's export format, and converts them to text with wikiextractor."""
 
 import importlib.metadata
 import re
@@ -11,13 +11,13 @@ from fairseq_xl.errors import UserError
 from preprocess.files import Workers
 from preprocess.readers.wikipedia.files import opened
 
-BATCH = 1 << 20  # characters of wikitext: what a worker process gets at a time
+BATCH = 1 << 20  # characters of wikitext that a worker process gets at a time
 
 Article = tuple[str, str]  # id of the page, wikitext
 
 
 def wikiextractor_version() -> str:
-    """Raises UserError when wikiextractor can't be imported; before 3.1 it can't from Python 3.11 on."""
+    """Version of wikiextractor; raises UserError if it cannot be imported, as before 3.1 on Python 3.11 and newer."""
     try:
         import wikiextractor.clean  # noqa: F401
     except (ImportError, re.error) as error:
@@ -29,9 +29,9 @@ def wikiextractor_version() -> str:
 
 
 def articles(path: Path) -> Iterator[Article]:
-    """Articles of a dump: pages of the main namespace that are wikitext and no redirect, in their last revision.
+    """Yields the articles of a dump: the last revisions of wikitext pages in the main namespace, without redirects.
 
-    One page at a time is in memory. Raises UserError when the file is damaged.
+    One page at a time is in memory. Raises UserError if the file is damaged.
     """
     with opened(path) as file:
         events = ElementTree.iterparse(file, events=("start", "end"))
@@ -54,7 +54,7 @@ def _article(page: ElementTree.Element) -> Article | None:
 
 
 def paragraphs(path: Path, workers: int) -> Iterator[tuple[str, list[str] | None]]:
-    """(id, paragraphs) of the articles in their order, None for an article that wikiextractor fails at."""
+    """Yields (id, paragraphs) of the articles in order; paragraphs are None if wikiextractor fails."""
     with Workers(workers) as pool:
         for batch in pool.map(_clean, _batches(articles(path))):
             yield from batch
@@ -77,8 +77,8 @@ def _clean(batch: list[Article]) -> list[tuple[str, list[str] | None]]:
 
     cleaned: list[tuple[str, list[str] | None]] = []
     for identity, wikitext in batch:
-        try:  # it expects text as it stands in the XML
+        try:  # it expects text with the entities of XML
             cleaned.append((identity, list(clean_markup(escape(wikitext, {'"': "&quot;"})))))
-        except Exception:  # of any kind: what people write in one article must not end the work on a million others
+        except Exception:  # of any kind: one article must not end the work on a million others
             cleaned.append((identity, None))
     return cleaned

@@ -1,4 +1,4 @@
-"""What wikiextractor wrote: <doc> elements or lines of JSON."""
+"""Reads the output of wikiextractor: <doc> elements or lines of JSON."""
 
 import json
 import re
@@ -14,9 +14,9 @@ Document = tuple[str, list[str]]  # id of the page, paragraphs
 
 
 def tagged(path: Path) -> Iterator[Document]:
-    """Documents of a file of <doc> elements; the title, which is repeated as the first line, is left out.
+    """Yields the documents of a file of <doc> elements, without the title, which is repeated as the first line.
 
-    Raises UserError when the file ends in a document, or text stands outside of them.
+    Raises UserError if the file ends inside a document or has text outside of documents.
     """
     with opened(path) as file:
         head: re.Match | None = None
@@ -37,7 +37,7 @@ def tagged(path: Path) -> Iterator[Document]:
 
 
 def json_lines(path: Path) -> Iterator[Document]:
-    """Documents of a file of --json. Raises UserError for a line that is something else."""
+    """Yields the documents of a file of --json; raises UserError for any other line."""
     with opened(path) as file:
         for number, raw in enumerate(file, start=1):
             try:

@@ -1,4 +1,4 @@
-"""The files that are read, plain or compressed, and what is in them."""
+"""Opens input files, plain or compressed, and finds out their kinds."""
 
 import bz2
 import gzip
@@ -12,14 +12,14 @@ from xml.etree.ElementTree import ParseError
 from fairseq_xl.errors import UserError
 
 DUMP, TAGGED, JSON = "dump", "tagged", "json"  # a dump; wikiextractor's <doc> elements; its lines of JSON
-START = 1000  # bytes: enough for what comes before <mediawiki
+START = 1000  # bytes that contain <mediawiki in every dump
 
 
 @contextmanager
 def opened(path: Path) -> Iterator:
-    """A binary file, decompressed by what its first bytes say.
+    """Opens a file for reading bytes, decompressed if its first bytes ask for it.
 
-    Raises UserError for what is wrong with the content while it is read.
+    Raises UserError for damaged content, also while it is read.
     """
     with open(path, "rb") as raw:
         magic = raw.read(3)
@@ -36,7 +36,7 @@ def opened(path: Path) -> Iterator:
 
 
 def kind_of(path: Path) -> str:
-    """DUMP, TAGGED or JSON. Raises UserError for anything else."""
+    """The kind of a file, DUMP, TAGGED or JSON; raises UserError for any other."""
     with opened(path) as file:
         start = file.read(START).removeprefix(b"\xef\xbb\xbf").lstrip()
     if start.startswith(b"<doc "):
@@ -52,9 +52,9 @@ def kind_of(path: Path) -> str:
 
 
 def files_of(source: Path) -> list[Path]:
-    """The source itself, or the files below a folder in the order of their names, hidden ones left out.
+    """The source itself, or the files below a folder sorted by name, without hidden ones.
 
-    Raises UserError when there is none.
+    Raises UserError if there are none.
     """
     if source.is_file():
         return [source]

@@ -1,1 +1,1 @@
-"""WMT14 English-German and English-French: the official archives and, from sacrebleu, the news test sets."""
+"""Reader of WMT14 English-German and English-French: the official archives, and the news test sets of sacrebleu."""

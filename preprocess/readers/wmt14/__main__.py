@@ -11,12 +11,12 @@ from preprocess.readers.wmt14.corpus import build
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; the exit status."""
+    """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m preprocess.readers.wmt14",
         description="WMT14 from the official archives, and the news test sets.",
     )
-    parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write; one begun is continued")
+    parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write; an interrupted run is resumed")
     parser.add_argument(
         "--pairs", default="en-de", metavar="PAIR,PAIR", help=f"any of {', '.join(PAIRS)} (default: en-de)"
     )

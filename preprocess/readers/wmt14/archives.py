@@ -1,4 +1,4 @@
-"""The archives of the shared task's training data, and the members that are read."""
+"""The archives of the shared task's training data, and the members that the reader uses."""
 
 from dataclasses import dataclass
 

@@ -19,13 +19,13 @@ from preprocess.readers.folder import bitext_path, describe
 from preprocess.readers.wmt14.archives import ARCHIVES, TEST, VALIDATION, Archive
 from preprocess.stages import Stages, locked
 
-FORMAT = 1  # another one makes every stage run again
+FORMAT = 1  # of outputs; if it changes, every stage runs again
 
 
 def build(folder: Path, pairs: list[str]) -> None:
-    """Write the corpus folder; one that was begun is continued.
+    """Writes the corpus folder, or resumes an interrupted run.
 
-    Raises UserError for whatever the user can mend.
+    Raises UserError for errors that the user can correct.
     """
     stages = Stages(folder)
     counts = {}
@@ -63,7 +63,7 @@ def _extracted(folder: Path, member: str) -> Path:
 
 
 def _extract(archive: Archive, folder: Path, wanted: dict[str, None]) -> dict:
-    """Download an archive and unpack what is read of it."""
+    """Downloads an archive and unpacks the members that the reader uses."""
     path = folder / ".stages" / "archives" / archive.name
     download(archive.url, path, archive.size, archive.sha256)
     missing = dict(wanted)
@@ -86,7 +86,7 @@ def _extract(archive: Archive, folder: Path, wanted: dict[str, None]) -> dict:
 
 
 def _train(folder: Path, split: str, pair: str) -> dict:
-    """All archives' pairs one after the other; what was left out, by archive."""
+    """Writes the pairs of all archives; returns the numbers of pairs left out, by archive."""
     languages = pair.split("-")
     counts = {}
     with ExitStack() as stack:
@@ -108,7 +108,7 @@ def _train(folder: Path, split: str, pair: str) -> dict:
 
 
 def _held_out(folder: Path, split: str, pair: str) -> dict:
-    """All lines of the news test sets of a split, one set after the other."""
+    """Writes all lines of the news test sets of a split."""
     sets = [test_set(name, pair) for name in (VALIDATION[pair] if split == "valid" else [TEST])]
     columns = [list(chain.from_iterable(sides)) for sides in zip(*sets)]
     for language, lines in zip(pair.split("-"), columns):
@@ -118,9 +118,9 @@ def _held_out(folder: Path, split: str, pair: str) -> dict:
 
 
 def test_set(name: str, pair: str) -> tuple[list[str], list[str]]:
-    """Source and reference of one of sacrebleu's test sets, which downloads it once.
+    """Source and reference of a test set of sacrebleu, which downloads it once.
 
-    Raises UserError when sacrebleu isn't installed or the set can't be had.
+    Raises UserError if sacrebleu is not installed or cannot get the test set.
     """
     try:
         import sacrebleu
@@ -128,7 +128,7 @@ def test_set(name: str, pair: str) -> tuple[list[str], list[str]]:
         raise UserError(f"sacrebleu is not installed, which gives {name} {pair}: pip install sacrebleu") from error
     try:
         paths = [sacrebleu.get_source_file(name, pair), sacrebleu.get_reference_files(name, pair)[0]]
-    except (Exception, SystemExit) as error:  # it raises bare exceptions and leaves the program
+    except (Exception, SystemExit) as error:  # sacrebleu raises bare exceptions and SystemExit
         raise UserError(f"sacrebleu can't give {name} {pair} ({error}); run the same command to continue") from error
     source, reference = (Path(path).read_text(encoding="utf-8").split("\n")[:-1] for path in paths)
     if len(source) != len(reference):

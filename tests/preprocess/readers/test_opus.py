@@ -99,7 +99,10 @@ def test_a_second_run_does_nothing(archive, tmp_path):
         (["books.zip", "--pair", "en-de", "--held-out", "0"], "--held-out must be 1 or more, found 0"),
         (["text.zip", "--pair", "en-de"], "text.zip is damaged or no zip file"),
         (["cut.zip", "--pair", "en-de"], "cut.zip is damaged or no zip file"),
-        (["uneven.zip", "--pair", "en-de"], "uneven.zip en-de: one side ends at line 303, the other one goes on"),
+        (
+            ["uneven.zip", "--pair", "en-de"],
+            "uneven.zip en-de: one side ends at line 303",
+        ),
     ],
 )
 def test_problems_are_told_in_one_sentence(arguments, message, archive, tmp_path, capsys, monkeypatch):

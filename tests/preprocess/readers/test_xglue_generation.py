@@ -94,7 +94,7 @@ def test_a_test_set_without_targets_is_not_written(source, tmp_path, caplog):
         ("xglue.ntg.de.src.dev", None, "{path}: there is no such file"),
         ("xglue.ntg.de.tgt.dev", None, "{path}: there is no such file"),
         ("xglue.ntg.de.src.test", None, "{path}: there is no such file"),
-        ("xglue.ntg.de.src.dev", b"a\nb\n", "{path}: one side ends at line 1, the other one goes on"),
+        ("xglue.ntg.de.src.dev", b"a\nb\n", "{path}: one side ends at line 1, the other one has more lines"),
         ("xglue.ntg.de.src.dev", b"sch\xf6n\n", "{path}, line 1: not UTF-8"),
         ("xglue.ntg.de.src.dev", b"\n", "{path}: there is no pair of two texts"),
     ],

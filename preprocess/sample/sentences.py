@@ -1,0 +1,31 @@
+"""Sentence structure that languages share: adverbials in front of a clause, joined clauses and titles."""
+
+from collections.abc import Callable
+
+from preprocess.sample.lexicon import adverbs
+from preprocess.sample.syntax import Clause, Document, Phrase, Sentence
+
+
+def with_front(c: Clause, code: str, text: str, locative: Callable[[Phrase | None], str], comma: str) -> str:
+    """Puts an opening, a time or a place in front of the clause `text`; `comma` follows time and place."""
+    if c.opening:
+        return f"{adverbs()[c.opening].forms[code]} {text}"
+    if c.front == "time":
+        return f"{adverbs()[c.time].forms[code]}{comma} {text}"
+    if c.front == "place":
+        return f"{locative(c.place)}{comma} {text}"
+    return text
+
+
+def statement(s: Sentence, main: Callable[[Clause], str], conjunctions: dict[str, str]) -> str:
+    """One main clause, or two joined by a conjunction, with a full stop."""
+    text = main(s.first)
+    if s.second is not None:
+        text += conjunctions[s.joiner] + main(s.second)
+    return text + "."
+
+
+def title(d: Document, phrase: Callable[[Phrase], str], locative: Callable[[Phrase | None], str]) -> str:
+    """The words of a document's title."""
+    text = phrase(d.title)
+    return text if d.title_place is None else f"{text} {locative(d.title_place)}"

@@ -1,0 +1,83 @@
+"""Prepares a corpus folder for an experiment and writes the description that ``python -m preprocess`` reads.
+
+    python -m recipes.corpus FOLDER [DESCRIPTION.yaml --langs en,de --vocabulary N [--monolingual] [--normalization X]]
+
+Makes the FOLDERs corpora/lohelp and corpora/sample if they are missing or incomplete. Any other FOLDER must have the
+layout described in recipes/lohelp/README.md. Sentence pairs are those of the first language with each other one.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import yaml
+
+from fairseq_xl import error_reporting
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.files import replacing
+
+CORPORA = Path(__file__).resolve().parent.parent / "corpora"
+COMPLETE = "COMPLETE"  # marks a whole sample
+
+
+def make(folder, languages):
+    """Makes the two corpora that this project can make. Does nothing for other folders."""
+    if folder == CORPORA / "lohelp" and (not folder.exists() or (folder / "manifest.json").is_file()):
+        from preprocess.readers.libreoffice_help.__main__ import main as read_help
+
+        if status := read_help([str(folder), "--langs", ",".join(languages)]):
+            sys.exit(status)
+    elif folder == CORPORA / "sample" and not ((folder / COMPLETE).is_file() and (folder / "tasks/form").is_dir()):
+        from preprocess.sample.__main__ import main as write_sample
+
+        (folder / COMPLETE).unlink(missing_ok=True)
+        write_sample([str(folder)])
+        (folder / COMPLETE).touch()
+
+
+def description(folder, languages, vocabulary, monolingual, normalization):
+    """The corpus description as a mapping. Raises `UserError` if a language has no training text in the folder."""
+    first, others = languages[0], [] if monolingual else languages[1:]
+    needed = {code: f"mono/train.{code}" for code in languages if monolingual}
+    needed |= {code: f"bitext/train.{first}-{code}.{code}" for code in others}
+    for name in needed.values():
+        if not stored(folder / name).is_file():
+            raise UserError(f"{folder} is not a corpus of {','.join(languages)}: it has no {name}")
+    sizes = {"model": "unigram", "size": vocabulary, "alpha": 0.5}
+    splits = ("train", "valid")
+    described = {
+        "languages": languages,
+        "vocabulary": sizes | ({"normalization": normalization} if normalization else {}),
+        "monolingual": {code: {split: f"{folder}/mono/{split}.{code}" for split in splits} for code in languages},
+    }
+    if others:
+        pairs = [f"{first}-{code}" for code in others]
+        described["bitext"] = {
+            pair: {split: f"{folder}/bitext/{split}.{pair}" for split in (*splits, "test")} for pair in pairs
+        }
+    return described
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser("python -m recipes.corpus", description=__doc__.split("\n\n")[0])
+    parser.add_argument("folder", type=Path, help="the corpus folder")
+    parser.add_argument("description", nargs="?", help="YAML file to write")
+    parser.add_argument("--langs", default="en", help="languages, separated by commas")
+    parser.add_argument("--vocabulary", type=int, default=8000, help="number of sub-words (default: 8000)")
+    parser.add_argument("--monolingual", action="store_true", help="without sentence pairs")
+    parser.add_argument("--normalization", help="rules of SentencePiece, as in a corpus description")
+    options = parser.parse_args(arguments)
+    error_reporting.install()
+    folder, languages = options.folder.resolve(), names_of("--langs", options.langs)
+    make(folder, languages)
+    if not folder.is_dir():
+        raise UserError(f"{options.folder}: there is no such corpus folder")
+    if options.description:
+        content = description(folder, languages, options.vocabulary, options.monolingual, options.normalization)
+        with replacing(options.description) as file:
+            file.write(yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,426 @@
+"""Runs the steps of an experiment, then writes its tables and pictures.
+
+    python -m recipes.experiment FILE.yaml [name=value ...] [--only STEP ...] [--updates N] [--jobs N] [--list]
+
+FILE.yaml holds values, steps (folder, commands, and what they are repeated for) and a report; recipes/README.md
+describes it. A finished step is skipped. A step whose commands or input files have changed since it began is refused.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from fairseq_xl import error_reporting
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.io.files import replacing, write_json
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = "step.json"  # in the folder of a step: its commands, its input files, and whether it is finished
+PLACEHOLDER = re.compile(r"\{([\w-]+(?:\.[\w-]+)?)(?::(words|each))?\}")
+KEYS = {"about", "output", "values", "steps", "report", "last line"}
+STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "only if needed"}
+CODE = (".sh", ".py")  # scripts are not inputs: a changed comment would refuse a finished step
+STOPPED = os.EX_TEMPFAIL  # exit status of a training that a signal stopped (recipes/launch.py)
+
+
+@dataclass
+class Step:
+    """One step for one combination of values: commands that fill a folder."""
+
+    name: str  # key in the file and values, joined by "/"
+    folder: Path
+    commands: list[list[str]]
+    reads: list[str]  # paths of inputs beyond those in the commands
+    stdout: str | None  # file of the folder that receives the output of the last command
+    only_if_needed: bool
+    needs: list["Step"] = field(default_factory=list)
+
+    @property
+    def paths(self) -> list[str]:
+        """Words and parts of words that may name a path: of `de=DATA:MODULE` DATA and MODULE."""
+        words = [*(word for command in self.commands for word in command), *self.reads]
+        return [part for word in words for part in re.split("[=:]", word) if "/" in part]
+
+
+class Experiment:
+    """The content of an experiment's file, with values of the command line in place of the file's.
+
+    Raises: `UserError` for a file that is not an experiment, and for an unknown or wrong value.
+    """
+
+    def __init__(self, path, overrides=(), output=None, updates=None):
+        self.path, self.content = path, read_yaml(path)
+        self.values = dict(self.content.get("values") or {})
+        for override in overrides:
+            self._override(override)
+        folder = self.expand(str(output or self.content.get("output") or f"runs/{Path(path).stem}"))
+        self.output = Path(folder) if output else ROOT / folder
+        self.output = Path(os.path.abspath(self.output))
+        self.values |= {"output": str(self.output), "updates": f"--max-update {updates}" if updates else ""}
+        self.steps = self._steps()
+
+    def _override(self, override):
+        name, equals, text = override.partition("=")
+        if not equals or not text or name not in self.values:
+            raise UserError(f"{override}: expected name=value, with one of the names {', '.join(self.values)}")
+        default = self.values[name]
+        if isinstance(default, (list, dict)):
+            names = names_of(name, text)
+            unknown = [one for one in names if isinstance(default, dict) and one not in default]
+            if unknown:
+                raise UserError(f"{override}: {unknown[0]} is not among {', '.join(default)}")
+            self.values[name] = {one: default[one] for one in names} if isinstance(default, dict) else names
+        elif isinstance(default, int) and not re.fullmatch("[1-9][0-9]*", text):
+            raise UserError(f"{override}: a whole number above 0 is needed")
+        else:
+            self.values[name] = text
+
+    def expand(self, template, values=None, inside=()):
+        """Text with {name} replaced by values; a list is joined by commas, a mapping stands for its keys."""
+
+        def replaced(match):
+            value = self._value(match[1], values, template, inside)
+            items = value if isinstance(value, (list, dict)) else [value]
+            return ",".join(self.expand(str(item), values, (*inside, match[1])) for item in items)
+
+        return PLACEHOLDER.sub(replaced, template)
+
+    def _value(self, name, values, template, inside=()):
+        values = self.values if values is None else values
+        if name not in values or name in inside:
+            raise UserError(f"{self.path}: {template!r}: there is no value {name!r}")
+        return values[name]
+
+    def words(self, template, values):
+        """A command line as a list of arguments.
+
+        {name} expands within its argument. An argument {name:words} expands to the words of the value, maybe none. An
+        argument with {name:each} is repeated for each item of a list.
+        """
+        found = []
+        for word in shlex.split(template):
+            whole = PLACEHOLDER.fullmatch(word)
+            each = next((match for match in PLACEHOLDER.finditer(word) if match[2] == "each"), None)
+            if whole and whole[2] == "words":
+                found += self.words(str(self._value(whole[1], values, template)), values)
+            elif each:
+                items = self.items(each[1], values)
+                found += [self.expand(word.replace(each[0], item), values) for item in items]
+            else:
+                found.append(self.expand(word, values))
+        return found
+
+    def combinations(self, loops, values=None):
+        """All values of the loop variables, one mapping for each combination.
+
+        A loop over a mapping sets {variable} to the key and {variable.field} to the fields of the entry.
+        """
+        values = self.values if values is None else values
+        if not loops:
+            yield values
+            return
+        (name, of), *rest = loops.items()
+        entries = self._value(of, values, f"{name}: {of}") if isinstance(of, str) else None
+        for item in self.items(of, values):
+            fields = (entries[item] or {}) if isinstance(entries, dict) else {}
+            more = {f"{name}.{key}": value for key, value in fields.items()}
+            yield from self.combinations(dict(rest), values | more | {name: item})
+
+    def items(self, of, values=None):
+        """The items of a list, or of the value of that name: a list, the keys of a mapping, text joined by commas."""
+        template = ",".join(map(str, of)) if isinstance(of, list) else f"{{{of}}}"
+        return [item for item in self.expand(template, values).split(",") if item]
+
+    def _steps(self):
+        steps = {}
+        for key, content in self.content["steps"].items():
+            unknown = content.keys() - STEP_KEYS
+            if unknown or "run" not in content:
+                raise UserError(f"{self.path}: step {key}: " + (f"unknown key {min(unknown)}" if unknown else "no run"))
+            loops = content.get("for") or {}
+            for values in self.combinations(loops):
+                if content.get("where", "output") not in values:
+                    continue
+                name = "/".join([key, *(values[variable] for variable in loops)])
+                folder = self.output / self.expand(content.get("folder", name), values)
+                if folder in steps:
+                    raise UserError(f"{self.path}: the steps {name} and {steps[folder].name} have the same folder")
+                values = values | {"folder": str(folder)}
+                commands = content["run"] if isinstance(content["run"], list) else [content["run"]]
+                reads = [self.words(path, values) for path in content.get("reads", [])]
+                steps[folder] = Step(
+                    name,
+                    folder,
+                    [self.words(command, values) for command in commands],
+                    [path for paths in reads for path in paths],
+                    content.get("stdout"),
+                    content.get("only if needed", False),
+                )
+        for step in steps.values():
+            for path in map(Path, step.paths):
+                made = next((steps[folder] for folder in (path, *path.parents) if folder in steps), step)
+                if made is not step and made not in step.needs:
+                    step.needs.append(made)
+        return list(steps.values())
+
+    def chosen(self, names):
+        """Steps to run, each after those that it needs: all, or those whose name begins with one of `names`.
+
+        Steps marked "only if needed" run if another one needs them or if they are named.
+        """
+        wanted = [step for step in self.steps if any(f"{step.name}/".startswith(f"{name}/") for name in names)]
+        for name in names:
+            if not any(f"{step.name}/".startswith(f"{name}/") for step in self.steps) and name != "report":
+                known = dict.fromkeys(step.name.split("/")[0] for step in self.steps)
+                raise UserError(f"--only {name}: there is no such step; expected {', '.join([*known, 'report'])}")
+        if not names:
+            wanted = [step for step in self.steps if not step.only_if_needed]
+        ordered = []
+
+        def add(step):
+            for needed in step.needs:
+                add(needed)
+            if step not in ordered:
+                ordered.append(step)
+
+        for step in wanted:
+            add(step)
+        return ordered
+
+
+def read_yaml(path):
+    """An experiment's file as a mapping. Raises `UserError` if it is not one."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = yaml.safe_load(file)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("steps"), dict) or content.keys() - KEYS:
+        raise UserError(f"{path}: expected an experiment, a mapping with steps and any of {', '.join(sorted(KEYS))}")
+    return content
+
+
+def digest(path):
+    """Hash of a file, or of the files in a folder; a folder with a manifest is represented by it."""
+    path = Path(path)
+    if (path / "manifest.json").is_file():
+        path = path / "manifest.json"
+    hashed = hashlib.sha256()
+    for file in [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file()):
+        hashed.update(b"" if file == path else str(file.relative_to(path)).encode())
+        with open(file, "rb") as stream:
+            for block in iter(lambda stream=stream: stream.read(1 << 20), b""):
+                hashed.update(block)
+    return hashed.hexdigest()[:16]
+
+
+class Run:
+    """Runs the steps of an experiment, several at a time, until one fails or a signal arrives."""
+
+    def __init__(self, experiment):
+        self.experiment, self.begin = experiment, time.monotonic()
+        self.processes, self.lock = set(), threading.RLock()  # taken in a signal handler too
+        self.ending, self.signal = False, None  # whether no more commands begin; the signal that ended the run
+
+    def steps(self, steps, jobs):
+        """Runs steps in order, `jobs` at a time. Raises `UserError` and `Stopped`."""
+        waiting, running, finished = list(steps), {}, []
+        previous = {number: signal.signal(number, self.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            with ThreadPoolExecutor(jobs) as pool:
+                while waiting or running:
+                    ready = [step for step in waiting if all(need in finished for need in step.needs)]
+                    for step in ready[: jobs - len(running)]:
+                        waiting.remove(step)
+                        running[pool.submit(self.step, step)] = step
+                    for future in wait(running, return_when=FIRST_COMPLETED)[0]:
+                        finished.append(running.pop(future))
+                        try:
+                            future.result()
+                        except BaseException:
+                            self.end(signal.SIGTERM)
+                            raise
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def on_signal(self, number, _):
+        self.signal = number
+        self.end(number)
+
+    def end(self, number):
+        """Signals the process group of every running command: trainings save a checkpoint and end."""
+        with self.lock:
+            self.ending = True
+            for process in self.processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+
+    def step(self, step):
+        """Runs the commands of one step unless it is finished. Raises `UserError` and `Stopped`."""
+        record = {"commands": self.relative(step.commands), "files": self.inputs(step)}
+        if self.is_finished(step, record):
+            return
+        step.folder.mkdir(parents=True, exist_ok=True)
+        write_json(step.folder / RECORD, record)
+        seconds = int(time.monotonic() - self.begin)
+        log = step.folder / "out.log"
+        sys.stderr.write(f"--- {seconds // 60}:{seconds % 60:02d} {step.name}: {log}\n")
+        for number, command in enumerate(step.commands, start=1):
+            last = step.stdout is not None and number == len(step.commands)
+            with replacing(step.folder / step.stdout) if last else contextlib.nullcontext() as stdout:
+                self.command(step, command, log, stdout)
+        write_json(step.folder / RECORD, record | {"finished": True})
+
+    def relative(self, commands):
+        """Commands without the output folder, which may be moved."""
+        return [[word.replace(str(self.experiment.output), "{output}") for word in command] for command in commands]
+
+    def inputs(self, step):
+        """Path -> hash of the existing files and folders that a step names, other than its own."""
+        found = {}
+        for path in dict.fromkeys(step.paths):
+            absolute = Path(os.path.abspath(ROOT / path))
+            if absolute.exists() and step.folder not in (absolute, *absolute.parents) and not path.endswith(CODE):
+                found[self.relative([[path]])[0][0]] = digest(absolute)
+        return found
+
+    def is_finished(self, step, record):
+        """Whether a step is finished with these commands and inputs. Raises `UserError` if it began with others.
+
+        A folder that has nothing but logs does not count.
+        """
+        path = step.folder / RECORD
+        if not path.is_file():
+            return False
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            before = {}
+        others = [
+            file for file in step.folder.iterdir() if file.name not in (RECORD, ".lock") and file.suffix != ".log"
+        ]
+        changed = difference(before, record)
+        if changed and others:
+            raise UserError(
+                f"{step.folder} was made with other settings or weights ({changed}): remove it or choose another "
+                "--output"
+            )
+        return not changed and bool(before.get("finished"))
+
+    def command(self, step, command, log, stdout):
+        """Runs one command; its output is added to the log. Raises `UserError` if it fails, `Stopped` if it stopped."""
+        program = {"python": [sys.executable], "fairseq-xl": [sys.executable, "-m", "fairseq_xl"]}
+        words = [*program.get(command[0], command[:1]), *command[1:]]
+        paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
+        with open(log, "a", encoding="utf-8") as file:
+            start = file.tell()
+            with self.lock:
+                if self.ending:
+                    raise Stopped
+                process = subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout or file,
+                    stderr=file,
+                    cwd=ROOT,
+                    env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+                    start_new_session=True,
+                )
+                self.processes.add(process)
+        status = process.wait()
+        with self.lock:
+            self.processes.remove(process)
+        if status and (self.ending or status == STOPPED):
+            raise Stopped
+        if status:
+            raise UserError(f"step {step.name} failed: {reason(log, start)} (see {log})")
+
+
+class Stopped(Exception):
+    """The experiment was stopped by a signal, or one of its trainings was."""
+
+
+def difference(before, now):
+    """The first argument or input file that differs between two records; "" if none does.
+
+    An input file that did not exist when the step began, such as a corpus that it fetched, does not count.
+    """
+    old, new = ([word for command in record.get("commands") or [] for word in command] for record in (before, now))
+    for place, (left, right) in enumerate(itertools.zip_longest(old, new, fillvalue="")):
+        if left != right:
+            option = f"{new[place - 1]} " if 0 < place <= len(new) and new[place - 1].startswith("-") else ""
+            return f"then {option}{left or 'nothing'}, now {option}{right or 'nothing'}"
+    known = before.get("files") or {}
+    return next((f"{name} has changed" for name in known if now["files"].get(name) != known[name]), "")
+
+
+def reason(log, start):
+    """The sentence that a command ended with, or else the last lines of its output, which begins at byte `start`."""
+    with open(log, "rb") as file:
+        file.seek(start)
+        text = file.read().decode("utf-8", "replace")
+    sentences = re.findall(r"fairseq_xl: error: (.*)", text)
+    return sentences[-1] if sentences else " / ".join(text.strip().splitlines()[-3:]) or "it printed nothing"
+
+
+def show(steps):
+    """Prints the commands of steps."""
+    for step in steps:
+        sys.stdout.write(f"{step.name}\n" + "".join(f"    {shlex.join(command)}\n" for command in step.commands))
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser("python -m recipes.experiment", description=__doc__.split("\n\n")[0])
+    parser.add_argument("file", help="the experiment's YAML file")
+    parser.add_argument("values", nargs="*", metavar="name=value", help="in place of a value of the file: seeds=1,2")
+    parser.add_argument("--output", help="folder of all results (default: the file's)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="STEP", help="these steps, and those that they need")
+    parser.add_argument("--updates", type=positive, help="train every model for N updates only, to try things out")
+    parser.add_argument("--jobs", type=positive, default=1, help="steps that run at the same time (default: 1)")
+    parser.add_argument("--list", action="store_true", help="print the steps and their commands, run nothing")
+    options = parser.parse_intermixed_args(arguments)
+    error_reporting.install()
+    experiment = Experiment(options.file, options.values, options.output, options.updates)
+    steps = experiment.chosen(options.only)
+    if options.list:
+        return show(steps)
+    if options.jobs > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // options.jobs)))
+    run = Run(experiment)
+    try:
+        run.steps(steps, options.jobs)
+    except Stopped:
+        sys.stderr.write("stopped: run the same command to continue\n")
+        sys.exit(128 + run.signal if run.signal else STOPPED)
+    if not options.only or "report" in options.only:
+        from recipes import report
+
+        report.write(experiment)
+    return None
+
+
+def positive(text):
+    """A whole number above 0."""
+    if not re.fullmatch("[1-9][0-9]*", text):
+        raise argparse.ArgumentTypeError(f"{text}: a whole number above 0 is needed")
+    return int(text)
+
+
+if __name__ == "__main__":
+    main()

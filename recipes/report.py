@@ -1,0 +1,343 @@
+"""Tables and pictures of an experiment, from its score files.
+
+    python -m recipes.report FILE.yaml [RUN ...] [--set name=value ...]
+
+RUN is an output folder of the experiment or a JSON file of ``results/`` that holds its scores; several are the same
+models from several pre-trainings. A cell without scores stays empty. The format of a report: recipes/README.md.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import re
+import statistics
+import sys
+from pathlib import Path
+
+from scipy.stats import t as student
+
+from fairseq_xl import error_reporting
+from fairseq_xl.errors import UserError
+from recipes.experiment import Experiment
+
+SHOWN, LONGEST = 10, 200  # outputs of a language; characters of a source
+
+
+def read(path):
+    """Content of a JSON file, or None; of FILE.json/MODEL/TASK/scores.json the entry MODEL/TASK of FILE.json."""
+    for kept in path.parents:
+        if kept.is_file():
+            name = path.relative_to(kept).with_suffix("").as_posix()
+            return json.loads(kept.read_text(encoding="utf-8")).get(re.sub("/(scores|bleu)$", "", name))
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def entries(content, key):
+    """All values at a dotted key; the part `*` stands for every key of a mapping. Nothing where a key is missing."""
+    found = [content]
+    for part in key.split("."):
+        found = [
+            value
+            for each in found
+            if isinstance(each, dict)
+            for value in (each.values() if part == "*" else [each.get(part)])
+            if value is not None
+        ]
+    return found
+
+
+def between(value, low, high, decimals=1):
+    """A value and its interval: "v (l–h)"."""
+    return f"{value:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
+
+
+def standard_error(values):
+    """The mean's standard error times Student's t for 95 %."""
+    return student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+
+
+def share_interval(values):
+    """Scores from 0 to 100 -> the 95 % interval of their mean, or None for one value or equal ones.
+
+    Student's t on the logit scale by the delta method, logit m ± t s / (m (1 - m)), and back. It lies within 0 and 100,
+    unlike the interval of the mean itself, and equals it where the error s is small.
+    """
+    if len(set(values)) == 1:
+        return None
+    share = statistics.mean(values) / 100
+    middle, width = math.log(share / (1 - share)), standard_error(values) / 100 / (share * (1 - share))
+    return [50 * (1 + math.tanh((middle + side) / 2)) for side in (-width, width)]
+
+
+def mean_share(values, decimals=1):
+    """Scores from 0 to 100 -> their mean and its interval (`share_interval`), "m (l–h)", or the mean alone."""
+    mean, interval = statistics.mean(values), share_interval(values)
+    return between(mean, *interval, decimals) if interval else f"{mean:.{decimals}f}"
+
+
+def mean_difference(values):
+    """Differences -> their mean and half its 95 % interval (Student's t), "+m ± h"; one has no interval."""
+    mean = f"{statistics.mean(values):+.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {standard_error(values):.1f}"
+
+
+def table(header, rows):
+    """Cells -> lines of a Markdown table."""
+    return ["| " + " | ".join(map(str, row)) + " |" for row in [header, ["---"] * len(header), *rows]]
+
+
+class Report:
+    """The report of an experiment: each part of the file's `report` is a method here, which returns lines."""
+
+    def __init__(self, experiment, runs):
+        self.experiment, self.runs = experiment, runs
+        self.values = experiment.values  # those of the part that is being made
+        self.averages = {}  # part -> row -> one value per unit, or None
+        self.folder = runs[0] if runs[0].is_dir() else None  # for pictures
+
+    def parts(self):
+        """Lines of every part of the report."""
+        for content in self.experiment.content.get("report") or []:
+            (kind, title), *rest = content.items()
+            part = getattr(self, f"part_{kind}", None)
+            if part is None:
+                raise UserError(f"{self.experiment.path}: there is no part of a report called {kind!r}")
+            options = dict(rest)
+            for values in self.experiment.combinations(options.pop("for", {})):
+                self.values = values
+                lines = part(title, **options)
+                if lines:
+                    yield lines
+
+    def names(self, of):
+        return self.experiment.items(of, self.values)
+
+    def expand(self, template, **more):
+        return self.experiment.expand(template, self.values | more)
+
+    def rows(self, specifications):
+        """(name, specification, values) of each row; a specification with `for` stands for several."""
+        for row in specifications:
+            for values in self.experiment.combinations(row.get("for") or {}, self.values):
+                yield self.experiment.expand(row["name"], values), row, values
+
+    def caption(self, text):
+        """The text with {over}: what means and intervals are over."""
+        return self.expand(text, over=self.over())
+
+    def over(self):
+        """What means and intervals are over, for captions."""
+        seeds = len(self.names("seeds")) if "seeds" in self.values else 1
+        several = f"{seeds} fine-tuning seed{'s' * (seeds > 1)}"
+        if len(self.runs) == 1:
+            return f"mean over {several}, one pre-training run, and 95 % interval over these seeds"
+        means = f"mean over {len(self.runs)} pre-trainings, of each the mean over {several}"
+        return f"{means}, and 95 % interval over the pre-trainings"
+
+    def first_seed(self):
+        return self.names("seeds")[0] if "seeds" in self.values else ""
+
+    def found(self, row, values, column, key, run):
+        """Values at a row's key in the files of one cell, or [] if one is missing."""
+        values = values | {"column": column}
+        template = (row.get("in") or {}).get(column, row["scores"])
+        contents = [read(run / path) for path in self.experiment.words(template, values)]
+        found = [entries(content, self.experiment.expand(key, values)) for content in contents]
+        return [] if [] in found else [value for each in found for value in each]
+
+    def units(self, row, values, column):
+        """Values of one cell, one per unit of its interval; None if one is missing.
+
+        From one pre-training the units are fine-tuning seeds. From several they are the pre-trainings: the seeds of one
+        are nested in it, and only their mean counts. Rows without {seed} and {run} are one unit.
+        """
+        seeds = self.names("seeds") if "{seed}" in row["scores"] else [""]
+        runs = self.runs if "{seed}" in row["scores"] else self.runs[:1]
+        found = [[self.found(row, values | {"seed": seed}, column, row["key"], run) for seed in seeds] for run in runs]
+        if any([] in of_run for of_run in found):
+            return None
+        means = [[statistics.mean(each) for each in of_run] for of_run in found]
+        return [statistics.mean(of_run) for of_run in means] if len(means) > 1 else means[0]
+
+    def cell(self, units, row, values, column):
+        """Mean and interval: over the units, or that of the only file if the row names one."""
+        decimals = row.get("decimals", 1)
+        if units is None:
+            return ""
+        if len(units) > 1 or "interval" not in row or column is None:
+            return mean_share(units, decimals)
+        bounds = self.found(row, values | {"seed": self.first_seed()}, column, row["interval"], self.runs[0])
+        if bounds and isinstance(bounds[0], list):
+            return between(units[0], *map(statistics.mean, zip(*bounds)), decimals)
+        return f"{units[0]:.{decimals}f} ± {bounds[0]:.{decimals}f}" if bounds else f"{units[0]:.{decimals}f}"
+
+    def part_table(self, title, columns, rows, caption="", average=None, notes=None, picture=None, header="{column}"):
+        """A table of scores, a row per system and a column per language, and an average of `average` (columns).
+
+        `notes`: name and key of a last column of text; `picture`: file, title and axis of a picture of the averages.
+        """
+        title, columns = self.expand(title), self.names(columns)
+        averaged = self.names(average) if average else []
+        lines, self.averages[title] = [], {}
+        for name, row, values in self.rows(rows):
+            units = [self.units(row, values, column) for column in columns]
+            own = [units[columns.index(column)] for column in averaged]
+            means = None if None in own or not own else [statistics.mean(each) for each in zip(*own)]
+            if row.get("optional") and means is None and None in units:
+                continue
+            self.averages[title][name] = means if averaged else units[0]
+            cells = [self.cell(unit, row, values, column) for unit, column in zip(units, columns)]
+            cells += [self.cell(means, row, values, None)] if averaged else []
+            for template in (notes or {}).values():
+                seeded = values | {"seed": self.first_seed()}
+                text = [self.found(row, seeded, columns[0], key, self.runs[0]) for key in template.split()]
+                cells.append(", ".join(str(each[0]) for each in text if each))
+            lines.append([name, *cells])
+        if picture:
+            self.picture(**picture, outcomes=self.averages[title])
+        named = [self.expand(header, column=column) for column in columns]
+        mean = ["average" if averaged == columns else f"average of {', '.join(averaged)}"] if averaged else []
+        return [self.caption(caption), "", *table([title, *named, *mean, *(notes or {})], lines)]
+
+    def part_differences(self, against, columns, caption=""):
+        """Averages of earlier tables (`columns`: their titles) minus those of the row `against`, unit by unit."""
+        against, titles = self.expand(against), [self.expand(title) for title in columns]
+        names = dict.fromkeys(name for title in titles for name in self.averages[title] if name != against)
+        if not all(against in self.averages[title] for title in titles):
+            return []
+        rows = []
+        for name in names:
+            pairs = [(self.averages[title].get(name), self.averages[title][against]) for title in titles]
+            if all(own is None or other is None or len(own) == len(other) for own, other in pairs):
+                found = [None if None in pair else [own - other for own, other in zip(*pair)] for pair in pairs]
+                rows.append([name, *(mean_difference(each) if each else "" for each in found)])
+        shown = [title.split(":")[0] for title in titles]
+        return [self.caption(caption), "", *table([f"minus {against}", *shown], rows)]
+
+    def part_paired(self, title, columns, rows, references, caption=""):
+        """BLEU differences of every two systems with p of sacreBLEU's paired bootstrap; `scores`: hypotheses.
+
+        Left out without references or with fewer than two systems.
+        """
+        from fairseq_xl.evaluation.bleu import paired, read_lines, tokenizer_of
+
+        columns, found = self.names(columns), {}
+        for column in columns:
+            path = Path(self.expand(references, column=column))
+            files = {
+                name: self.runs[0] / self.experiment.expand(row["scores"], more | {"column": column})
+                for name, row, more in self.rows(rows)
+            }
+            written = {name: read_lines(file) for name, file in files.items() if file.is_file()}
+            for other, name in itertools.combinations(written if path.is_file() else (), 2):
+                test = paired(written[name], written[other], read_lines(path), tokenizer_of(column))
+                cells = found.setdefault((name, other), [f"{name} − {other}", *[""] * len(columns)])
+                cells[1 + columns.index(column)] = f"{test['difference']:+.2f} (p = {test['p']:.3f})"
+        return [self.caption(caption), "", *table([title, *columns], found.values())] if found else []
+
+    def part_tokens(self, title, rows, caption=""):
+        """Updates of each training, tokens of text in one and their product, from its train.log (`scores`)."""
+        lines = []
+        for name, row, values in self.rows(rows):
+            path, epochs = self.runs[0] / self.experiment.expand(row["scores"], values), {}
+            for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+                if '"train_wpb"' in line:  # the last entry of an epoch that began twice
+                    entry = json.loads(line[line.index("{") :])
+                    epochs[entry["epoch"]] = int(entry["train_num_updates"]), float(entry["train_wpb"])
+            before, tokens = 0, 0.0
+            for updates, size in epochs.values():
+                before, tokens = updates, tokens + (updates - before) * size
+            if epochs:
+                lines.append([name, f"{before:,}", f"{tokens / before:,.0f}", f"{tokens / 1e6:.2f}"])
+        header = [title, "updates", "tokens an update", "million tokens"]
+        return [self.caption(caption), "", *table(header, lines)] if lines else []
+
+    def part_outputs(self, caption, columns, rows, source, reference):
+        """Outputs of all systems beside source and reference, for test lines at equal distances."""
+        from fairseq_xl.evaluation.bleu import detokenized, read_lines
+
+        lines = []
+        for column in self.names(columns):
+            files = [Path(self.expand(template, column=column)) for template in (source, reference)]
+            seed = self.first_seed()
+            written = {}
+            for name, row, more in self.rows(rows):
+                path = self.runs[0] / self.experiment.expand(row["scores"], more | {"column": column, "seed": seed})
+                if path.is_file():
+                    written[name] = detokenized(path)
+            if not written or not all(file.is_file() for file in files):
+                continue
+            sources, references = map(read_lines, files)
+            lines += ["", self.expand(caption, column=column, seed=seed)]
+            for place in (number * len(sources) // SHOWN for number in range(SHOWN)):
+                shown = sources[place] if len(sources[place]) <= LONGEST else f"{sources[place][:LONGEST]}…"
+                texts = {"source": shown, "reference": references[place]}
+                texts |= {name: of[place] for name, of in written.items()}
+                lines += ["", f"{place + 1}."] + [f"   - {name}: {text}" for name, text in texts.items()]
+        return lines[1:]
+
+    def picture(self, file, title, axis, outcomes):
+        """Draws each system's values as points, and the mean with its interval; a single value is a baseline's line."""
+        outcomes = {name: values for name, values in outcomes.items() if values}
+        if self.folder is None or not outcomes:
+            return
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+
+        figure, axes = pyplot.subplots(figsize=(7, 1.2 + 0.4 * len(outcomes)), layout="constrained")
+        for place, values in enumerate(outcomes.values()):
+            mean, interval = statistics.mean(values), share_interval(values)
+            axes.plot(values, [place] * len(values), "o", color="tab:blue", alpha=0.4, markeredgewidth=0)
+            axes.plot(mean, place, "|", color="black", markersize=14)
+            if interval:
+                axes.plot(interval, [place, place], color="black", linewidth=1)
+        axes.set_yticks(range(len(outcomes)), list(outcomes))
+        axes.invert_yaxis()
+        axes.set_xlabel(self.expand(axis))
+        axes.set_title(self.expand(title), loc="left")
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(self.folder / self.expand(file), dpi=150)
+        pyplot.close(figure)
+
+
+def write(experiment, runs=None):
+    """Prints the report and writes it to ``report.md`` in the output folder; then prints the experiment's last line."""
+    runs = runs or [experiment.output]
+    text = "\n\n".join("\n".join(part).strip() for part in Report(experiment, runs).parts())
+    if text:
+        sys.stdout.write(f"{text}\n")
+        if runs[0].is_dir():
+            (runs[0] / "report.md").write_text(f"{text}\n", encoding="utf-8")
+    if last := experiment.content.get("last line"):
+        found = re.sub(
+            r"\[(\S+) (\S+?)( \.\df)?\]", lambda match: value_of(runs[0] / match[1], *match.groups()[1:]), last
+        )
+        sys.stdout.write(f"{found}\n")
+
+
+def value_of(path, key, form):
+    """A number of a score file as text, in the format `form`, such as .2f. Raises `UserError` if it is not there."""
+    found = entries(read(path), key)
+    if not found:
+        raise UserError(f"{path} has no {key}")
+    return format(found[0], (form or "").strip())
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser("python -m recipes.report", description=__doc__.split("\n\n")[0])
+    parser.add_argument("file", help="the experiment's YAML file")
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="output folders or JSON files of results/")
+    parser.add_argument("--set", nargs="+", default=[], metavar="name=value", help="in place of a value of the file")
+    options = parser.parse_args(arguments)
+    error_reporting.install()
+    missing = [path for path in options.runs if not path.exists()]
+    if missing:
+        raise UserError(f"{missing[0]}: no such file or folder")
+    write(Experiment(options.file, options.set), options.runs)
+
+
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,7 @@ layout described in recipes/lohelp/README.md. Sentence pairs are those of the fi
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -21,7 +22,7 @@ CORPORA = Path(__file__).resolve().parent.parent / "corpora"
 COMPLETE = "COMPLETE"  # marks a whole sample
 
 
-def make(folder, languages):
+def make(folder: Path, languages: list[str]) -> None:
     """Makes the two corpora that this project can make. Does nothing for other folders."""
     if folder == CORPORA / "lohelp" and (not folder.exists() or (folder / "manifest.json").is_file()):
         from preprocess.readers.libreoffice_help.__main__ import main as read_help
@@ -36,7 +37,9 @@ def make(folder, languages):
         (folder / COMPLETE).touch()
 
 
-def description(folder, languages, vocabulary, monolingual, normalization):
+def description(
+    folder: Path, languages: list[str], vocabulary: int, monolingual: bool, normalization: str | None
+) -> dict[str, Any]:
     """The corpus description as a mapping. Raises `UserError` if a language has no training text in the folder."""
     first, others = languages[0], [] if monolingual else languages[1:]
     needed = {code: f"mono/train.{code}" for code in languages if monolingual}
@@ -46,7 +49,7 @@ def description(folder, languages, vocabulary, monolingual, normalization):
             raise UserError(f"{folder} is not a corpus of {','.join(languages)}: it has no {name}")
     sizes = {"model": "unigram", "size": vocabulary, "alpha": 0.5}
     splits = ("train", "valid")
-    described = {
+    described: dict[str, Any] = {
         "languages": languages,
         "vocabulary": sizes | ({"normalization": normalization} if normalization else {}),
         "monolingual": {code: {split: f"{folder}/mono/{split}.{code}" for split in splits} for code in languages},
@@ -59,7 +62,7 @@ def description(folder, languages, vocabulary, monolingual, normalization):
     return described
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m recipes.corpus", description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path, help="the corpus folder")
     parser.add_argument("description", nargs="?", help="YAML file to write")

@@ -1,6 +1,6 @@
 """Runs the steps of an experiment, then writes its tables and pictures.
 
-    python -m recipes.experiment FILE.yaml [name=value ...] [--only STEP ...] [--updates N] [--jobs N] [--list]
+    python -m recipes.experiment FILE.yaml [name=value ...] [--only STEP,STEP] [--updates N] [--jobs N] [--list]
 
 FILE.yaml holds values, steps (folder, commands, and what they are repeated for) and a report; recipes/README.md
 describes it. A finished step is skipped. A step whose commands or input files have changed since it began is refused.
@@ -19,9 +19,11 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -29,6 +31,7 @@ from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.files import replacing, write_json
 
+Values = dict[str, Any]  # name -> text, number, list or mapping; "model.start" -> field of a loop variable
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = "step.json"  # in the folder of a step: its commands, its input files, and whether it is finished
 PLACEHOLDER = re.compile(r"\{([\w-]+(?:\.[\w-]+)?)(?::(words|each))?\}")
@@ -63,7 +66,9 @@ class Experiment:
     Raises: `UserError` for a file that is not an experiment, and for an unknown or wrong value.
     """
 
-    def __init__(self, path, overrides=(), output=None, updates=None):
+    def __init__(
+        self, path: Any, overrides: Sequence[str] = (), output: Any = None, updates: int | None = None
+    ) -> None:
         self.path, self.content = path, read_yaml(path)
         self.values = dict(self.content.get("values") or {})
         for override in overrides:
@@ -74,7 +79,7 @@ class Experiment:
         self.values |= {"output": str(self.output), "updates": f"--max-update {updates}" if updates else ""}
         self.steps = self._steps()
 
-    def _override(self, override):
+    def _override(self, override: str) -> None:
         name, equals, text = override.partition("=")
         if not equals or not text or name not in self.values:
             raise UserError(f"{override}: expected name=value, with one of the names {', '.join(self.values)}")
@@ -90,23 +95,23 @@ class Experiment:
         else:
             self.values[name] = text
 
-    def expand(self, template, values=None, inside=()):
+    def expand(self, template: str, values: Values | None = None, inside: tuple[str, ...] = ()) -> str:
         """Text with {name} replaced by values; a list is joined by commas, a mapping stands for its keys."""
 
-        def replaced(match):
+        def replaced(match: re.Match) -> str:
             value = self._value(match[1], values, template, inside)
             items = value if isinstance(value, (list, dict)) else [value]
             return ",".join(self.expand(str(item), values, (*inside, match[1])) for item in items)
 
         return PLACEHOLDER.sub(replaced, template)
 
-    def _value(self, name, values, template, inside=()):
+    def _value(self, name: str, values: Values | None, template: str, inside: tuple[str, ...] = ()) -> Any:
         values = self.values if values is None else values
         if name not in values or name in inside:
             raise UserError(f"{self.path}: {template!r}: there is no value {name!r}")
         return values[name]
 
-    def words(self, template, values):
+    def words(self, template: str, values: Values) -> list[str]:
         """A command line as a list of arguments.
 
         {name} expands within its argument. An argument {name:words} expands to the words of the value, maybe none. An
@@ -125,7 +130,7 @@ class Experiment:
                 found.append(self.expand(word, values))
         return found
 
-    def combinations(self, loops, values=None):
+    def combinations(self, loops: dict[str, Any], values: Values | None = None) -> Iterator[Values]:
         """All values of the loop variables, one mapping for each combination.
 
         A loop over a mapping sets {variable} to the key and {variable.field} to the fields of the entry.
@@ -141,12 +146,12 @@ class Experiment:
             more = {f"{name}.{key}": value for key, value in fields.items()}
             yield from self.combinations(dict(rest), values | more | {name: item})
 
-    def items(self, of, values=None):
+    def items(self, of: str | list, values: Values | None = None) -> list[str]:
         """The items of a list, or of the value of that name: a list, the keys of a mapping, text joined by commas."""
         template = ",".join(map(str, of)) if isinstance(of, list) else f"{{{of}}}"
         return [item for item in self.expand(template, values).split(",") if item]
 
-    def _steps(self):
+    def _steps(self) -> list[Step]:
         steps = {}
         for key, content in self.content["steps"].items():
             unknown = content.keys() - STEP_KEYS
@@ -178,7 +183,7 @@ class Experiment:
                     step.needs.append(made)
         return list(steps.values())
 
-    def chosen(self, names):
+    def chosen(self, names: list[str]) -> list[Step]:
         """Steps to run, each after those that it needs: all, or those whose name begins with one of `names`.
 
         Steps marked "only if needed" run if another one needs them or if they are named.
@@ -192,7 +197,7 @@ class Experiment:
             wanted = [step for step in self.steps if not step.only_if_needed]
         ordered = []
 
-        def add(step):
+        def add(step: Step) -> None:
             for needed in step.needs:
                 add(needed)
             if step not in ordered:
@@ -203,7 +208,7 @@ class Experiment:
         return ordered
 
 
-def read_yaml(path):
+def read_yaml(path: Any) -> dict[str, Any]:
     """An experiment's file as a mapping. Raises `UserError` if it is not one."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -215,16 +220,15 @@ def read_yaml(path):
     return content
 
 
-def digest(path):
+def digest(path: Path) -> str:
     """Hash of a file, or of the files in a folder; a folder with a manifest is represented by it."""
-    path = Path(path)
     if (path / "manifest.json").is_file():
         path = path / "manifest.json"
     hashed = hashlib.sha256()
     for file in [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file()):
         hashed.update(b"" if file == path else str(file.relative_to(path)).encode())
         with open(file, "rb") as stream:
-            for block in iter(lambda stream=stream: stream.read(1 << 20), b""):
+            while block := stream.read(1 << 20):
                 hashed.update(block)
     return hashed.hexdigest()[:16]
 
@@ -232,14 +236,17 @@ def digest(path):
 class Run:
     """Runs the steps of an experiment, several at a time, until one fails or a signal arrives."""
 
-    def __init__(self, experiment):
+    def __init__(self, experiment: Experiment) -> None:
         self.experiment, self.begin = experiment, time.monotonic()
-        self.processes, self.lock = set(), threading.RLock()  # taken in a signal handler too
-        self.ending, self.signal = False, None  # whether no more commands begin; the signal that ended the run
+        self.processes: set[subprocess.Popen] = set()
+        self.lock = threading.RLock()  # taken in a signal handler too
+        self.ending = False  # whether no more commands begin
+        self.signal: int | None = None  # the signal that ended the run
 
-    def steps(self, steps, jobs):
+    def steps(self, steps: list[Step], jobs: int) -> None:
         """Runs steps in order, `jobs` at a time. Raises `UserError` and `Stopped`."""
-        waiting, running, finished = list(steps), {}, []
+        waiting, finished = list(steps), []
+        running: dict[Future, Step] = {}
         previous = {number: signal.signal(number, self.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             with ThreadPoolExecutor(jobs) as pool:
@@ -259,11 +266,11 @@ class Run:
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
-    def on_signal(self, number, _):
+    def on_signal(self, number: int, _: Any) -> None:
         self.signal = number
         self.end(number)
 
-    def end(self, number):
+    def end(self, number: int) -> None:
         """Signals the process group of every running command: trainings save a checkpoint and end."""
         with self.lock:
             self.ending = True
@@ -271,7 +278,7 @@ class Run:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
 
-    def step(self, step):
+    def step(self, step: Step) -> None:
         """Runs the commands of one step unless it is finished. Raises `UserError` and `Stopped`."""
         record = {"commands": self.relative(step.commands), "files": self.inputs(step)}
         if self.is_finished(step, record):
@@ -282,16 +289,16 @@ class Run:
         log = step.folder / "out.log"
         sys.stderr.write(f"--- {seconds // 60}:{seconds % 60:02d} {step.name}: {log}\n")
         for number, command in enumerate(step.commands, start=1):
-            last = step.stdout is not None and number == len(step.commands)
-            with replacing(step.folder / step.stdout) if last else contextlib.nullcontext() as stdout:
+            kept = step.stdout if number == len(step.commands) else None
+            with replacing(step.folder / kept) if kept else contextlib.nullcontext() as stdout:
                 self.command(step, command, log, stdout)
         write_json(step.folder / RECORD, record | {"finished": True})
 
-    def relative(self, commands):
+    def relative(self, commands: list[list[str]]) -> list[list[str]]:
         """Commands without the output folder, which may be moved."""
         return [[word.replace(str(self.experiment.output), "{output}") for word in command] for command in commands]
 
-    def inputs(self, step):
+    def inputs(self, step: Step) -> dict[str, str]:
         """Path -> hash of the existing files and folders that a step names, other than its own."""
         found = {}
         for path in dict.fromkeys(step.paths):
@@ -300,7 +307,7 @@ class Run:
                 found[self.relative([[path]])[0][0]] = digest(absolute)
         return found
 
-    def is_finished(self, step, record):
+    def is_finished(self, step: Step, record: dict[str, Any]) -> bool:
         """Whether a step is finished with these commands and inputs. Raises `UserError` if it began with others.
 
         A folder that has nothing but logs does not count.
@@ -323,12 +330,13 @@ class Run:
             )
         return not changed and bool(before.get("finished"))
 
-    def command(self, step, command, log, stdout):
+    def command(self, step: Step, command: list[str], log: Path, stdout: Any) -> None:
         """Runs one command; its output is added to the log. Raises `UserError` if it fails, `Stopped` if it stopped."""
         program = {"python": [sys.executable], "fairseq-xl": [sys.executable, "-m", "fairseq_xl"]}
         words = [*program.get(command[0], command[:1]), *command[1:]]
         paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
-        with open(log, "a", encoding="utf-8") as file:
+        read_end, write_end = os.pipe()  # the command and its children hold the writing end until they end
+        with open(log, "a", encoding="utf-8") as file, open(read_end, "rb") as ended, open(write_end, "wb") as held:
             start = file.tell()
             with self.lock:
                 if self.ending:
@@ -341,9 +349,12 @@ class Run:
                     cwd=ROOT,
                     env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
                     start_new_session=True,
+                    pass_fds=[write_end],
                 )
                 self.processes.add(process)
-        status = process.wait()
+            held.close()
+            status = process.wait()
+            ended.read()  # a shell ends on a signal before the training that it runs
         with self.lock:
             self.processes.remove(process)
         if status and (self.ending or status == STOPPED):
@@ -356,7 +367,7 @@ class Stopped(Exception):
     """The experiment was stopped by a signal, or one of its trainings was."""
 
 
-def difference(before, now):
+def difference(before: dict[str, Any], now: dict[str, Any]) -> str:
     """The first argument or input file that differs between two records; "" if none does.
 
     An input file that did not exist when the step began, such as a corpus that it fetched, does not count.
@@ -370,7 +381,7 @@ def difference(before, now):
     return next((f"{name} has changed" for name in known if now["files"].get(name) != known[name]), "")
 
 
-def reason(log, start):
+def reason(log: Path, start: int) -> str:
     """The sentence that a command ended with, or else the last lines of its output, which begins at byte `start`."""
     with open(log, "rb") as file:
         file.seek(start)
@@ -379,27 +390,29 @@ def reason(log, start):
     return sentences[-1] if sentences else " / ".join(text.strip().splitlines()[-3:]) or "it printed nothing"
 
 
-def show(steps):
+def show(steps: list[Step]) -> None:
     """Prints the commands of steps."""
     for step in steps:
         sys.stdout.write(f"{step.name}\n" + "".join(f"    {shlex.join(command)}\n" for command in step.commands))
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m recipes.experiment", description=__doc__.split("\n\n")[0])
     parser.add_argument("file", help="the experiment's YAML file")
     parser.add_argument("values", nargs="*", metavar="name=value", help="in place of a value of the file: seeds=1,2")
     parser.add_argument("--output", help="folder of all results (default: the file's)")
-    parser.add_argument("--only", nargs="+", default=[], metavar="STEP", help="these steps, and those that they need")
+    parser.add_argument("--only", default="", metavar="STEP,STEP", help="these steps, and those that they need")
     parser.add_argument("--updates", type=positive, help="train every model for N updates only, to try things out")
     parser.add_argument("--jobs", type=positive, default=1, help="steps that run at the same time (default: 1)")
     parser.add_argument("--list", action="store_true", help="print the steps and their commands, run nothing")
     options = parser.parse_intermixed_args(arguments)
     error_reporting.install()
     experiment = Experiment(options.file, options.values, options.output, options.updates)
-    steps = experiment.chosen(options.only)
+    only = [name for name in options.only.split(",") if name]
+    steps = experiment.chosen(only)
     if options.list:
-        return show(steps)
+        show(steps)
+        return
     if options.jobs > 1:
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // options.jobs)))
     run = Run(experiment)
@@ -408,14 +421,13 @@ def main(arguments=None):
     except Stopped:
         sys.stderr.write("stopped: run the same command to continue\n")
         sys.exit(128 + run.signal if run.signal else STOPPED)
-    if not options.only or "report" in options.only:
+    if not only or "report" in only:
         from recipes import report
 
         report.write(experiment)
-    return None
 
 
-def positive(text):
+def positive(text: str) -> int:
     """A whole number above 0."""
     if not re.fullmatch("[1-9][0-9]*", text):
         raise argparse.ArgumentTypeError(f"{text}: a whole number above 0 is needed")

@@ -13,18 +13,20 @@ import math
 import re
 import statistics
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from scipy.stats import t as student
 
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
-from recipes.experiment import Experiment
+from recipes.experiment import Experiment, Values
 
 SHOWN, LONGEST = 10, 200  # outputs of a language; characters of a source
 
 
-def read(path):
+def read(path: Path) -> Any:
     """Content of a JSON file, or None; of FILE.json/MODEL/TASK/scores.json the entry MODEL/TASK of FILE.json."""
     for kept in path.parents:
         if kept.is_file():
@@ -33,7 +35,7 @@ def read(path):
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def entries(content, key):
+def entries(content: Any, key: str) -> list:
     """All values at a dotted key; the part `*` stands for every key of a mapping. Nothing where a key is missing."""
     found = [content]
     for part in key.split("."):
@@ -47,17 +49,17 @@ def entries(content, key):
     return found
 
 
-def between(value, low, high, decimals=1):
+def between(value: float, low: float, high: float, decimals: int = 1) -> str:
     """A value and its interval: "v (l–h)"."""
     return f"{value:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
 
 
-def standard_error(values):
+def standard_error(values: list[float]) -> float:
     """The mean's standard error times Student's t for 95 %."""
     return student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
 
 
-def share_interval(values):
+def share_interval(values: list[float]) -> list[float] | None:
     """Scores from 0 to 100 -> the 95 % interval of their mean, or None for one value or equal ones.
 
     Student's t on the logit scale by the delta method, logit m ± t s / (m (1 - m)), and back. It lies within 0 and 100,
@@ -70,19 +72,19 @@ def share_interval(values):
     return [50 * (1 + math.tanh((middle + side) / 2)) for side in (-width, width)]
 
 
-def mean_share(values, decimals=1):
+def mean_share(values: list[float], decimals: int = 1) -> str:
     """Scores from 0 to 100 -> their mean and its interval (`share_interval`), "m (l–h)", or the mean alone."""
     mean, interval = statistics.mean(values), share_interval(values)
-    return between(mean, *interval, decimals) if interval else f"{mean:.{decimals}f}"
+    return between(mean, interval[0], interval[1], decimals) if interval else f"{mean:.{decimals}f}"
 
 
-def mean_difference(values):
+def mean_difference(values: list[float]) -> str:
     """Differences -> their mean and half its 95 % interval (Student's t), "+m ± h"; one has no interval."""
     mean = f"{statistics.mean(values):+.1f}"
     return mean if len(values) == 1 else f"{mean} ± {standard_error(values):.1f}"
 
 
-def table(header, rows):
+def table(header: list, rows: Iterable[list]) -> list[str]:
     """Cells -> lines of a Markdown table."""
     return ["| " + " | ".join(map(str, row)) + " |" for row in [header, ["---"] * len(header), *rows]]
 
@@ -90,13 +92,13 @@ def table(header, rows):
 class Report:
     """The report of an experiment: each part of the file's `report` is a method here, which returns lines."""
 
-    def __init__(self, experiment, runs):
+    def __init__(self, experiment: Experiment, runs: list[Path]) -> None:
         self.experiment, self.runs = experiment, runs
         self.values = experiment.values  # those of the part that is being made
-        self.averages = {}  # part -> row -> one value per unit, or None
+        self.averages: dict[str, dict[str, list[float] | None]] = {}  # part -> row -> one value per unit, or None
         self.folder = runs[0] if runs[0].is_dir() else None  # for pictures
 
-    def parts(self):
+    def parts(self) -> Iterator[list[str]]:
         """Lines of every part of the report."""
         for content in self.experiment.content.get("report") or []:
             (kind, title), *rest = content.items()
@@ -110,23 +112,23 @@ class Report:
                 if lines:
                     yield lines
 
-    def names(self, of):
+    def names(self, of: str | list) -> list[str]:
         return self.experiment.items(of, self.values)
 
-    def expand(self, template, **more):
+    def expand(self, template: str, **more: str) -> str:
         return self.experiment.expand(template, self.values | more)
 
-    def rows(self, specifications):
+    def rows(self, specifications: list[dict]) -> Iterator[tuple[str, dict, Values]]:
         """(name, specification, values) of each row; a specification with `for` stands for several."""
         for row in specifications:
             for values in self.experiment.combinations(row.get("for") or {}, self.values):
                 yield self.experiment.expand(row["name"], values), row, values
 
-    def caption(self, text):
+    def caption(self, text: str) -> str:
         """The text with {over}: what means and intervals are over."""
         return self.expand(text, over=self.over())
 
-    def over(self):
+    def over(self) -> str:
         """What means and intervals are over, for captions."""
         seeds = len(self.names("seeds")) if "seeds" in self.values else 1
         several = f"{seeds} fine-tuning seed{'s' * (seeds > 1)}"
@@ -135,10 +137,10 @@ class Report:
         means = f"mean over {len(self.runs)} pre-trainings, of each the mean over {several}"
         return f"{means}, and 95 % interval over the pre-trainings"
 
-    def first_seed(self):
+    def first_seed(self) -> str:
         return self.names("seeds")[0] if "seeds" in self.values else ""
 
-    def found(self, row, values, column, key, run):
+    def found(self, row: dict, values: Values, column: str, key: str, run: Path) -> list:
         """Values at a row's key in the files of one cell, or [] if one is missing."""
         values = values | {"column": column}
         template = (row.get("in") or {}).get(column, row["scores"])
@@ -146,7 +148,7 @@ class Report:
         found = [entries(content, self.experiment.expand(key, values)) for content in contents]
         return [] if [] in found else [value for each in found for value in each]
 
-    def units(self, row, values, column):
+    def units(self, row: dict, values: Values, column: str) -> list[float] | None:
         """Values of one cell, one per unit of its interval; None if one is missing.
 
         From one pre-training the units are fine-tuning seeds. From several they are the pre-trainings: the seeds of one
@@ -160,7 +162,7 @@ class Report:
         means = [[statistics.mean(each) for each in of_run] for of_run in found]
         return [statistics.mean(of_run) for of_run in means] if len(means) > 1 else means[0]
 
-    def cell(self, units, row, values, column):
+    def cell(self, units: list[float] | None, row: dict, values: Values, column: str | None) -> str:
         """Mean and interval: over the units, or that of the only file if the row names one."""
         decimals = row.get("decimals", 1)
         if units is None:
@@ -169,10 +171,21 @@ class Report:
             return mean_share(units, decimals)
         bounds = self.found(row, values | {"seed": self.first_seed()}, column, row["interval"], self.runs[0])
         if bounds and isinstance(bounds[0], list):
-            return between(units[0], *map(statistics.mean, zip(*bounds)), decimals)
+            low, high = map(statistics.mean, zip(*bounds))
+            return between(units[0], low, high, decimals)
         return f"{units[0]:.{decimals}f} ± {bounds[0]:.{decimals}f}" if bounds else f"{units[0]:.{decimals}f}"
 
-    def part_table(self, title, columns, rows, caption="", average=None, notes=None, picture=None, header="{column}"):
+    def part_table(
+        self,
+        title: str,
+        columns: str | list,
+        rows: list[dict],
+        caption: str = "",
+        average: str | list | None = None,
+        notes: dict[str, str] | None = None,
+        picture: dict[str, str] | None = None,
+        header: str = "{column}",
+    ) -> list[str]:
         """A table of scores, a row per system and a column per language, and an average of `average` (columns).
 
         `notes`: name and key of a last column of text; `picture`: file, title and axis of a picture of the averages.
@@ -195,12 +208,12 @@ class Report:
                 cells.append(", ".join(str(each[0]) for each in text if each))
             lines.append([name, *cells])
         if picture:
-            self.picture(**picture, outcomes=self.averages[title])
+            self.picture(self.averages[title], **picture)
         named = [self.expand(header, column=column) for column in columns]
         mean = ["average" if averaged == columns else f"average of {', '.join(averaged)}"] if averaged else []
         return [self.caption(caption), "", *table([title, *named, *mean, *(notes or {})], lines)]
 
-    def part_differences(self, against, columns, caption=""):
+    def part_minus(self, against: str, columns: list[str], caption: str = "") -> list[str]:
         """Averages of earlier tables (`columns`: their titles) minus those of the row `against`, unit by unit."""
         against, titles = self.expand(against), [self.expand(title) for title in columns]
         names = dict.fromkeys(name for title in titles for name in self.averages[title] if name != against)
@@ -210,12 +223,14 @@ class Report:
         for name in names:
             pairs = [(self.averages[title].get(name), self.averages[title][against]) for title in titles]
             if all(own is None or other is None or len(own) == len(other) for own, other in pairs):
-                found = [None if None in pair else [own - other for own, other in zip(*pair)] for pair in pairs]
+                found = [[one - two for one, two in zip(own or (), other or ())] for own, other in pairs]
                 rows.append([name, *(mean_difference(each) if each else "" for each in found)])
         shown = [title.split(":")[0] for title in titles]
         return [self.caption(caption), "", *table([f"minus {against}", *shown], rows)]
 
-    def part_paired(self, title, columns, rows, references, caption=""):
+    def part_paired(
+        self, title: str, columns: str | list, rows: list[dict], references: str, caption: str = ""
+    ) -> list[str]:
         """BLEU differences of every two systems with p of sacreBLEU's paired bootstrap; `scores`: hypotheses.
 
         Left out without references or with fewer than two systems.
@@ -236,7 +251,7 @@ class Report:
                 cells[1 + columns.index(column)] = f"{test['difference']:+.2f} (p = {test['p']:.3f})"
         return [self.caption(caption), "", *table([title, *columns], found.values())] if found else []
 
-    def part_tokens(self, title, rows, caption=""):
+    def part_tokens(self, title: str, rows: list[dict], caption: str = "") -> list[str]:
         """Updates of each training, tokens of text in one and their product, from its train.log (`scores`)."""
         lines = []
         for name, row, values in self.rows(rows):
@@ -253,7 +268,9 @@ class Report:
         header = [title, "updates", "tokens an update", "million tokens"]
         return [self.caption(caption), "", *table(header, lines)] if lines else []
 
-    def part_outputs(self, caption, columns, rows, source, reference):
+    def part_outputs(
+        self, caption: str, columns: str | list, rows: list[dict], source: str, reference: str
+    ) -> list[str]:
         """Outputs of all systems beside source and reference, for test lines at equal distances."""
         from fairseq_xl.evaluation.bleu import detokenized, read_lines
 
@@ -277,24 +294,24 @@ class Report:
                 lines += ["", f"{place + 1}."] + [f"   - {name}: {text}" for name, text in texts.items()]
         return lines[1:]
 
-    def picture(self, file, title, axis, outcomes):
+    def picture(self, outcomes: dict[str, list[float] | None], file: str, title: str, axis: str) -> None:
         """Draws each system's values as points, and the mean with its interval; a single value is a baseline's line."""
-        outcomes = {name: values for name, values in outcomes.items() if values}
-        if self.folder is None or not outcomes:
+        found = {name: values for name, values in outcomes.items() if values}
+        if self.folder is None or not found:
             return
         import matplotlib
 
         matplotlib.use("Agg")
         from matplotlib import pyplot
 
-        figure, axes = pyplot.subplots(figsize=(7, 1.2 + 0.4 * len(outcomes)), layout="constrained")
-        for place, values in enumerate(outcomes.values()):
+        figure, axes = pyplot.subplots(figsize=(7, 1.2 + 0.4 * len(found)), layout="constrained")
+        for place, values in enumerate(found.values()):
             mean, interval = statistics.mean(values), share_interval(values)
             axes.plot(values, [place] * len(values), "o", color="tab:blue", alpha=0.4, markeredgewidth=0)
             axes.plot(mean, place, "|", color="black", markersize=14)
             if interval:
                 axes.plot(interval, [place, place], color="black", linewidth=1)
-        axes.set_yticks(range(len(outcomes)), list(outcomes))
+        axes.set_yticks(range(len(found)), list(found))
         axes.invert_yaxis()
         axes.set_xlabel(self.expand(axis))
         axes.set_title(self.expand(title), loc="left")
@@ -303,7 +320,7 @@ class Report:
         pyplot.close(figure)
 
 
-def write(experiment, runs=None):
+def write(experiment: Experiment, runs: list[Path] | None = None) -> None:
     """Prints the report and writes it to ``report.md`` in the output folder; then prints the experiment's last line."""
     runs = runs or [experiment.output]
     text = "\n\n".join("\n".join(part).strip() for part in Report(experiment, runs).parts())
@@ -318,7 +335,7 @@ def write(experiment, runs=None):
         sys.stdout.write(f"{found}\n")
 
 
-def value_of(path, key, form):
+def value_of(path: Path, key: str, form: str | None) -> str:
     """A number of a score file as text, in the format `form`, such as .2f. Raises `UserError` if it is not there."""
     found = entries(read(path), key)
     if not found:
@@ -326,17 +343,18 @@ def value_of(path, key, form):
     return format(found[0], (form or "").strip())
 
 
-def main(arguments=None):
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m recipes.report", description=__doc__.split("\n\n")[0])
     parser.add_argument("file", help="the experiment's YAML file")
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="output folders or JSON files of results/")
-    parser.add_argument("--set", nargs="+", default=[], metavar="name=value", help="in place of a value of the file")
+    parser.add_argument("--set", action="append", default=[], metavar="name=value", help="in place of the file's value")
     options = parser.parse_args(arguments)
     error_reporting.install()
     missing = [path for path in options.runs if not path.exists()]
     if missing:
         raise UserError(f"{missing[0]}: no such file or folder")
-    write(Experiment(options.file, options.set), options.runs)
+    output = options.runs[0] if options.runs and options.runs[0].is_dir() else None
+    write(Experiment(options.file, options.set, output), options.runs)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,17 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from sacrebleu.metrics import BLEU
 
+from fairseq_xl.errors import UserError
 from preprocess.sample.__main__ import main as write_sample
+from recipes import experiment
 from recipes.lohelp import report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,27 +65,26 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def comparison(corpus, tmp_path_factory):
-    """A finished run of a few updates: its command, its folder and what it printed."""
+    """A finished run of a few updates: its arguments, its folder and what it printed."""
     output = tmp_path_factory.mktemp("lohelp")
-    chosen = ["--langs", "en,de", "--targets", "de", "--models", "random,mlm", "--seeds", "1", "--updates", "3"]
-    chosen += ["--vocabulary", "300"]
-    command = ["bash", "recipes/lohelp/run.sh", "--corpus", str(corpus), "--output", str(output), *chosen]
-    done = run(*command, "--stages", "data,pretrain,retrieve")
+    small = [f"corpus={corpus}", "others=de", "targets=de", "seeds=1", "vocabulary=300", "--updates", "3"]
+    arguments = [str(ROOT / "recipes/lohelp/experiment.yaml"), "--output", str(output), *small]
+    done = run(sys.executable, "-m", "recipes.experiment", *arguments, "models=random,mlm", "--only", "retrieve")
     assert done.returncode == 0, done.stdout + done.stderr
-    done = run(*command, "--stages", "classify,translate,report", "--models", "mlm")
+    done = run(sys.executable, "-m", "recipes.experiment", *arguments, "models=mlm", "--jobs", "2")
     assert done.returncode == 0, done.stdout + done.stderr
-    return command, output, done.stdout
+    return arguments, output, done.stdout
 
 
 def test_lohelp_tables_hold_the_scores_of_the_files(comparison, corpus):
     _, output, printed = comparison
     tables = (output / "report.md").read_text()
-    assert printed.endswith(tables)
+    assert printed == tables
     references = (corpus / "bitext/test.en-de.de").read_text().splitlines()
     hypotheses = (output / "mlm/en-de/hypotheses.de").read_text().splitlines()
     bleu = BLEU().corpus_score(hypotheses, [references]).score
     assert re.search(rf"^\| MLM \| {bleu:.2f} ± ", tables, re.MULTILINE)
-    for task in ("nc", "qam"):
+    for task, baseline in (("nc", "tf-idf, logistic"), ("qam", "n-grams in common and lengths, logistic")):
         right = []
         for language in ("en", "de"):
             rows = (output / f"mlm/{task}-1/predictions/test.{language}.tsv").read_text().splitlines()
@@ -89,7 +92,8 @@ def test_lohelp_tables_hold_the_scores_of_the_files(comparison, corpus):
             right.append(100 * sum(label == predicted for label, predicted in answers) / len(answers))
         cells = " | ".join(f"{accuracy:.1f}" for accuracy in (*right, sum(right) / 2))
         assert f"| {task}: accuracy | en | de | average |\n| --- | --- | --- | --- |\n| MLM | {cells} |\n" in tables
-        assert re.search(rf"^\| {report.BASELINES[task][1]} \| \d+\.\d \|", tables, re.MULTILINE)
+        assert re.search(rf"^\| {baseline} regression \| \d+\.\d \| \d+\.\d \| \d+\.\d \|$", tables, re.MULTILINE)
+        assert (output / f"{task}.png").stat().st_size > 5000
     retrieval = json.loads((output / "mlm/retrieval/scores.json").read_text())
     average, layer = retrieval["average"]["margin"], f"{retrieval['layer']}, {retrieval['pooling']}"
     cell = r"\d+\.\d \(\d+\.\d–\d+\.\d\)"
@@ -110,45 +114,46 @@ def test_lohelp_has_a_baseline_of_untrained_weights(comparison):
     assert "--max-update 1 --lr 0" in (output / "random/untrained/out.log").read_text()
 
 
-def test_lohelp_does_not_take_figures_of_other_settings_for_its_own(comparison):
-    command, output, _ = comparison
-    for stage, folder, more in (
-        ("translate", "mlm/en-de", ["--updates", "4"]),
-        ("classify", "mlm/nc-1", ["--updates", "4"]),
-        ("retrieve", "mlm/retrieval", ["--langs", "de,en"]),
+def test_lohelp_does_not_take_figures_of_other_settings_for_its_own(comparison, corpus):
+    arguments, output, _ = comparison
+    with pytest.raises(
+        UserError, match=r"/mlm was made with other settings or weights \(then --max-update 3, now .* 4\)"
     ):
-        done = run(*command, "--models", "mlm", "--stages", stage, *more)
-        assert done.returncode == 2
-        assert done.stderr.splitlines()[-1].startswith(f"lohelp: {output}/{folder} was made with other settings")
+        experiment.main([*arguments, "models=mlm", "--only", "translate", "--updates", "4"])
+    (output / "mlm/checkpoint_last.pt").rename(output / "mlm/kept.pt")
+    shutil.copy(output / "random/untrained/checkpoint_last.pt", output / "mlm/checkpoint_last.pt")
+    with pytest.raises(UserError, match=r"mlm/nc-1 was made with .* \(.*mlm/checkpoint_last.pt has changed\)"):
+        experiment.main([*arguments, "models=mlm", "--only", "classify/mlm/nc"])
+    (output / "mlm/kept.pt").rename(output / "mlm/checkpoint_last.pt")
 
 
-@pytest.mark.parametrize("script", ["run.sh", "smoke.sh"])
-def test_lohelp_writes_nothing_into_a_folder_that_is_no_corpus(tmp_path, script):
+@pytest.mark.parametrize("name", ["experiment", "smoke"])
+def test_lohelp_writes_nothing_into_a_folder_that_is_no_corpus(tmp_path, name):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/corpus.yaml").write_text("languages: [en]\n")
-    done = run(
-        "bash", f"recipes/lohelp/{script}", "--corpus", str(tmp_path / "mine"), "--output", str(tmp_path / "out")
-    )
-    assert done.returncode == 2 and f"lohelp: {tmp_path}/mine is no corpus of en,de" in done.stderr.splitlines()[-1]
+    arguments = [f"recipes/lohelp/{name}.yaml", f"corpus={tmp_path}/mine", "--output", str(tmp_path / "out")]
+    with pytest.raises(UserError, match=f"step text failed: {tmp_path}/mine is not a corpus of en,de"):
+        experiment.main([str(ROOT / arguments[0]), *arguments[1:], "--only", "text"])
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["corpus.yaml"]
 
 
-def test_lohelp_run_again_does_nothing_that_is_done(comparison):
-    command, output, _ = comparison
+def test_lohelp_run_again_does_nothing_that_is_done(comparison, capsys):
+    arguments, output, printed = comparison
     before = {path: path.stat().st_mtime_ns for path in (output / "mlm").rglob("*") if path.suffix in (".json", ".pt")}
-    done = run(*command, "--stages", "retrieve,classify,translate", "--models", "mlm")
-    assert done.returncode == 0 and done.stderr == ""
+    experiment.main([*arguments, "models=mlm"])
+    shown = capsys.readouterr()
+    assert shown.err == "" and shown.out == printed
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
-@pytest.mark.parametrize("script", ["run.sh", "smoke.sh"])
-def test_lohelp_refuses_wrong_arguments_in_one_sentence(script):
-    done = run("bash", f"recipes/lohelp/{script}", "--curpus", "x")
-    assert done.returncode == 2 and done.stderr == f"lohelp: unknown argument --curpus ({script} --help)\n"
-    done = run("bash", f"recipes/lohelp/{script}", "--corpus", "absent")
-    assert done.returncode == 2 and done.stderr == "lohelp: --corpus absent: no such folder\n"
-    done = run("bash", f"recipes/lohelp/{script}", "--corpus")
-    assert done.returncode == 2 and done.stderr == f"lohelp: --corpus needs a value ({script} --help)\n"
+def test_lohelp_refuses_wrong_arguments_in_one_sentence():
+    done = run("bash", "recipes/lohelp/smoke.sh", "corpse=x")
+    assert done.returncode == 1 and done.stderr == (
+        "fairseq_xl: error: corpse=x: expected name=value, with one of the names corpus, vocabulary, data, pretrained, "
+        "models\n"
+    )
+    done = run("bash", "recipes/lohelp/smoke.sh", "--updates", "0")
+    assert done.returncode == 2 and "--updates: 0: a whole number above 0 is needed" in done.stderr
 
 
 def write(path, content):
@@ -283,7 +288,7 @@ def test_differences_are_paired_by_seed(tmp_path, monkeypatch, capsys):
     assert "minus" not in told("--against", "start")
 
 
-@pytest.mark.parametrize("script", ["lohelp/run.sh", "veco/run.sh", "unicoder/run.sh"])
+@pytest.mark.parametrize("script", ["veco/run.sh", "unicoder/run.sh"])
 def test_stages_and_models_that_there_are_not(tmp_path, script):
     program, output = script.split("/")[0], tmp_path / "out"
 
@@ -296,8 +301,6 @@ def test_stages_and_models_that_there_are_not(tmp_path, script):
     if program == "unicoder":
         assert refused("--models", "xlm,unicodr").startswith("unicoder: --models unicodr: choose among random xlm ")
         assert refused("--models", "").startswith("unicoder: --models needs a value")
-    if program == "lohelp":
-        assert refused("--models", "mlm,mml") == "lohelp: --models mml: choose among random clm mlm mlm-tlm\n"
     assert not output.exists()
     (output / "data-bin/en").mkdir(parents=True)
     told = f"{program}: --langs xx: there is no such text in {output}/data-bin\n"
@@ -342,8 +345,16 @@ def test_tables_of_two_ways_to_fine_tune_beside_a_baseline(tmp_path, monkeypatch
 
 @pytest.mark.slow
 def test_lohelp_smoke_ends_with_its_scores(corpus, tmp_path):
-    tiny = ["--updates", "3", "--vocabulary", "300"]
-    done = run("bash", "recipes/lohelp/smoke.sh", "--corpus", str(corpus), "--output", str(tmp_path), *tiny)
+    done = run(
+        "bash",
+        "recipes/lohelp/smoke.sh",
+        f"corpus={corpus}",
+        "vocabulary=300",
+        "--output",
+        str(tmp_path),
+        "--updates",
+        "3",
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     number = r"\d+\.\d\d"
     last = done.stdout.splitlines()[-1]

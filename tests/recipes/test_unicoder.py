@@ -327,7 +327,7 @@ def test_models_read_as_much_in_an_update(scripts, tmp_path):
             assert found * number * 100 / percent == pytest.approx(5120, abs=10)
 
 
-@pytest.mark.parametrize("script", ["quickstart.sh", "lohelp/run.sh", "veco/smoke.sh", "unicoder/smoke.sh"])
+@pytest.mark.parametrize("script", ["quickstart.sh", "veco/smoke.sh", "unicoder/smoke.sh"])
 @pytest.mark.parametrize("number", ["0", "x", "-1"])
 def test_no_number_of_updates(tmp_path, script, number):
     done = run("bash", f"recipes/{script}", "--output", str(tmp_path / "out"), "--updates", number)

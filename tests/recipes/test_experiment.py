@@ -1,0 +1,264 @@
+"""The driver of experiments: steps, values, resuming, stopping; on steps that run small commands."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fairseq_xl.errors import UserError
+from recipes import corpus, experiment
+from recipes.experiment import Experiment
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = """
+values:
+  text: data.txt
+  size: 8
+  seeds: [1, 2]
+  languages: "en,{others}"
+  others: [de, fr]
+  models:
+    random: {start: ""}
+    mlm: {start: "--init {output}/mlm/weights", objectives: "mlm"}
+steps:
+  pretrain:
+    for: {model: models}
+    where: model.objectives
+    folder: "{model}"
+    only if needed: true
+    run: cp {text} {folder}/weights
+  classify:
+    for: {model: models, seed: seeds}
+    folder: "{model}/nc-{seed}"
+    stdout: scores
+    run: echo {model.start:words} {updates:words} --seed {seed} --langs {languages} {others:each}=x:{others:each}
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "data.txt").write_text("weights\n")
+    (tmp_path / "experiment.yaml").write_text(STEPS)
+    return tmp_path / "experiment.yaml"
+
+
+def run(file, *arguments, output="out"):
+    """Runs the driver on `file`, with its text beside it."""
+    words = [str(file), "--output", str(file.parent / output), *arguments]
+    if "text:" in file.read_text():
+        words += [f"text={file.parent}/data.txt"]
+    experiment.main(words)
+
+
+def steps(file, *overrides, updates=None):
+    made = Experiment(file, overrides, file.parent / "out", updates)
+    return {step.name: [" ".join(command) for command in step.commands] for step in made.chosen([])}
+
+
+def test_a_step_runs_once_for_all_values_with_their_fields(file):
+    out = file.parent / "out"
+    found = steps(file, "seeds=1", updates=3)
+    langs = "--langs en,de,fr de=x:de fr=x:fr"
+    assert found == {
+        "classify/random/1": [f"echo --max-update 3 --seed 1 {langs}"],
+        "pretrain/mlm": [f"cp data.txt {out}/mlm/weights"],
+        "classify/mlm/1": [f"echo --init {out}/mlm/weights --max-update 3 --seed 1 {langs}"],
+    }
+    assert list(steps(file, "models=random")) == ["classify/random/1", "classify/random/2"]  # nothing needs the weights
+    assert "--langs en,es es=x:es" in steps(file, "others=es", "models=random")["classify/random/1"][0]
+
+
+@pytest.mark.parametrize(
+    "override, words",
+    [
+        ("model=mlm", "names text, size, seeds"),
+        ("models=mlm,xlm", "xlm is not among random, mlm"),
+        ("seeds=1,1", "named twice"),
+        ("size=0", "above 0"),
+        ("size=many", "above 0"),
+        ("models=", "expected name=value"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(file, override, words):
+    with pytest.raises(UserError, match=words):
+        steps(file, override)
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ("[]", "expected an experiment"),
+        ("steps: {a: {run: x}}\nstep: 1", "expected an experiment"),
+        ("steps: {a: {runs: x}}", "unknown key runs"),
+        ("steps: {a: {folder: b}}", "step a: no run"),
+        ("steps: {a: {run: 'echo {b}'}}", "no value 'b'"),
+        ("values: {b: '{b}'}\nsteps: {a: {run: 'echo {b}'}}", "no value 'b'"),
+        ("steps: {a: {run: x, folder: c}, b: {run: x, folder: c}}", "a have the same folder"),
+        ("steps: {a", "is not YAML"),
+        ("[" * 3000, "is not YAML"),
+        ("steps: {a: {run: x}}\x00", "is not YAML"),
+    ],
+)
+def test_a_wrong_file_is_one_sentence(tmp_path, content, words):
+    (tmp_path / "wrong.yaml").write_text(content)
+    with pytest.raises(UserError, match=words):
+        Experiment(tmp_path / "wrong.yaml", output=tmp_path / "out")
+
+
+def test_an_unknown_step_is_one_sentence(file):
+    with pytest.raises(UserError, match="--only clasify: there is no such step; expected pretrain, classify, report"):
+        run(file, "--only", "clasify")
+
+
+def test_chosen_steps_run_with_what_they_need_and_only_once(file, capsys):
+    run(file, "--only", "classify/mlm/2")
+    out = file.parent / "out"
+    shown = capsys.readouterr().err
+    assert [line.split(" ")[2] for line in shown.splitlines()] == ["pretrain/mlm:", "classify/mlm/2:"]
+    assert (out / "mlm/weights").read_text() == "weights\n" and not (out / "random").exists()
+    scores = f"--init {out}/mlm/weights --seed 2 --langs en,de,fr de=x:de fr=x:fr\n"
+    assert (out / "mlm/nc-2/scores").read_text() == scores
+    run(file, "--only", "classify/mlm")
+    assert [line.split(" ")[2] for line in capsys.readouterr().err.splitlines()] == ["classify/mlm/1:"]
+    (out / "mlm/nc-2/scores").write_text("kept")
+    run(file)
+    assert (out / "mlm/nc-2/scores").read_text() == "kept"
+    assert [line.split(" ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        "classify/random/1:",
+        "classify/random/2:",
+    ]
+
+
+def test_a_run_of_several_jobs_makes_the_same(file):
+    run(file)
+    run(file, "--jobs", "3", output="three")
+    names = sorted(path.relative_to(file.parent / "out") for path in (file.parent / "out").rglob("*"))
+    assert names == sorted(path.relative_to(file.parent / "three") for path in (file.parent / "three").rglob("*"))
+    assert len([name for name in names if name.name == "scores"]) == 4
+
+
+def test_the_list_of_commands_runs_nothing(file, capsys):
+    run(file, "--list")
+    assert "classify/mlm/2\n    echo --init" in capsys.readouterr().out and not (file.parent / "out").exists()
+
+
+def test_other_settings_and_inputs_are_refused(file):
+    run(file)
+    made = re.escape(f"{file.parent}/out/random/nc-1 was made with other settings or weights")
+    with pytest.raises(UserError, match=rf"{made} \(then --seed, now --max-update\): remove it"):
+        run(file, "--updates", "4")
+    with pytest.raises(UserError, match=r"now --langs en,de\): remove it or choose another --output"):
+        run(file, "others=de")
+    (file.parent / "data.txt").write_text("others\n")
+    with pytest.raises(UserError, match=r"out/mlm was made with other settings or weights \(.*/data.txt has changed\)"):
+        run(file)
+    (file.parent / "out").rename(file.parent / "moved")
+    (file.parent / "data.txt").write_text("weights\n")
+    run(file, output="moved")  # a folder that was moved is the same
+
+
+def test_a_step_that_failed_begins_again_with_other_settings(tmp_path):
+    """It leaves a log and a record alone."""
+    file = tmp_path / "a.yaml"
+    file.write_text("values: {command: 'false'}\nsteps: {a: {run: '{command:words}'}}")
+    with pytest.raises(UserError, match=r"step a failed: it printed nothing \(see .*/out/a/out.log\)"):
+        run(file)
+    run(file, "command=true")
+    with pytest.raises(UserError, match="then true, now false"):
+        (tmp_path / "out/a/result").touch()
+        run(file, "command=false")
+
+
+def test_a_half_finished_step_goes_on(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("steps: {a: {run: ['touch {folder}/one', 'test -e {folder}/two', 'touch {folder}/three']}}")
+    with pytest.raises(UserError, match="step a failed"):
+        run(file)
+    (tmp_path / "out/a/two").touch()
+    run(file)
+    assert (tmp_path / "out/a/three").exists()
+    assert json.loads((tmp_path / "out/a/step.json").read_text())["finished"] is True
+
+
+def test_a_failure_is_shown_by_its_own_sentence(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("steps: {a: {run: \"bash -c 'echo begin; echo fairseq_xl: error: no such file >&2; exit 3'\"}}")
+    with pytest.raises(UserError, match=r"step a failed: no such file \(see"):
+        run(file)
+    file.write_text("steps: {a: {run: \"bash -c 'seq 9; exit 3'\"}, b: {run: 'touch {folder}/made'}}")
+    with pytest.raises(UserError, match="step a failed: 7 / 8 / 9 "):
+        run(file, output="other")
+    assert not (tmp_path / "other/b").exists()
+
+
+def test_half_an_output_takes_no_place(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("steps: {a: {stdout: scores.json, run: \"bash -c 'echo half; exit 3'\"}}")
+    with pytest.raises(UserError, match="step a failed"):
+        run(file)
+    assert sorted(path.name for path in (tmp_path / "out/a").iterdir()) == ["out.log", "step.json"]
+
+
+def test_an_input_that_a_step_fetches_itself_does_not_count(tmp_path):
+    """The corpus does not exist when the step begins."""
+    file = tmp_path / "a.yaml"
+    file.write_text("values: {corpus: x/y}\nsteps: {a: {run: 'touch {corpus} {folder}/made'}}")
+    for _ in range(2):
+        run(file, f"corpus={tmp_path}/corpus")
+    (tmp_path / "corpus").write_text("changed later, but unknown at the beginning")
+    run(file, f"corpus={tmp_path}/corpus")
+
+
+def test_a_training_that_was_stopped_stops_all(tmp_path, capsys):
+    file = tmp_path / "a.yaml"
+    file.write_text("steps: {a: {run: bash -c 'exit 75'}, b: {run: 'true'}}")
+    with pytest.raises(SystemExit) as ended:
+        run(file)
+    assert ended.value.code == 75 and "stopped: run the same command to continue" in capsys.readouterr().err
+    assert not (tmp_path / "out/b").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_the_commands_and_nothing_is_left_running(tmp_path, number):
+    """The command takes half a second to end after the signal, as a training that saves; its shell ends at once."""
+    script = "import pathlib, signal, sys, time\n"
+    script += "def end(*_):\n    time.sleep(0.5)\n    pathlib.Path(sys.argv[1]).touch()\n    sys.exit(1)\n"
+    script += "signal.signal(int(sys.argv[2]), end)\nprint('begun', flush=True)\ntime.sleep(60)\n"
+    (tmp_path / "wait.py").write_text(script)
+    file = tmp_path / "a.yaml"
+    wait = f"bash -c '\"$0\" {tmp_path}/wait.py {{folder}}/signal {int(number)}; exit $?' {sys.executable}"
+    file.write_text(f"steps: {{a: {{run: {json.dumps(wait)}}}, b: {{run: 'true'}}}}")
+    log = tmp_path / "out/a/out.log"
+    command = [sys.executable, "-m", "recipes.experiment", str(file), "--output", str(tmp_path / "out")]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        for _ in range(600):
+            if log.exists() and log.read_text().strip():
+                break
+            time.sleep(0.1)
+        process.send_signal(number)
+        error = process.communicate(timeout=60)[1]
+    assert process.returncode == 128 + number and error.endswith("stopped: run the same command to continue\n")
+    assert (tmp_path / "out/a/signal").exists() and not (tmp_path / "out/b").exists()
+
+
+def test_a_corpus_is_described_by_its_folder(tmp_path):
+    folder = tmp_path / "mine"
+    for name in ("mono/train.en", "mono/train.de", "bitext/train.en-de.de"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    found = corpus.description(folder, ["en", "de"], 300, False, None)
+    assert found["vocabulary"] == {"model": "unigram", "size": 300, "alpha": 0.5}
+    assert found["bitext"]["en-de"]["test"] == f"{folder}/bitext/test.en-de" and "de" in found["monolingual"]
+    alone = corpus.description(folder, ["de"], 300, True, "identity")
+    assert "bitext" not in alone and alone["vocabulary"]["normalization"] == "identity"
+    with pytest.raises(UserError, match=r"mine is not a corpus of en,de,xx: it has no bitext/train.en-xx.xx"):
+        corpus.description(folder, ["en", "de", "xx"], 300, False, None)
+    with pytest.raises(UserError, match=r"has no mono/train.fr"):
+        corpus.description(folder, ["de", "fr"], 300, True, None)
+    with pytest.raises(UserError, match="no such corpus folder"):
+        corpus.main([str(tmp_path / "absent")])

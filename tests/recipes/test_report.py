@@ -1,0 +1,249 @@
+"""Tables of experiments, from score files written by hand."""
+
+import json
+import math
+
+import pytest
+from matplotlib.image import imread
+
+from fairseq_xl.errors import UserError
+from recipes import report
+
+EXPERIMENT = """
+values:
+  languages: [en, de]
+  targets: [de]
+  seeds: [1, 2, 3]
+  tasks: [nc, qam]
+  models:
+    random: {name: random}
+    xlm: {name: XLM}
+    unicoder: {name: Unicoder}
+steps: {}
+report:
+  - table: BLEU
+    header: en→{column}
+    columns: targets
+    rows:
+      - {for: {model: models}, name: "{model.name}", scores: "{model}/en-{column}/bleu.json", key: sacrebleu.score,
+         interval: sacrebleu.interval, decimals: 2}
+      - {name: source copied, scores: "copy.en-{column}/bleu.json", key: sacrebleu.score,
+         interval: sacrebleu.interval, decimals: 2, optional: true}
+    caption: One seed.
+  - paired: BLEU, difference
+    columns: targets
+    rows: [{for: {model: models}, name: "{model.name}", scores: "{model}/en-{column}/hypotheses.{column}"}]
+    references: "{output}/reference.{column}"
+  - table: "{task}: accuracy"
+    for: {task: tasks}
+    columns: languages
+    average: languages
+    rows:
+      - {for: {model: models}, name: "{model.name}", scores: "{model}/{task}-{seed}/scores.json",
+         key: "languages.{column}.accuracy"}
+      - {name: majority, scores: "random/{task}-{seed}/scores.json", key: "languages.{column}.majority"}
+    picture: {file: "{task}.png", title: "{task} from {languages}", axis: accuracy}
+    caption: "{task}, {over}."
+  - minus: Unicoder
+    columns: ["nc: accuracy", "qam: accuracy"]
+    caption: "Differences, {over}."
+  - table: retrieval
+    header: en-{column}
+    columns: targets
+    average: targets
+    notes: {"layer, pooling": layer pooling}
+    rows:
+      - {for: {model: models}, name: "{model.name}", scores: "{model}/retrieval/scores.json",
+         key: "test.en-{column}.margin.*.accuracy", interval: "test.en-{column}.margin.*.interval"}
+  - table: joint
+    columns: languages
+    rows:
+      - {name: pairs, scores: "joint/{column}/nc-{seed}/scores.json", key: "languages.{column}.accuracy",
+         in: {en: "joint/{targets:each}/nc-{seed}/scores.json joint/fr/nc-{seed}/scores.json"}}
+  - tokens: pre-training
+    rows: [{for: {model: models}, name: "{model.name}", scores: "{model}/train.log"}]
+  - outputs: "Titles in {column}, seed {seed}."
+    columns: languages
+    rows: [{for: {model: models}, name: "{model.name}", scores: "{model}/{column}-{seed}/generate-test.txt"}]
+    source: "{output}/test.{column}.src"
+    reference: "{output}/test.{column}.tgt"
+last line: "nc=[random/nc-1/scores.json languages.en.accuracy] de=[random/nc-1/scores.json languages.de.accuracy .2f]"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
+    write(tmp_path / "run/random/nc-1/scores.json", nc(en=1.0, de=10.0))
+    return tmp_path / "run"
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def nc(**accuracies):
+    languages = {language: {"accuracy": value, "majority": 40.0} for language, value in accuracies.items()}
+    return {"languages": languages, "missing": []}
+
+
+def printed(capsys, *runs, values=()):
+    settings = [word for value in values for word in ("--set", value)]
+    report.main([str(runs[0].parent / "experiment.yaml"), *map(str, runs), *settings])
+    return capsys.readouterr().out
+
+
+def test_scores_are_averaged_with_their_intervals(folder, capsys):
+    """1, 2, 3 have the mean 2, whose interval is worked out below; equal scores have none."""
+    for seed, accuracy in enumerate((1.0, 2.0, 3.0), start=1):
+        write(folder / f"random/nc-{seed}/scores.json", nc(en=accuracy, de=10.0))
+    write(folder / "xlm/nc-1/scores.json", nc(en=90.0, de=90.0))  # two seeds are missing
+    text = printed(capsys, folder)
+    assert text.removesuffix("nc=1.0 de=10.00\n") == (folder / "report.md").read_text()
+    for line in (
+        "| nc: accuracy | en | de | average |",
+        "| random | 2.0 (0.6–6.8) | 10.0 | 6.0 (4.9–7.4) |",
+        "| XLM |  |  |  |",
+        "| majority | 40.0 | 40.0 | 40.0 |",
+        "nc, mean over 3 fine-tuning seeds, one pre-training run, and 95 % interval over these seeds.",
+    ):
+        assert f"{line}\n" in text
+    assert "| random | 1.0 | 10.0 | 5.5 |\n" in printed(capsys, folder, values=["seeds=1"])
+
+
+def test_other_scores_have_the_interval_of_their_file(folder, capsys):
+    for model, score in (("random", 3.5), ("copy", 4.25)):
+        name = "copy.en-de/bleu.json" if model == "copy" else "random/en-de/bleu.json"
+        write(folder / name, {"sacrebleu": {"score": score, "interval": 0.5}})
+    ways = {
+        "forward": {"accuracy": 50.0, "interval": [45.0, 55.0]},
+        "backward": {"accuracy": 60.0, "interval": [57.0, 63.0]},
+    }
+    write(folder / "xlm/retrieval/scores.json", {"layer": 2, "pooling": "mean", "test": {"en-de": {"margin": ways}}})
+    text = printed(capsys, folder)
+    for line in (
+        "| BLEU | en→de |",
+        "| random | 3.50 ± 0.50 |",
+        "| XLM |  |",
+        "| source copied | 4.25 ± 0.50 |",
+        "| random |  |  |  |",
+        "| XLM | 55.0 (51.0–59.0) | 55.0 | 2, mean |",
+    ):
+        assert f"{line}\n" in text
+    (folder / "copy.en-de/bleu.json").unlink()
+    assert "source copied" not in printed(capsys, folder)  # an optional row
+
+
+def test_intervals_of_shares_stay_within_their_scale():
+    """Of 1, 2, 3: Student's t is 4.303, the error 0.577, logit 2 % = -3.892, and 4.303 · 0.577 / (2 · 0.98) = 1.267.
+
+    So the bounds are 100 / (1 + e^5.159) = 0.572 and 100 / (1 + e^2.625) = 6.756, where 2 ± 2.5 would reach below 0.
+    """
+    assert report.mean_share([1.0, 2.0, 3.0]) == "2.0 (0.6–6.8)"
+    assert report.mean_share([97.0, 98.0, 99.0]) == "98.0 (93.2–99.4)"
+    assert report.mean_share([100.0, 0.0, 0.0]) == "33.3 (0.1–99.7)"
+    assert report.mean_share([0.0, 0.0]) == "0.0" and report.mean_share([50.0]) == "50.0"
+    # where the error is small, 4.303 · 0.577 / 10 = 0.248, it is the interval of the mean
+    assert report.mean_share([69.9, 70.0, 70.1]) == "70.0 (69.8–70.2)"
+
+
+def test_translations_are_compared_pair_by_pair(folder, capsys):
+    lines = {"unicoder": "the cat sat on the mat .\n", "xlm": "a cat sat on the mat .\n"}
+    assert "difference" not in printed(capsys, folder)
+    for model, line in lines.items():
+        write(folder / f"{model}/en-de/hypotheses.de", 20 * line)
+    write(folder / "reference.de", 20 * lines["unicoder"])
+    bleu = 100 * math.exp(sum(math.log(right / count) for right, count in ((6, 7), (5, 6), (4, 5), (3, 4))) / 4)
+    assert f"| Unicoder − XLM | {100 - bleu:+.2f} (p = 0.001) |\n" in printed(capsys, folder)
+
+
+def test_fine_tuning_seeds_are_nested_in_pretrainings(folder, capsys):
+    """Differences of 1, 2, 3 from one pre-training and 5, 6, 7 from another are two, 2 and 6: 4 ± 12.71 · 2.
+
+    Six independent ones would have 4 ± 2.57 · 2.37 / sqrt 6 = 2.5. The model's own means are 52 and 66.
+    """
+    runs = [folder, folder.parent / "two"]
+    for run, base, difference in zip(runs, (50.0, 60.0), (0, 4)):
+        for seed in (1, 2, 3):
+            write(run / f"unicoder/nc-{seed}/scores.json", nc(en=base, de=base))
+            own = base + difference + seed
+            write(run / f"xlm/nc-{seed}/scores.json", nc(en=own, de=own))
+    text = printed(capsys, *runs)
+    assert "| XLM | +4.0 ± 25.4 |  |\n" in text
+    assert f"| XLM | {report.mean_share([52.0, 66.0])} | " in text
+    assert text.count("mean over 2 pre-trainings, of each the mean over 3 fine-tuning seeds, and 95 % interval") == 3
+    (runs[1] / "xlm/nc-3/scores.json").unlink()
+    assert "| XLM |  |  |\n" in printed(capsys, *runs)
+
+
+def test_differences_are_paired_by_seed(folder, capsys):
+    """1, 2, 3 points: their mean, and with Student's t 4.303 / sqrt 3, though either model's seeds differ by 20."""
+    for seed, base in enumerate((40.0, 60.0, 50.0), start=1):
+        write(folder / f"unicoder/nc-{seed}/scores.json", nc(en=base, de=base))
+        write(folder / f"xlm/nc-{seed}/scores.json", nc(en=base + 2 * seed, de=base))
+        write(folder / f"xlm/qam-{seed}/scores.json", nc(en=base, de=base))
+    text = printed(capsys, folder)
+    assert "| minus Unicoder | nc | qam |\n" in text
+    assert "| XLM | +2.0 ± 2.5 |  |\n" in text and "| random |  |  |\n" in text
+    assert "minus" not in printed(capsys, folder, values=["models=random,xlm"])
+
+
+def test_a_file_of_results_stands_for_a_folder(folder, capsys):
+    kept = folder.parent / "kept.json"
+    bleu = {"sacrebleu": {"score": 9, "interval": 1}}
+    write(kept, {"random/nc-1": nc(en=70.0, de=50.0), "random/en-de": bleu})
+    text = printed(capsys, kept, values=["seeds=1"])
+    assert "| random | 70.0 | 50.0 | 60.0 |\n" in text and "| random | 9.00 ± 1.00 |\n" in text
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["experiment.yaml", "kept.json", "run"]
+
+
+def test_a_cell_may_be_the_mean_of_several_files(folder, capsys):
+    """English is in the model of each pair: 10 and 30 are 20."""
+    for target, accuracy in (("de", 10.0), ("fr", 30.0)):
+        write(folder / f"joint/{target}/nc-1/scores.json", nc(en=accuracy, de=5.0, fr=6.0))
+    assert "| pairs | 20.0 | 5.0 |\n" in printed(capsys, folder, values=["seeds=1"])
+
+
+def test_tokens_are_summed_over_epochs(folder, capsys):
+    for model, sizes in (("xlm", (5000.0, 5030.0)), ("unicoder", (5010.0,))):
+        entries = [
+            {"epoch": number, "train_wpb": str(size), "train_num_updates": str(100 * number)}
+            for number, size in enumerate(sizes, start=1)
+        ]
+        lines = ["| INFO | begin", json.dumps({"epoch": 1, "wpb": "1.0"}), *map(json.dumps, [entries[0], *entries])]
+        write(folder / model / "train.log", "\n".join(lines) + "\n")
+    assert "| XLM | 200 | 5,015 | 1.00 |\n| Unicoder | 100 | 5,010 | 0.50 |\n" in printed(capsys, folder)
+
+
+def test_outputs_stand_beside_source_and_reference(folder, capsys):
+    write(folder / "test.de.src", "".join(f"source {number}\n" for number in range(20)))
+    write(folder / "test.de.tgt", "".join(f"reference {number}\n" for number in range(20)))
+    generated = "".join(
+        f"S-{number}\tx\nH-{number}\t-1.0\ttitle {number}\nD-{number}\t-1.0\ttitle {number}\n" for number in range(20)
+    )
+    write(folder / "xlm/de-1/generate-test.txt", generated)
+    lines = printed(capsys, folder).splitlines()
+    start = lines.index("Titles in de, seed 1.")
+    shown = ["", "1.", "   - source: source 0", "   - reference: reference 0", "   - XLM: title 0"]
+    assert lines[start + 1 : start + 6] == shown
+    assert lines[-5:-1] == ["19.", "   - source: source 18", "   - reference: reference 18", "   - XLM: title 18"]
+
+
+def test_pictures_show_the_outcome(folder, capsys):
+    for seed in (1, 2, 3):
+        write(folder / f"random/nc-{seed}/scores.json", nc(en=10.0 * seed, de=10.0))
+    printed(capsys, folder)
+    picture = imread(folder / "nc.png")
+    assert picture.shape[0] > 200 and picture.std() > 0.05 and not (folder / "qam.png").exists()
+
+
+def test_what_is_wrong_is_one_sentence(folder, capsys):
+    with pytest.raises(UserError, match="absent: no such file or folder"):
+        printed(capsys, folder, folder / "absent")
+    (folder / "random/nc-1/scores.json").unlink()
+    with pytest.raises(UserError, match=r"random/nc-1/scores.json has no languages.en.accuracy"):
+        printed(capsys, folder)
+    (folder.parent / "experiment.yaml").write_text("steps: {}\nreport: [{tabel: x}]")
+    with pytest.raises(UserError, match="no part of a report called 'tabel'"):
+        printed(capsys, folder)

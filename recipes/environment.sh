@@ -172,7 +172,8 @@ xl_install() {
 
 # The command fairseq-xl where the package is not installed: that of the checkout in the current folder, else of this one.
 xl_write_command() {
-    [ -z "$(xl_ask version fairseq_xl)" ] || return 0
+    # not asked in the checkout: an egg-info there is no installed package
+    [ -z "$(cd "$xl_environment" && xl_ask version fairseq_xl)" ] || return 0
     cat >"$xl_environment/bin/fairseq-xl" <<SCRIPT || return 1
 #!/bin/sh
 PYTHONPATH="\${PYTHONPATH:+\$PYTHONPATH:}$PWD" exec "$xl_python" -m fairseq_xl "\$@"

@@ -265,7 +265,7 @@ def denoising(data, save_dir, *more, objectives="xdae"):
     ]
 
 
-def averaging(data, save_dir, *more):
+def dan(data, save_dir, *more):
     """A command line of fairseq-train: the deep averaging network for mining, 16 channels."""
     return [
         data,

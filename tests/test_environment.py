@@ -25,7 +25,8 @@ with open(here / "calls", "a") as calls:
     calls.write(json.dumps(args) + "\\n")
 packages = state["installed"]
 if args[:2] == ["-", "version"]:
-    print(packages.get(args[2], ""))
+    here_only = args[2] + " in " + pathlib.Path.cwd().name
+    print(packages.get(args[2], packages.get(here_only, "")))
 elif args[:1] == ["-"] and args[1] in state["refused"]:
     sys.exit(1)
 elif args[:1] == ["-"] and args[1] in ("python", "headers"):
@@ -134,6 +135,13 @@ def test_the_command_is_that_of_the_checkout(world):
     for folder, shown in (("repo", "repo"), ("other", "other"), ("bin", "repo")):
         done = subprocess.run([command, "score", "a b"], cwd=world.folder / folder, capture_output=True, text=True)
         assert done.stdout == f"{shown} score a b\n", done.stderr
+
+
+def test_an_egg_info_in_the_checkout_is_no_installed_package(world):
+    """Python finds it as a package if it runs in the checkout."""
+    world.state(installed={"fairseq_xl in repo": "0.1.0"})
+    assert world.run().returncode == 0
+    assert (world.environment / "bin" / "fairseq-xl").exists()
 
 
 def test_an_installed_package_keeps_its_command(world):

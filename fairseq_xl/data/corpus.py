@@ -49,3 +49,17 @@ class CorpusWithNegatives(Corpus, Protocol):
 
     def sizes_with_negatives(self, examples: Numbers, length: int) -> Numbers:
         """Sizes (n,) of the examples (n,) with the longest negative that each may get."""
+
+
+@runtime_checkable
+class CorpusWithMinedNegatives(Corpus, Protocol):
+    """A corpus of sentence pairs whose negatives are mined, or sampled from all sentences of similar length."""
+
+    def prepare_negatives(self, length: int, mined: bool) -> None:
+        """Reads what `negatives` needs before worker processes start; raises `UserError` if it is missing."""
+
+    def negatives(self, examples: Numbers, length: int, keys: Numbers, mined: bool) -> list[Numbers]:
+        """A negative (t,) for each example (B,): a function of the example and its key (B,) uint64."""
+
+    def sizes_with_negatives(self, examples: Numbers, length: int, mined: bool) -> Numbers:
+        """Sizes (n,) of the examples (n,) with the longest negative that each may get."""

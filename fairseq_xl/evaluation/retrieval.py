@@ -10,7 +10,7 @@ from fairseq_xl.evaluation.bootstrap import accuracy
 
 logger = logging.getLogger(__name__)
 
-NEIGHBOURS = 4  # of the margin (Artetxe & Schwenk 2019)
+NEIGHBORS = 4  # of the margin (Artetxe & Schwenk 2019)
 
 
 def cosine(source, target):
@@ -19,21 +19,21 @@ def cosine(source, target):
     return unit[0] @ unit[1].T
 
 
-def margin(similarity, neighbours=NEIGHBOURS):
+def margin(similarity, neighbors=NEIGHBORS):
     """Similarities (N, M) -> ratio margin (N, M) of Artetxe & Schwenk (2019, eq. 1 and 2).
 
-    The similarity over the mean of both sentences' mean similarity to their `neighbours` nearest ones: sentences that
+    The similarity over the mean of both sentences' mean similarity to their `neighbors` nearest ones: sentences that
     are near to everything score lower. Where that mean is not above 0, as for a vector of zeros, the ratio means
     nothing and is -inf.
     """
 
     def nearest(axis):
-        kept = min(neighbours, similarity.shape[axis])
+        kept = min(neighbors, similarity.shape[axis])
         return np.partition(similarity, -kept, axis).take(range(-kept, 0), axis).mean(axis, keepdims=True)
 
-    neighbourhood = (nearest(1) + nearest(0)) / 2
-    ratio = np.full_like(neighbourhood, -np.inf)
-    return np.divide(similarity, neighbourhood, out=ratio, where=neighbourhood > 0)
+    neighborhood = (nearest(1) + nearest(0)) / 2
+    ratio = np.full_like(neighborhood, -np.inf)
+    return np.divide(similarity, neighborhood, out=ratio, where=neighborhood > 0)
 
 
 def evaluate(source, target):

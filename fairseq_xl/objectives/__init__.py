@@ -16,7 +16,7 @@ __all__ = [
     "ObjectiveConfig",
     "Term",
     "build_objectives",
-    "load_installed",
+    "load_all",
     "settings_as_text",
 ]
 
@@ -26,8 +26,10 @@ logger = logging.getLogger(__name__)
 GROUP = "fairseq_xl.objectives"
 
 
-def load_installed() -> None:
-    """Imports the objectives of installed packages; one that fails or whose name is taken is a warning."""
+def load_all() -> None:
+    """Imports the objectives of this package and of installed ones; logs a warning for an installed one that fails."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
     for entry in entry_points(group=GROUP):
         try:
             entry.load()
@@ -40,6 +42,4 @@ def load_installed() -> None:
             )
 
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
-load_installed()
+load_all()

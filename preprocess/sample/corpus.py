@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from preprocess.sample.generator import documents, realise
+from preprocess.sample.generator import documents, realize
 from preprocess.sample.lexicon import LANGUAGES
 
 EVALUATION = {"valid": 60, "test": 120}
@@ -56,11 +56,11 @@ def write(destination, count=2400, seed=1):
     root.mkdir(parents=True, exist_ok=True)  # fails before documents are generated, which takes most of the time
     parallel, alone = plan(count, seed)
     for split, made in parallel.items():
-        texts = {language: [realise(item, language) for item in made] for language in LANGUAGES}
+        texts = {language: [realize(item, language) for item in made] for language in LANGUAGES}
         bodies = {language: [body for _, body in texts[language]] for language in LANGUAGES}
         topics = [item.topic for item in made]
         for language in LANGUAGES:
-            extra = [realise(item, language)[1] for item in alone[language]] if split == "train" else []
+            extra = [realize(item, language)[1] for item in alone[language]] if split == "train" else []
             _write(root / "mono" / f"{split}.{language}", _blocks(bodies[language] + extra))
             if language != "en":
                 for side in ("en", language):

@@ -19,7 +19,7 @@ CONJUNCTIONS = {"because": "because", "when": "when", "if": "if", "while": "whil
 MODALS = {"want": ("want", "wanted"), "try": ("try", "tried"), "begin": ("start", "started"), "must": ("have", "had")}
 
 
-def pluralise(noun):
+def pluralize(noun):
     """Regular plural: "boxes", "cities", "days"."""
     if noun.endswith(("s", "x", "ch", "sh")):
         return noun + "es"
@@ -39,7 +39,7 @@ def noun_form(noun, plural):
     forms = [form.strip() for form in nouns()[noun].forms["en"].split(",")]
     if not plural:
         return forms[0]
-    return forms[1] if len(forms) > 1 else pluralise(noun)
+    return forms[1] if len(forms) > 1 else pluralize(noun)
 
 
 @cache
@@ -57,7 +57,7 @@ def verb_forms(verb):
         past = base[:-1] + "ied"
     else:
         past = {"plan": "planned", "stop": "stopped"}.get(base, base + "ed")
-    third = base + "es" if base == "go" else pluralise(base)
+    third = base + "es" if base == "go" else pluralize(base)
     return base, third, past, after
 
 
@@ -106,7 +106,7 @@ def _verb(c, plural, asked):
         return auxiliary, adverb, [base], after
     if c.modal:
         lexical, past = MODALS[c.modal]
-        third, tail = pluralise(lexical), ["to", base]
+        third, tail = pluralize(lexical), ["to", base]
     elif base == "be":
         finite = ("were" if plural else "was") if past_tense else ("are" if plural else "is")
         return finite, adverb, [], after

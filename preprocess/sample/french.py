@@ -30,7 +30,7 @@ MODALS = {
 AUXILIARIES = {"avoir": ("a", "ont"), "être": ("est", "sont")}
 
 
-def pluralise(word):
+def pluralize(word):
     """Regular plural of a noun or of a masculine adjective."""
     if word.endswith(("s", "x", "z")):
         return word
@@ -44,7 +44,7 @@ def noun_entry(noun):
     """Gender, singular, plural."""
     head, _, plural = nouns()[noun].forms["fr"].partition(", ")
     kind, singular = head.split(" ", 1)
-    return kind, singular, plural or pluralise(singular)
+    return kind, singular, plural or pluralize(singular)
 
 
 @cache
@@ -56,7 +56,7 @@ def adjective_form(adjective, feminine, plural):
         form = rest[0] if rest else masculine if masculine.endswith("e") else masculine + "e"
     if masculine == "bon_marché":
         return "bon marché"
-    return pluralise(form) if plural else form
+    return pluralize(form) if plural else form
 
 
 @cache

@@ -23,7 +23,7 @@ from preprocess.sample.grammar import (
 from preprocess.sample.lexicon import TOPICS, is_plain, nouns, verbs
 from preprocess.sample.syntax import Document, Phrase, Sentence, combinations, walk
 
-REALISERS = {"en": english, "de": german, "fr": french, "es": spanish}
+REALIZERS = {"en": english, "de": german, "fr": french, "es": spanish}
 HELD_OUT_SHARE = 8  # one combination in this many never occurs in training text
 
 
@@ -154,7 +154,7 @@ def documents(seed, split, stream, count, seen):
         yield made
 
 
-def realise(made, language):
+def realize(made, language):
     """(title, list of sentences) of a document in a language."""
-    module = REALISERS[language]
+    module = REALIZERS[language]
     return module.title(made), [module.sentence(sentence) for sentence in made.sentences]

@@ -21,7 +21,7 @@ PREVERBAL = ("always", "never")  # other adverbs of frequency follow the verb
 UNACCENTED = str.maketrans("áéíóú", "aeiou")
 
 
-def pluralise(word):
+def pluralize(word):
     """Regular plural; an accent on the last syllable is lost before -es."""
     if word[-1] in "aeioué":
         return word + "s"
@@ -37,7 +37,7 @@ def noun_entry(noun):
     """Gender (m, f, or fa: feminine with "el"), singular, plural."""
     head, _, plural = nouns()[noun].forms["es"].partition(", ")
     kind, singular = head.split(" ", 1)
-    return kind, singular, plural or pluralise(singular)
+    return kind, singular, plural or pluralize(singular)
 
 
 @cache
@@ -48,7 +48,7 @@ def adjective_form(adjective, feminine, plural):
         return rest[0]
     if feminine and form.endswith("o"):
         form = form[:-1] + "a"
-    return pluralise(form) if plural else form
+    return pluralize(form) if plural else form
 
 
 @cache

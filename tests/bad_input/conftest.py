@@ -6,7 +6,7 @@ from tests.bad_input.every_command import Place
 from tests.commands import classification, generation, pretraining, run_train, translation
 from tests.tasks.conftest import data_bin  # noqa: F401
 from tests.tasks.test_classification import write_task
-from tests.tasks.test_writing import write_titles
+from tests.tasks.test_same_language_generation import write_titles
 
 
 @pytest.fixture(scope="session")

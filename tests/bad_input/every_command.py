@@ -197,10 +197,10 @@ COMMANDS = {
     **{f"validate {task}": validate(task) for task in TASKS},
     "eval-lm": perplexity,
     "retrieval": retrieve,
-    "averaging": average,
+    "average": average,
 }
 WITH_MODEL = [name for name in COMMANDS if name not in [f"train {task}" for task in TASKS]]
-WITH_DATA = [name for name in COMMANDS if name != "averaging"]
+WITH_DATA = [name for name in COMMANDS if name != "average"]
 RAW = ("class", "generation", "generator", "interactive", "retrieval")
 WITH_RAW_TEXT = [name for name in COMMANDS if any(part in name for part in RAW)]
 

@@ -91,13 +91,13 @@ def check(place, tmp_path, mistake, names):
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_what_is_no_checkpoint_of_ours(place, tmp_path, mistake):
-    check(place, tmp_path, mistake, ["generate"] + ["averaging"] * (mistake not in [*FOR_A_TASK, "not finite"]))
+    check(place, tmp_path, mistake, ["generate"] + ["average"] * (mistake not in [*FOR_A_TASK, "not finite"]))
 
 
 @pytest.mark.parametrize("name", WITH_MODEL)
 def test_every_command_looks_at_its_checkpoint(place, tmp_path, name):
     check(place, tmp_path, "zeros in the middle", [name])
-    if name != "averaging":  # which works on any model's
+    if name != "average":  # which works on any model's
         (tmp_path / "more").mkdir()
         check(place, tmp_path / "more", "of another fairseq task", [name])
 

@@ -172,7 +172,7 @@ def test_every_door_refuses_a_payload_of_each_kind(place, tmp_path, name):
     (tmp_path / "run").mkdir()
     for payload, sentence in KINDS.values():
         wrong, made = spoilt(place, tmp_path / "checkpoints", payload)
-        if name != "averaging" or sentence == PICKLED:  # it builds nothing, and averages any model's
+        if name != "average" or sentence == PICKLED:  # it builds nothing, and averages any model's
             fails(lambda: DOORS[name](wrong, tmp_path / "run"), ".pt", sentence, "(nothing in the file was run)")
         assert not made.exists()
 

@@ -60,7 +60,7 @@ def test_hypotheses(place, tmp_path):
     fails(lambda: score_bleu.main(line), "generate-test.txt")  # what is there is not scored
 
 
-@pytest.mark.parametrize("name", ["validate classification", "averaging"])
+@pytest.mark.parametrize("name", ["validate classification", "average"])
 def test_other_results(place, tmp_path, name):
     for kept in ("average.pt", "predictions/valid.en.tsv"):
         (tmp_path / kept).parent.mkdir(exist_ok=True)
@@ -127,7 +127,7 @@ def test_save_dir_that_cannot_be(place, tmp_path, task):
 
 def test_other_places_that_cannot_be(place, tmp_path):
     (tmp_path / "file").touch()
-    for name in ("generate", "validate classification", "averaging"):
+    for name in ("generate", "validate classification", "average"):
         fails(lambda: COMMANDS[name](place, tmp_path / "file" / "out"), tmp_path / "file" / "out")
     line = line_of("pretraining", place, tmp_path / "run", "--log-file", tmp_path / "no" / "log")
     fails(lambda: run_train(line), tmp_path / "no" / "log", "No such file")

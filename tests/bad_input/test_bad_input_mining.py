@@ -10,14 +10,14 @@ import pytest
 from fairseq_xl.commands import main as fairseq_xl_command, mine_negatives
 from tests.bad_input.every_command import fails
 from tests.bad_input.test_bad_input_disk import one_line, with_small_files
-from tests.commands import averaging, pretraining, run_train
+from tests.commands import dan, pretraining, run_train
 
 
 @pytest.fixture(scope="module")
 def network(place, tmp_path_factory):
     """A deep averaging network after one update."""
     folder = tmp_path_factory.mktemp("network")
-    run_train(averaging(place.data, folder, "--max-update", 1, "--disable-validation"))
+    run_train(dan(place.data, folder, "--max-update", 1, "--disable-validation"))
     return folder / "checkpoint_last.pt"
 
 

@@ -21,8 +21,8 @@ from fairseq_xl.retrieval import Embedder
 from tests.bad_input.every_command import fails, line_of
 from tests.command_line import cli
 from tests.commands import (
-    averaging,
     configuration,
+    dan,
     pretraining,
     run_eval_lm,
     run_generate,
@@ -129,8 +129,8 @@ def test_numbers_that_cannot_be(data_bin, tmp_path, option):
     [
         (one_direction, "--encoder-layers", 0),
         (one_direction, "--decoder-layers", -1),
-        (averaging, "--dropout", 1.5),
-        (averaging, "--max-positions", -1),
+        (dan, "--dropout", 1.5),
+        (dan, "--max-positions", -1),
         (pretraining, "--arch xl_monotrans_tiny --adapters", -1),
         (pretraining, "--arch xl_monotrans_tiny --embedding-noise", "nan"),
         (pretraining, "--optimizer xl_lamb --weight-decay", -1),
@@ -562,7 +562,7 @@ def test_line_that_is_longer_than_a_batch_of_translation(data_bin, tmp_path):
     ],
 )
 def test_averaging_network_that_cannot_be(data_bin, tmp_path, flags, sentence):
-    refused(averaging(data_bin, tmp_path, *flags), sentence)
+    refused(dan(data_bin, tmp_path, *flags), sentence)
 
 
 @pytest.mark.parametrize("std", [0.0, -0.02])
@@ -572,7 +572,7 @@ def test_random_weights_that_would_be_none(data_bin, tmp_path, std):
 
 def test_averaging_network_in_place_of_an_encoder(data_bin, tmp_path):
     once = ["--max-update", 1, "--disable-validation"]
-    run_train(averaging(data_bin, tmp_path / "dan", *once))
+    run_train(dan(data_bin, tmp_path / "dan", *once))
     network, encoder = tmp_path / "dan/checkpoint_last.pt", tmp_path / "encoder/checkpoint_last.pt"
     sentence = "dan/checkpoint_last.pt holds a deep averaging network, this model is a Transformer"
     for more in (
@@ -585,6 +585,6 @@ def test_averaging_network_in_place_of_an_encoder(data_bin, tmp_path):
         refused([*one_direction(data_bin, tmp_path / "mt"), side, network], sentence)
     run_train(pretraining(data_bin, tmp_path / "encoder", *once))
     sentence = "encoder/checkpoint_last.pt holds a Transformer, this model is a deep averaging network"
-    refused(averaging(data_bin, tmp_path / "another", "--init-from", encoder), sentence)
+    refused(dan(data_bin, tmp_path / "another", "--init-from", encoder), sentence)
     with pytest.raises(UserError, match="dan/checkpoint_last.pt: retrieval needs a model with an encoder"):
         Embedder(network, data_bin)

@@ -28,7 +28,7 @@ XLM_R = SIZES | dict(layer_norm_eps=1e-5, output_form="dense", language_embeddin
 either = pytest.mark.parametrize("tokens", [PADDED, UNPADDED], ids=["padded", "unpadded"])
 
 
-def randomise(model):
+def randomize(model):
     """Nothing neutral: biases, norms and the rows of padding included."""
     torch.manual_seed(0)
     for name, parameter in model.named_parameters():
@@ -72,7 +72,7 @@ def fairseq_roberta():
         max_positions=12,
         tokens_per_sample=12,
     )
-    return randomise(RobertaModel.build_model(args, SimpleNamespace(source_dictionary=dictionary)))
+    return randomize(RobertaModel.build_model(args, SimpleNamespace(source_dictionary=dictionary)))
 
 
 def transformers_xlm_roberta(with_head, token_types=1):
@@ -89,7 +89,7 @@ def transformers_xlm_roberta(with_head, token_types=1):
         layer_norm_eps=1e-5,
         pad_token_id=PAD,
     )
-    return randomise(XLMRobertaForMaskedLM(config) if with_head else XLMRobertaModel(config))
+    return randomize(XLMRobertaForMaskedLM(config) if with_head else XLMRobertaModel(config))
 
 
 def transformers_xlm(with_head, languages=LANGUAGES):
@@ -104,7 +104,7 @@ def transformers_xlm(with_head, languages=LANGUAGES):
         n_langs=languages,
         pad_index=PAD,
     )
-    return randomise(XLMWithLMHeadModel(config) if with_head else XLMModel(config))
+    return randomize(XLMWithLMHeadModel(config) if with_head else XLMModel(config))
 
 
 @either

@@ -21,7 +21,7 @@ def state(*names, fill, shape=(2, 3)):
 
 
 @pytest.fixture
-def donor():
+def pretrained():
     """A pre-trained encoder: every tensor is 7."""
     return state(*(f"encoder.{name}" for name in COMMON), "output.dense.weight", "heads.clm.weight", fill=7)
 
@@ -33,15 +33,15 @@ def recipient():
     return state(*encoder, *(f"decoder.{name}" for name in COMMON + CROSS), fill=0)
 
 
-def test_into_the_encoder(recipient, donor):
-    copied, new = copy_stack(recipient, donor, "encoder", "a.pt")
+def test_into_the_encoder(recipient, pretrained):
+    copied, new = copy_stack(recipient, pretrained, "encoder", "a.pt")
     assert sorted(copied) == sorted(name for name in recipient if name.startswith("encoder."))
     assert all((tensor == 7).all() for tensor in copied.values())
     assert new == []
 
 
-def test_into_the_decoder(recipient, donor):
-    copied, new = copy_stack(recipient, donor, "decoder", "a.pt")
+def test_into_the_decoder(recipient, pretrained):
+    copied, new = copy_stack(recipient, pretrained, "decoder", "a.pt")
     assert sorted(copied) == sorted(f"decoder.{name}" for name in COMMON)
     assert all((tensor == 7).all() for tensor in copied.values())
     assert new == CROSS  # what a pre-trained encoder has not
@@ -58,11 +58,11 @@ def test_the_decoder_of_a_translation_model(recipient):
     """A trained decoder is one: cross-attention, output layer and table too; the encoder is not taken for it."""
     output = "decoder.output.dense.weight"
     wanted = recipient | state(output, fill=0)
-    donor = {key: value + (3 if key.startswith("decoder.") else 7) for key, value in wanted.items()}
-    copied, new = copy_stack(wanted, donor, "decoder", "a.pt")
+    pretrained = {key: value + (3 if key.startswith("decoder.") else 7) for key, value in wanted.items()}
+    copied, new = copy_stack(wanted, pretrained, "decoder", "a.pt")
     assert sorted(copied) == sorted([*(f"decoder.{name}" for name in COMMON + CROSS), output]) and not new
     assert all((tensor == 3).all() for tensor in copied.values())
-    copied, _ = copy_stack(wanted, donor, "encoder", "a.pt")
+    copied, _ = copy_stack(wanted, pretrained, "encoder", "a.pt")
     assert all((tensor == 7).all() for tensor in copied.values()) and all(key.startswith("encoder.") for key in copied)
 
 
@@ -70,15 +70,15 @@ def test_a_shared_table_is_the_decoders_too(recipient):
     other = {key: value + 3 for key, value in recipient.items()}
     names = [f"token_embeddings.{name}" for name in ("output_bias", "table.weight")]
     for model, place in ((recipient, "decoder"), (shared(recipient), "encoder")):
-        for donor in (other, shared(other)):
-            copied, new = copy_stack(model, donor, "decoder", "a.pt")
+        for pretrained in (other, shared(other)):
+            copied, new = copy_stack(model, pretrained, "decoder", "a.pt")
             assert sorted(key for key in copied if "token_embeddings" in key) == [f"{place}.{name}" for name in names]
             assert all((tensor == 3).all() for tensor in copied.values()) and not new
 
 
-def test_unused_parameters(recipient, donor):
-    copied, _ = copy_stack(recipient, donor, "decoder", "a.pt")
-    assert unused_parameters(donor, copied.values()) == ["output", "heads"]
+def test_unused_parameters(recipient, pretrained):
+    copied, _ = copy_stack(recipient, pretrained, "decoder", "a.pt")
+    assert unused_parameters(pretrained, copied.values()) == ["output", "heads"]
     assert unused_parameters(
         recipient, [recipient[f"encoder.{name}"] for name in COMMON if name != "token_embeddings.output_bias"]
     ) == ["decoder"]
@@ -92,13 +92,13 @@ def test_unused_parameters(recipient, donor):
         "decoder.token_embeddings",
         "decoder.layers.*.cross_attention",
     ]
-    first = [value for key, value in donor.items() if "layers.1" not in key and not key.startswith("output")]
-    assert unused_parameters(donor | state("heads.mlm.weight", fill=1), first) == [
+    first = [value for key, value in pretrained.items() if "layers.1" not in key and not key.startswith("output")]
+    assert unused_parameters(pretrained | state("heads.mlm.weight", fill=1), first) == [
         "encoder.layers.1",
         "output",
         "heads.mlm",
     ]
-    assert unused_parameters(donor, donor.values()) == []
+    assert unused_parameters(pretrained, pretrained.values()) == []
     cross = [value for key, value in recipient.items() if CROSS[1] in key]
     assert unused_parameters(recipient | state("decoder.layers.2.ffn.up.weight", fill=1), cross) == [
         "encoder",
@@ -112,42 +112,42 @@ def test_unused_parameters(recipient, donor):
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
-def test_only_the_embeddings(recipient, donor, stack):
-    copied, new = copy_stack(recipient, donor, stack, "a.pt", only="token_embeddings.table")
+def test_only_the_embeddings(recipient, pretrained, stack):
+    copied, new = copy_stack(recipient, pretrained, stack, "a.pt", only="token_embeddings.table")
     assert list(copied) == [f"{stack}.token_embeddings.table.weight"]
     assert (copied[f"{stack}.token_embeddings.table.weight"] == 7).all()
     assert new == []
 
 
-def test_nothing_is_changed_in_place(recipient, donor):
-    copy_stack(recipient, donor, "encoder", "a.pt")
+def test_nothing_is_changed_in_place(recipient, pretrained):
+    copy_stack(recipient, pretrained, "encoder", "a.pt")
     assert all((tensor == 0).all() for tensor in recipient.values())
-    assert all((tensor == 7).all() for tensor in donor.values())
+    assert all((tensor == 7).all() for tensor in pretrained.values())
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
-def test_another_number_of_layers_is_told(recipient, donor, stack):
-    more = donor | state("encoder.layers.2.ffn.up.weight", fill=7)
+def test_another_number_of_layers_is_told(recipient, pretrained, stack):
+    more = pretrained | state("encoder.layers.2.ffn.up.weight", fill=7)
     with pytest.raises(UserError, match=f"^a.pt has 3 layers, the new {stack} has 2$"):
         copy_stack(recipient, more, stack, "a.pt")
-    fewer = {name: tensor for name, tensor in donor.items() if "layers.1" not in name}
+    fewer = {name: tensor for name, tensor in pretrained.items() if "layers.1" not in name}
     with pytest.raises(UserError, match=f"^a.pt has 1 layers, the new {stack} has 2$"):
         copy_stack(recipient, fewer, stack, "a.pt")
 
 
-def test_ten_layers_are_more_than_nine(recipient, donor):
+def test_ten_layers_are_more_than_nine(recipient, pretrained):
     many = {f"encoder.layers.{number}.ffn.up.weight": torch.zeros(1) for number in range(11)}
     with pytest.raises(UserError, match="has 11 layers"):
         copy_stack(recipient, many, "encoder", "a.pt")
 
 
-def test_only_the_embeddings_of_another_number_of_layers(recipient, donor):
-    more = donor | state("encoder.layers.2.ffn.up.weight", fill=7)
+def test_only_the_embeddings_of_another_number_of_layers(recipient, pretrained):
+    more = pretrained | state("encoder.layers.2.ffn.up.weight", fill=7)
     assert copy_stack(recipient, more, "encoder", "a.pt", only="token_embeddings.table")[0]
 
 
-def test_another_shape_is_told(recipient, donor):
-    wider = donor | state("encoder.embeddings.positions.weight", fill=7, shape=(4, 3))
+def test_another_shape_is_told(recipient, pretrained):
+    wider = pretrained | state("encoder.embeddings.positions.weight", fill=7, shape=(4, 3))
     with pytest.raises(UserError) as refused:
         copy_stack(recipient, wider, "decoder", "a.pt")
     assert str(refused.value) == (
@@ -178,19 +178,19 @@ def real_models(dictionary):
 
 def test_the_grid_on_real_models(real_models):
     """{random, pre-trained} × {random, pre-trained} (X11): everything but cross-attention is taken over."""
-    donor, model = real_models
+    pretrained, model = real_models
     recipient = model.state_dict()
     for stacks in ([], ["encoder"], ["decoder"], ["encoder", "decoder"]):
         state = {name: tensor.clone() for name, tensor in recipient.items()}
         for stack in stacks:
-            copied, new = copy_stack(recipient, donor, stack, "a.pt")
+            copied, new = copy_stack(recipient, pretrained, stack, "a.pt")
             assert all("cross_attention" in name for name in new) and bool(new) == (stack == "decoder")
             state.update(copied)
         model.load_state_dict(state)
         for name, tensor in model.state_dict().items():
             stack, _, rest = name.partition(".")
             taken = stack in stacks and "cross_attention" not in name
-            assert torch.equal(tensor, donor[f"encoder.{rest}"] if taken else recipient[name]), name
+            assert torch.equal(tensor, pretrained[f"encoder.{rest}"] if taken else recipient[name]), name
 
 
 def deep(count):

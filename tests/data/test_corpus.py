@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny_data import write_items
 
-from fairseq_xl.data.corpus import Corpus, CorpusWithNegatives, Texts
+from fairseq_xl.data.corpus import Corpus, CorpusWithMinedNegatives, CorpusWithNegatives, Texts
 from fairseq_xl.data.corrupted_test import Lines
 from fairseq_xl.data.documents import AdjacentSegments
 from fairseq_xl.data.mixed import MixedCorpus
@@ -56,7 +56,7 @@ def parameters(function):
     return [name for name, part in inspect.signature(function).parameters.items() if part.default is part.empty]
 
 
-@pytest.mark.parametrize("protocol", [Corpus, CorpusWithNegatives])
+@pytest.mark.parametrize("protocol", [Corpus, CorpusWithNegatives, CorpusWithMinedNegatives])
 def test_methods_take_the_arguments_of_the_protocol(corpora, protocol):
     for corpus in corpora.values():
         if isinstance(corpus, protocol):
@@ -69,6 +69,8 @@ def test_methods_take_the_arguments_of_the_protocol(corpora, protocol):
 def test_which_corpora_have_negatives(corpora):
     having = {kind for kind, corpus in corpora.items() if isinstance(corpus, CorpusWithNegatives)}
     assert having == {"documents", "parallel", "mixed"}
+    mined = {kind for kind, corpus in corpora.items() if isinstance(corpus, CorpusWithMinedNegatives)}
+    assert mined == {"parallel"}
 
 
 def test_lines_of_a_corrupted_test_set_are_texts():

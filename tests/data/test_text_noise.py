@@ -85,14 +85,14 @@ def test_no_word_passes_a_symbol(drawn):
 
 
 def test_shuffle_moves_less_than_its_reach():
-    """Of U(0, 3): no word moves 3 places; over neighbours, P(1 + u < u') with u, u' in U(0, 3) is (2/3)^2 / 2."""
+    """Of U(0, 3): no word moves 3 places; over neighbors, P(1 + u < u') with u, u' in U(0, 3) is (2/3)^2 / 2."""
     text = split([[4] * 50] * 4000)
     numbers = shuffled(text, some_keys(4000), 3.0).words[:, 1:-1]
     assert (np.sort(numbers, axis=1) == np.arange(50)).all()
     assert np.abs(numbers - np.arange(50)).max() == 2
     places = np.argsort(numbers, axis=1)
     swapped = (places[:, :-1] > places[:, 1:]).mean()
-    assert swapped == pytest.approx(2 / 9, abs=0.005)  # 196 000 neighbours: deviation 0.0012 if independent
+    assert swapped == pytest.approx(2 / 9, abs=0.005)  # 196 000 neighbors: deviation 0.0012 if independent
     assert (shuffled(text, some_keys(4000), 1.0).words == text.words).all()  # words less than 1 later pass none
 
 

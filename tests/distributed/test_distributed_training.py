@@ -12,8 +12,8 @@ from fairseq_xl.models.encoder import XLVecoModel
 from fairseq_xl.objectives import OBJECTIVES
 from tests.command_line import cli
 from tests.commands import (
-    averaging,
     classification,
+    dan,
     denoising,
     equal_parameters,
     generation,
@@ -26,7 +26,7 @@ from tests.distributed.headed import Headed
 from tests.distributed.two_processes import pair, run_jobs, train
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task
-from tests.tasks.test_writing import write_titles
+from tests.tasks.test_same_language_generation import write_titles
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
 EPOCH = 4  # updates of an epoch of pre-training
@@ -83,7 +83,7 @@ def runs(data, single, empty, labeled, body):
         "headed-alternate": (pretrain(objectives="headed,tlm"), 1, DDP),
         "headed-cycle": (pretrain("--schedule", "cycle", objectives="headed,tlm"), 2, DDP),
         "similarity": (
-            averaging(data, "unused", "--updates-per-epoch", EPOCH, "--dropout", 0, "--max-update", 6),
+            dan(data, "unused", "--updates-per-epoch", EPOCH, "--dropout", 0, "--max-update", 6),
             1,
             {"legacy": DDP["legacy"]},
         ),

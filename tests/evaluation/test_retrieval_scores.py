@@ -13,7 +13,7 @@ def test_cosine():
     assert found == pytest.approx(np.array([[0.8, -0.6, 0.0], [0.0, -1.0, 0.0]]))
 
 
-def test_margin_with_two_neighbours():
+def test_margin_with_two_neighbors():
     """Rows' nearest two: 0.7, 0.8, 0.45; columns': 0.85, 0.65, 0.35."""
     expected = [
         [0.8 / 0.775, 0.6 / 0.675, 0.1 / 0.525],
@@ -34,13 +34,13 @@ def test_vectors_of_zeros_find_nothing_and_are_found_by_nothing():
     assert result["forward"]["accuracy"] == pytest.approx(100 * 5 / 7, abs=0.01)
 
 
-def test_nothing_that_is_unlike_its_neighbours_wins():
+def test_nothing_that_is_unlike_its_neighbors_wins():
     """Source 1 is opposed to every target: a quotient of two numbers below 0 would be the highest score."""
     found = margin(np.array([[0.2, 0.1], [-0.9, -0.8]]), 1)
     assert found[1].tolist() == [-np.inf, -np.inf] and found[0, 0] > 0
 
 
-def test_margin_with_more_neighbours_than_sentences():
+def test_margin_with_more_neighbors_than_sentences():
     assert margin(SIMILARITY, 4) == pytest.approx(margin(SIMILARITY, 3))
     assert margin(SIMILARITY, 3)[0, 1] == pytest.approx(0.6 / ((0.5 + 0.5) / 2))
 

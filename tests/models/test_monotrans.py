@@ -37,7 +37,7 @@ def build(dictionary):
     return build
 
 
-def randomise(model):
+def randomize(model):
     torch.manual_seed(2)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -46,7 +46,7 @@ def randomise(model):
 
 def test_it_computes_what_an_encoder_with_these_rows_does(build, dictionary):
     """Hidden states, logits, and the gradients of both uses of the table."""
-    model = randomise(build(segment_embeddings="none"))
+    model = randomize(build(segment_embeddings="none"))
     plain = XLEncoderModel(model.cfg, len(dictionary), PAD, dictionary.num_languages).double()
     state = model.state_dict()
     special = state.pop("encoder.token_embeddings.special.weight")
@@ -78,7 +78,7 @@ def embedded(model, segments=SEGMENTS):
 
 
 def test_positions_and_segments_are_added(build):
-    model = randomise(build())
+    model = randomize(build())
     positions, segments = model.encoder.embeddings.positions.weight, model.encoder.embeddings.segments.weight
     found = embedded(model)
     for row in range(2):
@@ -88,7 +88,7 @@ def test_positions_and_segments_are_added(build):
 
 
 def test_the_first_symbol_has_neither_where_positions_are_a_languages(build):
-    model = randomise(build(language_positions=True))
+    model = randomize(build(language_positions=True))
     positions, segments = model.encoder.embeddings.positions.weight, model.encoder.embeddings.segments.weight
     found = embedded(model)
     assert found[:, 0].abs().max() < 1e-12
@@ -144,7 +144,7 @@ def test_adapters_begin_near_the_identity(build):
 
 def test_an_adapter_is_behind_each_part_and_before_its_residual(build):
     """As Houlsby et al.: LayerNorm(x + adapter(part(x))), adapter(z) = z + up(GELU(down(z)))."""
-    model = randomise(build(adapters=4, layers=1))
+    model = randomize(build(adapters=4, layers=1))
     (layer,) = model.encoder.layers
     hidden = torch.randn(2, 8, 16, dtype=torch.double)
 

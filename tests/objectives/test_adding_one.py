@@ -18,11 +18,6 @@ EXAMPLE = ROOT / "tests/examples/replaced_tokens.py"
 NAME = "replaced_tokens"
 
 
-def import_objectives():
-    """What importing `fairseq_xl.objectives` does."""
-    exec(compile(Path(objectives.__file__).read_text(), "objectives", "exec"), vars(objectives))
-
-
 @pytest.fixture
 def install(tmp_path, monkeypatch):
     """install(module): an installed package, as pip leaves it, whose entry point names a module."""
@@ -46,7 +41,7 @@ def in_the_package(tmp_path, monkeypatch):
     """The example as one more file of fairseq_xl/objectives."""
     (tmp_path / "replaced_tokens.py").write_text(EXAMPLE.read_text())
     monkeypatch.setattr(objectives, "__path__", [*objectives.__path__, str(tmp_path)])
-    import_objectives()
+    objectives.load_all()
     yield
     OBJECTIVES.pop(NAME)
     sys.modules.pop(f"fairseq_xl.objectives.{NAME}")
@@ -63,7 +58,7 @@ def test_the_readme_shows_the_example():
 
 def test_an_objective_of_another_package_is_trained_and_validated(install, data_bin, tmp_path):
     install("my_objectives")
-    import_objectives()
+    objectives.load_all()
     assert OBJECTIVES[NAME].__module__ == "my_objectives"
     arguments = pretraining(data_bin, tmp_path / "run", "--max-update", 4, objectives=f"mlm,{NAME}")
     output = run_train([*arguments, "--updates-per-epoch", 4, "--no-epoch-checkpoints"])
@@ -77,7 +72,7 @@ def test_an_objective_of_another_package_is_trained_and_validated(install, data_
 def test_an_entry_point_that_leads_nowhere_names_its_package(install, caplog):
     """fairseq imports objectives before a command can end with one sentence, and most commands need none of them."""
     install("no_such_module")
-    import_objectives()
+    objectives.load_all()
     (message,) = caplog.messages
     assert "objective 'replaced_tokens' of the installed package my-objectives" in message
     assert "no_such_module" in message and "uninstall" in message and NAME not in OBJECTIVES
@@ -86,7 +81,7 @@ def test_an_entry_point_that_leads_nowhere_names_its_package(install, caplog):
 def test_an_objective_whose_name_is_taken_is_left_out(install, caplog):
     mlm = OBJECTIVES["mlm"]
     install("my_objectives", name="mlm")
-    import_objectives()
+    objectives.load_all()
     (message,) = caplog.messages
     assert "installed package my-objectives" in message and "'mlm' is registered twice" in message
     assert OBJECTIVES["mlm"] is mlm

@@ -268,7 +268,7 @@ def test_training_files_are_concatenated_with_a_boundary(corpus, tmp_path, fairs
     first = (corpus.parent / "valid.en").read_text(encoding="utf-8").count("\n")
     second = (corpus.parent / "train.en").read_text(encoding="utf-8").count("\n")
     assert len(sizes) == first + 1 + second
-    # the documents at the seam are no neighbours
+    # the documents at the seam are no neighbors
     assert sizes[first - 1] > 1 and sizes[first] == 1 and sizes[first + 1] > 1
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from preprocess.sample.__main__ import main
 from preprocess.sample.corpus import EVALUATION, plan, write
-from preprocess.sample.generator import REALISERS, held_out
+from preprocess.sample.generator import REALIZERS, held_out
 from preprocess.sample.lexicon import LANGUAGES, TOPICS, adjectives, adverbs, classes, nouns, verbs
 from preprocess.sample.syntax import Clause, Phrase, Sentence, combinations, concepts
 
@@ -247,11 +247,11 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("case", GRAMMAR, ids=[case[0] for case in GRAMMAR])
 def test_literal_sentences(case):
     _, sentence, *expected = case
-    assert [REALISERS[language].sentence(sentence) for language in LANGUAGES] == expected
+    assert [REALIZERS[language].sentence(sentence) for language in LANGUAGES] == expected
 
 
 def test_irregular_forms():
-    german, french, spanish, english = (REALISERS[language] for language in ("de", "fr", "es", "en"))
+    german, french, spanish, english = (REALIZERS[language] for language in ("de", "fr", "es", "en"))
     assert german.verb_entry("vor|bereiten")[3] == "vorbereitet"
     assert german.verb_entry("reparieren")[3] == "repariert"
     assert [german._entry(verb)[3] for verb in ("cross", "bark", "open", "wash")] == [
@@ -308,7 +308,7 @@ def test_every_test_sentence_holds_a_combination_that_no_training_text_has(plann
     assert not any(held_out(pair) for pair in seen)
     for made in parallel["test"]:
         for sentence in made.sentences:
-            assert combinations(sentence) - seen, REALISERS["en"].sentence(sentence)
+            assert combinations(sentence) - seen, REALIZERS["en"].sentence(sentence)
 
 
 def test_combinations_are_found_in_any_construction():
@@ -323,7 +323,7 @@ def test_combinations_are_found_in_any_construction():
 def test_no_document_occurs_twice(planned):
     parallel, alone = planned
     everything = [made for part in (*parallel.values(), *alone.values()) for made in part]
-    bodies = [tuple(REALISERS["en"].sentence(sentence) for sentence in made.sentences) for made in everything]
+    bodies = [tuple(REALIZERS["en"].sentence(sentence) for sentence in made.sentences) for made in everything]
     assert len(set(bodies)) == len(bodies) == 5 * SMALL + sum(EVALUATION.values())
 
 
@@ -386,7 +386,7 @@ def test_tasks_hold_the_same_documents_as_the_bitext(folder):
 
 def test_forms_are_seen_in_the_sentences(folder, planned):
     """36 of each form, the same sentences in every language, with the words that make the form."""
-    made = {REALISERS["en"].sentence(sentence): sentence for item in planned[0]["test"] for sentence in item.sentences}
+    made = {REALIZERS["en"].sentence(sentence): sentence for item in planned[0]["test"] for sentence in item.sentences}
     words = {
         "en": {"negated": "not", "joined": "and|but"},
         "de": {"negated": "nicht|kein(e[mnrs]?)?", "joined": "und|aber"},
@@ -401,7 +401,7 @@ def test_forms_are_seen_in_the_sentences(folder, planned):
     for forms in zip(*read.values()):
         assert len({form for form, _ in forms}) == 1
         sentence = made[forms[list(read).index("en")][1]]
-        assert [REALISERS[language].sentence(sentence) for language in read] == [text for _, text in forms]
+        assert [REALIZERS[language].sentence(sentence) for language in read] == [text for _, text in forms]
         statement = "joined" if sentence.joiner else "negated" if sentence.first.negated else "plain"
         assert forms[0][0] == ("question" if sentence.question else statement)
     assert [path.name for path in (folder / "tasks/form").glob("train.*")] == ["train.en.tsv"]

@@ -70,11 +70,11 @@ def test_pretraining_configurations_serve_every_set_of_objectives(size, objectiv
 
 @pytest.mark.parametrize("size", TRANSLATION)
 def test_translation_starts_from_the_pretraining_of_its_size(size, dictionary):
-    donor = build(configuration(PRETRAINING[size]), dictionary).state_dict()
+    pretrained = build(configuration(PRETRAINING[size]), dictionary).state_dict()
     recipient = build(configuration(TRANSLATION[size], "-s", "en", "-t", "de"), dictionary).state_dict()
     copied = {}
     for stack in ("encoder", "decoder"):
-        stack_copied, new = copy_stack(recipient, donor, stack, size)
+        stack_copied, new = copy_stack(recipient, pretrained, stack, size)
         copied |= stack_copied
         assert all("cross_attention" in key for key in new)
     assert len(copied) > 50
@@ -170,10 +170,10 @@ def test_vecos_values_are_in_its_configurations(dictionary):
 
 
 def test_vecos_translation_model_is_filled_from_pretraining_of_its_size(dictionary):
-    donor = build(configuration(VECO_PRETRAINING["large"]), dictionary).state_dict()
+    pretrained = build(configuration(VECO_PRETRAINING["large"]), dictionary).state_dict()
     recipient = build(configuration(VECO_TRANSLATION["en-de"], "-s", "en", "-t", "de"), dictionary).state_dict()
-    copied, new = copy_stack(recipient, donor, "encoder", "veco")
-    last, missing = copy_stack(recipient, donor, "decoder", "veco", layers="last")
+    copied, new = copy_stack(recipient, pretrained, "encoder", "veco")
+    last, missing = copy_stack(recipient, pretrained, "decoder", "veco", layers="last")
     assert not new and not missing and recipient.keys() == copied.keys() | last.keys()
 
 

@@ -70,9 +70,9 @@ def test_the_values_of_unicoder_for_xglue(dictionary):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_classifier_starts_from_the_pretraining_of_its_size(size, dictionary):
-    donor = build(configuration(SIZES[size]), dictionary).state_dict()
+    pretrained = build(configuration(SIZES[size]), dictionary).state_dict()
     recipient = build(configuration(CLASSIFICATION[size]), dictionary).state_dict()
-    _, new = copy_stack(recipient, donor, "encoder", size)
+    _, new = copy_stack(recipient, pretrained, "encoder", size)
     assert new == []
 
 

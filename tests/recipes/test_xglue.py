@@ -38,11 +38,11 @@ def test_the_papers_values_of_xdae(dictionary):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_xlm_of_its_size_fills_encoder_and_decoder(size, dictionary):
-    donor_files = {"paper": PRETRAINING["paper"], "toy": PRETRAINING["toy"]}[size]
-    donor = build(configuration(donor_files), dictionary).state_dict()
+    pretrained_files = {"paper": PRETRAINING["paper"], "toy": PRETRAINING["toy"]}[size]
+    pretrained = build(configuration(pretrained_files), dictionary).state_dict()
     recipient = build(configuration(SIZES[size]), dictionary).state_dict()
     for stack in ("encoder", "decoder"):
-        _, new = copy_stack(recipient, donor, stack, size, layers="first" if stack == "decoder" else "all")
+        _, new = copy_stack(recipient, pretrained, stack, size, layers="first" if stack == "decoder" else "all")
         assert all("cross_attention" in name for name in new) and bool(new) == (stack == "decoder")
 
 

@@ -12,7 +12,7 @@ from tests.command_line import cli
 from tests.recipes.test_configurations import RECIPES, build, configuration
 from tests.recipes.test_lohelp import run
 from tests.tasks.conftest import data_bin  # noqa: F401
-from tests.tasks.test_writing import SPLITS, write_titles
+from tests.tasks.test_same_language_generation import SPLITS, write_titles
 
 pytestmark = pytest.mark.usefixtures("warm")
 CONFIG = RECIPES / "xglue/config"
@@ -31,10 +31,10 @@ def finetuning(size):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_fine_tuning_starts_from_the_pretraining_of_its_size(size, dictionary):
-    donor = build(configuration([CONFIG / f"{name}.yaml" for name in SIZES[size][0]]), dictionary).state_dict()
+    pretrained = build(configuration([CONFIG / f"{name}.yaml" for name in SIZES[size][0]]), dictionary).state_dict()
     recipient = build(finetuning(size), dictionary).state_dict()
     for stack in ("encoder", "decoder"):
-        assert copy_stack(recipient, donor, stack, size)[1] == []
+        assert copy_stack(recipient, pretrained, stack, size)[1] == []
 
 
 def test_the_papers_values():

@@ -11,7 +11,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation as scores
 from tests.command_line import cli
 from tests.commands import denoising, generation, run_generate, run_train
-from tests.tasks.test_writing import write_titles
+from tests.tasks.test_same_language_generation import write_titles
 from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES, WORDS
 
 ARCHITECTURES = {"xdae": [], "xfnp": ["--arch", "xl_xfnp_tiny"]}

@@ -81,10 +81,10 @@ def test_initialization_by_one_flag_a_side(data_bin, tmp_path, pretrained, untou
 
 def test_initialization_of_embeddings_leaves_the_rest_random(data_bin, tmp_path, pretrained, untouched):
     state = start(data_bin, tmp_path, "--init-embeddings-from", pretrained["mlm"])
-    donor = stack(load(pretrained["mlm"]), "encoder")
+    initial = stack(load(pretrained["mlm"]), "encoder")
     for side in ("encoder", "decoder"):
         for key, value in stack(state, side).items():
-            assert torch.equal(value, donor[key] if key in EMBEDDINGS else stack(untouched, side)[key]), (side, key)
+            assert torch.equal(value, initial[key] if key in EMBEDDINGS else stack(untouched, side)[key]), (side, key)
 
 
 def test_initialization_reports_what_is_new(data_bin, tmp_path, pretrained):
@@ -115,10 +115,10 @@ def test_initialization_reports_what_is_unused(data_bin, tmp_path, pretrained):
 
 def test_initialization_with_shared_embeddings(data_bin, tmp_path, pretrained):
     both = ["--init-encoder-from", pretrained["mlm"], "--init-decoder-from", pretrained["mlm"]]
-    state, donor = start(data_bin, tmp_path, "--share-embeddings", *both), load(pretrained["mlm"])
-    assert torch.equal(state["encoder.token_embeddings.table.weight"], donor["encoder.token_embeddings.table.weight"])
-    assert torch.equal(state["encoder.token_embeddings.output_bias"], donor["encoder.token_embeddings.output_bias"])
-    assert torch.equal(state["decoder.layers.0.ffn.up.weight"], donor["encoder.layers.0.ffn.up.weight"])
+    state, initial = start(data_bin, tmp_path, "--share-embeddings", *both), load(pretrained["mlm"])
+    assert torch.equal(state["encoder.token_embeddings.table.weight"], initial["encoder.token_embeddings.table.weight"])
+    assert torch.equal(state["encoder.token_embeddings.output_bias"], initial["encoder.token_embeddings.output_bias"])
+    assert torch.equal(state["decoder.layers.0.ffn.up.weight"], initial["encoder.layers.0.ffn.up.weight"])
 
 
 @pytest.fixture(scope="module")
@@ -126,15 +126,17 @@ def task_files(tmp_path_factory):
     return write_task(tmp_path_factory.mktemp("tasks") / "files", 1)
 
 
-def run_from(task, data, files, folder, donor, *more):
+def run_from(task, data, files, folder, initial, *more):
     """A short training of a task that starts from a file."""
     more = ["--disable-validation", *more]
     if task == "translation":
-        both = ["--init-encoder-from", donor, "--init-decoder-from", donor, "--init-embeddings-from", donor]
+        both = ["--init-encoder-from", initial, "--init-decoder-from", initial, "--init-embeddings-from", initial]
         return run_train(translation(data, folder, "-s", "en", "-t", "de", *both, *more))
     if task == "classification":
-        return run_train(classification(data, files, folder, "--init-from", donor, *more))
-    return run_train(pretraining(data, folder, "--updates-per-epoch", 5, "--init-from", donor, *more, objectives="mlm"))
+        return run_train(classification(data, files, folder, "--init-from", initial, *more))
+    return run_train(
+        pretraining(data, folder, "--updates-per-epoch", 5, "--init-from", initial, *more, objectives="mlm")
+    )
 
 
 TASKS = ("pretraining", "translation", "classification")
@@ -143,17 +145,17 @@ TASKS = ("pretraining", "translation", "classification")
 @pytest.mark.parametrize("task", TASKS)
 def test_initialization_is_not_repeated_on_resume(data_bin, tmp_path, task_files, pretrained, task):
     """A resumed run needs the pre-trained file no more than generation does."""
-    donor = tmp_path / "donor.pt"
-    donor.write_bytes(pretrained["clm"].read_bytes())
-    whole = run_from(task, data_bin, task_files, tmp_path / "whole", donor, "--max-update", 3)
-    run_from(task, data_bin, task_files, tmp_path / "run", donor, "--max-update", 2)
-    donor.unlink()
-    resumed = run_from(task, data_bin, task_files, tmp_path / "run", donor, "--max-update", 3)
+    initial = tmp_path / "initial.pt"
+    initial.write_bytes(pretrained["clm"].read_bytes())
+    whole = run_from(task, data_bin, task_files, tmp_path / "whole", initial, "--max-update", 3)
+    run_from(task, data_bin, task_files, tmp_path / "run", initial, "--max-update", 2)
+    initial.unlink()
+    resumed = run_from(task, data_bin, task_files, tmp_path / "run", initial, "--max-update", 3)
     assert list(resumed.updates) == [3] and resumed.updates[3] == whole.updates[3]
     last = tmp_path / "run" / "checkpoint_last.pt"
     assert f"{last} is restored: the weights that --init-* name are not read" in resumed.log
-    with pytest.raises(UserError, match="donor.pt cannot be read as a checkpoint"):
-        run_from(task, data_bin, task_files, tmp_path / "new", donor, "--max-update", 3)
+    with pytest.raises(UserError, match="initial.pt cannot be read as a checkpoint"):
+        run_from(task, data_bin, task_files, tmp_path / "new", initial, "--max-update", 3)
 
 
 FILES = ["run/checkpoint_last.pt", "run/checkpoint_last-1.pt", "once.pt", "model.pt", "other.pt", "other-1.pt"]
@@ -205,17 +207,17 @@ def test_initialization_from_a_translation_model_is_stack_by_stack(data_bin, tmp
     run_train(
         translation(
             data_bin,
-            tmp_path / "donor",
+            tmp_path / "initial",
             *cli(s="en", t="de", max_update=3, lr=0.01, disable_validation=True, decoder_layers=2),
         )
     )
-    path = tmp_path / "donor" / "checkpoint_last.pt"
-    both, donor = ["--init-encoder-from", path, "--init-decoder-from", path], load(path)
+    path = tmp_path / "initial" / "checkpoint_last.pt"
+    both, initial = ["--init-encoder-from", path, "--init-decoder-from", path], load(path)
     state = start(data_bin, tmp_path / "same", "--decoder-layers", 2, *both)
-    assert state.keys() == donor.keys() and all(torch.equal(state[key], donor[key]) for key in state)
+    assert state.keys() == initial.keys() and all(torch.equal(state[key], initial[key]) for key in state)
     state = start(data_bin, tmp_path / "last", "--init-decoder-from", path, "--init-decoder-layers", "last")
     for key, value in stack(state, "decoder").items():
-        assert torch.equal(value, donor["decoder." + key.replace("layers.0.", "layers.1.")]), key
+        assert torch.equal(value, initial["decoder." + key.replace("layers.0.", "layers.1.")]), key
     with pytest.raises(
         UserError, match="--share-embeddings: encoder and decoder of .* have token embeddings of their own"
     ):
@@ -303,7 +305,7 @@ def test_pretraining_goes_on_across_heads_only_when_told_so(data_bin, tmp_path, 
         run_train([*line, "--init-across-heads", "--heads", 4, "--max-update", 2])
 
 
-#: another form of model in this run, of the same shapes but for what the donor's form has more
+#: another form of model in this run, of the same shapes but for more parameters in the checkpoint's form
 FORMS = {
     "--activation": ("gelu", ["relu"]),
     "--layer-norm-eps": ("1e-12", ["1e-05"]),
@@ -344,8 +346,8 @@ def test_initialization_of_a_model_that_differs_in_more_ways_than_one(data_bin, 
 def test_initialization_of_what_form_does_not_touch(data_bin, tmp_path, pretrained, others):
     """An encoder has no output layer; a table of tokens is one in any model of its width."""
     line = ["--output-form", "dense", "--init-encoder-from", pretrained["mlm"]]
-    state, donor = start(data_bin, tmp_path / "encoder", *line), stack(load(pretrained["mlm"]), "encoder")
-    assert all(torch.equal(value, donor[key]) for key, value in stack(state, "encoder").items())
+    state, initial = start(data_bin, tmp_path / "encoder", *line), stack(load(pretrained["mlm"]), "encoder")
+    assert all(torch.equal(value, initial[key]) for key, value in stack(state, "encoder").items())
     forms = [value for option, (_, ours) in FORMS.items() for value in (option, *ours)]
     for name in ("heads", "layers", "framing"):
         state = start(data_bin, tmp_path / name, *forms, "--init-embeddings-from", others[name])

@@ -18,7 +18,7 @@ from fairseq_xl.data.negatives import Reach, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
-from tests.commands import averaging, pretraining, run_train
+from tests.commands import dan, pretraining, run_train
 
 MADE_WITH = {"checkpoint": 1}
 
@@ -402,7 +402,7 @@ def text(data_bin, tmp_path):
 
 
 def test_the_network_is_trained_and_mines_and_paraphrases_are_classified(text, tmp_path, capsys):
-    output = run_train(averaging(text, tmp_path / "dan", "--max-update", 90, "--updates-per-epoch", 90))
+    output = run_train(dan(text, tmp_path / "dan", "--max-update", 90, "--updates-per-epoch", 90))
     losses = [float.fromhex(loss) for loss in output.losses]
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
     capsys.readouterr()
@@ -433,9 +433,7 @@ def test_shards_are_mined_one_by_one_and_with_the_pairs_of_the_training(data_bin
     for path in other.glob("en-*/valid.*"):
         path.unlink()
     length = ["--objective-options", "paraphrase_similarity.length=20"]
-    run_train(
-        averaging(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1, "--pairs", "en-de", *length)
-    )
+    run_train(dan(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1, "--pairs", "en-de", *length))
     capsys.readouterr()
     arguments = [str(tmp_path / "dan/checkpoint_last.pt"), f"{text}:{other}"]
     mine_negatives.main(arguments)
@@ -465,24 +463,24 @@ def test_missing_negatives_are_told_before_the_first_update(text, tmp_path, miss
 
 
 def test_all_splits_are_looked_for_before_the_first_is_mined(text, tmp_path):
-    run_train(averaging(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1))
+    run_train(dan(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1))
     with pytest.raises(UserError, match="no language pair has the split 'dev'"):
         mine_negatives.main([str(tmp_path / "dan/checkpoint_last.pt"), str(text), "--splits", "train,dev"])
     assert not list(text.glob("*/*.negatives.*"))
 
 
 def test_mistakes_of_the_command(text, tmp_path):
-    run_train(averaging(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1))
+    run_train(dan(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1))
     run_train(pretraining(text, tmp_path / "mlm", "--max-update", 1, "--updates-per-epoch", 1))
-    dan, mlm = (str(tmp_path / name / "checkpoint_last.pt") for name in ("dan", "mlm"))
+    network, mlm = (str(tmp_path / name / "checkpoint_last.pt") for name in ("dan", "mlm"))
     for arguments, message in (
         ([mlm, str(text)], "mining needs a deep averaging network: --arch xl_dan"),
-        ([dan, str(text), "--pairs", "en-it"], "--pairs en-it"),
-        ([dan, str(text), "--splits", "dev"], "no language pair has the split 'dev'"),
-        ([dan, str(text), "--count", "0"], "--count 0"),
-        ([dan, str(text), "--length", "1"], "--length 1: a sentence has two tokens or more"),
-        ([dan, str(text), "--length", "2"], "every pair has a side of more than 2 tokens"),
-        ([dan, str(tmp_path)], "dict.txt"),
+        ([network, str(text), "--pairs", "en-it"], "--pairs en-it"),
+        ([network, str(text), "--splits", "dev"], "no language pair has the split 'dev'"),
+        ([network, str(text), "--count", "0"], "--count 0"),
+        ([network, str(text), "--length", "1"], "--length 1: a sentence has two tokens or more"),
+        ([network, str(text), "--length", "2"], "every pair has a side of more than 2 tokens"),
+        ([network, str(tmp_path)], "dict.txt"),
         ([str(tmp_path / "none.pt"), str(text)], "none.pt"),
     ):
         with pytest.raises(UserError, match=message):

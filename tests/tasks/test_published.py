@@ -51,7 +51,7 @@ def symbols(dictionary):
     return dictionary.symbols[: dictionary.first_language]
 
 
-def randomise(model):
+def randomize(model):
     torch.manual_seed(0)
     for name, parameter in model.named_parameters():
         mean = 1.0 if parameter.dim() == 1 and "norm" in name.lower() and name.endswith("weight") else 0.0
@@ -84,7 +84,7 @@ def fairseq_xlm_r(data_bin, symbols, folder, published_names=True, whole_folder=
         max_positions=MAX_POSITIONS,
         tokens_per_sample=MAX_POSITIONS,
     )
-    theirs = randomise(RobertaModel.build_model(args, SimpleNamespace(source_dictionary=dictionary)))
+    theirs = randomize(RobertaModel.build_model(args, SimpleNamespace(source_dictionary=dictionary)))
     state = theirs.state_dict()
     if published_names:
         state = {
@@ -119,7 +119,7 @@ def transformers_xlm_r(data_bin, symbols, folder, file=None, head=True):
         bos_token_id=0,
         eos_token_id=2,
     )
-    theirs = randomise(XLMRobertaForMaskedLM(config) if head else XLMRobertaModel(config))
+    theirs = randomize(XLMRobertaForMaskedLM(config) if head else XLMRobertaModel(config))
     save_transformers(theirs, folder, file)
     write_symbols(data_bin, symbols, folder, "sentencepiece.bpe.model")
 
@@ -156,7 +156,7 @@ def xlm_model(symbols):
         pad_token_id=2,
         eos_token_id=1,
     )
-    theirs = randomise(XLMWithLMHeadModel(config))
+    theirs = randomize(XLMWithLMHeadModel(config))
     place = {word: row for row, word in enumerate(words)}
     rows = torch.tensor([place.get(symbol, place["<special1>"]) for symbol in symbols])
 
@@ -229,7 +229,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def make(data_bin, symbols, tmp_path_factory):
-    """A copy of a donor of a kind: its path, and its model as a function (tokens, languages) -> (hidden, logits)."""
+    """A published model of a kind: its path, and the model as a function (tokens, languages) -> (hidden, logits)."""
 
     @functools.cache
     def original(kind):
@@ -240,7 +240,7 @@ def make(data_bin, symbols, tmp_path_factory):
 
     def made(kind):
         folder, path, run = original(kind)
-        return shutil.copytree(folder, tmp_path_factory.mktemp("published") / "donor") / path, run
+        return shutil.copytree(folder, tmp_path_factory.mktemp("published") / "pretrained") / path, run
 
     return made
 
@@ -364,12 +364,14 @@ def test_translation_from_a_published_encoder(data_bin, make, tmp_path):
     output = run_train(translation(data_bin, tmp_path, *line, "--max-update", 2, "--lr", 0, "--disable-validation"))
     assert len(output.updates) == 2 and output.log.count("published weights") == 1  # it is read once
     state = load(tmp_path / "checkpoint_last.pt")
-    donor, _ = start(data_bin, tmp_path / "donor", *XLM_R_OPTIONS, "--init-from", path)
+    pretrained, _ = start(data_bin, tmp_path / "pretrained", *XLM_R_OPTIONS, "--init-from", path)
     last = "layers.1.ffn.up.weight"
-    assert torch.equal(state[f"encoder.{last}"], donor[f"encoder.{last}"])
-    assert torch.equal(state["decoder.layers.0.ffn.up.weight"], donor[f"encoder.{last}"])
-    assert torch.equal(state["decoder.output.dense.weight"], donor["output.dense.weight"])
-    assert torch.equal(state["encoder.token_embeddings.output_bias"], donor["encoder.token_embeddings.output_bias"])
+    assert torch.equal(state[f"encoder.{last}"], pretrained[f"encoder.{last}"])
+    assert torch.equal(state["decoder.layers.0.ffn.up.weight"], pretrained[f"encoder.{last}"])
+    assert torch.equal(state["decoder.output.dense.weight"], pretrained["output.dense.weight"])
+    assert torch.equal(
+        state["encoder.token_embeddings.output_bias"], pretrained["encoder.token_embeddings.output_bias"]
+    )
     told = [line for line in output.log.splitlines() if line.startswith("decoder from ")]
     assert "layers.0.cross_attention.query.weight" in told[0]
 
@@ -381,7 +383,7 @@ def test_encoder_and_decoder_of_xdae_from_a_published_encoder(data_bin, symbols,
     is_xlm, depth = "XLM" in kind, ["--encoder-layers", LAYERS, "--decoder-layers", 1]
     form = ["--framing", "xlm", "--ffn-dim", 64] if is_xlm else ["--arch", "xl_xdae_xlmr_tiny"]
     state, log = start(data_bin, tmp_path, *form, *depth, "--init-from", path, task=denoising)
-    donor, _ = start(data_bin, tmp_path, *options_of(kind), "--init-from", path)
+    pretrained, _ = start(data_bin, tmp_path, *options_of(kind), "--init-from", path)
     assert log.count("published weights") == 1  # it is read once
     there = {
         "token_embeddings.table.weight": slice(len(symbols)),
@@ -390,7 +392,7 @@ def test_encoder_and_decoder_of_xdae_from_a_published_encoder(data_bin, symbols,
     for name, value in state.items():
         stack, _, rest = name.partition(".")
         if "cross_attention" not in name:
-            expected = donor[rest if rest.startswith("output") else f"encoder.{rest}"]
+            expected = pretrained[rest if rest.startswith("output") else f"encoder.{rest}"]
             rows = there.get(rest, slice(None))
             assert torch.equal(value[rows], expected[rows]), name
     if is_xlm:
@@ -407,8 +409,8 @@ def test_embeddings_alone_fit_any_model_of_their_width(data_bin, dictionary, mak
     common = ["-s", "en", "-t", "de", "--heads", 4]
     state, _ = start(data_bin, tmp_path, *common, "--init-embeddings-from", path, task=translation)
     fresh, _ = start(data_bin, tmp_path, *common, task=translation)
-    donor, _ = start(data_bin, tmp_path, *XLM_OPTIONS, "--init-from", path)
-    given = donor["encoder.token_embeddings.table.weight"][: dictionary.first_language]
+    pretrained, _ = start(data_bin, tmp_path, *XLM_OPTIONS, "--init-from", path)
+    given = pretrained["encoder.token_embeddings.table.weight"][: dictionary.first_language]
     for side in ("encoder", "decoder"):
         assert torch.equal(state[f"{side}.token_embeddings.table.weight"][: len(given)], given)
     others = [name for name in state if not name.endswith("token_embeddings.table.weight")]

@@ -96,14 +96,14 @@ def test_a_translation_model_from_one_checkpoint(data_bin, tmp_path, stages, whi
     """V10: all layers without cross-attention are the encoder; the first or last ones, whole, the decoder."""
     checkpoint = stages[0] / "second/checkpoint_last.pt"
     flags = ["--init-encoder-from", checkpoint, "--init-decoder-from", checkpoint, "--init-decoder-layers", which]
-    state, donor = start(data_bin, tmp_path, *flags), load(checkpoint)
+    state, pretrained = start(data_bin, tmp_path, *flags), load(checkpoint)
     for key, value in state.items():
         stack, _, name = key.partition(".")
         if name.startswith("layers.") and stack == "decoder":
             number, rest = name.split(".")[1], name.split(".", 2)[2]
             name = f"layers.{layers[int(number)]}.{rest}"
         source = f"output.{name.removeprefix('output.')}" if name.startswith("output.") else f"encoder.{name}"
-        assert torch.equal(value, donor[source]), key
+        assert torch.equal(value, pretrained[source]), key
     assert not [key for key in state if key.startswith("encoder.") and CROSS in key]
     assert {key.split(".")[2] for key in state if key.startswith("encoder.layers.")} == {"0", "1", "2"}
 
@@ -149,12 +149,12 @@ def test_the_checkpoint_is_an_encoder_too(data_bin, tmp_path, stages):
     encoder = ["--arch", "xl_xlmr_tiny", "--layers", LAYERS, "--init-from", checkpoint]
     files = write_task(tmp_path / "task", 1)
     run_train(classification(data_bin, files, tmp_path, *encoder, "--max-update", 1, "--lr", 0))
-    state, donor = load(tmp_path / "checkpoint_last.pt"), load(checkpoint)
+    state, pretrained = load(tmp_path / "checkpoint_last.pt"), load(checkpoint)
     shared = {key: value for key, value in state.items() if key.startswith("encoder.")}
-    assert {key for key in donor if key.startswith("encoder.") and key not in shared} == {
-        key for key in donor if CROSS in key
+    assert {key for key in pretrained if key.startswith("encoder.") and key not in shared} == {
+        key for key in pretrained if CROSS in key
     }
-    assert all(torch.equal(value, donor[key]) for key, value in shared.items())
+    assert all(torch.equal(value, pretrained[key]) for key, value in shared.items())
 
 
 def test_other_models_cannot_train_it(data_bin, tmp_path):

@@ -148,11 +148,11 @@ def test_an_encoder_fills_encoder_and_decoder(data_bin, tmp_path, encoders, form
     size = ["--arch", arch, "--encoder-layers", 2, "--decoder-layers", len(layers)]
     more = ["--init-decoder-layers", which] if which else []
     state, log = start(data_bin, tmp_path, *size, "--init-from", encoders[form], *more)
-    donor = load(encoders[form])
+    pretrained = load(encoders[form])
     filled = sources(state, layers)
     for name, source in filled.items():
-        assert torch.equal(state[name], donor[source]), name
-    assert set(filled.values()) == set(donor)
+        assert torch.equal(state[name], pretrained[source]), name
+    assert set(filled.values()) == set(pretrained)
     (told,) = [line for line in log.splitlines() if line.startswith("decoder from ")]
     assert set(told.partition("new: ")[2].split(", ")) == {
         name.removeprefix("decoder.") for name in state if name not in filled
@@ -182,9 +182,9 @@ def test_cross_attention_alone_is_trained(data_bin, tmp_path, encoders):
     """As the first stage of VECO: what is new, before everything."""
     more = ["--encoder-layers", 2, "--init-from", encoders["xlm"], "--train-only", f"*.{CROSS}*"]
     run_train(denoising(data_bin, tmp_path, *more, "--max-update", 2, "--disable-validation"))
-    state, donor = load(tmp_path / "checkpoint_last.pt"), load(encoders["xlm"])
+    state, pretrained = load(tmp_path / "checkpoint_last.pt"), load(encoders["xlm"])
     for name, source in sources(state, [0]).items():
-        assert torch.equal(state[name], donor[source]), name
+        assert torch.equal(state[name], pretrained[source]), name
 
 
 # Mistakes: one sentence, before training

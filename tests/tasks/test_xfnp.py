@@ -133,9 +133,9 @@ def test_an_encoder_fills_the_encoder_alone(data_bin, tmp_path, encoder):
     """The decoder is as it would be anew, and the log says so."""
     state, log = start(data_bin, tmp_path / "from", "--init-from", encoder)
     anew, _ = start(data_bin, tmp_path / "anew")
-    donor = load(encoder)
+    pretrained = load(encoder)
     for name, value in state.items():
-        assert torch.equal(value, (anew if name.startswith("decoder.") else donor)[name]), name
+        assert torch.equal(value, (anew if name.startswith("decoder.") else pretrained)[name]), name
     said = "has no decoder with streams as that of --arch xl_xfnp_tiny has: only its encoder is taken"
     assert f"{encoder} {said}" in log
 

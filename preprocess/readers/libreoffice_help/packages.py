@@ -12,7 +12,7 @@ from fairseq_xl.errors import UserError
 from preprocess.readers.libreoffice_help.languages import Language
 
 PAGES = "usr/share/libreoffice/help/{}/text/"
-COPYRIGHT = "copyright"  # the name under which `members` gives the package's licence
+COPYRIGHT = "copyright"  # the name under which `members` gives the package's license
 
 
 def find(language: Language, folder: Path) -> Path | None:

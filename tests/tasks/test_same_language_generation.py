@@ -362,12 +362,12 @@ def test_all_streams_are_fine_tuned_and_the_first_is_scored(data_bin, task_files
 @pytest.mark.parametrize("options", [["--init-from"], ["--init-encoder-from", "--init-decoder-from"]])
 def test_fine_tuning_starts_from_an_encoder_twice(data_bin, task_files, pretrained, tmp_path, options):
     both = [word for option in options for word in (option, pretrained["mlm"])]
-    found, donor = started(data_bin, task_files, tmp_path, *both), load(pretrained["mlm"])
-    for name in (name for name in donor if name.startswith("encoder.") and "token_embeddings" not in name):
-        assert torch.equal(found[name], donor[name])
-        assert torch.equal(found[name.replace("encoder.", "decoder.", 1)], donor[name])
-    assert torch.equal(found["encoder.token_embeddings.table.weight"], donor["encoder.token_embeddings.table.weight"])
-    assert torch.equal(found["encoder.token_embeddings.output_bias"], donor["encoder.token_embeddings.output_bias"])
+    found, initial = started(data_bin, task_files, tmp_path, *both), load(pretrained["mlm"])
+    for name in (name for name in initial if name.startswith("encoder.") and "token_embeddings" not in name):
+        assert torch.equal(found[name], initial[name])
+        assert torch.equal(found[name.replace("encoder.", "decoder.", 1)], initial[name])
+    assert torch.equal(found["encoder.token_embeddings.table.weight"], initial["encoder.token_embeddings.table.weight"])
+    assert torch.equal(found["encoder.token_embeddings.output_bias"], initial["encoder.token_embeddings.output_bias"])
 
 
 def refused(line, *sentence, run=run_train):

@@ -1,137 +1,108 @@
-"""A `python` for recipes that has imported fairseq already: processes start in milliseconds instead of seconds.
+"""A `python` that has imported torch and fairseq already: processes start in milliseconds instead of seconds.
 
-`warm_python(folder)` writes FOLDER/python, to be first in PATH, and starts a server behind it. Each call of that file
-is a fork of the server with the caller's arguments, environment, working folder and standard streams, and ends with its
-exit status. Unlike with the real `python` all modules of fairseq_xl are there already, and nothing is torn down at the
-end; so the tests of the quickstart, of the comparisons, of the benchmark and of single commands use the real one.
+`python()` is the program. It takes `-m`, `-c` or a file, and `-B`, `-u` and `-W ignore` in front of them; for anything
+else it becomes the real one. Each call is a fork of a server (tests/warm_server.py), a fresh interpreter that has
+imported nothing of ours. The fork has the caller's arguments, environment, working folder, open files, process group
+and ignored signals, and ends as any Python does, with `atexit` and finalization. The program ends with its exit status
+or by its signal. Signals to the program reach the fork, and the fork does not outlive the program.
 """
 
-import atexit
 import contextlib
-import json
-import logging
-import multiprocessing
+import functools
 import os
-import runpy
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CLIENT = """#!{python} -IS
-import json, os, socket, sys
+import json, os, signal, socket, sys
+words, flags = sys.argv[1:], []
+while words and words[0] in ("-B", "-u", "-W", "-Wignore"):
+    flags += [words.pop(0)]
+    flags += [words.pop(0)] if flags[-1] == "-W" else []
+kind = words[0] if words else "-"
+if kind.startswith("-") and kind not in ("-m", "-c"):
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+handled = signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1
+mask = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
+ignored = [number for number in handled if signal.getsignal(number) == signal.SIG_IGN]
+streams = []
+for number in map(int, os.listdir("/dev/fd")):
+    try:
+        os.fstat(number)
+    except OSError:  # of the folder itself
+        continue
+    streams.append(number)
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
-    call = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
-    socket.send_fds(server, [len(call).to_bytes(8, "big")], [0, 1, 2])
+    call = dict(flags=flags, words=words, folder=os.getcwd(), environment=dict(os.environ), streams=streams)
+    call.update(ignored=ignored, mask=list(map(int, mask)), group=os.getpgrp())
+    call = json.dumps(call).encode()
+    socket.send_fds(server, [len(call).to_bytes(8, "big")], streams)
     server.sendall(call)
-    status = server.recv(1)
-sys.exit(status[0] if status else 70)
+    answer = server.makefile("r")
+    pid, group = map(int, answer.readline().split() or [0, 0])
+    for number in handled if pid else ():
+        if number not in ignored:
+            signal.signal(number, lambda number, _: os.kill(pid, number))
+    if group:  # the fork is in the group in its place
+        try:
+            os.setpgid(0, group)
+        except OSError:
+            pass
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    status = int(answer.readline() or 70)
+if status < 0:
+    if -status not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(-status, signal.SIG_DFL)
+    os.kill(os.getpid(), -status)
+os._exit(status)
 """
 
 
-@contextlib.contextmanager
-def warm_python(folder):
-    """Yields the folder of the program; the server ends with the body."""
-    address, program = str(folder / "socket"), folder / "python"
-    program.write_text(CLIENT.format(python=sys.executable, address=address), encoding="utf-8")
-    program.chmod(0o755)
+@functools.cache
+def python():
+    """The program's path; torchrun is beside it. The first call starts the server, which ends with this process."""
+    folder = tempfile.TemporaryDirectory(prefix="warm-python-")
+    address, program = os.path.join(folder.name, "socket"), os.path.join(folder.name, "python")
+    Path(program).write_text(CLIENT.format(python=sys.executable, address=address), encoding="utf-8")
+    torchrun = os.path.join(folder.name, "torchrun")
+    Path(torchrun).write_text(f'#!/bin/sh\nexec {program} -m torch.distributed.run "$@"\n', encoding="utf-8")
+    for path in (program, torchrun):
+        os.chmod(path, 0o755)
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)
     listening.listen()
-    server = multiprocessing.get_context("fork").Process(target=_serve, args=(listening, str(program)))
-    server.start()
-    try:
-        yield folder
-    finally:
-        server.terminate()
-        server.join()
-        listening.close()
+    end, life = os.pipe()  # the server reads the end of the file when nobody has `life` any longer
+    command = [sys.executable, "-W", "ignore", "-m", "tests.warm_server", program, str(listening.fileno()), str(end)]
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    passed = (listening.fileno(), end)
+    streams = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    server = subprocess.Popen(command, cwd=ROOT, env=kept, pass_fds=passed, **streams)
+    listening.close()
+    os.close(end)
+    _kept.extend((folder, server, life))
+    return program
+
+
+_kept = []  # what would end the server if it was released
 
 
 @contextlib.contextmanager
 def warm_environment(folder):
     """FOLDER becomes the active environment of scripts: recipes/environment.sh takes it for prepared (extra: tests)."""
     (folder / "bin").mkdir()
+    (folder / "bin/python").symlink_to(python())
     key = "cat setup.cfg recipes/constraints.txt recipes/environment.sh | cksum"
     stamp = subprocess.run(["bash", "-c", key], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     (folder / ".fairseq_xl-tests").write_text(stamp, encoding="utf-8")
-    with warm_python(folder / "bin"), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder / "bin"), prepend=os.pathsep)
         patch.setenv("VIRTUAL_ENV", str(folder))
         patch.setenv("XL_EXTRAS", "tests")
         yield
-
-
-def _serve(listening, program):
-    import fairseq.options  # noqa: F401
-
-    import fairseq_xl
-    from fairseq_xl.patches import workers
-
-    fairseq_xl.register()
-    atexit._clear()  # pytest's
-    atexit.register(workers._end_reading)
-    while True:
-        connection, _ = listening.accept()
-        if os.fork() == 0:  # one that waits for the other, so that this one can listen
-            child = os.fork()
-            if child == 0:
-                os._exit(_run(connection, program))
-            connection.sendall(bytes([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) % 256]))
-            os._exit(0)
-        connection.close()
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-
-
-def _run(connection, program):
-    """Reads a call, becomes the process that it asks for, and returns its exit status."""
-    head, streams, _, _ = socket.recv_fds(connection, 8, 3)
-    call = connection.makefile("rb").read(int.from_bytes(head, "big"))
-    arguments, place, environment = json.loads(call)
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-    sys.stdin = os.fdopen(0, closefd=False)
-    sys.stdout, sys.stderr = (os.fdopen(number, "w", 1, closefd=False) for number in (1, 2))
-    os.chdir(place)
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.executable = program
-    logging.getLogger().handlers.clear()  # pytest's
-    if not any(word.startswith(("preprocess", "fairseq_xl", "fairseq_cli.train")) for word in arguments[:2]):
-        # all others begin with importing fairseq, which does this
-        given = {"format": "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "datefmt": "%Y-%m-%d %H:%M:%S"}
-        logging.basicConfig(**given, level=logging.DEBUG)
-    try:
-        _interpret(arguments)
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            sys.stderr.write(f"{end.code}\n")
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException as error:
-        sys.excepthook(type(error), error, error.__traceback__)
-        return 1
-    finally:
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    return 0
-
-
-def _interpret(arguments):
-    kind, *rest = arguments
-    sys.argv = arguments[1:] if kind in ("-m", "-c") else arguments
-    if kind == "-m":
-        sys.path.insert(0, os.getcwd())
-        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
-    elif kind == "-c":
-        sys.argv[0] = "-c"
-        exec(rest[0], {"__name__": "__main__"})
-    else:
-        sys.path.insert(0, os.path.dirname(kind))
-        runpy.run_path(kind, run_name="__main__")

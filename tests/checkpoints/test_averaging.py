@@ -1,7 +1,6 @@
 """Averages of checkpoints against a plain numpy mean."""
 
 import subprocess
-import sys
 
 import numpy
 import pytest
@@ -13,6 +12,7 @@ from fairseq_xl.checkpoints import averaging
 from fairseq_xl.commands import average as command
 from fairseq_xl.errors import UserError
 from tests.command_line import cli
+from tests.warm_python import python
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -144,7 +144,7 @@ class WritesFile:
 def test_a_hostile_checkpoint_is_refused_by_the_command(run):
     torch.save(checkpoint(1, trap=WritesFile(run / "made")), run / "hostile.pt")
     command = [
-        sys.executable,
+        python(),
         "-m",
         "fairseq_xl",
         "average",

@@ -1,5 +1,7 @@
 """A text as one stream: blocks against the file's content, draws, files that are refused."""
 
+import multiprocessing.spawn
+import os
 import pickle
 
 import numpy as np
@@ -9,6 +11,7 @@ from tiny_data import write_items
 
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.errors import UserError
+from tests.warm_python import python
 
 ITEMS = [[5, 6, 2], [7, 2], [2], [8, 65_000, 10, 2]]  # the third is an empty line
 
@@ -101,7 +104,8 @@ class Blocks(torch.utils.data.Dataset):
         return torch.from_numpy(self.stream.tokens[index * 5 : index * 5 + 5].astype(np.int64))
 
 
-def test_a_new_process_reads_the_same(long):
+def test_a_new_process_reads_the_same(long, monkeypatch):
+    monkeypatch.setattr(multiprocessing.spawn, "_python_exe", os.fsencode(python()))
     loader = torch.utils.data.DataLoader(Blocks(long), num_workers=1, multiprocessing_context="spawn", batch_size=None)
     assert torch.cat(list(loader)).tolist() == long.tokens[:20].tolist()
 

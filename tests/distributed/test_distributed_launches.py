@@ -17,6 +17,7 @@ from fairseq_xl.patches import processes
 from tests.command_line import cli
 from tests.commands import CPU, configuration, load, pretraining, run_train, translation
 from tests.distributed.two_processes import ROOT, Launch, environment, free_port, pair, train
+from tests.warm_python import python
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
 SHORT = ["--max-update", 3, "--updates-per-epoch", 3]
@@ -145,7 +146,7 @@ def test_distributed_torchrun_recipe(data_bin, tmp_path):
 
     script = ["bash", ROOT / "recipes" / "cluster" / "torchrun.sh", *configured(tmp_path / "yaml", command("run"))]
     script[3] = tmp_path / "run"
-    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    path = f"{os.path.dirname(python())}:{os.environ['PATH']}"
     with Launch(tmp_path / "logs", [script], [environment(PROCESSES=2, PATH=path)]) as launch:
         assert launch.statuses() == [0], launch.text
     assert "training on 2 devices" in launch.text and (tmp_path / "run" / "checkpoint_last.pt").exists()
@@ -156,7 +157,7 @@ def torchrun_of_hydra(data, folder, *more):
     """fairseq-hydra-train in two processes of torchrun, pre-training at nano size."""
     size = [f"+model.{key}={value}" for key, value in (("embed_dim", 16), ("ffn_dim", 32), ("heads", 2))]
     command = [
-        sys.executable,
+        python(),
         "-m",
         "torch.distributed.run",
         "--standalone",
@@ -205,7 +206,7 @@ def test_distributed_slurm_recipe(data_bin, tmp_path):
     for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
         (tmp_path / name).write_text(text, encoding="utf-8")
         (tmp_path / name).chmod(0o755)
-    path = f"{tmp_path}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    path = f"{tmp_path}:{os.path.dirname(python())}:{os.environ['PATH']}"
     slurm = {"SUBMIT_DIR": ROOT, "JOB_NODELIST": "nodes[1-2]", "JOB_ID": 7, "NTASKS": 2}
     variables = environment(PATH=path, MASTER_PORT=free_port(), **{f"SLURM_{key}": slurm[key] for key in slurm})
     script = [

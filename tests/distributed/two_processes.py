@@ -4,9 +4,10 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
+
+from tests.warm_python import python
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 240  # seconds until processes are killed
@@ -47,7 +48,7 @@ class Launch:
                     stdin=subprocess.DEVNULL,
                     stdout=stream,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,
+                    preexec_fn=os.setpgrp,
                 )
             self.processes.append(started)
 
@@ -57,7 +58,7 @@ class Launch:
     def __exit__(self, *error):
         for process in self.processes:
             if process.poll() is None:
-                os.killpg(process.pid, 9)  # a session of its own: it and its children
+                os.killpg(process.pid, 9)  # a group of its own: it and its children
                 process.wait()
 
     @property
@@ -91,7 +92,7 @@ def pair(folder, command):
 
 def train(line):
     """The command that trains with the given command line of fairseq-train."""
-    return [sys.executable, "-W", "ignore", "-m", "fairseq_cli.train", *line]
+    return [python(), "-W", "ignore", "-m", "fairseq_cli.train", *line]
 
 
 def run_jobs(folder, jobs):
@@ -103,7 +104,7 @@ def run_jobs(folder, jobs):
     folder.mkdir(parents=True, exist_ok=True)
     described = {name: list(map(str, line)) for name, line in jobs.items()}
     (folder / "jobs.json").write_text(json.dumps(described), encoding="utf-8")
-    with pair(folder, [sys.executable, "-W", "ignore", "-m", "tests.distributed.worker", folder]) as launch:
+    with pair(folder, [python(), "-W", "ignore", "-m", "tests.distributed.worker", folder]) as launch:
         assert launch.statuses() == [0, 0], launch.text
     return {
         name: [json.loads((folder / f"{name}.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]

@@ -3,7 +3,6 @@
 import errno
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from fairseq_xl.io.files import replacing
 from fairseq_xl.patches import saving
 from preprocess import files as files_of_text
 from tests.io.test_checkpoints import checkpoint, one_sentence
+from tests.warm_python import python
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -42,7 +42,7 @@ source, target = sys.argv[1:]
 {before}
 {WRITERS[writer]}
 """
-    command = [sys.executable, "-c", program, str(source), str(target)]
+    command = [python(), "-c", program, str(source), str(target)]
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 

@@ -19,6 +19,7 @@ from fairseq.file_io import PathManager
 from fairseq_xl import patches
 from fairseq_xl.errors import UserError
 from fairseq_xl.patches import training
+from tests.warm_python import python
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -98,7 +99,7 @@ next(BufferedIterator(sys.maxsize, Endless()))
 """
 
     def status(*arguments):
-        command = [sys.executable, "-c", code, *arguments]
+        command = [python(), "-c", code, *arguments]
         return subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True).returncode
 
     assert status("adapted") == 0

@@ -21,13 +21,14 @@ from fairseq_xl.errors import UserError
 from preprocess import binarize
 from preprocess.__main__ import Formatter, main, parse_arguments
 from preprocess.pipeline import prepare
+from tests.warm_python import python
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def command(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "preprocess", *map(str, arguments)],
+        [python(), "-m", "preprocess", *map(str, arguments)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -52,7 +53,7 @@ def test_a_terminal_shows_rate_and_time_left(corpus, tmp_path):
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
     run = subprocess.Popen(
-        [sys.executable, "-m", "preprocess", str(corpus), str(tmp_path / "data-bin")],
+        [python(), "-m", "preprocess", str(corpus), str(tmp_path / "data-bin")],
         cwd=ROOT,
         stdout=its,
         stderr=its,

@@ -15,6 +15,7 @@ from recipes.benchmark import systems
 from recipes.benchmark.breakdown import KINDS
 from recipes.benchmark.systems import NANO, SYSTEMS, Trainer, batch_of
 
+pytestmark = pytest.mark.usefixtures("warm")
 STILL = replace(NANO, layers=2, dropout=0.0)
 
 

@@ -17,6 +17,7 @@ from preprocess.sample.__main__ import main as write_sample
 from recipes import experiment
 from recipes.lohelp import report
 
+pytestmark = pytest.mark.usefixtures("warm")
 ROOT = Path(__file__).resolve().parents[2]
 
 

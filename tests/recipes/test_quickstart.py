@@ -16,7 +16,6 @@ from fairseq_xl.errors import UserError
 from preprocess.sample.__main__ import main as write_sample
 from recipes import first_test_set, launch
 from tests.command_line import cli
-from tests.warm_python import warm_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,11 +49,8 @@ def start(folder, updates=4):
 
 
 @pytest.fixture(scope="module")
-def quickstart(tmp_path_factory):
-    """A quickstart of a few updates that failed once on its way and went on: its folder and what it printed.
-
-    The run that fails uses a warm Python, the one that goes on the real one.
-    """
+def quickstart(warm, tmp_path_factory):
+    """A quickstart of a few updates that failed once on its way and went on: its folder and what it printed."""
     folder = tmp_path_factory.mktemp("quickstart")
     write_sample([str(folder / "sample"), "--documents", "40"])
     for path in (*folder.glob("sample/bitext/test.*"), *folder.glob("sample/*/valid.*")):
@@ -63,8 +59,7 @@ def quickstart(tmp_path_factory):
     output = folder / "out"
     output.mkdir()
     (output / "random").write_text("where a folder has to be\n")
-    with warm_environment(folder):
-        done = start(output)
+    done = start(output)
     assert done.returncode == 1 and "4/6" in done.stdout and f"failed, see {output}/random.log" in done.stderr
     (output / "random").unlink()
     done = start(output)

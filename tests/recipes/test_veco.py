@@ -19,6 +19,7 @@ from tests.recipes.test_configurations import RECIPES, XLM, configuration
 
 pytest_plugins = "tests.preprocess.readers.small_wmt14"
 lohelp_corpus = test_lohelp.corpus  # a fixture
+pytestmark = pytest.mark.usefixtures("warm")
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = """
 languages: [en, de, fr]

@@ -24,6 +24,7 @@ from recipes.launch import flags
 from tests.command_line import cli
 from tests.commands import equal_parameters, run_train
 from tests.tasks.test_classification import write_task
+from tests.warm_python import python
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "recipes/xlm/hydra"
@@ -39,7 +40,7 @@ def hydra_train(folder, name, *overrides):
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     return subprocess.run(
         [
-            sys.executable,
+            python(),
             "-c",
             "from fairseq_cli.hydra_train import cli_main; cli_main()",
             *cli(config_dir=CONFIGS),

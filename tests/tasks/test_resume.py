@@ -32,6 +32,7 @@ from tests.commands import (
     run_train,
     translation,
 )
+from tests.warm_python import python
 
 UPDATES = 5  # updates of an epoch of pre-training
 ROOT = Path(__file__).parents[2]
@@ -334,7 +335,7 @@ def test_sigterm_saves_and_exits(data_bin, tmp_path, status):
     log = tmp_path / "log"
     with open(log, "wb") as stream:
         process = subprocess.Popen(
-            [sys.executable, *map(str, command), "--max-update", "100000"],
+            [python(), *map(str, command), "--max-update", "100000"],
             cwd=ROOT,
             stdout=stream,
             stderr=subprocess.STDOUT,

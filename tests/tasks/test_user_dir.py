@@ -9,21 +9,23 @@ import pytest
 
 from tests.command_line import cli
 from tests.commands import pretraining
+from tests.warm_python import python
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("place", ["root", "elsewhere"])
 def test_user_dir(data_bin, tmp_path, place):
-    """`fairseq_xl` in the repository's root; an absolute path from another folder, with workers for loading."""
+    """`fairseq_xl` in the repository's root, in the real Python; from another folder its path, with two workers."""
     folder, user_dir = (ROOT, "fairseq_xl") if place == "root" else (tmp_path, ROOT / "fairseq_xl")
     line = [
         *pretraining(data_bin, tmp_path / "run", "--updates-per-epoch", 3, "--max-epoch", 2),
         *cli(user_dir=user_dir, cpu=True, num_workers="0" if place == "root" else "2"),
     ]
+    program = sys.executable if place == "root" else python()
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, "-c", "from fairseq_cli.train import cli_main; cli_main()", *map(str, line)],
+        [program, "-c", "from fairseq_cli.train import cli_main; cli_main()", *map(str, line)],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -37,7 +39,7 @@ def test_user_dir(data_bin, tmp_path, place):
 def test_mistake_is_one_sentence_on_the_command_line(data_bin, tmp_path):
     line = pretraining(data_bin, tmp_path / "run", "--langs", "en,xx", "--cpu")
     done = subprocess.run(
-        [sys.executable, "-m", "fairseq_cli.train", *map(str, line)], cwd=ROOT, capture_output=True, text=True
+        [python(), "-m", "fairseq_cli.train", *map(str, line)], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 1
     assert "Traceback" not in done.stdout + done.stderr

@@ -1,0 +1,141 @@
+"""The server of tests/warm_python.py: python -m tests.warm_server PROGRAM SOCKET END, the last two file descriptors."""
+
+import contextlib
+import fcntl
+import gc
+import json
+import logging
+import multiprocessing.spawn
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+import types
+import warnings
+from pathlib import Path
+from select import select
+
+import fairseq.options  # noqa: F401
+import torch._dynamo  # noqa: F401  optimizers do, in seconds
+
+
+def _serve(listening, end):
+    """Returns in a fork, with its call; or in the server, with None, when nobody needs it any longer."""
+    logging.getLogger().handlers.clear()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.freeze()  # collecting garbage would copy in each fork what all share
+    while listening in select([listening, end], [], [])[0]:
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            os.close(end)
+            return _keep(connection)
+        connection.close()
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+    return None
+
+
+def _keep(connection):
+    """Forks once more, and tells the program what becomes of the fork, in which alone it returns: with the call."""
+    head, files, _, _ = socket.recv_fds(connection, 8, 250)
+    call = json.loads(connection.makefile("rb").read(int.from_bytes(head, "big")))
+    group, pid = os.getpgrp(), os.fork()
+    if pid == 0:
+        _join(0, call["group"])
+        connection.close()
+        return call | {"files": files}
+    joined = _join(pid, call["group"]) and call["group"] != group
+    for file in files:
+        os.close(file)
+
+    def watch():
+        with contextlib.suppress(OSError):
+            while connection.recv(1):
+                pass
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    with contextlib.suppress(OSError):  # the program was killed
+        connection.sendall(f"{pid} {group if joined else 0}\n".encode())
+        threading.Thread(target=watch, daemon=True).start()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(OSError):
+        connection.sendall(f"{status}\n".encode())
+    os._exit(0)
+
+
+def _join(pid, group):
+    """Puts a process into the group, or, if that is of another session, into one of its own."""
+    try:
+        os.setpgid(pid, group)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, 0)
+        return False
+    return True
+
+
+def _become(call, program):
+    """Makes this process what the call asks for, but for running it."""
+    safe = [fcntl.fcntl(file, fcntl.F_DUPFD, 300) for file in call["files"]]
+    for file in call["files"]:
+        os.close(file)
+    for file, number in zip(safe, call["streams"]):
+        os.dup2(file, number)
+        os.close(file)
+    buffering = {"write_through": True} if "-u" in call["flags"] else {}
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    for number, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
+        stream = os.fdopen(number, "w", encoding="utf-8", errors=errors, closefd=False)
+        stream.reconfigure(line_buffering=number == 2 or stream.isatty(), **buffering)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    os.chdir(call["folder"])
+    os.environ.clear()
+    os.environ.update(call["environment"])
+    sys.executable, sys.dont_write_bytecode = program, "-B" in call["flags"] or sys.dont_write_bytecode
+    multiprocessing.spawn.set_executable(program)
+    warnings.resetwarnings()
+    sys.warnoptions[:] = ["ignore"] if {"-W", "-Wignore"} & set(call["flags"]) else []
+    for kind in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+        warnings.simplefilter("ignore", kind, append=True)  # as Python begins
+    if sys.warnoptions:
+        warnings.simplefilter("ignore")
+    if not any(
+        name in word for word in call["words"][:2] for name in ("preprocess", "fairseq_xl", "fairseq_cli.train")
+    ):
+        # all others begin with importing fairseq, which does this
+        given = {"format": "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "datefmt": "%Y-%m-%d %H:%M:%S"}
+        logging.basicConfig(**given, level=logging.DEBUG)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in call["ignored"]:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, call["mask"])
+
+
+def _interpret(kind, *rest):
+    """As the command line of Python does."""
+    sys.modules.pop("tests", None)
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__builtins__ = __builtins__
+    if kind == "-m":
+        sys.argv, sys.path[0] = ["-m", *rest[1:]], os.getcwd()
+        runpy._run_module_as_main(rest[0])
+    elif kind == "-c":
+        sys.argv, sys.path[0] = ["-c", *rest[1:]], ""
+        exec(compile(rest[0], "<string>", "exec"), vars(main))
+    else:
+        sys.argv, sys.path[0], main.__file__ = [kind, *rest], os.path.dirname(os.path.abspath(kind)), kind
+        exec(compile(Path(kind).read_bytes(), kind, "exec"), vars(main))
+
+
+if __name__ == "__main__":
+    _this, (_program, _listening, _end) = sys.modules["__main__"], sys.argv[1:]
+    _call = _serve(socket.socket(fileno=int(_listening)), int(_end))
+    if _call:
+        _become(_call, _program)
+        _interpret(*_call["words"])

@@ -11,7 +11,13 @@ def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="run tests marked slow too")
 
 
+#: Folders of tests that start processes and train. Their files begin first, so that none is left for the end, when the
+#: other test process has nothing to do any more.
+FIRST = ["distributed", "recipes", "tasks", "bad_input"]
+
+
 def pytest_collection_modifyitems(config, items):
+    items.sort(key=lambda item: FIRST.index(item.path.parent.name) if item.path.parent.name in FIRST else len(FIRST))
     if not config.getoption("--slow"):
         for item in items:
             if item.get_closest_marker("slow"):

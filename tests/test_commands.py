@@ -63,3 +63,14 @@ def test_configurations_are_those_of_hydra(parser, line):
     expected = convert_namespace_to_omegaconf(parsed)
     assert repr(found) == repr(expected)  # 1, 1.0 and True are equal, and not the same
     assert found == expected and found.task.data == line[0]
+
+
+def test_a_configuration_has_nothing_of_the_one_before():
+    for more in (
+        ["--seed", 7, "--langs", "de,en", "--lr", "0.1,0.2"],
+        [],
+        ["--save-dir", "other", "--update-freq", "1"],
+    ):
+        line = [str(argument) for argument in [*PRETRAINING, *more]]
+        parsed = options.parse_args_and_arch(options.get_training_parser(), line)
+        assert repr(commands.converted(parsed)) == repr(convert_namespace_to_omegaconf(parsed))

@@ -30,8 +30,7 @@ def _serve(listening, end):
         connection, _ = listening.accept()
         if os.fork() == 0:
             listening.close()
-            os.close(end)
-            return _keep(connection)
+            return _keep(connection, end)
         connection.close()
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -39,7 +38,7 @@ def _serve(listening, end):
     return None
 
 
-def _keep(connection):
+def _keep(connection, end):
     """Forks once more, and tells the program what becomes of the fork, in which alone it returns: with the call."""
     head, files, _, _ = socket.recv_fds(connection, 8, 250)
     call = json.loads(connection.makefile("rb").read(int.from_bytes(head, "big")))
@@ -47,15 +46,14 @@ def _keep(connection):
     if pid == 0:
         _join(0, call["group"])
         connection.close()
+        os.close(end)
         return call | {"files": files}
     joined = _join(pid, call["group"]) and call["group"] != group
     for file in files:
         os.close(file)
 
     def watch():
-        with contextlib.suppress(OSError):
-            while connection.recv(1):
-                pass
+        select([connection, end], [], [])  # which say nothing: the program or the tests have ended
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 

@@ -67,7 +67,10 @@ def configurations():
     files = sorted(
         {*RECIPES.glob("*/config/*.yaml"), *RECIPES.glob("*/lohelp/**/*.yaml"), *RECIPES.glob("lohelp/**/*.yaml")}
     )
-    found = {path: flags(stack(path)) for path in files}
+    experiments = {
+        path for path in files if "\nsteps:" in path.read_text(encoding="utf-8")
+    }  # lists of commands, not of flags
+    found = {path: flags(stack(path)) for path in files if path not in experiments}
     found |= {path: of_hydra(path) for path in sorted(HYDRA.glob("*.yaml")) if path.name != "run.yaml"}
     named = {str(path.relative_to(RECIPES).with_suffix("")): given for path, given in found.items()}
     return {name: given for name, given in named.items() if not {"--beam", "--valid-subset"} & set(given)}

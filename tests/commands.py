@@ -278,6 +278,14 @@ def denoising(data, save_dir, *more, objectives="xdae"):
     ]
 
 
+def validation(data, checkpoint):
+    """A command line of fairseq-validate: the validation text of a pre-training."""
+    return [
+        data,
+        *cli(task="xl_pretraining", path=checkpoint, max_tokens=256, valid_subset="valid", user_dir="fairseq_xl"),
+    ]
+
+
 def dan(data, save_dir, *more):
     """A command line of fairseq-train: the deep averaging network for mining, 16 channels."""
     return [

@@ -4,7 +4,7 @@ import re
 from functools import cache
 
 from preprocess.sample import sentences
-from preprocess.sample.lexicon import adjectives, adverbs, nouns, verbs
+from preprocess.sample.lexicon import adjectives, adverbs, gender_and_forms, nouns, verbs
 
 VOWEL = "aeiouyhâàéèêëîïôûœ"
 ELIDED = re.compile(rf"(?<![\w'-])([LlDdNnSs]|[Qq]u|[Pp]arce qu)[ea] (?=[{VOWEL}])")
@@ -42,9 +42,7 @@ def pluralize(word):
 @cache
 def noun_entry(noun):
     """Gender, singular, plural."""
-    head, _, plural = nouns()[noun].forms["fr"].partition(", ")
-    kind, singular = head.split(" ", 1)
-    return kind, singular, plural or pluralize(singular)
+    return gender_and_forms(noun, "fr", pluralize)
 
 
 @cache
@@ -220,12 +218,7 @@ def _complements(c, subject_feminine=False, subject_plural=False):
         words.append(phrase(c.object, preposition, no and c.object.determiner == "indefinite"))
     if c.recipient is not None:
         words.append(phrase(c.recipient, "à"))
-    if c.goal is not None:
-        words.append(locative(c.goal, True))
-    if c.place is not None and c.front != "place":
-        words.append(locative(c.place))
-    if c.time and c.front != "time":
-        words.append(adverbs()[c.time].forms["fr"])
+    words += sentences.places_and_time(c, "fr", locative)
     if c.purpose is not None:
         words += ["pour", *_clitics(c.purpose), verb_entry(c.purpose.verb)[0], _complements(c.purpose)]
     if c.content is not None:

@@ -66,6 +66,13 @@ def nouns():
     return table
 
 
+def gender_and_forms(noun, code, pluralize):
+    """Gender, singular and plural of a noun; a plural that the table leaves out is `pluralize(singular)`."""
+    head, _, plural = nouns()[noun].forms[code].partition(", ")
+    kind, singular = head.split(" ", 1)
+    return kind, singular, plural or pluralize(singular)
+
+
 @cache
 def adjectives():
     """All adjectives by concept; a Spanish form that begins with ~ goes with "estar"."""

@@ -17,6 +17,16 @@ def with_front(c: Clause, code: str, text: str, locative: Callable[[Phrase | Non
     return text
 
 
+def places_and_time(c: Clause, code: str, locative: Callable[..., str]) -> list[str]:
+    """Goal, place and time, in this order, that follow the verb; `locative(phrase, True)` says a goal."""
+    words = [] if c.goal is None else [locative(c.goal, True)]
+    if c.place is not None and c.front != "place":
+        words.append(locative(c.place))
+    if c.time and c.front != "time":
+        words.append(adverbs()[c.time].forms[code])
+    return words
+
+
 def statement(s: Sentence, main: Callable[[Clause], str], conjunctions: dict[str, str]) -> str:
     """One main clause, or two joined by a conjunction, with a full stop."""
     text = main(s.first)

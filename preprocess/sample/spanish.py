@@ -4,7 +4,7 @@ import re
 from functools import cache
 
 from preprocess.sample import sentences
-from preprocess.sample.lexicon import adjectives, adverbs, nouns, verbs
+from preprocess.sample.lexicon import adjectives, adverbs, gender_and_forms, nouns, verbs
 
 CONTRACTED = {"a el": "al", "de el": "del"}
 CONJUNCTIONS = {"because": "porque", "when": "cuando", "if": "si", "while": "mientras", "and": " y ", "but": ", pero "}
@@ -35,9 +35,7 @@ def pluralize(word):
 @cache
 def noun_entry(noun):
     """Gender (m, f, or fa: feminine with "el"), singular, plural."""
-    head, _, plural = nouns()[noun].forms["es"].partition(", ")
-    kind, singular = head.split(" ", 1)
-    return kind, singular, plural or pluralize(singular)
+    return gender_and_forms(noun, "es", pluralize)
 
 
 @cache
@@ -189,12 +187,7 @@ def _complements(c, feminine=False, plural=False):
         words.append(phrase(c.object, preposition, c.negated or c.frequency == "never"))
     if c.recipient is not None:
         words.append(phrase(c.recipient, "a"))
-    if c.goal is not None:
-        words.append(locative(c.goal, True))
-    if c.place is not None and c.front != "place":
-        words.append(locative(c.place))
-    if c.time and c.front != "time":
-        words.append(adverbs()[c.time].forms["es"])
+    words += sentences.places_and_time(c, "es", locative)
     if c.purpose is not None:
         words += ["para", _infinitive(c.purpose), _complements(c.purpose)]
     if c.content is not None:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tiny_models import DENSE, SIZES, randomized
 
 from fairseq_xl.checkpoints.language_modules import in_module
 from fairseq_xl.errors import UserError
@@ -10,17 +11,7 @@ from fairseq_xl.models.monotrans import BertEmbeddings, MonoTransConfig, XLMonoT
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 
 PAD, MASK = 1, 20  # pieces are 4 to 19
-SMALL = dict(
-    embed_dim=16,
-    ffn_dim=32,
-    heads=2,
-    layers=2,
-    dropout=0.0,
-    attention_dropout=0.0,
-    max_positions=40,
-    language_embeddings="none",
-    output_form="dense",
-)
+SMALL = dict(layers=2, **SIZES, **DENSE)
 TOKENS = torch.tensor([[0, 4, 5, 2, 2, 6, MASK, 2], [0, 7, 3, 2, 2, 8, 2, PAD]])
 SEGMENTS = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 0]])
 
@@ -39,9 +30,7 @@ def build(dictionary):
 
 def randomize(model):
     torch.manual_seed(2)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model
+    return randomized(model)
 
 
 def test_it_computes_what_an_encoder_with_these_rows_does(build, dictionary):

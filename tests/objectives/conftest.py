@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_data import write_items
+from tiny_models import SIZES, randomized
 
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.monolingual import TokenStream
@@ -56,13 +57,8 @@ def model(dictionary):
     from fairseq_xl.models.encoder import XLEncoderModel
 
     torch.manual_seed(1)
-    cfg = EncoderConfig(
-        embed_dim=16, ffn_dim=32, heads=2, layers=2, dropout=0.0, attention_dropout=0.0, max_positions=40
-    )
-    model = XLEncoderModel(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model.double()
+    cfg = EncoderConfig(layers=2, **SIZES)
+    return randomized(XLEncoderModel(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages))
 
 
 class FixedLogits:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_data import write_items
+from tiny_models import DENSE, SIZES, randomized
 from torch.nn import functional as F
 
 from fairseq_xl.data.documents import AdjacentSegments
@@ -36,22 +37,10 @@ def many(tmp_path):
 def model(dictionary, build):
     """A small model with random weights, without dropout."""
     torch.manual_seed(1)
-    cfg = MonoTransConfig(
-        embed_dim=16,
-        ffn_dim=32,
-        heads=2,
-        layers=2,
-        dropout=0.0,
-        attention_dropout=0.0,
-        max_positions=40,
-        language_embeddings="none",
-        output_form="dense",
-    )
+    cfg = MonoTransConfig(layers=2, **SIZES, **DENSE)
     model = XLMonoTransModel(cfg, len(dictionary), PAD, dictionary.num_languages, dictionary.shared)
     model.add_heads(build("nsp").heads(cfg))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model.double()
+    return randomized(model)
 
 
 def test_batch_of_a_real_pair_and_of_one_of_another_document(build, spec, documents):

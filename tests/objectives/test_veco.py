@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_data import write_items
+from tiny_models import DENSE, SIZES, randomized
 from torch.nn import functional as F
 
 from fairseq_xl.data.documents import AdjacentSegments
@@ -32,22 +33,8 @@ def documents(tmp_path):
 def model(dictionary):
     """A small VECO model with random weights, without dropout."""
     torch.manual_seed(1)
-    cfg = EncoderConfig(
-        embed_dim=16,
-        ffn_dim=32,
-        heads=2,
-        layers=2,
-        dropout=0.0,
-        attention_dropout=0.0,
-        max_positions=40,
-        language_embeddings="none",
-        output_form="dense",
-        position_offset=2,
-    )
-    model = XLVecoModel(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model.double()
+    cfg = EncoderConfig(layers=2, position_offset=2, **SIZES, **DENSE)
+    return randomized(XLVecoModel(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages))
 
 
 @pytest.fixture(params=["veco_mono", "veco_bi"])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_data import write_dictionary, write_items
+from tiny_models import SIZES, randomized
 
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing, pad_rows
@@ -23,20 +24,7 @@ CLEAN = "xdae.infill_prob=0"
 @pytest.fixture
 def model(dictionary):
     torch.manual_seed(1)
-    cfg = DenoisingConfig(
-        embed_dim=16,
-        ffn_dim=32,
-        heads=2,
-        encoder_layers=2,
-        decoder_layers=1,
-        dropout=0.0,
-        attention_dropout=0.0,
-        max_positions=40,
-    )
-    model = XLDenoisingModel(cfg, dictionary)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model.double()
+    return randomized(XLDenoisingModel(DenoisingConfig(encoder_layers=2, decoder_layers=1, **SIZES), dictionary))
 
 
 @pytest.fixture

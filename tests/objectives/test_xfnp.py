@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_data import write_items
+from tiny_models import SIZES, randomized
 
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.errors import UserError
@@ -19,23 +20,9 @@ ALL_MASKED = "xfnp.mask_token_prob=1 xfnp.random_token_prob=0 "
 
 def make(dictionary, streams=2):
     torch.manual_seed(1)
-    cfg = NgramDecoderConfig(
-        embed_dim=16,
-        ffn_dim=32,
-        heads=2,
-        encoder_layers=2,
-        decoder_layers=2,
-        dropout=0.0,
-        attention_dropout=0.0,
-        max_positions=40,
-        predicting_streams=streams,
-        relative_buckets=6,
-        relative_distance=8,
-    )
-    model = XLNgramDecoderModel(cfg, dictionary)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model.double()
+    form = dict(predicting_streams=streams, relative_buckets=6, relative_distance=8)
+    cfg = NgramDecoderConfig(encoder_layers=2, decoder_layers=2, **SIZES, **form)
+    return randomized(XLNgramDecoderModel(cfg, dictionary))
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from tests.commands import (
     run_train,
     run_validate,
     translation,
+    validation,
 )
 from tests.tasks.test_classification import write_task
 
@@ -168,18 +169,7 @@ def test_a_pattern_without_a_parameter_is_refused(data_bin, tmp_path):
 
 
 def test_validation_scores_every_term_of_every_source(data_bin, tmp_path, stages):
-    output = run_validate(
-        [
-            data_bin,
-            *cli(
-                task="xl_pretraining",
-                path=stages[0] / "second/checkpoint_last.pt",
-                max_tokens=256,
-                valid_subset="valid",
-                user_dir="fairseq_xl",
-            ),
-        ]
-    )
+    output = run_validate(validation(data_bin, stages[0] / "second/checkpoint_last.pt"))
     sources = {"mono": ("en", "de", "fr"), "bi": ("en-de", "en-fr")}
     terms = {"mono": ("is_x", "is_y", "cs_xy", "cs_yx"), "bi": ("is_x", "is_y", "cs_xy", "cs_yx", "tlm")}
     for kind in sources:

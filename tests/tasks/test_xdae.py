@@ -4,16 +4,21 @@ from functools import partial
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
-from fairseq.sequence_generator import SequenceGenerator
 
-from fairseq_xl.data.framing import pad_rows
-from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
-from fairseq_xl.objectives.sequence import sequence_terms
 from tests.command_line import cli
-from tests.commands import denoising, equal_parameters, load, pretraining, run_train, run_validate, translation
+from tests.commands import (
+    denoising,
+    equal_parameters,
+    load,
+    pretraining,
+    run_train,
+    run_validate,
+    translation,
+    validation,
+)
 from tests.tasks.resuming import check_stop
+from tests.tasks.text_to_text import check_all_trained, check_beam_search
 
 CROSS = "cross_attention"
 ALL = "xdae.length=32 xdae.mixed=true xdae.noise=shuffle+drop+mask+infill"
@@ -69,60 +74,25 @@ def test_training_mixes_languages_and_validation_tells_them_apart(whole):
 
 def test_every_parameter_is_trained(data_bin, tmp_path, whole):
     before, _ = start(data_bin, tmp_path)
-    after = load(whole[0] / "checkpoint_last.pt")
-    assert before.keys() == after.keys()
-    assert [name for name in before if torch.equal(before[name], after[name])] == []
+    check_all_trained(before, load(whole[0] / "checkpoint_last.pt"))
 
 
 @pytest.mark.parametrize("stop", [2, 4])
-def test_a_stopped_run_goes_on_bit_by_bit(data_bin, tmp_path, whole, stop):
+def test_a_stopped_run_resumes_bit_by_bit(data_bin, tmp_path, whole, stop):
     """In the middle of an epoch and at its end."""
     check_stop(partial(line, data_bin), tmp_path, whole, stop, 7)
 
 
 def test_validation_scores_every_token_once(data_bin, whole):
-    output = run_validate(
-        [
-            data_bin,
-            *cli(
-                task="xl_pretraining",
-                path=whole[0] / "checkpoint_last.pt",
-                max_tokens=256,
-                valid_subset="valid",
-                user_dir="fairseq_xl",
-            ),
-        ]
-    )
+    output = run_validate(validation(data_bin, whole[0] / "checkpoint_last.pt"))
     assert "xdae_de_ppl" in output.log and "xdae_mixed_ppl" not in output.log
 
 
 def test_it_generates_what_its_decoder_predicts(data_bin, whole):
-    """The language's symbol begins; the scores of fairseq's beam search are those of teacher forcing."""
-    path = str(whole[0] / "checkpoint_last.pt")
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path])
-    dictionary, pad = task.dictionary, task.dictionary.pad()
-    texts = open_text(data_bin / "fr/valid", "fr")
-    tokens = torch.from_numpy(pad_rows([task.framing.sentence(texts[n].numpy()) for n in range(4)], pad))
-    given = {"src_tokens": tokens, "src_lengths": tokens.ne(pad).sum(1)}
-    given["src_languages"] = torch.full((4,), dictionary.language_id("fr"))
-    generator = SequenceGenerator([model.eval()], dictionary, beam_size=3, max_len_b=10, normalize_scores=False)
-    found = generator.generate([model], {"net_input": given}, bos_token=dictionary.language_symbol("fr"))
-    target = torch.from_numpy(pad_rows([beam[0]["tokens"].numpy() for beam in found], pad))
-    starts = torch.full((4, 1), dictionary.language_symbol("fr"))
-    batch = {
-        "tokens": tokens,
-        "padding_mask": tokens.eq(pad),
-        "languages": given["src_languages"][:, None],
-        "prev_output_tokens": torch.cat((starts, target[:, :-1]), dim=1),
-        "target": target,
-    }
-    with torch.no_grad():
-        (term,) = sequence_terms(model, batch)
-    assert term.count == target.ne(pad).sum() > 8
-    assert -sum(beam[0]["score"].item() for beam in found) == pytest.approx(term.sum.item(), abs=1e-3)
+    check_beam_search(data_bin, whole[0] / "checkpoint_last.pt")
 
 
-# First weights
+# Initial weights
 
 
 def sources(state, encoder_layers):

@@ -5,15 +5,11 @@ from functools import partial
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.sequence_generator import SequenceGenerator
 
-from fairseq_xl.data.framing import decoder_input, pad_rows
-from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
-from fairseq_xl.objectives.sequence import sequence_terms
-from tests.command_line import cli
-from tests.commands import denoising, equal_parameters, load, pretraining, run_train, run_validate
+from tests.commands import denoising, equal_parameters, load, pretraining, run_train, run_validate, validation
 from tests.tasks.resuming import check_stop
+from tests.tasks.text_to_text import check_all_trained, check_beam_search
 
 FNP = ["--arch", "xl_xfnp_tiny"]
 MIXED = ["--objective-options", "xfnp.length=32 xfnp.mixed=true xfnp.span_every=16 xfnp.span_pieces=4"]
@@ -53,59 +49,25 @@ def test_both_streams_are_trained_and_scored(whole):
 
 def test_every_parameter_is_trained(data_bin, tmp_path, whole):
     before, _ = start(data_bin, tmp_path)
-    after = load(whole[0] / "checkpoint_last.pt")
-    assert before.keys() == after.keys()
-    assert [name for name in before if torch.equal(before[name], after[name])] == []
+    check_all_trained(before, load(whole[0] / "checkpoint_last.pt"))
 
 
 @pytest.mark.parametrize("stop", [2, 4])
-def test_a_stopped_run_goes_on_bit_by_bit(data_bin, tmp_path, whole, stop):
+def test_a_stopped_run_resumes_bit_by_bit(data_bin, tmp_path, whole, stop):
     """In the middle of an epoch and at its end."""
     check_stop(partial(line, data_bin), tmp_path, whole, stop, 7)
 
 
 def test_validation_scores_every_language(data_bin, whole):
-    output = run_validate(
-        [
-            data_bin,
-            *cli(
-                task="xl_pretraining",
-                path=whole[0] / "checkpoint_last.pt",
-                max_tokens=256,
-                valid_subset="valid",
-                user_dir="fairseq_xl",
-            ),
-        ]
-    )
+    output = run_validate(validation(data_bin, whole[0] / "checkpoint_last.pt"))
     assert "xfnp_2_de_ppl" in output.log and "xfnp_2_mixed_ppl" not in output.log
 
 
 def test_it_generates_what_its_first_stream_predicts(data_bin, whole):
-    """The scores of fairseq's beam search, which has caches, are those of teacher forcing."""
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(whole[0] / "checkpoint_last.pt")])
-    dictionary, pad = task.dictionary, task.dictionary.pad()
-    texts, start = open_text(data_bin / "fr/valid", "fr"), dictionary.language_symbol("fr")
-    tokens = torch.from_numpy(pad_rows([task.framing.sentence(texts[n].numpy()) for n in range(4)], pad))
-    given = {"src_tokens": tokens, "src_lengths": tokens.ne(pad).sum(1)}
-    given["src_languages"] = torch.full((4,), dictionary.language_id("fr"))
-    options = dict(beam_size=3, min_len=4, max_len_b=10, normalize_scores=False)
-    generator = SequenceGenerator([model.eval()], dictionary, **options)
-    found = generator.generate([model], {"net_input": given}, bos_token=start)
-    target = torch.from_numpy(pad_rows([beam[0]["tokens"].numpy() for beam in found], pad))
-    batch = {
-        "tokens": tokens,
-        "padding_mask": tokens.eq(pad),
-        "languages": given["src_languages"][:, None],
-        "prev_output_tokens": decoder_input(target, torch.full((4, 1), start)),
-        "target": target,
-    }
-    with torch.no_grad():
-        first, _ = sequence_terms(model, batch)
-    assert first.count == target.ne(pad).sum() >= 4 * 5
-    assert -sum(beam[0]["score"].item() for beam in found) == pytest.approx(first.sum.item(), abs=1e-3)
+    check_beam_search(data_bin, whole[0] / "checkpoint_last.pt")
 
 
-# First weights
+# Initial weights
 
 
 def test_its_own_weights_are_inherited(data_bin, tmp_path, whole):

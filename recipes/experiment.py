@@ -29,14 +29,15 @@ import yaml
 
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing, write_json
 
 Values = dict[str, Any]  # name -> text, number, list or mapping; "model.start" -> field of a loop variable
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = "step.json"  # in the folder of a step: its commands, its input files, and whether it is finished
 PLACEHOLDER = re.compile(r"\{([\w-]+(?:\.[\w-]+)?)(?::(words|each))?\}")
-KEYS = {"about", "output", "values", "steps", "report", "last line"}
-STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "only if needed"}
+KEYS = {"about", "laid over", "output", "values", "steps", "report", "last line"}
+STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "expects", "only if needed"}
 CODE = (".sh", ".py")  # scripts are not inputs: a changed comment would refuse a finished step
 STOPPED = os.EX_TEMPFAIL  # exit status of a training that a signal stopped (recipes/launch.py)
 
@@ -49,6 +50,7 @@ class Step:
     folder: Path
     commands: list[list[str]]
     reads: list[str]  # paths of inputs beyond those in the commands
+    expects: list[str]  # files that must exist before any step begins, FOLDER:FOLDER/FILE
     stdout: str | None  # file of the folder that receives the output of the last command
     only_if_needed: bool
     needs: list["Step"] = field(default_factory=list)
@@ -86,6 +88,8 @@ class Experiment:
         default = self.values[name]
         if isinstance(default, (list, dict)):
             names = names_of(name, text)
+            if any(not one or one != one.strip() for one in names):
+                raise UserError(f"{override}: expected names joined by commas")
             unknown = [one for one in names if isinstance(default, dict) and one not in default]
             if unknown:
                 raise UserError(f"{override}: {unknown[0]} is not among {', '.join(default)}")
@@ -146,8 +150,17 @@ class Experiment:
             more = {f"{name}.{key}": value for key, value in fields.items()}
             yield from self.combinations(dict(rest), values | more | {name: item})
 
-    def items(self, of: str | list, values: Values | None = None) -> list[str]:
-        """The items of a list, or of the value of that name: a list, the keys of a mapping, text joined by commas."""
+    def items(self, of: str | list | dict, values: Values | None = None) -> list[str]:
+        """The items of a list, or of the value of that name: a list, the keys of a mapping, text joined by commas.
+
+        {first: NUMBERS, of: NAMES} has an item for each number N: the first N names, joined by commas.
+        """
+        if isinstance(of, dict):
+            names, numbers = (self.items(of[key], values) for key in ("of", "first"))
+            for number in numbers:
+                if not number.isdecimal() or not 1 <= int(number) <= len(names):
+                    raise UserError(f"{of['first']}: {number}: expected numbers from 1 to {len(names)} ({of['of']})")
+            return [",".join(names[: int(number)]) for number in numbers]
         template = ",".join(map(str, of)) if isinstance(of, list) else f"{{{of}}}"
         return [item for item in self.expand(template, values).split(",") if item]
 
@@ -167,12 +180,16 @@ class Experiment:
                     raise UserError(f"{self.path}: the steps {name} and {steps[folder].name} have the same folder")
                 values = values | {"folder": str(folder)}
                 commands = content["run"] if isinstance(content["run"], list) else [content["run"]]
-                reads = [self.words(path, values) for path in content.get("reads", [])]
+                reads, expects = (
+                    [word for path in content.get(key, []) for word in self.words(path, values)]
+                    for key in ("reads", "expects")
+                )
                 steps[folder] = Step(
                     name,
                     folder,
                     [self.words(command, values) for command in commands],
-                    [path for paths in reads for path in paths],
+                    reads,
+                    expects,
                     content.get("stdout"),
                     content.get("only if needed", False),
                 )
@@ -217,7 +234,40 @@ def read_yaml(path: Any) -> dict[str, Any]:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(content, dict) or not isinstance(content.get("steps"), dict) or content.keys() - KEYS:
         raise UserError(f"{path}: expected an experiment, a mapping with steps and any of {', '.join(sorted(KEYS))}")
+    if lower := content.pop("laid over", None):
+        content = laid_over(content, read_yaml(Path(path).parent / lower), path)
     return content
+
+
+def laid_over(content: dict[str, Any], lower: dict[str, Any], path: Any) -> dict[str, Any]:
+    """An experiment's content over that of another: values and steps in place of those of the same name, null for none.
+
+    A part of the report that is text stands for the lower part of that title. Raises `UserError` if there is none.
+    """
+    parts = {next(iter(part.values())): part for part in lower.get("report") or []}
+    unknown = [part for part in content.get("report") or [] if isinstance(part, str) and part not in parts]
+    if unknown:
+        raise UserError(f"{path}: report: {unknown[0]}: expected one of the titles {', '.join(map(repr, parts))}")
+    merged = lower | content
+    for key in ("values", "steps"):
+        both = (lower.get(key) or {}) | (content.get(key) or {})
+        merged[key] = {name: value for name, value in both.items() if value is not None}
+    merged["report"] = [parts[part] if isinstance(part, str) else part for part in merged.get("report") or []]
+    return merged
+
+
+def check_files(steps: list[Step]) -> None:
+    """Raises `UserError` for the first file that a step expects, and no earlier step makes, if it does not exist.
+
+    FOLDER:FOLDER/FILE may be in any of the folders.
+    """
+    for step in steps:
+        made = [needed.folder for needed in step.needs]
+        for path in step.expects:
+            folders, _, name = path.rpartition("/")
+            places = [ROOT / folder / name for folder in folders.split(":")]
+            if not any(stored(place).exists() or set(made) & set(place.parents) for place in places):
+                raise UserError(f"step {step.name}: {name}: no such file in {folders.replace(':', ' or ')}")
 
 
 def digest(path: Path) -> str:
@@ -415,6 +465,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if options.jobs > 1:
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // options.jobs)))
+    check_files(steps)
     run = Run(experiment)
     try:
         run.steps(steps, options.jobs)

@@ -207,16 +207,26 @@ class Report:
                 text = [self.found(row, seeded, columns[0], key, self.runs[0]) for key in template.split()]
                 cells.append(", ".join(str(each[0]) for each in text if each))
             lines.append([name, *cells])
+        if not lines:
+            return []
         if picture:
             self.picture(self.averages[title], **picture)
         named = [self.expand(header, column=column) for column in columns]
         mean = ["average" if averaged == columns else f"average of {', '.join(averaged)}"] if averaged else []
         return [self.caption(caption), "", *table([title, *named, *mean, *(notes or {})], lines)]
 
-    def part_minus(self, against: str, columns: list[str], caption: str = "") -> list[str]:
-        """Averages of earlier tables (`columns`: their titles) minus those of the row `against`, unit by unit."""
+    def part_minus(
+        self, against: str, columns: list[str], caption: str = "", compared: list[dict] | None = None
+    ) -> list[str]:
+        """Averages of earlier tables (`columns`: their titles) minus those of the row `against`, unit by unit.
+
+        `compared`: these rows, all by default.
+        """
         against, titles = self.expand(against), [self.expand(title) for title in columns]
+        titles = [title for title in titles if title in self.averages]  # those that the chosen values leave
         names = dict.fromkeys(name for title in titles for name in self.averages[title] if name != against)
+        if compared:
+            names = dict.fromkeys(name for name, _, _ in self.rows(compared) if name in names)
         if not all(against in self.averages[title] for title in titles):
             return []
         rows = []

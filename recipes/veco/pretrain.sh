@@ -8,19 +8,16 @@ set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"
 arguments 3 "$@"
-data=$1 save=$2 init=$3
+data=$1 save=$2 init=$3 configs=("$recipe/config/pretrain.yaml") first=$recipe/config/cross-attention.yaml
 shift 3
-configs=("$recipe/config/pretrain.yaml") first=$recipe/config/cross-attention.yaml
-while [ $# -gt 0 ] && [[ $1 = *.yaml ]]; do
-    configs+=("$1")
+while [[ ${1:-} = *.yaml ]]; do
     own=$(dirname "$1")/cross-attention-$(basename "$1")
     [ ! -f "$own" ] || first=$own
+    configs+=("$1")
     shift
 done
 mkdir -p "$save/cross-attention"
-train() {
-    local folder=$1; shift
-    python "$recipe/../launch.py" train "$data" "${configs[@]}" "$@" --save-dir "$folder" --log-file "$folder/train.log"
-}
-train "$save/cross-attention" "$first" --init-from "$init" "$@"
-train "$save" --init-from "$save/cross-attention/checkpoint_last.pt" "$@"
+python "$recipe/../launch.py" train "$data" "${configs[@]}" "$first" --init-from "$init" "$@" \
+    --save-dir "$save/cross-attention" --log-file "$save/cross-attention/train.log"
+python "$recipe/../launch.py" train "$data" "${configs[@]}" --init-from "$save/cross-attention/checkpoint_last.pt" "$@" \
+    --save-dir "$save" --log-file "$save/train.log"

@@ -10,12 +10,12 @@ recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 arguments 3 "$@"
 data=$1 save=$2 checkpoint=$3
 shift 3
-initialisation=(--init-encoder-from "$checkpoint" --init-decoder-from "$checkpoint")
-[ "$checkpoint" != random ] || initialisation=()
+start=(--init-encoder-from "$checkpoint" --init-decoder-from "$checkpoint")
+[ "$checkpoint" != random ] || start=()
 export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$save"
 python "$recipe/../launch.py" train "$data" "$recipe/config/translate.yaml" "$@" \
-    ${initialisation[@]+"${initialisation[@]}"} --save-dir "$save" --log-file "$save/train.log"
+    ${start[@]+"${start[@]}"} --save-dir "$save" --log-file "$save/train.log"
 kept=$(find "$save" -maxdepth 1 -name 'checkpoint_[0-9]*_[0-9]*.pt' | wc -l)
 chosen=(--last $((kept < 10 ? kept : 10)) "$save" --updates)
 if [ "$kept" -eq 0 ]; then

@@ -1,21 +1,24 @@
-"""Unicoder's recipes: their values, tables of studies, and at nano size everything through the scripts."""
+"""Unicoder's recipes: their values, their experiments' tables, and at nano size everything through the scripts."""
 
 import json
 import re
 import shutil
+import sys
 
 import pytest
 
 from fairseq_xl.checkpoints.stacks import copy_stack
+from fairseq_xl.errors import UserError
 from preprocess.__main__ import main as preprocess
 from preprocess.sample.__main__ import main as write_sample
-from recipes.unicoder.table import table
-from tests.command_line import cli
+from recipes import experiment, report
+from recipes.experiment import Experiment
 from tests.recipes.test_configurations import RECIPES, XLM, build, configuration, objectives_of
 from tests.recipes.test_lohelp import run, write_pairs
 
 pytestmark = pytest.mark.usefixtures("warm")
 CONFIG = RECIPES / "unicoder/config"
+COMPARISON, FINETUNE, SMOKE = (RECIPES / f"unicoder/{name}.yaml" for name in ("experiment", "finetune", "smoke"))
 FIVE = ["mlm", "tlm", "word_recovery", "paraphrase", "cross_lingual_mlm"]
 SIZES = {"paper": [CONFIG / "pretrain.yaml"], "toy": [CONFIG / "pretrain.yaml", CONFIG / "toy.yaml"]}
 CLASSIFICATION = {
@@ -76,69 +79,174 @@ def test_a_classifier_starts_from_the_pretraining_of_its_size(size, dictionary):
     assert new == []
 
 
-def test_table(tmp_path):
-    for name, accuracy in (("en", 61.25), ("en-de", 70.0)):
-        (tmp_path / name).mkdir()
-        languages = {code: {"accuracy": accuracy, "interval": [accuracy - 3, accuracy + 4]} for code in ("en", "de")}
-        scores = {"languages": languages, "accuracy": accuracy + 1}
-        (tmp_path / name / "scores.json").write_text(json.dumps(scores))
-    assert table(tmp_path, ["en", "de"], ["en", "en,de"]) == [
-        "| trained on | en | de | average |",
-        "|---|---|---|---|",
-        "| en | 61.2 (58.2–65.2) | 61.2 (58.2–65.2) | 62.2 |",
-        "| en + de | 70.0 (67.0–74.0) | 70.0 (67.0–74.0) | 71.0 |",
+@pytest.fixture(scope="module", autouse=True)
+def warm_driver(warm):
+    """The driver's commands find the warm Python too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", shutil.which("python"))
+        yield
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def accuracies(**languages):
+    return {"languages": {code: {"accuracy": accuracy} for code, accuracy in languages.items()}}
+
+
+def test_the_tables_of_the_studies(tmp_path, capsys):
+    for name, accuracy in (("en", 61.25), ("en,de", 70.0)):
+        scores = accuracies(en=accuracy, de=accuracy + 8)
+        for each in scores["languages"].values():
+            each["interval"] = [each["accuracy"] - 3, each["accuracy"] + 4]
+        write(tmp_path / f"numbers/{name}/scores.json", scores)
+    write(tmp_path / "cross-lingual/scores.json", scores)
+    report.write(Experiment(FINETUNE, ["others=de", "files=nc"], tmp_path))
+    assert capsys.readouterr().out.splitlines() == [
+        "Accuracy; in parentheses the 95 % bootstrap interval over the test examples.",
+        "",
+        "| nc | en | de | average |",
+        "| --- | --- | --- | --- |",
+        "| cross-lingual | 70.0 (67.0–74.0) | 78.0 (75.0–82.0) | 74.0 |",
+        "",
+        "Accuracy; in parentheses the 95 % bootstrap interval over the test examples.",
+        "",
+        "| numbers: trained on | en | de | average |",
+        "| --- | --- | --- | --- |",
+        "| en | 61.2 (58.2–65.2) | 69.2 (66.2–73.2) | 65.2 |",
+        "| en,de | 70.0 (67.0–74.0) | 78.0 (75.0–82.0) | 74.0 |",
     ]
 
 
+def test_differences_and_tokens_of_the_comparison(tmp_path, capsys):
+    """1, 2, 3 points: their mean, and with Student's t 4.303 / sqrt 3, though either model's seeds differ by 20."""
+    for seed, base in enumerate((40.0, 60.0, 50.0), start=1):
+        write(tmp_path / f"unicoder/nc-cross-lingual-{seed}/scores.json", accuracies(en=base, de=base))
+        write(tmp_path / f"xlm/nc-cross-lingual-{seed}/scores.json", accuracies(en=base + 2 * seed, de=base))
+        write(tmp_path / f"xlm/qam-cross-lingual-{seed}/scores.json", accuracies(en=base, de=base))
+    for model, sizes in (("xlm", (5000.0, 5030.0)), ("unicoder", (5010.0,))):
+        entries = [
+            {"epoch": number, "train_wpb": str(size), "train_num_updates": str(100 * number)}
+            for number, size in enumerate(sizes, start=1)
+        ]
+        lines = ["| INFO | begin", json.dumps({"epoch": 1, "wpb": "1.0"}), *map(json.dumps, [entries[0], *entries])]
+        (tmp_path / model / "train.log").write_text("\n".join(lines) + "\n")
+    values = ["others=de", "modes=cross-lingual", "models=random,xlm,unicoder"]
+
+    def printed(*more):
+        report.write(Experiment(COMPARISON, [*values, *more], tmp_path))
+        return capsys.readouterr().out
+
+    tables = printed()
+    assert "| minus Unicoder | nc-cross-lingual | qam-cross-lingual |\n" in tables
+    assert "| XLM (MLM + TLM) | +2.0 ± 2.5 |  |\n" in tables and "| random |  |  |\n" in tables
+    assert "mean over 3 fine-tuning seeds, one pre-training run, and 95 % interval" in tables
+    assert "| XLM (MLM + TLM) | 200 | 5,015 | 1.00 |\n| Unicoder | 100 | 5,010 | 0.50 |\n" in tables
+    assert "| Unicoder | -2.0 ± 2.5 |  |\n" in printed("against=XLM (MLM + TLM)")
+    assert "minus" not in printed("against=what all go on from") and "minus" not in printed("models=xlm")
+    minus = tables[tables.index("| minus") :].split("\n\n")[0].splitlines()
+    assert [line.split(" |")[0] for line in minus[2:]] == ["| random", "| XLM (MLM + TLM)"]  # models, no baselines
+
+
+def test_tables_of_two_ways_to_fine_tune_beside_a_baseline(tmp_path, capsys):
+    """A passage is told by its word: English by itself, German by itself alone, so that zero-shot is half right."""
+    write(tmp_path / "out/unicoder/nc-cross-lingual-1/scores.json", accuracies(en=70.0, de=50.0))
+    write(tmp_path / "out/unicoder/nc-multi-language-1/scores.json", accuracies(en=72.0, de=70.0))
+    folder = tmp_path / "tasks/nc"
+    (folder / "translate_train").mkdir(parents=True)
+    for code, words in (("en", ("cells", "pages")), ("de", ("zahlen", "bild"))):
+        lines = [f"{label}\t{word}\n" for label, word in zip("01", words)]
+        (folder / "translate_train" / f"train.{code}.tsv").write_text("".join(3 * lines))
+        (folder / f"test.{code}.tsv").write_text("".join(lines))
+    shutil.copy(folder / "translate_train/train.en.tsv", folder)
+    values = [f"corpus={tmp_path}", "others=de", "seeds=1", "models=unicoder", "tasks=nc"]
+    drive(COMPARISON, *values, output=tmp_path / "out", only=["baseline", "report"])
+    alone, together = re.findall(r"^\| nc-.*?\n\n", capsys.readouterr().out, re.MULTILINE | re.DOTALL)
+    tfidf = "tf-idf, logistic regression"
+    assert "| Unicoder | 70.0 | 50.0 | 60.0 |" in alone and f"| {tfidf} | 100.0 | 50.0 | 75.0 |" in alone
+    assert "| Unicoder | 72.0 | 70.0 | 71.0 |" in together
+    assert f"| {tfidf}, each language alone | 100.0 | 100.0 | 100.0 |" in together
+    assert "| majority | 50.0 | 50.0 | 50.0 |" in alone and "| majority | 50.0 | 50.0 | 50.0 |" in together
+
+
+def drive(file, *values, output, only, updates=2):
+    """Runs steps of an experiment in this process."""
+    options = ["--output", output, "--only", ",".join(only), "--updates", updates]
+    experiment.main([str(argument) for argument in (file, *options, *values)])
+
+
+def refused(*values, output, only="cross-lingual"):
+    """The sentence that fine-tuning ends with; nothing is written."""
+    with pytest.raises(UserError) as error:
+        drive(FINETUNE, *values, output=output, only=[only])
+    assert not output.exists()
+    return str(error.value)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Empty task files in which training text of other languages than the source is in the second folder."""
+    folder = tmp_path / "task files"
+    (folder / "translate_train").mkdir(parents=True)
+    for name in ("train.en", "valid.en", "test.en", "valid.de", "test.de", "translate_train/train.de"):
+        (folder / f"{name}.tsv").touch()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/dict.txt").touch()
+    return folder
+
+
+def test_arguments_are_looked_at_before_anything_begins(tmp_path, files):
+    save, data, known = tmp_path / "save", f"data={tmp_path}/data", [f"files={files}", "others=de"]
+    assert refused(data, *known, output=save, only="any").startswith("--only any: there is no such step; expected ")
+    assert refused(*known, "data=absent", output=save) == "step cross-lingual: dict.txt: no such file in absent"
+    missing = f"step cross-lingual: no.pt: no such file in {tmp_path}"
+    assert refused(data, *known, f"init={tmp_path}/no.pt", output=save) == missing
+    for others in ("de, fr", "de,"):
+        words = [data, f"files={files}", f"others={others}"]
+        assert refused(*words, output=save) == f"others={others}: expected names joined by commas"
+    assert refused(data, f"files={files}", "others=de,de", output=save) == "others de,de: de is named twice"
+    for number in ("3", "0", "all"):
+        sentence = f"numbers: {number}: expected numbers from 1 to 2 (languages)"
+        assert refused(data, *known, f"numbers=1,{number}", output=save, only="numbers") == sentence
+    assert "others=: expected name=value" in refused(data, "others=", output=save, only="pairs")
+
+
 @pytest.mark.parametrize(
-    "script, told",
+    "step, missing",
     [
-        ("finetune.sh", "MODE any: one of cross-lingual, multi-language, translate-train, translate-test"),
-        ("sweep.sh", "STUDY any: one of numbers, pairs, matrix"),
+        ("cross-lingual", "train.en"),
+        ("cross-lingual", "test.de"),
+        ("multi-language", "train.de"),
+        ("multi-language", "valid.de"),
+        ("translate-train", "train.de"),
+        ("translate-train", "test.en"),
+        ("translate-test", "valid.en"),
+        ("matrix", "train.de"),
+        ("pairs", "train.de"),
+        ("pairs", "valid.en"),
+        ("numbers", "test.de"),
     ],
 )
-def test_a_mode_or_study_that_there_is_not(script, told):
-    done = run("bash", f"recipes/unicoder/{script}", "any", "data", "save", "files", "en,de", "random")
-    assert done.returncode == 2 and done.stderr == f"{script}: {told}\n"
+def test_task_files_are_looked_for_before_anything_begins(tmp_path, files, step, missing):
+    """Compressed ones serve as well."""
+    (found,) = files.rglob(f"{missing}.tsv")
+    values = [f"data={tmp_path}/data", f"files={files}", "others=de"]
+    chosen = Experiment(FINETUNE, values, tmp_path / "save").chosen([step])
+    chosen = [each for each in chosen if not each.name.startswith("translat")]  # no translated test set here
+    for suffix in ("", ".gz", ".xz", ".zst"):
+        there = found.rename(f"{files}/{missing}.tsv{suffix}")
+        experiment.check_files(chosen)
+        there.rename(found)
+    found.unlink()
+    assert f": {missing}.tsv: no such file in {files}" in refused(*values, output=tmp_path / "save", only=step)
 
 
-def test_arguments_are_looked_at_before_anything_begins(tmp_path):
-    files, data = tmp_path / "files", tmp_path / "data"
-    files.mkdir()
-    for name in ("train.en", "valid.en", "test.en"):
-        (files / f"{name}.tsv").touch()
-
-    def told(files, languages, weights):
-        command = ["cross-lingual", data, tmp_path / "save", files, languages, weights]
-        done = run("bash", "recipes/unicoder/finetune.sh", *map(str, command))
-        assert done.returncode == 2 and not (tmp_path / "save").exists()
-        return done.stderr
-
-    assert told(tmp_path / "no", "en", "random") == f"finetune.sh: TASK_FILES {tmp_path}/no: no such folder\n"
-    for languages in ("en, de", "en de", "en,"):
-        expected = f"finetune.sh: LANGUAGES {languages}: codes joined by commas, en,de\n"
-        assert told(files, languages, "random") == expected
-    assert "no folder of binarised text, it has no dict.txt" in told(files, "en", "random")
-    data.mkdir()
-    (data / "dict.txt").touch()
-    assert told(files, "en", tmp_path / "no.pt") == f"finetune.sh: INIT {tmp_path}/no.pt: no such file\n"
-
-
-def test_a_mode_is_checked_before_anything_is_written(tmp_path):
-    run("bash", "recipes/unicoder/finetune.sh", "any", "data", tmp_path / "save", "files", "en,de", "random")
-    assert not list(tmp_path.iterdir())
-
-
-def test_studies_that_there_cannot_be(tmp_path):
-    for study, environment, told in (
-        ("pairs", {}, "pairs needs two languages or more, not en"),
-        ("numbers", {"NUMBERS": "1 2"}, "NUMBERS: 2 of 1 languages"),
-        ("numbers", {"NUMBERS": "all"}, "NUMBERS: all of 1 languages"),
-    ):
-        command = ["bash", "recipes/unicoder/sweep.sh", study, "data", tmp_path / "save", "files", "en", "random"]
-        done = run("env", *(f"{key}={value}" for key, value in environment.items()), *map(str, command))
-        assert done.returncode == 2 and done.stderr == f"sweep.sh: {told}\n"
-    assert not list(tmp_path.iterdir())
+def test_translations_of_the_test_set_are_looked_for_before_training(tmp_path, files):
+    values = [f"data={tmp_path}/data", f"files={files}", "others=de"]
+    sentence = f"step translated/de: test.en.tsv: no such file in {files}/translate_test/de"
+    assert refused(*values, output=tmp_path / "save", only="translate-test") == sentence
 
 
 def test_settings_are_what_is_in_files_and_folders(tmp_path):
@@ -160,13 +268,11 @@ def test_settings_are_what_is_in_files_and_folders(tmp_path):
 
 def test_recipes_find_compressed_task_files(tmp_path):
     """Of the checks before anything runs; Python reads the files."""
-    sourced = 'cd recipes; . ./common.sh; set -- x x x "$1" en random; . unicoder/finetuning.sh; '
     for suffix in ("", ".gz", ".xz", ".zst"):
         (tmp_path / f"train.en.tsv{suffix}").write_text("")
-        for check in ("check_files", "there"):
-            succeed("bash", "-c", f'{sourced}{check} "$files" train en', "any", tmp_path)
-            done = run("bash", "-c", f'{sourced}{check} "$files" train de', "any", str(tmp_path))
-            assert done.returncode == 2 and "train.de.tsv" in done.stderr
+        succeed("bash", "-c", '. recipes/common.sh; check_files "$1" train en', "any", tmp_path)
+        done = run("bash", "-c", '. recipes/common.sh; check_files "$1" train de', "any", str(tmp_path))
+        assert done.returncode == 2 and "train.de.tsv" in done.stderr
         (tmp_path / f"train.en.tsv{suffix}").unlink()
     scripts = [path.read_text(encoding="utf-8") for path in RECIPES.rglob("*.sh")]
     assert scripts and not [text for text in scripts if re.search(r"\[ (! )?-f [^]]*(tsv|src|translated|split)", text)]
@@ -201,48 +307,7 @@ def test_a_planted_link_is_not_written_through(tmp_path):
     assert {path.name for path, text in scripts.items() if ".tmp" in text} == {"common.sh"}
 
 
-def test_translations_of_the_test_set_are_looked_for_before_training(tmp_path):
-    (tmp_path / "translate_test/de").mkdir(parents=True)
-    for split in ("train", "valid", "test"):
-        (tmp_path / f"{split}.en.tsv").touch()
-    command = ["translate-test", "data", tmp_path / "save", tmp_path, "en,de", "random"]
-    done = run("bash", "recipes/unicoder/finetune.sh", *map(str, command))
-    assert done.returncode == 2 and done.stderr == (
-        f"finetune.sh: {tmp_path}/translate_test/de/test.en.tsv: no such file\n"
-    )
-
-
-@pytest.mark.parametrize(
-    "script, what, missing",
-    [
-        ("finetune.sh", "cross-lingual", "train.en"),
-        ("finetune.sh", "cross-lingual", "test.de"),
-        ("finetune.sh", "multi-language", "train.de"),
-        ("finetune.sh", "multi-language", "valid.de"),
-        ("finetune.sh", "translate-train", "train.de"),
-        ("finetune.sh", "translate-train", "test.en"),
-        ("finetune.sh", "translate-test", "valid.en"),
-        ("sweep.sh", "matrix", "train.de"),
-        ("sweep.sh", "pairs", "valid.en"),
-        ("sweep.sh", "numbers", "test.de"),
-    ],
-)
-def test_task_files_are_looked_for_before_anything_begins(tmp_path, script, what, missing):
-    """Training text of other languages than the source may be in either folder."""
-    files = tmp_path / "task files"
-    (files / "translate_train").mkdir(parents=True)
-    for name in ("train.en", "valid.en", "test.en", "valid.de", "test.de", "translate_train/train.de"):
-        if not name.endswith(missing):
-            (files / f"{name}.tsv").touch()
-    command = [what, "data", tmp_path / "save", files, "en,de", "random"]
-    done = run("bash", f"recipes/unicoder/{script}", *map(str, command))
-    assert done.returncode == 2 and done.stderr.startswith(f"{script}: {missing}.tsv: no such file in {files}")
-    assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "save").exists()
-
-
-@pytest.mark.parametrize(
-    "script", ["unicoder/smoke.sh", "veco/smoke.sh", "xglue/smoke-generation.sh", "monotrans/smoke.sh", "quickstart.sh"]
-)
+@pytest.mark.parametrize("script", ["xglue/smoke-generation.sh", "monotrans/smoke.sh", "quickstart.sh"])
 def test_a_sample_that_could_not_be_written_ends_the_script(tmp_path, script):
     """In a copy of the scripts, where nothing but the environment works."""
     shutil.copytree(RECIPES, tmp_path / "recipes")
@@ -252,79 +317,67 @@ def test_a_sample_that_could_not_be_written_ends_the_script(tmp_path, script):
     assert done.stderr.count("failed") == 1 and not (tmp_path / "corpora/sample/COMPLETE").exists()
 
 
-def append(path):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a") as file:
-        file.write("# more\n")
-
-
-@pytest.fixture
-def scripts(tmp_path):
-    """A copy of the recipes in which nothing is installed, no Python runs, and a pre-training writes its checkpoint."""
-    shutil.copytree(RECIPES, tmp_path / "recipes")
-    (tmp_path / "recipes/environment.sh").write_text("python() { return 3; }\n")
-    (tmp_path / "recipes/unicoder/pretrain.sh").write_text('echo "$@" >"$2/checkpoint_last.pt"\n')
-    return tmp_path / "recipes"
+def inputs(file, step, output, *values):
+    """Names of the input files that a step is bound to; those in the output folder begin with {output}."""
+    made = Experiment(file, values, output)
+    (step,) = made.chosen([step])[-1:]
+    return set(experiment.Run(made).inputs(step))
 
 
 @pytest.mark.parametrize("model, of_negatives", [("xlm", False), ("unicoder", True), ("without-paraphrase", False)])
-def test_the_comparison_is_bound_to_what_a_model_depends_on(scripts, tmp_path, model, of_negatives):
-    output = tmp_path / "out"
-    for code in ("en", "de"):
-        append(output / "data-bin" / code / "dict.txt")
-    for path in (output / "data-bin/dict.txt", output / "dan/mined.json"):
-        append(path)
-    command = [
-        "bash",
-        scripts / "unicoder/run.sh",
-        *cli(output=output, langs="en,de", stages="pretrain", models=model, corpus=tmp_path),
-    ]
-    succeed(*command)
-    made = (output / model / "checkpoint_last.pt").read_text()
-    assert "--init-from" not in made and "mlm.alpha=0" in made and f"{output}/start/checkpoint_last.pt" in made
-    for path in (scripts / "unicoder/config/classify.yaml", scripts / "unicoder/config/xglue.yaml"):
-        append(path)
-        succeed(*command)
-    shared = [
-        scripts / "unicoder/config/pretrain.yaml",
-        scripts / "unicoder/config/toy.yaml",
-        scripts / "unicoder/lohelp/pretrain.yaml",
-        output / "data-bin/dict.txt",
-    ]
-    for path in [*shared, output / "dan/mined.json"]:
-        before = path.read_bytes()
-        append(path)
-        done = run(*map(str, command))
-        refused = path in shared or of_negatives
-        assert done.returncode == (2 if refused else 0) and refused == ("made with other settings" in done.stderr)
-        path.write_bytes(before)
-    script = scripts / "unicoder/run.sh"
-    script.write_text(script.read_text().replace("length=128", "length=64"))
-    assert "made with other settings" in run(*map(str, command)).stderr
+def test_the_comparison_is_bound_to_what_a_model_depends_on(tmp_path, model, of_negatives):
+    for name in ("data-bin/dict.txt", "dan/mined.json", "start/checkpoint_last.pt"):
+        write(tmp_path / name, {})
+    configurations = [f"recipes/unicoder/{name}.yaml" for name in ("config/pretrain", "config/toy", "lohelp/pretrain")]
+    expected = {*configurations, "{output}/data-bin", "{output}/start/checkpoint_last.pt"}
+    expected |= {"{output}/dan/mined.json"} if of_negatives else set()
+    assert inputs(COMPARISON, f"pretrain/{model}", tmp_path) == expected
 
 
-@pytest.mark.parametrize("name", ["xlm/config/classify.yaml", "sample.yaml", "unicoder/config/toy.yaml"])
-def test_the_smoke_test_is_bound_to_its_configurations(scripts, tmp_path, name):
-    for made in ("COMPLETE", "tasks/form/train.en.tsv"):
-        append(tmp_path / "corpora/sample" / made)
-    append(tmp_path / "out/data-bin/dict.txt")
-    command = ["bash", scripts / "unicoder/smoke.sh", "--output", tmp_path / "out"]
-    done = run(*map(str, command))
-    assert done.returncode == 1 and "failed, see" in done.stderr  # no Python: it was on its way
-    append(scripts / name)
-    done = run(*map(str, command))
-    assert done.returncode == 2 and "was made with other settings" in done.stderr
+def test_what_is_trained_for_the_comparison_is_bound_to_its_configurations(tmp_path):
+    configurations = [f"recipes/unicoder/{name}.yaml" for name in ("config/dan", "config/dan-toy", "lohelp/dan")]
+    assert inputs(COMPARISON, "mine", tmp_path) == {*configurations}
+    unicoder = [f"recipes/unicoder/{name}.yaml" for name in ("config/classify", "config/classify-toy")]
+    for task in ("nc", "qam"):
+        expected = {*unicoder, f"recipes/unicoder/lohelp/classify-{task}.yaml", "recipes/xlm/config/classify.yaml"}
+        found = inputs(COMPARISON, f"classify/1/{task}/random/cross-lingual", tmp_path, "corpus=absent/corpus")
+        assert found == expected
 
 
-def test_models_read_as_much_in_an_update(scripts, tmp_path):
+@pytest.mark.parametrize(
+    "step, name",
+    [
+        ("classify/cross-lingual", "recipes/xlm/config/classify.yaml"),
+        ("classify/multi-language", "recipes/unicoder/config/classify.yaml"),
+        ("text", "recipes/sample.yaml"),
+        ("mine", "recipes/unicoder/config/dan.yaml"),
+        ("pretrain", "recipes/unicoder/config/toy.yaml"),
+        ("pretrain", "recipes/unicoder/config/pretrain.yaml"),
+    ],
+)
+def test_the_smoke_test_is_bound_to_its_configurations(tmp_path, step, name):
+    assert name in inputs(SMOKE, step, tmp_path)
+
+
+def test_models_read_as_much_in_an_update(tmp_path):
     """The limits of the tasks of each model, as the factors that were measured have it."""
-    text = (scripts / "unicoder/run.sh").read_text()
-    share = text[text.index("share() {") : text.index("# pretrain MODEL")]
     reads = {"mlm": 100, "tlm": 106, "word_recovery": 210, "paraphrase": 108, "cross_lingual_mlm": 104}
-    for number in (2, 4, 5):
-        for task, percent in reads.items():
-            found = int(succeed("bash", "-c", f"{share}\nshare {task} {number}").stdout)
-            assert found * number * 100 / percent == pytest.approx(5120, abs=10)
+    found = {}
+    for step in Experiment(COMPARISON, (), tmp_path).steps:
+        if step.name == "start" or step.name.startswith("pretrain/"):
+            words = iter(step.commands[0])
+            flags = {word: next(words) for word in words if word.startswith("--")}
+            limits = dict(re.findall(r"(\w+)\.batch_tokens=(\d+)", flags["--objective-options"]))
+            names = flags["--objectives"].split(",")
+            assert list(limits) == names and flags["--update-freq"] == str(len(names))
+            for task in names:
+                assert f"{task}.length=128 {task}.mixed=true {task}.alpha=0 " in flags["--objective-options"]
+                assert int(limits[task]) * len(names) * 100 / reads[task] == pytest.approx(5120, abs=10)
+            found[step.name] = set(names)
+    left_out = ("word_recovery", "paraphrase", "cross_lingual_mlm")
+    without = {f"pretrain/without-{task}": {*FIVE} - {task} for task in left_out}
+    two = {"mlm", "tlm"}
+    assert found == {"start": two, "pretrain/xlm": two, "pretrain/unicoder": {*FIVE}} | without
 
 
 @pytest.mark.parametrize("script", ["quickstart.sh", "veco/smoke.sh", "unicoder/smoke.sh"])
@@ -336,8 +389,11 @@ def test_no_number_of_updates(tmp_path, script, number):
 
 
 def test_a_start_that_is_missing(tmp_path):
-    done = run("bash", "recipes/unicoder/run.sh", "--output", str(tmp_path / "out"), "--start", str(tmp_path / "x.pt"))
-    assert done.returncode == 2 and done.stderr == f"unicoder: --start {tmp_path}/x.pt: no such file\n"
+    made = Experiment(COMPARISON, [f"start={tmp_path}/x.pt"], tmp_path / "out")
+    assert not [step for step in made.chosen([]) if step.name == "start"]
+    with pytest.raises(UserError, match=f"step pretrain/xlm: x.pt: no such file in {tmp_path}"):
+        drive(COMPARISON, f"start={tmp_path}/x.pt", output=tmp_path / "out", only=["pretrain"])
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -381,20 +437,20 @@ def pretrained(nano):
 
 
 @pytest.fixture(scope="module")
-def finetuned(nano, pretrained):
-    """finetuned(mode) -> its folder, made once by two updates of a classifier of topics."""
+def finetune(nano, pretrained):
+    """finetune(step, name=value ...) runs steps of finetune.yaml with two updates of a classifier of topics."""
     files = nano / "sample/tasks/nc"
     (files / "translate_test/de").mkdir(parents=True)
     shutil.copy(files / "test.en.tsv", files / "translate_test/de")  # perfect translations
+    values = {"data": nano / "data-bin", "files": files, "others": "de", "init": pretrained}
+    values |= {"flags": f"{CONFIGS}/classify-toy.yaml"}
 
-    def finetuned(mode, init=pretrained, languages="en,de", folder=None):
-        folder = folder or nano / mode
-        command = ["bash", "recipes/unicoder/finetune.sh", mode, nano / "data-bin", folder, files, languages, init]
-        if not (folder / "scores.json").exists():
-            succeed(*command, f"{CONFIGS}/classify-toy.yaml", *TWO)
-        return folder, [*map(str, command), f"{CONFIGS}/classify-toy.yaml", *map(str, TWO)]
+    def finetune(*steps, output=nano / "modes", updates=2, **changed):
+        words = [f"{name}={value}" for name, value in (values | changed).items() if value]
+        drive(FINETUNE, *words, output=output, only=steps, updates=updates)
+        return output
 
-    return finetuned
+    return finetune
 
 
 def test_mining_and_pretraining(nano, pretrained):
@@ -409,123 +465,83 @@ MODES = {
     "cross-lingual": [("", "en")],
     "multi-language": [("", "en,de")],
     "translate-train": [("en", "en"), ("de", "de")],
-    "translate-test": [("", "en")],
+    "translate-test": [("en", "en")],
 }
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_four_modes(nano, finetuned, mode):
-    folder, _ = finetuned(mode)
+def test_four_modes(nano, finetune, mode):
+    folder = finetune(mode) / mode
     scores = json.loads((folder / "scores.json").read_text())
     assert scores["languages"].keys() == {"en", "de"}
     for part, trained in MODES[mode]:
-        assert f"'train_langs': '{trained}'" in (folder / part / "train.log").read_text()
+        log = (folder / part / "train.log").read_text()
+        assert f"'train_langs': '{trained}'" in log and f"'init_from': '{nano}/model/checkpoint_last.pt'" in log
     test = {code: (nano / f"sample/tasks/nc/test.{code}.tsv").read_text().splitlines() for code in ("en", "de")}
     for code in test:
         assert [row[1] for row in predictions(folder, code)] == [line.split("\t")[0] for line in test[code]]
 
 
-def test_translations_into_the_source_come_to_what_the_source_does(finetuned):
-    folder, _ = finetuned("translate-test")
-    scores = json.loads((folder / "scores.json").read_text())["languages"]
+def test_translations_into_the_source_come_to_what_the_source_does(finetune):
+    folder = finetune("translate-test", "cross-lingual")
+    scores = json.loads((folder / "translate-test/scores.json").read_text())["languages"]
     assert scores["de"] == scores["en"]
-    assert predictions(folder, "de") == predictions(finetuned("cross-lingual")[0], "en")
+    assert predictions(folder / "translate-test", "de") == predictions(folder / "cross-lingual", "en")
 
 
 @pytest.mark.parametrize(
-    "place, value",
-    [(2, "multi-language"), (6, "en"), (7, "random"), (8, "recipes/xlm/config/classify-toy.yaml"), (10, "3")],
-    ids=["mode", "languages", "weights", "configuration", "flag"],
+    "changed",
+    [{"languages": "de,en"}, {"init": ""}, {"flags": "recipes/xlm/config/classify-toy.yaml"}, {"updates": 3}],
+    ids=["languages", "weights", "configuration", "flag"],
 )
-def test_what_was_made_with_something_else_is_refused(finetuned, place, value):
-    folder, command = finetuned("cross-lingual")
+def test_what_was_made_with_something_else_is_refused(finetune, changed):
+    folder = finetune("cross-lingual") / "cross-lingual"
     before = (folder / "scores.json").read_bytes()
-    command[place] = value
-    done = run(*command)
-    assert done.returncode == 2 and done.stderr == (
-        f"finetune.sh: {folder} was made with other settings or weights; remove it or choose another SAVE_DIR\n"
-    )
+    with pytest.raises(UserError, match=f"{folder} was made with other settings or weights .*: remove it or choose"):
+        finetune("cross-lingual", **changed)
     assert (folder / "scores.json").read_bytes() == before
 
 
-def test_other_text_and_other_weights_of_the_same_name_are_refused(nano, finetuned, tmp_path):
-    weights, files = tmp_path / "weights.pt", tmp_path / "nc"
-    shutil.copy(nano / "model/checkpoint_last.pt", weights)
-    shutil.copytree(nano / "sample/tasks/nc", files)
-    shutil.copytree(finetuned("cross-lingual")[0], tmp_path / "save")
-    _, command = finetuned("cross-lingual", folder=tmp_path / "save")
-    command[5], command[7] = str(files), str(weights)
-    assert run(*command).returncode == 0  # the same under other names
-    for path in (weights, files / "train.en.tsv"):
+def test_other_text_and_other_weights_of_the_same_name_are_refused(nano, finetune, pretrained):
+    """What is finished is not done again with the same ones."""
+    scores = finetune("cross-lingual") / "cross-lingual/scores.json"
+    before = scores.stat().st_mtime_ns
+    for path in (pretrained, nano / "sample/tasks/nc/train.en.tsv"):
+        kept = path.read_bytes()
         with open(path, "ab") as file:
             file.write(b"more")
-        assert "was made with other settings or weights" in run(*command).stderr
-        shutil.copy(nano / "model/checkpoint_last.pt", weights)
+        with pytest.raises(UserError, match="was made with other settings or weights"):
+            finetune("cross-lingual")
+        path.write_bytes(kept)
+    finetune("cross-lingual")
+    assert scores.stat().st_mtime_ns == before
 
 
-#: study -> its rows, for EVALUATE=de
-STUDIES = {"matrix": ["en", "de"], "pairs": ["en + de"], "numbers": ["en", "en + de"]}
-
-
-@pytest.fixture(scope="module")
-def study(nano):
-    """study(study, languages) runs it in a folder of its own, with one update of random weights."""
-
-    def study(name, languages="en,de", **environment):
-        variables = [f"{key}={value}" for key, value in environment.items()]
-        return run(
-            "env",
-            *variables,
-            "bash",
-            "recipes/unicoder/sweep.sh",
-            name,
-            *map(
-                str,
-                [
-                    nano / "data-bin",
-                    nano / "studies",
-                    nano / "sample/tasks/nc",
-                    languages,
-                    "random",
-                    f"{CONFIGS}/classify-toy.yaml",
-                    *cli(max_update=1),
-                ],
-            ),
-        )
-
-    return study
+#: study -> its rows
+STUDIES = {"numbers": ["en", "en,de"], "pairs": ["en,de"], "matrix": ["en", "de"]}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STUDIES)
-def test_a_study_fills_its_table(nano, study, name):
-    done = study(name)
-    assert done.returncode == 0, done.stderr
-    rows = (nano / f"studies/{name}.md").read_text().splitlines()
-    assert rows[0] == "| trained on | en | de | average |" and done.stdout.endswith("\n".join(rows) + "\n")
-    assert [row.split(" |")[0] for row in rows[2:]] == [f"| {trained}" for trained in STUDIES[name]]
+def test_studies_fill_their_tables_and_go_on(nano, finetune, capsys):
+    def study(*steps, **changed):
+        folder = finetune(*steps, "report", output=nano / "studies", updates=1, init="", **changed)
+        text = capsys.readouterr().out
+        assert text == (folder / "report.md").read_text()
+        return text
 
-
-@pytest.mark.slow
-def test_a_study_goes_on_and_is_not_one_of_other_languages(nano, study):
-    assert study("matrix").returncode == 0
-    table, made = nano / "studies/matrix.md", nano / "studies/matrix/en/checkpoint_last.pt"
-    before, written = made.stat().st_mtime_ns, table.read_text()
+    tables = study(*STUDIES)
+    for name, rows in STUDIES.items():
+        lines = tables[tables.index(f"| {name}: trained on | en | de | average |") :].split("\n\n")[0].splitlines()
+        assert [row.split(" |")[0] for row in lines[2:]] == [f"| {trained}" for trained in rows]
+        assert re.fullmatch(r"\| [\w,]+( \| \d+\.\d \(\d+\.\d–\d+\.\d\)){2} \| \d+\.\d \|", lines[2])
+    made = nano / "studies/matrix/en/checkpoint_last.pt"
+    before = made.stat().st_mtime_ns
     shutil.rmtree(nano / "studies/matrix/de")
-    assert study("matrix").returncode == 0
-    assert made.stat().st_mtime_ns == before and table.read_text() == written
-    done = study("matrix", languages="en,de,fr")
-    assert done.returncode == 2 and "studies/matrix/en was made with other settings" in done.stderr
-    assert table.read_text() == written
-
-
-@pytest.mark.slow
-def test_a_study_is_evaluated_in_other_languages_than_it_trains_on(nano, study):
-    done = study("numbers", languages="en", EVALUATE="de,en", NUMBERS="1")
-    assert done.returncode == 2 and "studies/numbers/en was made with other settings" in done.stderr
+    assert study("matrix") == tables and made.stat().st_mtime_ns == before
+    with pytest.raises(UserError, match="studies/numbers/en was made with other settings"):
+        study("numbers", evaluate="de,en", numbers="1")
     shutil.rmtree(nano / "studies/numbers")
-    done = study("numbers", languages="en", EVALUATE="de,en", NUMBERS="1")
-    assert done.stdout.splitlines()[-3] == "| trained on | de | en | average |", done.stderr
+    assert "| numbers: trained on | de | en | average |" in study("numbers", evaluate="de,en", numbers="1")
 
 
 @pytest.mark.slow
@@ -538,14 +554,15 @@ def test_smoke_ends_with_its_scores(tmp_path):
 
 
 @pytest.mark.slow
-def test_comparison_on_a_corpus_folder(nano, tmp_path):
+def test_comparison_on_a_corpus_folder(nano, tmp_path, capsys):
     corpus, output = tmp_path / "corpus", tmp_path / "out"
     shutil.copytree(nano / "sample", corpus)
     write_pairs(corpus)
-    chosen = ["--langs", "en,de", "--models", "random,xlm,without-paraphrase", "--seeds", "1", "--vocabulary", "300"]
-    command = ["bash", "recipes/unicoder/run.sh", "--corpus", corpus, "--output", output, *chosen, "--updates", 2]
-    tables = succeed(*command).stdout
-    assert tables.endswith((output / "report.md").read_text())
+    values = [f"corpus={corpus}", "others=de", "models=random,xlm,without-paraphrase", "seeds=1", "vocabulary=300"]
+    command = [str(COMPARISON), *values, "--updates", "2"]
+    experiment.main([*command, "--output", str(output)])
+    tables = capsys.readouterr().out
+    assert tables == (output / "report.md").read_text()
     for task in ("nc", "qam"):
         for mode in ("cross-lingual", "multi-language"):
             scores = [
@@ -554,6 +571,7 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
             ]
             rows = tables.split(f"| {task}-{mode}: accuracy | en | de | average |")[1].splitlines()[2:5]
             assert [row.split(" | ")[-1] for row in rows] == [f"{found['accuracy']:.1f} |" for found in scores]
+            assert (output / f"{task}-{mode}.png").stat().st_size
     read = tables.split("| pre-training | updates | tokens an update | million tokens |")[1].splitlines()[2:4]
     assert [row.split(" | ")[:2] for row in read] == [
         ["| XLM (MLM + TLM)", "2"],
@@ -566,17 +584,15 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path):
         percent = {"tlm": 106, "word_recovery": 210, "paraphrase": 108, "cross_lingual_mlm": 104}
         limits = {name: 5120 * percent.get(name, 100) // 100 // len(names) for name in names}
         assert all(f"{name}.batch_tokens={limit}" in log for name, limit in limits.items())
-        assert "start/checkpoint_last.pt" in log
-    start, other = output / "start/checkpoint_last.pt", tmp_path / "other"
-    settings = [*command[:4], "--output", other, *chosen, "--updates", 2, "--stages", "data,pretrain"]
-    succeed(*settings, "--start", start)
-    assert (other / "start/checkpoint_last.pt").read_bytes() == start.read_bytes()
-    assert not (other / "start/train.log").exists()
-    done = run(*map(str, [*settings, "--start", output / "xlm/checkpoint_last.pt"]))
-    assert done.returncode == 2 and "start was made with other settings or weights" in done.stderr
-    before = (output / "xlm/train.log").read_text(), (output / "report.md").read_text()
-    succeed(*command)
-    assert ((output / "xlm/train.log").read_text().count("begin training"), before[1]) == (
-        before[0].count("begin training"),
-        (output / "report.md").read_text(),
-    )
+        assert "start/checkpoint_last.pt" in log and "'seed': 1," in log
+    assert not (output / "dan").exists()  # no model here reads negatives
+    start = output / "start/checkpoint_last.pt"
+    other = [*command, "--only", "pretrain/xlm", "--output", str(tmp_path / "other")]
+    experiment.main([*other, f"start={start}", "pretraining-seed=2"])
+    log = (tmp_path / "other/xlm/train.log").read_text()
+    assert str(start) in log and "'seed': 2," in log and not (tmp_path / "other/start").exists()
+    with pytest.raises(UserError, match="other/xlm was made with other settings or weights"):
+        experiment.main([*other, f"start={output}/xlm/checkpoint_last.pt", "pretraining-seed=2"])
+    before = (output / "xlm/train.log").read_text(), tables
+    experiment.main([*command, "--output", str(output)])
+    assert ((output / "xlm/train.log").read_text(), capsys.readouterr().out) == before

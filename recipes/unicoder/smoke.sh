@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # smoke.sh [--output DIR] [--updates N]
 #
-# Unicoder on the bundled synthetic sample in minutes on two cores: mining, pre-training and fine-tuning (smoke.yaml lists
-# the commands). Ends with
+# Unicoder on the bundled synthetic sample in minutes on two cores: mining, pre-training and fine-tuning (smoke.yaml
+# lists the commands). Ends with
 #     unicoder zero-shot=<a> multi-language=<b> majority=<m>
 # which are averages over the four languages: accuracy after fine-tuning on English alone, after fine-tuning on all
 # languages, and the share of the most frequent label. Logs, predictions and scores stay in DIR (default:

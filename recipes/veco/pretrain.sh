@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# pretrain.sh DATA SAVE_DIR INIT [CONFIG.yaml ...] [--flag value ...]: VECO pre-training in two stages (V7).
-# Everything but cross-attention begins with the weights of INIT: XLM-R's, or those of any pre-trained encoder of the
-# same shape. SAVE_DIR/cross-attention trains cross-attention alone, SAVE_DIR everything. At paper size without a CONFIG;
+# pretrain.sh DATA SAVE_DIR INIT [CONFIG.yaml ...] [--flag value ...]: VECO pre-training in two stages (V7). Everything
+# but cross-attention begins with the weights of INIT: XLM-R's, or those of any pre-trained encoder of the same shape.
+# SAVE_DIR/cross-attention trains cross-attention alone, SAVE_DIR everything. At paper size without a CONFIG;
 # config/toy.yaml makes it small. A CONFIG called NAME.yaml has its first stage in cross-attention-NAME.yaml, if that is
 # there, else in config/cross-attention.yaml. Run again, it goes on where it stopped.
 set -euo pipefail
@@ -19,5 +19,5 @@ done
 mkdir -p "$save/cross-attention"
 python "$recipe/../launch.py" train "$data" "${configs[@]}" "$first" --init-from "$init" "$@" \
     --save-dir "$save/cross-attention" --log-file "$save/cross-attention/train.log"
-python "$recipe/../launch.py" train "$data" "${configs[@]}" --init-from "$save/cross-attention/checkpoint_last.pt" "$@" \
-    --save-dir "$save" --log-file "$save/train.log"
+python "$recipe/../launch.py" train "$data" "${configs[@]}" --init-from "$save/cross-attention/checkpoint_last.pt" \
+    "$@" --save-dir "$save" --log-file "$save/train.log"

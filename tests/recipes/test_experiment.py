@@ -82,6 +82,8 @@ def test_a_step_runs_once_for_all_values_with_their_fields(file):
         ("size=0", "above 0"),
         ("size=many", "above 0"),
         ("models=", "expected name=value"),
+        ("seeds=1,", "expected names joined by commas"),
+        ("others=de, fr", "expected names joined by commas"),
     ],
 )
 def test_a_wrong_value_is_one_sentence(file, override, words):
@@ -108,6 +110,55 @@ def test_a_wrong_file_is_one_sentence(tmp_path, content, words):
     (tmp_path / "wrong.yaml").write_text(content)
     with pytest.raises(UserError, match=words):
         Experiment(tmp_path / "wrong.yaml", output=tmp_path / "out")
+
+
+def test_an_experiment_is_laid_over_another(file):
+    """Values, steps and the parts of the report are replaced by name; null leaves one out."""
+    lower = "report: [{table: BLEU, rows: []}, {table: '{task}: accuracy'}, {tokens: pre-training}]\n"
+    file.write_text(file.read_text() + lower)
+    over = file.parent / "over.yaml"
+    replaced = "steps:\n  pretrain: null\n  classify: {for: {model: models}, run: 'cat {text} {model.start:words}'}\n"
+    replaced += "values: {others: null, languages: en, models: {mlm: {start: -n}}}\n"
+    over.write_text(f"laid over: experiment.yaml\noutput: elsewhere\n{replaced}report: [BLEU, {{tokens: all}}]\n")
+    assert steps(over) == {"classify/mlm": ["cat data.txt -n"]}
+    made = Experiment(over, ())
+    assert made.output == ROOT / "elsewhere" and made.values["size"] == 8 and "others" not in made.values
+    assert made.content["report"] == [{"table": "BLEU", "rows": []}, {"tokens": "all"}]
+    over.write_text(f"laid over: experiment.yaml\n{replaced}")
+    assert len(Experiment(over, ()).content["report"]) == 3
+    over.write_text(f"laid over: experiment.yaml\n{replaced}report: [BLUE]\n")
+    with pytest.raises(UserError, match="over.yaml: report: BLUE: expected one of the titles 'BLEU', "):
+        steps(over)
+
+
+def test_a_loop_over_the_first_names(tmp_path):
+    file = tmp_path / "a.yaml"
+    loop = "{trained: {first: numbers, of: names}}"
+    file.write_text(
+        f"values: {{names: [en, de, fr], numbers: [1, 3]}}\nsteps: {{a: {{for: {loop}, run: 'echo {{trained}}'}}}}"
+    )
+    assert steps(file) == {"a/en": ["echo en"], "a/en,de,fr": ["echo en,de,fr"]}
+    for number in ("4", "0", "all"):
+        with pytest.raises(UserError, match=rf"numbers: {number}: expected numbers from 1 to 3 \(names\)"):
+            steps(file, f"numbers={number}")
+
+
+def test_files_that_steps_expect_are_looked_for_before_any_begins(tmp_path, capsys):
+    file, output = tmp_path / "a.yaml", tmp_path / "out"
+    file.write_text(
+        "steps:\n  a: {run: 'touch {folder}/made'}\n"
+        "  b: {run: 'cp {output}/a/made {folder}', expects: ['{output}/a/made']}\n"
+        f"  c: {{run: 'true', expects: ['{tmp_path}/x:{tmp_path}/y/text.tsv']}}\n"
+    )
+    with pytest.raises(UserError, match=f"step c: text.tsv: no such file in {tmp_path}/x or {tmp_path}/y"):
+        run(file)
+    assert not output.exists()
+    run(file, "--only", "b")  # an earlier step makes what it expects
+    for name in ("x/text.tsv", "y/text.tsv.gz"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+        run(file)
+        (tmp_path / name).unlink()
 
 
 def test_an_unknown_step_is_one_sentence(file):

@@ -289,25 +289,6 @@ def test_differences_are_paired_by_seed(tmp_path, monkeypatch, capsys):
     assert "minus" not in told("--against", "start")
 
 
-@pytest.mark.parametrize("script", ["veco/run.sh", "unicoder/run.sh"])
-def test_stages_and_models_that_there_are_not(tmp_path, script):
-    program, output = script.split("/")[0], tmp_path / "out"
-
-    def refused(*arguments):
-        done = run("bash", f"recipes/{script}", "--output", str(output), *arguments)
-        assert done.returncode == 2
-        return done.stderr
-
-    assert refused("--stages", "pretrian").startswith(f"{program}: --stages pretrian: choose among data ")
-    if program == "unicoder":
-        assert refused("--models", "xlm,unicodr").startswith("unicoder: --models unicodr: choose among random xlm ")
-        assert refused("--models", "").startswith("unicoder: --models needs a value")
-    assert not output.exists()
-    (output / "data-bin/en").mkdir(parents=True)
-    told = f"{program}: --langs xx: there is no such text in {output}/data-bin\n"
-    assert refused("--langs", "en,xx", "--stages", "report") == told
-
-
 def test_every_language_of_a_corpus_folder_is_looked_for(tmp_path):
     for language in ("de", "fr"):
         write(tmp_path / f"mine/bitext/train.en-{language}.{language}", [])

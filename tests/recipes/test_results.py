@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from recipes.experiment import Experiment
 from recipes.lohelp import report
 from recipes.monotrans.report import ladder
+from recipes.report import Report
 from recipes.xglue.report import denoising, main as xglue_report, titles
 from tests.command_line import cli
 
@@ -14,37 +16,38 @@ FIVE, SEEDS = ["en", "de", "fr", "ru", "zh"], ["1", "2", "3"]
 LOHELP, VECO = RECIPES / "lohelp/results/five-languages.json", RECIPES / "veco/results/comparison.json"
 UNICODER, MONOTRANS = RECIPES / "unicoder/results", RECIPES / "monotrans/results"
 OBJECTIVES = ["random", "clm", "mlm", "mlm-tlm"]
-ABLATIONS = ["xlm", "unicoder", "without-word_recovery", "without-paraphrase", "without-cross_lingual_mlm"]
+ABLATIONS = "xlm,unicoder,without-word_recovery,without-paraphrase,without-cross_lingual_mlm"
 XGLUE, WRITERS = RECIPES / "xglue/results", ["random", "xlm", "xdae", "xfnp"]
 BANKS = ["tokens", "positions", "noise", "adapters"]
+
+
+def tables(recipe, *names, **values):
+    """Title -> lines of each table that an experiment's report makes of its kept scores."""
+    made = Experiment(RECIPES / recipe / "experiment.yaml", [f"{name}={value}" for name, value in values.items()])
+    parts = Report(made, [RECIPES / recipe / "results" / f"{name}.json" for name in names]).parts()
+    return {part[2].strip("| ").split(" | ")[0]: part[2:] for part in parts}
+
+
+def of_systems(lines):
+    """Lines of a table without those of baselines, whose scores are not kept."""
+    return [line for line in lines if not line.endswith("|  |")]
+
 
 TABLES = {
     "lohelp nc": (LOHELP, lambda: report.classification([LOHELP], OBJECTIVES, "nc", FIVE, SEEDS)),
     "lohelp qam": (LOHELP, lambda: report.classification([LOHELP], OBJECTIVES, "qam", FIVE, SEEDS)),
     "lohelp retrieval": (LOHELP, lambda: report.retrieval(LOHELP, OBJECTIVES, FIVE)),
-    "veco nc": (VECO, lambda: report.classification([VECO], ["random", "xlm", "veco"], "nc", FIVE, SEEDS)),
-    "veco qam": (VECO, lambda: report.classification([VECO], ["random", "xlm", "veco"], "qam", FIVE, SEEDS)),
-    "veco retrieval": (VECO, lambda: report.retrieval(VECO, ["random", "xlm", "veco"], FIVE)),
     **{
-        f"unicoder nc {mode}": (
-            UNICODER / "README.md",
-            lambda mode=mode: report.classification(
-                [UNICODER / "comparison.json"], ABLATIONS, f"nc-{mode}", FIVE, SEEDS
-            ),
-        )
-        for mode in ("cross-lingual", "multi-language")
+        f"veco {title}": (VECO, lambda title=title: of_systems(tables("veco", "comparison")[title]))
+        for title in ("nc: accuracy", "qam: accuracy", "retrieval")
     },
-    "unicoder differences": (
-        UNICODER / "README.md",
-        lambda: report.differences(
-            [UNICODER / "comparison.json"],
-            ABLATIONS,
-            "unicoder",
-            [f"{task}-{mode}" for task in ("nc", "qam") for mode in ("cross-lingual", "multi-language")],
-            FIVE,
-            SEEDS,
-        ),
-    ),
+    **{
+        f"unicoder {title}": (
+            UNICODER / "README.md",
+            lambda title=title: of_systems(tables("unicoder", "comparison", models=ABLATIONS)[title]),
+        )
+        for title in ("nc-cross-lingual: accuracy", "nc-multi-language: accuracy", "minus Unicoder")
+    },
     **{
         f"xglue {name} {mode}": (
             XGLUE / "README.md",
@@ -78,24 +81,27 @@ def test_figures_are_those_of_the_kept_scores(name):
 
 
 @pytest.mark.parametrize(
-    "path, models", [(LOHELP, OBJECTIVES), (VECO, ["random", "xlm-last", "veco-first", "veco-last"])]
+    "path, make",
+    [
+        (LOHELP, lambda: report.translation(LOHELP, OBJECTIVES, ["de", "fr"])),
+        (VECO, lambda: tables("veco", "comparison")["BLEU"]),
+    ],
 )
-def test_bleu_is_that_of_the_kept_scores(path, models):
+def test_bleu_is_that_of_the_kept_scores(path, make):
     """The text has other columns between."""
     lines = (path.parent / "README.md").read_text(encoding="utf-8").splitlines()
-    for row in report.translation(path, models, ["de", "fr"])[2:]:
+    for row in make()[2:]:
         cells = row.strip("| ").split(" | ")[1:]
         assert len(cells) == 2 and any(all(f"| {cell} |" in line for cell in cells) for line in lines)
 
 
 def test_the_averages_of_qam_are_those_of_the_kept_scores():
     text = (UNICODER / "README.md").read_text(encoding="utf-8")
-    modes = [
-        report.classification([UNICODER / "comparison.json"], ABLATIONS, f"qam-{mode}", FIVE, SEEDS)
-        for mode in ("cross-lingual", "multi-language")
-    ]
-    for model in range(2, 2 + len(ABLATIONS)):
-        averages = " | ".join(rows[model].strip("| ").split(" | ")[-1] for rows in modes)
+    found = tables("unicoder", "comparison", models=ABLATIONS)
+    modes = [of_systems(found[f"qam-{mode}: accuracy"]) for mode in ("cross-lingual", "multi-language")]
+    assert len(modes[0]) == len(modes[1]) == 2 + len(ABLATIONS.split(","))
+    for rows in list(zip(*modes))[2:]:
+        averages = " | ".join(row.strip("| ").split(" | ")[-1] for row in rows)
         assert f"| {averages} |" in text
 
 
@@ -115,8 +121,17 @@ def test_titles_are_made_of_the_kept_scores_without_the_corpus(name, monkeypatch
 
 
 def test_a_difference_over_pretrainings_is_that_of_the_text():
-    outputs = [UNICODER / "comparison.json", UNICODER / "pretraining-seed-2.json"]
-    models = ["unicoder", "without-paraphrase"]
-    (row,) = report.differences(outputs, models, "unicoder", ["nc-multi-language"], FIVE, SEEDS)[2:]
+    values = {"models": "unicoder,without-paraphrase", "tasks": "nc", "modes": "multi-language"}
+    found = tables("unicoder", "comparison", "pretraining-seed-2", **values)
+    (row,) = found["minus Unicoder"][2:]
     assert row == "| without paraphrase classification | +1.2 ± 3.9 |"
-    assert f"{row.rstrip('|').split('| ')[-1].strip()} over two" in (UNICODER / "README.md").read_text(encoding="utf-8")
+    text = (UNICODER / "README.md").read_text(encoding="utf-8")
+    assert f"{row.rstrip('|').split('| ')[-1].strip()} over two" in text
+    cells = [line.strip("| ").split(" | ") for line in of_systems(found["nc-multi-language: accuracy"])[2:]]
+    for name, *_, average in cells:
+        line = next(
+            line
+            for line in text[text.index("| nc, all | pre-training 1 |") :].splitlines()
+            if line.startswith(f"| {name} |")
+        )
+        assert average.startswith(line.strip("| ").split(" | ")[-1])

@@ -380,11 +380,18 @@ def test_models_read_as_much_in_an_update(tmp_path):
     assert found == {"start": two, "pretrain/xlm": two, "pretrain/unicoder": {*FIVE}} | without
 
 
-@pytest.mark.parametrize("script", ["quickstart.sh", "veco/smoke.sh", "unicoder/smoke.sh"])
+@pytest.mark.parametrize(
+    "script, sentence",
+    [
+        ("quickstart.sh", ": --updates {}: that is no number of updates\n"),
+        ("veco/smoke.sh", ": argument --updates: {}: a whole number above 0 is needed\n"),
+        ("unicoder/smoke.sh", ": argument --updates: {}: a whole number above 0 is needed\n"),
+    ],
+)
 @pytest.mark.parametrize("number", ["0", "x", "-1"])
-def test_no_number_of_updates(tmp_path, script, number):
+def test_no_number_of_updates(tmp_path, script, sentence, number):
     done = run("bash", f"recipes/{script}", "--output", str(tmp_path / "out"), "--updates", number)
-    assert done.returncode == 2 and done.stderr.endswith(f": --updates {number}: that is no number of updates\n")
+    assert done.returncode == 2 and done.stderr.endswith(sentence.format(number))
     assert not list(tmp_path.iterdir())
 
 

@@ -1,25 +1,25 @@
-# What the recipes' scripts share; sourced by them.
+# Functions of the recipes' scripts, which source this file.
 
-# Ends a script with a sentence; $program is its name for people.
+# refuse SENTENCE: prints an error and ends the script. $program is the name to print (default: the script's).
 refuse() {
     echo "${program:-$(basename "$0")}: $1" >&2
     exit 2
 }
 
-# arguments NUMBER "$@": what the script does, which is the comment at its top, if the first argument is -h or --help;
-# with fewer than NUMBER arguments its usage, which is that comment as far as its first colon.
+# arguments NUMBER "$@": if the first argument is -h or --help, prints the comment at the top of the script. With fewer
+# than NUMBER arguments, prints that comment up to its first colon, and fails.
 arguments() {
     local number=$1 place=0 comment argument words; shift
     comment=$(sed -n -e 1d -e '/^#SBATCH/d' -e '/^#/!q' -e 's/^# \{0,1\}//p' "$0")
     case ${1:-} in
         -h | --help) echo "$comment"; exit ;;
     esac
-    words=${comment#*.sh }  # the script's name, which isn't $0 in a batch system
+    words=${comment#*.sh }  # in a batch system $0 is not the script's name
     read -ra words <<<"${words//$'\n'/ }"
     for argument in ${1+"${@:1:$number}"}; do
         case $argument:${words[$place]-} in
             *.yaml:*.yaml) ;;
-            *.yaml:* | --*) break ;;  # one before it is left out
+            *.yaml:* | --*) break ;;  # an argument before it is missing
         esac
         place=$((place + 1))
         [ -z "$argument" ] || number=$((number - 1))
@@ -30,8 +30,8 @@ arguments() {
     exit 2
 }
 
-# same_settings FOLDER TEXT [NAME]: notes in FOLDER what it is made with, and stops if it was made with something else;
-# NAME is what people call the folder in the command line. An attempt that left nothing but logs does not count.
+# same_settings FOLDER TEXT [NAME]: writes TEXT to FOLDER/settings, and fails if FOLDER was made with another TEXT. NAME
+# is the folder's name on the command line, for the error. A folder that has only logs does not count.
 same_settings() {
     mkdir -p "$1"
     if [ ! -f "$1/settings" ] || [ -z "$(find "$1" -type f ! -name settings ! -name '*.log' ! -name .lock -print -quit)" ]; then
@@ -41,21 +41,21 @@ same_settings() {
         refuse "$1 was made with other settings or weights; remove it or choose another ${3:---output}"
 }
 
-# check_number OPTION NUMBER: stops unless it is one, a whole one above 0.
+# check_number OPTION NUMBER: fails unless NUMBER is a whole number above 0.
 check_number() { [[ $2 =~ ^[1-9][0-9]*$ ]] || refuse "$1 $2: a whole number above 0 is needed"; }
 
-# check_numbers OPTION NUMBER,NUMBER: likewise for several.
+# check_numbers OPTION NUMBER,NUMBER: fails unless each is a whole number above 0.
 check_numbers() {
     [[ $2 =~ ^[1-9][0-9]*(,[1-9][0-9]*)*$ ]] || refuse "$1 $2: whole numbers above 0 are needed, joined by commas"
 }
 
-# check_updates NUMBER: stops unless it is one; fairseq would take 0 for no limit.
+# check_updates NUMBER: fails unless NUMBER is a whole number above 0. fairseq reads 0 as no limit.
 check_updates() {
     [[ $1 =~ ^[1-9][0-9]*$ ]] || refuse "--updates $1: that is no number of updates"
 }
 
-# settings_of ARGUMENT ...: a line for each argument as text for same_settings: what is in a file or in the files of a
-# folder, as a number, else the argument itself.
+# settings_of ARGUMENT ...: prints one line per argument for same_settings: the checksum of a file or of the files in a
+# folder, otherwise the argument itself.
 settings_of() {
     local argument file
     for argument; do
@@ -69,20 +69,20 @@ settings_of() {
     done
 }
 
-# check_language DATA LANGUAGE: stops unless the folder's dictionary has the language.
+# check_language DATA LANGUAGE: fails unless the dictionary of the data folder has the language.
 check_language() {
     [ -f "$1/dict.txt" ] || refuse "$1/dict.txt: no such file"
     grep -qF "[$2] " "$1/dict.txt" || refuse "$1/dict.txt has no symbol of language '$2'"
 }
 
-# text_file PATH: is there that file, or a compressed one in its place?
+# text_file PATH: succeeds if the file or a compressed form of it exists.
 text_file() { [ -f "$1" ] || [ -f "$1.gz" ] || [ -f "$1.xz" ] || [ -f "$1.zst" ]; }
 
-# check_files TASK_FILES SPLIT LANGUAGE: stops unless there is that file.
+# check_files TASK_FILES SPLIT LANGUAGE: fails unless TASK_FILES/SPLIT.LANGUAGE.tsv exists.
 check_files() { text_file "$1/$2.$3.tsv" || refuse "TASK_FILES $1: it has no $2.$3.tsv"; }
 
-# replacing FILE COMMAND ...: what COMMAND prints takes the place of FILE, if it succeeds. FILE.tmp is written beside it;
-# a link of that name is removed and not followed.
+# replacing FILE COMMAND ...: replaces FILE by the output of COMMAND if COMMAND succeeds. The output first goes to
+# FILE.tmp; a link of that name is removed, not followed.
 replacing() {
     local file=$1; shift
     rm -f "$file.tmp"
@@ -90,15 +90,15 @@ replacing() {
     mv "$file.tmp" "$file"
 }
 
-# done_if_scored FOLDER: ends the script, says so, if the scores that it would make are there.
+# done_if_scored FOLDER: prints a line and ends the script if FOLDER/scores.json exists.
 done_if_scored() {
     [ -s "$1/scores.json" ] || return 0
     echo "$1/scores.json is there already"
     exit
 }
 
-# what_failed LOG [LINES]: shows the sentence that a command ended with, or else the end of its log; LINES at the log's
-# beginning are of earlier commands.
+# what_failed LOG [LINES]: prints the error that a command ended with, or else the last lines of its log. The first
+# LINES lines of the log are of earlier commands.
 what_failed() {
     local end
     end=$(tail -n "+$((${2:-0} + 1))" "$1" | tail -n 3)
@@ -106,15 +106,15 @@ what_failed() {
     echo "$end" >&2
 }
 
-# run_training DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: fairseq-train, its log in SAVE_DIR too, in this
-# script's place, so that signals to it are the training's; $recipe is the script's folder.
+# run_training DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: replaces the script by fairseq-train, which then gets
+# the script's signals, and also writes the log to SAVE_DIR. $recipe is the script's folder.
 run_training() {
     local data=$1 save=$2; shift 2
     mkdir -p "$save"
     exec python "$recipe/../launch.py" train "$data" "$@" --save-dir "$save" --log-file "$save/train.log"
 }
 
-# The bundled sample in corpora/sample, whole; one without the latest of its tasks is written anew.
+# Writes the bundled sample to corpora/sample if it is missing, incomplete, or lacks the task `form`.
 sample_corpus() {
     [ ! -f corpora/sample/COMPLETE ] || [ ! -d corpora/sample/tasks/form ] || return 0
     rm -f corpora/sample/COMPLETE

@@ -13,7 +13,7 @@ from preprocess.config import read_config
 
 
 def write(description: str, output: str) -> list[str]:
-    """Writes both files; source and target language. UserError where there is nothing to write."""
+    """Writes both files and returns the source and target language. Raises `UserError` if there is no test set."""
     config, problems = read_config(description)
     if problems:
         raise UserError("\n".join(problems))

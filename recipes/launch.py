@@ -2,13 +2,14 @@
 
     python recipes/launch.py train DATA base.yaml more.yaml --flag value
 
-Each file maps flags of the command to values, ``lr: 0.0005`` for ``--lr 0.0005`` and ``fp16: true`` for ``--fp16``;
-a later file overrides an earlier one, ``null`` removes a flag, and flags on the command line come last. Of
-``--objective-options`` a later file and the command line change the settings that they name and keep the others;
-``mlm.batch_sentences=null`` removes one. A value is written out: an alias (``*name``) is refused.
-The full command is shown before it runs, and takes this process's place: signals and the exit status are its own. But
-for launchers of several processes, a training that a signal stopped ends with 75 instead of 0: what a script does next
-must not go on from half a training.
+Each file maps flags of the command to values: ``lr: 0.0005`` means ``--lr 0.0005``, ``fp16: true`` means ``--fp16``. A
+later file overrides an earlier one, ``null`` removes a flag, and flags on the command line override all files.
+``--objective-options`` are merged setting by setting; ``mlm.batch_sentences=null`` removes one. Aliases (``*name``) are
+refused.
+
+The script prints the full command and replaces itself by it: the command gets the signals and sets the exit status. A
+training that a signal stopped exits with 75, not 0, so that a recipe does not continue with a partly trained model.
+Training processes of torchrun and SLURM exit with 0.
 """
 
 import os
@@ -33,11 +34,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class NoFlags(Exception):
-    """A configuration file that is not a mapping of flags; the message is one sentence that names the file."""
+    """Raised for a configuration file that is not a mapping of flags; the message names the file."""
 
 
 def flags(paths):
-    """Merges YAML files, the last one winning, into a list of command-line arguments. Raises `NoFlags`."""
+    """Merges YAML files into a list of command-line arguments; later files override. Raises `NoFlags`."""
     files, settings = [read(path) for path in paths], []
     merged = OmegaConf.merge(*files)
     for values in map(OmegaConf.to_container, files):
@@ -60,7 +61,7 @@ def flags(paths):
 
 
 def one_of_settings(arguments):
-    """Merge all --objective-options of the arguments into one; the last value of a setting wins."""
+    """Merges all --objective-options of the arguments into one; the last value of a setting is used."""
     others, settings, place = [], {}, None
     rest = iter(arguments)
     for argument in rest:
@@ -75,7 +76,7 @@ def one_of_settings(arguments):
 
 
 def read(path):
-    """Flags and values of one file. Raises `NoFlags` for any other file."""
+    """Reads the flags and values of one file. Raises `NoFlags` if it is not a mapping of flags."""
     try:
         check_events(path)
         return OmegaConf.load(path)
@@ -83,7 +84,7 @@ def read(path):
         raise NoFlags(f"{path} is not UTF-8: it has the byte 0x{error.object[error.start]:02x}") from error
     except OSError as error:
         raise NoFlags(f"{path}: {error.strerror}") from error
-    except yaml.YAMLError as error:  # its text is several lines
+    except yaml.YAMLError as error:  # str(error) has several lines
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
         raise NoFlags(f"{path} is not YAML{where}: {getattr(error, 'problem', None) or error.reason}") from error
@@ -93,7 +94,7 @@ def read(path):
 
 def check_events(path):
     """Raises `NoFlags` unless a file is one flat mapping: nested aliases could expand to billions of values."""
-    flat = False  # inside of the mapping
+    flat = False  # whether the mapping has begun
     with open(path, encoding="utf-8") as stream:
         for event in yaml.parse(stream, Loader=yaml.SafeLoader):
             where = f"{path}, line {event.start_mark.line + 1}"

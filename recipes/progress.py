@@ -1,4 +1,4 @@
-"""Keeps a training log and shows how far it is: ``fairseq-train … 2>&1 | python recipes/progress.py LOG``."""
+"""Writes a training log and shows the progress: ``fairseq-train … 2>&1 | python recipes/progress.py LOG``."""
 
 import json
 import re
@@ -10,18 +10,19 @@ ENTRY = re.compile(r"\{\"epoch\": .*\}$")
 
 
 def summary(line, progress):
-    """One line for people from a JSON entry of fairseq's log, or None for any other line.
+    """Makes a readable line from a JSON entry of fairseq's log. Returns None for any other line.
 
     Args:
         line: a line of the log.
-        progress: the last training entry's progress, which entries of validation lack; training entries replace it.
+        progress: update limit, speed and time left of the last training entry; validation entries lack them. Training
+            entries replace it.
     """
     found = ENTRY.search(line)
     if not found:
         return None
     try:
         entry = json.loads(found[0])
-    except json.JSONDecodeError:  # a line that was cut short
+    except json.JSONDecodeError:  # an incomplete line
         return None
     kind = next((kind for kind in ("train_", "valid_") if f"{kind}loss" in entry), "")
     if kind == "train_":
@@ -39,7 +40,7 @@ def summary(line, progress):
 
 
 def main():
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training, which still has something to say
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the training, whose last lines are still to be read
     progress, terminal = {}, sys.stdout.isatty()
     with open(sys.argv[1], "w", encoding="utf-8") as log:
         for line in sys.stdin:

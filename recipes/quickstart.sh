@@ -2,13 +2,15 @@
 # quickstart.sh [--corpus CONFIG.yaml|libreoffice-help] [--output DIR] [--updates N]
 #
 # From raw text to BLEU, in minutes on two CPU cores. Pre-trains a small XLM (MLM + TLM), fine-tunes translation from it
-# and from random weights with the same settings, translates the test set with both, and prints BLEU beside that of
-# copying the source. Without --corpus it uses the bundled synthetic sample; CONFIG.yaml describes a corpus of your own
-# (preprocess/README.md), whose first bitext pair with a test set is translated; libreoffice-help is real text in
-# English, German and French from the packages of Debian and its relatives, which apt-get fetches
-# (preprocess/readers/README.md). Hypotheses, references, logs and curves stay in DIR (default: runs/quickstart, and
-# runs/libreoffice-help for that corpus). Run again, it goes on where it stopped; what was made from other text, with other
-# settings or weights is refused. --updates N trains every model for N updates only, to try things out.
+# and from random weights with the same settings, translates the test set with both models, and prints their BLEU and
+# that of the untranslated source. A repeated run resumes; results of other text, settings or weights are refused.
+#
+# --corpus   default: the bundled synthetic sample. CONFIG.yaml describes your own corpus (preprocess/README.md); the
+#            first bitext pair with a test set is translated. libreoffice-help is real text in English, German and
+#            French; apt-get downloads it as packages of Debian or a derivative (preprocess/readers/README.md).
+# --output   folder for hypotheses, references, logs and curves (default: runs/quickstart, runs/quickstart-CONFIG, or
+#            runs/libreoffice-help)
+# --updates  trains every model for N updates only, to try the script
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 corpus="" output=""
@@ -40,16 +42,16 @@ cd "$root"
 XL_EXTRAS=${XL_EXTRAS:-recipes} . recipes/environment.sh
 start=$(date +%s)
 step() { printf '\n=== %s (%d s)\n' "$1" $(($(date +%s) - start)); }
-# Runs a training with its output in a log, shows how far it is, and the log's end if it fails.
+# logged LOG COMMAND ...: runs a training, writes its output to LOG and shows its progress. If it fails, shows the error.
 logged() {
     local log=$1; shift
     "$@" ${updates[@]+"${updates[@]}"} 2>&1 | python recipes/progress.py "$log" || case $? in
-        75) echo "quickstart: stopped; run it again to go on" >&2; exit 75 ;;
+        75) echo "quickstart: stopped; run it again to resume" >&2; exit 75 ;;
         *) what_failed "$log"; echo "quickstart: failed, see $log" >&2; exit 1 ;;
     esac
 }
 
-step "1/6 corpus: sub-words, dictionary, binarised text"
+step "1/6 corpus: sub-words, dictionary, binarized text"
 if [ -n "$named" ]; then
     python -m preprocess.readers.libreoffice_help corpora/libreoffice-help --langs en,de,fr
     corpus=corpora/libreoffice-help/corpus.yaml
@@ -80,7 +82,7 @@ logged "$output/random.log" bash recipes/xlm/translate.sh "$output/data-bin" "$o
 step "5/6 fairseq-generate and BLEU"
 for model in pretrained random; do
     bash recipes/xlm/score.sh "$output/data-bin" "$output/$model/checkpoint_best.pt" "$output/$model" \
-        "$source" "$target" "$output/reference.$target" >/dev/null # it is in bleu.json
+        "$source" "$target" "$output/reference.$target" >/dev/null # score.sh writes it to bleu.json too
 done
 python -m fairseq_xl score bleu --plain "$output/pretrained/hypotheses.$target" "$output/reference.$target" \
     --language "$target" --against "$output/random/hypotheses.$target" >"$output/paired.json"

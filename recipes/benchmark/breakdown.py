@@ -1,4 +1,4 @@
-"""Where the time of a step goes: torch's profile, by kinds of operations."""
+"""Profiles a training step with torch and sums its time by kind of operation."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
-#: kind -> (names of operators of that kind anywhere, names of the autograd nodes or ranges around other operators).
-#: The first kind that matches wins, operators before surroundings, and inner surroundings before outer ones.
+#: kind -> (names of operators, names of surrounding autograd nodes or ranges). The first kind with a matching operator
+#: applies; if there is none, the first kind with a matching surrounding, inner before outer ones.
 KINDS = {
     "matrix products": ({"mm", "addmm", "addmm_", "bmm", "baddbmm", "baddbmm_"}, ()),
     "softmax": ({"_softmax", "_softmax_backward_data", "softmax"}, ()),
@@ -32,8 +32,8 @@ def profiled(step: Callable[[], float], device: str) -> dict:
     """Runs a step under torch's profiler.
 
     Returns:
-        `kinds`: {kind: milliseconds}, those of `KINDS` and "other"; `operators`: the 15 that take longest,
-        [name, milliseconds, calls]. Times are of the processor, without what an operator calls; on CUDA, of the GPU.
+        `kinds`: {kind: milliseconds} for the kinds in `KINDS` and "other"; `operators`: the 15 slowest, as [name,
+        milliseconds, calls]. Times are CPU times, on CUDA GPU times, without the operators that an operator calls.
     """
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device == "cuda" else [])
     with profile(activities=activities) as recorded:
@@ -41,7 +41,7 @@ def profiled(step: Callable[[], float], device: str) -> dict:
     kinds, operators = defaultdict(float), defaultdict(lambda: [0.0, 0])
     for event in recorded.events():
         if device == "cuda" and event.device_type.name != "CPU":
-            continue  # kernels: counted with the operator that launched them
+            continue  # a kernel, counted with the operator that launches it
         spent = event.self_device_time_total if device == "cuda" else event.self_cpu_time_total
         kinds[kind_of(event)] += spent / 1000
         operators[event.name][0] += spent / 1000

@@ -1,4 +1,4 @@
-"""Measures the training steps of `systems.SYSTEMS` and their matrix products, and writes what came out.
+"""Measures the training steps of `systems.SYSTEMS` and their matrix products, and writes the results.
 
 python -m recipes.benchmark.measure OUTPUT_DIR [--rounds 15] [--device cuda] [--shape layers=12] …
 """
@@ -20,18 +20,18 @@ from fairseq_xl.versions import versions
 from recipes.benchmark.report import write_picture, write_profile
 from recipes.benchmark.systems import LARGE_VOCABULARY, SHAPES, SYSTEMS, Shape, with_vocabulary
 
-WARM_UP = 1  # rounds after the first step that do not count either: memory is claimed, code is read
+WARM_UP = 1  # rounds after the first step that do not count: they allocate memory and load code
 STEPS_FOR_MEMORY = 3
 PROFILED_BATCH = 10**6
-ELSEWHERE = 0.05  # share of the processors that other programs may use in a round without its being repeated
-ATTEMPTS = 3  # rounds at most for each that shall count; those with the least elsewhere do
+ELSEWHERE = 0.05  # a round is repeated if other programs use a larger share of the processors
+ATTEMPTS = 3  # maximum of rounds run per counted round; those with the smallest share of other programs count
 
 
 class Worker:
-    """A process of `recipes.benchmark.worker`, which measures one system."""
+    """A process of `recipes.benchmark.worker` for one system."""
 
-    def __init__(self, system: str, shape: Shape, device: str, log: Path, optimise: bool = True):
-        job = {"system": system, "shape": asdict(shape), "device": device, "optimise": optimise}
+    def __init__(self, system: str, shape: Shape, device: str, log: Path, optimize: bool = True):
+        job = {"system": system, "shape": asdict(shape), "device": device, "optimize": optimize}
         self.log = log
         with open(log, "a", encoding="utf-8") as errors:
             self.process = subprocess.Popen(
@@ -56,13 +56,13 @@ class Worker:
         return self.answer()
 
     def end(self) -> None:
-        """Closes the pipe, at which the process ends."""
+        """Closes the pipe, which ends the process."""
         self.process.stdin.close()
         self.process.wait()
 
 
 def measure_speed(shape: Shape, device: str, rounds: int, log: Path) -> dict:
-    """Seconds, losses, ratios, peaks with the optimizer's state, and profiles; all systems stay alive throughout."""
+    """Measures seconds, losses, ratios, peaks with the optimizer's state, and profiles, with a process per system."""
     workers = {system: Worker(system, shape, device, log) for system in [*SYSTEMS, "matmul"]}
     born = {system: worker.answer() for system, worker in workers.items()}
     taken = _alternate(workers, rounds)
@@ -86,10 +86,10 @@ def measure_speed(shape: Shape, device: str, rounds: int, log: Path) -> dict:
 
 
 def _alternate(workers: dict, rounds: int) -> list:
-    """Rounds of one step of each system on the round's batch, until `rounds` were free of other programs.
+    """Runs rounds of one step per system on the same batch, until `rounds` of them had few other programs.
 
     Returns:
-        for each round {system: its answer, "elsewhere": share of the machine's processors that was busy elsewhere}
+        for each round {system: its answer, "elsewhere": share of the machine's processors that other programs used}
     """
     taken, quiet = [], 0
     last = {system: worker.ask("step", batch=0) for system, worker in workers.items()}
@@ -107,10 +107,10 @@ def _alternate(workers: dict, rounds: int) -> list:
 
 
 def measure_memory(shape: Shape, device: str, log: Path) -> dict:
-    """Peak in MiB over model, gradients and activations: steps without update, a process for each system in turn."""
+    """Measures the peak in MiB of model, gradients and activations: steps without update, one process at a time."""
     peaks = {}
     for system in SYSTEMS:
-        worker = Worker(system, shape, device, log, optimise=False)
+        worker = Worker(system, shape, device, log, optimize=False)
         worker.answer()
         for number in range(STEPS_FOR_MEMORY):
             worker.ask("step", batch=number)
@@ -133,7 +133,7 @@ def _ratio(over: list, under: list) -> dict:
 
 
 def _busy() -> float:
-    """Seconds that all processors together were busy since the machine's start."""
+    """Busy seconds of all processors together since the machine's start."""
     with open("/proc/stat", encoding="ascii") as stat:
         user, nice, system, _, _, irq, softirq, steal = map(int, stat.readline().split()[1:9])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
@@ -163,13 +163,13 @@ def _shape(device: str, changes: list) -> Shape:
 
 
 def main() -> None:
-    """The command."""
+    """Runs the benchmark."""
     parser = argparse.ArgumentParser(prog="bash recipes/benchmark/run.sh", description=__doc__.split("\n")[0])
     parser.add_argument("output", type=Path, help="folder for benchmark.json, benchmark.png and profile.txt")
-    parser.add_argument("--rounds", type=int, default=15, help="steps of each system that count (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=15, help="counted steps of each system (default: %(default)s)")
     parser.add_argument("--device", choices=SHAPES, default="cpu")
     parser.add_argument("--shape", nargs="*", default=[], metavar="KEY=VALUE", help="other sizes: layers=12 …")
-    parser.add_argument("--large-vocabulary", type=int, default=LARGE_VOCABULARY, help="of the second memory figures")
+    parser.add_argument("--large-vocabulary", type=int, default=LARGE_VOCABULARY, help="second vocabulary, for memory")
     options = parser.parse_args()
     shape, log = _shape(options.device, options.shape), options.output / "workers.log"
     options.output.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What `measure` found, for people: a picture, and the profile as a table."""
+"""Writes the results of `measure` as a picture, and the profile as a table."""
 
 import logging
 from pathlib import Path
@@ -7,7 +7,7 @@ NAMES = {"fairseq_xl": "fairseq_xl", "fairseq": "fairseq masked_lm", "transforme
 
 
 def write_profile(found: dict, output: Path) -> None:
-    """Milliseconds of one step by kind of operation, systems side by side, and each system's longest operators."""
+    """Writes the milliseconds of one step by kind of operation and system, and each system's slowest operators."""
     profiles = found["speed"]["profile"]
     lines = [f"{'milliseconds of a step':24}" + "".join(f"{system:>14}" for system in profiles)]
     for kind in next(iter(profiles.values()))["kinds"]:
@@ -21,7 +21,7 @@ def write_profile(found: dict, output: Path) -> None:
 
 
 def write_picture(found: dict, output: Path) -> None:
-    """Tokens a second, with the bound of the matrix products; peak memory; where the time goes."""
+    """Draws tokens per second with the bound of the matrix products, peak memory, and time by kind of operation."""
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq leaves the root logger at DEBUG
     import matplotlib
 

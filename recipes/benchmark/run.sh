@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# run.sh [OUTPUT_DIR] [--rounds 15] [--device cuda] [--shape layers=12 …]: the MLM training step beside that of fairseq and
-# of transformers, in time and memory. Writes benchmark.json, benchmark.png and profile.txt; README.md says what is measured.
+# run.sh [OUTPUT_DIR] [--rounds 15] [--device cuda] [--shape layers=12 …]: measures time and memory of an MLM training
+# step here, in fairseq and in transformers. Writes benchmark.json, benchmark.png and profile.txt. README.md describes
+# the measurement.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 output=$root/runs/benchmark

@@ -1,4 +1,4 @@
-"""The training steps that are compared: ours, fairseq's, transformers', and their matrix products alone.
+"""The compared training steps: ours, fairseq's, transformers', and only the matrix products of a step.
 
 Shapes: B sentences, T tokens a sentence, N predicted positions, C channels, H heads, D = C / H, V vocabulary.
 """
@@ -43,7 +43,7 @@ class Shape:
         return round(self.tokens * self.predicted)
 
 
-#: what is measured on which device; the one for CUDA is XLM-R base with its vocabulary
+#: default shape per device; for CUDA the shape of XLM-R base
 SHAPES = {
     "cpu": Shape(),
     "cuda": Shape(layers=12, embed_dim=768, ffn_dim=3072, heads=12, sentences=32, length=512),
@@ -53,7 +53,7 @@ NANO = Shape(layers=1, embed_dim=16, ffn_dim=32, heads=2, vocabulary=100, senten
 
 
 class Batch(NamedTuple):
-    """Tokens (B, T), the flat positions (N,) that are predicted, and what is right there (N,)."""
+    """Tokens (B, T), the flat predicted positions (N,), and the targets at them (N,)."""
 
     tokens: Tensor
     predicted: Tensor
@@ -61,7 +61,7 @@ class Batch(NamedTuple):
 
 
 def batch_of(shape: Shape, number: int, device: str = "cpu") -> Batch:
-    """Batch `number`, the same in every process: uniform random tokens, of which 15 % are the mask and predicted."""
+    """Makes batch `number`, the same in every process: uniform random tokens, 15 % of them masked and predicted."""
     generator = torch.Generator().manual_seed(number)
     tokens = torch.randint(FIRST_PIECE, shape.vocabulary - 1, (shape.sentences, shape.length), generator=generator)
     predicted = torch.randperm(shape.tokens, generator=generator)[: shape.predictions].sort().values
@@ -71,14 +71,14 @@ def batch_of(shape: Shape, number: int, device: str = "cpu") -> Batch:
 
 
 class System(NamedTuple):
-    """A model and its loss: batch -> (loss, what its gradient is divided by), as criterions of fairseq return it."""
+    """A model and its loss: batch -> (loss, sample size that divides the gradient), as in fairseq's criterions."""
 
     model: nn.Module
     loss: Callable[[Batch], tuple[Tensor, int]]
 
 
 def fairseq_xl(shape: Shape) -> System:
-    """Our encoder in the form of XLM-R, under our pre-training criterion."""
+    """Our encoder in the form of XLM-R with our pre-training criterion."""
     from fairseq_xl import register
     from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
     from fairseq_xl.models.config import EncoderConfig
@@ -121,7 +121,7 @@ def fairseq_xl(shape: Shape) -> System:
 
 
 def fairseq(shape: Shape) -> System:
-    """fairseq's RoBERTa under its criterion masked_lm."""
+    """fairseq's RoBERTa with its criterion masked_lm."""
     from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
     from fairseq.data import Dictionary
     from fairseq.models.roberta import RobertaModel
@@ -156,7 +156,7 @@ def fairseq(shape: Shape) -> System:
 
 
 def transformers(shape: Shape) -> System:
-    """transformers' XLM-R with its language modelling head, which scores every position."""
+    """transformers' XLM-R with its language modeling head, which computes logits at every position."""
     from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
 
     config = XLMRobertaConfig(
@@ -184,45 +184,45 @@ SYSTEMS = {"fairseq_xl": fairseq_xl, "fairseq": fairseq, "transformers": transfo
 
 
 def _everywhere(batch: Batch, ignored: int) -> Tensor:
-    """The targets as (B, T), `ignored` where nothing is predicted."""
+    """The targets as (B, T), `ignored` at positions that are not predicted."""
     target = torch.full_like(batch.tokens, ignored)
     target.view(-1)[batch.predicted] = batch.target
     return target
 
 
 class Trainer:
-    """What fairseq's trainer does with a batch, with fairseq's Adam, for any system."""
+    """Takes training steps like fairseq's trainer, with fairseq's Adam, for any system."""
 
-    def __init__(self, system: System, device: str = "cpu", optimise: bool = True):
-        """`optimise` False leaves out the update, and with it the optimizer's state."""
+    def __init__(self, system: System, device: str = "cpu", optimize: bool = True):
+        """`optimize` False: no update, and no state of the optimizer."""
         from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 
         self.model, self.loss = system.model.to(device).train(), system.loss
         config = FairseqAdamConfig(adam_betas="(0.9, 0.98)", adam_eps=1e-6, lr=[1e-4], tpu=False)
         self.optimizer = FairseqAdam(config, list(self.model.parameters()))
-        self.optimise = optimise
+        self.optimize = optimize
 
     def step(self, batch: Batch) -> float:
-        """Forward, backward, clipped update; returns the loss in nats a prediction."""
+        """Forward, backward, clipping and update; returns the loss in nats per prediction."""
         self.optimizer.zero_grad()
         loss, sample_size = self.loss(batch)
         self.optimizer.backward(loss)
         self.optimizer.multiply_grads(1 / sample_size)
         self.optimizer.clip_grad_norm(1.0)
-        if self.optimise:
+        if self.optimize:
             self.optimizer.step()
         return float(loss.detach() / sample_size)
 
 
 class Products:
-    """Nothing but the matrix products of a step, into buffers that are there: what no step can be faster than."""
+    """Only the matrix products of a step, into allocated buffers: a lower bound on the time of a step."""
 
     def __init__(self, shape: Shape, device: str = "cpu"):
         self.products = [_operands(sizes, device) for sizes in products(shape)]
         self.operations = sum(2 * math.prod(sizes) for sizes in products(shape))
 
     def step(self, batch: Batch) -> float:
-        """Multiplies; the batch is not read, and the loss is none."""
+        """Computes the products. The batch is not used; the loss is NaN."""
         for left, right, out in self.products:
             torch.bmm(left, right, out=out)
         return math.nan
@@ -238,12 +238,12 @@ def products(shape: Shape) -> Iterator[tuple[int, int, int, int]]:
     linears += [(shape.predictions, C, C), (shape.predictions, C, shape.vocabulary)]
     for rows, inner, columns in linears:
         yield 1, rows, inner, columns  # y = x W
-        yield 1, rows, columns, inner  # its gradient by x
-        yield 1, inner, rows, columns  # and by W
+        yield 1, rows, columns, inner  # the gradient with respect to x
+        yield 1, inner, rows, columns  # the gradient with respect to W
     for _ in range(shape.layers):
-        for _ in range(2):  # scores and the gradient of weights
+        for _ in range(2):  # attention scores, and the gradient of attention weights
             yield B * H, T, C // H, T
-        for _ in range(4):  # values, and the gradients by values, queries and keys
+        for _ in range(4):  # weighted values, and the gradients of values, queries and keys
             yield B * H, T, T, C // H
 
 
@@ -254,5 +254,5 @@ def _operands(sizes: tuple[int, int, int, int], device: str) -> tuple[Tensor, Te
 
 
 def with_vocabulary(shape: Shape, vocabulary: int) -> Shape:
-    """The shape with another vocabulary."""
+    """Returns the shape with another vocabulary."""
     return replace(shape, vocabulary=vocabulary)

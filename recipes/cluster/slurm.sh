@@ -2,10 +2,10 @@
 #SBATCH --job-name=fairseq_xl
 #SBATCH --open-mode=append
 #SBATCH --signal=TERM@120
-# sbatch [...] recipes/cluster/slurm.sh DATA SAVE_DIR CONFIG.yaml [CONFIG.yaml ...] [--flag value ...]: trains in as many
-# processes as SLURM has tasks, --nodes 2 --ntasks-per-node 8 --gpus-per-node 8 for instance; without GPUs leave out
-# --gpus-per-node. Submit it from the repository's folder, with the environment active. Two minutes before the time limit
-# every process is told to stop: the run is saved and the job ends with 0. Submitted again, it goes on where it stopped.
+# sbatch [...] recipes/cluster/slurm.sh DATA SAVE_DIR CONFIG.yaml [CONFIG.yaml ...] [--flag value ...]: trains with one
+# process per SLURM task, for instance --nodes 2 --ntasks-per-node 8 --gpus-per-node 8. Without GPUs omit
+# --gpus-per-node. Submit it from the repository's folder with the environment active. Two minutes before the time limit
+# SLURM sends SIGTERM to every process; the run saves and the job ends with 0. Submit the job again to resume.
 set -euo pipefail
 cd "${SLURM_SUBMIT_DIR:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 . recipes/common.sh

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # torchrun.sh DATA SAVE_DIR CONFIG.yaml [CONFIG.yaml ...] [--flag value ...]: trains in several processes with torchrun.
-# PROCESSES: how many on this machine; by default one for each of its GPUs.
-# Several machines: start the same on each of them, with NODES=how many and HEAD=host:port of the first.
-# Run again, it goes on where it stopped.
+# PROCESSES: number of processes on this machine (default: one per GPU).
+# Several machines: run the same command on each, with NODES=number of machines and HEAD=host:port of the first.
+# A repeated run resumes.
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$recipes/common.sh"

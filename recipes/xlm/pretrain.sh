@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# pretrain.sh DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: XLM pre-training; the log is kept in SAVE_DIR.
-# At paper size without a CONFIG; config/pretrain-toy.yaml makes it small. Run again, it goes on where it stopped.
+# pretrain.sh DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: pre-trains an XLM and writes the log to SAVE_DIR.
+# Without CONFIG the model has the paper's size; config/pretrain-toy.yaml is small. A repeated run resumes.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # score.sh DATA CHECKPOINT OUTPUT_DIR SOURCE_LANG TARGET_LANG REFERENCE [--flag value ...]: translates the test set with
-# fairseq-generate and prints one JSON line: sacreBLEU with signature and interval, tokenized BLEU.
+# fairseq-generate and prints one JSON line with sacreBLEU, its signature and interval, and tokenized BLEU.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # translate.sh DATA SAVE_DIR [CONFIG.yaml ...] -s en -t de [--flag value ...]: trains a translation model.
-# Initialise it with --init-encoder-from and --init-decoder-from, or --init-embeddings-from (X11); both directions in
-# one model with --lang-pairs en-de,de-en (X13). At paper size without a CONFIG; config/translate-toy.yaml makes it small.
+# --init-encoder-from and --init-decoder-from, or --init-embeddings-from, set pre-trained weights (X11).
+# --lang-pairs en-de,de-en trains both directions in one model (X13).
+# Without CONFIG the model has the paper's size; config/translate-toy.yaml is small. A repeated run resumes.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

@@ -97,7 +97,7 @@ def test_with_equal_weights_a_step_is_the_same(system, take_over):
     ours.model.load_state_dict(take_over(theirs.model.state_dict()))
     losses, gradients = [], []
     for found in (theirs, ours):
-        trainer = Trainer(found, optimise=False)
+        trainer = Trainer(found, optimize=False)
         losses.append(trainer.step(batch))
         gradient = next(p.grad for p in found.model.parameters() if p.shape == (STILL.vocabulary, 16))
         gradients.append(gradient / gradient.norm())

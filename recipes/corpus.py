@@ -3,7 +3,7 @@
     python -m recipes.corpus FOLDER [DESCRIPTION.yaml --langs en,de --vocabulary N [--monolingual] [--normalization X]]
 
 Makes the FOLDERs corpora/lohelp and corpora/sample if they are missing or incomplete. Any other FOLDER must have the
-layout described in recipes/lohelp/README.md. Sentence pairs are those of the first language with each other one.
+layout in recipes/lohelp/README.md. The description has sentence pairs of the first language with each other language.
 """
 
 import argparse
@@ -19,11 +19,11 @@ from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
 
 CORPORA = Path(__file__).resolve().parent.parent / "corpora"
-COMPLETE = "COMPLETE"  # marks a whole sample
+COMPLETE = "COMPLETE"  # file that marks a complete sample
 
 
 def make(folder: Path, languages: list[str]) -> None:
-    """Makes the two corpora that this project can make. Does nothing for other folders."""
+    """Makes corpora/lohelp or corpora/sample. Does nothing for other folders."""
     if folder == CORPORA / "lohelp" and (not folder.exists() or (folder / "manifest.json").is_file()):
         from preprocess.readers.libreoffice_help.__main__ import main as read_help
 
@@ -40,7 +40,7 @@ def make(folder: Path, languages: list[str]) -> None:
 def description(
     folder: Path, languages: list[str], vocabulary: int, monolingual: bool, normalization: str | None
 ) -> dict[str, Any]:
-    """The corpus description as a mapping. Raises `UserError` if a language has no training text in the folder."""
+    """Makes the corpus description. Raises `UserError` if a language has no training text in the folder."""
     first, others = languages[0], [] if monolingual else languages[1:]
     needed = {code: f"mono/train.{code}" for code in languages if monolingual}
     needed |= {code: f"bitext/train.{first}-{code}.{code}" for code in others}

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Makes or reuses the Python environment that recipes and tests run in.
+# Makes or reuses the Python environment of recipes and tests.
 #
-#     . recipes/environment.sh        in a script: prepares the environment and activates it
-#     bash recipes/environment.sh     by itself: prepares it
+#     . recipes/environment.sh        prepares the environment and activates it
+#     bash recipes/environment.sh     only prepares it
 #
-# It is the active virtual environment (venv or conda, other than conda's base) if there is one, otherwise .venv in the
-# repository. XL_EXTRAS names the extras of setup.cfg to install ("recipes" unless set; several with commas).
-# A second run finds its stamp and does nothing; an interrupted run is continued by the next. An installed torch is kept.
+# The environment is the active virtual environment (venv or conda, except conda's base), or else .venv in the
+# repository. XL_EXTRAS names the extras of setup.cfg to install, separated by commas (default: recipes).
+# A second run finds the stamp of the first and does nothing. A run after an interruption completes the installation. An
+# installed torch is kept.
 
 xl_fail() {
     echo "environment: $*" >&2
@@ -17,7 +18,7 @@ xl_step() {
     echo "[$1/5] $2"
 }
 
-# The questions to Python, in one place. $1 is the question, $xl_python the interpreter.
+# xl_ask QUESTION ...: answers a question about $xl_python with its own Python code.
 xl_ask() {
     "$xl_python" - "$@" <<'PYTHON'
 import configparser
@@ -50,7 +51,7 @@ elif question == "version":
 elif question == "old":
     sys.exit([int(part) for part in re.findall(r"\d+", rest[0])[:2]] >= [2, 6])
 elif question == "requirements":
-    # Ours, and those of fairseq but torchaudio: its wheels are for CUDA, and nothing for text needs it.
+    # Ours and those of fairseq, except torchaudio: its wheels need CUDA, and nothing here uses it.
     setup = configparser.ConfigParser()
     setup.read("setup.cfg")
     wanted = setup["options"]["install_requires"].split("\n")
@@ -59,7 +60,7 @@ elif question == "requirements":
     wanted += [line for line in importlib.metadata.requires("fairseq-fixed") if "extra ==" not in line]
     print("\n".join(line for line in wanted if line and name(line) not in ("torch", "torchaudio", "fairseq-fixed")))
 elif question == "torchaudio":
-    # Beside a torch without CUDA, torchaudio for CUDA makes other packages fail when they look for it.
+    # With a torch without CUDA, torchaudio for CUDA breaks packages that try to import it.
     import torch
 
     if installed("torchaudio") and torch.version.cuda is None:
@@ -70,7 +71,8 @@ elif question == "torchaudio":
 PYTHON
 }
 
-# Installs packages: $1 names them to people, the rest are arguments of pip. What pip says goes to a log.
+# xl_pip NAME ARGUMENT ...: installs packages with these arguments of pip and writes pip's output to a log. NAME is for
+# error messages.
 xl_pip() {
     local what=$1 log=$xl_environment/fairseq_xl-install.log
     shift
@@ -79,9 +81,9 @@ xl_pip() {
         return 0
     fi
     if grep -qiE "name resolution|new connection|network is unreachable|max retries|timed out" "$log"; then
-        xl_fail "$what could not be downloaded: the package index cannot be reached (what pip said: $log)"
+        xl_fail "$what could not be downloaded: the package index cannot be reached (output of pip: $log)"
     else
-        xl_fail "$what could not be installed: $(grep -E 'ERROR|[Ee]rror:' "$log" | tail -n 1) (what pip said: $log)"
+        xl_fail "$what could not be installed: $(grep -E 'ERROR|[Ee]rror:' "$log" | tail -n 1) (output of pip: $log)"
     fi
 }
 
@@ -116,7 +118,7 @@ xl_stamped() {
     [ "$(cat "$xl_stamp" 2>/dev/null)" = "$xl_key" ]
 }
 
-# fairseq has no wheels. Built in isolation, it would first download another torch.
+# fairseq has no wheels. An isolated build would first download another torch.
 xl_install_fairseq() {
     local wanted
     wanted=$(grep '^fairseq-fixed==' recipes/constraints.txt)
@@ -151,11 +153,11 @@ xl_install() {
     xl_check_tools || return 1
     xl_constraints=$xl_environment/fairseq_xl-constraints.txt
     cp recipes/constraints.txt "$xl_constraints"
-    xl_step 2 "torch (the one installed, if there is one)"
+    xl_step 2 "torch (an installed one is kept)"
     xl_install_torch || return 1
-    xl_step 3 "what fairseq is built with"
-    xl_pip "what fairseq is built with" setuptools wheel cython numpy cffi || return 1
-    xl_step 4 "fairseq (compiled here: some minutes)"
+    xl_step 3 "fairseq's build tools"
+    xl_pip "fairseq's build tools" setuptools wheel cython numpy cffi || return 1
+    xl_step 4 "fairseq (compiles for some minutes)"
     xl_install_fairseq || return 1
     xl_step 5 "other packages (${XL_EXTRAS:-recipes})"
     xl_ask requirements "${XL_EXTRAS:-recipes}" >"$xl_environment/fairseq_xl-requirements.txt" ||
@@ -170,7 +172,8 @@ xl_install() {
     echo "$xl_key" >"$xl_stamp"
 }
 
-# The command fairseq-xl where the package is not installed: that of the checkout in the current folder, else of this one.
+# Writes the command fairseq-xl unless the package is installed. It runs the code in the current folder, or else that of
+# this repository.
 xl_write_command() {
     # not asked in the checkout: an egg-info there is no installed package
     [ -z "$(cd "$xl_environment" && xl_ask version fairseq_xl)" ] || return 0

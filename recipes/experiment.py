@@ -2,8 +2,8 @@
 
     python -m recipes.experiment FILE.yaml [name=value ...] [--only STEP,STEP] [--updates N] [--jobs N] [--list]
 
-FILE.yaml holds values, steps (folder, commands, and what they are repeated for) and a report; recipes/README.md
-describes it. A finished step is skipped. A step whose commands or input files have changed since it began is refused.
+FILE.yaml holds values, steps and a report; recipes/README.md describes its keys. A finished step is skipped. A step
+whose commands or input files have changed since it began is refused.
 """
 
 import argparse
@@ -57,15 +57,15 @@ class Step:
 
     @property
     def paths(self) -> list[str]:
-        """Words and parts of words that may name a path: of `de=DATA:MODULE` DATA and MODULE."""
+        """Words and parts of words that may be paths: DATA and MODULE of `de=DATA:MODULE`."""
         words = [*(word for command in self.commands for word in command), *self.reads]
         return [part for word in words for part in re.split("[=:]", word) if "/" in part]
 
 
 class Experiment:
-    """The content of an experiment's file, with values of the command line in place of the file's.
+    """The content of an experiment's file; values of the command line replace the file's.
 
-    Raises: `UserError` for a file that is not an experiment, and for an unknown or wrong value.
+    Raises `UserError` for a file that is not an experiment, and for an unknown or wrong value.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Experiment:
             self.values[name] = text
 
     def expand(self, template: str, values: Values | None = None, inside: tuple[str, ...] = ()) -> str:
-        """Text with {name} replaced by values; a list is joined by commas, a mapping stands for its keys."""
+        """Replaces each {name} by its value: a list by its items joined by commas, a mapping by its keys."""
 
         def replaced(match: re.Match) -> str:
             value = self._value(match[1], values, template, inside)
@@ -116,10 +116,10 @@ class Experiment:
         return values[name]
 
     def words(self, template: str, values: Values) -> list[str]:
-        """A command line as a list of arguments.
+        """Splits a command line into arguments.
 
-        {name} expands within its argument. An argument {name:words} expands to the words of the value, maybe none. An
-        argument with {name:each} is repeated for each item of a list.
+        {name} expands within its argument. An argument {name:words} expands to the words of the value, or to nothing.
+        An argument with {name:each} is repeated for each item of a list.
         """
         found = []
         for word in shlex.split(template):
@@ -135,7 +135,7 @@ class Experiment:
         return found
 
     def combinations(self, loops: dict[str, Any], values: Values | None = None) -> Iterator[Values]:
-        """All values of the loop variables, one mapping for each combination.
+        """Yields the values with each combination of the loop variables.
 
         A loop over a mapping sets {variable} to the key and {variable.field} to the fields of the entry.
         """
@@ -151,9 +151,9 @@ class Experiment:
             yield from self.combinations(dict(rest), values | more | {name: item})
 
     def items(self, of: str | list | dict, values: Values | None = None) -> list[str]:
-        """The items of a list, or of the value of that name: a list, the keys of a mapping, text joined by commas.
+        """The items of a list, or of the value with this name: a list, the keys of a mapping, or text with commas.
 
-        {first: NUMBERS, of: NAMES} has an item for each number N: the first N names, joined by commas.
+        {first: NUMBERS, of: NAMES} has one item for each number N: the first N names, joined by commas.
         """
         if isinstance(of, dict):
             names, numbers = (self.items(of[key], values) for key in ("of", "first"))
@@ -201,9 +201,9 @@ class Experiment:
         return list(steps.values())
 
     def chosen(self, names: list[str]) -> list[Step]:
-        """Steps to run, each after those that it needs: all, or those whose name begins with one of `names`.
+        """Returns the steps to run, each after those that it needs: all, or those whose names begin with `names`.
 
-        Steps marked "only if needed" run if another one needs them or if they are named.
+        Steps marked "only if needed" run if another step needs them or if `names` has them.
         """
         wanted = [step for step in self.steps if any(f"{step.name}/".startswith(f"{name}/") for name in names)]
         for name in names:
@@ -226,7 +226,7 @@ class Experiment:
 
 
 def read_yaml(path: Any) -> dict[str, Any]:
-    """An experiment's file as a mapping. Raises `UserError` if it is not one."""
+    """Reads an experiment's file as a mapping. Raises `UserError` if it is not an experiment."""
     try:
         with open(path, encoding="utf-8") as file:
             content = yaml.safe_load(file)
@@ -240,9 +240,9 @@ def read_yaml(path: Any) -> dict[str, Any]:
 
 
 def laid_over(content: dict[str, Any], lower: dict[str, Any], path: Any) -> dict[str, Any]:
-    """An experiment's content over that of another: values and steps in place of those of the same name, null for none.
+    """Merges two experiments: values and steps of `content` replace those of `lower` by name, and null removes one.
 
-    A part of the report that is text stands for the lower part of that title. Raises `UserError` if there is none.
+    In the report, text stands for the part of `lower` with this title. Raises `UserError` if there is none.
     """
     parts = {next(iter(part.values())): part for part in lower.get("report") or []}
     unknown = [part for part in content.get("report") or [] if isinstance(part, str) and part not in parts]
@@ -257,7 +257,7 @@ def laid_over(content: dict[str, Any], lower: dict[str, Any], path: Any) -> dict
 
 
 def check_files(steps: list[Step]) -> None:
-    """Raises `UserError` for the first file that a step expects, and no earlier step makes, if it does not exist.
+    """Raises `UserError` if a step expects a file that does not exist and that no needed step makes.
 
     FOLDER:FOLDER/FILE may be in any of the folders.
     """
@@ -271,7 +271,7 @@ def check_files(steps: list[Step]) -> None:
 
 
 def digest(path: Path) -> str:
-    """Hash of a file, or of the files in a folder; a folder with a manifest is represented by it."""
+    """Hash of a file, of a folder's manifest, or of all files in a folder without one."""
     if (path / "manifest.json").is_file():
         path = path / "manifest.json"
     hashed = hashlib.sha256()
@@ -289,8 +289,8 @@ class Run:
     def __init__(self, experiment: Experiment) -> None:
         self.experiment, self.begin = experiment, time.monotonic()
         self.processes: set[subprocess.Popen] = set()
-        self.lock = threading.RLock()  # taken in a signal handler too
-        self.ending = False  # whether no more commands begin
+        self.lock = threading.RLock()  # reentrant: the signal handler acquires it too
+        self.ending = False  # whether no further command may start
         self.signal: int | None = None  # the signal that ended the run
 
     def steps(self, steps: list[Step], jobs: int) -> None:
@@ -345,11 +345,11 @@ class Run:
         write_json(step.folder / RECORD, record | {"finished": True})
 
     def relative(self, commands: list[list[str]]) -> list[list[str]]:
-        """Commands without the output folder, which may be moved."""
+        """Commands with the output folder replaced by {output}: the folder may be moved."""
         return [[word.replace(str(self.experiment.output), "{output}") for word in command] for command in commands]
 
     def inputs(self, step: Step) -> dict[str, str]:
-        """Path -> hash of the existing files and folders that a step names, other than its own."""
+        """Path -> hash of the existing files and folders in a step's commands, except those in its own folder."""
         found = {}
         for path in dict.fromkeys(step.paths):
             absolute = Path(os.path.abspath(ROOT / path))
@@ -360,7 +360,7 @@ class Run:
     def is_finished(self, step: Step, record: dict[str, Any]) -> bool:
         """Whether a step is finished with these commands and inputs. Raises `UserError` if it began with others.
 
-        A folder that has nothing but logs does not count.
+        A folder that has only logs does not count.
         """
         path = step.folder / RECORD
         if not path.is_file():
@@ -381,11 +381,11 @@ class Run:
         return not changed and bool(before.get("finished"))
 
     def command(self, step: Step, command: list[str], log: Path, stdout: Any) -> None:
-        """Runs one command; its output is added to the log. Raises `UserError` if it fails, `Stopped` if it stopped."""
+        """Runs one command and appends its output to the log. Raises `UserError` if it fails, `Stopped` if it stops."""
         program = {"python": [sys.executable], "fairseq-xl": [sys.executable, "-m", "fairseq_xl"]}
         words = [*program.get(command[0], command[:1]), *command[1:]]
         paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
-        read_end, write_end = os.pipe()  # the command and its children hold the writing end until they end
+        read_end, write_end = os.pipe()  # the writing end stays open until the command and its children end
         with open(log, "a", encoding="utf-8") as file, open(read_end, "rb") as ended, open(write_end, "wb") as held:
             start = file.tell()
             with self.lock:
@@ -404,7 +404,7 @@ class Run:
                 self.processes.add(process)
             held.close()
             status = process.wait()
-            ended.read()  # a shell ends on a signal before the training that it runs
+            ended.read()  # on a signal a shell ends before the training that it runs
         with self.lock:
             self.processes.remove(process)
         if status and (self.ending or status == STOPPED):
@@ -418,9 +418,9 @@ class Stopped(Exception):
 
 
 def difference(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """The first argument or input file that differs between two records; "" if none does.
+    """Describes the first argument or input file that differs between two records; "" if none does.
 
-    An input file that did not exist when the step began, such as a corpus that it fetched, does not count.
+    An input file that did not exist when the step began, such as a corpus that the step downloads, does not count.
     """
     old, new = ([word for command in record.get("commands") or [] for word in command] for record in (before, now))
     for place, (left, right) in enumerate(itertools.zip_longest(old, new, fillvalue="")):
@@ -432,7 +432,7 @@ def difference(before: dict[str, Any], now: dict[str, Any]) -> str:
 
 
 def reason(log: Path, start: int) -> str:
-    """The sentence that a command ended with, or else the last lines of its output, which begins at byte `start`."""
+    """The error that a command ended with, or else the last lines of its output, which begins at byte `start`."""
     with open(log, "rb") as file:
         file.seek(start)
         text = file.read().decode("utf-8", "replace")
@@ -479,7 +479,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def positive(text: str) -> int:
-    """A whole number above 0."""
+    """Parses a whole number above 0."""
     if not re.fullmatch("[1-9][0-9]*", text):
         raise argparse.ArgumentTypeError(f"{text}: a whole number above 0 is needed")
     return int(text)

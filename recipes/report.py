@@ -1,9 +1,9 @@
-"""Tables and pictures of an experiment, from its score files.
+"""Makes the tables and pictures of an experiment from its score files.
 
     python -m recipes.report FILE.yaml [RUN ...] [--set name=value ...]
 
-RUN is an output folder of the experiment or a JSON file of ``results/`` that holds its scores; several are the same
-models from several pre-trainings. A cell without scores stays empty. The format of a report: recipes/README.md.
+RUN is an output folder of the experiment or a JSON file of ``results/`` with its scores. Several RUNs are the same
+models from several pre-trainings. A cell without scores stays empty. recipes/README.md lists the parts of a report.
 """
 
 import argparse
@@ -27,7 +27,7 @@ SHOWN, LONGEST = 10, 200  # outputs of a language; characters of a source
 
 
 def read(path: Path) -> Any:
-    """Content of a JSON file, or None; of FILE.json/MODEL/TASK/scores.json the entry MODEL/TASK of FILE.json."""
+    """Reads a JSON file, or None without one. FILE.json/MODEL/TASK/scores.json is the entry MODEL/TASK of FILE.json."""
     for kept in path.parents:
         if kept.is_file():
             name = path.relative_to(kept).with_suffix("").as_posix()
@@ -36,7 +36,7 @@ def read(path: Path) -> Any:
 
 
 def entries(content: Any, key: str) -> list:
-    """All values at a dotted key; the part `*` stands for every key of a mapping. Nothing where a key is missing."""
+    """All values at a dotted key, in which `*` stands for every key of a mapping. Missing keys have no values."""
     found = [content]
     for part in key.split("."):
         found = [
@@ -50,12 +50,12 @@ def entries(content: Any, key: str) -> list:
 
 
 def between(value: float, low: float, high: float, decimals: int = 1) -> str:
-    """A value and its interval: "v (l–h)"."""
+    """Formats a value and its interval: "v (l–h)"."""
     return f"{value:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
 
 
 def standard_error(values: list[float]) -> float:
-    """The mean's standard error times Student's t for 95 %."""
+    """Half the 95 % interval of the mean: its standard error times Student's t."""
     return student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
 
 
@@ -79,7 +79,7 @@ def mean_share(values: list[float], decimals: int = 1) -> str:
 
 
 def mean_difference(values: list[float]) -> str:
-    """Differences -> their mean and half its 95 % interval (Student's t), "+m ± h"; one has no interval."""
+    """Differences -> their mean and half its 95 % interval (Student's t), "+m ± h"; one difference has no interval."""
     mean = f"{statistics.mean(values):+.1f}"
     return mean if len(values) == 1 else f"{mean} ± {standard_error(values):.1f}"
 
@@ -90,7 +90,7 @@ def table(header: list, rows: Iterable[list]) -> list[str]:
 
 
 class Report:
-    """The report of an experiment: each part of the file's `report` is a method here, which returns lines."""
+    """The report of an experiment. For each kind of part in the file's `report`, a method part_KIND returns lines."""
 
     def __init__(self, experiment: Experiment, runs: list[Path]) -> None:
         self.experiment, self.runs = experiment, runs
@@ -99,7 +99,7 @@ class Report:
         self.folder = runs[0] if runs[0].is_dir() else None  # for pictures
 
     def parts(self) -> Iterator[list[str]]:
-        """Lines of every part of the report."""
+        """Yields the lines of each part of the report."""
         for content in self.experiment.content.get("report") or []:
             (kind, title), *rest = content.items()
             part = getattr(self, f"part_{kind}", None)
@@ -119,17 +119,17 @@ class Report:
         return self.experiment.expand(template, self.values | more)
 
     def rows(self, specifications: list[dict]) -> Iterator[tuple[str, dict, Values]]:
-        """(name, specification, values) of each row; a specification with `for` stands for several."""
+        """Yields (name, specification, values) of each row; a specification with `for` makes several rows."""
         for row in specifications:
             for values in self.experiment.combinations(row.get("for") or {}, self.values):
                 yield self.experiment.expand(row["name"], values), row, values
 
     def caption(self, text: str) -> str:
-        """The text with {over}: what means and intervals are over."""
+        """Expands a caption; {over} says what its means and intervals are over."""
         return self.expand(text, over=self.over())
 
     def over(self) -> str:
-        """What means and intervals are over, for captions."""
+        """What means and intervals are over: fine-tuning seeds or pre-trainings."""
         seeds = len(self.names("seeds")) if "seeds" in self.values else 1
         several = f"{seeds} fine-tuning seed{'s' * (seeds > 1)}"
         if len(self.runs) == 1:
@@ -151,8 +151,8 @@ class Report:
     def units(self, row: dict, values: Values, column: str) -> list[float] | None:
         """Values of one cell, one per unit of its interval; None if one is missing.
 
-        From one pre-training the units are fine-tuning seeds. From several they are the pre-trainings: the seeds of one
-        are nested in it, and only their mean counts. Rows without {seed} and {run} are one unit.
+        With one pre-training the units are fine-tuning seeds. With several they are the pre-trainings, each with the
+        mean over its seeds. A row without {seed} is one unit.
         """
         seeds = self.names("seeds") if "{seed}" in row["scores"] else [""]
         runs = self.runs if "{seed}" in row["scores"] else self.runs[:1]
@@ -163,7 +163,7 @@ class Report:
         return [statistics.mean(of_run) for of_run in means] if len(means) > 1 else means[0]
 
     def cell(self, units: list[float] | None, row: dict, values: Values, column: str | None) -> str:
-        """Mean and interval: over the units, or that of the only file if the row names one."""
+        """Formats mean and interval: over the units, or for a single unit the interval in its file if it has one."""
         decimals = row.get("decimals", 1)
         if units is None:
             return ""
@@ -186,7 +186,7 @@ class Report:
         picture: dict[str, str] | None = None,
         header: str = "{column}",
     ) -> list[str]:
-        """A table of scores, a row per system and a column per language, and an average of `average` (columns).
+        """Makes a table of scores: a row per system, a column per language, and the average of the columns `average`.
 
         `notes`: name and key of a last column of text; `picture`: file, title and axis of a picture of the averages.
         """
@@ -218,9 +218,9 @@ class Report:
     def part_minus(
         self, against: str, columns: list[str], caption: str = "", compared: list[dict] | None = None
     ) -> list[str]:
-        """Averages of earlier tables (`columns`: their titles) minus those of the row `against`, unit by unit.
+        """Makes a table of differences: averages of earlier tables (`columns`: titles) minus the row `against`.
 
-        `compared`: these rows, all by default.
+        `compared`: only these rows (default: all).
         """
         against, titles = self.expand(against), [self.expand(title) for title in columns]
         titles = [title for title in titles if title in self.averages]  # those that the chosen values leave
@@ -241,9 +241,9 @@ class Report:
     def part_paired(
         self, title: str, columns: str | list, rows: list[dict], references: str, caption: str = ""
     ) -> list[str]:
-        """BLEU differences of every two systems with p of sacreBLEU's paired bootstrap; `scores`: hypotheses.
+        """Makes a table of BLEU differences of every two systems with p of sacreBLEU's paired bootstrap.
 
-        Left out without references or with fewer than two systems.
+        `scores` names hypotheses. Without references or with fewer than two systems there is no table.
         """
         from fairseq_xl.evaluation.bleu import paired, read_lines, tokenizer_of
 
@@ -262,12 +262,12 @@ class Report:
         return [self.caption(caption), "", *table([title, *columns], found.values())] if found else []
 
     def part_tokens(self, title: str, rows: list[dict], caption: str = "") -> list[str]:
-        """Updates of each training, tokens of text in one and their product, from its train.log (`scores`)."""
+        """Makes a table of each training's updates, tokens per update and tokens, from its train.log (`scores`)."""
         lines = []
         for name, row, values in self.rows(rows):
             path, epochs = self.runs[0] / self.experiment.expand(row["scores"], values), {}
             for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-                if '"train_wpb"' in line:  # the last entry of an epoch that began twice
+                if '"train_wpb"' in line:  # a later entry replaces that of an epoch which was interrupted
                     entry = json.loads(line[line.index("{") :])
                     epochs[entry["epoch"]] = int(entry["train_num_updates"]), float(entry["train_wpb"])
             before, tokens = 0, 0.0
@@ -281,7 +281,7 @@ class Report:
     def part_outputs(
         self, caption: str, columns: str | list, rows: list[dict], source: str, reference: str
     ) -> list[str]:
-        """Outputs of all systems beside source and reference, for test lines at equal distances."""
+        """Lists the outputs of all systems with source and reference, for test lines at equal distances."""
         from fairseq_xl.evaluation.bleu import detokenized, read_lines
 
         lines = []
@@ -305,7 +305,7 @@ class Report:
         return lines[1:]
 
     def picture(self, outcomes: dict[str, list[float] | None], file: str, title: str, axis: str) -> None:
-        """Draws each system's values as points, and the mean with its interval; a single value is a baseline's line."""
+        """Draws each system's values as points, their mean as a tick and its interval as a line."""
         found = {name: values for name, values in outcomes.items() if values}
         if self.folder is None or not found:
             return
@@ -346,7 +346,7 @@ def write(experiment: Experiment, runs: list[Path] | None = None) -> None:
 
 
 def value_of(path: Path, key: str, form: str | None) -> str:
-    """A number of a score file as text, in the format `form`, such as .2f. Raises `UserError` if it is not there."""
+    """Formats a number of a score file, for instance as .2f. Raises `UserError` if the file does not have it."""
     found = entries(read(path), key)
     if not found:
         raise UserError(f"{path} has no {key}")

@@ -13,6 +13,7 @@ import math
 import re
 import statistics
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -321,10 +322,10 @@ class Report:
             axes.plot(mean, place, "|", color="black", markersize=14)
             if interval:
                 axes.plot(interval, [place, place], color="black", linewidth=1)
-        axes.set_yticks(range(len(found)), list(found))
+        axes.set_yticks(range(len(found)), [textwrap.fill(name, 34) for name in found])
         axes.invert_yaxis()
         axes.set_xlabel(self.expand(axis))
-        axes.set_title(self.expand(title), loc="left")
+        figure.suptitle(self.expand(title), x=0.01, ha="left")
         axes.spines[["top", "right"]].set_visible(False)
         figure.savefig(self.folder / self.expand(file), dpi=150)
         pyplot.close(figure)

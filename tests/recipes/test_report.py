@@ -8,6 +8,7 @@ from matplotlib.image import imread
 
 from fairseq_xl.errors import UserError
 from recipes import report
+from recipes.experiment import Experiment
 
 EXPERIMENT = """
 values:
@@ -236,6 +237,14 @@ def test_pictures_show_the_outcome(folder, capsys):
     printed(capsys, folder)
     picture = imread(folder / "nc.png")
     assert picture.shape[0] > 200 and picture.std() > 0.05 and not (folder / "qam.png").exists()
+
+
+@pytest.mark.filterwarnings("error")
+def test_long_names_leave_room_in_a_picture(folder):
+    made = report.Report(Experiment(folder.parent / "experiment.yaml", (), folder), [folder])
+    name = "n-grams in common and lengths, logistic regression, each language alone"
+    made.picture({name: [60.0], "xlm": [50.0, 51.0]}, "long.png", f"Outcome of {name}", "accuracy")
+    assert imread(folder / "long.png").std() > 0.05
 
 
 def test_what_is_wrong_is_one_sentence(folder, capsys):

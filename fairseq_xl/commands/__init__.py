@@ -35,7 +35,8 @@ def main(arguments: list[str] | None = None) -> None:
     name = next((" ".join(words[:count]) for count in (1, 2) if " ".join(words[:count]) in COMMANDS), None)
     if name is None:
         _help_or_refuse(words)
-    logging.basicConfig(format="%(asctime)s | %(levelname)s | %(name)s | %(message)s", level=logging.INFO)
+    shown = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
+    logging.basicConfig(format=shown, datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO)
     try:
         command = importlib.import_module(f"{__name__}.{name.replace(' ', '_').replace('-', '_')}")
         command.main(words[len(name.split()) :])

@@ -7,7 +7,6 @@ import argparse
 import logging
 import os
 
-from fairseq_xl import register
 from fairseq_xl.checkpoints.averaging import average, last_checkpoints
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
@@ -37,6 +36,5 @@ def main(arguments: list[str] | None = None) -> None:
     folder = os.path.dirname(options.output) or "."
     if not os.path.isdir(folder):
         raise UserError(f"--output {options.output}: there is no folder {folder}")
-    register()
     save_checkpoint(average(paths), options.output)
     logger.info("averaged %s into %s", ", ".join(paths), options.output)

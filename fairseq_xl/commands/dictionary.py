@@ -2,7 +2,6 @@
 
 import argparse
 
-from fairseq_xl import register
 from fairseq_xl.checkpoints import published
 from fairseq_xl.data.symbols import MASK, SPECIAL, language_symbols
 from fairseq_xl.errors import UserError
@@ -16,7 +15,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("output", metavar="DICT", help="the dict.txt to write")
     parser.add_argument("--langs", help="languages, separated by commas (default: those of its language embeddings)")
     options = parser.parse_args(arguments)
-    register()
     model = published.read(options.model)
     if not isinstance(model, published.Published):
         raise UserError(f"{options.model} is not a published model: expected a file of weights or its folder")

@@ -145,7 +145,7 @@ def _check_parts(stream: BinaryIO, name: str) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    advice = ("Weights only load failed", "Cannot use ``weights_only")  # torch goes on with how to turn it off
+    advice = ("Weights only load failed", "Cannot use ``weights_only")  # torch then says how to turn it off
     if isinstance(error, (LookupError, EOFError)) or str(error).startswith(advice):
         return "not a file of plain data written by torch.save"
     return type(error).__name__ + ": " + (str(error).splitlines() or [""])[0].split(". ")[0]

@@ -124,7 +124,7 @@ def _check_with_task(task, read):
 
 
 def _report_changes(cfg, read):
-    """Warns of settings that differ from those of the run's own checkpoint; if it is damaged, says how to go on."""
+    """Warns of settings that differ from those of the run's own checkpoint; if it is damaged, says how to resume."""
 
     def report(path, *args, **kwargs):
         """Reads a checkpoint; warns of changed settings if it is one of this run."""
@@ -137,7 +137,7 @@ def _report_changes(cfg, read):
             raise UserError(f"{error}; continue from another checkpoint of its folder with --restore-file") from error
         changes = other_settings(state.get("cfg"), cfg) if own else []
         if changes:
-            logger.warning("%s goes on with other settings than before: %s", path, ", ".join(changes))
+            logger.warning("%s is resumed with other settings than before: %s", path, ", ".join(changes))
         return state
 
     return report

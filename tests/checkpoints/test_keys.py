@@ -173,7 +173,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("convert", SOURCES)
-def test_missing_and_unexpected_names_are_told(convert):
+def test_missing_and_unexpected_names_are_reported(convert):
     state = SOURCES[convert]().state_dict()
     ends = ("fc1.bias", "intermediate.dense.bias", "lin1.bias")
     (gone,) = [name for name in state if ".1." in name and name.endswith(ends)]

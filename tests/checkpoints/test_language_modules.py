@@ -162,7 +162,7 @@ def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change, told",
+    "change, message",
     [
         (dict(format=2), "has format 2 of language modules, this version reads 1"),
         (dict(adapters="4"), "is damaged: it lacks adapters"),
@@ -177,11 +177,11 @@ def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
         (dict(state=content("de")["state"] | {7: torch.ones(1)}), "is damaged: 7 is not the name of a tensor"),
     ],
 )
-def test_modules_that_lack_something(file, tmp_path, change, told):
+def test_modules_that_lack_something(file, tmp_path, change, message):
     path = file("de")
     torch.save(content("de") | change, path)
     refused = refusal(path)
-    assert refused.startswith(f"{path} {told}") and len(refused) < 300
+    assert refused.startswith(f"{path} {message}") and len(refused) < 300
     with pytest.raises(UserError, match=re.escape(refused)):
         language_modules.pack(tmp_path / "archive", [path])
     assert not (tmp_path / "archive").exists()
@@ -190,14 +190,14 @@ def test_modules_that_lack_something(file, tmp_path, change, told):
 def test_languages_that_a_file_names_are_no_paths(file, tmp_path):
     with zipfile.ZipFile(tmp_path / "archive", "w") as archive:
         archive.write(file("de"), "../../x.language-module.pt")
-    told = "archive is damaged: '../../x' is not a language code"
+    message = "archive is damaged: '../../x' is not a language code"
     for call in (
         lambda: language_modules.read(tmp_path / "archive"),
         lambda: language_modules.pack(tmp_path / "archive", [file("fr")]),
         lambda: main(["get", str(tmp_path / "archive"), "../../x", str(tmp_path / "x.pt")]),
         lambda: main(["list", str(tmp_path / "archive")]),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             call()
     model = {"_name": "xl_monotrans_tiny", "language_positions": False, "adapters": 0}
     monotrans = {"model": {language_modules.SPECIAL: torch.ones(1)}, "cfg": {"model": model}}

@@ -126,7 +126,7 @@ def test_nothing_is_changed_in_place(recipient, pretrained):
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
-def test_another_number_of_layers_is_told(recipient, pretrained, stack):
+def test_another_number_of_layers_is_reported(recipient, pretrained, stack):
     more = pretrained | state("encoder.layers.2.ffn.up.weight", fill=7)
     with pytest.raises(UserError, match=f"^a.pt has 3 layers, the new {stack} has 2$"):
         copy_stack(recipient, more, stack, "a.pt")
@@ -146,7 +146,7 @@ def test_only_the_embeddings_of_another_number_of_layers(recipient, pretrained):
     assert copy_stack(recipient, more, "encoder", "a.pt", only="token_embeddings.table")[0]
 
 
-def test_another_shape_is_told(recipient, pretrained):
+def test_another_shape_is_reported(recipient, pretrained):
     wider = pretrained | state("encoder.embeddings.positions.weight", fill=7, shape=(4, 3))
     with pytest.raises(UserError) as refused:
         copy_stack(recipient, wider, "decoder", "a.pt")
@@ -156,7 +156,7 @@ def test_another_shape_is_told(recipient, pretrained):
     )
 
 
-def test_a_file_without_an_encoder_is_told(recipient):
+def test_a_file_without_an_encoder_is_reported(recipient):
     with pytest.raises(UserError, match="a.pt holds no encoder weights"):
         copy_stack(recipient, state("decoder.token_embeddings.output_bias", fill=1), "encoder", "a.pt")
 

@@ -61,18 +61,18 @@ def test_languages_not_at_the_end_are_refused(write, lines):
         XLDictionary.load(path)
 
 
-def test_an_unknown_language_is_told_with_the_known_ones(dictionary):
+def test_an_unknown_language_is_reported_with_the_known_ones(dictionary):
     with pytest.raises(UserError, match=r"'ja' has no symbol .*\(it has: de, en, fr\)"):
         dictionary.language_id("ja")
 
 
-def test_a_missing_file_is_told(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(UserError, match="nowhere.txt: no such dictionary"):
         XLDictionary.load(tmp_path / "nowhere.txt")
 
 
 @pytest.mark.parametrize("content", [b"a 1\nb\n", b"a one\n", b"a 1\na 2\n", b"\xff\xfe 3\n"])
-def test_a_malformed_file_is_told(tmp_path, content):
+def test_a_malformed_file_is_reported(tmp_path, content):
     path = tmp_path / "dict.txt"
     path.write_bytes(content)
     with pytest.raises(UserError, match=f"^{path} is not a fairseq dictionary"):

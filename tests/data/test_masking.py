@@ -90,7 +90,7 @@ def test_a_last_block_has_its_share(left, lengths):
         assert chosen.mean(0)[[0, -1]] == pytest.approx(np.full(2, (1 / 29 + 1 / 28) / 2), abs=0.006)
 
 
-def test_spans_go_on_behind_what_is_not_allowed():
+def test_spans_continue_behind_what_is_not_allowed():
     """Every third position is none: 8 of the others are a block, 3 of them a span."""
     allowed = np.tile(np.arange(24) % 3 != 1, (500, 1))
     chosen = choose_spans(allowed, some_keys(500), 8, 3)

@@ -75,18 +75,18 @@ def test_unequal_line_counts_are_refused(tmp_path):
         SentencePairs(prefix, "en", "de")
 
 
-def test_a_missing_side_is_told(tmp_path):
+def test_a_missing_side_is_reported(tmp_path):
     write_items(tmp_path / "train.en-de.en", ENGLISH)
     with pytest.raises(UserError, match="train.en-de.de.idx: no binarized text of language 'de'"):
         SentencePairs(tmp_path / "train.en-de", "en", "de")
 
 
-def test_a_text_without_pairs_is_told(tmp_path):
+def test_a_text_without_pairs_is_reported(tmp_path):
     with pytest.raises(UserError, match="train.en-de: no pair of two sentences of 'en' and 'de'"):
         SentencePairs(write_pairs(tmp_path, [[2], [5, 2]], [[6, 2], [2]]), "en", "de")
 
 
-def test_an_empty_side_is_told(tmp_path):
+def test_an_empty_side_is_reported(tmp_path):
     with pytest.raises(UserError, match="train.en-de.de: the text of language 'de' is empty"):
         SentencePairs(write_pairs(tmp_path, german=[]), "en", "de")
 

@@ -54,7 +54,7 @@ def test_windows_go_through_a_document(tmp_path):
     assert sorted(firsts) == [10, 13, 16, 30, 33, 36] and {len(text) for _, text in found} == {3}
 
 
-def test_languages_are_told_without_reading_a_sentence(tmp_path, monkeypatch):
+def test_languages_are_known_without_reading_a_sentence(tmp_path, monkeypatch):
     corpus = documents(tmp_path)
     examples, _ = corpus.all_examples(100)
     expected = [codes for codes, _ in read(corpus, 100)]

@@ -94,7 +94,7 @@ class TestSchedules:
         plan = plan_of([mlm, tlm], updates=3, micro_steps=2, world_size=2)
         assert objectives(plan) == ["mlm"] * 4 + ["tlm"] * 4 + ["mlm"] * 4
 
-    def test_alternate_goes_on_from_epoch_to_epoch(self, mlm, tlm):
+    def test_alternate_continues_from_epoch_to_epoch(self, mlm, tlm):
         plans = [objectives(plan_of([mlm, tlm], epoch=epoch, updates=3)) for epoch in (1, 2, 3)]
         assert plans == [["mlm", "tlm", "mlm"], ["tlm", "mlm", "tlm"], ["mlm", "tlm", "mlm"]]
 

@@ -8,7 +8,7 @@ import pytest
 from fairseq_xl.data import tokenizers
 from fairseq_xl.errors import UserError
 
-LINES = [  # the last of each: what comes back, where tokens don't tell where blanks were
+LINES = [  # language, line, and the line that comes back: tokens do not always show where blanks were
     ("moses", "en", 'He said: "It\'s <b>, Mr. X."', 'He said: "It\'s < b >, Mr. X."'),
     ("moses", "fr", "L'eau, c'est 3,5 kg.", "L'eau, c'est 3,5 kg."),
     ("moses", "xx", "It's, Mr. X.", "It 's, Mr. X."),

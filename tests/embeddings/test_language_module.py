@@ -44,7 +44,7 @@ def test_pieces_of_the_same_context_are_near(data, tmp_path):
     np.testing.assert_array_equal(read(tmp_path / "two.npz").rows, found.rows)
 
 
-def test_numbers_that_train_nothing_are_told(data, tmp_path):
+def test_numbers_that_train_nothing_are_reported(data, tmp_path):
     given = [str(data), "de", str(tmp_path / "out.npz")]
     for name, number in (
         ("dim", 0),
@@ -91,16 +91,16 @@ def test_a_language_module_by_hand(data):
     assert (made.body, made.languages, made.dictionary) == ("of this", ["de"], dictionary.digest())
 
 
-def test_what_makes_no_language_module_is_told(data):
+def test_what_makes_no_language_module_is_reported(data):
     dictionary = XLDictionary.load(data / "dict.txt")
     symbols = [dictionary.symbols[index] for index in dictionary.pieces]
     more = own_module()
     more.state[keys.POSITIONS] = torch.ones(4, 2)
-    for given, names, channels, told in (
+    for given, names, channels, message in (
         (own_module(), symbols, 3, "3 channels, the model 2"),
         (own_module(), symbols[:-1], 2, "1 pieces of the dictionary have no embedding"),
         (more, symbols, 2, "only embeddings can be mapped"),
     ):
         vectors = Vectors(names, np.ones((len(names), channels), np.float32))
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             language_module.make(given, vectors, dictionary, 1.0)

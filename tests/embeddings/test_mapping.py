@@ -145,7 +145,7 @@ def test_the_command_maps_one_file_into_the_other(languages, tmp_path, capsys):
         np.testing.assert_allclose(mapped.rows, target[places], atol=1e-4)
 
 
-def test_mistakes_are_told(tmp_path):
+def test_mistakes_are_reported(tmp_path):
     write(Vectors(["a", "b"], np.eye(2, dtype=np.float32)), tmp_path / "two.npz")
     write(Vectors(["c"], np.ones((1, 3), np.float32)), tmp_path / "three.npz")
     (tmp_path / "none.npz").write_text("no zip file")
@@ -157,7 +157,7 @@ def test_mistakes_are_told(tmp_path):
             parts.writestr(name, array.replace(b"(2, 2), }" + b" " * 11, b"(2, 999999999999), }"))
     write(Vectors(["x", "y"], np.eye(2, dtype=np.float32)), tmp_path / "others.npz")
     two, output = str(tmp_path / "two.npz"), str(tmp_path / "out.npz")
-    for other, told in (
+    for other, message in (
         ("three", "has 2 channels"),
         ("none", "is no file of embeddings"),
         ("numbers", "is no file of embeddings"),
@@ -165,5 +165,5 @@ def test_mistakes_are_told(tmp_path):
         ("missing", "no such file"),
         ("others", "no pieces in common"),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             map_embeddings.main([two, str(tmp_path / f"{other}.npz"), output])

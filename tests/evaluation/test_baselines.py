@@ -42,10 +42,10 @@ def test_retrieval_finds_what_is_spelled_alike(tmp_path, capsys):
     write(tmp_path / "test.en", *sides[0], "")
     write(tmp_path / "test.de", *sides[1], "")
     score_baselines.main(["retrieval", f"en-de={tmp_path / 'test'}"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["test"] == {"en-de": {"pairs": 3} | evaluate_similarity(similarity(*sides))}
-    assert told["test"]["en-de"]["margin"]["forward"]["accuracy"] == 100
-    assert told["average"]["margin"] == 100
+    result = json.loads(capsys.readouterr().out)
+    assert result["test"] == {"en-de": {"pairs": 3} | evaluate_similarity(similarity(*sides))}
+    assert result["test"]["en-de"]["margin"]["forward"]["accuracy"] == 100
+    assert result["average"]["margin"] == 100
 
 
 def test_overlap_and_lengths_by_hand():
@@ -105,7 +105,7 @@ def test_the_classifier_is_scikit_learns(topics, tmp_path):
     assert (tmp_path / "out/test.fr.tsv").read_text().splitlines() == expected
 
 
-def test_pairs_are_told_by_what_they_share_in_a_language_without_training_text(tmp_path, capsys):
+def test_pairs_are_classified_by_what_they_share_in_a_language_without_training_text(tmp_path, capsys):
     words = "sheet cell row page style font".split(), "лист ячейка строка страница стиль шрифт".split()
     for name, own in zip(("train.en", "test.ru"), words):
         rows = [f"1\t{word}\tabc {word} abc" for word in own]

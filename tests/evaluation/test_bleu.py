@@ -78,9 +78,9 @@ def test_the_score_is_sacrebleus(files, tmp_path):
     plain = tmp_path / "hypotheses"
     plain.write_text("\n".join(HYPOTHESES) + "\n")
     command = [sys.executable, "-m", "sacrebleu", str(files[1]), "-i", str(plain), "-w", "2"]
-    told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    assert result["score"] == told["score"]
-    assert result["signature"] == told["signature"]
+    expected = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert result["score"] == expected["score"]
+    assert result["signature"] == expected["signature"]
 
 
 def test_a_perfect_score_and_none():
@@ -116,13 +116,13 @@ def test_another_number_of_lines_is_refused():
 def test_the_command(files, tmp_path, capsys):
     options = ["--bootstrap", "0", "--language", "en"]
     main([str(files[0]), str(files[1]), *options, "--save", str(tmp_path / "saved")])
-    told = json.loads(capsys.readouterr().out)
-    assert told["sacrebleu"] == bleu(HYPOTHESES, REFERENCES)
-    assert told["tokenized"] == tokenized_bleu(HYPOTHESES, REFERENCES, "en")
-    assert told["lines"] == 3
+    result = json.loads(capsys.readouterr().out)
+    assert result["sacrebleu"] == bleu(HYPOTHESES, REFERENCES)
+    assert result["tokenized"] == tokenized_bleu(HYPOTHESES, REFERENCES, "en")
+    assert result["lines"] == 3
     assert read_lines(tmp_path / "saved") == HYPOTHESES
     main([str(tmp_path / "saved"), str(files[1]), "--plain", *options])
-    assert json.loads(capsys.readouterr().out) == told
+    assert json.loads(capsys.readouterr().out) == result
 
 
 def test_a_score_needs_the_language_or_a_tokenizer(files, capsys):
@@ -130,8 +130,8 @@ def test_a_score_needs_the_language_or_a_tokenizer(files, capsys):
     with pytest.raises(UserError, match="--language or --tokenize is needed: name the target language"):
         main(line)
     main([*line, "--tokenize", "char"])
-    told = json.loads(capsys.readouterr().out)
-    assert told == {"sacrebleu": bleu(HYPOTHESES, REFERENCES, tokenize="char"), "lines": 3}
+    result = json.loads(capsys.readouterr().out)
+    assert result == {"sacrebleu": bleu(HYPOTHESES, REFERENCES, tokenize="char"), "lines": 3}
 
 
 def test_two_systems_are_compared_by_sacrebleus_paired_bootstrap(tmp_path, capsys):
@@ -145,8 +145,8 @@ def test_two_systems_are_compared_by_sacrebleus_paired_bootstrap(tmp_path, capsy
     found = json.loads(capsys.readouterr().out)["paired"]
     command = [sys.executable, "-m", "sacrebleu", paths["references"], "-i", paths["other"], paths["own"], "-f", "json"]
     command += ["-w", "2", "--paired-bs"]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    other, own = (system["BLEU"] for system in json.loads(told))
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    other, own = (system["BLEU"] for system in json.loads(output))
     assert found["against"] == round(other["score"], 2) > own["score"]
     assert found["difference"] == round(own["score"] - other["score"], 2)
     assert 0.01 < found["p"] < 0.99 and found["p"] == round(own["p_value"], 4)
@@ -186,12 +186,12 @@ def test_the_language_chooses_sacrebleus_tokenizer():
         (["--language", "xx", "--tokenize", "13a"], False),
     ],
 )
-def test_the_tokenizer_of_an_unknown_language_is_told(files, caplog, given, warned):
+def test_the_tokenizer_of_an_unknown_language_is_reported(files, caplog, given, warned):
     main([*map(str, files), "--bootstrap", "0", *given])
-    told = (
+    warning = (
         f"--language {given[1]} is no code of ISO 639-1: sacreBLEU's tokenizer is 13a, for words with blanks between "
     )
-    assert caplog.messages == [f"{told}them; --tokenize names another"] * warned
+    assert caplog.messages == [f"{warning}them; --tokenize names another"] * warned
 
 
 def test_languages_with_a_tokenizer_are_known():
@@ -226,7 +226,7 @@ def test_text_without_blanks_is_scored_by_sacrebleus_tokenizer(tmp_path, capsys,
         assert found["score"] == round(expected, 2) and f"tok:{tokenizer}|" in found["signature"]
 
 
-def test_a_tokenizer_that_is_not_installed_is_told(monkeypatch):
+def test_a_tokenizer_that_is_not_installed_is_reported(monkeypatch):
     def missing(**options):
         raise RuntimeError("Please install\nthem")
 
@@ -252,7 +252,7 @@ def test_references_may_be_compressed(files, capsys):
     assert json.loads(capsys.readouterr().out)["sacrebleu"] == bleu(HYPOTHESES, REFERENCES)
 
 
-def test_files_that_cannot_be_read_are_told(tmp_path):
+def test_files_that_cannot_be_read_are_reported(tmp_path):
     with pytest.raises(UserError, match="nowhere: no such file"):
         read_lines(tmp_path / "nowhere")
     (tmp_path / "latin").write_bytes(b"caf\xe9\n")

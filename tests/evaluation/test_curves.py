@@ -98,8 +98,8 @@ def test_the_legend_stands_beside_the_curves_and_names_what_is_drawn(figure, tmp
     assert [text.get_text() for text in legend.get_texts()] == ["one", "single"] and axes.get_legend() is None
     assert legend.get_window_extent().x0 >= axes.get_window_extent().x1
     assert [line.get_marker() for line in axes.lines] == ["None", ".", "."]  # a point alone is seen
-    told = [record.getMessage() for record in caplog.records if "not in the picture" in record.getMessage()]
-    assert len(told) == 2 and told[0].endswith("b has no entry of 'loss': none is not in the picture")
+    messages = [record.getMessage() for record in caplog.records if "not in the picture" in record.getMessage()]
+    assert len(messages) == 2 and messages[0].endswith("b has no entry of 'loss': none is not in the picture")
 
 
 def test_the_command(log, tmp_path):
@@ -109,7 +109,7 @@ def test_the_command(log, tmp_path):
         main([str(log), "--output", str(tmp_path / "curves.png")])
 
 
-def test_logs_that_hold_nothing_are_told(tmp_path):
+def test_logs_that_hold_nothing_are_reported(tmp_path):
     with pytest.raises(UserError, match="nowhere.log: no such log"):
         read_log(tmp_path / "nowhere.log")
     (tmp_path / "plain.log").write_text("2026-01-02 | INFO | train_inner | epoch 001: 10 / 50 loss=12.7\n")
@@ -122,6 +122,6 @@ def test_a_log_cut_short_by_a_kill_is_read_up_to_there(tmp_path):
     assert len(read_log(tmp_path / "cut.log")["train_inner"]) == 1
 
 
-def test_a_metric_that_no_log_has_is_told(log, tmp_path):
+def test_a_metric_that_no_log_has_is_reported(log, tmp_path):
     with pytest.raises(UserError, match="no entry of 'bleu'"):
         draw({"one": log}, tmp_path / "bleu.png", "bleu")

@@ -142,7 +142,7 @@ def write_old_truncated(path):
     ).split(),
 )
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-def test_what_is_no_checkpoint_is_told_in_one_sentence(tmp_path, write):
+def test_what_is_no_checkpoint_is_reported_in_one_sentence(tmp_path, write):
     path = tmp_path / "c.pt"
     write(path)
     with pytest.raises(UserError) as error:

@@ -320,7 +320,7 @@ def test_outputs_are_as_long_as_the_model_says(dictionary, batch):
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, message",
     [
         (dict(predicting_streams=0), "--predicting-streams 0: 1 or more is needed"),
         (dict(relative_buckets=1), "--relative-buckets 1 should be from 2 to less than twice"),
@@ -330,6 +330,6 @@ def test_outputs_are_as_long_as_the_model_says(dictionary, batch):
         ),
     ],
 )
-def test_sizes_that_cannot_be(dictionary, options, said):
-    with pytest.raises(UserError, match=said):
+def test_sizes_that_cannot_be(dictionary, options, message):
+    with pytest.raises(UserError, match=message):
         make(dictionary, **options)

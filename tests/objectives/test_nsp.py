@@ -135,7 +135,7 @@ def test_length_tells_nothing_in_a_few_long_documents(build, spec, tmp_path):
 
 
 def test_a_text_of_one_document_has_no_negative(build, tmp_path):
-    """Which is told before anything is trained."""
+    """It is refused before training."""
     documents = AdjacentSegments(write_items(tmp_path / "one", [[4, 2], [5, 2], [2], [6, 2]]), "en")
     with pytest.raises(UserError, match="negatives need a second document") as refused:
         build("nsp").check(documents)

@@ -80,7 +80,7 @@ def test_batch_of_translations(build, spec, pairs):
     assert batch["tlm"]["tokens"].tolist() == [[0, 4, 5, 6, 2, 2, 14, 2], [0, 7, 2, 2, 15, 16, 2, PAD]]
 
 
-def test_text_without_pairs_is_told_before_training(build, tmp_path):
+def test_text_without_pairs_is_reported_before_training(build, tmp_path):
     alone = AdjacentSegments(write_items(tmp_path / "alone", [[4, 2], [2], [5, 2]]), "en")
     with pytest.raises(UserError, match="no document of language 'en' has two sentences"):
         build("veco_mono").check(alone)

@@ -29,7 +29,7 @@ def model(dictionary):
 
 @pytest.fixture
 def words(tmp_path):
-    """A dictionary of words that begin with 4 … 9 and go on with 10 … 15, <mask> 16, [en] 17, [th] 18, [zh] 19."""
+    """A dictionary of words that begin with 4 … 9 and continue with 10 … 15, <mask> 16, [en] 17, [th] 18, [zh] 19."""
     pieces = {f"{'▁' if number < 6 else ''}p{number}": 1 for number in range(12)}
     return XLDictionary.load(write_dictionary(tmp_path / "words.txt", pieces, ["en", "th", "zh"]))
 

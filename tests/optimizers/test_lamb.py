@@ -91,7 +91,7 @@ def line(data, folder, *more):
 
 
 @pytest.mark.parametrize("form", ["fp32", "memory-efficient-fp16", "memory-efficient-bf16"])
-def test_a_stopped_run_goes_on_bit_by_bit(data_bin, tmp_path, form):
+def test_a_stopped_run_resumes_bit_by_bit(data_bin, tmp_path, form):
     more = [] if form == "fp32" else [f"--{form}", "--fp16-init-scale", 1]
     whole = run_train(line(data_bin, tmp_path / "whole", "--max-update", 5, *more))
     parts = [run_train(line(data_bin, tmp_path / "parts", "--max-update", stop, *more)) for stop in (2, 5)]

@@ -1,4 +1,4 @@
-"""Which text the vocabulary is learned from, which characters get a piece, and what is said of the others."""
+"""The text that the vocabulary is learned from, the characters that get a piece, and the warning about the others."""
 
 import json
 import logging
@@ -100,15 +100,17 @@ def test_lost_characters_are_named(lettered, tmp_path, caplog):
     change(lettered, vocabulary={"model": "unigram", "size": 60})  # too few for all letters
     prepare(lettered, tmp_path / "data-bin")
     (message,) = warnings(caplog)
-    told = "vocabulary: characters of the training text that become <unk>, with their counts: en: 'Ω' (1); de: "
-    assert message == f"{told}'Ä' (1); `vocabulary: {{coverage: 1.0}}` in the description keeps them"
+    listed = "vocabulary: characters of the training text that become <unk>, with their counts: en: 'Ω' (1); de: "
+    assert message == f"{listed}'Ä' (1); `vocabulary: {{coverage: 1.0}}` in the description keeps them"
     assert manifest(tmp_path / "data-bin")["config"]["vocabulary"]["coverage"] == 0.9995
     change(lettered, vocabulary={"model": "unigram", "size": 60, "coverage": 0.998})
     prepare(lettered, tmp_path / "data-bin")
     (message,) = warnings(caplog)
-    assert message == f"{told}'Ö' (2), 'Ä' (1), 'x' (1); `vocabulary: {{coverage: 1.0}}` in the description keeps them"
+    assert (
+        message == f"{listed}'Ö' (2), 'Ä' (1), 'x' (1); `vocabulary: {{coverage: 1.0}}` in the description keeps them"
+    )
     prepare(lettered, tmp_path / "data-bin")
-    assert warnings(caplog) == [message]  # what is up to date is told again
+    assert warnings(caplog) == [message]  # an up-to-date run warns again
     change(lettered, vocabulary={"model": "unigram", "size": 60, "coverage": 1.0})
     prepare(lettered, tmp_path / "data-bin")
     assert warnings(caplog) == []

@@ -94,10 +94,10 @@ def test_check_only(corpus, tmp_path, capsys, caplog):
 
 def test_the_console_marks_warnings():
     records = [
-        logging.LogRecord("preprocess", level, "", 0, "%s", ("told",), None)
+        logging.LogRecord("preprocess", level, "", 0, "%s", ("text",), None)
         for level in (logging.INFO, logging.WARNING)
     ]
-    assert list(map(Formatter().format, records)) == ["told", "warning: told"]
+    assert list(map(Formatter().format, records)) == ["text", "warning: text"]
 
 
 def test_a_data_bin_that_is_a_file(corpus, tmp_path, capsys):

@@ -35,9 +35,9 @@ def test_the_content_decides(tmp_path, monkeypatch, suffix):
     path = tmp_path / "text"
     packed = COMPRESS[suffix](TEXT)
     path.write_bytes(packed)
-    told = []
-    assert b"".join(files.read_blocks(path, told.append)) == TEXT
-    assert sum(told) == len(packed) and len(told) > 5  # a progress bar counts what is on the disk
+    sizes = []
+    assert b"".join(files.read_blocks(path, sizes.append)) == TEXT
+    assert sum(sizes) == len(packed) and len(sizes) > 5  # a progress bar counts what is on the disk
     assert all(block.endswith(b"\n") for block in files.read_blocks(path))
     # several parts, as `cat a.gz b.gz` and parallel compressors make them, and zeros behind them
     path.write_bytes(packed + COMPRESS[suffix](b"") + COMPRESS[suffix](b"Ende") + bytes(1000))
@@ -99,12 +99,12 @@ def test_the_lines_of_a_compressed_file_are_checked(corpus):
     (corpus.parent / "test.en-de.en").write_bytes(gzip.compress(b""))
     with pytest.raises(UserError) as error:
         prepare(corpus, None, check_only=True)
-    told = str(error.value)
-    assert "train.en-de.de.gz: invalid UTF-8 in line 84 (1 line(s) in all)" in told
-    assert "train.en-de.en has 83 lines and train.en-de.de.gz has 84" in told
-    assert "valid.en.gz is truncated: its gzip data has no end" in told
-    assert "test.en-de.en: empty, there is no sentence in it" in told
-    assert told.startswith("5 problem(s)")
+    message = str(error.value)
+    assert "train.en-de.de.gz: invalid UTF-8 in line 84 (1 line(s) in all)" in message
+    assert "train.en-de.en has 83 lines and train.en-de.de.gz has 84" in message
+    assert "valid.en.gz is truncated: its gzip data has no end" in message
+    assert "test.en-de.en: empty, there is no sentence in it" in message
+    assert message.startswith("5 problem(s)")
 
 
 def test_a_plain_file_goes_before_a_compressed_one(corpus):

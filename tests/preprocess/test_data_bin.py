@@ -338,7 +338,7 @@ def test_an_existing_model_is_checked(corpus, tmp_path):
         prepare(corpus, tmp_path / "data-bin", spm_model=model, dictionary=tmp_path / "dict.txt")
 
 
-def test_lost_lines_are_told(corpus, tmp_path, fairseq_in_process, monkeypatch):
+def test_lost_lines_are_reported(corpus, tmp_path, fairseq_in_process, monkeypatch):
     complete = binarize.run_fairseq
 
     def losing(options, cwd, log):

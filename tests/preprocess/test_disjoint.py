@@ -133,9 +133,9 @@ def test_what_is_not_complete_has_no_dictionary_and_nothing_of_before_stays(part
     assert files[0] == files[1]
 
 
-def test_what_cannot_be_joined_is_told(parts, joined, tmp_path, capsys):
+def test_what_cannot_be_joined_is_reported(parts, joined, tmp_path, capsys):
     en = str(parts / "data/en")
-    for arguments, told in (
+    for arguments, message in (
         ([str(tmp_path / "out"), en, en], "must have a language of its own"),
         ([str(tmp_path / "out"), en, str(joined)], "is no complete data-bin"),
         ([str(tmp_path / "out"), en, str(tmp_path)], "is no complete data-bin"),
@@ -146,5 +146,5 @@ def test_what_cannot_be_joined_is_told(parts, joined, tmp_path, capsys):
         ([str(tmp_path / "out"), en, str(parts / "de.yaml")], "de.yaml/manifest.json: Not a directory"),
     ):
         assert disjoint.main(arguments) == 1
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert not (tmp_path / "out/dict.txt").exists()

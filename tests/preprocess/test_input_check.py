@@ -1,4 +1,4 @@
-"""Every problem of the input is found before any work, and all are told at once."""
+"""Every problem of the input is found before any work, and all are reported at once."""
 
 import logging
 import tracemalloc
@@ -113,7 +113,7 @@ def test_counts_do_not_depend_on_blocks(tmp_path, monkeypatch, block, workers):
     assert (report.over_long, report.duplicates, report.ends_blank) == (2, 2, False)
 
 
-def test_shares_are_told(corpus, caplog):
+def test_shares_are_logged(corpus, caplog):
     path = corpus.parent / "valid.en"
     path.write_text("a b\na b\n\n" + "w " * 1001 + "\n", encoding="utf-8")
     with caplog.at_level(logging.INFO, logger="preprocess"):
@@ -121,7 +121,7 @@ def test_shares_are_told(corpus, caplog):
     assert ("valid.en: 4 lines, 25.0 % empty, 2 documents, 33.33 % over-long, about 33.3 % duplicates") in caplog.text
 
 
-def test_a_boundary_on_one_side_only_is_told(corpus, caplog):
+def test_a_boundary_on_one_side_only_is_reported(corpus, caplog):
     path = corpus.parent / "valid.en-de.de"
     lines = path.read_text(encoding="utf-8").split("\n")
     lines[1] = ""

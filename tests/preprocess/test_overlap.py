@@ -38,7 +38,7 @@ def leaking(tmp_path):
     )
 
 
-TOLD = [
+EXPECTED = [
     "lines of validation and test text of en that also occur in its training text: 5; in test.en-de.en 5 of 7 (71.4 %)"
     ", line 3 (train.en-de.en, line 2), line 5 (mono.en, line 3), line 6 (more.en, line 1), …",
     "lines of validation and test text of de that also occur in its training text: 1; in test.en-de.de 1 of 7 (14.3 %)"
@@ -46,7 +46,7 @@ TOLD = [
 ]
 
 
-def told(caplog):
+def reported(caplog):
     found = [record.getMessage() for record in caplog.records if "occur in its training text" in record.getMessage()]
     assert all(record.levelno == logging.WARNING for record in caplog.records if record.getMessage() in found)
     caplog.clear()
@@ -58,7 +58,7 @@ def told(caplog):
 def test_lines_are_counted_and_the_first_are_named(leaking, caplog, monkeypatch, workers, block):
     monkeypatch.setattr(files, "BLOCK", block)
     prepare(leaking, None, workers, check_only=True)
-    assert told(caplog) == TOLD
+    assert reported(caplog) == EXPECTED
 
 
 def test_one_warning_for_each_language(leaking, caplog):
@@ -67,19 +67,21 @@ def test_one_warning_for_each_language(leaking, caplog):
         write(leaking.parent / f"valid{number}.en", ["a", "new"])
     change(leaking, monolingual={"en": {"train": ["mono.en", "more.en"], "valid": [f"valid{n}.en" for n in range(5)]}})
     prepare(leaking, None, check_only=True)
-    english, german = told(caplog)
+    english, german = reported(caplog)
     each = "1 of 2 (50.0 %), line 1 (mono.en, line 4)"
     assert english == (
         "lines of validation and test text of en that also occur in its training text: 10; in valid0.en "
         f"{each}; in valid1.en {each}; in valid2.en {each}; and in 3 more files"
     )
-    assert german == TOLD[1]
+    assert german == EXPECTED[1]
 
 
-def test_they_are_told_each_time_and_looked_for_once(leaking, tmp_path, caplog, monkeypatch, fairseq_in_process):
+def test_repeated_lines_are_reported_each_time_and_searched_once(
+    leaking, tmp_path, caplog, monkeypatch, fairseq_in_process
+):
     for _ in range(2):
         prepare(leaking, tmp_path / "data-bin")
-        assert told(caplog) == TOLD
+        assert reported(caplog) == EXPECTED
         monkeypatch.setattr(overlap, "hashes", lambda block: 1 / 0)
     (leaking.parent / "test.en-de.de").write_text("neu\n" * 8, encoding="utf-8")
     with pytest.raises(ZeroDivisionError):

@@ -425,7 +425,7 @@ def test_no_documents_is_an_error(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("place", ["file", "file/below"])
-def test_a_file_in_the_place_of_the_folder_is_told_before_any_work(tmp_path, capsys, monkeypatch, place):
+def test_a_file_in_the_place_of_the_folder_is_reported_before_any_work(tmp_path, capsys, monkeypatch, place):
     (tmp_path / "file").touch()
     monkeypatch.setattr("preprocess.sample.corpus.plan", lambda *_: 1 / 0)
     with pytest.raises(SystemExit):

@@ -196,6 +196,6 @@ def test_order_and_frequencies(tmp_path, monkeypatch, workers):
     assert {processor.id_to_piece(index): count for index, count in frequencies.items()} == pieces
 
 
-def test_a_killed_process_is_told():
+def test_a_killed_process_is_reported():
     with files.Workers(2) as workers, pytest.raises(UserError, match="worker process was killed"):
         list(workers.map(files.os._exit, [1, 1]))

@@ -112,7 +112,7 @@ def test_another_tokenizer_makes_the_stages_run_again(corpus, tmp_path, fairseq_
         ("moses", "tokenizer: expected a mapping"),
     ],
 )
-def test_wrong_choices_are_told(corpus, chosen, message, capsys):
+def test_wrong_choices_are_reported(corpus, chosen, message, capsys):
     assert main([str(change(corpus, tokenizer=chosen)), "--check-only"]) == 1
     assert message in capsys.readouterr().err
 
@@ -121,9 +121,9 @@ def test_wrong_choices_are_told(corpus, chosen, message, capsys):
 def test_a_missing_package_is_one_sentence(corpus, tmp_path, name, monkeypatch):
     monkeypatch.setitem(sys.modules, tokenizers.PACKAGES[name], None)
     change(corpus, tokenizer={"en": name, "de": name})
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as refused:
         prepare(corpus, tmp_path / "data-bin")
-    assert str(told.value).splitlines()[1:] == [
+    assert str(refused.value).splitlines()[1:] == [
         f"  - tokenizer en, de: {name} needs a package that is not installed: pip install {tokenizers.PACKAGES[name]}"
     ]
 

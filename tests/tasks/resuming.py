@@ -1,4 +1,4 @@
-"""Runs that are stopped and go on, bit by bit: what tests of several tasks check."""
+"""Stopped runs that are resumed bit by bit: checks for the tests of several tasks."""
 
 from tests.commands import equal_parameters, load, run_train
 
@@ -6,7 +6,7 @@ LAST = "checkpoint_last.pt"
 
 
 def check_epochs_of_examples(line, folder):
-    """Stopped within epochs 1 and 2 and at the end of one; an epoch is 70 examples, so 5 updates, the last smaller.
+    """Compares a run stopped within epochs 1 and 2 and at an epoch's end with a whole one; an epoch is 5 updates.
 
     Args:
         line: (name of a save folder in `folder`, options) -> a command line of fairseq-train.
@@ -31,7 +31,7 @@ def check_epochs_of_examples(line, folder):
 
 
 def check_stop(line, folder, whole, stop, last):
-    """A run of `last` updates that is stopped after `stop` of them, beside `whole`, folder and output of a whole one.
+    """Compares a run stopped after `stop` of `last` updates with `whole`, folder and output of an uninterrupted one.
 
     Args:
         line: (save folder, options) -> a command line of fairseq-train.

@@ -27,7 +27,7 @@ SPLITS = {"train": 120, "valid": 31, "test": 29}  # odd: last batches are partia
 def write_task(root, sides):
     """SPLIT.XX.tsv: the label of a sentence says whether its word is that for `river` or for `stone`.
 
-    Of pairs the label tells by the second side; the first has either word at random.
+    In pairs, the second side decides the label; the first has either word at random.
     """
     root.mkdir()
     for split, count in SPLITS.items():
@@ -51,7 +51,7 @@ def write_task(root, sides):
 
 @pytest.fixture(scope="module")
 def task_files(tmp_path_factory):
-    """{1: folder of labelled sentences, 2: of pairs}. Read only."""
+    """{1: folder of labeled sentences, 2: of pairs}. Read only."""
     root = tmp_path_factory.mktemp("tasks")
     return {sides: write_task(root / str(sides), sides) for sides in (1, 2)}
 
@@ -61,7 +61,7 @@ SELECTION = ["--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint
 
 @pytest.fixture(scope="module")
 def learned(data_bin, task_files, tmp_path_factory):
-    """{1 or 2: (its folder, what training logged)}."""
+    """{1 or 2: (folder of the run, its output)}."""
     made = {}
     for sides, files in task_files.items():
         folder = tmp_path_factory.mktemp(f"learned{sides}")
@@ -101,7 +101,7 @@ def test_it_learns_and_predicts_every_line(data_bin, task_files, learned, tmp_pa
 
 
 def test_only_the_command_line_says_where_predictions_go(data_bin, learned, tmp_path):
-    """Not a checkpoint, which may come from someone else; one of an earlier version has no such option at all."""
+    """A checkpoint, which may be someone else's, does not; one of an earlier version has no such option."""
     state = load_checkpoint(learned[1][0] / "checkpoint_best.pt")
     without = {name: value for name, value in state["cfg"]["task"].items() if name != "predictions_to"}
     on_command_line = ["--predictions-to", tmp_path / "named"]
@@ -136,7 +136,7 @@ def test_the_head_reads_the_first_token():
 
 @pytest.mark.parametrize("sides", [1, 2])
 def test_predictions_are_those_of_lines_by_themselves(data_bin, task_files, learned, tmp_path, sides):
-    """Encoded by the SentencePiece model, framed and scored here one by one, without padding."""
+    """The lines are encoded, framed and scored one by one, without padding."""
     import sentencepiece
 
     checkpoint = learned[sides][0] / "checkpoint_best.pt"
@@ -165,8 +165,8 @@ def test_resume_is_exact(data_bin, task_files, tmp_path):
     check_epochs_of_examples(line, tmp_path)
 
 
-def test_a_collapsed_model_is_told(data_bin, task_files, tmp_path):
-    """Trained on a class that fills its files but for one line, and validated on even classes."""
+def test_a_collapsed_model_is_reported(data_bin, task_files, tmp_path):
+    """All training lines but one have the same class; validation text has balanced classes."""
     files = tmp_path / "files"
     files.mkdir()
     for code in ("en", "de"):
@@ -185,8 +185,8 @@ def test_a_collapsed_model_is_told(data_bin, task_files, tmp_path):
     assert "has collapsed" not in output.log and float(validation_losses(output)[0]["accuracy"]) == 100
 
 
-def test_a_collapse_in_one_language_is_told(data_bin, task_files, learned, tmp_path):
-    """French was not trained: a constant of its embedding leads to one class whatever the text, and only there."""
+def test_a_collapse_in_one_language_is_reported(data_bin, task_files, learned, tmp_path):
+    """A constant added to the embedding of French, which was not trained, makes all its predictions one class."""
     folder, _ = learned[1]
     state = torch.load(folder / "checkpoint_best.pt", weights_only=True)
     state["model"]["encoder.embeddings.languages.weight"][2] *= 1000  # of en, de, fr
@@ -319,8 +319,8 @@ def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, tmp_path)
     refused([other, *init[1:]], pretrained, "another dictionary")
 
 
-def test_going_on_with_other_files(data_bin, task_files, changed, tmp_path):
-    """Classes of another name, and pairs for sentences, would fit the weights."""
+def test_resuming_with_other_files(data_bin, task_files, changed, tmp_path):
+    """Renamed classes, and pairs instead of sentences, would fit the weights."""
     run_train(classification(data_bin, task_files[1], tmp_path / "run", "--max-update", 1, "--disable-validation"))
     rows = (task_files[1] / "train.en.tsv").read_bytes().replace(b"river\t", b"sand\t")
     line = classification(data_bin, changed("train.en.tsv", rows), tmp_path / "run", "--train-langs", "en")

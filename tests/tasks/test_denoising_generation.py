@@ -44,7 +44,7 @@ def texts(corpus, tmp_path_factory):
 
 
 def denoise(data, texts, checkpoint, objective, language, *more, length=None):
-    """`length`: that of lines; by default as in pre-training, 32."""
+    """`length`: most tokens of a line; 32, as in pre-training, by default."""
     more = [*more, *(["--objective-options", f"{objective}.length={length}"] if length else [])]
     return run_generate(
         [
@@ -112,8 +112,8 @@ def test_lines_that_are_left_out_change_no_noise(data_bin, texts, pretrained, tm
     assert 2 < len(found[10]) < len(found[32]) and set(found[10]) < set(found[32])
 
 
-def test_what_was_not_masked_stays_in_what_an_xfnp_writes(data_bin, texts, pretrained, tmp_path, monkeypatch):
-    """Beam search itself writes spans; lines have what the source has beside them, and the spans in their places."""
+def test_an_xfnp_keeps_what_was_not_masked(data_bin, texts, pretrained, tmp_path, monkeypatch):
+    """Beam search writes the spans only; a line is the source with the spans in their places."""
     from fairseq_xl.tasks import generation as task
 
     seen = []

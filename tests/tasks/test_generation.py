@@ -40,7 +40,7 @@ def generate(data, checkpoint, *more, pair=("en", "de")):
 
 
 def hypotheses(output):
-    """[(score, positional scores, tokens as text)] of every line's hypotheses, line by line."""
+    """[(score, positional scores, tokens as text)] of each line's hypotheses."""
     found = []
     for number in range(TEST_LINES):
         for text, positions in zip(output.lines("H")[number], output.lines("P")[number], strict=True):
@@ -80,7 +80,7 @@ def test_batch_of_one_equals_batch_of_many(data_bin, both_ways, beam):
 
 
 def test_every_line_gets_one_hypothesis(data_bin, both_ways):
-    """13 lines, no multiple of 8; the empty one stays empty, the over-long one is cut and reported."""
+    """13 lines, no multiple of 8; the empty one stays empty, the over-long one is truncated and reported."""
     output = generate(data_bin, both_ways)
     lines = output.lines("D")
     assert sorted(lines) == list(range(TEST_LINES)) and all(len(texts) == 1 for texts in lines.values())
@@ -96,7 +96,7 @@ def test_every_line_gets_one_hypothesis(data_bin, both_ways):
 
 
 def test_output_holds_no_special_symbol(data_bin, tmp_path, both_ways):
-    """Also where the model prefers them: its output bias is set in favour of language symbols and <mask>."""
+    """The output bias of the model favors language symbols and <mask>."""
     state = torch.load(both_ways, weights_only=True)
     bias = state["model"]["decoder.token_embeddings.output_bias"]
     bias[-4:] += 20.0  # <mask> and the three languages
@@ -226,7 +226,7 @@ def test_interactive_takes_raw_text_with_sentencepiece(data_bin, corpus, both_wa
     assert any(" " in lines[0].partition("\t")[2] for lines in both.lines("D").values())
 
 
-def test_interactive_cuts_a_line_that_is_too_long(data_bin, both_ways):
+def test_interactive_truncates_a_line_that_is_too_long(data_bin, both_ways):
     lines = pieces(data_bin, [" ".join([WORDS["en"][1]] * 60), "the house"])
     output = interactive(data_bin, both_ways, lines)
     assert list(output.lines("D")) == [0, 1]
@@ -234,14 +234,14 @@ def test_interactive_cuts_a_line_that_is_too_long(data_bin, both_ways):
 
 
 def test_interactive_warns_once_of_unknown_words(data_bin, corpus, both_ways):
-    """Raw words of which none has a piece; pieces with one that is unknown; raw text with --bpe."""
+    """Inputs: raw words without pieces; pieces, one of them unknown; raw text with --bpe."""
     model = data_bin / "sentencepiece.model"
     raw = ["the house", "garden river stone", "walks"]
-    told = f"of the input are <unk>: raw text needs --bpe sentencepiece --sentencepiece-model {model}"
+    warning = f"of the input are <unk>: raw text needs --bpe sentencepiece --sentencepiece-model {model}"
     encoded = pieces(data_bin, ["the house garden Ω"])
     for lines, more, expected in (
-        (["▁the", *raw], [], [f"2 of 2 tokens {told}"]),
-        (["▁the house", *raw], ["--buffer-size", 4], [f"7 of 8 tokens {told}"]),
+        (["▁the", *raw], [], [f"2 of 2 tokens {warning}"]),
+        (["▁the house", *raw], ["--buffer-size", 4], [f"7 of 8 tokens {warning}"]),
         (encoded, [], []),
         (raw, ["--bpe", "sentencepiece", "--sentencepiece-model", model], []),
         (["☃☃"], ["--bpe", "sentencepiece", "--sentencepiece-model", model], ["1 of 2 tokens of the input are <unk>"]),

@@ -1,4 +1,4 @@
-"""fairseq-hydra-train with the YAML of recipes/xlm/hydra: the same runs as those of fairseq-train, and its mistakes."""
+"""fairseq-hydra-train with the YAML of recipes/xlm/hydra makes the same runs as fairseq-train; its errors."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ SAME = {
 
 
 def hydra_train(folder, name, *overrides):
-    """fairseq-hydra-train in a process of its own, started in `folder`, which isn't the repository's."""
+    """Runs fairseq-hydra-train in a process of its own, in a `folder` outside the repository."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     return subprocess.run(
         [
@@ -71,7 +71,7 @@ def composed(name):
 
 
 def parsed(name):
-    """The same of the flags for fairseq-train."""
+    """{section: {key: value}} of a command line of fairseq-train."""
     line = ["--user-dir", "fairseq_xl", *flags(SAME[name])]
     args = options.parse_args_and_arch(options.get_training_parser(), ["DATA", *line])
     return OmegaConf.to_container(convert_namespace_to_omegaconf(args))
@@ -141,7 +141,7 @@ NANO = {"embed_dim": 16, "ffn_dim": 32, "heads": 2}
 
 @pytest.fixture(scope="module")
 def here(data_bin, tmp_path_factory):
-    """A folder to start commands in, with data and task files that are named relative to it."""
+    """A folder to start commands in, with data and task files, whose paths are relative to it."""
     folder = tmp_path_factory.mktemp("here")
     (folder / "text").symlink_to(data_bin)
     write_task(folder / "classes", sides=1)
@@ -156,7 +156,7 @@ RUNS = {
 
 
 def hydra_runs(here, name):
-    """Makes the run of `name`, in the case of pre-training in two parts; returns the same as flags."""
+    """Runs `name`, pre-training in two parts; returns the same command lines of fairseq-train."""
     overrides = ["task.data=text", f"checkpoint.save_dir={name}/hydra", *(f"+model.{key}={NANO[key]}" for key in NANO)]
     overrides += [f"task.{key}={value}" for key, value in RUNS[name].items()]
     parts, given = [(5, [])], []
@@ -175,7 +175,7 @@ def hydra_runs(here, name):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_is_that_of_fairseq_train(here, name, monkeypatch):
-    """Bit for bit, also one that was stopped and run again."""
+    """Bit for bit, also a stopped and resumed one."""
     monkeypatch.chdir(here)
     given = hydra_runs(here, name)
     run_train(
@@ -200,7 +200,7 @@ def test_a_run_is_that_of_fairseq_train(here, name, monkeypatch):
 
 
 def test_jobs_of_a_sweep_save_in_a_folder_each(here):
-    """The second one begins anew, with a rate at which it learns less, and its best is compared with its own."""
+    """The second job starts from scratch with a poor learning rate; its best checkpoint is the best of its own."""
     rates, sizes = [0.003, 1e-9], [f"+model.{key}={NANO[key]}" for key in NANO]
     jobs = [f"optimization.lr={','.join(f'[{rate}]' for rate in rates)}", "optimization.max_update=2"]
     jobs += ["task.updates_per_epoch=2", "task.objectives=mlm", "task.objective_options.mlm.batch_tokens=256"]
@@ -258,7 +258,7 @@ def test_options_that_the_plugin_does_not_have(section, settings, sentence):
         ("", ["optimization.max_update=3"], False),
     ],
 )
-def test_a_learning_rate_that_is_fairseqs_default_is_told_from_a_given_one(tmp_path, line, overrides, given):
+def test_a_learning_rate_that_is_fairseqs_default_is_distinguished_from_a_given_one(tmp_path, line, overrides, given):
     for name in ("pretrain", "run"):
         text = (CONFIGS / f"{name}.yaml").read_text(encoding="utf-8").replace("lr: [0.002]", line)
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
@@ -275,7 +275,7 @@ def test_a_learning_rate_that_is_fairseqs_default_is_told_from_a_given_one(tmp_p
 
 
 def test_hydras_warnings_are_not_shown(here):
-    """fairseq's commands call an old interface of hydra, which a user can do nothing about."""
+    """fairseq's commands call an old interface of hydra, which users cannot change."""
     done = subprocess.run(
         [
             sys.executable,

@@ -97,8 +97,8 @@ def test_initialization_reports_what_is_new(data_bin, tmp_path, pretrained):
             ),
         )
     )
-    told = [line for line in output.log.splitlines() if line.startswith("decoder from ")]
-    assert len(told) == 1 and str(pretrained["mlm"]) in told[0] and f"layers.0.{CROSS}.query.weight" in told[0]
+    report = [line for line in output.log.splitlines() if line.startswith("decoder from ")]
+    assert len(report) == 1 and str(pretrained["mlm"]) in report[0] and f"layers.0.{CROSS}.query.weight" in report[0]
     assert f"{pretrained['mlm']}: not used: none" in output.log.splitlines()
 
 
@@ -144,7 +144,7 @@ TASKS = ("pretraining", "translation", "classification")
 
 @pytest.mark.parametrize("task", TASKS)
 def test_initialization_is_not_repeated_on_resume(data_bin, tmp_path, task_files, pretrained, task):
-    """A resumed run needs the pre-trained file no more than generation does."""
+    """Neither a resumed run nor generation needs the pre-trained file."""
     initial = tmp_path / "initial.pt"
     initial.write_bytes(pretrained["clm"].read_bytes())
     whole = run_from(task, data_bin, task_files, tmp_path / "whole", initial, "--max-update", 3)
@@ -174,7 +174,7 @@ FILES = ["run/checkpoint_last.pt", "run/checkpoint_last-1.pt", "once.pt", "model
         {"reset_optimizer": True, "reset_dataloader": True, "reset_meters": True, "reset_lr_scheduler": True},
     ],
 )
-def test_it_is_known_which_file_fairseq_restores(tmp_path, options, suffix, present):
+def test_the_file_that_fairseq_restores_is_known(tmp_path, options, suffix, present):
     paths = {name: str(tmp_path / name) if str(name).endswith(".pt") else name for name in options.values()}
     cfg = OmegaConf.structured(CheckpointConfig(save_dir=str(tmp_path / "run"), checkpoint_suffix=suffix))
     for name, value in options.items():
@@ -203,7 +203,7 @@ def test_it_is_known_which_file_fairseq_restores(tmp_path, options, suffix, pres
 
 
 def test_initialization_from_a_translation_model_is_stack_by_stack(data_bin, tmp_path, pretrained):
-    """Its decoder is trained: the new one gets that with cross-attention, not the encoder."""
+    """The new decoder starts from the trained decoder with its cross-attention, not from the encoder."""
     run_train(
         translation(
             data_bin,
@@ -229,7 +229,7 @@ def test_initialization_from_a_translation_model_is_stack_by_stack(data_bin, tmp
 
 @pytest.fixture(scope="module")
 def others(data_bin, pretrained, tmp_path_factory):
-    """Checkpoints that do not fit, by what is wrong with them."""
+    """Checkpoints that do not fit: {what is wrong: path}."""
     folder = tmp_path_factory.mktemp("others")
 
     def trained(name, *more):
@@ -291,8 +291,8 @@ def test_initialization_from_a_checkpoint_that_does_not_fit(data_bin, tmp_path, 
     assert not list(tmp_path.glob("*.pt"))
 
 
-def test_pretraining_goes_on_across_heads_only_when_told_so(data_bin, tmp_path, others):
-    """U1: the weights of 4 heads fit 2, and compute something else."""
+def test_pretraining_continues_across_heads_only_if_allowed(data_bin, tmp_path, others):
+    """U1: weights of 4 heads fit a model with 2 heads, but compute something else."""
     line = pretraining(data_bin, tmp_path, "--init-from", others["heads"], "--max-update", 1, objectives="mlm")
     with pytest.raises(UserError, match=r"needs --heads 4 \(or --init-across-heads\), this run has 2$"):
         run_train(line)
@@ -343,8 +343,8 @@ def test_initialization_of_a_model_that_differs_in_more_ways_than_one(data_bin, 
     )
 
 
-def test_initialization_of_what_form_does_not_touch(data_bin, tmp_path, pretrained, others):
-    """An encoder has no output layer; a table of tokens is one in any model of its width."""
+def test_initialization_where_the_form_does_not_matter(data_bin, tmp_path, pretrained, others):
+    """An encoder has no output layer; token embeddings fit any model of their width."""
     line = ["--output-form", "dense", "--init-encoder-from", pretrained["mlm"]]
     state, initial = start(data_bin, tmp_path / "encoder", *line), stack(load(pretrained["mlm"]), "encoder")
     assert all(torch.equal(value, initial[key]) for key, value in stack(state, "encoder").items())

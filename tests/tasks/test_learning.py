@@ -1,4 +1,4 @@
-"""Tiny models learn what there is to learn."""
+"""Tiny models learn tiny tasks."""
 
 import math
 
@@ -39,7 +39,7 @@ def test_translation_learns_20_pairs_by_heart(data_bin, corpus, tmp_path):
 
 
 def test_mlm_learns_more_than_frequencies(tmp_path):
-    """Below the entropy of single tokens, in bits: the spelling of words is in the context."""
+    """The loss falls below the entropy of single tokens, in bits: the context shows the spelling of words."""
     data_bin = write_encoded(tmp_path, size=40)
     text = TokenStream(data_bin / "en" / "train", "en").tokens
     dictionary = XLDictionary.load(data_bin / "dict.txt")

@@ -1,4 +1,4 @@
-"""What a training tells: everything in --log-file, once and with its time, and how far it is."""
+"""The log of a training: --log-file has every record once with its time; the console shows the progress."""
 
 import logging
 import re
@@ -24,7 +24,7 @@ def test_the_log_file_has_everything_once_and_with_its_time(data_bin, tmp_path):
     lines = path.read_text(encoding="utf-8").splitlines()
     assert all(TIMED.match(line) or line[:1] in " )" for line in lines)  # but for the rows of the model
     ours = [line for line in lines if " | WARNING | fairseq_xl.patches.loading | " in line]
-    assert len(ours) == 1 and ours[0].endswith("goes on with other settings than before: --lr [0.001] (was [0.003])")
+    assert len(ours) == 1 and ours[0].endswith("is resumed with other settings than before: --lr [0.001] (was [0.003])")
     entries = read_log(path)
     assert [entry["num_updates"] for entry in entries["train_inner"]] == [1, 2, 3, 4]
     assert [entry["max_update"] for entry in entries["train_inner"]] == [3, 3, 3, 4]
@@ -48,7 +48,7 @@ def test_the_folder_of_the_log_file_is_made(data_bin, tmp_path):
 @pytest.mark.parametrize(
     "limits, last", [(["--max-update", 3], 3), (["--max-epoch", 2], 4), (["--max-epoch", 2, "--max-update", 9], 4)]
 )
-def test_progress_is_told_in_updates(data_bin, tmp_path, limits, last):
+def test_progress_is_logged_in_updates(data_bin, tmp_path, limits, last):
     line = pretraining(data_bin, tmp_path, "--updates-per-epoch", 2, "--no-save", "--disable-validation", *limits)
     pattern = r"^epoch 00\d: update (\d) of (\d)(, [\d,]+ tokens/s)?, \d+:\d\d:\d\d left, loss=.*num_updates=(\d),"
     shown = re.findall(pattern, run_train(line).log, re.MULTILINE)

@@ -24,7 +24,7 @@ MADE_WITH = {"checkpoint": 1}
 
 
 class FixedVectors:
-    """A vector for each sentence: random, and a function of its tokens alone."""
+    """A random vector for each sentence, a function of its tokens only."""
 
     def __init__(self, channels=6):
         self.channels, self.calls = channels, 0
@@ -39,7 +39,7 @@ class FixedVectors:
 
 @pytest.fixture
 def pairs(tmp_path):
-    """300 pairs of two words of few; many sentences are there several times, and some sides are equal."""
+    """300 pairs of two-word sentences with few words: many sentences occur several times, and some sides are equal."""
     rng = np.random.default_rng(11)
     for code in ("en", "de"):
         items = [[*rng.integers(4, 16, size=2).tolist(), 2] for _ in range(300)]
@@ -49,7 +49,7 @@ def pairs(tmp_path):
 
 
 def brute_force(pairs, vectors, count):
-    """{line: similarities of its `count` nearest negatives} by the definition."""
+    """{line: similarities of its `count` nearest negatives}, computed by the definition."""
     texts = [[tuple(side[line].tolist()) for side in pairs.sides] for line in range(len(pairs.sizes))]
     translations = {}
     for line in pairs.filled:
@@ -84,7 +84,7 @@ def test_negatives_are_those_of_brute_force(pairs, count):
     assert statistics["different_negatives"] == len(np.unique(mined[mined >= 0]))
 
 
-def test_more_candidates_are_looked_up_where_the_nearest_are_translations(pairs, monkeypatch):
+def test_the_search_is_wider_where_the_nearest_are_translations(pairs, monkeypatch):
     monkeypatch.setattr(mining, "SPARE", 0)
     vectors = FixedVectors()
     mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
@@ -92,8 +92,8 @@ def test_more_candidates_are_looked_up_where_the_nearest_are_translations(pairs,
 
 
 @pytest.mark.parametrize("probes", [1, 32])
-def test_an_approximate_search_keeps_the_promises(pairs, monkeypatch, probes):
-    """It may miss the nearest, but what it finds is no translation and no copy, and it always finds something."""
+def test_an_approximate_search_always_finds_negatives(pairs, monkeypatch, probes):
+    """It may miss the nearest sentences, but never finds a translation, a copy or nothing."""
     monkeypatch.setattr(mining, "PROBES", probes)
     monkeypatch.setattr(mining, "SPARE", 0)
     vectors = FixedVectors()
@@ -106,7 +106,7 @@ def test_an_approximate_search_keeps_the_promises(pairs, monkeypatch, probes):
         assert (texts[line][0], negative) not in translations and negative != texts[line][0]
 
 
-def test_a_stopped_miner_goes_on(pairs, monkeypatch):
+def test_a_stopped_miner_resumes(pairs, monkeypatch):
     monkeypatch.setattr(mining, "CHUNK", 50)
     whole, stopped, rest = FixedVectors(), FixedVectors(), FixedVectors()
     mining.mine(whole, pairs, 1, 10**6, 128, MADE_WITH)
@@ -129,7 +129,7 @@ def test_a_stopped_miner_goes_on(pairs, monkeypatch):
     assert not list(negatives_file(pairs.prefix).parent.glob("*.part"))
 
 
-def test_begun_parts_that_are_damaged_are_mined_anew(pairs, monkeypatch):
+def test_damaged_partial_results_are_mined_again(pairs, monkeypatch):
     monkeypatch.setattr(mining, "CHUNK", 50)
     mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     expected, folder = negatives_file(pairs.prefix).read_bytes(), Path(f"{pairs.prefix}.negatives.part")
@@ -148,8 +148,8 @@ def raise_interrupt(*_, **__):
 
 
 @pytest.mark.parametrize("other", ["checkpoint", "text", "length"])
-def test_begun_parts_of_something_else_are_dropped(pairs, monkeypatch, other):
-    """Of another network, of a text in which one word is another one, of another length."""
+def test_partial_results_of_other_inputs_are_dropped(pairs, monkeypatch, other):
+    """The inputs differ by network, by one word of the text, or by length."""
     monkeypatch.setattr(mining, "CHUNK", 50)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(mining, "_write", raise_interrupt)
@@ -166,7 +166,7 @@ def test_begun_parts_of_something_else_are_dropped(pairs, monkeypatch, other):
     check(pairs, FixedVectors(), 1)
 
 
-def test_what_a_kill_left_beside_the_result_is_removed(pairs, monkeypatch):
+def test_temporary_files_of_a_killed_run_are_removed(pairs, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(mining.shutil, "rmtree", raise_interrupt)
         mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
@@ -176,7 +176,7 @@ def test_what_a_kill_left_beside_the_result_is_removed(pairs, monkeypatch):
     assert not folder.exists() and not vectors.calls
 
 
-def test_progress_is_told(pairs, monkeypatch, caplog):
+def test_progress_is_logged(pairs, monkeypatch, caplog):
     monkeypatch.setattr(mining, "CHUNK", 100)
     with caplog.at_level(logging.INFO):
         mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
@@ -185,7 +185,7 @@ def test_progress_is_told(pairs, monkeypatch, caplog):
 
 @pytest.fixture
 def unequal(tmp_path):
-    """200 pairs of different sentences of 1 to 20 words, about as many on either side, and one of 40 words."""
+    """200 pairs of different sentences of 1 to 20 words, about as long on both sides, and one of 40 words."""
     rng = np.random.default_rng(3)
     sizes = [*rng.integers(1, 21, size=199), 40]
     for first, code in enumerate(("en", "de")):
@@ -195,8 +195,8 @@ def unequal(tmp_path):
     return SentencePairs(tmp_path / "train.en-de", "en", "de")
 
 
-class LikingLongSentences(FixedVectors):
-    """The longer a sentence, the more similar to anything."""
+class LongSentencesFirst(FixedVectors):
+    """Vectors with which a longer sentence is more similar to every other one."""
 
     def vector(self, tokens):
         vector = super().vector(tokens)
@@ -205,11 +205,11 @@ class LikingLongSentences(FixedVectors):
 
 
 @pytest.mark.parametrize("exact_below", [10**6, 2], ids=["exact", "approximate"])
-def test_mined_negatives_are_the_nearest_of_those_about_as_long(unequal, monkeypatch, exact_below):
+def test_mined_negatives_are_the_nearest_of_similar_length(unequal, monkeypatch, exact_below):
     monkeypatch.setattr(mining, "SPARE", 0)
     monkeypatch.setattr(mining, "PROBES", 10**6)
-    vectors = LikingLongSentences()
-    told = mining.mine(vectors, unequal, 1, exact_below, 128, MADE_WITH)["length_separability"]
+    vectors = LongSentencesFirst()
+    measured = mining.mine(vectors, unequal, 1, exact_below, 128, MADE_WITH)["length_separability"]
     mined, sizes, reach = read_negatives(unequal)[:, 0], unequal.sizes[:, 1], Reach(unequal, 128)
     texts = [[side[line].tolist() for line in range(200)] for side in unequal.sides]
     for line in range(200):
@@ -221,14 +221,14 @@ def test_mined_negatives_are_the_nearest_of_those_about_as_long(unequal, monkeyp
         query = vectors.vector(texts[0][line])
         best = max(float(query @ vectors.vector(texts[1][other])) for other in allowed)
         assert float(query @ vectors.vector(texts[1][mined[line]])) == pytest.approx(best, rel=1e-5)
-    assert told["mined"] < 80
+    assert measured["mined"] < 80
     monkeypatch.setattr(negatives, "REACH", 10**6)
     monkeypatch.setattr(negatives, "LEAST_REACH", 10**6)
-    told = mining.mine(vectors, unequal, 1, exact_below, 128, {"checkpoint": 3})["length_separability"]
-    assert told["mined"] > 98  # the sentence of 40 words is nearest to all but its own pair
+    measured = mining.mine(vectors, unequal, 1, exact_below, 128, {"checkpoint": 3})["length_separability"]
+    assert measured["mined"] > 98  # the sentence of 40 words is nearest to all but its own pair
 
 
-def test_where_all_about_as_long_are_translations_it_is_one_of_another_length(tmp_path, monkeypatch):
+def test_if_all_of_similar_length_are_translations_the_length_differs(tmp_path, monkeypatch):
     monkeypatch.setattr(negatives, "REACH", 1)
     sizes = [2] * 3 + [5] + [6] * 20 + [7] + [9] * 3
     items = [[10 + number, *[4] * (size - 2), 2] for number, size in enumerate(sizes)]
@@ -243,8 +243,8 @@ def test_where_all_about_as_long_are_translations_it_is_one_of_another_length(tm
         assert float(found) == pytest.approx(expected[line][0], rel=1e-5)
 
 
-def test_no_negative_is_longer_than_asked_for_and_longer_pairs_have_none(unequal):
-    vectors = LikingLongSentences()
+def test_negatives_keep_the_length_limit_and_longer_pairs_have_none(unequal):
+    vectors = LongSentencesFirst()
     statistics = mining.mine(vectors, unequal, 2, 10**6, 15, MADE_WITH)
     fitting, mined = unequal.fitting(15), read_negatives(unequal)
     longer = np.setdiff1d(np.arange(200), fitting)
@@ -257,7 +257,7 @@ def test_no_negative_is_longer_than_asked_for_and_longer_pairs_have_none(unequal
 
 
 def test_statistics_by_hand():
-    """Four pairs, of which two have one second sentence."""
+    """Four pairs; two of them have the same second sentence."""
     pairs = SimpleNamespace(
         sizes=np.array([[2, 4], [4, 4], [2, 6], [9, 9], [3, 3]]),
         candidates=SimpleNamespace(number=lambda lines: np.array([0, 1, 2, 0])[: len(lines)]),
@@ -283,7 +283,7 @@ def test_statistics_by_hand():
     }
 
 
-def test_what_length_tells():
+def test_the_separability_by_length():
     same = np.array([3, 5, 8])
     assert mining.length_separability(same, same, same) == 50
     assert mining.length_separability(same, same, 2 * same) == mining.length_separability(same, 2 * same, same) == 100
@@ -293,8 +293,8 @@ def test_what_length_tells():
 
 @pytest.mark.parametrize("name", ["npz", "json"])
 @pytest.mark.parametrize("kept", [0, 40, None], ids=["empty", "cut", "gone"])
-def test_a_damaged_result_is_mined_anew(pairs, name, kept):
-    """As the error of a training that finds it promises."""
+def test_a_damaged_result_is_mined_again(pairs, name, kept):
+    """As the error message of training says."""
     vectors, path = FixedVectors(), Path(f"{pairs.prefix}.negatives.{name}")
     first = mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
     calls, whole = vectors.calls, path.read_bytes()
@@ -303,7 +303,7 @@ def test_a_damaged_result_is_mined_anew(pairs, name, kept):
     assert path.read_bytes() == whole
 
 
-def test_lines_that_are_no_sentences_are_mined_anew(pairs):
+def test_lines_that_are_no_sentences_are_mined_again(pairs):
     vectors, path = FixedVectors(), negatives_file(pairs.prefix)
     mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
     whole, calls = path.read_bytes(), vectors.calls
@@ -312,8 +312,8 @@ def test_lines_that_are_no_sentences_are_mined_anew(pairs):
     assert path.read_bytes() == whole and vectors.calls == 2 * calls
 
 
-def test_statistics_are_never_those_of_other_negatives(pairs, monkeypatch):
-    """Killed between the two files, and then asked for what the older one was made with."""
+def test_statistics_always_belong_to_the_negatives(pairs, monkeypatch):
+    """The run is killed between writing the two files, and repeated with the settings of the older one."""
     first = mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     expected = negatives_file(pairs.prefix).read_bytes()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -338,7 +338,7 @@ def test_an_approximate_index_of_few_sentences(tmp_path, sentences):
 
 
 def test_the_recall_of_an_approximate_index(tmp_path):
-    """Of 2,000 sentences in clusters, it finds nearly all of the nearest that the exact index finds, and not all."""
+    """For 2,000 sentences in clusters, it finds nearly all, but not all, of the nearest that the exact index finds."""
     rng = np.random.default_rng(9)
     centres = rng.normal(size=(100, 16))
     every = (centres[rng.integers(100, size=2000)] + 0.3 * rng.normal(size=(2000, 16))).astype(np.float32)
@@ -376,7 +376,7 @@ def test_statistics_are_of_translations_random_and_mined_sentences(pairs):
     assert statistics["mined"] == pytest.approx((sides[0] * negatives).sum(1).mean(), abs=1e-4)
 
 
-def test_what_is_there_is_not_mined_again_and_what_is_of_another_model_is(pairs, caplog):
+def test_results_are_mined_again_only_for_another_model(pairs, caplog):
     vectors = FixedVectors()
     first = mining.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
     calls = vectors.calls
@@ -449,7 +449,7 @@ def test_shards_are_mined_one_by_one_and_with_the_pairs_of_the_training(data_bin
 
 
 @pytest.mark.parametrize("missing", ["train", "valid"])
-def test_missing_negatives_are_told_before_the_first_update(text, tmp_path, missing, monkeypatch):
+def test_missing_negatives_are_reported_before_the_first_update(text, tmp_path, missing, monkeypatch):
     for path in (text / "en-de", text / "en-fr"):
         for split in {"train", "valid"} - {missing}:
             pairs = SentencePairs(path / f"{split}.{path.name}", *path.name.split("-"))

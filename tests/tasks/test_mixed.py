@@ -20,7 +20,7 @@ def test_batches_mix_languages_and_validation_tells_them_apart(data_bin, tmp_pat
     assert "mlm_mixed_ppl" in output.log and "mlm_de_ppl" in output.log and "tlm_en-fr_ppl" in output.log
 
 
-def test_a_stopped_run_goes_on_bit_by_bit(data_bin, tmp_path):
+def test_a_stopped_run_resumes_bit_by_bit(data_bin, tmp_path):
     whole = run_train(line(data_bin, tmp_path / "whole", "--max-update", 6))
     parts = [
         run_train(line(data_bin, tmp_path / "parts", "--save-interval-updates", 1, "--max-update", stop))

@@ -1,4 +1,4 @@
-"""MonoTrans through the public commands (M1-M5): four steps, what each of them trains, and what is refused."""
+"""MonoTrans through the public commands (M1-M5): four steps, what each trains, and refused inputs."""
 
 import json
 import shutil
@@ -110,7 +110,7 @@ def zero_shot(data, checkpoint, to, *more):
 
 @pytest.fixture(scope="module")
 def steps(text, task_files, tmp_path_factory):
-    """{step: its last checkpoint}: L1, and de and fr learned over it, and fine-tuned."""
+    """{step: its last checkpoint}: L1; de and fr, learned over it; tuned."""
     root = tmp_path_factory.mktemp("steps")
     run_train(pretraining(text["en"], root / "L1", "--max-update", 4))
     made = {"L1": root / "L1/checkpoint_last.pt"}
@@ -133,7 +133,7 @@ def module_files(steps, tmp_path_factory):
 
 
 def changed(one, other):
-    """Names of the parameters that differ in any bit or in shape."""
+    """Names of the parameters that differ in shape or in any bit."""
     assert one.keys() == other.keys()
     return {name for name in one if not torch.equal(one[name], other[name])}
 
@@ -148,7 +148,7 @@ def test_learning_a_language_module_leaves_the_body_bit_by_bit(steps):
 
 
 def test_the_optimizer_of_the_recipe_leaves_the_body_too(text, steps, tmp_path):
-    """LAMB decays and stretches what it is given (M6)."""
+    """LAMB would decay and rescale every parameter that it is given (M6)."""
     run_train(learning(text["de"], steps["L1"], tmp_path, "--optimizer", "xl_lamb", "--lr", 0.1))
     assert changed(load(steps["L1"]), load(tmp_path / "checkpoint_last.pt")) == MODULE
 
@@ -166,13 +166,13 @@ def test_finetuning_leaves_the_language_module_and_trains_special_symbols_and_bo
 
 
 def composed(steps, code):
-    """What step 4 computes with: the module of `code`, all else as it was fine-tuned."""
+    """The weights of step 4: the language module of `code`, all else from fine-tuning."""
     module = load(steps[code])
     return {name: module[name] if name in MODULE else value for name, value in load(steps["tuned"]).items()}
 
 
 @pytest.mark.parametrize("kind", ["module", "checkpoint", "archive"])
-def test_a_language_module_is_put_in_and_all_else_stays_as_it_was_finetuned(text, steps, module_files, tmp_path, kind):
+def test_a_language_module_replaces_another_and_nothing_else_changes(text, steps, module_files, tmp_path, kind):
     language_module.main(["pack", str(tmp_path / "archive"), *map(str, module_files.values())])
     path = {"module": module_files["de"], "checkpoint": steps["de"], "archive": tmp_path / "archive"}[kind]
     overrides = {"data": str(text["de"]), "language_module": str(path), "lang": "de"}
@@ -202,7 +202,7 @@ def test_predictions_without_training(text, task_files, steps, module_files, tmp
 
 
 def test_finetuning_with_a_language_module_from_a_file(text, task_files, steps, module_files, tmp_path):
-    """The body of the checkpoint, the module of the file, which need not be there any more when the model is loaded."""
+    """The body is the checkpoint's, the language module the file's, which loading the result does not need."""
     copy = shutil.copy(module_files["de"], tmp_path / "copy.pt")
     line = finetuning(
         text["de"], task_files, steps["L1"], tmp_path / "save", "--language-module", copy, "--max-update", 2
@@ -220,7 +220,7 @@ def test_finetuning_with_a_language_module_from_a_file(text, task_files, steps, 
 
 
 @pytest.mark.parametrize("step", ["L1", "de", "tuned"])
-def test_a_stopped_run_goes_on_bit_by_bit(text, task_files, steps, tmp_path, step):
+def test_a_stopped_run_resumes_bit_by_bit(text, task_files, steps, tmp_path, step):
     def line(folder, *more):
         if step == "tuned":
             return finetuning(text["en"], task_files, steps["L1"], folder, "--embedding-noise", 0.5, *more)
@@ -238,7 +238,7 @@ def test_a_stopped_run_goes_on_bit_by_bit(text, task_files, steps, tmp_path, ste
 
 
 def test_retrieval_with_a_language_module_for_a_language(text, steps, module_files, tmp_path, capsys):
-    """What is compared are vectors of the model with the module of each side's language."""
+    """Each side's vectors are computed with the language module of its language."""
     lines = sentences(("en", "de"), 12, "retrieval")
     for code in lines:
         write(tmp_path / f"pairs.{code}", lines[code])
@@ -261,13 +261,13 @@ def test_retrieval_with_a_language_module_for_a_language(text, steps, module_fil
     assert json.loads(capsys.readouterr().out)["test"]["en-de"]["pairs"] == 12
     with pytest.raises(UserError, match="is of en: --lang de=DATA:MODULE gives the model a language module of de"):
         retrieve.main(command)
-    for wrong, told in (
+    for wrong, message in (
         (["de"], "--lang de: expected XX=DATA:MODULE"),
         (["de=data"], "--lang de=data: expected XX=DATA:MODULE"),
         (["fr" + german[2:]], "no pair has the language fr"),
         ([german, german], "de has a language module already"),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             retrieve.main([*command, *(word for lang in wrong for word in ("--lang", lang))])
 
 
@@ -275,7 +275,7 @@ ALL = ["--language-positions", "--embedding-noise", 0.075]
 
 
 def test_positions_adapters_and_noise(text, task_files, tmp_path):
-    """Positions are learned in step 2 and stay in step 3 (M3), adapters are of step 2 (M5), noise of step 3 (M4)."""
+    """Step 2 learns positions (M3) and adapters (M5), which step 3 keeps; step 3 adds noise (M4)."""
     run_train(pretraining(text["en"], tmp_path / "L1", "--max-update", 2, ALL[0]))
     body = tmp_path / "L1/checkpoint_last.pt"
     run_train(learning(text["de"], body, tmp_path / "de", ALL[0], "--adapters", 4))
@@ -309,7 +309,7 @@ def test_positions_adapters_and_noise(text, task_files, tmp_path):
 
 
 def test_a_language_is_added_to_a_multilingual_body(data_bin, text, tmp_path):
-    """An ordinary checkpoint of three languages, with language embeddings, is L1: German is learned anew."""
+    """L1 is an ordinary checkpoint of three languages with language embeddings; German is learned again."""
     form = ["--language-embeddings", "added", "--output-form", "plain", "--segment-embeddings", "none"]
     run_train(
         [
@@ -363,7 +363,7 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("kind", PUBLISHED)
 def test_a_language_is_added_to_a_published_body(data_bin, text, task_files, tmp_path, kind):
-    """Published layouts with random weights: steps 2 to 4, the classifier on the body's own dictionary."""
+    """Steps 2 to 4 on published layouts with random weights; the classifier uses the body's own dictionary."""
     symbols = XLDictionary.load(data_bin / "dict.txt")
     make, form = PUBLISHED[kind]
     file, _ = make(data_bin, symbols.symbols[: symbols.first_language], tmp_path)
@@ -397,16 +397,16 @@ def refusal(command, *arguments):
 def test_language_modules_that_do_not_fit(text, task_files, steps, module_files, tmp_path):
     tuned, to = steps["tuned"], tmp_path
 
-    def told(code, *more):
+    def error(code, *more):
         return refusal(zero_shot, text[code], tuned, to, *more)
 
-    assert f"--language-module {module_files['fr']} is of another dictionary (languages fr) than" in told(
+    assert f"--language-module {module_files['fr']} is of another dictionary (languages fr) than" in error(
         "de", "--language-module", module_files["fr"]
     )
-    assert told("de", "--lang", "fr", "--language-module", module_files["de"]).startswith("--lang fr: ")
-    assert "has no symbol in the dictionary" in told("en", "--lang", "xx")
-    assert "was trained with another dictionary" in told("de", "--lang", "de")
-    assert "is not a checkpoint, or it is damaged" in told("de", "--language-module", text["de"] / "dict.txt")
+    assert error("de", "--lang", "fr", "--language-module", module_files["de"]).startswith("--lang fr: ")
+    assert "has no symbol in the dictionary" in error("en", "--lang", "xx")
+    assert "was trained with another dictionary" in error("de", "--lang", "de")
+    assert "is not a checkpoint, or it is damaged" in error("de", "--language-module", text["de"] / "dict.txt")
     content = torch.load(module_files["de"])
     for name, change, expected in (
         (
@@ -424,7 +424,7 @@ def test_language_modules_that_do_not_fit(text, task_files, steps, module_files,
         ("adapters", {"adapters": 4}, "lacks encoder.layers.0.attention_adapter.down.weight, which the model has"),
     ):
         torch.save(content | change, tmp_path / name)
-        assert expected in told("de", "--language-module", tmp_path / name), name
+        assert expected in error("de", "--language-module", tmp_path / name), name
     assert not list(to.glob("*.tsv"))
 
 
@@ -460,8 +460,10 @@ def test_a_body_that_is_trained_too_fits_no_other_model(text, steps, tmp_path):
     )
 
 
-def test_a_language_module_learned_over_a_classifier_is_of_its_body(text, task_files, steps, module_files, tmp_path):
-    """It fits that classifier, which takes the modules of the body that it was tuned from too; no other takes it."""
+def test_a_language_module_learned_over_a_classifier_belongs_to_its_body(
+    text, task_files, steps, module_files, tmp_path
+):
+    """It fits that classifier only, which also takes the modules of the body that it was fine-tuned from."""
     run_train(learning(text["fr"], steps["tuned"], tmp_path / "fr", *ONLY_WORDS))
     module = tmp_path / "fr/checkpoint_last.pt"
     trained, predicting = load(steps["L1"]), [name for name in load(module) if name.startswith("output.")]
@@ -477,7 +479,9 @@ def test_a_language_module_learned_over_a_classifier_is_of_its_body(text, task_f
     )
 
 
-def test_a_language_module_learned_in_16_bits_is_of_the_body_in_32(text, steps, module_files, task_files, tmp_path):
+def test_a_language_module_learned_in_16_bits_belongs_to_the_body_in_32(
+    text, steps, module_files, task_files, tmp_path
+):
     run_train(learning(text["de"], steps["L1"], tmp_path / "de", "--bf16"))
     module = language_modules.read(tmp_path / "de/checkpoint_last.pt")
     assert (
@@ -490,8 +494,8 @@ def test_a_language_module_learned_in_16_bits_is_of_the_body_in_32(text, steps, 
     )
 
 
-def test_a_body_that_is_trained_on_is_another(text, steps, tmp_path):
-    """The weights of step 2, all of them trained: what its module was learned over is no more."""
+def test_a_body_that_is_trained_further_is_another(text, steps, tmp_path):
+    """All weights of step 2 are trained: the body that its language module was learned over has changed."""
     line = pretraining(text["de"], tmp_path / "on", "--finetune-from-model", steps["de"], "--max-update", 2)
     run_train(line)
     found = language_modules.read(tmp_path / "on/checkpoint_last.pt").body
@@ -499,8 +503,8 @@ def test_a_body_that_is_trained_on_is_another(text, steps, tmp_path):
     assert found != language_modules.read(steps["de"]).body
 
 
-def test_a_language_module_of_several_languages_is_used_in_those_named(data_bin, task_files, tmp_path):
-    """That of a joint model: without --lang, --eval-langs says in which of them."""
+def test_a_language_module_of_several_languages_serves_those_named(data_bin, task_files, tmp_path):
+    """A joint model's: without --lang, --eval-langs names the languages."""
     run_train(pretraining(data_bin, tmp_path / "L1", *ONLY_WORDS, "--max-update", 1))
     body = tmp_path / "L1/checkpoint_last.pt"
     run_train(finetuning(data_bin, task_files, body, tmp_path / "tuned", "--max-update", 1))
@@ -522,7 +526,7 @@ def old_names(state):
 
 
 def as_before(path, to):
-    """Writes a checkpoint as earlier versions did: names of parameters, options and their values."""
+    """Writes a checkpoint with the names of parameters and options, and the values, of earlier versions."""
     content = torch.load(path, weights_only=False)
     content["model"] = old_names(content["model"])
     task = content["cfg"]["task"]
@@ -541,8 +545,8 @@ def module_as_before(path, to):
     return to
 
 
-def test_a_run_of_an_earlier_version_goes_on(text, steps, tmp_path):
-    """Its optimizer's state belongs to the same parameters, in the same order."""
+def test_a_run_of_an_earlier_version_resumes(text, steps, tmp_path):
+    """The state of its optimizer belongs to the same parameters in the same order."""
     run_train([*learning(text["de"], steps["L1"], tmp_path), "--max-update", 2])
     last = tmp_path / "checkpoint_last.pt"
     run_train(learning(text["de"], steps["L1"], as_before(last, last).parent))
@@ -571,7 +575,7 @@ def test_a_classifier_and_language_modules_of_an_earlier_version(text, steps, mo
 
 def test_the_old_name_of_the_language_module_is_refused(text, steps, tmp_path):
     line = learning(text["de"], steps["L1"], tmp_path)
-    told = refusal(run_train, ["bank" if word == "language-module" else word for word in line])
-    assert told == "--train-only bank is now called --train-only language-module"
-    told = refusal(run_train, ["--new-bank" if word == "--new-language-module" else word for word in line])
-    assert told == "--new-bank is now called --new-language-module"
+    message = refusal(run_train, ["bank" if word == "language-module" else word for word in line])
+    assert message == "--train-only bank is now called --train-only language-module"
+    message = refusal(run_train, ["--new-bank" if word == "--new-language-module" else word for word in line])
+    assert message == "--new-bank is now called --new-language-module"

@@ -1,4 +1,4 @@
-"""Noise is new in every epoch, and the same whatever prepares the batches."""
+"""Noise differs between epochs, and does not depend on the number of workers."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def batches(data_bin, tmp_path_factory):
 
 
 def masks_by_pair(samples):
-    """{tokens of a framed pair without their noise: the sets of masked places that it had}."""
+    """{clean tokens of a framed pair: the sets of its masked positions}."""
     found = {}
     for sample in (sample for sample in samples if sample["objective"] == "tlm"):
         batch = sample["batch"]
@@ -70,7 +70,7 @@ def test_noise_is_the_same_with_0_and_with_2_workers(batches):
 
 
 def test_noise_of_validation_is_the_same_whatever_the_seed(data_bin, tmp_path, monkeypatch):
-    """Perplexities compare across seeds."""
+    """Perplexities are comparable across seeds."""
     batches = []
     original = FairseqTask.valid_step
 

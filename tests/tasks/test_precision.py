@@ -1,4 +1,4 @@
-"""Training in 16 bits: close to 32 bits, exact on resume, and it leaves alone what an update does not use."""
+"""Training in 16 bits: close to 32 bits, exact on resume; parameters that an update does not use stay."""
 
 import itertools
 import sys
@@ -50,7 +50,7 @@ def state_of(path):
 
 
 def trained_parameters(path):
-    """{name: the values that the optimizer moves}: in 32 bits where they are kept beside the model."""
+    """{name: the values that the optimizer updates}: the 32-bit copies if there are any."""
     state = state_of(path)
     masters = state["last_optimizer_state"].get("fp32_params")
     return state["model"] if masters is None else dict(zip(state["model"], masters, strict=True))
@@ -141,7 +141,7 @@ def test_resume_is_exact(data_bin, tmp_path, name, stop):
 
 
 def test_an_overflow_on_cpu_beside_a_gpu(data_bin, tmp_path, monkeypatch):
-    """--cpu decides: moving anything to this GPU would be an error."""
+    """With --cpu, moving anything to this GPU would be an error."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for name in ("current_device", "get_rng_state", "set_rng_state", "manual_seed", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda *args: None)
@@ -156,7 +156,7 @@ def test_an_overflow_on_cpu_beside_a_gpu(data_bin, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", [None, *PRECISIONS])
 def test_a_parameter_that_an_update_does_not_use_stays(data_bin, tmp_path, monkeypatch, name):
-    """headed and tlm take turns; with zeros for gradients Adam would move headed's parameters in tlm's updates too."""
+    """headed and tlm alternate; with zeros for gradients Adam would change headed's parameters in tlm's updates too."""
     monkeypatch.setitem(OBJECTIVES, Headed.name, Headed)
     flags = [f"--{name}"] if name else []
     run_train(
@@ -197,7 +197,7 @@ def test_other_tasks_learn_and_are_validated(data_bin, task_files, tmp_path, nam
 
 
 def test_generation_with_fp16(data_bin, tmp_path):
-    """The same hypotheses, but for one or two where two are nearly as good, and scores within the type's rounding."""
+    """The hypotheses are the same, except one or two near ties; scores agree within the type's rounding."""
     run_train(
         both_directions(
             data_bin,
@@ -235,7 +235,7 @@ def test_evaluation_with_fp16(data_bin, task_files, tmp_path):
 
 
 def test_the_sum_of_many_losses_in_bfloat16():
-    """2**24 logits, where 32 bits go through torch's chunked loss: its sum would have 8 bits."""
+    """With 2**24 logits torch's chunked loss would sum in 8 bits of precision."""
     layer = OutputLayer(EncoderConfig(embed_dim=8), TokenEmbeddings(2**14, 8, pad=1, output_bias=True)).bfloat16()
     layer.token_embeddings.bfloat16()
     hidden, target = torch.randn(2**10, 8).bfloat16(), torch.randint(2, 2**14, (2**10,))
@@ -271,7 +271,7 @@ def test_amp_is_32_bits_on_cpu(data_bin, in_32_bits, tmp_path):
 @pytest.mark.parametrize("name", [*PRECISIONS, "amp"])
 @pytest.mark.parametrize("stop", [3])
 def test_on_a_gpu(data_bin, in_32_bits, tmp_path, name, stop):
-    """Losses fall as on CPU (dropout draws other numbers there, hence the tolerance), and a stopped run goes on."""
+    """Losses fall as on CPU (dropout draws other numbers there, hence the tolerance), and a stopped run resumes."""
     on_gpu = [argument for argument in CPU if argument != "--cpu"]
 
     def run(folder, last):

@@ -1,4 +1,4 @@
-"""Published encoders with random weights, in the layouts that they come in, as the start of our models."""
+"""Models that start from published encoders: published layouts with random weights."""
 
 import functools
 import json
@@ -47,7 +47,7 @@ def dictionary(data_bin):
 
 @pytest.fixture(scope="module")
 def symbols(dictionary):
-    """Ours but the languages': <s> <pad> </s> <unk>, pieces, <mask>."""
+    """Our symbols without those of languages: <s> <pad> </s> <unk>, pieces, <mask>."""
     return dictionary.symbols[: dictionary.first_language]
 
 
@@ -161,7 +161,7 @@ def xlm_model(symbols):
     rows = torch.tensor([place.get(symbol, place["<special1>"]) for symbol in symbols])
 
     def run(tokens, languages):
-        """Our ids in, theirs through the model, logits of our symbols out."""
+        """Maps our ids to theirs, runs the model, and returns logits of our symbols."""
         names = ["en", "de", "fr"]
         ids = torch.tensor([XLM_LANGUAGES.index(names[language]) for language in languages.flatten()])
         result = theirs(
@@ -173,7 +173,7 @@ def xlm_model(symbols):
 
 
 def xlm_pth(data_bin, symbols, folder, prefix=""):
-    """XLM's own names are those of transformers without "transformer."; its params are all of its options."""
+    """XLM's own file: transformers' names without "transformer."; params holds all options."""
     theirs, run = xlm_model(symbols)
     state = {
         prefix + name.removeprefix("transformer."): value
@@ -258,7 +258,7 @@ def options_of(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_starts_as_the_published_model(data_bin, dictionary, make, tmp_path, kind):
-    """Two updates that move nothing; then the checkpoint computes what the published model does."""
+    """After two updates with learning rate 0 the checkpoint computes what the published model computes."""
     path, theirs = make(kind)
     line = pretraining(
         data_bin,
@@ -343,8 +343,8 @@ def test_cross_attention_of_veco_is_new(data_bin, make, tmp_path, kind):
         )
     )
     assert len(output.updates) == 2
-    (told,) = [line for line in output.log.splitlines() if line.startswith("model from ")]
-    new = told.partition("new: ")[2].split(", ")
+    (report,) = [line for line in output.log.splitlines() if line.startswith("model from ")]
+    new = report.partition("new: ")[2].split(", ")
     assert new and all(".cross_attention" in name for name in new)
     assert {name.split(".")[2] for name in new} == {"0", "1"}
 
@@ -372,13 +372,13 @@ def test_translation_from_a_published_encoder(data_bin, make, tmp_path):
     assert torch.equal(
         state["encoder.token_embeddings.output_bias"], pretrained["encoder.token_embeddings.output_bias"]
     )
-    told = [line for line in output.log.splitlines() if line.startswith("decoder from ")]
-    assert "layers.0.cross_attention.query.weight" in told[0]
+    report = [line for line in output.log.splitlines() if line.startswith("decoder from ")]
+    assert "layers.0.cross_attention.query.weight" in report[0]
 
 
 @pytest.mark.parametrize("kind", ["fairseq", "transformers", "XLM", "transformers XLM"])
 def test_encoder_and_decoder_of_xdae_from_a_published_encoder(data_bin, symbols, make, tmp_path, kind):
-    """G5: all of its layers and the first ones, its output layer the decoder's; cross-attention is new."""
+    """G5: all layers fill the encoder, the first ones the decoder with the output layer; cross-attention is new."""
     path, _ = make(kind)
     is_xlm, depth = "XLM" in kind, ["--encoder-layers", LAYERS, "--decoder-layers", 1]
     form = ["--framing", "xlm", "--ffn-dim", 64] if is_xlm else ["--arch", "xl_xdae_xlmr_tiny"]
@@ -397,8 +397,8 @@ def test_encoder_and_decoder_of_xdae_from_a_published_encoder(data_bin, symbols,
             assert torch.equal(value[rows], expected[rows]), name
     if is_xlm:
         assert torch.equal(state["decoder.embeddings.languages.weight"], state["encoder.embeddings.languages.weight"])
-    (told,) = [line for line in log.splitlines() if line.startswith("decoder from ")]
-    new = told.partition("new: ")[2].split(", ")
+    (report,) = [line for line in log.splitlines() if line.startswith("decoder from ")]
+    new = report.partition("new: ")[2].split(", ")
     assert len(new) == 8 and all(name.startswith("layers.0.cross_attention") for name in new)
     with pytest.raises(UserError, match=r"needs --heads 2 \(or --init-across-heads\), this run has 4"):
         start(data_bin, tmp_path, *form, *depth, "--init-from", path, "--heads", 4, task=denoising)
@@ -431,8 +431,8 @@ def test_classification_from_a_published_encoder(data_bin, make, tmp_path, kind)
     line = classification(data_bin, files, tmp_path / "run", *options_of(kind), "--init-from", path, "--max-update", 2)
     output = run_train([*line, "--batch-size", 4])
     assert len(output.updates) == 2
-    (told,) = [line for line in output.log.splitlines() if line.startswith("encoder from ")]
-    assert told.endswith("new: none")  # of the encoder
+    (report,) = [line for line in output.log.splitlines() if line.startswith("encoder from ")]
+    assert report.endswith("new: none")  # of the encoder
 
 
 # What doesn't fit: one sentence, before training
@@ -470,7 +470,7 @@ def test_an_option_that_does_not_fit_is_named(data_bin, make, tmp_path, kind, mo
     assert str(error.value) == f"{path} {sentence}"
 
 
-def test_a_head_that_is_not_there_has_any_form(data_bin, make, tmp_path):
+def test_a_model_without_an_output_layer_takes_any_output_form(data_bin, make, tmp_path):
     path, _ = make("transformers older file, no head")
     _, log = start(data_bin, tmp_path, *XLM_R_OPTIONS, "--output-form", "plain", "--init-from", path)
     assert "new: encoder.token_embeddings.output_bias" in log
@@ -518,7 +518,7 @@ def change_word(path, row, word):
 
 
 class Anything:
-    """What is no plain data."""
+    """An object that is no plain data."""
 
 
 def as_in_vocab_json(path):

@@ -1,4 +1,4 @@
-"""XLM's own translation models with random weights, as the start of ours and to translate with."""
+"""XLM's published translation models, with random weights: translating with them and starting from them."""
 
 import math
 
@@ -26,7 +26,7 @@ FORM = ["--framing", "xlm", "--ffn-dim", 64, "--encoder-layers", LAYERS, "--deco
 
 
 class Model:
-    """A file of a translation model and both stacks that are in it."""
+    """The file of a translation model, and its two stacks."""
 
     def __init__(self, data_bin, path, gelu=True):
         self.dictionary, self.path = XLDictionary.load(data_bin / "dict.txt"), path
@@ -80,7 +80,7 @@ class Model:
 
 @pytest.fixture(scope="module")
 def model(data_bin, tmp_path_factory):
-    """A model whose translations of the test set have several lengths: </s> is as probable as that takes."""
+    """A model whose translations of the test set differ in length: the bias of </s> is set for that."""
     model = Model(data_bin, tmp_path_factory.mktemp("xlm") / "mt.pth")
     text = open_text(data_bin / "en-de/test.en-de.en", "en")
     for bias in range(0, 24):
@@ -94,7 +94,7 @@ def model(data_bin, tmp_path_factory):
 
 @pytest.fixture
 def own(data_bin, tmp_path):
-    """A model whose file a test may spoil."""
+    """A model whose file a test may damage."""
     return Model(data_bin, tmp_path / "mt.pth")
 
 
@@ -158,7 +158,7 @@ def test_interactive_takes_it_too(data_bin, model):
 
 @pytest.mark.parametrize("gelu", [True, False])
 def test_training_starts_as_the_published_model(data_bin, tmp_path, gelu):
-    """Two updates that move nothing; then the checkpoint's logits are the file's."""
+    """After two updates with learning rate 0 the checkpoint's logits are the file's."""
     model = Model(data_bin, tmp_path / "mt.pth", gelu)
     line = translation(
         data_bin,
@@ -208,7 +208,7 @@ def test_training_starts_as_the_published_model(data_bin, tmp_path, gelu):
 
 
 def test_the_dictionary_of_a_file(tmp_path, model):
-    """What fairseq-preprocess binarizes text for it with, in our order: pieces, <mask>, the file's languages."""
+    """The dictionary for fairseq-preprocess, in our order: pieces, <mask>, the file's languages."""
     main([str(model.path), str(tmp_path / "dict.txt")])
     written, symbols = XLDictionary.load(tmp_path / "dict.txt"), model.dictionary.symbols
     assert written.symbols == [*symbols[: model.dictionary.first_language], "[de]", "[xx]", "[en]"]
@@ -225,7 +225,7 @@ def without(state, name):
 
 
 def spoiled(model, mistake):
-    """Writes the file with a mistake."""
+    """Writes the file with an error."""
     encoder, decoder = model.encoder.state_dict(), model.decoder.state_dict()
     if mistake == "encoder alone":
         model.write(model=encoder, encoder=None, decoder=None)
@@ -260,7 +260,7 @@ def spoiled(model, mistake):
 
 
 class Anything:
-    """What is no plain data."""
+    """An object that is no plain data."""
 
 
 MISTAKES = {

@@ -1,4 +1,4 @@
-"""Training that was stopped goes on as if it had not been: the same losses and parameters, bit for bit."""
+"""A stopped training resumes with the losses and parameters of an uninterrupted one, bit for bit."""
 
 import multiprocessing
 import os
@@ -62,7 +62,7 @@ LAST = 13  # updates of a whole run: in epoch 3
 
 @pytest.fixture(scope="module")
 def uninterrupted(data_bin, tmp_path_factory):
-    """A function: name of the run -> (its output, its final parameters), made once."""
+    """A function: name of a run -> (output, final parameters); each run is made once."""
     made = {}
 
     def run(name):
@@ -90,7 +90,7 @@ def epochs(output):
 
 
 def test_runs_are_long_enough(uninterrupted):
-    """The updates where the tests below stop are within epochs 1 and 2 and at their ends, for every kind of run."""
+    """For every kind of run, the stops of the tests below are within epochs 1 and 2 and at their ends."""
     for name in RUNS:
         output, _ = uninterrupted(name)
         ends = epochs(output)
@@ -145,20 +145,20 @@ def test_resume_from_an_earlier_checkpoint(data_bin, tmp_path, uninterrupted):
     assert losses_after(rest, 0) == losses_after(whole, 7)
 
 
-def test_other_settings_are_told(data_bin, tmp_path):
-    """A run that goes on has the options that it is given, as fairseq's do; one line says which are others."""
+def test_other_settings_are_reported(data_bin, tmp_path):
+    """A resumed run takes the options that it is given, as in fairseq; one line lists those that have changed."""
     line = [*RUNS["alternate"](data_bin, tmp_path), "--disable-validation"]
     run_train([*line, "--max-update", 1, "--lr", 0.002])
     more = ["--lr", 0.5, "--clip-norm", 3, "--init-from", tmp_path / "checkpoint_last.pt"]
-    told = run_train([*line, "--max-update", 2, *more]).log
+    log = run_train([*line, "--max-update", 2, *more]).log
     settings = (
         f"--clip-norm 3.0 (was 0.0), --init-from {tmp_path / 'checkpoint_last.pt'} (was None), --lr [0.5] (was [0.002])"
     )
-    assert f"checkpoint_last.pt goes on with other settings than before: {settings}\n" in told
-    told = run_train(
+    assert f"checkpoint_last.pt is resumed with other settings than before: {settings}\n" in log
+    log = run_train(
         [*line, *cli(save_dir=tmp_path / "new", restore_file=tmp_path / "checkpoint_last.pt", max_update=3, lr=0.1)]
     ).log
-    assert "other settings" not in told  # another run's checkpoint
+    assert "other settings" not in log  # another run's checkpoint
 
 
 def test_validation_changes_no_loss(data_bin, tmp_path, uninterrupted):
@@ -190,9 +190,9 @@ ONE_WORKER = ["--cpu", "--num-workers", "1", "--no-progress-bar"]
 
 @pytest.mark.parametrize("name, defaults", [("alternate-frequency-2", CPU), ("translation", ONE_WORKER)])
 def test_resume_after_kill_9(data_bin, tmp_path, name, defaults):
-    """Three times killed at a random moment: in an update, or while a checkpoint is being written.
+    """The run is killed three times at a random moment: in an update or while it writes a checkpoint.
 
-    The folder is free again at once, although a process that loads data may live on; until then it is refused.
+    The folder is refused until the kill and free right after it, even if a data loading process still lives.
     """
     line = [*RUNS[name](data_bin, tmp_path / "killed"), *SAVING]
     rng, reached = random.Random(name), 0
@@ -234,7 +234,7 @@ def terminate_in(monkeypatch, step, place):
 @pytest.mark.parametrize("place", [1, 4, 2 * UPDATES, 2 * UPDATES + 2])
 @pytest.mark.parametrize("name", ["cycle-frequency-2", "translation"])
 def test_resume_after_sigterm_in_an_update(data_bin, tmp_path, uninterrupted, monkeypatch, name, place):
-    """The update in progress is finished and saved, also when the signal came in the first of its micro-steps."""
+    """The update in progress is finished and saved, even if the signal comes in its first micro-step."""
     whole, parameters = uninterrupted(name)
     line = [*RUNS[name](data_bin, tmp_path), "--max-update", LAST]
     with monkeypatch.context() as patch:
@@ -261,8 +261,8 @@ def test_resume_after_sigterm_in_validation(data_bin, tmp_path, uninterrupted, m
     assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), parameters)
 
 
-def test_a_stop_is_told_whenever_its_signal_comes(caplog):
-    """In front of any line after an update: either this update is the last one and the log says so, or the next."""
+def test_a_stop_is_logged_whenever_its_signal_comes(caplog):
+    """The signal may come before any line after an update: this update or the next is the last, and the log says so."""
     code, signaled = XLTask.optimizer_step.__code__, 0
     for number in sorted({line for *_, line in code.co_lines() if line and line > code.co_firstlineno}):
         run = OmegaConf.create({"optimization": {"stop_time_hours": 0}, "dataset": {}, "task": {}})
@@ -290,7 +290,7 @@ def test_a_stop_is_told_whenever_its_signal_comes(caplog):
 
 
 def test_a_signal_after_the_last_update_stops_the_recipe(data_bin, tmp_path, monkeypatch):
-    """Nothing is left to stop in this training, but what its recipe does next must not begin."""
+    """The training is complete, but the next step of its recipe must not begin."""
     line = [*RUNS["alternate"](data_bin, tmp_path), "--max-update", 2, *CPU]
     cfg = configuration(options.get_training_parser(), line)
     monkeypatch.setenv("XL_STOPPED_STATUS", "75")
@@ -302,7 +302,7 @@ def test_a_signal_after_the_last_update_stops_the_recipe(data_bin, tmp_path, mon
 
 
 def test_interrupted_once_and_twice(data_bin, tmp_path, monkeypatch):
-    """Ctrl-C saves and stops as SIGTERM does; the second one stops at once."""
+    """Ctrl-C saves and stops like SIGTERM; a second one stops at once."""
     line = [*RUNS["alternate"](data_bin, tmp_path), "--max-update", LAST, "--disable-validation"]
     original, calls = FairseqTask.train_step, []
 
@@ -326,7 +326,7 @@ COMMANDS = {0: ["-m", "fairseq_cli.train"], 75: [ROOT / "recipes/launch.py", "tr
 
 @pytest.mark.parametrize("status", COMMANDS)
 def test_sigterm_saves_and_exits(data_bin, tmp_path, status):
-    """The real command in a process of its own ends with 0; in a recipe, whose next step needs all of it, with 75."""
+    """The command in a process of its own ends with 0; in a recipe, whose next step needs all of it, with 75."""
     line = [*RUNS["alternate"](data_bin, tmp_path / "terminated"), *WITH_WORKERS, "--disable-validation"]
     command = [*COMMANDS[status], *line, "--log-file", tmp_path / "train.log"]
     if status:
@@ -364,7 +364,7 @@ def test_sigterm_saves_and_exits(data_bin, tmp_path, status):
 
 
 def test_resume_waits_as_long_as_an_uninterrupted_run_for_early_stopping(data_bin, tmp_path):
-    """--patience counts on (X8): with a rate that ruins the model, both stop after the same update."""
+    """--patience counts across the resume (X8): with a ruinous learning rate, both runs stop after the same update."""
 
     def line(folder):
         every = ["--save-interval-updates", 1, "--no-epoch-checkpoints", "--patience", 3, "--lr", 3]

@@ -93,7 +93,7 @@ def test_vectors_do_not_depend_on_the_batch(data_bin, checkpoints):
     np.testing.assert_allclose(many[2, "mean"][7:8], alone, atol=2e-6)
 
 
-def test_the_language_is_told(data_bin, checkpoints):
+def test_the_language_changes_the_embedding(data_bin, checkpoints):
     embedder = Embedder(checkpoints["pretraining"], data_bin)
     one, other = (embedder(["house"], language, [(0, "mean")])[0, "mean"] for language in ("en", "de"))
     assert not np.allclose(one, other)

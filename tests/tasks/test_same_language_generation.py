@@ -40,7 +40,7 @@ LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dro
 
 
 def titled(words, line, topic):
-    """A sentence with one of four topics, and its title: the topic's word and the word that belongs to it."""
+    """A sentence with one of four topics, and its title: the topic's word and a word that goes with it."""
     plain = [word for word in line.split() if word not in words[:4]]
     return " ".join([*plain[:2], words[topic], *plain[2:]]), f"{words[topic]} {words[4 + topic]}"
 
@@ -64,7 +64,7 @@ def task_files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def learned(data_bin, task_files, tmp_path_factory):
-    """Its folder and what training on English and German logged."""
+    """The folder and the output of a training on English and German."""
     folder = tmp_path_factory.mktemp("learned")
     line = generation(
         data_bin,
@@ -125,7 +125,7 @@ def test_the_best_average_over_languages_is_kept(data_bin, task_files, learned):
 
 
 def test_perplexities_are_those_of_lines_by_themselves(data_bin, task_files, learned):
-    """Encoded, framed and scored here one by one, without padding."""
+    """The lines are encoded, framed and scored one by one, without padding."""
     import sentencepiece
     from fairseq import checkpoint_utils
 
@@ -172,7 +172,7 @@ def test_a_language_that_was_not_trained_starts_from_its_symbol(data_bin, task_f
 
 
 def test_batches_name_their_languages(data_bin, task_files, tmp_path):
-    """In training languages share batches; the decoder reads [xx] y and predicts y </s> in the source's language."""
+    """Training batches mix languages; the decoder reads [xx] y and predicts y </s> in the source's language."""
     dictionary, found, mixed = XLDictionary.load(data_bin / "dict.txt"), set(), 0
     line = generation(data_bin, task_files, tmp_path, "--max-epoch", 1, "--disable-validation", "--no-save")
     for sample in (sample for samples in run_train(line).samples.values() for sample in samples):
@@ -205,7 +205,7 @@ def test_resume_is_exact(data_bin, task_files, tmp_path):
 
 
 def test_smoothing_is_for_training_only(data_bin, task_files, tmp_path):
-    """Before the first update, with the learning rate 0: losses differ in training and not in validation."""
+    """With the learning rate 0, training losses differ and validation losses do not."""
     outputs = [
         run_train(
             generation(
@@ -222,7 +222,7 @@ def test_smoothing_is_for_training_only(data_bin, task_files, tmp_path):
 
 
 def test_generation_options_of_fairseq_hold(data_bin, task_files, learned, tmp_path):
-    """No pair of pieces twice; scores are divided by the length to the power of the penalty."""
+    """No bigram of pieces occurs twice; scores are divided by the length to the power of the penalty."""
     checkpoint = learned[0] / "checkpoint_best.pt"
     more = ["--min-len", 9, "--max-len-b", 11]
 
@@ -268,7 +268,7 @@ def test_raw_lines_are_titled_one_by_one(data_bin, task_files, learned):
     assert found == [expected[3][0].partition("\t")[2], "", expected[0][0].partition("\t")[2]]
 
 
-def test_what_is_too_long_is_cut_and_told(data_bin, task_files, tmp_path):
+def test_long_examples_are_truncated_and_counted(data_bin, task_files, tmp_path):
     files = tmp_path / "files"
     files.mkdir()
     for path in task_files.iterdir():
@@ -283,8 +283,8 @@ def test_what_is_too_long_is_cut_and_told(data_bin, task_files, tmp_path):
         *cli(length=30, max_epoch=1, disable_validation=True, save_dir=tmp_path / "run"),
     )
     output = run_train(line)
-    told = "train: 1 of 241 examples have more than 30 tokens of the source (--length) or 40 of the target"
-    assert output.log.count(told) == 1
+    warning = "train: 1 of 241 examples have more than 30 tokens of the source (--length) or 40 of the target"
+    assert output.log.count(warning) == 1
     rows = [row for samples in output.samples.values() for sample in samples for row in sample["batch"]["tokens"]]
     longest = max(rows, key=lambda row: int(row.ne(1).sum()))
     assert len(rows) == 241 and int(longest.ne(1).sum()) == 30 and longest[0] == 0 and longest[29] == 2
@@ -319,7 +319,7 @@ def pretrained(data_bin, tmp_path_factory):
 
 
 def started(data, files, folder, *more):
-    """The weights that a fine-tuning starts from: after one update with the learning rate 0."""
+    """The initial weights of a fine-tuning: those after one update with the learning rate 0."""
     run_train(generation(data, files, folder, "--max-update", 1, "--lr", 0, "--disable-validation", *more))
     return load(folder / "checkpoint_last.pt")
 
@@ -331,8 +331,8 @@ def test_fine_tuning_starts_from_a_whole_denoiser(data_bin, task_files, pretrain
     )
 
 
-def test_all_streams_are_fine_tuned_and_the_first_is_scored(data_bin, task_files, pretrained, tmp_path):
-    """An xFNP's loss is the sum over its streams; its perplexity and what it writes are of the next token."""
+def test_all_streams_are_fine_tuned_and_the_first_one_is_scored(data_bin, task_files, pretrained, tmp_path):
+    """An xFNP's loss is the sum over its streams; its perplexity and output come from the first."""
     line = generation(
         data_bin,
         task_files,

@@ -1,4 +1,4 @@
-"""Raw text beside a data folder whose text was tokenized: the same sub-words everywhere, and output without tokens."""
+"""Commands with raw text and a data folder of tokenized text: the same sub-words everywhere, output without tokens."""
 
 import json
 import shutil

@@ -51,7 +51,7 @@ def line(text, folder, *more, frequency=5):
     )
 
 
-def test_a_stopped_run_goes_on_bit_by_bit(text, tmp_path):
+def test_a_stopped_run_resumes_bit_by_bit(text, tmp_path):
     """Stopped within an epoch and at the end of one."""
     whole = run_train(line(text, tmp_path / "whole", "--max-update", 5))
     parts = [
@@ -73,7 +73,7 @@ def test_every_update_has_each_task_equally_often(text, tmp_path):
 
 
 def test_an_update_is_the_mean_of_its_tasks(text, tmp_path):
-    """What is logged for an update is the mean of its ten batches' losses, whatever their sizes."""
+    """The logged loss of an update is the mean of its ten batches' losses, whatever their sizes."""
     output = run_train(line(text, tmp_path, "--max-update", 1, "--disable-validation", frequency=10))
     losses = [float.fromhex(loss) for loss in output.losses]
     logged = next(float(value) for value in output.statistics("loss"))
@@ -97,8 +97,8 @@ def test_a_pair_without_documents_is_refused_or_left_out_of_one_task(text, tmp_p
     data = without_documents(text, tmp_path / "data", "en-fr", *sides)
     line = ["--max-update", 1, "--disable-validation", "--no-save"]
     both = {"objectives": "tlm,cross_lingual_mlm"}
-    told = rf"{data}/en-fr/train.en-fr: no line is empty on both sides.*with cross_lingual_mlm.leave_out=en-fr"
-    with pytest.raises(UserError, match=told):
+    message = rf"{data}/en-fr/train.en-fr: no line is empty on both sides.*with cross_lingual_mlm.leave_out=en-fr"
+    with pytest.raises(UserError, match=message):
         run_train(pretraining(data, tmp_path / "run", *line, **both))
     settings = "tlm.length=32 cross_lingual_mlm.length=32 cross_lingual_mlm.leave_out="
     task = tasks_of(pretraining(data, tmp_path, "--objective-options", f"{settings}en-fr", **both))

@@ -1,4 +1,4 @@
-"""The plugin is found by --user-dir from wherever a command is run, in processes of their own."""
+"""--user-dir finds the plugin from any folder, in processes of their own."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("place", ["root", "elsewhere"])
 def test_user_dir(data_bin, tmp_path, place):
-    """`fairseq_xl` in the repository's root, in the real Python; from another folder its path, with two workers."""
+    """`fairseq_xl` in the repository's root, with the real Python; its path in another folder, with two workers."""
     folder, user_dir = (ROOT, "fairseq_xl") if place == "root" else (tmp_path, ROOT / "fairseq_xl")
     line = [
         *pretraining(data_bin, tmp_path / "run", "--updates-per-epoch", 3, "--max-epoch", 2),

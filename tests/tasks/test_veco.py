@@ -1,4 +1,4 @@
-"""VECO through fairseq's commands: two stages, resuming, and what its checkpoint becomes (V7, V9, V10)."""
+"""VECO through fairseq's commands: two stages, resuming, models that start from its checkpoint (V7, V9, V10)."""
 
 import itertools
 import re
@@ -36,7 +36,7 @@ def veco(data, folder, *more, objectives=BOTH):
 
 @pytest.fixture(scope="module")
 def stages(data_bin, tmp_path_factory):
-    """Folders of MLM (what stands for XLM-R), of the first stage from it, and of the second from that."""
+    """Folders of an MLM in place of XLM-R, of the first stage from it, and of the second stage from that."""
     root = tmp_path_factory.mktemp("stages")
     xlmr = ["--arch", "xl_xlmr_tiny", "--max-update", 3]
     run_train(veco(data_bin, root / "mlm", *xlmr, objectives="mlm"))
@@ -87,7 +87,7 @@ def test_both_stages_resume_bit_by_bit(data_bin, tmp_path, stages):
 
 
 def start(data, folder, *more):
-    """A translation model's parameters before its first update has any effect: the learning rate is 0."""
+    """Initial parameters of a translation model: those after one update with learning rate 0."""
     run_train(translation(data, folder, *MT, "--max-update", 1, "--disable-validation", "--lr", 0, *more))
     return load(folder / "checkpoint_last.pt")
 
@@ -145,7 +145,7 @@ def test_a_decoder_deeper_than_the_checkpoint_is_refused(data_bin, tmp_path, sta
 
 
 def test_the_checkpoint_is_an_encoder_too(data_bin, tmp_path, stages):
-    """V9: cross-attention is left behind by --init-from alone, and the rest is fine-tuned."""
+    """V9: --init-from leaves out cross-attention, and the rest is fine-tuned."""
     checkpoint = stages[0] / "second/checkpoint_last.pt"
     encoder = ["--arch", "xl_xlmr_tiny", "--layers", LAYERS, "--init-from", checkpoint]
     files = write_task(tmp_path / "task", 1)

@@ -26,7 +26,7 @@ ALL = "xdae.length=32 xdae.mixed=true xdae.noise=shuffle+drop+mask+infill"
 
 @pytest.fixture(scope="module")
 def encoders(data_bin, tmp_path_factory):
-    """Checkpoints of encoders of two layers, in XLM's form and in XLM-R's, that left their random weights."""
+    """Checkpoints of two-layer encoders in the forms of XLM and XLM-R, after three updates."""
     root = tmp_path_factory.mktemp("encoders")
     for name in ("xlm", "xlmr"):
         run_train(
@@ -41,7 +41,7 @@ def encoders(data_bin, tmp_path_factory):
 
 
 def start(data, folder, *more):
-    """Parameters before the first update has any effect, the learning rate being 0, and the log."""
+    """The initial parameters, from an update with learning rate 0, and the log."""
     output = run_train(denoising(data, folder, "--max-update", 1, "--disable-validation", "--lr", 0, *more))
     return load(folder / "checkpoint_last.pt"), output.log
 
@@ -57,7 +57,7 @@ def line(data, folder, *more):
 
 @pytest.fixture(scope="module")
 def whole(data_bin, tmp_path_factory):
-    """Folder of a run of 7 updates, and what it logged."""
+    """Folder and output of a run of 7 updates."""
     folder = tmp_path_factory.mktemp("whole")
     return folder, run_train(line(data_bin, folder, "--max-update", 7))
 
@@ -95,8 +95,8 @@ def test_it_generates_what_its_decoder_predicts(data_bin, whole):
 # Initial weights
 
 
-def sources(state, encoder_layers):
-    """{name of a parameter of an encoder-decoder: that of the encoder which it was filled from}; without the new."""
+def copied_from(state, encoder_layers):
+    """{parameter of an encoder-decoder: parameter of the encoder that it is copied from}, without new ones."""
     found = {}
     for name in state:
         stack, _, rest = name.partition(".")
@@ -113,31 +113,31 @@ def sources(state, encoder_layers):
     "form, which, layers", [("xlm", None, [0]), ("xlm", "last", [1]), ("xlm", "all", [0, 1]), ("xlmr", "first", [0])]
 )
 def test_an_encoder_fills_encoder_and_decoder(data_bin, tmp_path, encoders, form, which, layers):
-    """All of its layers the encoder, the first ones unless told otherwise the decoder; cross-attention is new (G5)."""
+    """All of its layers fill the encoder, by default the first ones the decoder; cross-attention is new (G5)."""
     arch = "xl_xdae_tiny" if form == "xlm" else "xl_xdae_xlmr_tiny"
     size = ["--arch", arch, "--encoder-layers", 2, "--decoder-layers", len(layers)]
     more = ["--init-decoder-layers", which] if which else []
     state, log = start(data_bin, tmp_path, *size, "--init-from", encoders[form], *more)
     pretrained = load(encoders[form])
-    filled = sources(state, layers)
+    filled = copied_from(state, layers)
     for name, source in filled.items():
         assert torch.equal(state[name], pretrained[source]), name
     assert set(filled.values()) == set(pretrained)
-    (told,) = [line for line in log.splitlines() if line.startswith("decoder from ")]
-    assert set(told.partition("new: ")[2].split(", ")) == {
+    (report,) = [line for line in log.splitlines() if line.startswith("decoder from ")]
+    assert set(report.partition("new: ")[2].split(", ")) == {
         name.removeprefix("decoder.") for name in state if name not in filled
     }
     assert f"encoder from {encoders[form]}: " in log and f"{encoders[form]}: not used: none" in log
 
 
-def test_an_encoder_decoder_is_inherited(data_bin, tmp_path, whole):
+def test_an_encoder_decoder_is_copied(data_bin, tmp_path, whole):
     path = whole[0] / "checkpoint_last.pt"
     state, log = start(data_bin, tmp_path, "--init-from", path)
     assert equal_parameters(state, load(path))
     assert log.count("new: none") == 2 and f"{path}: not used: none" in log
 
 
-def test_it_gives_a_translation_model_its_stacks(data_bin, tmp_path, whole):
+def test_a_translation_model_starts_from_its_stacks(data_bin, tmp_path, whole):
     path = whole[0] / "checkpoint_last.pt"
     both = ["--share-embeddings", "--init-encoder-from", path, "--init-decoder-from", path]
     run_train(
@@ -149,11 +149,11 @@ def test_it_gives_a_translation_model_its_stacks(data_bin, tmp_path, whole):
 
 
 def test_cross_attention_alone_is_trained(data_bin, tmp_path, encoders):
-    """As the first stage of VECO: what is new, before everything."""
+    """As in VECO's first stage."""
     more = ["--encoder-layers", 2, "--init-from", encoders["xlm"], "--train-only", f"*.{CROSS}*"]
     run_train(denoising(data_bin, tmp_path, *more, "--max-update", 2, "--disable-validation"))
     state, pretrained = load(tmp_path / "checkpoint_last.pt"), load(encoders["xlm"])
-    for name, source in sources(state, [0]).items():
+    for name, source in copied_from(state, [0]).items():
         assert torch.equal(state[name], pretrained[source]), name
 
 
@@ -162,7 +162,7 @@ def test_cross_attention_alone_is_trained(data_bin, tmp_path, encoders):
 
 @pytest.fixture(scope="module")
 def separate(data_bin, tmp_path_factory):
-    """A translation model whose encoder and decoder have a table of tokens each."""
+    """A translation model whose encoder and decoder have token embeddings of their own."""
     folder = tmp_path_factory.mktemp("separate")
     run_train(translation(data_bin, folder, "-s", "en", "-t", "de", "--max-update", 1, "--disable-validation"))
     return folder / "checkpoint_last.pt"

@@ -1,4 +1,4 @@
-"""xFNP through fairseq's commands: training, resuming, first weights, generation, mistakes (G6)."""
+"""xFNP through fairseq's commands: training, resuming, initial weights, generation, errors (G6)."""
 
 from functools import partial
 
@@ -26,14 +26,14 @@ def line(data, folder, *more):
 
 
 def start(data, folder, *more):
-    """Parameters before the first update has any effect, the learning rate being 0, and the log."""
+    """The initial parameters, from an update with learning rate 0, and the log."""
     output = run_train(future(data, folder, "--max-update", 1, "--disable-validation", "--lr", 0, *more))
     return load(folder / "checkpoint_last.pt"), output.log
 
 
 @pytest.fixture(scope="module")
 def whole(data_bin, tmp_path_factory):
-    """Folder of a run of 7 updates, and what it logged."""
+    """Folder and output of a run of 7 updates."""
     folder = tmp_path_factory.mktemp("whole")
     return folder, run_train(line(data_bin, folder, "--max-update", 7))
 
@@ -70,7 +70,7 @@ def test_it_generates_what_its_first_stream_predicts(data_bin, whole):
 # Initial weights
 
 
-def test_its_own_weights_are_inherited(data_bin, tmp_path, whole):
+def test_its_own_weights_are_copied(data_bin, tmp_path, whole):
     path = whole[0] / "checkpoint_last.pt"
     state, log = start(data_bin, tmp_path, "--init-from", path)
     assert equal_parameters(state, load(path)) and log.count("new: none") == 2
@@ -92,14 +92,14 @@ def encoder(data_bin, tmp_path_factory):
 
 
 def test_an_encoder_fills_the_encoder_alone(data_bin, tmp_path, encoder):
-    """The decoder is as it would be anew, and the log says so."""
+    """The decoder keeps its random weights, and the log says so."""
     state, log = start(data_bin, tmp_path / "from", "--init-from", encoder)
     anew, _ = start(data_bin, tmp_path / "anew")
     pretrained = load(encoder)
     for name, value in state.items():
         assert torch.equal(value, (anew if name.startswith("decoder.") else pretrained)[name]), name
-    said = "has no decoder with streams as that of --arch xl_xfnp_tiny has: only its encoder is taken"
-    assert f"{encoder} {said}" in log
+    message = "has no decoder with streams as that of --arch xl_xfnp_tiny has: only its encoder is taken"
+    assert f"{encoder} {message}" in log
 
 
 def test_an_encoder_is_no_decoder(whole, encoder):

@@ -24,7 +24,7 @@ def write(path, lines):
 
 
 def write_corpus(root, size=90):
-    """Text of en, de and fr, of en-de, and 20 pairs of en-fr that are training, validation and test set in one.
+    """Writes text of en, de, fr and en-de, and 20 pairs of en-fr, which serve for training, validation and test.
 
     Each word is a piece; with a smaller `size` of the vocabulary words are spelled.
     """

@@ -1,6 +1,6 @@
 """XLM's translation model as its authors' program computes it, one sentence at a time, without dropout and caches.
 
-Names of parameters and keys of the file are theirs; nothing of fairseq_xl is used. Shapes: T tokens, S of the source,
+Parameters and keys have the names of XLM's files; nothing of fairseq_xl is used. Shapes: T tokens, S of the source,
 C channels.
 """
 

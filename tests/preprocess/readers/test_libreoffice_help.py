@@ -103,7 +103,7 @@ def matched(first, second):
 
 
 @pytest.mark.parametrize(
-    "pairs, told",
+    "pairs, message",
     [
         ("de-fr", "--pairs de-fr: name two of de, ru"),
         ("en-de", "--pairs en-de: name two of de, ru"),
@@ -112,9 +112,9 @@ def matched(first, second):
         ("de-ru,ru-de", "--pairs de-ru,ru-de: name each pair once"),
     ],
 )
-def test_pairs_that_there_are_not(debs, tmp_path, capsys, pairs, told):
+def test_pairs_that_there_are_not(debs, tmp_path, capsys, pairs, message):
     assert main([str(tmp_path / "help"), "--langs", "de,ru", "--pairs", pairs, "--packages", str(debs)]) != 0
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "help").exists()
 
 
@@ -233,7 +233,7 @@ def test_another_language_leaves_the_splits_alone(debs, built, tmp_path):
         ("de", "other", "has no help pages in en-US"),
     ],
 )
-def test_problems_are_told_in_one_sentence(langs, folder, message, debs, tmp_path, capsys):
+def test_problems_are_one_sentence(langs, folder, message, debs, tmp_path, capsys):
     for kind in ("damaged", "cut", "other"):
         shutil.copytree(debs, tmp_path / kind, ignore=shutil.ignore_patterns("tree*"))
     english = "libreoffice-help-en-us_1_all.deb"
@@ -242,8 +242,8 @@ def test_problems_are_told_in_one_sentence(langs, folder, message, debs, tmp_pat
     shutil.copy(debs / "libreoffice-help-de_1_all.deb", tmp_path / "other" / english)
     given = debs if folder == "debs" else tmp_path / folder
     assert main([str(tmp_path / "out"), "--langs", langs, "--packages", str(given)]) == 1
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("libreoffice_help: ") and message in said
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("libreoffice_help: ") and message in error
     assert not (tmp_path / "out" / "corpus.yaml").exists()
 
 

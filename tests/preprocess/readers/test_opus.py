@@ -105,13 +105,13 @@ def test_a_second_run_does_nothing(archive, tmp_path):
         ),
     ],
 )
-def test_problems_are_told_in_one_sentence(arguments, message, archive, tmp_path, capsys, monkeypatch):
+def test_problems_are_one_sentence(arguments, message, archive, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.zip").write_text("no zip\n")
     content = archive.read_bytes()
     (tmp_path / "cut.zip").write_bytes(content[:200] + bytes(200) + content[400:])
     write_zip(tmp_path / "uneven.zip", ENGLISH, [*GERMAN, "Mehr"])
     assert main([str(tmp_path / "out"), *arguments]) == 1
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("opus: ") and message in said
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("opus: ") and message in error
     assert not (tmp_path / "out/corpus.yaml").exists()

@@ -91,7 +91,7 @@ def test_pairs_without_a_translation_are_left_out_and_counted(place, source, tmp
         ("en/train.tsv", f"{HEADER}\n1\tNo .\tN\xe3o .\t0\n".encode("latin-1"), "{path}, line 2: not UTF-8"),
     ],
 )
-def test_problems_are_told_in_one_sentence(name, content, message, source, tmp_path, capsys):
+def test_problems_are_one_sentence(name, content, message, source, tmp_path, capsys):
     path = source / "x-final" / name
     path.unlink()
     if content is not None:
@@ -103,5 +103,5 @@ def test_problems_are_told_in_one_sentence(name, content, message, source, tmp_p
 
 def test_an_unknown_language_is_one_sentence(source, tmp_path, capsys):
     assert main([str(source), str(tmp_path / "out"), "--langs", "en,ru"]) == 1
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said == "pawsx: --langs: unknown 'ru'; valid: de, en, es, fr, ja, ko, zh"
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == "pawsx: --langs: unknown 'ru'; valid: de, en, es, fr, ja, ko, zh"

@@ -339,7 +339,7 @@ def test_a_stop_loses_no_finished_language_and_leaves_no_half_file(tmp_path, mon
         (["en=latin.json"], "latin.json is damaged ('utf-8' codec can't decode"),
     ],
 )
-def test_problems_are_told_in_one_sentence(arguments, message, tmp_path, capsys, monkeypatch, wikiextractor):
+def test_problems_are_one_sentence(arguments, message, tmp_path, capsys, monkeypatch, wikiextractor):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     contents = {
@@ -362,8 +362,8 @@ def test_problems_are_told_in_one_sentence(arguments, message, tmp_path, capsys,
     (tmp_path / "bad.xml.bz2").write_bytes(whole[:-3000] + bytes(500) + whole[-2500:])
     (tmp_path / "cut.xml.gz").write_bytes(gzip.compress(DUMP.encode())[:-30])
     assert main([str(tmp_path / "out"), *arguments]) == 1
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("wikipedia: ") and message in said
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("wikipedia: ") and message in error
     assert not (tmp_path / "out/corpus.yaml").exists() and not list(tmp_path.glob("out/mono/*"))
 
 

@@ -1,4 +1,4 @@
-"""Downloads that go on, and WMT14 from small archives in the official format."""
+"""Downloads that are resumed, and WMT14 from small archives in the official format."""
 
 import hashlib
 import http.client
@@ -32,7 +32,7 @@ def test_a_download_is_made_once(server, tmp_path):
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_download_goes_on_where_it_stopped(server, tmp_path, ranges):
+def test_a_download_resumes_where_it_stopped(server, tmp_path, ranges):
     path = tmp_path / "file.tgz"
     server.stop_after = 3000
     with pytest.raises(UserError, match="connection ended after 3000 of 10240 bytes; run the same command"):

@@ -99,7 +99,7 @@ def test_a_test_set_without_targets_is_not_written(source, tmp_path, caplog):
         ("xglue.ntg.de.src.dev", b"\n", "{path}: there is no pair of two texts"),
     ],
 )
-def test_problems_are_told_in_one_sentence(name, content, message, source, tmp_path, capsys):
+def test_problems_are_one_sentence(name, content, message, source, tmp_path, capsys):
     path = source / "NTG" / name
     path.unlink()
     if content is not None:

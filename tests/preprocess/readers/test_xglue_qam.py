@@ -91,7 +91,7 @@ def test_a_test_file_without_labels_is_not_written(source, tmp_path, caplog):
         ("xglue.qam.de.test", b"was\tSch\xf6n .\t1\n", "{path}, line 1: not UTF-8"),
     ],
 )
-def test_problems_are_told_in_one_sentence(name, content, message, source, tmp_path, capsys):
+def test_problems_are_one_sentence(name, content, message, source, tmp_path, capsys):
     path = source / "QAM" / name
     path.unlink()
     if content is not None:

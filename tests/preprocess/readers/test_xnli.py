@@ -246,14 +246,14 @@ DEV_FILE, TRAIN_FILE = "XNLI-1.0/xnli.dev.tsv", "XNLI-MT-1.0/multinli/multinli.t
         (TRAIN_FILE, b"premise\thypo\tlabel\nJa .\tSch\xf6n .\tneutral\n", "{path}, line 2: not UTF-8"),
     ],
 )
-def test_problems_are_told_in_one_sentence(name, content, message, source, tmp_path, capsys):
+def test_problems_are_one_sentence(name, content, message, source, tmp_path, capsys):
     path = source / name
     path.unlink()
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     assert command(source, tmp_path) == 1
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("xnli: " + message.format(path=path))
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("xnli: " + message.format(path=path))
     folder = tmp_path / "out"
     assert not (folder / "manifest.json").exists() and not list(folder.rglob("*.tmp"))
     assert not list(folder.glob("translate_train/*" if name == TRAIN_FILE else "valid*"))
@@ -262,5 +262,5 @@ def test_problems_are_told_in_one_sentence(name, content, message, source, tmp_p
 @pytest.mark.parametrize("option, unknown", [("de,deu", "'deu'"), ("EN", "'EN'"), ("", "''"), ("nl,xx", "'nl', 'xx'")])
 def test_an_unknown_language_is_one_sentence(option, unknown, source, tmp_path, capsys):
     assert main([str(source), str(tmp_path / "out"), "--langs", option]) == 1
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said == f"xnli: --langs: unknown {unknown}; valid: {', '.join(LANGUAGES)}"
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == f"xnli: --langs: unknown {unknown}; valid: {', '.join(LANGUAGES)}"

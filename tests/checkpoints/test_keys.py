@@ -29,7 +29,7 @@ either = pytest.mark.parametrize("tokens", [PADDED, UNPADDED], ids=["padded", "u
 
 
 def randomize(model):
-    """Nothing neutral: biases, norms and the rows of padding included."""
+    """Random values for all parameters, biases, norms and the rows of padding included."""
     torch.manual_seed(0)
     for name, parameter in model.named_parameters():
         mean = 1.0 if parameter.dim() == 1 and "norm" in name.lower() and name.endswith("weight") else 0.0

@@ -1,4 +1,4 @@
-"""Language modules in files and archives, and what is refused (M1)."""
+"""Language modules in files and archives; files that are refused (M1)."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ def module(*languages, fill=1.0, body="body", **more):
 
 
 def content(*languages, **more):
-    """What the file of a module holds."""
+    """The content of a language module's file."""
     return {"kind": "fairseq_xl language module", "format": 1} | dataclasses.asdict(module(*languages, **more))
 
 
@@ -81,7 +81,7 @@ def test_adding_a_module_leaves_the_others_byte_by_byte(file, tmp_path, capsys):
     }
 
 
-def test_what_an_archive_does_not_take(file, tmp_path):
+def test_files_that_an_archive_refuses(file, tmp_path):
     archive_path = tmp_path / "archive"
     language_modules.pack(archive_path, [file("de"), file("fr")])
     before = archive_path.read_bytes()
@@ -111,8 +111,8 @@ def test_a_language_that_is_not_there(file, tmp_path):
     assert not (tmp_path / "es.pt").exists()
 
 
-def test_what_a_module_is_not_written_over(file, tmp_path):
-    """A checkpoint, an archive, a module of another language stays; one of the same is replaced."""
+def test_files_that_a_module_does_not_replace(file, tmp_path):
+    """A checkpoint, an archive and a module of another language stay; a module of the same language is replaced."""
     path, archive_path = file("de"), tmp_path / "archive"
     language_modules.pack(archive_path, [path, file("fr")])
     torch.save({"model": {}}, tmp_path / "other.pt")
@@ -207,7 +207,7 @@ def test_languages_that_a_file_names_are_no_paths(file, tmp_path):
 
 
 def test_special_symbols_come_and_go():
-    """Rows 0 to 3 and the last but the two languages' are the special symbols' own table."""
+    """The special symbols have a table of their own: rows 0 to 3 and the one before the two languages."""
     table = torch.arange(18.0).view(9, 2)
     plain = {keys.TOKENS: table, "other": torch.ones(1)}
     split = language_modules.with_special(plain, languages=2)

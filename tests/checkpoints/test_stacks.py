@@ -1,4 +1,4 @@
-"""Where the weights of a pre-trained encoder go, and what doesn't fit."""
+"""Weights of a pre-trained encoder in a translation model, and checkpoints that do not fit."""
 
 import pytest
 import torch
@@ -55,7 +55,7 @@ def shared(model):
 
 
 def test_the_decoder_of_a_translation_model(recipient):
-    """A trained decoder is one: cross-attention, output layer and table too; the encoder is not taken for it."""
+    """A trained decoder is copied with its cross-attention, output layer and table; the encoder does not replace it."""
     output = "decoder.output.dense.weight"
     wanted = recipient | state(output, fill=0)
     pretrained = {key: value + (3 if key.startswith("decoder.") else 7) for key, value in wanted.items()}
@@ -201,7 +201,7 @@ def deep(count):
 
 @pytest.mark.parametrize("which, expected", [("first", range(6)), ("last", range(18, 24))])
 def test_layers_are_chosen_by_their_index(which, expected):
-    """V10: layer 1 is not taken for 10 to 19, nor layer 2 for 20."""
+    """V10: layer 1 is not confused with 10 to 19, nor layer 2 with 20."""
     chosen = choose_layers(deep(24), 6, which, "a.pt")
     assert count_layers(chosen) == 6 and len(chosen) == 6 * len(LAYER) + 1
     for number, source in enumerate(expected):
@@ -214,8 +214,8 @@ def test_more_layers_than_there_are():
         choose_layers(deep(3), 4, "last", "a.pt")
 
 
-def test_going_on_from_another_model():
-    """All that both have, heads and output included; what only the new model has stays new."""
+def test_continuing_from_another_model():
+    """All common parameters are copied, heads and output included; the others stay new."""
     given = state("encoder.layers.0.ffn.up.weight", "output.dense.weight", "heads.old.weight", fill=7)
     cross = "encoder.layers.0.cross_attention.query.weight"
     wanted = state("encoder.layers.0.ffn.up.weight", "output.dense.weight", cross, fill=0)

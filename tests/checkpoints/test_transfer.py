@@ -1,4 +1,4 @@
-"""What a transfer of weights copies and reports, and which fields of a config change what weights mean."""
+"""What a transfer of weights copies and reports, and the config fields that change the meaning of weights."""
 
 import pytest
 import torch
@@ -60,7 +60,7 @@ def test_parts_of_a_translation_model(encoder, translation, parts, copied, new, 
     [("model", ["heads.mlm.weight"], ["heads"]), ("encoder", [], ["heads"])],
 )
 def test_parts_of_an_encoder_model(encoder, part, new, unused):
-    """Its output layer goes with the encoder; its head of another objective does not."""
+    """Its output layer is copied with the encoder, the head of another objective is not."""
     wanted = state(f"encoder.{TOKENS}", f"encoder.{FFN}", "output.dense.weight", "heads.mlm.weight", fill=0)
     made, report = transfer_weights(encoder, wanted, [part])
     assert (report.copied, report.new, report.unused) == ({part: 3}, {part: new}, unused)

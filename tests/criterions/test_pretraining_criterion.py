@@ -17,7 +17,7 @@ WEIGHTS = {"mlm": 1.0, "tlm": 0.5, "broken": 1.0}
 
 
 class Sums(torch.nn.Module):
-    """Stands in for a model: an objective's terms are factors of its parameters, and their counts."""
+    """A stand-in for a model: an objective's terms are multiples of its parameters, with their counts."""
 
     def __init__(self):
         super().__init__()
@@ -96,7 +96,7 @@ class TestCombining:
 
 
 def reduced(*steps):
-    """What a log shows of steps: {key of the log: its number}."""
+    """The log of steps: {key: number}."""
     with metrics.aggregate(new_root=True) as log:
         for step in steps:
             XLPretrainingCriterion.reduce_metrics([{"sample_size": 1} | step])
@@ -128,7 +128,7 @@ class TestLogging:
 
     @pytest.fixture
     def smoothed(self):
-        """Two batches of German, one of English, one of pairs -> what a log shows.
+        """The log of two batches of German, one of English and one of pairs.
 
         German 4 bits over 2 tokens and 4 over 2: 2 bits, perplexity 4. English 3 over 1: 8. Pairs: 1 bit, 2; and 0, 1.
         """
@@ -150,7 +150,7 @@ class TestLogging:
         assert (smoothed["tlm_de-en_loss"], smoothed["tlm_de-en_ppl"]) == (pytest.approx(1), pytest.approx(2))
         assert smoothed["mlm_loss"] == pytest.approx(11 / 5, abs=1e-3)  # over all tokens
 
-    def test_ppl_is_the_mean_over_terms_of_the_mean_over_sources(self, smoothed):
+    def test_ppl_is_the_mean_over_terms_of_the_mean_over_corpora(self, smoothed):
         """((4 + 8) / 2 + 2 + 1) / 3 (X8)"""
         assert smoothed["ppl"] == pytest.approx(3)
 

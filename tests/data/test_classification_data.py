@@ -1,4 +1,4 @@
-"""Labelled text: reading, framing, batches, draws."""
+"""Labeled text: reading, framing, batches, sampling."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def ended(first, count):
     return np.array([*range(first, first + count), END])
 
 
-def test_a_sentence_is_cut(framing):
+def test_a_sentence_is_truncated(framing):
     assert frame([ended(5, 3)], framing, 5).tolist() == [S, 5, 6, 7, END]
     assert frame([ended(5, 3)], framing, 4).tolist() == [S, 5, 6, END]
 
@@ -35,7 +35,7 @@ def test_a_sentence_is_cut(framing):
         ((20, 1), 8, (3, 1)),
     ],
 )
-def test_the_longer_side_of_a_pair_is_cut_first(framing, sizes, longest, kept):
+def test_the_longer_side_of_a_pair_is_truncated_first(framing, sizes, longest, kept):
     tokens = frame([ended(5, sizes[0]), ended(30, sizes[1])], framing, longest).tolist()
     assert tokens == [S, *range(5, 5 + kept[0]), END, END, *range(30, 30 + kept[1]), END]
     assert len(tokens) <= longest
@@ -58,7 +58,7 @@ def test_a_batch(dictionary):
 
 
 def test_segments_of_a_pair_are_its_sides(dictionary):
-    """The second one begins with the </s> in front of it, in either framing; padding and sentences are in the first."""
+    """In either framing segment 1 begins with the </s> before the second text; padding and sentences are segment 0."""
     rows = np.array([[S, 4, 5, END, END, 6, END, PAD], [S, 4, END, PAD, PAD, PAD, PAD, PAD]])
     assert segments(rows, END, PAD).tolist() == [[0, 0, 0, 0, 1, 1, 1, 0], [0] * 8]
     assert segments(np.array([[END, 4, END, END, 6, END]]), END, PAD).tolist() == [[0, 0, 0, 1, 1, 1]]
@@ -68,7 +68,7 @@ def test_segments_of_a_pair_are_its_sides(dictionary):
 
 
 def test_draws_of_an_epoch(dictionary):
-    """Fewer than there are: each at most once, others in another epoch. More: each as often, give or take one."""
+    """Fewer examples than exist: each at most once, others in another epoch. More: counts differ by at most one."""
     few = dataset(dictionary, [5] * 20, per_epoch=8)
     np.random.seed(1)
     epochs = [few.ordered_indices().tolist() for _ in range(2)]

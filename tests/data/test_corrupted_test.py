@@ -1,4 +1,4 @@
-"""Corrupted lines: the same whatever else is corrupted, and whole again with what was written."""
+"""Corrupted lines do not depend on other lines, and hypotheses restore them."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from fairseq_xl.objectives import build_objectives
 
 @pytest.fixture(scope="module")
 def rows():
-    """More lines than are corrupted together, of 20 to 99 pieces and </s>; the first is short."""
+    """More lines than one batch corrupts, of 20 to 99 pieces and </s>; the first is short."""
     rng = np.random.default_rng(3)
     return [
         np.append(rng.integers(4, 20, size=2 if not number else rng.integers(20, 100)), 2)
@@ -42,7 +42,7 @@ def test_xdae_writes_whole_lines(dictionary, rows):
 
 
 def test_the_right_spans_make_the_line_whole(dictionary, rows):
-    """About 9 in 64 tokens; nothing else is changed; with the clean tokens in their places it is the clean line."""
+    """About 9 in 64 tokens change, nothing else; the clean tokens in their places restore the clean line."""
     sources, places = corrupted(denoiser("xfnp", dictionary), Lines(rows, "de"), range(len(rows)))
     for source, gaps, row in zip(sources, places, rows):
         kept = np.delete(np.arange(len(row)), gaps)

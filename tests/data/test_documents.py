@@ -1,4 +1,4 @@
-"""Adjacent segments of documents (V3): where windows are cut, and that none reaches over a document's end."""
+"""Adjacent segments of documents (V3): the cuts of windows, none of which crosses a document's end."""
 
 import logging
 import pickle
@@ -32,7 +32,7 @@ def test_pairs_end_where_a_sentence_ends(segments):
 
 
 def test_windows_hold_whole_sentences(segments):
-    """8 tokens hold two sentences of the first document and not the third, which is no pair then."""
+    """8 tokens hold two sentences of the first document; the third sentence is left out."""
     first, second = as_lists(segments.texts(segments.all_examples(4)[0], 4))
     assert first == [[5, 6, 2]] and second == [[7, 2]]
 
@@ -45,7 +45,7 @@ def test_windows_hold_whole_sentences(segments):
     ],
     ids=["end", "beginning"],
 )
-def test_what_is_too_long_for_a_segment_is_left_off_at_the_outer_end(tmp_path, items, expected):
+def test_long_segments_are_truncated_at_the_outer_end(tmp_path, items, expected):
     text = AdjacentSegments(write_items(tmp_path / "uneven", items), "en")
     assert as_lists(text.texts(np.array([0]), 4)) == expected
     assert text.all_examples(4)[1].tolist() == [6]
@@ -67,7 +67,7 @@ def test_the_cut_is_the_sentences_end_nearest_to_the_middle(tmp_path, items, cut
     assert (len(first), len(second)) == (cut, 9 - cut)
 
 
-def test_text_without_an_empty_line_is_one_document_and_said_to_be(tmp_path, caplog):
+def test_text_without_an_empty_line_is_one_document_with_a_warning(tmp_path, caplog):
     text = AdjacentSegments(write_items(tmp_path / "lines", [[4, 2], [5, 2]]), "en")
     with caplog.at_level(logging.WARNING):
         assert len(text.all_examples(4)[0]) == 1
@@ -90,7 +90,7 @@ def test_windows_go_through_documents_in_order(tmp_path):
 
 
 def contains(document, tokens):
-    """Whether the tokens stand in a document one after the other."""
+    """Whether the tokens occur consecutively in a document."""
     text = ",".join(str(token) for sentence in document for token in sentence)
     return ",".join(map(str, tokens)) in text
 

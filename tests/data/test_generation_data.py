@@ -1,4 +1,4 @@
-"""Sources and targets of one or more languages: draws of an epoch, batches."""
+"""Sources and targets of one or more languages: sampling of an epoch, batches."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ BOS, PAD, EOS, DE, EN = 0, 1, 2, 21, 22
 
 
 def dataset(dictionary, sizes, train=True, **more):
-    """Examples of these numbers of pieces of the source, of each language in turn, with targets of one piece."""
+    """Examples with sources of these numbers of pieces, in the languages by turns, and targets of one piece."""
     directions = []
     for number, counts in enumerate(sizes):
         sources = [np.array([*[5 + number] * count, EOS]) for count in counts]
@@ -22,7 +22,7 @@ def dataset(dictionary, sizes, train=True, **more):
 
 
 def test_draws_of_an_epoch(dictionary):
-    """Fewer than there are: each at most once, others in another epoch. More: each as often, give or take one."""
+    """Fewer examples than exist: each at most once, others in another epoch. More: counts differ by at most one."""
     few = dataset(dictionary, [[3] * 10, [3] * 10], per_epoch=8)
     np.random.seed(1)
     epochs = [few.ordered_indices().tolist() for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Rates of the noise, what it never touches, and that a row's noise is its own (X5)."""
+"""Rates of masking, symbols that are never masked, and independence of rows (X5)."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def runs(row):
 
 
 def test_a_span_in_every_block():
-    """G6: 9 of every 64, each span within its own 64, at any of the 56 places equally often."""
+    """G6: each block of 64 has a span of 9, at each of the 56 places equally often."""
     chosen = choose_spans(np.ones((20_000, 128), dtype=bool), some_keys(20_000), 64, 9)
     for first in (0, 64):
         block = chosen[:, first : first + 64]
@@ -91,7 +91,7 @@ def test_a_last_block_has_its_share(left, lengths):
 
 
 def test_spans_continue_behind_what_is_not_allowed():
-    """Every third position is none: 8 of the others are a block, 3 of them a span."""
+    """Every third position is not allowed; 8 of the others are a block, 3 of them a span."""
     allowed = np.tile(np.arange(24) % 3 != 1, (500, 1))
     chosen = choose_spans(allowed, some_keys(500), 8, 3)
     assert not chosen[~allowed].any()
@@ -102,7 +102,7 @@ def test_spans_continue_behind_what_is_not_allowed():
     assert not choose_spans(np.zeros((3, 8), dtype=bool), some_keys(3), 8, 3).any()
 
 
-def test_spans_are_of_the_draw():
+def test_spans_depend_on_the_key():
     allowed, keys = np.ones((6, 200), dtype=bool), some_keys(6)
     allowed[3, 150:] = False
     together = choose_spans(allowed, keys, 64, 9)
@@ -137,7 +137,7 @@ def test_other_shares(mask_share, random_share, expected):
 
 
 def test_what_is_done_to_a_position_is_independent_of_its_choice():
-    """Were the same numbers used for both, positions that are chosen early would all be masked."""
+    """If both used the same random numbers, all positions that are chosen early would be masked."""
     tokens = np.full((2000, 100), 4)
     few, many = (choose_positions(tokens == 4, some_keys(2000), share) for share in (0.05, 0.5))
     assert not (few & ~many).any()

@@ -39,7 +39,7 @@ def test_an_example_has_the_text_of_its_language(streams):
         assert len(tokens) == size and all((token >= 1000) == (code == "de") for token in pieces)
 
 
-def test_each_source_is_gone_through_before_it_begins_again(streams):
+def test_each_corpus_is_used_up_before_it_repeats(streams):
     corpus = MixedCorpus({"de": streams["de"]}, 0)
     examples, _ = corpus.sample(np.random.default_rng(4), 99, 3)
     assert len(set(examples.tolist())) == 99

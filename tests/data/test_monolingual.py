@@ -1,4 +1,4 @@
-"""A text as one stream: blocks against the file's content, draws, files that are refused."""
+"""A text as one stream: blocks against the file's content, sampling, files that are refused."""
 
 import multiprocessing.spawn
 import os
@@ -23,7 +23,7 @@ def stream(request, tmp_path):
 
 @pytest.fixture
 def long(tmp_path):
-    """1000 sentences of one token, which is its number, and </s>."""
+    """1000 sentences, each a token of its own and </s>."""
     return TokenStream(write_items(tmp_path / "long", [[4 + number, 2] for number in range(1000)]), "en")
 
 
@@ -92,7 +92,7 @@ def test_only_the_name_travels_to_workers(long):
 
 
 class Blocks(torch.utils.data.Dataset):
-    """What a loader's worker reads; a class of the module's, so that a new process finds it."""
+    """The dataset of a loader's worker; a class of the module, so that a new process can import it."""
 
     def __init__(self, stream):
         self.stream = stream

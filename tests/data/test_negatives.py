@@ -26,7 +26,7 @@ def pairs(tmp_path):
 
 
 def drawn(pairs, line, longest=9, mined=False):
-    """What is drawn for a line in 300 draws, as tuples."""
+    """The negatives in 300 draws for a line, as tuples."""
     keys = np.random.default_rng(line).integers(2**64, size=300, dtype=np.uint64)
     return {tuple(tokens.tolist()) for tokens in pairs.negatives([line] * 300, longest, keys, mined)}
 
@@ -41,7 +41,7 @@ def test_random_negatives_are_all_sentences_that_are_no_translation(pairs, line,
 
 @pytest.mark.parametrize("line, possible", [(0, 1), (2, 3), (5, 3)])
 def test_they_are_drawn_uniformly(pairs, line, possible):
-    """By lines: what two lines have, 15 in lines 0 and 2, is drawn twice as often."""
+    """Lines are equally probable: sentence 15, of lines 0 and 2, is drawn twice as often."""
     keys = np.random.default_rng(line).integers(2**64, size=4000, dtype=np.uint64)
     drawn = [tuple(tokens.tolist()) for tokens in pairs.negatives([line] * 4000, 9, keys, False)]
     counts = {sentence: drawn.count(sentence) for sentence in set(drawn)}
@@ -52,14 +52,14 @@ def test_they_are_drawn_uniformly(pairs, line, possible):
 
 
 def test_no_sentence_is_missed_where_nearly_all_are_translations(tmp_path):
-    """Of 400 lines one is a negative of the others: what is drawn nearly always misses it."""
+    """Only one of 400 lines is a negative of the others, so that almost every draw misses it."""
     write_items(tmp_path / "train.en-de.en", [[5, 2]] * 399 + [[6, 2]])
     write_items(tmp_path / "train.en-de.de", [[10 + number % 90, 2] for number in range(399)] + [[7, 2]])
     assert drawn(SentencePairs(tmp_path / "train.en-de", "en", "de"), 3) == {(7, 2)}
 
 
-def test_where_all_in_reach_are_translations_it_is_any_that_is_no_longer(tmp_path, monkeypatch):
-    """Two shorter sentences, each as often; the longer two would break a batch's limit."""
+def test_if_all_in_reach_are_translations_a_shorter_sentence_is_drawn(tmp_path, monkeypatch):
+    """Two shorter sentences are equally frequent; the two longer ones would exceed a batch's limit."""
     monkeypatch.setattr(negatives, "REACH", 1)
     translations = [[10, 11, 2], *([10, 11, number, 2] for number in range(20, 40)), [10, 11, 12, 13, 2]]
     others = [[50, 2], [51, 2], [9, 9, 9, 9, 9, 2], [8, 8, 8, 8, 8, 2]]
@@ -73,7 +73,7 @@ def test_where_all_in_reach_are_translations_it_is_any_that_is_no_longer(tmp_pat
 
 
 def test_of_a_short_text_fewer_lines_are_in_reach(tmp_path):
-    """400 sentences of 1 to 40 words, ten of each length: 20 lines before and behind, two lengths on either side."""
+    """400 sentences of 1 to 40 words, ten of each length: 20 lines on either side are two lengths."""
     items = [[*range(4, 5 + number // 10), 2] for number in range(400)]
     write_items(tmp_path / "train.en-de.en", [[4 + number, 2] for number in range(400)])
     write_items(tmp_path / "train.en-de.de", items)
@@ -178,7 +178,7 @@ def test_mined_negatives_are_drawn_uniformly(pairs):
 
 
 def test_a_mined_negative_that_does_not_fit_gives_way_to_another_or_to_a_random_one(pairs):
-    """None is cut: translations never are."""
+    """Negatives are never truncated, since translations are not."""
     write_mined(pairs, [[5, 4], [5, -1], [5, -1], [-1, -1], [1, 2], [0, 1]])
     assert drawn(pairs, 0, longest=2, mined=True) == {(5, 2)}
     assert drawn(pairs, 2, longest=2, mined=True) == drawn(pairs, 2, longest=2) == {(16, 2), (5, 2)}
@@ -248,7 +248,7 @@ def test_a_file_that_is_not_of_this_text(pairs, damage, message):
 
 
 def asking_for(path, shape):
-    """A file whose header says another shape than that of its array."""
+    """A file whose header names a shape that its array does not have."""
     with zipfile.ZipFile(path, "w") as parts, parts.open("negatives.npy", "w") as file:
         npy.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": shape})
         file.write(bytes(24))
@@ -268,7 +268,7 @@ def test_lines_that_are_no_sentences(pairs, line):
 
 
 def test_every_flipped_byte_is_refused_or_changes_nothing(pairs):
-    """Headers of the archive too, which have no checksum."""
+    """Also in headers of the archive, which have no checksum."""
     write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
     path, expected, refused = negatives_file(pairs.prefix), read_negatives(pairs).tolist(), 0
     whole = path.read_bytes()
@@ -316,7 +316,7 @@ def test_the_text_is_read_once_and_before_there_are_batches(pairs, monkeypatch):
 
 
 def test_pairs_that_all_have_a_negative_are_not_compared(pairs):
-    """Which takes a while: it is needed only where one lacks a negative that fits."""
+    """The slow comparison is needed only if a pair lacks a negative that fits."""
     write_mined(pairs, [[4], [4], [1], [-1], [1], [-1]])
     pairs.prepare_negatives(2, True)
     assert "candidates" not in vars(pairs)

@@ -1,4 +1,4 @@
-"""Sentence pairs: which lines are pairs, draws, files that are refused."""
+"""Sentence pairs: which lines are pairs, sampling, files that are refused."""
 
 import logging
 import pickle

@@ -1,4 +1,4 @@
-"""Documents whose sentences are of two languages in turn (U6): windows, languages, what is cut, what is left out."""
+"""Documents that alternate between two languages (U6): windows, languages, truncation, text that is left out."""
 
 import pickle
 
@@ -28,7 +28,7 @@ def read(corpus, longest):
 
 
 def test_every_other_sentence_is_the_translation(tmp_path):
-    """At even places German and English at odd ones, and the reverse: the first document's three pairs, and two."""
+    """German at even and English at odd places, and the reverse, in documents of three and two pairs."""
     found = read(documents(tmp_path), 100)
     assert found == [
         (("de", "en", "de"), ((15, 15, 2), (6, 6, 2), (14, 2))),
@@ -39,8 +39,8 @@ def test_every_other_sentence_is_the_translation(tmp_path):
     assert documents(tmp_path).all_examples(100)[1].tolist() == [8, 6, 4, 6]
 
 
-def test_the_last_sentence_is_cut_and_the_next_window_begins_behind_it(tmp_path):
-    """Of at most 4 tokens: 15 15 2 | 6, whose rest is in no window; what is left, a single sentence, is none either."""
+def test_the_last_sentence_is_truncated_and_the_next_window_begins_behind_it(tmp_path):
+    """At most 4 tokens: 15 15 2 | 6, truncated; the single sentence that is left is no window."""
     found = read(documents(tmp_path), 4)
     assert found[0] == (("de", "en"), ((15, 15, 2), (6,)))
     assert (("en", "de"), ((5, 2), (16, 2))) in found and (("en", "de"), ((9, 2), (20, 20))) in found

@@ -1,4 +1,4 @@
-"""What is drawn when: limits, schedules, shares of languages, ranks, epochs, validation."""
+"""Batch specifications: limits, schedules, shares of languages, ranks, epochs, validation."""
 
 from collections import Counter
 
@@ -157,7 +157,7 @@ class TestBatches:
         assert found["en"] / 4000 == pytest.approx(0.75, abs=0.028)
 
     def test_similar_lengths_stand_together(self, tlm, pairs):
-        """Batches of 4000 tokens, say, hardly any padding (X7): pairs in the order drawn would have a quarter."""
+        """Batches of 4000 tokens have hardly any padding (X7); pairs in the order drawn would have a quarter."""
         sizes = pairs["en-de"].sizes.sum(1)
         plan = plan_of([tlm], updates=300)
         longest = sum(sizes[spec.examples].max() * len(spec.examples) for spec in plan)
@@ -169,7 +169,7 @@ class TestBatches:
         assert abs(np.corrcoef(means, np.arange(300))[0, 1]) < 0.25  # deviation 0.058
 
     def test_every_pair_is_drawn_as_often_as_any_other(self, tlm, pairs):
-        """Sorting into batches and dealing out a part of them favours no length."""
+        """Sorting by length and using only some of the batches favors no length."""
         plan = [spec for epoch in range(1, 21) for spec in plan_of([tlm], epoch=epoch, updates=60)]
         drawn = np.concatenate([spec.examples for spec in plan])
         long = pairs["en-de"].sizes.sum(1) > np.median(pairs["en-de"].sizes.sum(1))
@@ -210,7 +210,7 @@ class TestValidation:
         assert {len(spec.examples) for spec in one_by_one} == {1}
         assert noise(one_by_one) == noise(validation_plan([tlm, mlm]))
 
-    def test_noise_differs_between_sources_and_objectives(self, streams, mlm):
+    def test_noise_differs_between_corpora_and_objectives(self, streams, mlm):
         other = ObjectiveSampler("clm", streams, InputLength(15, 1, 16), 64, None, 0.5)
         keys = [key for spec in validation_plan([mlm, other]) for key in spec.keys]
         assert len(set(keys)) == len(keys)

@@ -1,4 +1,4 @@
-"""xDAE's noise: each kind by hand, its rates, what it never touches, and that a row's noise is its own (G4)."""
+"""xDAE's noise: each kind by hand, rates, symbols that it never changes, and independence of rows (G4)."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def some_keys(count, seed=3):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """drawn({purpose: numbers of one row}): what is drawn from then on."""
+    """drawn({purpose: numbers of one row}) fixes the random numbers from then on."""
 
     def drawn(numbers):
         monkeypatch.setattr(text_noise, "uniforms", lambda keys, count, purpose: np.array([numbers[purpose][:count]]))
@@ -50,7 +50,7 @@ def drawn(monkeypatch):
 
 
 def test_words_begin_with_their_piece_and_end_before_the_next():
-    """The first piece of a row and of what follows a symbol begins one too: blocks are cut in the middle of words."""
+    """The first piece of a row, or after a symbol, begins a word too: blocks may begin within words."""
     text = split([[10, 11, 4, 12, 5, EOS, 13, 14, MASK, 15], [4, 10]])
     assert text.words.tolist() == [
         [-1, 0, 0, 1, 1, 2, -1, 3, 3, -1, 4, -1],
@@ -130,7 +130,7 @@ def test_mask_by_hand(monkeypatch):
 
 
 def test_mask_takes_exactly_its_share_of_words():
-    """A tenth of 30 words that are left of 40: adjacent masked words stay two."""
+    """A tenth of the 30 words that are left of 40; two adjacent masked words stay two."""
     text = split([[4, 10, 11, 5] * 15 + [EOS] + [6] * 10] * 500)
     text = Text(text.tokens, np.where(np.isin(text.tokens, (5,)), NO_WORD, text.words))  # those are gone: 25 words
     found = masked(text, some_keys(500), 0.4, MASK, PAD)
@@ -180,7 +180,7 @@ def test_infilling_by_hand(drawn):
 
 
 def test_spans_lie_on_a_ring(drawn):
-    """A budget of 2 of 4: spans of 0 and 2 in slots 3 and 1 of four, 4 [5 6] 7 ∅; counted from the second token on."""
+    """A budget of 2 of 4: spans of 0 and 2 in slots 3 and 1 of four, 4 [5 6] 7 ∅, counted from the second token."""
     numbers = {BUDGET: [0.0], LENGTH: [quantile(0), quantile(4)], PLACE: [0.9, 0.2, 0.8, 0.1]}
     drawn(numbers | {BEGINNING: [0.0]})
     assert infill([[4, 5, 6, 7]], share=0.5).tolist() == [[BOS, MASK, 4, MASK, 7, EOS]]
@@ -214,7 +214,7 @@ def test_the_budget_is_unbiased_where_it_is_rounded():
 
 
 def test_lengths_of_spans_are_poisson():
-    """The lengths that are drawn, but for the last of a row, which is cut: mean 3, and e^-3 of them insert."""
+    """Without the last span of a row, which is shortened, the mean length is 3, and e^-3 of the spans insert a mask."""
     budgets, keys = np.full(400, 300), some_keys(400)
     lengths = text_noise._span_lengths(budgets, keys, 3.0)
     assert (np.maximum(lengths, 0).sum(1) == 300).all()
@@ -226,13 +226,13 @@ def test_lengths_of_spans_are_poisson():
 
 
 def test_a_mask_stands_for_a_span_and_some_for_nothing():
-    """150 of 500 tokens in spans of 3: 50 masks, of which e^-3 / 1 stand for none; measured over rows."""
+    """150 of 500 tokens in spans of 3: 50 masks, a share e^-3 of which stands for no token; measured over rows."""
     masks = (infill([[4] * 500] * 500) == MASK).sum(1)
     assert masks.mean() == pytest.approx(50.6, abs=1)  # the last is cut, and one may lie over the row's end
 
 
 def test_spans_lie_anywhere():
-    """Each of 40 places is as often masked as another."""
+    """Each of 40 places is masked equally often."""
     tokens = np.tile(np.arange(40), (20_000, 1))
     found = infilled(tokens, np.ones(tokens.shape, dtype=bool), some_keys(20_000), 0.3, 3.0, 99, -1)
     left = np.array([(found == place).any(1).mean() for place in range(40)])

@@ -19,7 +19,7 @@ GROUPS = ["abc", "xyz"]
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Text of pieces that occur with the others of their group; one more piece never occurs."""
+    """Text in which pieces occur with others of their group; one piece never occurs."""
     folder = tmp_path_factory.mktemp("data")
     letters = [*"abc", *"xyz"]
     counts = {f"▁{letter}": 10 + place for place, letter in enumerate(letters)} | {"▁unseen": 0}

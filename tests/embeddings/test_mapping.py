@@ -1,4 +1,4 @@
-"""VecMap's self-learning (M8): by hand, from a poor dictionary, from none."""
+"""VecMap's self-learning (M8): by hand, from a poor dictionary, without a dictionary."""
 
 import json
 import zipfile
@@ -21,7 +21,7 @@ def rotation(channels, seed):
 
 @pytest.fixture
 def languages():
-    """300 vectors of 12 channels of unequal spread, and the same turned, in another order: source, target, places."""
+    """300 vectors of 12 channels of unequal variance; the same, rotated and permuted; the permutation."""
     rng = np.random.default_rng(7)
     source = mapping.normalize(rng.exponential(size=(300, 12)) * np.linspace(1, 3, 12))
     order = rng.permutation(300)
@@ -52,7 +52,7 @@ def test_the_mapping_is_orthogonal_whatever_the_pairs():
     np.testing.assert_allclose(found @ found.T, np.eye(4), atol=1e-12)
 
 
-def test_hubs_are_set_back_by_hand():
+def test_hubs_are_penalized_by_hand():
     # similarities [[.9, .8], [.7, .1]]: by cosine both rows choose the first column
     source, target = np.array([[0.9, 0.8], [0.7, 0.1]]), np.eye(2)
     np.testing.assert_allclose(mapping.nearest_mean(target, source, 2), [0.8, 0.45])
@@ -104,7 +104,7 @@ def test_self_learning_is_better_than_its_first_dictionary(languages):
 
 
 def test_the_root_of_similarities(languages):
-    """Symmetric, of no negative eigenvalue, and its square is the similarities: there is one such matrix only."""
+    """It is symmetric, has no negative eigenvalue, and its square is the similarities: only one matrix is."""
     vectors = languages[0]
     root = mapping.root_of_similarities(vectors)
     np.testing.assert_allclose(root, root.T, atol=1e-9)
@@ -121,7 +121,7 @@ def test_nothing_but_the_vectors_is_needed(languages):
 
 
 def test_pairs_at_random_are_no_start(languages):
-    """What the two tests above show is not the vectors' doing alone."""
+    """Random pairs do not succeed, so that the two tests above show more than the vectors do."""
     source, target, places = languages
     rng = np.random.default_rng(6)
     learned, _ = mapping.learn(source, target, (rng.permutation(300)[:24], rng.permutation(300)[:24]), SETTINGS)

@@ -1,4 +1,4 @@
-"""Baselines: values worked out by hand, tasks whose answer is plain, and scores of the files that they write."""
+"""Baselines: values worked out by hand, tasks with obvious answers, and scores of the files that they write."""
 
 import gzip
 import json
@@ -24,9 +24,9 @@ def write(path, *lines):
 
 
 def test_similarity_by_hand():
-    """Of ab, with a blank on either side, there are 6 n-grams of 2 to 4 characters, of abc 9, and they share 3.
+    """ab, with a blank on either side, has 6 n-grams of 2 to 4 characters, abc has 9, and they share 3.
 
-    Those that both sides have weigh 1, the others ln(3 / 2) + 1.
+    Shared n-grams weigh 1, the others ln(3 / 2) + 1.
     """
     other = (math.log(3 / 2) + 1) ** 2
     expected = 3 / math.sqrt(3 + 3 * other) / math.sqrt(3 + 6 * other)

@@ -1,4 +1,4 @@
-"""BLEU from files: against sacrebleu's own command and Moses by hand, and files that are refused."""
+"""BLEU from files: against sacrebleu's own command and Moses, by hand; files that are refused."""
 
 import gzip
 import json
@@ -135,7 +135,7 @@ def test_a_score_needs_the_language_or_a_tokenizer(files, capsys):
 
 
 def test_two_systems_are_compared_by_sacrebleus_paired_bootstrap(tmp_path, capsys):
-    """The figures are those of sacreBLEU's own command, whose baseline is the other system."""
+    """The numbers are those of sacreBLEU's own command with the other system as baseline."""
     lines = {"own": HYPOTHESES * 4, "other": [*REFERENCES, *HYPOTHESES, "It rains.", *HYPOTHESES[1:], *HYPOTHESES]}
     lines["references"] = REFERENCES * 4
     paths = {name: str(tmp_path / name) for name in lines}

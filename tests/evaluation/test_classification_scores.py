@@ -42,7 +42,7 @@ def test_interval():
 
 
 def test_average_over_languages(tmp_path, capsys):
-    """The mean of the languages' accuracies, however many lines each has; none while one is missing."""
+    """The mean of the languages' accuracies, whatever their numbers of lines; none if a language is missing."""
     write(tmp_path / "test.en.tsv", [("a", "a")] * 6)
     write(tmp_path / "test.de.tsv", [("a", "b"), ("b", "b")])
     main([str(tmp_path), "--langs", "en,de"])
@@ -71,7 +71,7 @@ def test_incomplete_predictions(tmp_path):
 
 
 def test_two_classifiers_are_compared_item_by_item(tmp_path, capsys):
-    """Of 6 items that one alone has right, 5 are the other's: 2 · (1 + 6) / 2^6, though 10 more are right in both."""
+    """Of 6 items that one system alone has right, 5 are the other's: p = 2 · (1 + 6) / 2^6; both have 10 more right."""
     write(tmp_path / "test.en.tsv", [("a", "a")] * 10 + [("a", "a")] + [("a", "b")] * 5)
     (tmp_path / "other").mkdir()
     write(tmp_path / "other/test.en.tsv", [("a", "a")] * 10 + [("a", "b")] + [("a", "a")] * 5)

@@ -60,7 +60,7 @@ def test_a_picture(log, tmp_path):
 
 @pytest.fixture
 def figure(monkeypatch):
-    """A function: what `draw` drew last."""
+    """A function that returns the last figure of `draw`."""
     from matplotlib import pyplot
 
     monkeypatch.setattr(pyplot, "close", lambda figure: None)

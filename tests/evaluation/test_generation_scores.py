@@ -1,4 +1,4 @@
-"""Scores of generated text: against sacreBLEU and rouge-score by themselves, by hand, and files that are refused."""
+"""Scores of generated text: against sacreBLEU and rouge-score, by hand; files that are refused."""
 
 import json
 
@@ -33,7 +33,7 @@ OUTPUTS = {
 
 
 def generated(hypotheses):
-    """What fairseq-generate writes of hypotheses, the longest first."""
+    """The output of fairseq-generate for hypotheses, the longest first."""
     order = sorted(range(len(hypotheses)), key=lambda number: -len(hypotheses[number]))
     return "".join(f"S-{number}\tx\nD-{number}\t-0.5\t{hypotheses[number]}\n" for number in order)
 
@@ -102,13 +102,13 @@ def test_words_of_scripts(language, text, words):
 
 
 def test_rouge_of_a_language_without_blanks():
-    """3 of 4 characters of both, in order; without dividing it would be none."""
+    """3 of 4 characters are common, in order; as undivided text nothing would be."""
     assert rouge_l(["打印全页"], ["打印整页"], "zh")["score"] == 75
     assert rouge_l(["打印全页"], ["打印整页"], "en")["score"] == 0
 
 
 def test_outputs_in_a_wrong_language(folders, capsys):
-    """One of the two German outputs that have letters is English; no output is empty but the third."""
+    """One of the two German outputs with letters is English; only the third output is empty."""
     entries = scored(folders, capsys, "--among", "en,de,fr")["languages"]
     german = entries["de"]
     assert (german["n"], german["empty"]) == (3, 1)

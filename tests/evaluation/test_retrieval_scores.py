@@ -1,4 +1,4 @@
-"""Retrieval: the margin worked out by hand, and cases whose answer is plain."""
+"""Retrieval: the margin worked out by hand, and cases with obvious answers."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_vectors_of_zeros_find_nothing_and_are_found_by_nothing():
 
 
 def test_nothing_that_is_unlike_its_neighbors_wins():
-    """Source 1 is opposed to every target: a quotient of two numbers below 0 would be the highest score."""
+    """Source 1 is opposite to every target: a quotient of two negative numbers would be the highest score."""
     found = margin(np.array([[0.2, 0.1], [-0.9, -0.8]]), 1)
     assert found[1].tolist() == [-np.inf, -np.inf] and found[0, 0] > 0
 

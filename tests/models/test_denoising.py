@@ -63,7 +63,7 @@ def test_fairseqs_generator_scores_as_teacher_forcing(dictionary, batch):
 
 
 def test_one_token_embeddings_with_one_gradient(dictionary, batch):
-    """What is looked up on both sides and predicted with: its gradient is the same without the context of forward."""
+    """Both sides and the output share the table; its gradient is the same outside forward's context."""
     model = make(dictionary)
     assert (
         model.decoder.embeddings.token_embeddings

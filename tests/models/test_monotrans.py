@@ -60,7 +60,7 @@ def test_it_computes_what_an_encoder_with_these_rows_does(build, dictionary):
 
 
 def embedded(model, segments=SEGMENTS):
-    """(B, T, C) before the LayerNorm, what is there beside the tokens' rows."""
+    """The embeddings before the LayerNorm without those of tokens, (B, T, C)."""
     embeddings = model.encoder.embeddings
     embeddings.norm, embeddings.dropout = torch.nn.Identity(), torch.nn.Identity()
     return embeddings(TOKENS, segments=segments) - model.encoder.token_embeddings(TOKENS)
@@ -90,7 +90,7 @@ def test_the_first_symbol_has_neither_where_positions_are_a_languages(build):
     [(dict(), 3, 3), (dict(segment_embeddings="none"), 2, 2), (dict(language_positions=True), 1, 3)],
 )
 def test_noise_has_its_deviation_for_each_embedding(dictionary, more, first, others):
-    """0.075 on each of word, position and segment: of k of them the variance is k times as large (M4)."""
+    """Deviation 0.075 for each of word, position and segment: the variance of k of them is k times as large (M4)."""
     cfg = MonoTransConfig(**SMALL | more | dict(embedding_noise=0.075, embed_dim=256))
     token_embeddings = TokenEmbeddings(len(dictionary), 256, PAD, output_bias=True)
     embeddings = BertEmbeddings(cfg, token_embeddings, 0)
@@ -117,7 +117,7 @@ def test_without_noise_nothing_is_drawn(build):
 
 
 def test_adapters_begin_near_the_identity(build):
-    """Small random weights, and no bias, so that they change hidden states by little."""
+    """Weights are small and biases 0, so that hidden states change little."""
     plain, adapted = build(), build(adapters=4)
     missing = adapted.load_state_dict(plain.state_dict(), strict=False).missing_keys
     assert len(missing) == 2 * 2 * 4 and all("_adapter." in name for name in missing)

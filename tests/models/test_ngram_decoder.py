@@ -1,4 +1,4 @@
-"""The decoder that predicts several tokens at a step: against transformers' ProphetNet, its caches, what it reads."""
+"""The decoder that predicts several tokens a position: against transformers' ProphetNet, caches, visible tokens."""
 
 import pytest
 import torch
@@ -104,7 +104,7 @@ NAMES = {
 
 
 def taken(given, stack, name):
-    """The weights of ProphetNet's that one of ours consists of."""
+    """The parameter of ours, made of ProphetNet's."""
     owner, _, kind = name.rpartition(".")
     layer, owner = (owner[: len("layers.0.")], owner[len("layers.0.") :]) if owner[:7] == "layers." else ("", owner)
     return torch.cat([given[f"{stack}.{layer}{part}.{kind}"] for part in NAMES[owner]])
@@ -154,7 +154,7 @@ def test_all_streams_are_prophetnets(dictionary, batch, streams, padded, biases_
 
 
 def test_all_streams_are_those_of_transformers_as_it_is(dictionary, batch):
-    """Where biases are the same for all queries and heads, so that it doesn't matter whose are taken."""
+    """With the same biases for all queries and heads, so that transformers' order does not matter."""
     theirs, ours = prophetnet(dictionary, 2)
     for their_layer, layer in zip(theirs.decoder.layers, ours.decoder.layers):
         for linear in (their_layer.self_attn.relative_pos_embeddings, layer.self_attention.relative):
@@ -164,7 +164,7 @@ def test_all_streams_are_those_of_transformers_as_it_is(dictionary, batch):
 
 
 def test_steps_are_prophetnets(dictionary, batch):
-    """The main stream and the first predicting one; its second one reads the newest token too in a step."""
+    """Compares the main and the first predicting stream; transformers' second one also reads the newest token."""
     from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
     theirs, ours = prophetnet(dictionary, 2)
@@ -190,7 +190,7 @@ def test_steps_are_prophetnets(dictionary, batch):
 
 @pytest.mark.parametrize("languages", ["none", "added"])
 def test_a_stream_reacts_to_every_known_token_and_to_no_later_one(dictionary, batch, languages):
-    """By gradients: main stream and predicting streams at t read tokens 0 ... t, wherever what they predict is."""
+    """By gradients: the main and the predicting streams at t read tokens 0 ... t, whichever token they predict."""
     model = make(dictionary, predicting_streams=3, language_embeddings=languages)
     previous, length = batch["prev_output_tokens"][:1, :7], 7
     rows = model.decoder.embeddings.token_embeddings(previous).detach().requires_grad_()
@@ -306,7 +306,7 @@ def test_beam_search_equals_beam_search_without_caches(dictionary, batch, monkey
 
 
 def test_outputs_are_as_long_as_the_model_says(dictionary, batch):
-    """The last position's streams predict later ones, which have an embedding too."""
+    """The streams at the last position predict later positions, which have an embedding too."""
     model = make(dictionary, predicting_streams=3, max_positions=20)
     assert model.max_decoder_positions() == 20
     assert model.decoder.embeddings.positions.weight.shape == (20 + 3, 16)

@@ -1,4 +1,4 @@
-"""What is added up before the first layer."""
+"""The sum of embeddings before the first layer."""
 
 import copy
 
@@ -109,7 +109,7 @@ def test_one_gradient_is_that_of_all_uses(uses):
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("losses", [1, 2])
 def test_one_gradient_of_the_output_layers_losses(chunked, losses, monkeypatch):
-    """Losses that keep a gradient of the table of their own: of one or two in a forward pass, accumulated twice."""
+    """Output losses keep a gradient of the table themselves: one or two in a forward pass, accumulated twice."""
     if chunked:
         if not hasattr(F, "linear_cross_entropy"):
             pytest.skip("this torch has no chunked loss")

@@ -1,4 +1,4 @@
-"""Where parameters start."""
+"""Initial values of parameters."""
 
 import pytest
 import torch

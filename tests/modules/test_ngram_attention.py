@@ -7,7 +7,7 @@ from fairseq_xl.modules.ngram_attention import NgramAttention, Streams, relative
 
 
 def test_buckets_by_hand():
-    """8 buckets up to 16: 0 to 3 alone, then one for each doubling's half: 4 2^(k/2)."""
+    """8 buckets up to 16: one each for 0 to 3, then borders at 4 2^(k/2)."""
     distances = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 15, 16, 1000])
     assert relative_buckets(distances, 8, 16).tolist() == [0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7, 7, 7]
 
@@ -57,7 +57,7 @@ def test_each_query_sees_the_known_tokens_and_itself():
 
 
 def test_newest_positions_with_a_cache():
-    """Two steps at once, then one at a time: keys of the main stream alone are kept."""
+    """Two steps at once, then one at a time; only keys of the main stream are cached."""
     attention, states, cache = make(), torch.randn(2, 3, 5, 8, dtype=torch.float64), {}
     expected = attention(states.flatten(1, 2), attend=Streams(3, 5, 5, 6, 5, None)).view(2, 3, 5, 8)
     for first, last in ((0, 2), (2, 3), (3, 4), (4, 5)):

@@ -62,14 +62,14 @@ def model(dictionary):
 
 
 class FixedLogits:
-    """Stands in for a model: scores of the vocabulary (B, T, V) that don't depend on what is asked."""
+    """A stand-in for a model: fixed logits (B, T, V), whatever the input."""
 
     def __init__(self, logits):
-        self.logits, self.asked = logits, None
+        self.logits, self.arguments = logits, None
         self.output = SimpleNamespace(cross_entropy=self._cross_entropy)
 
     def encode(self, tokens, **others):
-        self.asked = {"tokens": tokens} | others
+        self.arguments = {"tokens": tokens} | others
         return self.logits
 
     @staticmethod
@@ -81,7 +81,7 @@ class FixedLogits:
 def fixed_logits(dictionary):
     """fixed_logits(batch, probabilities): the model gives each of the batch's targets its probability, in their order.
 
-    The rest is spread over all other symbols. Where nothing is predicted, logits are those of another world.
+    All other symbols share the rest. Logits where nothing is predicted are nonsense.
     """
 
     def build(batch, probabilities):

@@ -20,7 +20,7 @@ NAME = "replaced_tokens"
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """install(module): an installed package, as pip leaves it, whose entry point names a module."""
+    """install(module) installs a package, as pip does, whose entry point names the module."""
 
     def install(module, name=NAME):
         site = tmp_path / "site-packages"

@@ -1,4 +1,4 @@
-"""Causal language modelling (X4): literal batches, losses worked out by hand and by torch."""
+"""Causal language modeling (X4): literal batches, losses worked out by hand and by torch."""
 
 import math
 
@@ -33,7 +33,7 @@ def test_loss_by_hand(build, stream, spec, fixed_logits):
     assert list(terms) == ["clm"]
     assert terms["clm"].sum.item() == pytest.approx(8 * math.log(2))
     assert (terms["clm"].count, terms["clm"].weight) == (5, 1.0)
-    assert model.asked["causal"] is True
+    assert model.arguments["causal"] is True
 
 
 def test_loss_is_torchs_cross_entropy_on_shifted_targets(build, stream, spec, model):

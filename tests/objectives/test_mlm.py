@@ -1,4 +1,4 @@
-"""Masked language modelling (X5): literal batches, rates, a loss worked out by hand."""
+"""Masked language modeling (X5): literal batches, rates, a loss worked out by hand."""
 
 import math
 
@@ -66,8 +66,8 @@ def test_rare_pieces_are_predicted_more_often(build, long, spec):
     assert (target == 4).mean() == pytest.approx(1 / 4, abs=0.02)  # 8000: deviation 0.0048
 
 
-def test_noise_belongs_to_the_draw(build, stream, spec):
-    """Other keys (another epoch), other noise; the same key, the same noise, whatever stands beside it."""
+def test_noise_depends_on_the_key_only(build, stream, spec):
+    """Another key, as in another epoch, gives other noise; the same key gives the same noise in any batch."""
     objective = build("mlm", "mlm.mask_prob=0.5 mlm.length=9")
     noised = [objective.collate(spec([0, 4], [key, 5]), stream)["tokens"].tolist() for key in range(20)]
     assert len({tuple(rows[0]) for rows in noised}) > 10
@@ -85,7 +85,7 @@ def test_loss_by_hand(build, stream, spec, fixed_logits):
     assert list(terms) == ["mlm"]
     assert terms["mlm"].sum.item() == pytest.approx(11 * math.log(2))
     assert (terms["mlm"].count, terms["mlm"].weight) == (5, 1.0)
-    assert not model.asked.get("causal", False)
+    assert not model.arguments.get("causal", False)
 
 
 def test_a_prediction_sees_both_sides(build, stream, spec, model):

@@ -92,7 +92,7 @@ def test_half_of_the_pairs_are_real_and_the_others_of_another_document(build, sp
     assert 20 < same < 110
 
 
-def test_length_tells_nothing(build, spec, many):
+def test_length_reveals_nothing(build, spec, many):
     objective = build("nsp", f"nsp.length=40 {NOTHING}")
     examples = np.tile(many.all_examples(objective.input_length.text)[0], 10)
     keys = np.random.default_rng(3).integers(2**64, size=len(examples), dtype=np.uint64)
@@ -119,8 +119,8 @@ def test_a_negative_is_about_as_long_as_the_segment_that_it_replaces(build, spec
     assert len(set(negatives)) > 50
 
 
-def test_length_tells_nothing_in_a_few_long_documents(build, spec, tmp_path):
-    """Most segments are as long as they may be then, and those beside each other in the text of one document."""
+def test_length_reveals_nothing_in_a_few_long_documents(build, spec, tmp_path):
+    """Most segments then have the maximal length, and neighbors in the text belong to one document."""
     rng, items = np.random.default_rng(5), []
     for number in range(4):
         items += [[4 + number] * int(size) + [2] for size in rng.integers(5, 40, size=250)] + [[2]]

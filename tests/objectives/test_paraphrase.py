@@ -28,7 +28,7 @@ def classifying(build, model):
 
 
 def test_batch(classifying, pairs, spec):
-    """4 5 6 | 14 and 7 | 15 16: each other's second sentence is the only negative there is."""
+    """4 5 6 | 14 and 7 | 15 16: the only negative is the other pair's second sentence."""
     keys = [GENUINE, 0, GENUINE | SECOND_FIRST, SECOND_FIRST]
     batch = classifying[0].collate(spec([0, 0, 1, 1], [key + 16 for key in keys]), pairs)
     assert batch["target"].tolist() == [1, 0, 1, 0]
@@ -101,7 +101,7 @@ def test_mined_negatives_are_the_default(build, pairs, spec):
 @pytest.mark.parametrize("mined", [False, True])
 @pytest.mark.parametrize("mixed", [False, True])
 def test_batches_keep_their_limit_whatever_negatives_are_drawn(build, tmp_path, mined, mixed):
-    """Second sides of 1 to 60 words, the first ones short: a negative may be much longer than the translation."""
+    """First sides are short, second sides have 1 to 60 words: a negative may be much longer than the translation."""
     rng = np.random.default_rng(2)
     for code, longest in (("en", 4), ("de", 60)):
         items = [[*rng.integers(4, 20, size).tolist(), 2] for size in rng.integers(1, longest + 1, size=3000)]

@@ -37,7 +37,7 @@ def test_dropout_leaves_words_out_but_never_all(averaging):
 
 @pytest.mark.parametrize("words, left_out", [(5, 0.5 - 0.5**5 / 5), (2, 0.5 - 0.5**2 / 2), (1, 0.0)])
 def test_every_word_is_left_out_as_often_and_one_stays(dictionary, words, left_out):
-    """The first one too; where all would be, one of them stays. Which are left shows: words are axes here."""
+    """The first one too; if all were dropped, one stays. Words are unit vectors here, to show which stay."""
     model = XLDANModel(DANConfig(embed_dim=8, layers=0, dropout=0.5), len(dictionary), PAD).train()
     with torch.no_grad():
         model.words.weight[4:12] = torch.eye(8)

@@ -1,4 +1,4 @@
-"""How objectives are found, named and configured; what a user gets wrong is one sentence."""
+"""How objectives are found, named and configured; a user's mistake is one sentence."""
 
 import importlib
 import sys
@@ -28,7 +28,7 @@ def build(dictionary):
 
 @pytest.fixture
 def refusal(build):
-    """The sentence that a user reads."""
+    """The error message."""
 
     def refusal(names, options=None):
         with pytest.raises(UserError) as refused:

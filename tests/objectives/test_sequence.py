@@ -16,7 +16,7 @@ TARGET = torch.tensor([[3, 4, 2], [4, 2, 1]])  # 1 is padding
 
 
 class Streams:
-    """Stands in for a model: hidden states of each stream, whose channels are the scores of the vocabulary."""
+    """A stand-in for a model: each stream's hidden states are its logits."""
 
     def __init__(self, *probabilities):
         token_embeddings = TokenEmbeddings(5, 5, 1, output_bias=True)

@@ -1,4 +1,4 @@
-"""Translation language modelling (X7): literal batches, losses."""
+"""Translation language modeling (X7): literal batches, losses."""
 
 import math
 
@@ -46,7 +46,7 @@ def test_the_order_of_the_sides_is_drawn_evenly(build, pairs, spec):
 
 
 def test_noise_is_independent_of_the_order_of_the_sides(build, pairs, spec):
-    """The first bit of the key chooses the order; what is masked must not follow from it."""
+    """The first bit of the key chooses the order; masking must not depend on it."""
     objective = build("tlm", f"{ALL_MASKED} tlm.mask_prob=0.25 tlm.frequency_exponent=0")
     keys = np.random.default_rng(1).integers(2**64, size=4000, dtype=np.uint64)
     for bit in (0, 1):
@@ -56,7 +56,7 @@ def test_noise_is_independent_of_the_order_of_the_sides(build, pairs, spec):
         assert masked[:, pieces].mean(0) == pytest.approx(np.full(4, 0.25), abs=0.04)  # 2000: deviation 0.0097
 
 
-def test_noise_belongs_to_the_draw(build, pairs, spec):
+def test_noise_depends_on_the_key_only(build, pairs, spec):
     objective = build("tlm", "tlm.mask_prob=0.5")
     noised = [objective.collate(spec([1, 0], [key, 5]), pairs)["tokens"].tolist() for key in range(20)]
     assert len({tuple(rows[0]) for rows in noised}) > 5
@@ -73,7 +73,7 @@ def test_loss_by_hand(build, pairs, spec, fixed_logits):
     assert list(terms) == ["tlm"]
     assert terms["tlm"].sum.item() == pytest.approx(12 * math.log(2))
     assert terms["tlm"].count == 7
-    assert model.asked["positions"] is batch["positions"] and model.asked["languages"] is batch["languages"]
+    assert model.arguments["positions"] is batch["positions"] and model.arguments["languages"] is batch["languages"]
 
 
 def test_a_prediction_sees_the_other_language(build, pairs, spec, model):

@@ -1,4 +1,4 @@
-"""VECO's objectives (V3-V6): literal batches, what each term sees, and the loss written out from the formulas."""
+"""VECO's objectives (V3-V6): literal batches, the tokens that each term reads, and the loss from the formulas."""
 
 import copy
 
@@ -93,7 +93,7 @@ def test_the_papers_values_are_the_defaults(build):
 
 
 def test_the_two_sides_are_masked_independently(build, spec, tmp_path):
-    """Two equal segments: whether a position of x is masked says nothing of that of y."""
+    """With two equal segments, masked positions of x and of y are independent."""
     corpus = AdjacentSegments(write_items(tmp_path / "twins", [[5, 6, 7, 8, 2]] * 2), "en")
     objective = build("veco_mono", "veco_mono.mask_prob=0.5 veco_mono.mask_token_prob=1 veco_mono.random_token_prob=0")
     masked = objective.collate(spec([0] * 4000), corpus)["tokens"].eq(MASK)[:, 1:5].double()
@@ -267,7 +267,7 @@ def test_the_tlm_term_is_that_of_tlm(build, model, spec, pairs):
 
 
 def test_tlm_is_masked_independently_of_the_sides(build, spec, tmp_path):
-    """Of one sentence of 400 words, what TLM masks where it comes first and what IS(x) masks."""
+    """Compares the masked positions of a sentence of 400 words in TLM, where it comes first, and in IS(x)."""
     for code, start in (("en", 4), ("de", 14)):
         write_items(tmp_path / f"train.en-de.{code}", [[*(start + n % 6 for n in range(400)), 2]])
     pairs = SentencePairs(tmp_path / "train.en-de", "en", "de")

@@ -48,8 +48,8 @@ def test_attention_matrix_is_the_formulas_loop():
             torch.testing.assert_close(mixed[b, i], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_what_is_in_the_padding_of_y_does_not_change_the_loss(recovering, pairs, spec):
-    """And what is a word of Y does."""
+def test_padding_of_y_does_not_change_the_loss(recovering, pairs, spec):
+    """Words of Y do change it."""
     objective, model = recovering
     batch = objective.collate(spec([0, 1], [7, 8]), pairs)
     assert batch["words_padding_mask"].tolist() == [[False, False, False], [False, False, True]]
@@ -75,7 +75,7 @@ def test_the_encoder_is_given_mixtures_for_words_and_the_embeddings_of_special_s
 
 
 def test_the_parts_of_the_matrix_that_see_y_are_trained(recovering, pairs, spec):
-    """Two of the three: what depends on x alone is the same for all words of Y and drops out of the softmax."""
+    """Two of three parts: the one that depends on x only is constant over words of Y and cancels in the softmax."""
     objective, model = recovering
     batch = objective.collate(spec([0, 1], [7, 8]), pairs)
     model(objective.loss, batch)["word_recovery"].sum.backward()

@@ -39,7 +39,7 @@ def of_words(words, options):
 
 
 def test_batch(build, stream, spec):
-    """Blocks 5 6 7 2, which is ended, and 8 9 2 10 and 12 2; the target of a block always ends with </s>."""
+    """Blocks 5 6 7 2, 8 9 2 10 and 12 2; every target ends with </s>, which is added to the second."""
     batch = build("xdae", f"xdae.length=6 {CLEAN}").collate(spec([1, 5, 10]), stream)
     assert batch["target"].tolist() == [[5, 6, 7, EOS, PAD], [8, 9, EOS, 10, EOS], [12, EOS, PAD, PAD, PAD]]
     assert batch["prev_output_tokens"].tolist() == [[EN, 5, 6, 7, EOS], [EN, 8, 9, EOS, 10], [EN, 12, EOS, PAD, PAD]]
@@ -81,8 +81,8 @@ def test_the_default_is_infilling_of_three_tenths(build, stream, spec):
     assert batch["target"].tolist() == [clean] * 2000
 
 
-def test_noise_is_of_the_draw(build, stream, spec):
-    """The same key, the same noise, whatever is beside it; another key, another one."""
+def test_noise_depends_on_the_key_only(build, stream, spec):
+    """The same key gives the same noise in any batch; another key gives other noise."""
     objective = build("xdae", "xdae.length=8")
     whole = objective.collate(spec([10, 0, 5, 0], [7, 8, 9, 10]), stream)["tokens"]
     for row, (start, key) in enumerate(zip([10, 0, 5, 0], [7, 8, 9, 10])):
@@ -101,7 +101,7 @@ SETTINGS = "xdae.shuffle_distance=5 xdae.drop_prob=0.2 xdae.word_mask_prob=0.4 x
 
 @pytest.mark.parametrize("noise", ["shuffle", "drop", "mask", "infill", "mask+drop+shuffle", "+".join(NOISES)])
 def test_any_combination_of_noise(words, noise):
-    """In the order of G4, however they are written, each with its own settings."""
+    """Kinds are applied in the order of G4, whatever their order in the option, each with its own settings."""
     rng = np.random.default_rng(3)
     rows = [[BOS, *rng.choice([4, 5, 6, 10, 11, 12], size=size), EOS] for size in (40, 25, 3)]
     tokens, keys = pad_rows(rows, PAD), rng.integers(2**64, size=3, dtype=np.uint64)

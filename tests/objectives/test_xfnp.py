@@ -113,8 +113,8 @@ def test_of_the_spans_80_percent_are_masked_and_10_are_random(build, long, spec)
     assert set(found.tolist()) == {MASK, *range(4, 20)}
 
 
-def test_noise_is_of_the_draw(build, stream, spec):
-    """The same key, the same noise, whatever is beside it; another key, another one."""
+def test_noise_depends_on_the_key_only(build, stream, spec):
+    """The same key gives the same noise in any batch; another key gives other noise."""
     objective = build("xfnp", SPANS + "xfnp.length=8")
     examples, keys = [10, 0, 5, 0], [7, 8, 9, 10]
     whole = objective.collate(spec(examples, keys), stream)
@@ -129,7 +129,7 @@ def test_noise_is_of_the_draw(build, stream, spec):
 
 
 def test_a_block_may_have_nothing_to_predict(build, stream, spec, model):
-    """12 2 with nine in 64 has no masked piece mostly: the end alone is predicted, by the first stream."""
+    """12 2 with nine in 64 mostly has no masked piece: only </s> is predicted, by the first stream."""
     objective = build("xfnp", "xfnp.length=8")
     batch = objective.collate(spec([10], [3]), stream)
     assert batch["tokens"].tolist() == [[BOS, 12, EOS]] and batch["target"].tolist() == [[EOS]]
@@ -142,7 +142,7 @@ def test_a_block_may_have_nothing_to_predict(build, stream, spec, model):
 
 
 def total(terms):
-    """The loss as the criterion has it."""
+    """The loss as the criterion computes it."""
     return sum(term.weight * term.sum / max(term.count, 1) for term in terms.values())
 
 

@@ -124,7 +124,7 @@ def test_lost_characters_are_named(lettered, tmp_path, caplog):
 
 
 def test_characters_of_validation_and_test_text_alone_are_named(lettered, tmp_path, caplog):
-    """Not those that the training text of the language has, whose warning names them."""
+    """Those of the training text are left out: its own warning names them."""
     change(lettered, vocabulary={"model": "unigram", "size": 60})
     append(lettered.parent / "test.en-de.de", "Ä☃☃", "Ω")
     append(lettered.parent / "test.en-de.en", "a", "Ω")

@@ -174,7 +174,7 @@ def test_a_folder_of_other_languages_stays(corpus, prepared):
 
 @pytest.fixture(scope="module")
 def twin(tmp_path_factory):
-    """A corpus and what an uninterrupted run makes of it, made by the first test that needs it."""
+    """A corpus and the output of an uninterrupted run, made by the first test that needs it."""
     root = tmp_path_factory.mktemp("twin")
     return write_corpus(root / "corpus"), root / "data-bin"
 
@@ -182,7 +182,7 @@ def twin(tmp_path_factory):
 @pytest.mark.parametrize("first", [1, 2, 3])
 @pytest.mark.parametrize("after", [False, True])
 def test_interrupted_anywhere_and_continued(twin, tmp_path, fairseq_in_process, monkeypatch, first, after):
-    """Killed just before or just after each file gets its name: three at most a run, from three beginnings."""
+    """The run is killed just before or after a file gets its name, up to three times in a row, from three starts."""
     corpus, whole = twin
     if not (whole / "manifest.json").exists():
         prepare(corpus, whole)
@@ -214,7 +214,7 @@ def test_interrupted_anywhere_and_continued(twin, tmp_path, fairseq_in_process, 
 
 
 def test_interrupted_update_leaves_no_mixture(corpus, prepared, monkeypatch):
-    """An update that is killed while a folder is exchanged: no manifest, and none of the old files beside new ones."""
+    """A run that is killed while it replaces a folder leaves no manifest and no old files beside new ones."""
     path = corpus.parent / "valid.en"
     path.write_text("another sentence .\n", encoding="utf-8")
     replace = os.replace
@@ -233,7 +233,7 @@ def test_interrupted_update_leaves_no_mixture(corpus, prepared, monkeypatch):
 
 
 def test_a_change_that_is_taken_back_after_an_interruption(corpus, prepared, monkeypatch):
-    """The folder is exchanged, the stage not recorded: the old record must not speak for the new files."""
+    """The folder is replaced but its stage not recorded: the old record must not be taken for the new files."""
     before = content(prepared)
     path = corpus.parent / "valid.en"
     text = path.read_text(encoding="utf-8")

@@ -57,7 +57,7 @@ def test_special_symbols_alone_are_shared(parts, joined):
 
 
 def test_a_folder_of_something_else_stays(parts, joined, tmp_path, capsys):
-    """The data-bin of one of the languages, or of others joined; what was made of the same ones is made again."""
+    """The data-bin of a language or of other joined languages stays; one of the same languages is made again."""
     alone, more = tmp_path / "de", tmp_path / "more"
     shutil.copytree(parts / "data/de", alone)
     shutil.copytree(joined, more)
@@ -112,7 +112,7 @@ def test_more_symbols_take_wider_numbers(parts, tmp_path, monkeypatch):
 
 
 def test_what_is_not_complete_has_no_dictionary_and_nothing_of_before_stays(parts, joined, tmp_path, monkeypatch):
-    """Killed between two languages; and made of text that has one split less than before."""
+    """The run is killed between two languages; or the text has one split less than before."""
     made, folders = tmp_path / "made", [parts / "data/en", parts / "data/de"]
     shutil.copytree(joined, made)
     for suffix in ("bin", "idx"):

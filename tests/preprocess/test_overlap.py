@@ -1,4 +1,4 @@
-"""Validation and test lines that are in training text: what is counted, and what it costs."""
+"""Validation and test lines that occur in training text: counts and memory."""
 
 import logging
 import tracemalloc
@@ -13,7 +13,7 @@ from preprocess.pipeline import prepare
 
 @pytest.fixture
 def leaking(tmp_path):
-    """Test text of which lines are in monolingual text, in bitext, in neither, and in text of another language."""
+    """Test text with lines of monolingual text, of bitext, of neither, and of another language's text."""
     root = tmp_path / "leaking"
     root.mkdir()
     write(root / "mono.en", ["alone", "", "twice  over", "a", "twice over", "c"])

@@ -1,4 +1,4 @@
-"""Tokenizers before the sub-words: each beside its package, and in the preparation of a corpus."""
+"""Tokenizers before the sub-words: each compared with its package, and in the preparation of a corpus."""
 
 import json
 import sys
@@ -48,7 +48,7 @@ def test_pythainlp():
 
 @pytest.mark.parametrize("name", ["jieba", "pythainlp"])
 def test_segmenters_are_called_as_their_packages_are(name, monkeypatch):
-    """In the packages' place, modules with the functions that are used."""
+    """Modules with the functions that are used replace the packages."""
     jieba, thai, tokenize = (types.ModuleType(module) for module in ("jieba", "pythainlp", "pythainlp.tokenize"))
     levels = []
     jieba.setLogLevel, jieba.lcut = levels.append, lambda line: [line[:2], " ", line[2:]]

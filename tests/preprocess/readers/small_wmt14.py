@@ -1,4 +1,4 @@
-"""WMT14 in small archives of the official format, and what stands for the servers that have them: fixtures."""
+"""Fixtures: WMT14 in small archives of the official format, and a stand-in for its servers."""
 
 import hashlib
 import io
@@ -16,7 +16,7 @@ URL = "https://data.invalid/corpora/file.tgz"
 
 
 class Server:
-    """Answers like a server of files: what was asked of it, and how it is to fail."""
+    """A stand-in for a file server: it records requests and fails if asked to."""
 
     def __init__(self, files):
         self.files, self.asked, self.ranges, self.stop_after, self.error = files, [], True, None, None
@@ -55,7 +55,7 @@ def sentences(name, language, count=12):
 
 
 def contents():
-    """The official archives' members, other languages' among them, a few lines each, with their oddities."""
+    """The members of the official archives, including other languages, with a few lines and their oddities each."""
     found = {}
     for archive in ARCHIVES:
         members = {"training/README": b"Read me\n", f"{archive.member.format('cs-en')}.cs": b"Ahoj\n"}

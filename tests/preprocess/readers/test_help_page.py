@@ -1,4 +1,4 @@
-"""Reading one page of LibreOffice's help, and telling translations from English left in place."""
+"""Reading a page of LibreOffice's help, and recognizing untranslated English."""
 
 import pytest
 from help_pages import html

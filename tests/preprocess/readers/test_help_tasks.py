@@ -1,4 +1,4 @@
-"""The tasks made of LibreOffice's help pages, on packages made here; every text carries a mark of its place."""
+"""Tasks from LibreOffice's help pages, on small packages; every text names its place."""
 
 import json
 import re
@@ -145,7 +145,7 @@ def test_passages_are_labeled_with_their_application(built):
             assert "Cell" not in passage and WORDS["en"][1] not in passage
 
 
-def test_an_application_gives_no_more_training_passages_than_agreed(built, debs, tmp_path, monkeypatch):
+def test_training_passages_of_an_application_are_limited(built, debs, tmp_path, monkeypatch):
     monkeypatch.setattr(tasks, "CLASS_PASSAGES", 4)
     limited, whole = every(build(tmp_path / "help", debs), "nc"), every(built, "nc")
     assert Counter(label for label, _ in limited["train", "en"]) == {"swriter": 4, "scalc": 4}
@@ -153,7 +153,7 @@ def test_an_application_gives_no_more_training_passages_than_agreed(built, debs,
     assert limited["test", "de"] == whole["test", "de"] and limited["valid", "en"] == whole["valid", "en"]
 
 
-def test_a_heading_meets_its_paragraph_and_another_one(built):
+def test_a_heading_has_its_paragraph_and_another_one(built):
     for found in every(built, "qam").values():
         assert Counter(label for label, _, _ in found) == {"0": len(found) // 2, "1": len(found) // 2}
         assert all(marks(heading) == marks(text) for label, heading, text in found if label == "1")

@@ -66,7 +66,7 @@ def test_bitext_is_aligned_by_page_and_paragraph(built):
 
 
 def test_pairs_without_english_are_joined_on_its_paragraphs(built, debs, tmp_path):
-    """Every German paragraph beside the Russian one of the same English one, page by page; the rest stays the same."""
+    """German and Russian paragraphs of the same English one are joined, page by page; nothing else changes."""
     folder = tmp_path / "help"
     assert main([str(folder), "--langs", "de,ru", "--pairs", "ru-de", "--packages", str(debs)]) == 0
     for split in ("train", "valid", "test"):
@@ -178,7 +178,7 @@ def test_a_second_run_changes_nothing(built, debs):
 
 @pytest.mark.parametrize("moment", range(8))
 def test_a_stop_loses_nothing(moment, debs, built, tmp_path, monkeypatch):
-    """Stopped at any stage's page or file, the same command ends with the same files and reads no package twice."""
+    """After a stop at any page or file, the same command writes the same files and reads no package twice."""
     folder, calls, read = tmp_path / "help", [], []
     write, members = corpus.write_aligned, packages.members
 
@@ -252,7 +252,7 @@ def test_problems_are_one_sentence(langs, folder, message, debs, tmp_path, capsy
 
 @pytest.fixture
 def apt(debs, monkeypatch):
-    """A stand-in for apt-get that copies from a folder: what it was asked for, and what it fails at."""
+    """A stand-in for apt-get that copies from a folder, records requests and fails if asked to."""
     state = SimpleNamespace(asked=[], fails=None)
 
     def run(command, cwd, **_):

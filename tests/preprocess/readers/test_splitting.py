@@ -1,4 +1,4 @@
-"""Splits of documents, and what is left out so that they have nothing in common."""
+"""Splits of documents, and the text that is left out so that they share none."""
 
 from collections import Counter
 

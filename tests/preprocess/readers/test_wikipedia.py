@@ -1,4 +1,4 @@
-"""Wikipedia's dumps, written here by hand in MediaWiki's export format, and wikiextractor's output of them."""
+"""Small dumps in MediaWiki's export format, and wikiextractor's output of them."""
 
 import bz2
 import gzip
@@ -147,7 +147,7 @@ def many(count):
 
 @pytest.mark.parametrize("name", ["enwiki.xml", "enwiki.xml.bz2", "enwiki.xml.gz", "dump"])
 def test_articles_of_a_dump_become_documents(name, tmp_path, wikiextractor):
-    """No redirect, template, talk page or table; links, quotes and entities as one reads them."""
+    """Without redirects, templates, talk pages and tables; links, quotes and entities become plain text."""
     source = write(tmp_path / name, DUMP)
     assert main([str(tmp_path / "out"), f"en={source}"]) == 0
     assert sorted(documents(tmp_path / "out")) == sorted(DOCUMENTS) and documents(tmp_path / "out", "valid") == []

@@ -156,7 +156,7 @@ def compose(config_name, overrides, strict):
     except Exception:  # hydra tells of it in its own words
         return COMPOSE(config_name, overrides=overrides, strict=strict)
     if not any("={" in text for text in settings.values()):  # a mapping would be merged with the one before
-        COMPOSED[same] = settings, copy.deepcopy(configured)
+        COMPOSED[same] = settings, configured  # the caller only removes the groups that are not named, then copies it
     return configured
 
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -70,9 +69,9 @@ def comparison(corpus, tmp_path_factory):
     output = tmp_path_factory.mktemp("lohelp")
     small = [f"corpus={corpus}", "others=de", "targets=de", "seeds=1", "vocabulary=300", "--updates", "3"]
     arguments = [str(ROOT / "recipes/lohelp/experiment.yaml"), "--output", str(output), *small]
-    done = run(sys.executable, "-m", "recipes.experiment", *arguments, "models=random,mlm", "--only", "retrieve")
+    done = run("python", "-m", "recipes.experiment", *arguments, "models=random,mlm", "--only", "retrieve")
     assert done.returncode == 0, done.stdout + done.stderr
-    done = run(sys.executable, "-m", "recipes.experiment", *arguments, "models=mlm", "--jobs", "2")
+    done = run("python", "-m", "recipes.experiment", *arguments, "models=mlm", "--jobs", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     return arguments, output, done.stdout
 

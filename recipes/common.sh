@@ -90,13 +90,6 @@ replacing() {
     mv "$file.tmp" "$file"
 }
 
-# done_if_scored FOLDER: prints a line and ends the script if FOLDER/scores.json exists.
-done_if_scored() {
-    [ -s "$1/scores.json" ] || return 0
-    echo "$1/scores.json is there already"
-    exit
-}
-
 # what_failed LOG [LINES]: prints the error that a command ended with, or else the last lines of its log. The first
 # LINES lines of the log are of earlier commands.
 what_failed() {

@@ -1,6 +1,7 @@
 """Prepares a corpus folder for an experiment and writes the description that ``python -m preprocess`` reads.
 
     python -m recipes.corpus FOLDER [DESCRIPTION.yaml --langs en,de --vocabulary N [--monolingual] [--normalization X]]
+    python -m recipes.corpus FOLDER en=EN.yaml de=DE.yaml --langs en,de ...        # a description of each alone
 
 Makes the FOLDERs corpora/lohelp and corpora/sample if they are missing or incomplete. Any other FOLDER must have the
 layout in recipes/lohelp/README.md. The description has sentence pairs of the first language with each other language.
@@ -65,7 +66,12 @@ def description(
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m recipes.corpus", description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path, help="the corpus folder")
-    parser.add_argument("description", nargs="?", help="YAML file to write")
+    parser.add_argument(
+        "descriptions",
+        nargs="*",
+        metavar="[LANGUAGES=]DESCRIPTION",
+        help="YAML file to write, of all languages or these",
+    )
     parser.add_argument("--langs", default="en", help="languages, separated by commas")
     parser.add_argument("--vocabulary", type=int, default=8000, help="number of sub-words (default: 8000)")
     parser.add_argument("--monolingual", action="store_true", help="without sentence pairs")
@@ -76,9 +82,11 @@ def main(arguments: list[str] | None = None) -> None:
     make(folder, languages)
     if not folder.is_dir():
         raise UserError(f"{options.folder}: there is no such corpus folder")
-    if options.description:
-        content = description(folder, languages, options.vocabulary, options.monolingual, options.normalization)
-        with replacing(options.description) as file:
+    for named in options.descriptions:
+        codes, _, path = named.rpartition("=")
+        chosen = codes.split(",") if codes else languages
+        content = description(folder, chosen, options.vocabulary, options.monolingual, options.normalization)
+        with replacing(path) as file:
             file.write(yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode())
 
 

@@ -35,6 +35,7 @@ from fairseq_xl.io.files import replacing, write_json
 Values = dict[str, Any]  # name -> text, number, list or mapping; "model.start" -> field of a loop variable
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = "step.json"  # in the folder of a step: its commands, its input files, and whether it is finished
+SETTINGS = "settings.json"  # in a folder of a script: see recipes/settings.py
 PLACEHOLDER = re.compile(r"\{([\w-]+(?:\.[\w-]+)?)(?::(words|each))?\}")
 KEYS = {"about", "laid over", "output", "values", "steps", "report", "last line"}
 STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "expects", "only if needed"}
@@ -90,6 +91,9 @@ class Experiment:
             names = names_of(name, text)
             if any(not one or one != one.strip() for one in names):
                 raise UserError(f"{override}: expected names joined by commas")
+            numbers = isinstance(default, list) and all(isinstance(one, int) for one in default)
+            if numbers and not all(re.fullmatch("[1-9][0-9]*", one) for one in names):
+                raise UserError(f"{override}: whole numbers above 0 are needed")
             unknown = [one for one in names if isinstance(default, dict) and one not in default]
             if unknown:
                 raise UserError(f"{override}: {unknown[0]} is not among {', '.join(default)}")
@@ -369,11 +373,8 @@ class Run:
             before = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:
             before = {}
-        others = [
-            file for file in step.folder.iterdir() if file.name not in (RECORD, ".lock") and file.suffix != ".log"
-        ]
         changed = difference(before, record)
-        if changed and others:
+        if changed and has_results(step.folder):
             raise UserError(
                 f"{step.folder} was made with other settings or weights ({changed}): remove it or choose another "
                 "--output"
@@ -415,6 +416,12 @@ class Run:
 
 class Stopped(Exception):
     """The experiment was stopped by a signal, or one of its trainings was."""
+
+
+def has_results(folder: Path) -> bool:
+    """Whether a folder has any file but records, locks and logs."""
+    files = folder.iterdir()
+    return any(file.name not in (RECORD, SETTINGS, ".lock") and file.suffix != ".log" for file in files)
 
 
 def difference(before: dict[str, Any], now: dict[str, Any]) -> str:

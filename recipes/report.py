@@ -120,9 +120,11 @@ class Report:
         return self.experiment.expand(template, self.values | more)
 
     def rows(self, specifications: list[dict]) -> Iterator[tuple[str, dict, Values]]:
-        """Yields (name, specification, values) of each row; a specification with `for` makes several rows."""
+        """Yields (name, specification, values) of each row; `for` makes several rows, `where` omits some."""
         for row in specifications:
             for values in self.experiment.combinations(row.get("for") or {}, self.values):
+                if row.get("where", "output") not in values:
+                    continue
                 yield self.experiment.expand(row["name"], values), row, values
 
     def caption(self, text: str) -> str:
@@ -144,7 +146,8 @@ class Report:
     def found(self, row: dict, values: Values, column: str, key: str, run: Path) -> list:
         """Values at a row's key in the files of one cell, or [] if one is missing."""
         values = values | {"column": column}
-        template = (row.get("in") or {}).get(column, row["scores"])
+        elsewhere = {self.expand(name): scores for name, scores in (row.get("in") or {}).items()}
+        template = elsewhere.get(column, row["scores"])
         contents = [read(run / path) for path in self.experiment.words(template, values)]
         found = [entries(content, self.experiment.expand(key, values)) for content in contents]
         return [] if [] in found else [value for each in found for value in each]

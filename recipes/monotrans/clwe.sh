@@ -33,44 +33,38 @@ esac
 language=$(python -c 'import json, sys; print(*json.load(open(sys.argv[1]))["config"]["languages"])' "$data/manifest.json")
 [[ $language != *" "* ]] || refuse "$data has text of $language: one language is expected"
 
-# What a language's embeddings depend on but DIM.
-sources() { settings_of "$data/dict.txt" "$data/$language/train.bin" "${SKIPGRAM:-}" "$mode" "$@"; }
+init_std='import sys; from fairseq_xl.io.checkpoints import load_checkpoint
+print(load_checkpoint(sys.argv[1])["cfg"]["model"]["init_std"])'
+channels='import sys; from fairseq_xl.embeddings.vectors import read; print(read(sys.argv[1]).rows.shape[1])'
 
-# skipgram DIM
-skipgram() {
-    # flags of several words
-    [ -f "$save/vectors.npz" ] ||
-        python -m fairseq_xl skipgram "$data" "$language" "$save/vectors.npz" --dim "$1" ${SKIPGRAM:-}
-}
-
-# std CHECKPOINT: the deviation of its model's random weights
-std() { python -c 'import sys; from fairseq_xl.io.checkpoints import load_checkpoint
-print(load_checkpoint(sys.argv[1])["cfg"]["model"]["init_std"])' "$1"; }
-
-# make_module CHECKPOINT VECTORS
-make_module() { python -m fairseq_xl language-module from-embeddings "$1" "$data" "$2" "$save/language-module.pt" --std "$(std "$1")"; }
-
+# shellcheck disable=SC2086 # words of SKIPGRAM are arguments
 case $mode in
     body)
-        same_settings "$save" "$(sources "$recipe/config/pretrain.yaml" "$given" "$@")" SAVE_DIR
-        skipgram "$given"
         start=$save/start/checkpoint_last.pt
-        # one update of size zero: random weights, for whose body the first language module is
+        python -m recipes.settings "$save" "$data/dict.txt" "$data/$language/train.bin" "${SKIPGRAM:-}" \
+            "$recipe/config/pretrain.yaml" "$given" "$@"
+        [ -f "$save/vectors.npz" ] ||
+            python -m fairseq_xl skipgram "$data" "$language" "$save/vectors.npz" --dim "$given" ${SKIPGRAM:-}
+        # random weights from one update of size zero: the first language module is made for their body
         [ -f "$start" ] ||
             bash "$recipe/pretrain.sh" "$data" "$save/start" "$@" --embed-dim "$given" --max-update 1 --lr 0
-        [ -f "$save/language-module.pt" ] || make_module "$start" "$save/vectors.npz"
+        [ -f "$save/language-module.pt" ] ||
+            python -m fairseq_xl language-module from-embeddings "$start" "$data" "$save/vectors.npz" \
+                "$save/language-module.pt" --std "$(python -c "$init_std" "$start")"
         bash "$recipe/pretrain.sh" "$data" "$save" "$@" --embed-dim "$given" --init-from "$start" \
             --language-module "$save/language-module.pt" --lang "$language" \
             --train-only 'encoder.token_embeddings.special.*,encoder.token_embeddings.output_bias,encoder.embeddings.*,encoder.layers.*,output.*,heads.*'
         ;;
     language-module)
         body=$given/checkpoint_last.pt
-        same_settings "$save" "$(sources "$given/vectors.npz" "$body" "${START:-identical}")" SAVE_DIR
-        channels=$(python -c 'import sys; from fairseq_xl.embeddings.vectors import read
-print(read(sys.argv[1]).rows.shape[1])' "$given/vectors.npz")
-        skipgram "$channels"
+        python -m recipes.settings "$save" "$data/dict.txt" "$data/$language/train.bin" "${SKIPGRAM:-}" \
+            "$given/vectors.npz" "$body" "${START:-identical}"
+        [ -f "$save/vectors.npz" ] ||
+            python -m fairseq_xl skipgram "$data" "$language" "$save/vectors.npz" \
+                --dim "$(python -c "$channels" "$given/vectors.npz")" ${SKIPGRAM:-}
         [ -f "$save/mapped.npz" ] || python -m fairseq_xl map-embeddings "$save/vectors.npz" "$given/vectors.npz" \
             "$save/mapped.npz" --start "${START:-identical}"
-        make_module "$body" "$save/mapped.npz"
+        python -m fairseq_xl language-module from-embeddings "$body" "$data" "$save/mapped.npz" \
+            "$save/language-module.pt" --std "$(python -c "$init_std" "$body")"
         ;;
 esac

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fairseq_xl.errors import UserError
 from recipes import corpus, experiment
@@ -135,7 +136,7 @@ def test_a_loop_over_the_first_names(tmp_path):
     file = tmp_path / "a.yaml"
     loop = "{trained: {first: numbers, of: names}}"
     file.write_text(
-        f"values: {{names: [en, de, fr], numbers: [1, 3]}}\nsteps: {{a: {{for: {loop}, run: 'echo {{trained}}'}}}}"
+        f"values: {{names: [en, de, fr], numbers: ['1', '3']}}\nsteps: {{a: {{for: {loop}, run: 'echo {{trained}}'}}}}"
     )
     assert steps(file) == {"a/en": ["echo en"], "a/en,de,fr": ["echo en,de,fr"]}
     for number in ("4", "0", "all"):
@@ -311,5 +312,11 @@ def test_a_corpus_is_described_by_its_folder(tmp_path):
         corpus.description(folder, ["en", "de", "xx"], 300, False, None)
     with pytest.raises(UserError, match=r"has no mono/train.fr"):
         corpus.description(folder, ["de", "fr"], 300, True, None)
+    described = [f"{codes}{tmp_path}/{name}.yaml" for codes, name in (("de=", "de"), ("en,de=", "pair"), ("", "all"))]
+    corpus.main([str(folder), *described, "--langs", "en,de", "--monolingual"])
+    languages = {
+        name: yaml.safe_load((tmp_path / f"{name}.yaml").read_text())["languages"] for name in ("de", "pair", "all")
+    }
+    assert languages == {"de": ["de"], "pair": ["en", "de"], "all": ["en", "de"]}
     with pytest.raises(UserError, match="no such corpus folder"):
         corpus.main([str(tmp_path / "absent")])

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +15,12 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.embeddings.vectors import read as read_vectors
+from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from preprocess.__main__ import main as preprocess
 from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
+from recipes import experiment
 from recipes.launch import flags
 from tests.recipes.test_configurations import objectives_of
 from tests.recipes.test_lohelp import write_pairs
@@ -28,7 +29,7 @@ from tests.tasks.tiny_text import write
 pytestmark = pytest.mark.usefixtures("warm")
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = "recipes/monotrans"
-CONFIGS = ROOT / RECIPE / "config"
+CONFIGS, COMPARISON = ROOT / RECIPE / "config", ROOT / RECIPE / "experiment.yaml"
 TOY, CLASSIFY_TOY = f"{RECIPE}/config/toy.yaml", f"{RECIPE}/config/classify-toy.yaml"
 ONE = ["--layers", 1, "--embed-dim", 16, "--ffn-dim", 32]
 UPDATE = ["--max-update", 1]
@@ -103,11 +104,13 @@ def test_best_of_two_language_modules_and_zero_shot(nano, made):
     learned = nano / "learned-otherwise"
     learned.mkdir()
     shutil.copy(nano / "de/language-module.pt", learned)
+    done = run(*english)
+    told = f"{nano}/de was made with other settings or weights (en): remove it or choose another folder"
+    assert done.returncode == 1 and f"error: {told}\n" in done.stderr
     for other, told in (
-        (english, f"{nano}/de was made with other settings or weights; remove it or choose another SAVE_DIR"),
         (
             [*command[:2], learned, *command[3:]],
-            f"{learned} has a language-module.pt and no settings: name another SAVE_DIR",
+            f"{learned} has a language-module.pt and no settings.json: name another SAVE_DIR",
         ),
         ([*command[:2], nano / "no", body, body, *command[5:]], f"CHECKPOINT {body} is no classifier of finetune.sh"),
     ):
@@ -171,7 +174,7 @@ def test_a_language_module_of_another_body_or_setting_is_refused(nano, made):
     before = (nano / "other/language-module.pt").read_bytes()
     for changed in ([body, TOY, *ONE, "--max-update", 2], [classifier, TOY, *ONE, *UPDATE]):
         done = run(*command, *changed)
-        assert done.returncode == 2 and "was made with other settings or weights" in done.stderr
+        assert done.returncode == 1 and f"error: {nano}/other was made with other settings or weights" in done.stderr
         assert (nano / "other/language-module.pt").read_bytes() == before
 
 
@@ -209,31 +212,47 @@ def test_mistakes_are_told_before_anything_is_done(tmp_path):
             ["clwe.sh", "language-module", tmp_path, "out", tmp_path, "--seed", "2"],
             "--seed: clwe.sh language-module takes no more arguments",
         ),
-        (["run.sh", "--output", "out", "--seeds", "1,x"], "--seeds 1,x: whole numbers above 0 are needed"),
-        (["run.sh", "--output", "out", "--vocabulary", "0"], "--vocabulary 0: a whole number above 0 is needed"),
-        (["run.sh", "--output", "out", "--vocabulary", "8,9"], "--vocabulary 8,9: a whole number above 0 is needed"),
-        (["run.sh", "--output", "out", "--pretraining-seed", "x"], "--pretraining-seed x: a whole number above 0"),
-        (["run.sh", "--output", "out", "--langs", "en,de,en"], "--langs en,de,en: one is named twice"),
     ):
         command = [tmp_path / "out" if word == "out" else word for word in command]
         done = run(*command)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
-        assert done.stderr.startswith(f"{'monotrans' if command[0] == 'run.sh' else command[0]}: {told}"), done.stderr
+        assert done.stderr.startswith(f"{command[0]}: {told}"), done.stderr
         assert not (tmp_path / "out").exists()
 
 
+def compare(corpus, output, *arguments):
+    """Runs the comparison on English and German."""
+    experiment.main([str(COMPARISON), f"corpus={corpus}", "others=de", "--output", str(output), *arguments])
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        ("seeds=1,x", "seeds=1,x: whole numbers above 0 are needed"),
+        ("vocabulary=0", "vocabulary=0: a whole number above 0 is needed"),
+        ("vocabulary=8,9", "vocabulary=8,9: a whole number above 0 is needed"),
+        ("pretraining-seed=x", "pretraining-seed=x: a whole number above 0 is needed"),
+        ("others=de,ru,de", "others de,ru,de: de is named twice"),
+        ("others=de,en", "the steps text/en and text/en have the same folder"),
+        ("models=tokens,mulit", "models=tokens,mulit: mulit is not among tokens, positions, noise, adapters, joint"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(tmp_path, value, message):
+    with pytest.raises(UserError, match=message):
+        compare(tmp_path, tmp_path / "out", value)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_corpus_needs_text_of_each_language_alone(tmp_path):
-    done = run("run.sh", "--corpus", tmp_path, "--output", tmp_path / "out", "--langs", "en,de")
-    assert done.returncode == 2
-    assert done.stderr.endswith(f"{tmp_path} is no corpus of en,de: it has no mono/train.en\n")
+    message = f"step descriptions failed: {tmp_path} is not a corpus of en: it has no mono/train.en"
+    with pytest.raises(UserError, match=message):
+        compare(tmp_path, tmp_path / "out")
 
 
 def test_a_corpus_needs_tasks_before_anything_is_trained(nano, tmp_path):
-    corpus = tmp_path / "corpus"
-    shutil.copytree(nano / "sample", corpus)
-    done = run("run.sh", "--corpus", corpus, "--output", tmp_path / "out", "--langs", "en,de")
-    assert done.returncode == 2
-    assert done.stderr.endswith(f"{corpus} has no tasks/qam, which fine-tuning needs\n")
+    with pytest.raises(UserError, match="step descriptions failed: .*/sample/tasks/qam.*: No such file"):
+        compare(nano / "sample", tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["descriptions"]
 
 
 def test_an_argument_that_is_left_out():
@@ -248,23 +267,6 @@ def test_a_model_that_is_no_classifier(nano, made):
     done = run(*command)
     told = f"CHECKPOINT {made[0]} is a pre-trained model, not a classifier of finetune.sh\n"
     assert done.returncode == 1 and done.stderr.endswith(told)
-
-
-def test_what_failed_is_shown(tmp_path):
-    """Of the attempt that failed, not of one before; the sentence and what follows it, else the log's end."""
-    script = f". {ROOT}/recipes/lohelp/stages.sh; logged {tmp_path}/log bash -c"
-    for command, shown in (
-        ("echo noise; echo fairseq_xl: error: first; exit 1", "fairseq_xl: error: first\n"),
-        ("echo second; exit 1", "second\n"),
-        (
-            "echo fairseq_xl: error: third; echo it has no MODULE; exit 1",
-            "fairseq_xl: error: third\nit has no MODULE\n",
-        ),
-        ("seq 5; exit 1", "3\n4\n5\n"),
-    ):
-        done = subprocess.run(["bash", "-c", f"{script} '{command}'"], capture_output=True, text=True)
-        assert done.returncode == 1
-        assert done.stderr.split("\n", 1)[1] == f"{shown}failed, see {tmp_path}/log\n"
 
 
 def test_a_language_module_that_was_forgotten(nano, made):
@@ -358,52 +360,56 @@ def test_mapped_embeddings(nano):
     succeed("zero-shot.sh", nano / "clwe-nc/checkpoint_best.pt", nano / "clwe-scores", files, *tests)
     assert json.loads((nano / "clwe-scores/scores.json").read_text())["languages"].keys() == {"en", "de"}
     done = run(*command, SKIPGRAM="--epochs 2")
-    assert done.returncode == 2 and "was made with other settings" in done.stderr
+    assert done.returncode == 1 and "was made with other settings" in done.stderr
 
 
 @pytest.mark.slow
-def test_comparison_on_a_corpus_folder(nano, tmp_path):
+def test_comparison_on_a_corpus_folder(nano, tmp_path, capsys):
     corpus, output = tmp_path / "corpus", tmp_path / "out"
     shutil.copytree(nano / "sample", corpus)
     write_pairs(corpus)
-    chosen = ["--langs", "en,de", "--seeds", "1,2", "--vocabulary", 300, "--updates", 1, "--pretraining-seed", 3]
-    command = ["run.sh", "--corpus", corpus, "--output", output, *chosen]
-    tables = succeed(*command).stdout
-    assert tables.endswith((output / "report.md").read_text())
-    assert all((output / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in ("body", "modules"))
+    chosen = ["seeds=1,2", "vocabulary=300", "pretraining-seed=3", "--updates", "1"]
+    capsys.readouterr()
+    compare(corpus, output, *chosen)
+    printed = capsys.readouterr().out
+    assert printed == (output / "report.md").read_text()
+    models = ("tokens", "positions", "noise", "adapters", "joint/de", "disjoint/de")
     for task in ("nc", "qam"):
-        rows = tables.split(f"| {task}: accuracy | en | de | average but en |")[1].splitlines()
-        for model, row in zip(("tokens", "positions", "noise", "adapters", "joint/de", "disjoint/de"), rows[2:]):
+        assert (output / f"{task}.png").read_bytes().startswith(b"\x89PNG")
+        rows = printed.split(f"| {task}: accuracy | en | de | average of de |")[1].splitlines()
+        for model, row in zip(models, rows[2:]):
             found = [json.loads((output / f"{model}/{task}-{seed}/scores.json").read_text()) for seed in (1, 2)]
             means = [sum(scores["languages"][code]["accuracy"] for scores in found) / 2 for code in ("en", "de")]
             assert [cell.strip(" |").split(" ")[0] for cell in row.split(" | ")[1:4]] == [
                 f"{means[place]:.1f}" for place in (0, 1, 1)
             ]
-    assert re.search(r"^\| tf-idf, logistic regression \| \d+\.\d \| (\d+\.\d) \| \1 \|$", tables, re.MULTILINE)
+    assert re.search(r"^\| tf-idf, logistic regression \| \d+\.\d \| (\d+\.\d) \| \1 \|$", printed, re.MULTILINE)
     for name, adapters, positions in (("tokens", 0, False), ("positions", 0, True), ("adapters", 32, True)):
         module = language_modules.read(output / f"modules/{name}/de/language-module.pt")
         assert (module.adapters, module.language_positions) == (adapters, positions)
     noise = {
-        name: "embedding_noise': 0.075" in (output / f"{name}/nc-1/train.log").read_text()
+        name: "embedding_noise': 0.075" in (output / f"classifiers/{name}/nc-1/train.log").read_text()
         for name in ("tokens", "positions", "noise")
     }
     assert noise == {"tokens": False, "positions": False, "noise": True}
     for folder, seed in (("body/tokens", 3), ("body/joint-de", 3), ("modules/adapters/de", 3), ("joint/de/nc-2", 2)):
         assert f"'seed': {seed}," in (output / folder / "train.log").read_text()
-    before = (output / "report.md").read_text(), (output / "body/tokens/train.log").read_text().count("begin training")
-    succeed(*command)
-    log = (output / "body/tokens/train.log").read_text()
-    assert before == ((output / "report.md").read_text(), log.count("begin training"))
-
-
-@pytest.mark.slow
-def test_comparison_with_all_languages_jointly_and_mapped_embeddings(nano, tmp_path):
-    corpus, output = tmp_path / "corpus", tmp_path / "out"
-    shutil.copytree(nano / "sample", corpus)
-    write_pairs(corpus)
-    chosen = ["--langs", "en,de", "--seeds", "1", "--vocabulary", 300, "--updates", 1, "--models", "multi,clwe"]
-    tables = succeed("run.sh", "--corpus", corpus, "--output", output, *chosen, SKIPGRAM="--buckets 100").stdout
-    rows = tables.split("| nc: accuracy | en | de | average but en |")[1].splitlines()[2:4]
+    before = {path: path.stat().st_mtime_ns for path in output.rglob("*.pt")}
+    compare(corpus, output, *chosen)
+    assert before == {path: path.stat().st_mtime_ns for path in output.rglob("*.pt")}
+    assert capsys.readouterr().out == printed
+    # all languages jointly, and mapped embeddings, are made if they are named
+    more = [
+        "tasks=nc",
+        "seeds=1",
+        "skipgram=--buckets 100",
+        *chosen[1:],
+        "models=tokens",
+        "--only",
+        "multi,clwe,report",
+    ]
+    compare(corpus, output, *more)
+    rows = capsys.readouterr().out.split("| nc: accuracy | en | de | average of de |")[1].splitlines()[3:5]
     for model, row in zip(("multi", "clwe"), rows):
         scores = json.loads((output / f"{model}/nc-1/scores.json").read_text())["languages"]
         assert row.split(" | ")[1:3] == [f"{scores[code]['accuracy']:.1f}" for code in ("en", "de")]
@@ -439,13 +445,3 @@ def test_the_papers_values(dictionary):
     tuning = configuration(ROOT / "recipes/xlm/config/classify.yaml", CONFIGS / "classify.yaml")
     assert (tuning.optimization.lr[0], tuning.dataset.batch_size, tuning.optimization.max_epoch) == (2e-5, 32, 2)
     assert tuning.task.freeze == "language-module" and tuning.task.length == 512
-
-
-@pytest.mark.parametrize("report", ["lohelp", "monotrans", "xglue"])
-def test_a_report_of_no_folder(monkeypatch, capsys, tmp_path, report):
-    none = tmp_path / "none"
-    monkeypatch.setattr("sys.argv", ["report", str(none), "--models", "m", "--langs", "en", "--seeds", "1"])
-    with pytest.raises(SystemExit):
-        import_module(f"recipes.{report}.report").main()
-    assert capsys.readouterr().err.endswith(f"argument output: {none}: no such folder\n")
-    assert not none.exists()

@@ -1,24 +1,20 @@
 """Tables in ``results/`` are what the reports make of the scores that are kept there."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from recipes.experiment import Experiment
 from recipes.lohelp import report
-from recipes.monotrans.report import ladder
-from recipes.report import Report
-from recipes.xglue.report import denoising, main as xglue_report, titles
-from tests.command_line import cli
+from recipes.report import Report, main as report_main
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 FIVE, SEEDS = ["en", "de", "fr", "ru", "zh"], ["1", "2", "3"]
 LOHELP, VECO = RECIPES / "lohelp/results/five-languages.json", RECIPES / "veco/results/comparison.json"
-UNICODER, MONOTRANS = RECIPES / "unicoder/results", RECIPES / "monotrans/results"
+UNICODER = RECIPES / "unicoder/results"
 OBJECTIVES = ["random", "clm", "mlm", "mlm-tlm"]
 ABLATIONS = "xlm,unicoder,without-word_recovery,without-paraphrase,without-cross_lingual_mlm"
-XGLUE, WRITERS = RECIPES / "xglue/results", ["random", "xlm", "xdae", "xfnp"]
-BANKS = ["tokens", "positions", "noise", "adapters"]
 
 
 def tables(recipe, *names, **values):
@@ -47,26 +43,6 @@ TABLES = {
             lambda title=title: of_systems(tables("unicoder", "comparison", models=ABLATIONS)[title]),
         )
         for title in ("nc-cross-lingual: accuracy", "nc-multi-language: accuracy", "minus Unicoder")
-    },
-    **{
-        f"xglue {name} {mode}": (
-            XGLUE / "README.md",
-            lambda name=name, mode=mode: titles(XGLUE / "comparison.json", WRITERS, mode, name, FIVE, SEEDS),
-        )
-        for name in ("rouge_l", "bleu", "wrong_language")
-        for mode in ("pivot", "multi-language")
-    },
-    "xglue denoising": (XGLUE / "README.md", lambda: denoising(XGLUE / "comparison.json", ["xdae", "xfnp"], FIVE)),
-    "xglue last checkpoint": (
-        XGLUE / "README.md",
-        lambda: titles(XGLUE / "last-checkpoint.json", WRITERS, "pivot", "rouge_l", FIVE, SEEDS),
-    ),
-    **{
-        f"monotrans {task}": (
-            MONOTRANS / "README.md",
-            lambda task=task: ladder([MONOTRANS / "run-2.json"], BANKS, task, ["en", "de", "es", "ru"], SEEDS),
-        )
-        for task in ("nc", "qam")
     },
 }
 
@@ -105,19 +81,40 @@ def test_the_averages_of_qam_are_those_of_the_kept_scores():
         assert f"| {averages} |" in text
 
 
-@pytest.mark.parametrize("name", ["comparison", "last-checkpoint", "lower-rate"])
-def test_titles_are_made_of_the_kept_scores_without_the_corpus(name, monkeypatch, capsys):
-    monkeypatch.setattr(
-        "sys.argv",
-        [
-            "report",
-            str(XGLUE / f"{name}.json"),
-            *cli(models="xlm,xdae,xfnp", langs=",".join(FIVE), seeds=",".join(SEEDS)),
-        ],
+XGLUE = {  # file of kept scores -> values, number of rows
+    "comparison": ([], 2 * 3 * 4 + 4),
+    "last-checkpoint": (["modes=pivot", "scores=rouge_l,wrong_language"], 2 * 4),
+    "lower-rate": (["modes=pivot", "models=xdae", "scores=rouge_l"], 1),
+}
+
+
+@pytest.mark.parametrize("name", XGLUE)
+def test_titles_are_made_of_the_kept_scores_without_the_corpus(name, capsys):
+    """All cells of a row but its name, which the text may word otherwise."""
+    folder, (values, number) = RECIPES / "xglue", XGLUE[name]
+    report_main(
+        [str(folder / "experiment.yaml"), str(folder / f"results/{name}.json"), *(f"--set={v}" for v in values)]
     )
-    xglue_report()
-    text, expected = capsys.readouterr().out, titles(XGLUE / f"{name}.json", ["xdae"], "pivot", "rouge_l", FIVE, SEEDS)
-    assert expected[2] in text and not expected[2].endswith("|  |") and "first words" not in text
+    printed, text = capsys.readouterr().out, (folder / "results/README.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ", 1) for line in printed.splitlines() if re.match(r"\| (random|XLM|xDAE|xFNP)", line)]
+    assert len(rows) == number and "first words" not in printed and "   - source" not in printed
+    if name != "lower-rate":
+        assert not [cells for _, cells in rows if cells not in text]
+    else:
+        average = rows[0][1].strip("| ").split(" | ")[-1].split(" ")[0]
+        assert f"on average it is {average} and 3.7" in text
+
+
+@pytest.mark.parametrize("name, number", [("run-2", 2 * 4), ("run-3", 2 * 1)])
+def test_the_ladder_is_that_of_the_kept_scores(name, number, capsys):
+    """All cells of a row but its name; of JointPair those of its languages."""
+    folder = RECIPES / "monotrans"
+    report_main([str(folder / "experiment.yaml"), str(folder / f"results/{name}.json")])
+    printed, text = capsys.readouterr().out, (folder / "results/README.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ", 1)[1] for line in printed.splitlines() if re.match(r"\| [\w+ ,]+ \| \d+\.\d", line)]
+    assert len(rows) == number and not [row for row in rows if row not in text]
+    pairs = [line.split(" | ", 1)[1].strip("| ") for line in printed.splitlines() if "vocabularies apart" in line]
+    assert [bool(cells) and cells in text for cells in pairs] == [name == "run-2"] * 2
 
 
 def test_a_difference_over_pretrainings_is_that_of_the_text():

@@ -1,4 +1,4 @@
-"""The comparison of recipes/xglue/run.sh, the studies, the smoke script: tables, equal budgets, at nano size all."""
+"""The comparison of recipes/xglue, the studies, the smoke script: tables, equal budgets, at nano size all."""
 
 import json
 import re
@@ -6,11 +6,14 @@ import re
 import pytest
 
 from fairseq_xl.checkpoints.stacks import copy_stack
+from fairseq_xl.commands import main as fairseq_xl_command
+from fairseq_xl.errors import UserError
 from preprocess.readers.xglue_generation import main as read_release
 from preprocess.sample.__main__ import main as write_sample
-from recipes.xglue import report
+from recipes import experiment
+from recipes.experiment import Experiment
+from recipes.report import Report
 from tests.recipes.test_configurations import RECIPES, XLM, build, configuration, objectives_of
-from tests.recipes.test_lohelp import run
 from tests.recipes.test_xglue_generation import succeed
 from tests.tasks.conftest import data_bin  # noqa: F401
 
@@ -79,23 +82,31 @@ def scored(folder, **scores):
     (folder / "scores.json").write_text(json.dumps({"languages": languages, "copy": {"languages": languages}}))
 
 
+def tables(folder, first, *overrides):
+    """Tables of the report whose header begins with `first`, each a list of lines."""
+    made = Experiment(XGLUE / "experiment.yaml", ["others=de", *overrides], folder)
+    parts = [[line for line in part if line.startswith("|")] for part in Report(made, [folder]).parts()]
+    return [part for part in parts if part and part[0].startswith(f"| {first} |")]
+
+
 def test_tables_over_seeds_over_examples_and_of_what_was_not_run(tmp_path):
     for seed, english in ((1, 10.0), (2, 14.0)):
         scored(tmp_path / f"xdae/ntg-pivot-{seed}", bleu=(english, 2.0), rouge_l=(20.0, 30.0))
     scored(tmp_path / "random/ntg-pivot-1", bleu=(1.0, 2.0))
-    rows = report.titles(tmp_path, ["random", "xdae", "xfnp"], "pivot", "bleu", ["en", "de"], [1, 2])
+    rows, _ = tables(tmp_path, "BLEU-4", "models=random,xdae,xfnp", "seeds=1,2")
     assert rows[0] == "| BLEU-4 | en | de | average |" and rows[2] == "| random |  |  |  |"
     # Student's t of two seeds is 12.706, the error half their difference: logit 12 % = -1.992 ± 0.254 / (0.12 · 0.88)
     # and, of the averages 6 and 8, logit 7 % = -2.587 ± 0.127 / (0.07 · 0.93)
     assert rows[3] == "| xDAE | 12.0 (1.2–60.2) | 2.0 | 7.0 (1.1–34.6) |" and rows[4] == "| xFNP |  |  |  |"
-    one = report.titles(tmp_path, ["xdae"], "pivot", "rouge_l", ["en", "de"], [1])
+    one, other = tables(tmp_path, "ROUGE-L", "models=xdae", "seeds=1")
     assert one[2:] == ["| xDAE | 20.0 (19.0–21.0) | 30.0 (28.0–32.0) | 25.0 |"]
+    assert other[2:] == ["| xDAE |  |  |  |"]
 
 
 def test_table_of_wrong_languages_has_the_references(tmp_path):
     scored(tmp_path / "xdae/ntg-pivot-1", bleu=(1.0, 2.0), wrong_language=(50.0, 10.0))
     scored(tmp_path / "xfnp/ntg-pivot-1", bleu=(1.0, 2.0), wrong_language=(None, 20.0))
-    rows = report.titles(tmp_path, ["xdae", "xfnp"], "pivot", "wrong_language", ["en", "de"], [1])
+    rows, _ = tables(tmp_path, "outputs in a wrong language, %", "models=xdae,xfnp", "seeds=1")
     assert rows[2:] == [
         "| xDAE | 50.0 (49.0–51.0) | 10.0 (8.0–12.0) | 30.0 |",
         "| xFNP |  | 20.0 (18.0–22.0) |  |",
@@ -103,8 +114,10 @@ def test_table_of_wrong_languages_has_the_references(tmp_path):
     ]
 
 
-def test_the_first_words_are_as_many_as_score_best_on_validation_text(tmp_path):
-    """Of English two words and of Chinese two characters."""
+def test_the_first_words_are_as_many_as_score_best_on_validation_text(tmp_path, capsys):
+    """Of English two words and of Chinese two characters; by the commands of the experiment's step."""
+    files = tmp_path / "tasks/ntg"
+    files.mkdir(parents=True)
     for name, text in {
         "valid.en.src": "Save all files\n",
         "valid.en.tgt": "Save all\n",
@@ -115,17 +128,23 @@ def test_the_first_words_are_as_many_as_score_best_on_validation_text(tmp_path):
         "test.zh.src": "打开文件\n",
         "test.zh.tgt": "打印\n",
     }.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    scores = report.first_words(tmp_path, ["en", "zh"])
+        (files / name).write_text(text, encoding="utf-8")
+    output = tmp_path / "out"
+    made = Experiment(XGLUE / "experiment.yaml", [f"corpus={tmp_path}", "others=zh"], output)
+    (step,) = [step for step in made.steps if step.name == "first-words"]
+    for program, *arguments in step.commands:
+        assert program == "fairseq-xl"
+        capsys.readouterr()
+        fairseq_xl_command(arguments)
+    (output / "first-words/scores.json").write_text(capsys.readouterr().out)
+    rows, _ = tables(output, "ROUGE-L", "others=zh", "models=xdae", "seeds=1,2")
     # F1 of the longest common subsequences: of "Save all" 2 of 2 and 2 of 3 words, of 打开 and 打印 1 of 2 and 1 of 2
-    assert scores["en"]["rouge_l"]["score"] == 40 and scores["zh"]["rouge_l"]["score"] == 50
-    rows = report.titles(tmp_path, ["xdae"], "pivot", "rouge_l", ["en", "zh"], [1, 2], scores)
-    assert rows[-1].startswith("| the page's first words | 40.0 (") and rows[-1].endswith("| 45.0 |")
+    assert re.fullmatch(r"\| the page's first words \| 40.0 \(.* \| 50.0( \(.*)? \| 45.0 \|", rows[-1])
 
 
 def test_table_of_denoising_has_the_copies(tmp_path):
     scored(tmp_path / "xfnp/denoise", bleu=(40.0, 50.0))
-    rows = report.denoising(tmp_path, ["random", "xdae", "xfnp"], ["en", "de"])
+    (rows,) = tables(tmp_path, "BLEU")
     assert rows[2:] == [
         "| xFNP | 40.0 ± 1.0 | 50.0 ± 2.0 | 45.0 |",
         "| xFNP, its input copied | 40.0 ± 1.0 | 50.0 ± 2.0 | 45.0 |",
@@ -133,77 +152,75 @@ def test_table_of_denoising_has_the_copies(tmp_path):
 
 
 def test_ten_outputs_beside_source_and_reference(tmp_path):
+    files, folder = tmp_path / "tasks/ntg", tmp_path / "xdae/ntg-pivot-1/outputs/de"
+    files.mkdir(parents=True)
     for side in ("src", "tgt"):
-        (tmp_path / f"test.de.{side}").write_text("".join(f"{side} {number}\n" for number in range(25)))
-    folder = tmp_path / "xdae/ntg-pivot-1/outputs/de"
+        (files / f"test.de.{side}").write_text("".join(f"{side} {number}\n" for number in range(25)))
     folder.mkdir(parents=True)
     (folder / "generate-test.txt").write_text("".join(f"D-{number}\t-1\tout {number}\n" for number in range(25)))
-    lines = report.outputs(tmp_path, ["random", "xdae"], "pivot", "de", 1, tmp_path)
+    made = Experiment(XGLUE / "experiment.yaml", [f"corpus={tmp_path}", "models=random,xdae"], tmp_path)
+    *_, lines = Report(made, [tmp_path]).parts()
     shown = [line for line in lines if line.startswith("   - xDAE")]
     assert shown == [f"   - xDAE: out {number}" for number in (0, 2, 5, 7, 10, 12, 15, 17, 20, 22)]
-    assert lines[:5] == ["", "1.", "   - source: src 0", "   - reference: tgt 0", "   - xDAE: out 0"]
-
-
-@pytest.mark.parametrize("script", ["smoke-generation.sh", "run.sh"])
-def test_help_and_mistakes(tmp_path, script):
-    assert run("bash", f"recipes/xglue/{script}", "--help").stdout.startswith(script)
-    done = run("bash", f"recipes/xglue/{script}", "--output", str(tmp_path / "out"), "--updates", "0")
-    assert done.returncode == 2 and done.stderr == "xglue: --updates 0: that is no number of updates\n"
-    assert not list(tmp_path.iterdir())
+    assert lines[0] == "Titles in de, trained on en alone, seed 1; not selected."
+    assert lines[1:6] == ["", "1.", "   - source: src 0", "   - reference: tgt 0", "   - xDAE: out 0"]
 
 
 @pytest.mark.slow
 def test_smoke_ends_with_its_scores(warm, tmp_path):
-    output = tmp_path / "out"
-    last = succeed("bash", "recipes/xglue/smoke-generation.sh", "--output", output, "--updates", 2).stdout.splitlines()[
-        -2:
-    ]
-    denoised = json.loads((output / "denoise/scores.json").read_text())
-    titles = {name: json.loads((output / f"ntg-{name}/scores.json").read_text()) for name in ("xdae", "xfnp", "random")}
-    assert last == [
+    done = succeed("bash", "recipes/xglue/smoke-generation.sh", "--output", tmp_path, "--updates", 2)
+    denoised = json.loads((tmp_path / "denoise/scores.json").read_text())
+    titles = {
+        name: json.loads((tmp_path / f"ntg-{name}/scores.json").read_text()) for name in ("xdae", "xfnp", "random")
+    }
+    assert done.stdout.splitlines()[-2:] == [
         f"denoise BLEU={denoised['average']['bleu']} copy={denoised['copy']['average']['bleu']}",
         "ntg BLEU " + " ".join(f"{name}={found['average']['bleu']}" for name, found in titles.items()),
     ]
 
 
 @pytest.mark.slow
-def test_comparison_on_a_corpus_folder(warm, tmp_path):
+def test_comparison_on_a_corpus_folder(warm, tmp_path, capsys):
     corpus, output = tmp_path / "corpus", tmp_path / "out"
     write_sample([str(corpus), "--documents", "40"])
     for path in (*corpus.glob("mono/valid.*"), *corpus.glob("tasks/ntg/*")):
         lines = 64 if path.name.startswith("train") else 12
         path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:lines]), encoding="utf-8")
-    chosen = ["--langs", "en,de", "--seeds", "1", "--vocabulary", "300", "--updates", 2]
-    command = ["bash", "recipes/xglue/run.sh", "--corpus", corpus, "--output", output, *chosen]
-    tables = succeed(*command, GENERATE="--beam 1 --max-len-b 8").stdout
-    assert tables.endswith((output / "report.md").read_text(encoding="utf-8"))
+    small = [f"corpus={corpus}", "others=de", "seeds=1", "vocabulary=300", "generate=--beam 1 --max-len-b 8"]
+    command = [str(XGLUE / "experiment.yaml"), *small, "--updates", "2"]
+    capsys.readouterr()
+    experiment.main([*command, "--output", str(output)])
+    printed = capsys.readouterr().out
+    assert printed == (output / "report.md").read_text(encoding="utf-8")
     models = {"random": "random", "xlm": "XLM (MLM + TLM)", "xdae": "xDAE", "xfnp": "xFNP"}
-    for mode, part in zip(("pivot", "multi-language"), tables.split("| BLEU-4 | en | de | average |")[1:]):
+    for mode, part in zip(("pivot", "multi-language"), printed.split("| BLEU-4 | en | de | average |")[1:]):
         scores = [json.loads((output / f"{model}/ntg-{mode}-1/scores.json").read_text()) for model in models]
         averages = [[found["languages"][code]["bleu"]["score"] for code in ("en", "de")] for found in scores]
-        rows = part.splitlines()[2:6]
-        assert [row.split(" | ")[0] for row in rows] == [f"| {name}" for name in models.values()]
-        assert [row.split(" | ")[-1] for row in rows] == [f"{sum(pair) / 2:.1f} |" for pair in averages]
+        rows = part.splitlines()[2:7]
+        assert [row.split(" | ")[0] for row in rows] == [
+            f"| {name}" for name in (*models.values(), "the page's first words")
+        ]
+        assert [row.split(" | ")[-1] for row in rows[:4]] == [f"{sum(pair) / 2:.1f} |" for pair in averages]
         log = (output / f"xfnp/ntg-{mode}-1/train.log").read_text()
         assert "'_name': 'xl_xfnp_tiny'" in log and str(output / "xfnp/checkpoint_last.pt") in log
-    assert all(f"{name}, its input copied" in tables for name in ("xDAE", "xFNP"))
-    assert tables.count("\n   - reference: ") == 40 and (output / "ntg-pivot.png").is_file()
+        assert (output / f"{mode}-rouge_l.png").read_bytes().startswith(b"\x89PNG")
+    assert all(f"| {name}, its input copied |" in printed for name in ("xDAE", "xFNP"))
+    assert printed.count("\n   - reference: ") == 40
     assert str(output / "xlm/checkpoint_last.pt") in (output / "xdae/train.log").read_text()
     before = {path: path.stat().st_mtime_ns for path in output.glob("*/**/*.pt")}
-    succeed(*command, GENERATE="--beam 1 --max-len-b 8")
+    experiment.main([*command, "--output", str(output)])
     assert before == {path: path.stat().st_mtime_ns for path in output.glob("*/**/*.pt")}
-    start, other = output / "xlm/checkpoint_last.pt", tmp_path / "other"
-    more = [*command[:4], "--output", other, *chosen, "--stages", "data,pretrain", "--models", "xdae", "--start", start]
-    succeed(*more)
-    assert (other / "xlm/checkpoint_last.pt").read_bytes() == start.read_bytes() and not (
-        other / "xlm/train.log"
-    ).exists()
-    assert not (other / "xfnp").exists()
-    done = run(*map(str, [*more[:-1], output / "xdae/checkpoint_last.pt"]))
-    assert done.returncode == 2 and "xlm was made with other settings or weights" in done.stderr
+    # an XLM that is there already
+    given, other = output / "xlm/checkpoint_last.pt", tmp_path / "other"
+    more = [*command, f"data={output}/data-bin", "--output", str(other), "--only", "pretrain/xdae"]
+    experiment.main([*more, f"xlm={given}"])
+    assert str(given) in (other / "xdae/train.log").read_text()
+    assert not (other / "xlm").exists() and not (other / "xfnp").exists()
+    with pytest.raises(UserError, match="other/xdae was made with other settings or weights"):
+        experiment.main([*more, f"xlm={output}/xdae/checkpoint_last.pt"])
 
 
-# Studies: recipes/xglue/sweep-generation.sh on files as XGLUE has them
+# Studies: recipes/xglue/sweep.yaml on files as XGLUE has them
 
 
 def written_release(root, task):
@@ -239,45 +256,32 @@ TOY = ["--encoder-layers", 1, "--decoder-layers", 1, "--embed-dim", 16, "--ffn-d
 SHORT = [*TOY, "--max-positions", 128, "--max-update", 2]
 
 
-def sweep(study, data, output, files, languages, *more, **environment):
-    command = [
-        "bash",
-        "recipes/xglue/sweep-generation.sh",
-        study,
-        data,
-        output,
-        files,
-        languages,
-        "random",
-        XGLUE / "config/generation-toy.yaml",
-        *SHORT,
-        *more,
-    ]
-    return run("env", *(f"{key}={value}" for key, value in environment.items()), *map(str, command))
-
-
-WRITING = {"GENERATE": "--beam 1 --max-len-b 6"}
+def sweep(study, data, output, files, *more):
+    """Runs a study and its report on English and German; the rows of its table."""
+    settings = f"settings={XGLUE}/config/generation-toy.yaml {' '.join(map(str, SHORT))}"
+    values = [f"data={data}", f"files={files}", "languages=en,de", settings, "generate=--beam 1 --max-len-b 6", *more]
+    experiment.main([str(XGLUE / "sweep.yaml"), *values, "--output", str(output), "--only", f"{study},report"])
+    rows = (output / "report.md").read_text().split(f"| {study}: ")[1].splitlines()
+    return [f"| {study}: {rows[0]}", *(row for row in rows[2:] if row.startswith("|"))]
 
 
 @pytest.mark.slow
 def test_the_noises_of_the_paper(warm, data_bin, official, tmp_path):  # noqa: F811
     """G14, on XGLUE's titles; run again it makes nothing."""
-    pretrain = [XGLUE / "config/xdae-toy.yaml", *SHORT, "--warmup-updates", 1]
-    environment = WRITING | {"PRETRAIN": " ".join(map(str, pretrain))}
-    done = sweep("noise", data_bin, tmp_path / "out", official("ntg"), "en,de", **environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = (tmp_path / "out/noise.md").read_text().splitlines()
-    assert done.stdout.endswith("\n".join(rows) + "\n") and rows[0] == "| BLEU-4 | en | de | average |"
+    pretraining = " ".join(map(str, [XGLUE / "config/xdae-toy.yaml", *SHORT, "--warmup-updates", 1]))
+    command = ["noise", data_bin, tmp_path / "out", official("ntg"), f"pretraining={pretraining}"]
+    rows = sweep(*command)
+    assert rows[0] == "| noise: bleu | en | de | average |"
     names = ["shuffle+drop+mask", "infill", "shuffle+drop+mask+infill"]
-    assert [row.split(" | ")[0] for row in rows[2:]] == [f"| {name}" for name in names]
-    for name in names:
+    assert [row.split(" | ")[0] for row in rows[1:]] == [f"| {name}" for name in names]
+    for name, row in zip(names, rows[1:]):
         assert re.search(rf"xdae.noise={re.escape(name)}[ ']", (tmp_path / f"out/xdae/{name}/train.log").read_text())
         checkpoint = tmp_path / f"out/xdae/{name}/checkpoint_last.pt"
         assert f"'init_from': '{checkpoint}'" in (tmp_path / f"out/noise/{name}/train.log").read_text()
         scores = json.loads((tmp_path / f"out/noise/{name}/scores.json").read_text())
-        assert rows[2 + names.index(name)].endswith(f" {scores['average']['bleu']:.1f} |")
+        assert row.endswith(f" {scores['average']['bleu']:.1f} |")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.pt")}
-    assert sweep("noise", data_bin, tmp_path / "out", official("ntg"), "en,de", **environment).returncode == 0
+    assert sweep(*command) == rows
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.pt")}
 
 
@@ -288,8 +292,8 @@ def test_studies_of_languages(warm, data_bin, official, tmp_path):  # noqa: F811
     files.mkdir()
     for path in official("qg").glob("*.*.*"):
         (files / path.name).write_bytes(path.read_bytes())
-    done = sweep("pivots", data_bin, tmp_path / "out", files, "en,de", **WRITING)
-    assert (done.returncode, done.stderr) == (2, f"sweep-generation.sh: {files}/train.de.src: no such file\n")
+    with pytest.raises(UserError, match="step pivots/de: train.de.src: no such file in .*/qg"):
+        sweep("pivots", data_bin, tmp_path / "out", files)
     assert not (tmp_path / "out").exists()
     for side in ("src", "tgt"):
         (files / f"train.de.{side}").write_bytes((files / f"train.en.{side}").read_bytes())
@@ -299,18 +303,23 @@ def test_studies_of_languages(warm, data_bin, official, tmp_path):  # noqa: F811
         "each": {"en": "en", "de": "de"},
     }
     for study, models in studies.items():
-        score = {"SCORE": "rouge_l"} if study == "each" else {}
-        done = sweep(study, data_bin, tmp_path / "out", files, "en,de", **WRITING, **score)
-        assert done.returncode == 0, done.stdout + done.stderr
-        rows = (tmp_path / f"out/{study}.md").read_text().splitlines()
-        assert rows[0] == f"| {'ROUGE-L' if score else 'BLEU-4'} | en | de | average |"
-        assert [row.split(" | ")[0] for row in rows[2:]] == [f"| {name}" for name in models]
+        score = "rouge_l" if study == "each" else "bleu"
+        rows = sweep(study, data_bin, tmp_path / "out", files, f"score={score}")
+        assert rows[0] == f"| {study}: {score} | en | de | average |"
+        assert [row.split(" | ")[0] for row in rows[1:]] == [f"| {name}" for name in models]
         for name, trained in models.items():
             assert f"'train_langs': '{trained}'" in (tmp_path / f"out/{study}/{name}/train.log").read_text()
-    assert rows[2].endswith(" |  |  |") and rows[3].startswith("| de |  | ")  # each language on its own
+    assert rows[1].endswith(" |  |  |") and rows[2].startswith("| de |  | ")  # each language on its own
 
 
-def test_a_study_that_there_is_not(tmp_path):
-    done = sweep("any", "data", tmp_path / "out", tmp_path, "en,de")
-    assert (done.returncode, done.stderr) == (2, "sweep-generation.sh: STUDY any: one of noise, pivots, modes, each\n")
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--only", "any"], "--only any: there is no such step; expected pretrain, noise, pivots, modes, each, report"),
+        (["noise=infill"], "noise=infill: expected name=value, with one of the names data, files, languages"),
+    ],
+)
+def test_a_study_that_there_is_not(tmp_path, arguments, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        experiment.main([str(XGLUE / "sweep.yaml"), *arguments, "--output", str(tmp_path / "out")])
     assert not list(tmp_path.iterdir())

@@ -188,10 +188,9 @@ def test_the_language_chooses_sacrebleus_tokenizer():
 )
 def test_the_tokenizer_of_an_unknown_language_is_reported(files, caplog, given, warned):
     main([*map(str, files), "--bootstrap", "0", *given])
-    warning = (
-        f"--language {given[1]} is no code of ISO 639-1: sacreBLEU's tokenizer is 13a, for words with blanks between "
-    )
-    assert caplog.messages == [f"{warning}them; --tokenize names another"] * warned
+    assert len(caplog.messages) == warned
+    for message in caplog.messages:
+        assert all(word in message for word in (f"--language {given[1]} ", "ISO 639-1", "13a", "--tokenize"))
 
 
 def test_languages_with_a_tokenizer_are_known():

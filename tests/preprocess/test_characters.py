@@ -100,15 +100,13 @@ def test_lost_characters_are_named(lettered, tmp_path, caplog):
     change(lettered, vocabulary={"model": "unigram", "size": 60})  # too few for all letters
     prepare(lettered, tmp_path / "data-bin")
     (message,) = warnings(caplog)
-    listed = "vocabulary: characters of the training text that become <unk>, with their counts: en: 'Ω' (1); de: "
-    assert message == f"{listed}'Ä' (1); `vocabulary: {{coverage: 1.0}}` in the description keeps them"
+    assert "training text" in message and "<unk>" in message and "coverage: 1.0" in message
+    assert " en: 'Ω' (1); de: 'Ä' (1); " in message
     assert manifest(tmp_path / "data-bin")["config"]["vocabulary"]["coverage"] == 0.9995
     change(lettered, vocabulary={"model": "unigram", "size": 60, "coverage": 0.998})
     prepare(lettered, tmp_path / "data-bin")
     (message,) = warnings(caplog)
-    assert (
-        message == f"{listed}'Ö' (2), 'Ä' (1), 'x' (1); `vocabulary: {{coverage: 1.0}}` in the description keeps them"
-    )
+    assert " en: 'Ω' (1); de: 'Ö' (2), 'Ä' (1), 'x' (1); " in message
     prepare(lettered, tmp_path / "data-bin")
     assert warnings(caplog) == [message]  # an up-to-date run warns again
     change(lettered, vocabulary={"model": "unigram", "size": 60, "coverage": 1.0})

@@ -104,4 +104,5 @@ def test_problems_are_one_sentence(name, content, message, source, tmp_path, cap
 def test_an_unknown_language_is_one_sentence(source, tmp_path, capsys):
     assert main([str(source), str(tmp_path / "out"), "--langs", "en,ru"]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error == "pawsx: --langs: unknown 'ru'; valid: de, en, es, fr, ja, ko, zh"
+    assert error.startswith("pawsx: ") and "--langs" in error and "'ru'" in error
+    assert "de, en, es, fr, ja, ko, zh" in error

@@ -111,6 +111,6 @@ def test_problems_are_one_sentence(name, content, message, source, tmp_path, cap
 
 def test_an_unknown_language_is_one_sentence(source, tmp_path, capsys):
     assert main(["qg", str(source), str(tmp_path / "out"), "--langs", "ru"]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        "xglue_generation: --langs: unknown 'ru'; valid: de, en, es, fr, it, pt"
-    )
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("xglue_generation: ") and "--langs" in error and "'ru'" in error
+    assert error.endswith(" de, en, es, fr, it, pt")

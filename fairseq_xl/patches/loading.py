@@ -5,6 +5,7 @@ import contextlib
 import functools
 import logging
 import math
+import operator
 import os
 import re
 
@@ -31,9 +32,16 @@ from fairseq_xl.renamed import refuse_old_options
 
 logger = logging.getLogger(__name__)
 
-SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization")  # sections of a configuration
-#: options of these sections that are no settings of the training
-NO_SETTINGS = {"_name", "data", "max_epoch", "max_update", "stop_time_hours", "stop_min_lr"} | OUTPUTS
+#: sections of a configuration whose options are settings of the training
+SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization")
+#: options that a resumed run may change without a warning
+NO_SETTINGS = {"_name", "max_epoch", "max_update", "stop_time_hours", "stop_min_lr"} | OUTPUTS
+#: options of other sections that change batches or precision
+OTHER_SETTINGS = {
+    "common": {"fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16", "amp"},
+    "dataset": {"max_tokens", "batch_size", "train_subset", "curriculum", "grouped_shuffling"},
+    "distributed_training": {"distributed_world_size"},
+}
 
 
 def install() -> None:
@@ -144,21 +152,28 @@ def _report_changes(cfg, read):
 
 
 def other_settings(before, now) -> list:
-    """Lists the options that differ between two configurations, except the data and when the run ends.
+    """Lists the settings that differ between two configurations: those of `SETTINGS` and `OTHER_SETTINGS`.
 
     Args:
         before: the configuration of a checkpoint, as it was loaded.
         now: the configuration of the run.
 
-    Returns: texts such as ``--lr [0.5] (was [0.002])``.
+    Returns: texts such as ``--lr [0.5] (was [0.002])``, and ``DATA data-bin/new (was data-bin/old)``.
     """
     changes = {}
-    for section in SETTINGS:
+    for section in (*SETTINGS, *OTHER_SETTINGS):
         old, new = (_options(cfg, section) for cfg in (before, now))
-        for name in old.keys() & new.keys() - NO_SETTINGS:
-            if str(old[name]) != str(new[name]):
-                changes[name] = f"--{name.replace('_', '-')} {new[name]} (was {old[name]})"
+        for name in old.keys() & new.keys() & OTHER_SETTINGS.get(section, old.keys()) - NO_SETTINGS:
+            same = _same_folders if name == "data" else operator.eq
+            if not same(str(old[name]), str(new[name])):
+                option = "DATA" if name == "data" else f"--{name.replace('_', '-')}"
+                changes[name] = f"{option} {new[name]} (was {old[name]})"
     return [changes[name] for name in sorted(changes)]
+
+
+def _same_folders(one: str, other: str) -> bool:
+    """Whether two values of DATA, folders joined by ``:``, name the same folders in the same order."""
+    return [*map(os.path.abspath, one.split(os.pathsep))] == [*map(os.path.abspath, other.split(os.pathsep))]
 
 
 def _options(cfg, section: str) -> dict:

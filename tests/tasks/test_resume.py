@@ -20,6 +20,7 @@ from fairseq_cli import train
 from omegaconf import OmegaConf
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.patches import loading
 from fairseq_xl.tasks.base import XLTask
 from tests.command_line import cli
 from tests.commands import (
@@ -159,6 +160,43 @@ def test_other_settings_are_reported(data_bin, tmp_path):
         [*line, *cli(save_dir=tmp_path / "new", restore_file=tmp_path / "checkpoint_last.pt", max_update=3, lr=0.1)]
     ).log
     assert "other settings" not in log  # another run's checkpoint
+
+
+BATCHES_AND_PRECISION = {
+    "--max-tokens": (200, "256"),
+    "--batch-size": (4, "None"),
+    "--train-subset": ("valid", "train"),
+    "--fp16": (True, "False"),
+    "--bf16": (True, "False"),
+    "--amp": (True, "False"),
+    "--distributed-world-size": (2, "1"),
+}
+
+
+@pytest.mark.parametrize("option", BATCHES_AND_PRECISION)
+def test_other_batches_and_another_precision_are_told(data_bin, tmp_path, option):
+    value, before = BATCHES_AND_PRECISION[option]
+    line = [*RUNS["alternate"](data_bin, tmp_path), "--cpu"]
+    changed = [*line, option] if value is True else [*line, option, value]
+    old, new = (configuration(options.get_training_parser(), each) for each in (line, changed))
+    assert loading.other_settings(old, new) == [f"{option} {value} (was {before})"]
+
+
+def test_another_data_folder_is_told(data_bin, tmp_path):
+    line = [*RUNS["alternate"](data_bin, tmp_path), "--disable-validation"]
+    run_train([*line, "--max-update", 1])
+    (tmp_path / "copy").symlink_to(data_bin)
+    told = run_train([tmp_path / "copy", *line[1:], "--max-update", 2, "--max-tokens", 200]).log
+    assert f"DATA {tmp_path / 'copy'} (was {data_bin}), --max-tokens 200 (was 256)\n" in told
+
+
+def test_what_changes_no_update_is_not_told(data_bin, tmp_path):
+    """Logging, saving, validation, data loading, the device, and another way to write the same folder."""
+    parser, line = options.get_training_parser, [*RUNS["alternate"](data_bin, tmp_path), "--max-update", 2]
+    more = ["--cpu", "--num-workers", 2, "--log-interval", 5, "--validate-interval", 3, "--max-tokens-valid", 64]
+    more += ["--max-update", 3, "--save-interval-updates", 1, "--patience", 4, "--ddp-backend", "legacy_ddp"]
+    again = [f"{os.path.relpath(data_bin)}/", *line[1:], *more]
+    assert loading.other_settings(*(configuration(parser(), each) for each in (line, again))) == []
 
 
 def test_validation_changes_no_loss(data_bin, tmp_path, uninterrupted):

@@ -113,14 +113,19 @@ def training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_s
     return plan
 
 
+def check_cycle(objectives, micro_steps):
+    """Raises `UserError` unless every one of `objectives` objectives has the same share of an update's micro-steps."""
+    if micro_steps % objectives:
+        raise UserError(
+            f"--schedule cycle needs an --update-freq that is a multiple of the {objectives} objectives, "
+            f"not {micro_steps}"
+        )
+
+
 def _objective_order(rng, objectives, schedule, epoch, updates, micro_steps):
     """(updates · micro_steps,) number of the objective of every micro-step."""
     if schedule == "cycle":
-        if micro_steps % objectives:
-            raise UserError(
-                f"--schedule cycle needs an --update-freq that is a multiple of the {objectives} objectives, "
-                f"not {micro_steps}"
-            )
+        check_cycle(objectives, micro_steps)
         return np.tile(np.arange(objectives), updates * micro_steps // objectives)
     if schedule == "alternate":
         done = (epoch - 1) * updates

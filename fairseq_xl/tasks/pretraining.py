@@ -19,7 +19,7 @@ from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.parallel_documents import ParallelDocuments
-from fairseq_xl.data.plan import SCHEDULES, BatchSpec, ObjectiveSampler, training_plan, validation_plan
+from fairseq_xl.data.plan import SCHEDULES, BatchSpec, ObjectiveSampler, check_cycle, training_plan, validation_plan
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.objectives import build_objectives, settings_as_text
@@ -49,7 +49,8 @@ class XLPretrainingConfig(LanguageModuleConfig):
         default="alternate",
         metadata={
             "help": "order of objectives: alternate: one per update, in turn (Lample & Conneau 2019); cycle: all in "
-            "every update (Huang et al. 2019); random: a random one per update (Liang et al. 2020)"
+            "every update, which needs a multiple of their number as --update-freq (Huang et al. 2019); random: a "
+            "random one per update (Liang et al. 2020)"
         },
     )
     updates_per_epoch: int = field(default=1000, metadata={"help": "updates of an epoch", "range": "1 or more"})
@@ -116,6 +117,11 @@ class PlannedBatches(FairseqDataset):
     def __getitem__(self, batch_spec: BatchSpec):
         objective = self.objectives[batch_spec.objective]
         batch = objective.collate(batch_spec, self.corpora[batch_spec.objective][batch_spec.corpus])
+        if "tokens" not in batch:
+            raise UserError(
+                f"`collate` of the objective {batch_spec.objective} returned {', '.join(batch) or 'no keys'}: a batch "
+                "also needs the key 'tokens', the token ids that the model reads"
+            )
         return {
             "objective": batch_spec.objective,
             "corpus": batch_spec.corpus,
@@ -201,6 +207,9 @@ class XLPretrainingTask(XLTask):
 
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model with the heads of all objectives; raises `UserError` if an objective does not fit it."""
+        if str(self.cfg.schedule) == "cycle" and not from_checkpoint and run_config(self.cfg) is not None:
+            for micro_steps in self.cfg.update_freq:
+                check_cycle(len(self.objectives), int(micro_steps))
         self.check_architecture(cfg)
         for name, objective in self.objectives.items():
             positions = objective.input_length.positions

@@ -18,6 +18,7 @@ from fairseq_xl.io.configuration import OUTPUTS, check_configuration
 from fairseq_xl.optimizers.lamb import LambConfig
 from fairseq_xl.patches import command_line
 from fairseq_xl.retrieval import Embedder
+from fairseq_xl.tasks.base import XLTask
 from tests.bad_input.every_command import fails, line_of
 from tests.command_line import cli
 from tests.commands import (
@@ -186,8 +187,13 @@ def test_no_limit_of_batches(data_bin, tmp_path):
     refused(line, "--max-tokens or --batch-size is missing: set one of them, the size of a batch")
 
 
-def test_cycle_without_enough_micro_steps(data_bin, tmp_path):
-    refused(pretraining(data_bin, tmp_path, "--schedule", "cycle"), "--update-freq", "multiple of the 2 objectives")
+@pytest.mark.parametrize("frequency", ["1", "2,3"])
+def test_cycle_without_enough_micro_steps_is_refused_before_a_model_is_built(
+    data_bin, tmp_path, monkeypatch, frequency
+):
+    monkeypatch.setattr(XLTask, "build_model", lambda *_: pytest.fail("a model is built"))
+    line = pretraining(data_bin, tmp_path, "--schedule", "cycle", "--update-freq", frequency)
+    refused(line, "--update-freq", f"multiple of the 2 objectives, not {frequency[-1]}")
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from fairseq_xl import objectives
+from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import OBJECTIVES
 from tests.commands import load, pretraining, run_train, run_validate
+from tests.io.test_checkpoints import one_sentence
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "tests/examples/replaced_tokens.py"
@@ -67,6 +69,14 @@ def test_an_objective_of_another_package_is_trained_and_validated(install, data_
     assert load(checkpoint)[f"heads.{NAME}.weight"].shape == (1, 16)
     common = ["--task", "xl_pretraining", "--max-tokens", 256, "--user-dir", "fairseq_xl"]
     assert f"{NAME}_ppl" in run_validate([data_bin, "--path", checkpoint, *common]).log
+
+
+def test_a_batch_without_tokens_is_one_sentence(in_the_package, data_bin, tmp_path, monkeypatch):
+    monkeypatch.setattr(OBJECTIVES[NAME], "collate", lambda *_: {"x": 1, "y": 2})
+    line = pretraining(data_bin, tmp_path / "run", "--max-update", 1, objectives=NAME)
+    with pytest.raises(UserError) as error:
+        run_train(line)
+    one_sentence(error, "`collate` of the objective replaced_tokens returned x, y", "the key 'tokens'")
 
 
 def test_an_entry_point_that_leads_nowhere_names_its_package(install, caplog):

@@ -10,9 +10,10 @@ import pytest
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.text import TextEncoder
-from preprocess import disjoint
+from preprocess import binarize, disjoint
 from preprocess.__main__ import main as preprocess
 from tests.preprocess.tiny_corpus import documents, write
+from tests.tasks.conftest import preprocess_here
 
 SPLITS = {"train": 30, "valid": 3}
 
@@ -29,7 +30,9 @@ def parts(tmp_path_factory):
         described = {"languages": [code], "vocabulary": {"size": 60}, "monolingual": {code: text}}
         described |= {"tokenizer": {"de": "moses"}} if code == "de" else {}
         (folder / f"{code}.yaml").write_text(json.dumps(described))
-        assert preprocess([str(folder / f"{code}.yaml"), str(folder / "data" / code)]) == 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(binarize, "run_fairseq", preprocess_here)
+            assert preprocess([str(folder / f"{code}.yaml"), str(folder / "data" / code)]) == 0
     return folder
 
 

@@ -167,11 +167,17 @@ def spoilt(place, folder, payload):
     return place.but(**wrong), made
 
 
+@pytest.fixture(scope="module")
+def of_each_kind(place, tmp_path_factory):
+    """What `spoilt` returns and the part of the sentence, for each of `KINDS`; no command changes the checkpoints."""
+    folders = tmp_path_factory.mktemp("kinds")
+    return [(*spoilt(place, folders / kind, payload), sentence) for kind, (payload, sentence) in KINDS.items()]
+
+
 @pytest.mark.parametrize("name", DOORS)
-def test_every_door_refuses_a_payload_of_each_kind(place, tmp_path, name):
+def test_every_door_refuses_a_payload_of_each_kind(of_each_kind, tmp_path, name):
     (tmp_path / "run").mkdir()
-    for payload, sentence in KINDS.values():
-        wrong, made = spoilt(place, tmp_path / "checkpoints", payload)
+    for wrong, made, sentence in of_each_kind:
         if name != "average" or sentence == PICKLED:  # it builds nothing, and averages any model's
             fails(lambda: DOORS[name](wrong, tmp_path / "run"), ".pt", sentence, "(nothing in the file was run)")
         assert not made.exists()

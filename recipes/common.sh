@@ -30,44 +30,8 @@ arguments() {
     exit 2
 }
 
-# same_settings FOLDER TEXT [NAME]: writes TEXT to FOLDER/settings, and fails if FOLDER was made with another TEXT. NAME
-# is the folder's name on the command line, for the error. A folder that has only logs does not count.
-same_settings() {
-    mkdir -p "$1"
-    if [ ! -f "$1/settings" ] || [ -z "$(find "$1" -type f ! -name settings ! -name '*.log' ! -name .lock -print -quit)" ]; then
-        echo "$2" >"$1/settings"
-    fi
-    [ "$(cat "$1/settings")" = "$2" ] ||
-        refuse "$1 was made with other settings or weights; remove it or choose another ${3:---output}"
-}
-
 # check_number OPTION NUMBER: fails unless NUMBER is a whole number above 0.
 check_number() { [[ $2 =~ ^[1-9][0-9]*$ ]] || refuse "$1 $2: a whole number above 0 is needed"; }
-
-# check_numbers OPTION NUMBER,NUMBER: fails unless each is a whole number above 0.
-check_numbers() {
-    [[ $2 =~ ^[1-9][0-9]*(,[1-9][0-9]*)*$ ]] || refuse "$1 $2: whole numbers above 0 are needed, joined by commas"
-}
-
-# check_updates NUMBER: fails unless NUMBER is a whole number above 0. fairseq reads 0 as no limit.
-check_updates() {
-    [[ $1 =~ ^[1-9][0-9]*$ ]] || refuse "--updates $1: that is no number of updates"
-}
-
-# settings_of ARGUMENT ...: prints one line per argument for same_settings: the checksum of a file or of the files in a
-# folder, otherwise the argument itself.
-settings_of() {
-    local argument file
-    for argument; do
-        if [ -f "$argument" ]; then
-            cksum <"$argument"
-        elif [ -d "$argument" ]; then
-            for file in "$argument"/*; do [ ! -f "$file" ] || cat "$file"; done | cksum
-        else
-            printf '%s\n' "$argument"
-        fi
-    done
-}
 
 # check_language DATA LANGUAGE: fails unless the dictionary of the data folder has the language.
 check_language() {
@@ -90,11 +54,10 @@ replacing() {
     mv "$file.tmp" "$file"
 }
 
-# what_failed LOG [LINES]: prints the error that a command ended with, or else the last lines of its log. The first
-# LINES lines of the log are of earlier commands.
+# what_failed LOG: prints the error that a command ended with, or else the last lines of its log.
 what_failed() {
     local end
-    end=$(tail -n "+$((${2:-0} + 1))" "$1" | tail -n 3)
+    end=$(tail -n 3 "$1")
     [[ $end != *"fairseq_xl: error"* ]] || end="fairseq_xl: error${end#*fairseq_xl: error}"
     echo "$end" >&2
 }
@@ -105,12 +68,4 @@ run_training() {
     local data=$1 save=$2; shift 2
     mkdir -p "$save"
     exec python "$recipe/../launch.py" train "$data" "$@" --save-dir "$save" --log-file "$save/train.log"
-}
-
-# Writes the bundled sample to corpora/sample if it is missing, incomplete, or lacks the task `form`.
-sample_corpus() {
-    [ ! -f corpora/sample/COMPLETE ] || [ ! -d corpora/sample/tasks/form ] || return 0
-    rm -f corpora/sample/COMPLETE
-    python -m preprocess.sample corpora/sample
-    touch corpora/sample/COMPLETE
 }

@@ -26,7 +26,7 @@ while [ $# -gt 0 ]; do
     case $1 in
         --corpus) corpus=$2 ;;
         --output) output=$2 ;;
-        --updates) check_updates "$2"; updates=(--max-update "$2") ;;
+        --updates) check_number "$1" "$2"; updates=(--max-update "$2") ;;
     esac
     shift 2
 done
@@ -57,21 +57,21 @@ if [ -n "$named" ]; then
     corpus=corpora/libreoffice-help/corpus.yaml
 elif [ -z "$corpus" ]; then
     corpus=recipes/sample.yaml
-    sample_corpus
+    python -m recipes.corpus corpora/sample
 fi
 test_set=$(python -m recipes.first_test_set "$corpus" "$output")
 IFS=$'\t' read -r source target <<<"$test_set"
 python -m preprocess "$corpus" "$output/data-bin"
 
 config=recipes/xlm/config
-same_settings "$output" "$(cat $config/pretrain.yaml $config/pretrain-toy.yaml $config/translate.yaml \
-    $config/translate-toy.yaml) ${updates[*]-} $(cksum <"$output/data-bin/dict.txt")"
+python -m recipes.settings "$output" $config/pretrain.yaml $config/pretrain-toy.yaml $config/translate.yaml \
+    $config/translate-toy.yaml "$output/data-bin/dict.txt" ${updates[@]+"${updates[@]}"}
 step "2/6 pre-training: MLM + TLM"
 logged "$output/pretrain.log" bash recipes/xlm/pretrain.sh "$output/data-bin" "$output/pretrain" $config/pretrain-toy.yaml
 pretrained=$output/pretrain/checkpoint_best.pt
 
 step "3/6 translation $source -> $target from the pre-trained weights"
-same_settings "$output/pretrained" "from $(cksum <"$pretrained")"
+python -m recipes.settings "$output/pretrained" "$pretrained"
 logged "$output/pretrained.log" bash recipes/xlm/translate.sh "$output/data-bin" "$output/pretrained" \
     $config/translate-toy.yaml -s "$source" -t "$target" --init-encoder-from "$pretrained" --init-decoder-from "$pretrained"
 

@@ -1,5 +1,7 @@
 """What a script made a folder with: other settings and other content are refused."""
 
+import shutil
+
 import pytest
 
 from fairseq_xl.errors import UserError
@@ -30,6 +32,18 @@ def test_other_settings_and_other_content_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"\(.*/weights\)"):
         check(folder, [str(weights), "--lr", "0.3"])
     check(folder, [str(copied), "--lr", "0.3"])
+
+
+def test_a_folder_counts_by_the_files_in_it(tmp_path):
+    (tmp_path / "text/inside").mkdir(parents=True)
+    (tmp_path / "text/inside/one").write_text("text")
+    check(tmp_path / "made", [str(tmp_path / "text")])
+    (tmp_path / "made/scores.json").touch()
+    shutil.copytree(tmp_path / "text", tmp_path / "same")
+    check(tmp_path / "made", [str(tmp_path / "same")])
+    (tmp_path / "same/inside/one").write_text("other")
+    with pytest.raises(UserError, match=r"other settings or weights \(.*/same\)"):
+        check(tmp_path / "made", [str(tmp_path / "same")])
 
 
 def test_a_record_that_was_cut_off_is_another_one(tmp_path):

@@ -1,4 +1,8 @@
-"""The identity of a checkpoint, stored under ``task_state.fairseq_xl``: its task, dictionary and framing."""
+"""The identity of a checkpoint, stored under ``task_state.fairseq_xl``.
+
+It has the format, the task, a hash of the dictionary, the languages, the framing, the number of attention heads (key
+``heads``), and keys that some tasks add.
+"""
 
 import enum
 

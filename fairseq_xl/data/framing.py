@@ -66,7 +66,7 @@ def pad_rows(rows, fill):
     return padded
 
 
-def padding_mask(tokens, pad):
+def find_padding(tokens, pad):
     """Bool tensor (B, T), True at padding, of an array of tokens (B, T); None if there is no padding."""
     padding = tokens == pad
     return torch.from_numpy(padding) if padding.any() else None

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fairseq_xl.data.framing import padding_mask
+from fairseq_xl.data.framing import find_padding
 from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import read_text
@@ -111,7 +111,7 @@ class GenerationDataset(TranslationDataset):
         if collated["target"] is not None:
             collated["batch"] = {
                 "tokens": tokens,
-                "padding_mask": padding_mask(tokens.numpy(), self.pad),
+                "padding_mask": find_padding(tokens.numpy(), self.pad),
                 "languages": source["src_languages"][:, None],
                 "prev_output_tokens": source["prev_output_tokens"],
                 "target": collated["target"],

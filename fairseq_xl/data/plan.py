@@ -1,9 +1,8 @@
-"""The plan of an epoch: a list of batch specifications, a pure function of (seed, epoch).
+"""The plan of an epoch: batch specifications, a pure function of the run's settings, the text, the seed and the epoch.
 
 An epoch is a number of updates. Each update takes world size × update frequency batches; in one micro-step every rank
 gets one batch, all of the same objective. Languages and pairs are sampled for each batch with p^α (Lample & Conneau
-2019, section 3.1), examples without replacement within a pass over the corpus. (epoch, offset) is all the state that
-resuming needs.
+2019, section 3.1). Each epoch begins a new pass over every corpus; within a pass no example repeats.
 """
 
 from collections.abc import Callable
@@ -28,7 +27,7 @@ class BatchSpec:
     """One batch: B examples of one corpus for one objective, and a random key for each."""
 
     objective: str
-    corpus: str
+    corpus_name: str  # a language, a pair, or "mixed"
     examples: np.ndarray  # (B,) the corpus's numbers of the examples
     keys: np.ndarray  # (B,) uint64
 
@@ -91,7 +90,7 @@ def training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_s
         schedule: `alternate`: one objective per update, in turn (Lample & Conneau 2019, section 5.1); `cycle`: every
             objective in every update, by gradient accumulation (Huang et al. 2019, section 3); `random`: one objective
             per update, sampled uniformly (Liang et al. 2020, section 3).
-        seed, epoch: what the plan is a function of; epochs count from 1.
+        seed, epoch: seed of the random numbers; epochs count from 1.
         updates: optimizer updates of the epoch.
         micro_steps: batches that a rank accumulates for an update (fairseq's --update-freq).
         world_size: number of ranks.

@@ -113,8 +113,8 @@ class Objective:
     def input_length(self) -> InputLength:
         """`InputLength` of the longest example.
 
-        `length` counts all tokens of a stream, ``<s>`` included, but of a pair the tokens of each text, to which
-        framing adds one symbol.
+        Sentences end in ``</s>`` already. Of a stream, `length` counts all tokens and ``<s>``. Of a pair, it counts the
+        tokens of each text with its ``</s>``; framing adds one more symbol to each text.
         """
         length = self.cfg.length
         if self.corpus_type in ("monolingual", "parallel_documents"):
@@ -122,7 +122,7 @@ class Objective:
         return InputLength(text=length, symbols=2, positions=length + 1)
 
     def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
-        """Modules that only this loss needs, by name; the task adds them to `model.heads`."""
+        """Output modules that only this loss needs, by the objective's name; the task adds them to `model.heads`."""
         return {}
 
     def check(self, corpus: Corpus) -> None:
@@ -133,7 +133,10 @@ class Objective:
         return sizes
 
     def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
-        """Makes a dict of tensors, inputs and targets, of a `BatchSpec` of B examples and their `Corpus`."""
+        """Makes a dict of tensors, inputs and targets, of a `BatchSpec` of B examples and their `Corpus`.
+
+        The key ``tokens`` is required: the token ids that the model reads, (B, T).
+        """
         raise NotImplementedError(f"{type(self).__name__}.collate")
 
     def masked_positions(self, batch_spec: BatchSpec, corpus: Texts) -> Optional[np.ndarray]:
@@ -170,7 +173,7 @@ class Objective:
             pairs, codes: (first, second) of each pair: the sentences, (n,) and (m,), and their language codes.
             orders: 1 for a pair whose second sentence comes first, else 0.
 
-        Returns: the B sequences (n+m+2,), positions (B, T), language ids (B, T).
+        Returns: the B sequences (n+m+2,), where n and m count the ``</s>``, positions (B, T), language ids (B, T).
         """
         rows, positions, languages = [], [], []
         for pair, sides, order in zip(pairs, codes, orders):
@@ -182,7 +185,7 @@ class Objective:
         return rows, torch.from_numpy(pad_rows(positions, 0)), torch.from_numpy(pad_rows(languages, 0))
 
     def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
-        """Computes the loss of a batch that `collate` made: {name of the term: `Term`}."""
+        """Computes the loss of a batch that `collate` made: {name: `Term`} with each name of `terms`."""
         raise NotImplementedError(f"{type(self).__name__}.loss")
 
     def encode(self, model: Any, batch: Batch, **more: Any) -> Tensor:
@@ -196,9 +199,9 @@ class Objective:
         )
 
     def predict(self, model: Any, hidden: Tensor, batch: Batch) -> Term:
-        """`Term` of the cross-entropy of `target` (N,) at the flat positions `predicted` (N,) of hidden (B, T, C)."""
-        predicted = hidden.flatten(0, 1).index_select(0, batch["predicted"])  # (N, C)
-        return Term(model.output.cross_entropy(predicted, batch["target"]), len(batch["target"]))
+        """`Term` of the cross-entropy of `target` (N,) at the flat `predicted_positions` (N,) of hidden (B, T, C)."""
+        chosen = hidden.flatten(0, 1).index_select(0, batch["predicted_positions"])  # (N, C)
+        return Term(model.output.cross_entropy(chosen, batch["target"]), len(batch["target"]))
 
     @property
     def terms(self) -> tuple[str, ...]:

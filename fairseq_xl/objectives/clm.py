@@ -6,14 +6,13 @@ Legend: B batch, T time, V vocabulary, N predicted tokens.
 import torch
 
 from fairseq_xl.data.framing import pad_rows
-from fairseq_xl.objectives.base import Objective, ObjectiveConfig
+from fairseq_xl.objectives.base import Objective
 
 
 @Objective.register
 class CLM(Objective):
     """P(w_t | w_<t) on blocks of a stream in one language; no state is carried over between batches."""
 
-    Config = ObjectiveConfig
     name = "clm"
     corpus_type = "monolingual"
 
@@ -22,13 +21,13 @@ class CLM(Objective):
         rows = [self.framing.sentence(block) for (block,) in self.texts(batch_spec, corpus)]
         whole = torch.from_numpy(pad_rows(rows, self.dictionary.pad()))
         tokens, following = whole[:, :-1], whole[:, 1:]
-        predicted = following.ne(self.dictionary.pad())
+        is_token = following.ne(self.dictionary.pad())
         return {
             "tokens": tokens.contiguous(),
             "padding_mask": None,  # padding is on the right: the causal mask hides it
             "languages": self.languages(batch_spec, corpus),
-            "predicted": predicted.flatten().nonzero().squeeze(1),
-            "target": following[predicted],
+            "predicted_positions": is_token.flatten().nonzero().squeeze(1),
+            "target": following[is_token],
         }
 
     def loss(self, model, batch):

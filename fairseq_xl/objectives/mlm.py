@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fairseq_xl.data.framing import pad_rows, padding_mask
+from fairseq_xl.data.framing import find_padding, pad_rows
 from fairseq_xl.data.masking import choose_positions, corrupt
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig
 
@@ -43,21 +43,21 @@ class MaskedObjective(Objective):
 
     def __init__(self, cfg, dictionary, framing):
         super().__init__(cfg, dictionary, framing)
-        self.weights = np.maximum(dictionary.counts, 1) ** -cfg.frequency_exponent
+        self.position_weights = np.maximum(dictionary.counts, 1) ** -cfg.frequency_exponent
 
     def masked(self, rows, keys):
-        """Masks B framed sequences: tokens and padding_mask (B, T), predicted (N,) flat positions, target (N,)."""
+        """Masks B framed sequences: tokens and padding_mask (B, T), predicted_positions and target (N,)."""
         cfg, dictionary = self.cfg, self.dictionary
         original = pad_rows(rows, dictionary.pad())
-        weights = self.weights[original] if cfg.frequency_exponent else None
+        weights = self.position_weights[original] if cfg.frequency_exponent else None
         chosen = choose_positions(dictionary.is_piece[original], keys, cfg.mask_prob, weights)
         tokens = corrupt(
             original, chosen, keys, dictionary.mask_index, dictionary.pieces, cfg.mask_token_prob, cfg.random_token_prob
         )
         return {
             "tokens": torch.from_numpy(tokens),
-            "padding_mask": padding_mask(original, dictionary.pad()),
-            "predicted": torch.from_numpy(np.flatnonzero(chosen)),
+            "padding_mask": find_padding(original, dictionary.pad()),
+            "predicted_positions": torch.from_numpy(np.flatnonzero(chosen)),
             "target": torch.from_numpy(original[chosen]),
         }
 

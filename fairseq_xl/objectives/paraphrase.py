@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fairseq_xl.data.framing import pad_rows, padding_mask
+from fairseq_xl.data.framing import find_padding, pad_rows
 from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig, Term
 
@@ -75,7 +75,7 @@ class ParaphraseClassification(Objective):
         tokens = pad_rows(rows, self.dictionary.pad())
         return {
             "tokens": torch.from_numpy(tokens),
-            "padding_mask": padding_mask(tokens, self.dictionary.pad()),
+            "padding_mask": find_padding(tokens, self.dictionary.pad()),
             "positions": positions,
             "languages": languages,
             "target": torch.from_numpy(genuine.astype(np.int64)),

@@ -20,7 +20,10 @@ _TOGETHER = np.uint64(0x3C5A96E10F78D2B4)
 
 @dataclass
 class VecoConfig(MaskingConfig):
-    """Options of both VECO objectives; `length` is that of each of the two texts, ``<s>`` included."""
+    """Options of both VECO objectives; `length` is that of each of the two texts, ``<s>`` included.
+
+    The TLM of `veco_bi` reads the same pairs.
+    """
 
     frequency_exponent: float = 0.0  # masked positions are sampled uniformly, as in BERT (Luo et al. 2020, section 3)
     alpha: float = 0.5  # exponent of the sampling shares (Luo et al. 2020, table 7)
@@ -66,17 +69,17 @@ class VecoObjective(MaskedObjective):
         return tuple(f"{self.name}_{term}" for term in ("is_x", "is_y", "cs_xy", "cs_yx"))
 
     def collate(self, batch_spec, corpus):
-        """Tokens (2B, T) and languages (2B, 1), all x and then all y; "x" and "y": predicted and target (N,) of each.
+        """Tokens (2B, T) and languages (2B, 1), all x and then all y; "x" and "y": predictions of each.
 
-        `predicted` are positions in the flattened batch (2B, T).
+        Predictions are `predicted_positions` (N,), in the flattened batch (2B, T), and `target` (N,).
         """
         sides = zip(*self.texts(batch_spec, corpus))
         rows = [self.framing.sentence(tokens) for side in sides for tokens in side]
         batch = self.masked(rows, np.concatenate((batch_spec.keys, batch_spec.keys ^ _OTHER_SIDE)))
         half = batch["tokens"].numel() // 2
-        predicted, target = batch.pop("predicted"), batch.pop("target")
+        predicted, target = batch.pop("predicted_positions"), batch.pop("target")
         for side, chosen in (("x", predicted < half), ("y", predicted >= half)):
-            batch[side] = {"predicted": predicted[chosen], "target": target[chosen]}
+            batch[side] = {"predicted_positions": predicted[chosen], "target": target[chosen]}
         return batch | {"languages": self.languages(batch_spec, corpus)}
 
     def loss(self, model, batch):

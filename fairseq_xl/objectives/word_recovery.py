@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairseq_xl.data.framing import pad_rows, padding_mask
+from fairseq_xl.data.framing import find_padding, pad_rows
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig
 
 
@@ -56,7 +56,7 @@ class WordRecovery(Objective):
         return {self.name: AttentionMatrix(model_cfg.embed_dim, model_cfg.init_std)}
 
     def collate(self, batch_spec, corpus):
-        """Tokens (B, T) of X, languages (B, 1), words of Y and their padding (B, S), predicted and target (N,)."""
+        """Tokens (B, T) of X, languages (B, 1), words of Y and their padding (B, S), positions and targets (N,)."""
         rows, others, languages = [], [], []
         pairs, languages_of_pairs = self.texts(batch_spec, corpus), self.language_codes(batch_spec, corpus)
         for pair, codes, key in zip(pairs, languages_of_pairs, batch_spec.keys):
@@ -66,16 +66,16 @@ class WordRecovery(Objective):
             languages.append([self.dictionary.language_id(codes[first])])
         pad = self.dictionary.pad()
         tokens, words = pad_rows(rows, pad), pad_rows(others, pad)
-        predicted = self.dictionary.is_piece[tokens]
+        is_word = self.dictionary.is_piece[tokens]
         return {
             "tokens": torch.from_numpy(tokens),
-            "padding_mask": padding_mask(tokens, pad),
+            "padding_mask": find_padding(tokens, pad),
             "languages": torch.tensor(languages),
             "words": torch.from_numpy(words),
             "words_padding_mask": torch.from_numpy(words == pad),
-            "is_word": torch.from_numpy(predicted),
-            "predicted": torch.from_numpy(np.flatnonzero(predicted)),
-            "target": torch.from_numpy(tokens[predicted]),
+            "is_word": torch.from_numpy(is_word),
+            "predicted_positions": torch.from_numpy(np.flatnonzero(is_word)),
+            "target": torch.from_numpy(tokens[is_word]),
         }
 
     def loss(self, model, batch):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fairseq_xl.data.framing import InputLength, decoder_input, pad_rows, padding_mask
+from fairseq_xl.data.framing import InputLength, decoder_input, find_padding, pad_rows
 from fairseq_xl.data.text_noise import dropped, infilled, masked, shuffled, split_into_words
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.denoising import XLDenoisingModel
@@ -95,7 +95,7 @@ class XDAE(Objective):
         languages = self.languages(batch_spec, corpus)
         return {
             "tokens": torch.from_numpy(tokens),
-            "padding_mask": padding_mask(tokens, self.dictionary.pad()),
+            "padding_mask": find_padding(tokens, self.dictionary.pad()),
             "languages": languages,
             "prev_output_tokens": decoder_input(target, self.dictionary.first_language + languages),
             "target": target,

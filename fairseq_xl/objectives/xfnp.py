@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fairseq_xl.data.framing import decoder_input, pad_rows, padding_mask
+from fairseq_xl.data.framing import decoder_input, find_padding, pad_rows
 from fairseq_xl.data.masking import choose_spans, corrupt
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
@@ -36,13 +36,13 @@ class XFNPConfig(ObjectiveConfig):
         self.require("span_every", self.span_every > 0, "more than 0")
         self.require("span_pieces", 0 < self.span_pieces <= self.span_every, f"from 1 to {self.span_every}")
         try:
-            valid = min(self.weights) >= 0 < sum(self.weights) < float("inf")
+            valid = min(self.weight_per_stream) >= 0 < sum(self.weight_per_stream) < float("inf")
         except ValueError:
             valid = False
         self.require("stream_weights", valid, "numbers joined by commas, none below 0 and not all 0")
 
     @property
-    def weights(self):
+    def weight_per_stream(self):
         """The numbers of `stream_weights`."""
         return [float(weight) for weight in self.stream_weights.split(",")]
 
@@ -63,17 +63,17 @@ class XFNP(Objective):
 
     def heads(self, model_cfg):
         """No modules; raises `UserError` unless the model has as many streams as there are weights."""
-        if model_cfg.predicting_streams != len(self.cfg.weights):
+        if model_cfg.predicting_streams != len(self.cfg.weight_per_stream):
             raise UserError(
-                f"xfnp.stream_weights={self.cfg.stream_weights} are {len(self.cfg.weights)}, and the model has "
-                f"--predicting-streams {model_cfg.predicting_streams}"
+                f"xfnp.stream_weights={self.cfg.stream_weights} are {len(self.cfg.weight_per_stream)}, and the model "
+                f"has --predicting-streams {model_cfg.predicting_streams}"
             )
         return {}
 
     @property
     def terms(self):
         """Names of the losses of the streams; xfnp_1 predicts the next token."""
-        return tuple(f"{self.name}_{number + 1}" for number in range(len(self.cfg.weights)))
+        return tuple(f"{self.name}_{number + 1}" for number in range(len(self.cfg.weight_per_stream)))
 
     def masked_positions(self, batch_spec, corpus):
         """Positions of the masked spans, (B, S) bool."""
@@ -104,7 +104,7 @@ class XFNP(Objective):
         languages = self.languages(batch_spec, corpus)
         return {
             "tokens": torch.from_numpy(tokens),
-            "padding_mask": padding_mask(original, dictionary.pad()),
+            "padding_mask": find_padding(original, dictionary.pad()),
             "languages": languages,
             "prev_output_tokens": decoder_input(target, dictionary.first_language + languages),
             "target": target,
@@ -112,7 +112,7 @@ class XFNP(Objective):
 
     def loss(self, model, batch):
         """{"xfnp_1", "xfnp_2", …}: `Term` over the tokens that each stream predicts."""
-        streams, weights = sequence_terms(model, batch), self.cfg.weights
+        streams, weights = sequence_terms(model, batch), self.cfg.weight_per_stream
         whole = streams[0].count * (sum(weights) if self.cfg.mean_of_streams else 1)
         # the weights turn the means of terms into sums over one count: later streams predict fewer tokens
         return {

@@ -57,16 +57,17 @@ class XLTaskConfig(FairseqDataclass):
 class XLTask(FairseqTask):
     """Base of all tasks.
 
-    A checkpoint stores its identity: format, task, dictionary, framing and attention heads. A run with another
-    dictionary or framing refuses it.
+    A checkpoint stores its identity (`fairseq_xl.checkpoints.identity`). A resumed run refuses a checkpoint of another
+    format, dictionary, framing, class of model or number of attention heads. Evaluation refuses one of another format
+    or dictionary, and takes over its framing.
     """
 
     #: name of its criterion; None: fairseq's cross-entropy criterions
     criterion = None
     #: whether the token embeddings of checkpoints are used, so that their dictionary must be this run's
     uses_pretrained_tokens = True
-    #: class and attention heads of the model that was built last
-    model_class = heads = None
+    #: class and number of attention heads of the model that was built last
+    built_class = attention_heads = None
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg)
@@ -139,7 +140,7 @@ class XLTask(FairseqTask):
         """Builds the model and stores its class and attention heads, which shapes of weights do not show."""
         self.check_architecture(cfg)
         model = super().build_model(cfg, from_checkpoint)
-        self.model_class, self.heads = type(model), getattr(cfg, "heads", None)
+        self.built_class, self.attention_heads = type(model), getattr(cfg, "heads", None)
         return model
 
     def build_bpe(self, args):
@@ -175,7 +176,7 @@ class XLTask(FairseqTask):
             "dictionary": self.dictionary.digest(),
             "languages": list(self.dictionary.languages),
             "framing": self.framing.name,
-            "heads": self.heads,
+            "heads": self.attention_heads,
         }
 
     def state_dict(self):
@@ -206,11 +207,11 @@ class XLTask(FairseqTask):
         """
         found = (state.get("task_state") or {}).get("fairseq_xl")
         self.check_identity(found, path)
-        transfer.check_backbone(path, state, self.model_class)
-        if found["heads"] != self.heads:
+        transfer.check_backbone(path, state, self.built_class)
+        if found["heads"] != self.attention_heads:
             raise UserError(
-                f"{path} has {found['heads']} attention heads, this model {self.heads}: the weights have the same "
-                "shapes and mean something else"
+                f"{path} has {found['heads']} attention heads, this model {self.attention_heads}: the weights have the "
+                "same shapes and mean something else"
             )
         if found["framing"] != self.framing.name:
             raise UserError(f"{path} was trained with --framing {found['framing']}, this run has {self.framing.name}")

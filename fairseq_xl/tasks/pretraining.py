@@ -116,7 +116,7 @@ class PlannedBatches(FairseqDataset):
 
     def __getitem__(self, batch_spec: BatchSpec):
         objective = self.objectives[batch_spec.objective]
-        batch = objective.collate(batch_spec, self.corpora[batch_spec.objective][batch_spec.corpus])
+        batch = objective.collate(batch_spec, self.corpora[batch_spec.objective][batch_spec.corpus_name])
         if "tokens" not in batch:
             raise UserError(
                 f"`collate` of the objective {batch_spec.objective} returned {', '.join(batch) or 'no keys'}: a batch "
@@ -124,7 +124,7 @@ class PlannedBatches(FairseqDataset):
             )
         return {
             "objective": batch_spec.objective,
-            "corpus": batch_spec.corpus,
+            "corpus": batch_spec.corpus_name,
             "nsentences": len(batch_spec.examples),
             "ntokens": int(batch["tokens"].ne(objective.dictionary.pad()).sum()),
             "batch": batch,
@@ -397,7 +397,7 @@ class XLPretrainingTask(XLTask):
         sample = dataset[batch_spec]
         batch = sample["batch"]
         target = torch.full_like(batch["tokens"], self.dictionary.pad())
-        target.view(-1)[batch["predicted"]] = batch["target"]
+        target.view(-1)[batch["predicted_positions"]] = batch["target"]
         return {
             "id": torch.from_numpy(batch_spec.examples),
             "ntokens": len(batch["target"]),

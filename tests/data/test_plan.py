@@ -55,7 +55,7 @@ def plan_of(samplers, schedule="alternate", seed=1, epoch=1, updates=6, micro_st
 
 
 def as_tuples(plan):
-    return [(spec.objective, spec.corpus, spec.examples.tolist(), spec.keys.tolist()) for spec in plan]
+    return [(spec.objective, spec.corpus_name, spec.examples.tolist(), spec.keys.tolist()) for spec in plan]
 
 
 def objectives(plan):
@@ -132,7 +132,7 @@ class TestBatches:
         plan = plan_of([mlm, tlm], updates=200)
         for spec in plan:
             if spec.objective == "mlm":
-                longest = max(len(block) for (block,) in streams[spec.corpus].texts(spec.examples, 15)) + 1
+                longest = max(len(block) for (block,) in streams[spec.corpus_name].texts(spec.examples, 15)) + 1
                 assert longest * len(spec.examples) <= 64
             else:
                 longest = pairs["en-de"].sizes[spec.examples].sum(1).max() + 2
@@ -153,7 +153,7 @@ class TestBatches:
     def test_languages_are_drawn_with_their_shares(self, mlm):
         """α = 0.5 makes 0.75 and 0.25 of 0.9 and 0.1; 4000 batches: deviation 0.0068."""
         assert mlm.shares == pytest.approx([0.75, 0.25])
-        found = Counter(spec.corpus for spec in plan_of([mlm], updates=4000))
+        found = Counter(spec.corpus_name for spec in plan_of([mlm], updates=4000))
         assert found["en"] / 4000 == pytest.approx(0.75, abs=0.028)
 
     def test_similar_lengths_stand_together(self, tlm, pairs):
@@ -192,15 +192,15 @@ class TestValidation:
     def test_every_example_once(self, mlm, tlm, streams, pairs):
         plan = validation_plan([mlm, tlm])
         for name, stream in streams.items():
-            starts = np.concatenate([spec.examples for spec in plan if spec.corpus == name])
+            starts = np.concatenate([spec.examples for spec in plan if spec.corpus_name == name])
             assert sorted(starts.tolist()) == list(range(0, stream.size, 15))
-        lines = np.concatenate([spec.examples for spec in plan if spec.corpus == "en-de"])
+        lines = np.concatenate([spec.examples for spec in plan if spec.corpus_name == "en-de"])
         assert sorted(lines.tolist()) == list(range(500))
 
     def test_noise_is_the_same_whatever_the_batches_and_the_other_objectives(self, mlm, tlm, streams):
         def noise(plan):
             return {
-                (spec.corpus, example): key
+                (spec.corpus_name, example): key
                 for spec in plan
                 if spec.objective == "mlm"
                 for example, key in zip(spec.examples, spec.keys)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fairseq_xl.data.framing import pad_rows, padding_mask
+from fairseq_xl.data.framing import find_padding, pad_rows
 from fairseq_xl.data.masking import choose_positions, corrupt
 from fairseq_xl.objectives import Objective, ObjectiveConfig, Term
 
@@ -56,7 +56,7 @@ class ReplacedTokens(Objective):
         )
         return {
             "tokens": torch.from_numpy(tokens),
-            "padding_mask": padding_mask(original, dictionary.pad()),
+            "padding_mask": find_padding(original, dictionary.pad()),
             "languages": self.languages(batch_spec, corpus),
             "pieces": torch.from_numpy(np.flatnonzero(pieces)),
             "target": torch.from_numpy((tokens != original)[pieces].astype(np.float32)),

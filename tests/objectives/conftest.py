@@ -89,8 +89,8 @@ def fixed_logits(dictionary):
         logits = torch.full((*batch["tokens"].shape, len(dictionary)), -50.0, dtype=torch.float64)
         logits[..., 0] = 50
         flat = logits.view(-1, len(dictionary))
-        flat[batch["predicted"]] = (rest / (len(dictionary) - 1)).log()[:, None].expand(-1, len(dictionary))
-        flat[batch["predicted"], batch["target"]] = torch.tensor(probabilities, dtype=torch.float64).log()
+        flat[batch["predicted_positions"]] = (rest / (len(dictionary) - 1)).log()[:, None].expand(-1, len(dictionary))
+        flat[batch["predicted_positions"], batch["target"]] = torch.tensor(probabilities, dtype=torch.float64).log()
         return FixedLogits(logits)
 
     return build

@@ -13,7 +13,7 @@ def test_batch(build, stream, spec):
     """Blocks 4 5 6 7 and 12 2 with <s> in front; every token predicts the next."""
     batch = build("clm", "clm.length=5").collate(spec([0, 10]), stream)
     assert batch["tokens"].tolist() == [[0, 4, 5, 6], [0, 12, 2, PAD]]
-    assert batch["predicted"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert batch["predicted_positions"].tolist() == [0, 1, 2, 3, 4, 5]
     assert batch["target"].tolist() == [4, 5, 6, 7, 12, 2]
     assert batch["languages"].tolist() == [[1], [1]]
 

@@ -27,7 +27,7 @@ def test_batch_with_everything_masked(build, stream, spec, framing, start):
     batch = build("mlm", ALL_MASKED, framing).collate(spec([5, 10]), stream)
     assert batch["tokens"].tolist() == [[start, MASK, MASK, 2, MASK, MASK], [start, MASK, 2, PAD, PAD, PAD]]
     assert batch["padding_mask"].tolist() == [[False] * 6, [False] * 3 + [True] * 3]
-    assert batch["predicted"].tolist() == [1, 2, 4, 5, 7]
+    assert batch["predicted_positions"].tolist() == [1, 2, 4, 5, 7]
     assert batch["target"].tolist() == [8, 9, 10, 11, 12]
     assert batch["languages"].tolist() == [[1], [1]]
     assert "positions" not in batch
@@ -37,7 +37,7 @@ def test_batch_with_nothing_masked(build, stream, spec):
     batch = build("mlm", "mlm.mask_prob=0 mlm.length=6").collate(spec([0, 5]), stream)
     assert batch["tokens"].tolist() == [[0, 4, 5, 6, 7, 2], [0, 8, 9, 2, 10, 11]]
     assert batch["padding_mask"] is None
-    assert len(batch["target"]) == len(batch["predicted"]) == 0
+    assert len(batch["target"]) == len(batch["predicted_positions"]) == 0
 
 
 def test_rates(build, long, spec):
@@ -47,11 +47,11 @@ def test_rates(build, long, spec):
     noised = batch["tokens"].numpy()[:, 1:]
     assert len(batch["target"]) / 19_600 == pytest.approx(0.15, abs=0.001)  # 49 pieces a row: 7 or 8
     flat = np.concatenate((np.zeros((400, 1), dtype=np.int64), original), axis=1).ravel()
-    assert (flat[batch["predicted"]] == batch["target"].numpy()).all()
+    assert (flat[batch["predicted_positions"]] == batch["target"].numpy()).all()
     special = original < 4
     assert (noised[special] == original[special]).all()  # </s> and <unk>
     assert set(batch["target"].tolist()) == {4, 19}
-    found = batch["tokens"].flatten()[batch["predicted"]]  # 3000: deviation 0.0073
+    found = batch["tokens"].flatten()[batch["predicted_positions"]]  # 3000: deviation 0.0073
     assert (found == MASK).double().mean().item() == pytest.approx(0.8, abs=0.03)
     assert found.ne(2).all() and found.ge(4).all() and found.le(MASK).all()
 
@@ -91,7 +91,7 @@ def test_loss_by_hand(build, stream, spec, fixed_logits):
 def test_a_prediction_sees_both_sides(build, stream, spec, model):
     objective = build("mlm", "mlm.mask_prob=0 mlm.length=6")
     batch = objective.collate(spec([0]), stream)
-    batch |= {"predicted": torch.tensor([3]), "target": torch.tensor([6])}
+    batch |= {"predicted_positions": torch.tensor([3]), "target": torch.tensor([6])}
     before = model(objective.loss, batch)["mlm"].sum.item()
     for position in (1, 4):
         tokens = batch["tokens"].clone()

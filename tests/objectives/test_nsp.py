@@ -168,7 +168,7 @@ def test_the_loss_written_out(build, spec, documents, model):
     assert terms["nsp"].count == 4
     expected = -sum(row.log_softmax(0)[label] for row, label in zip(logits, batch["follows"]))
     assert terms["nsp"].sum.item() == pytest.approx(expected.item(), rel=1e-6)
-    scores = model.output(hidden).flatten(0, 1)[batch["predicted"]]
+    scores = model.output(hidden).flatten(0, 1)[batch["predicted_positions"]]
     assert terms["nsp_mlm"].count == len(batch["target"]) > 3
     assert terms["nsp_mlm"].sum.item() == pytest.approx(
         F.cross_entropy(scores, batch["target"], reduction="sum").item()

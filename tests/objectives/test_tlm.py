@@ -35,7 +35,7 @@ def test_framing_of_published_weights(build, pairs, spec):
 def test_both_sides_are_masked(build, pairs, spec):
     batch = build("tlm", ALL_MASKED).collate(spec([0], [6]), pairs)
     assert batch["tokens"].tolist() == [[0, MASK, MASK, MASK, 2, 2, MASK, 2]]
-    assert batch["predicted"].tolist() == [1, 2, 3, 6]
+    assert batch["predicted_positions"].tolist() == [1, 2, 3, 6]
     assert batch["target"].tolist() == [4, 5, 6, 14]
 
 
@@ -79,7 +79,8 @@ def test_loss_by_hand(build, pairs, spec, fixed_logits):
 def test_a_prediction_sees_the_other_language(build, pairs, spec, model):
     objective = build("tlm", NOTHING)
     batch = objective.collate(spec([0], [6]), pairs)
-    batch |= {"predicted": batch["predicted"].new_tensor([2]), "target": batch["target"].new_tensor([5])}
+    positions = batch["predicted_positions"]
+    batch |= {"predicted_positions": positions.new_tensor([2]), "target": positions.new_tensor([5])}
     before = model(objective.loss, batch)["tlm"].sum.item()
     tokens = batch["tokens"].clone()
     tokens[0, 6] = 18

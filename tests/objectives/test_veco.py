@@ -53,7 +53,7 @@ def side_of(batch, side):
     """Tokens and padding (B, T) of x or y, and what is predicted there: (B, T) bool, targets (N,)."""
     part = slice(None, len(batch["tokens"]) // 2) if side == "x" else slice(len(batch["tokens"]) // 2, None)
     predicted = torch.zeros(batch["tokens"].numel(), dtype=torch.bool)
-    predicted[batch[side]["predicted"]] = True
+    predicted[batch[side]["predicted_positions"]] = True
     tokens = batch["tokens"]
     padding = torch.zeros_like(tokens, dtype=torch.bool) if batch["padding_mask"] is None else batch["padding_mask"]
     return tokens[part], padding[part], predicted.view_as(tokens)[part], batch[side]["target"]
@@ -68,7 +68,8 @@ def test_batch_of_segments(build, spec, documents):
         [0, MASK, MASK, 2, PAD],
     ]
     assert batch["x"]["target"].tolist() == [4, 5, 6, 9] and batch["y"]["target"].tolist() == [7, 8, 10, 11]
-    assert batch["x"]["predicted"].tolist() == [1, 2, 3, 6] and batch["y"]["predicted"].tolist() == [11, 12, 16, 17]
+    assert batch["x"]["predicted_positions"].tolist() == [1, 2, 3, 6]
+    assert batch["y"]["predicted_positions"].tolist() == [11, 12, 16, 17]
     assert batch["padding_mask"].tolist() == batch["tokens"].eq(PAD).tolist()
     assert batch["languages"].tolist() == [[1], [1], [1], [1]]
 
@@ -229,8 +230,8 @@ def test_swapping_the_sides_swaps_the_terms(case, model):
     swapped = dict(batch)
     for name in ("tokens", "padding_mask", "languages"):
         swapped[name] = batch[name].roll(len(batch["tokens"]) // 2, 0)
-    swapped["x"] = {"predicted": batch["y"]["predicted"] - half, "target": batch["y"]["target"]}
-    swapped["y"] = {"predicted": batch["x"]["predicted"] + half, "target": batch["x"]["target"]}
+    swapped["x"] = {"predicted_positions": batch["y"]["predicted_positions"] - half, "target": batch["y"]["target"]}
+    swapped["y"] = {"predicted_positions": batch["x"]["predicted_positions"] + half, "target": batch["x"]["target"]}
     terms, others = model(objective.loss, batch), model(objective.loss, swapped)
     for term, other in (("is_x", "is_y"), ("is_y", "is_x"), ("cs_xy", "cs_yx"), ("cs_yx", "cs_xy")):
         one, two = terms[f"{objective.name}_{term}"], others[f"{objective.name}_{other}"]
@@ -275,11 +276,11 @@ def test_tlm_is_masked_independently_of_the_sides(build, spec, tmp_path):
     batch = objective.collate(spec(np.zeros(60, dtype=int)), pairs)
     width = batch["tokens"].shape[1]
     alone = torch.zeros(batch["tokens"].numel())
-    alone[torch.cat([batch[side]["predicted"] for side in "xy"])] = 1
+    alone[torch.cat([batch[side]["predicted_positions"] for side in "xy"])] = 1
     alone = alone.view(-1, width)[:60, 1:401]
     tlm = batch["tlm"]
     together = torch.zeros(tlm["tokens"].numel())
-    together[tlm["predicted"]] = 1
+    together[tlm["predicted_positions"]] = 1
     english_first = tlm["languages"][:, 0] == batch["languages"][0, 0]
     assert 10 < english_first.sum() < 50
     together = together.view(60, -1)[english_first, 1:401]

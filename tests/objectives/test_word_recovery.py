@@ -27,7 +27,7 @@ def test_batch(build, pairs, spec):
     assert batch["tokens"].tolist() == [[0, 4, 5, 6, 2], [0, 15, 16, 2, PAD]]
     assert batch["words"].tolist() == [[14], [7]]
     assert batch["languages"].tolist() == [[1], [0]]
-    assert batch["predicted"].tolist() == [1, 2, 3, 6, 7] and batch["target"].tolist() == [4, 5, 6, 15, 16]
+    assert batch["predicted_positions"].tolist() == [1, 2, 3, 6, 7] and batch["target"].tolist() == [4, 5, 6, 15, 16]
     assert batch["padding_mask"].tolist() == [[False] * 5, [False] * 4 + [True]]
 
 
@@ -97,7 +97,7 @@ def test_an_unknown_word_is_not_predicted_and_keeps_its_embedding(recovering, sp
     batch = objective.collate(spec([0], [6]), SentencePairs(tmp_path / "unknown.en-de", "en", "de"))
     assert batch["tokens"].tolist() == [[0, 4, 3, 6, 2]] and batch["words"].tolist() == [[3]]
     assert batch["is_word"].tolist() == [[False, True, False, True, False]]
-    assert batch["predicted"].tolist() == [1, 3] and batch["target"].tolist() == [4, 6]
+    assert batch["predicted_positions"].tolist() == [1, 3] and batch["target"].tolist() == [4, 6]
     seen, encode = {}, model.encode
     model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
     model(objective.loss, batch)

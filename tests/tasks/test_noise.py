@@ -41,8 +41,8 @@ def masks_by_pair(samples):
     for sample in (sample for sample in samples if sample["objective"] == "tlm"):
         batch = sample["batch"]
         original, masked = batch["tokens"].clone(), torch.zeros(batch["tokens"].numel(), dtype=torch.bool)
-        original.view(-1)[batch["predicted"]] = batch["target"]
-        masked[batch["predicted"]] = True
+        original.view(-1)[batch["predicted_positions"]] = batch["target"]
+        masked[batch["predicted_positions"]] = True
         for tokens, places in zip(original.tolist(), masked.view_as(original).tolist()):
             key = tuple(token for token in tokens if token != 1)
             found.setdefault(key, []).append(tuple(places[: len(key)]))

@@ -15,10 +15,11 @@ ASIDE = "aside"  # marks, in keys of the log, a term that is not language modeli
 
 @register_criterion("xl_pretraining", dataclass=FairseqDataclass)
 class XLPretrainingCriterion(FairseqCriterion):
-    """Weighted sum of the means of terms; `sample_size` is 1, so that gradient accumulation and ranks average.
+    """Weighted sum of the means of terms.
 
-    Each term is averaged over its own count in the batch. An objective that predicts every token thus does not outweigh
-    one that predicts one bit per pair.
+    Each batch has `sample_size` 1: an update averages its batches over micro-steps and ranks. Each term is averaged
+    over its own count in the batch. An objective that predicts every token thus does not outweigh one that predicts one
+    bit per pair.
     """
 
     def forward(self, model, sample, reduce=True):

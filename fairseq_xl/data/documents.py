@@ -7,19 +7,12 @@ import numpy as np
 
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.monolingual import TokenStream
-from fairseq_xl.data.randomness import uniforms
+from fairseq_xl.data.negatives import TRIES, reach_among
+from fairseq_xl.data.randomness import NEGATIVE_SEGMENT, uniforms
 from fairseq_xl.data.sampling import draw_passes
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
-
-# A negative is sampled from the windows whose second segments are nearest in size: REACH on either side; in a short
-# text a twentieth (SHARE) of all windows, but at least LEAST_REACH.
-REACH = 500
-LEAST_REACH, SHARE = 10, 20
-TRIES = 8  # random windows that are tried for one of another document
-
-_CHOICE = 8  # purpose of the random numbers that choose a negative
 
 
 class Windows:
@@ -138,7 +131,7 @@ class AdjacentSegments(Windows):
     def _most(self, examples, length):
         """Highest rank that a negative of each example is sampled from, and the size there, the largest possible."""
         order, places, sizes, _ = self._by_size(length)
-        last = np.minimum(places[examples] + _reach(len(order)), len(order) - 1)
+        last = np.minimum(places[examples] + reach_among(len(order)), len(order) - 1)
         return last, sizes[order[last]]
 
     def sizes_with_negatives(self, examples, length):
@@ -153,8 +146,8 @@ class AdjacentSegments(Windows):
         """
         order, places, _, documents = self._by_size(length)
         last, most = self._most(examples, length)
-        first = np.maximum(places[examples] - _reach(len(order)), 0)
-        numbers = uniforms(keys, TRIES, _CHOICE)
+        first = np.maximum(places[examples] - reach_among(len(order)), 0)
+        numbers = uniforms(keys, TRIES, NEGATIVE_SEGMENT)
         drawn = order[first[:, None] + (numbers * (last - first + 1)[:, None]).astype(np.int64)]  # (B, TRIES)
         elsewhere = documents[drawn] != documents[examples][:, None]
         chosen = drawn[np.arange(len(drawn)), elsewhere.argmax(axis=1)]
@@ -162,8 +155,3 @@ class AdjacentSegments(Windows):
             others = np.flatnonzero(documents != documents[examples[row]])
             chosen[row] = others[int(numbers[row, 0] * len(others))]
         return [second[:size] for (_, second), size in zip(self.texts(chosen, length), most.tolist())]
-
-
-def _reach(windows):
-    """Number of windows on either side that a negative is sampled from, so few that length does not reveal it."""
-    return min(REACH, max(LEAST_REACH, windows // SHARE))

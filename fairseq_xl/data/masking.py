@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from fairseq_xl.data.randomness import uniforms
-
-ROUNDING, POSITION, ACTION, WORD = range(4)
+from fairseq_xl.data.randomness import ACTION, POSITION, ROUNDING, WORD, uniforms
 
 
 def choose_positions(

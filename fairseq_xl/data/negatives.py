@@ -11,16 +11,19 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl.data.arrays import read_arrays
-from fairseq_xl.data.randomness import uniforms
+from fairseq_xl.data.randomness import NEGATIVE_SENTENCE, uniforms
 from fairseq_xl.errors import UserError
 
-# A negative is sampled from the lines nearest in length: REACH on either side; in a short text a twentieth (SHARE) of
-# all lines, but at least LEAST_REACH.
+# A negative is sampled from the sentences or segments nearest in length: REACH on either side; in a short text a
+# twentieth (SHARE) of all, but at least LEAST_REACH.
 REACH = 500
 LEAST_REACH, SHARE = 10, 20
-TRIES = 8  # random lines that are tried for a negative
+TRIES = 8  # random ones that are tried for a negative
 
-_CHOICE = 7  # purpose of the random numbers that choose a negative
+
+def reach_among(count):
+    """How many of `count` sentences or segments, on either side in length, a negative is sampled from."""
+    return min(REACH, max(LEAST_REACH, count // SHARE))
 
 
 class Candidates:
@@ -68,7 +71,7 @@ class Reach:
 
     def __init__(self, pairs, longest):
         sizes, lengths = np.sort(pairs.sizes[pairs.fitting(longest), 1]), np.arange(longest + 1)
-        reach = min(REACH, max(LEAST_REACH, len(sizes) // SHARE))
+        reach = reach_among(len(sizes))
         self.least = sizes[(np.searchsorted(sizes, lengths) - reach).clip(min=0)]  # (longest + 1,), as `most`
         self.most = sizes[(np.searchsorted(sizes, lengths, side="right") + reach - 1).clip(max=len(sizes) - 1)]
 
@@ -100,7 +103,7 @@ class RandomNegatives:
         """Lines of negatives (B,) for `lines` (B,) with keys (B,) uint64; `UserError` for a pair without any."""
         candidates, lengths = self.pairs.candidates, self.pairs.sizes[lines, 1]
         first, end = self.first[lengths, None], self.end[lengths, None]
-        numbers = uniforms(keys, TRIES, _CHOICE)
+        numbers = uniforms(keys, TRIES, NEGATIVE_SENTENCE)
         drawn = self.lines[first + (numbers * (end - first)).astype(np.int64)]  # (B, TRIES)
         usable = candidates.are_negatives(lines, drawn)
         chosen = drawn[np.arange(len(lines)), usable.argmax(axis=1)]
@@ -142,7 +145,7 @@ class MinedNegatives:
     def choose(self, lines, keys):
         """Lines of negatives (B,) for `lines` (B,) with keys (B,) uint64."""
         counts = self.counts[lines]
-        chosen = self.lines[lines, (uniforms(keys, 1, _CHOICE)[:, 0] * counts).astype(np.int64)]
+        chosen = self.lines[lines, (uniforms(keys, 1, NEGATIVE_SENTENCE)[:, 0] * counts).astype(np.int64)]
         without = np.flatnonzero(counts == 0)
         if len(without):
             chosen[without] = self.random.choose(lines[without], keys[without])

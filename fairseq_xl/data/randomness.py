@@ -6,6 +6,15 @@ example, purpose, t), computed for a whole batch at once. B examples, T numbers 
 
 import numpy as np
 
+#: purposes of random numbers. `fairseq_xl.data.masking`: how many tokens, which, what happens to each, the random piece
+ROUNDING, POSITION, ACTION, WORD = range(4)
+#: `fairseq_xl.data.text_noise`: how far a word moves and whether it is dropped; the number of tokens that spans cover,
+#: the lengths and the order of spans, and where a row begins on the ring of its tokens
+DISTANCE, DROP, BUDGET, LENGTH, PLACE, BEGINNING = range(4, 10)
+#: a random negative: a sentence (`fairseq_xl.data.negatives`) or a segment (`fairseq_xl.data.documents`). No objective
+#: uses both a negative and the text noise that has the same number
+NEGATIVE_SENTENCE, NEGATIVE_SEGMENT = 7, 8
+
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -21,7 +30,7 @@ def uniforms(keys: np.ndarray, count: int, purpose: int) -> np.ndarray:
     Args:
         keys: (B,) uint64, one key for each example.
         count: number of random numbers for each example.
-        purpose: small integer; different purposes give independent numbers for the same keys.
+        purpose: one of the constants above; different purposes give independent numbers for the same keys.
 
     Returns: (B, count) float64.
     """

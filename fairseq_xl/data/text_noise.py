@@ -14,10 +14,8 @@ from numpy import ndarray
 
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.masking import choose_positions
-from fairseq_xl.data.randomness import uniforms
+from fairseq_xl.data.randomness import BEGINNING, BUDGET, DISTANCE, DROP, LENGTH, PLACE, uniforms
 
-#: purposes of random numbers; 0 to 3 are used in `fairseq_xl.data.masking`
-DISTANCE, DROP, BUDGET, LENGTH, PLACE, BEGINNING = range(4, 10)
 NO_WORD = -1
 
 

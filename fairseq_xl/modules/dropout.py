@@ -49,13 +49,11 @@ def draw_kept(shape: Sequence[int], probability: float) -> tuple[Tensor, float]:
     Returns:
         bool (shape), True where kept, and the factor that keeps the expectation
     """
-    values, dropped = (
-        math.prod(shape),
-        min(round(probability * _LEVELS), _LEVELS - 1),
-    )  # below 1, or the factor is infinite
+    values = math.prod(shape)
+    dropped_levels = min(round(probability * _LEVELS), _LEVELS - 1)  # not all levels, or the factor is infinite
     drawn = torch.empty(-(-values // 4), dtype=torch.int64).random_(-(2**63), None)
     levels = drawn.view(torch.int16)[:values].view(shape)  # uniform from -32768 to 32767
-    return levels >= dropped - _LEVELS // 2, _LEVELS / (_LEVELS - dropped)
+    return levels >= dropped_levels - _LEVELS // 2, _LEVELS / (_LEVELS - dropped_levels)
 
 
 class _Dropped(torch.autograd.Function):

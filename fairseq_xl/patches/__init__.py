@@ -1,6 +1,6 @@
-"""Patches of fairseq and torch: the only package that knows which versions of them are installed.
+"""Patches of fairseq and torch: the only package that depends on their internals and versions.
 
-`README.md` lists what each patch changes, why, and for which versions.
+`README.md` lists what each patch changes, why, and how long it is needed.
 """
 
 import functools
@@ -21,5 +21,9 @@ def install() -> None:
         workers,
     )
 
+    # Of several patches of one function, the last one is the outermost.
+    # - verify_checkpoint_directory: saving replaces fairseq's function, which log then wraps.
+    # - call_main: log makes the folder of --log-file before processes starts the ranks.
+    # - parse_args_and_arch and Trainer.__init__: the checks of command_line enclose the changes of precision.
     for part in (loading, saving, processes, workers, training, log, generation, precision, command_line):
         part.install()

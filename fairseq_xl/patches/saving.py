@@ -23,23 +23,20 @@ SECONDS_BETWEEN_ATTEMPTS = 2.5
 def install() -> None:
     """Makes fairseq save and copy checkpoints atomically, and test their folder without touching a file."""
     PathManager.copy = staticmethod(_copy_atomically(PathManager.copy))
-    checkpoint_utils.verify_checkpoint_directory = _check_folder(checkpoint_utils.verify_checkpoint_directory)
+    checkpoint_utils.verify_checkpoint_directory = _check_folder
     checkpoint_utils.torch_persistent_save = _save_atomically(checkpoint_utils.torch_persistent_save)
 
 
-def _check_folder(original):
-    """Tests with a temporary file whether --save-dir is writable; fairseq empties "dummy", or the target of a link."""
+def _check_folder(save_dir):
+    """Raises `UserError` unless --save-dir is writable; takes the place of fairseq's test, which empties a file.
 
-    @functools.wraps(original)
-    def verify_checkpoint_directory(save_dir):
-        """Tests the folder; raises `UserError` unless it is writable."""
-        try:
-            os.makedirs(save_dir, exist_ok=True)
-            tempfile.TemporaryFile(dir=save_dir).close()
-        except OSError as error:
-            raise UserError(f"--save-dir {save_dir}: {error.strerror}") from error
-
-    return verify_checkpoint_directory
+    It writes a temporary file. fairseq empties the file "dummy", or the target of a link of this name.
+    """
+    try:
+        os.makedirs(save_dir, exist_ok=True)
+        tempfile.TemporaryFile(dir=save_dir).close()
+    except OSError as error:
+        raise UserError(f"--save-dir {save_dir}: {error.strerror}") from error
 
 
 def _copy_atomically(original):

@@ -112,6 +112,7 @@ class PlannedBatches(FairseqDataset):
         self.objectives, self.corpora = objectives, corpora
 
     def __len__(self):
+        """Number of sentences or sentence pairs, not of batches."""
         return sum(corpus.sentences for corpora in self.corpora.values() for corpus in corpora.values())
 
     def __getitem__(self, batch_spec: BatchSpec):

@@ -5,22 +5,8 @@ import pytest
 
 from fairseq_xl.data import text_noise
 from fairseq_xl.data.framing import pad_rows
-from fairseq_xl.data.randomness import uniforms
-from fairseq_xl.data.text_noise import (
-    BEGINNING,
-    BUDGET,
-    DISTANCE,
-    DROP,
-    LENGTH,
-    NO_WORD,
-    PLACE,
-    Text,
-    dropped,
-    infilled,
-    masked,
-    shuffled,
-    split_into_words,
-)
+from fairseq_xl.data.randomness import BEGINNING, BUDGET, DISTANCE, DROP, LENGTH, PLACE, uniforms
+from fairseq_xl.data.text_noise import NO_WORD, Text, dropped, infilled, masked, shuffled, split_into_words
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 20
 IS_PIECE = np.isin(np.arange(24), np.arange(4, 20))

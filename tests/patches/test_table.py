@@ -37,6 +37,16 @@ def test_the_table_lists_what_the_patches_change(changes):
     assert table() == {module: names for module, names in changes.items() if module != "import"}
 
 
+NEEDED = re.compile(r"(ours|fairseq defect|(since|until) (torch|hydra|Python) \d+\.\d+)( \([^()]+\))?")
+
+
+def test_the_last_column_says_how_long_a_patch_is_needed():
+    """With which keywords, of those that the page explains; in parentheses, what of the patch it concerns."""
+    text = (ROOT / "fairseq_xl/patches/README.md").read_text(encoding="utf-8")
+    rows = [ROW.fullmatch(line) for line in text.splitlines() if line.startswith("| `")]
+    assert [part for row in rows for part in row[5].split("; ") if not NEEDED.fullmatch(part)] == []
+
+
 def test_importing_the_package_changes_nothing(changes):
     """Neither sys.excepthook nor a signal handler, for example."""
     assert changes["import"] == []

@@ -30,7 +30,8 @@ def uniforms(keys: np.ndarray, count: int, purpose: int) -> np.ndarray:
     Args:
         keys: (B,) uint64, one key for each example.
         count: number of random numbers for each example.
-        purpose: one of the constants above; different purposes give independent numbers for the same keys.
+        purpose: one of the constants above, or another small integer from 10 on; different purposes give independent
+            numbers for the same keys.
 
     Returns: (B, count) float64.
     """

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fairseq_xl.data import randomness
 from fairseq_xl.data.randomness import uniforms
 
 GAMMA, WORD = 0x9E3779B97F4A7C15, 2**64 - 1
@@ -23,6 +24,16 @@ def splitmix64(state, count):
 def test_the_reference_is_splitmix64():
     """The first outputs for seed 0 that other implementations publish."""
     assert splitmix64(0, 3) == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+
+
+def test_purposes_keep_their_numbers():
+    """With other numbers the noise of a run changes, and a resumed run differs."""
+    found = {name: value for name, value in vars(randomness).items() if name.isupper() and not name.startswith("_")}
+    assert found == {
+        **dict(ROUNDING=0, POSITION=1, ACTION=2, WORD=3),
+        **dict(DISTANCE=4, DROP=5, BUDGET=6, LENGTH=7, PLACE=8, BEGINNING=9),
+        **dict(NEGATIVE_SENTENCE=7, NEGATIVE_SEGMENT=8),
+    }
 
 
 @pytest.mark.parametrize("key", [0, 1, 20190122, 2**64 - 1])

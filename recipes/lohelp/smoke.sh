@@ -6,5 +6,11 @@
 #     lohelp BLEU pretrained=<x> random=<y> retrieval=<r> nc=<a> majority=<m>
 # BLEU is over the whole test set of en-de (beam 1). retrieval is the accuracy over both directions with the margin
 # score. nc is the accuracy over both languages after training on English, majority that of the most frequent label.
-. "$(dirname "${BASH_SOURCE[0]}")/../environment.sh" || exit
+# Paths are relative to the repository. A repeated run resumes.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+. "$root/recipes/common.sh"
+arguments 0 "$@"
+cd "$root"
+. recipes/environment.sh
 exec python -m recipes.experiment recipes/lohelp/smoke.yaml "$@"

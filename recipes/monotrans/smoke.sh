@@ -4,6 +4,11 @@
 # MonoTrans in minutes on two cores, on the bundled synthetic sample (smoke.yaml lists the commands). Ends with
 #     monotrans zero-shot=<a> majority=<m>
 # Both are averages over German and French, languages without any labeled example; majority is the accuracy of the most
-# frequent label.
-. "$(dirname "${BASH_SOURCE[0]}")/../environment.sh" || exit
+# frequent label. Paths are relative to the repository. A repeated run resumes.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+. "$root/recipes/common.sh"
+arguments 0 "$@"
+cd "$root"
+. recipes/environment.sh
 exec python -m recipes.experiment recipes/monotrans/smoke.yaml "$@"

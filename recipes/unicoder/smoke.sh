@@ -5,7 +5,12 @@
 # lists the commands). Ends with
 #     unicoder zero-shot=<a> multi-language=<b> majority=<m>
 # which are averages over the four languages: accuracy after fine-tuning on English alone, after fine-tuning on all
-# languages, and the share of the most frequent label. Logs, predictions and scores stay in DIR (default:
-# runs/unicoder-smoke). Run again, it goes on where it stopped.
-. "$(dirname "${BASH_SOURCE[0]}")/../environment.sh" || exit
+# languages, and the share of the most frequent label. Logs, predictions and scores stay in DIR (default: runs/unicoder-
+# smoke). Paths are relative to the repository. A repeated run resumes.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+. "$root/recipes/common.sh"
+arguments 0 "$@"
+cd "$root"
+. recipes/environment.sh
 exec python -m recipes.experiment recipes/unicoder/smoke.yaml "$@"

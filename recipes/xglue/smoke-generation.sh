@@ -5,6 +5,12 @@
 # and titles (smoke.yaml lists the commands). Ends with
 #     denoise BLEU=<d> copy=<e>
 #     ntg BLEU xdae=<a> xfnp=<b> random=<c>
-# All are averages over the two languages; copy is the score of the corrupted text as it is.
-. "$(dirname "${BASH_SOURCE[0]}")/../environment.sh" || exit
+# All are averages over the two languages; copy is the score of the corrupted text as it is. Paths are relative to the
+# repository. A repeated run resumes.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+. "$root/recipes/common.sh"
+arguments 0 "$@"
+cd "$root"
+. recipes/environment.sh
 exec python -m recipes.experiment recipes/xglue/smoke.yaml "$@"

@@ -248,7 +248,7 @@ def test_a_failure_is_shown_by_its_own_sentence(tmp_path):
     assert not (tmp_path / "other/b").exists()
 
 
-def test_half_an_output_takes_no_place(tmp_path):
+def test_failed_command_leaves_no_output(tmp_path):
     file = tmp_path / "a.yaml"
     file.write_text("steps: {a: {stdout: scores.json, run: \"bash -c 'echo half; exit 3'\"}}")
     with pytest.raises(UserError, match="step a failed"):

@@ -178,7 +178,7 @@ def test_a_language_module_of_another_body_or_setting_is_refused(nano, made):
         assert (nano / "other/language-module.pt").read_bytes() == before
 
 
-def test_mistakes_are_told_before_anything_is_done(tmp_path):
+def test_wrong_arguments_are_refused_first(tmp_path):
     """In one sentence, and no folder is made."""
     there, none = tmp_path / "there", tmp_path / "none"
     there.touch()

@@ -461,7 +461,7 @@ def test_four_modes(nano, finetune, mode):
         assert [row[1] for row in predictions(folder, code)] == [line.split("\t")[0] for line in test[code]]
 
 
-def test_translations_into_the_source_come_to_what_the_source_does(finetune):
+def test_translate_test_equals_source_with_perfect_translations(finetune):
     folder = finetune("translate-test", "cross-lingual")
     scores = json.loads((folder / "translate-test/scores.json").read_text())["languages"]
     assert scores["de"] == scores["en"]

@@ -319,7 +319,7 @@ def test_studies_of_languages(warm, data_bin, official, tmp_path):  # noqa: F811
         (["noise=infill"], "noise=infill: expected name=value, with one of the names data, files, languages"),
     ],
 )
-def test_a_study_that_there_is_not(tmp_path, arguments, message):
+def test_unknown_study(tmp_path, arguments, message):
     with pytest.raises(UserError, match=re.escape(message)):
         experiment.main([str(XGLUE / "sweep.yaml"), *arguments, "--output", str(tmp_path / "out")])
     assert not list(tmp_path.iterdir())

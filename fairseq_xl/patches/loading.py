@@ -105,6 +105,7 @@ def _make_loading_safe() -> None:
             _as_user_error(ValueError, "--finetune-from-model"),
             other,
             _name_misfit([cfg.restore_file]),
+            _shorter_epoch(cfg.restore_file),
             _reading(read),
         ):
             state, iterator = resume(cfg, trainer, **kwargs)
@@ -275,6 +276,20 @@ def _name_misfit(files):
         first = " ".join([*listed.split("\n"), ""][1].split()).rstrip(". ").split('", "')[0]
         first = re.sub(r"torch\.Size\(\[(.*?)\]\)", r"(\1)", first)
         raise UserError(f"{message}: the model of this run is another one ({first or listed})") from error
+
+
+@contextlib.contextmanager
+def _shorter_epoch(path):
+    """Raises `UserError` where the epoch, with other settings, has no batches after those that were read before."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("Cannot resume training due to dataloader mismatch"):
+            raise
+        raise UserError(
+            f"{path}: as many batches of the epoch were read as it now has, or more, since settings have changed: "
+            "resume with the earlier ones, or restart the epoch with --reset-dataloader"
+        ) from error
 
 
 def _stop_if_done(trainer) -> None:

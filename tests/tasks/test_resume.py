@@ -190,6 +190,15 @@ def test_another_data_folder_is_told(data_bin, tmp_path):
     assert f"DATA {tmp_path / 'copy'} (was {data_bin}), --max-tokens 200 (was 256)\n" in told
 
 
+def test_an_epoch_that_became_too_short_is_one_sentence(data_bin, tmp_path):
+    line = [*RUNS["alternate"](data_bin, tmp_path), "--disable-validation"]
+    run_train([*line, "--max-update", 2])
+    shorter = [*line, "--max-update", 3, "--updates-per-epoch", 1]
+    with pytest.raises(UserError, match="checkpoint_last.pt: as many batches .* epoch with --reset-dataloader$"):
+        run_train(shorter)
+    assert list(run_train([*shorter, "--reset-dataloader"]).updates) == [3]
+
+
 def test_what_changes_no_update_is_not_told(data_bin, tmp_path):
     """Logging, saving, validation, data loading, the device, and another way to write the same folder."""
     parser, line = options.get_training_parser, [*RUNS["alternate"](data_bin, tmp_path), "--max-update", 2]

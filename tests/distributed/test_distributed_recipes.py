@@ -1,6 +1,6 @@
 """Every training configuration that is shipped makes two updates in two processes.
 
-Found by their names: a new file is tested too, and its comment has to say what it is laid over. Changed are the size
+Found by their names: a new file is tested too, and its comment has to name the file that it overrides. Changed are the size
 (one layer, 64 channels, 4 heads), the data (a tiny vocabulary, random negatives), and how much of it an update reads:
 `--update-freq`, the limits of batches, `--num-workers`; nothing is validated and saved. All other flags are as shipped.
 The configurations of the comparisons on real text, overlays of the others, are run with --slow.
@@ -26,7 +26,7 @@ from tests.tasks.test_same_language_generation import write_titles
 
 RECIPES = ROOT / "recipes"
 HYDRA = RECIPES / "xlm/hydra"
-LAID_OVER = re.compile(r"laid over ([^;:]*?\.yaml(?: and [\w.-]+\.yaml)*)", re.IGNORECASE)
+OVERRIDDEN = re.compile(r"\boverrides ([^;:]*?\.yaml(?: and [\w.-]+\.yaml)*)", re.IGNORECASE)
 FORMS = {
     "task": "task",
     "criterion": "criterion",
@@ -37,9 +37,9 @@ FORMS = {
 
 
 def stack(path):
-    """The files that a configuration is laid over, as its comment says, and itself."""
+    """The files that a configuration overrides, as its comment says, and itself."""
     comment = " ".join(line[2:] for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
-    named = LAID_OVER.search(comment)
+    named = OVERRIDDEN.search(comment)
     below, folder = [], path.parent
     for name in named[1].split(" and ") if named else []:
         folder = (folder / name).parent

@@ -1,9 +1,9 @@
 """Every training configuration that is shipped makes two updates in two processes.
 
-Found by their names: a new file is tested too, and its comment has to name the file that it overrides. Changed are the size
-(one layer, 64 channels, 4 heads), the data (a tiny vocabulary, random negatives), and how much of it an update reads:
-`--update-freq`, the limits of batches, `--num-workers`; nothing is validated and saved. All other flags are as shipped.
-The configurations of the comparisons on real text, overlays of the others, are run with --slow.
+Files are found by their names: a new one is tested too, and its comment has to name the file that it overrides. Changed
+are the size (one layer, 64 channels, 4 heads), the data (a tiny vocabulary, random negatives), and how much of it an
+update reads: `--update-freq`, the limits of batches, `--num-workers`. Nothing is validated or saved. All other flags
+are as shipped. The configurations of the comparisons on real text, which override others, run with --slow.
 """
 
 import itertools

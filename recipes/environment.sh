@@ -18,57 +18,9 @@ xl_step() {
     echo "[$1/5] $2"
 }
 
-# xl_ask QUESTION ...: answers a question about $xl_python with its own Python code.
+# xl_ask QUESTION ...: answers a question about $xl_python.
 xl_ask() {
-    "$xl_python" - "$@" <<'PYTHON'
-import configparser
-import importlib.metadata
-import os
-import re
-import sys
-import sysconfig
-
-question, *rest = sys.argv[1:]
-
-
-def name(requirement):
-    return re.match(r"[\w.-]+", requirement).group(0).lower()
-
-
-def installed(package):
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-if question == "python":
-    sys.exit(sys.version_info < (3, 10))
-elif question == "headers":
-    sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))
-elif question == "version":
-    print(installed(rest[0]))
-elif question == "old":
-    sys.exit([int(part) for part in re.findall(r"\d+", rest[0])[:2]] >= [2, 6])
-elif question == "requirements":
-    # Ours and those of fairseq, except torchaudio: its wheels need CUDA, and nothing here uses it.
-    setup = configparser.ConfigParser()
-    setup.read("setup.cfg")
-    wanted = setup["options"]["install_requires"].split("\n")
-    for extra in rest[0].split(","):
-        wanted += setup["options.extras_require"][extra].split("\n")
-    wanted += [line for line in importlib.metadata.requires("fairseq-fixed") if "extra ==" not in line]
-    print("\n".join(line for line in wanted if line and name(line) not in ("torch", "torchaudio", "fairseq-fixed")))
-elif question == "torchaudio":
-    # With a torch without CUDA, torchaudio for CUDA breaks packages that try to import it.
-    import torch
-
-    if installed("torchaudio") and torch.version.cuda is None:
-        try:
-            import torchaudio  # noqa: F401
-        except (ImportError, OSError, RuntimeError):
-            print("broken")
-PYTHON
+    "$xl_python" recipes/environment.py "$@"
 }
 
 # xl_pip NAME ARGUMENT ...: installs packages with these arguments of pip and writes pip's output to a log. NAME is for
@@ -114,7 +66,7 @@ xl_find_environment() {
 
 xl_stamped() {
     xl_stamp=$xl_environment/.fairseq_xl-${XL_EXTRAS:-recipes}
-    xl_key=$(cat setup.cfg recipes/constraints.txt recipes/environment.sh | cksum)
+    xl_key=$(cat setup.cfg recipes/constraints.txt recipes/environment.sh recipes/environment.py | cksum)
     [ "$(cat "$xl_stamp" 2>/dev/null)" = "$xl_key" ]
 }
 
@@ -175,8 +127,7 @@ xl_install() {
 # Writes the command fairseq-xl unless the package is installed. It runs the code in the current folder, or else that of
 # this repository.
 xl_write_command() {
-    # not asked in the checkout: an egg-info there is no installed package
-    [ -z "$(cd "$xl_environment" && xl_ask version fairseq_xl)" ] || return 0
+    [ -z "$(xl_ask version fairseq_xl)" ] || return 0
     cat >"$xl_environment/bin/fairseq-xl" <<SCRIPT || return 1
 #!/bin/sh
 PYTHONPATH="\${PYTHONPATH:+\$PYTHONPATH:}$PWD" exec "$xl_python" -m fairseq_xl "\$@"

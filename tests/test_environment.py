@@ -24,16 +24,16 @@ state = json.loads((here / "state.json").read_text())
 with open(here / "calls", "a") as calls:
     calls.write(json.dumps(args) + "\\n")
 packages = state["installed"]
-if args[:2] == ["-", "version"]:
-    here_only = args[2] + " in " + pathlib.Path.cwd().name
-    print(packages.get(args[2], packages.get(here_only, "")))
-elif args[:1] == ["-"] and args[1] in state["refused"]:
+question = args[1] if args[0] == "recipes/environment.py" else None
+if question == "version":
+    print(packages.get(args[2], ""))
+elif question and question in state["refused"]:
     sys.exit(1)
-elif args[:1] == ["-"] and args[1] in ("python", "headers"):
+elif question in ("python", "headers"):
     pass
-elif args[:2] == ["-", "torchaudio"]:
+elif question == "torchaudio":
     print("broken" if "torchaudio" in packages else "")
-elif args[:1] == ["-"]:
+elif question:
     os.execv({python!r}, [{python!r}, *args])
 elif args[:2] == ["-m", "venv"]:
     if "venv" in state["refused"]:
@@ -66,7 +66,7 @@ class World:
         self.folder, self.bin = folder, folder / "bin"
         (folder / "repo" / "recipes").mkdir(parents=True)
         self.bin.mkdir()
-        for name in ("setup.cfg", "recipes/environment.sh", "recipes/constraints.txt"):
+        for name in ("setup.cfg", "recipes/environment.sh", "recipes/environment.py", "recipes/constraints.txt"):
             shutil.copy(REPOSITORY / name, folder / "repo" / name)
         for tool in TOOLS:
             (self.bin / tool).symlink_to(shutil.which(tool))
@@ -138,10 +138,15 @@ def test_the_command_is_that_of_the_checkout(world):
 
 
 def test_an_egg_info_in_the_checkout_is_no_installed_package(world):
-    """Python finds it as a package if it runs in the checkout."""
-    world.state(installed={"fairseq_xl in repo": "0.1.0"})
-    assert world.run().returncode == 0
-    assert (world.environment / "bin" / "fairseq-xl").exists()
+    """The questions are asked in the checkout, where `python -m` and `python -` would find it."""
+    (world.folder / "repo/fairseq_xl.egg-info").mkdir()
+    (world.folder / "repo/fairseq_xl.egg-info/PKG-INFO").write_text("Name: fairseq_xl\nVersion: 0.1.0\n")
+    for path, version in (("", "\n"), (".", "0.1.0\n")):
+        command = [sys.executable, "-S", "recipes/environment.py", "version", "fairseq_xl"]
+        answer = subprocess.run(
+            command, cwd=world.folder / "repo", env={"PYTHONPATH": path}, capture_output=True, text=True
+        )
+        assert answer.stdout == version, answer.stderr
 
 
 def test_an_installed_package_keeps_its_command(world):

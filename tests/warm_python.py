@@ -98,7 +98,7 @@ def warm_environment(folder):
     """FOLDER becomes the active environment of scripts: recipes/environment.sh takes it for prepared (extra: tests)."""
     (folder / "bin").mkdir()
     (folder / "bin/python").symlink_to(python())
-    key = "cat setup.cfg recipes/constraints.txt recipes/environment.sh | cksum"
+    key = "cat setup.cfg recipes/constraints.txt recipes/environment.sh recipes/environment.py | cksum"
     stamp = subprocess.run(["bash", "-c", key], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     (folder / ".fairseq_xl-tests").write_text(stamp, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:

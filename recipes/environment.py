@@ -1,0 +1,65 @@
+"""Answers the questions of environment.sh about the Python that runs this file.
+
+    python recipes/environment.py QUESTION [ARGUMENT]
+
+It runs in the repository's folder, before any package is installed and also with a Python that is too old.
+"""
+
+import configparser
+import importlib
+import importlib.metadata
+import os
+import re
+import sys
+import sysconfig
+
+
+def name(requirement: str) -> str:
+    """The name of the package that a requirement is about."""
+    return re.split(r"[^\w.-]", requirement)[0].lower()
+
+
+def version(package: str) -> str:
+    """The version of an installed package, or ""."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def requirements(extras: str) -> list:
+    """Our requirements and fairseq's, except torch, and torchaudio, whose wheels need CUDA and which is not used."""
+    setup = configparser.ConfigParser()
+    setup.read("setup.cfg")
+    wanted = setup["options"]["install_requires"].split("\n")
+    for extra in extras.split(","):
+        wanted += setup["options.extras_require"][extra].split("\n")
+    wanted += [line for line in importlib.metadata.requires("fairseq-fixed") or [] if "extra ==" not in line]
+    return [line for line in wanted if line and name(line) not in ("torch", "torchaudio", "fairseq-fixed")]
+
+
+def torchaudio_is_broken() -> bool:
+    """Whether torchaudio is for CUDA and torch is not. It then breaks packages that try to import it."""
+    if not version("torchaudio") or importlib.import_module("torch").version.cuda is not None:
+        return False
+    try:
+        importlib.import_module("torchaudio")
+    except (ImportError, OSError, RuntimeError):
+        return True
+    return False
+
+
+if __name__ == "__main__":
+    question, *rest = sys.argv[1:]
+    if question == "python":
+        sys.exit(sys.version_info < (3, 10))
+    elif question == "headers":
+        sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))
+    elif question == "version":
+        print(version(rest[0]))
+    elif question == "old":
+        sys.exit([int(part) for part in re.findall(r"\d+", rest[0])[:2]] >= [2, 6])
+    elif question == "requirements":
+        print("\n".join(requirements(rest[0])))
+    elif question == "torchaudio":
+        print("broken" if torchaudio_is_broken() else "")

@@ -207,9 +207,10 @@ def test_comparison_on_a_corpus_folder(warm, tmp_path, capsys):
     assert all(f"| {name}, its input copied |" in printed for name in ("xDAE", "xFNP"))
     assert printed.count("\n   - reference: ") == 40
     assert str(output / "xlm/checkpoint_last.pt") in (output / "xdae/train.log").read_text()
-    before = {path: path.stat().st_mtime_ns for path in output.glob("*/**/*.pt")}
+    before = {path: path.stat().st_mtime_ns for path in output.glob("*/**/*")}
     experiment.main([*command, "--output", str(output)])
-    assert before == {path: path.stat().st_mtime_ns for path in output.glob("*/**/*.pt")}
+    assert before == {path: path.stat().st_mtime_ns for path in output.glob("*/**/*")}
+    assert (output / "report.md").read_text(encoding="utf-8") == printed
     # an XLM that is there already
     given, other = output / "xlm/checkpoint_last.pt", tmp_path / "other"
     more = [*command, f"data={output}/data-bin", "--output", str(other), "--only", "pretrain/xdae"]
@@ -267,7 +268,7 @@ def sweep(study, data, output, files, *more):
 
 @pytest.mark.slow
 def test_the_noises_of_the_paper(warm, data_bin, official, tmp_path):  # noqa: F811
-    """G14, on XGLUE's titles; run again it makes nothing."""
+    """G14, on XGLUE's titles; a repeated run writes no checkpoint."""
     pretraining = " ".join(map(str, [XGLUE / "config/xdae-toy.yaml", *SHORT, "--warmup-updates", 1]))
     command = ["noise", data_bin, tmp_path / "out", official("ntg"), f"pretraining={pretraining}"]
     rows = sweep(*command)

@@ -122,18 +122,33 @@ def test_our_warnings_are_shown(pivot):
     assert re.search(warning, pivot[1])
 
 
-def test_run_again_it_trains_nothing_and_other_settings_are_refused(nano, pivot):
+def test_repeated_run_generates_only_what_is_missing(nano, pivot):
+    """Of two languages without outputs, one was interrupted; other settings are refused."""
     command, folder = pivot[0], nano / "pivot"
     log, result = (folder / "train.log").read_text(), (folder / "scores.json").read_text()
     (folder / "scores.json").unlink()
-    (folder / "outputs/fr/generate-test.txt").unlink()
+    outputs = {path.parent.name: path for path in folder.glob("outputs/*/generate-test.txt")}
+    texts = {language: path.read_text() for language, path in outputs.items()}
+    kept = {path: path.stat().st_mtime_ns for path in (outputs["en"], folder / "checkpoint_best.pt")}
+    outputs["fr"].unlink()
+    outputs["de"].parent.rename(folder / "outputs/de.part")
+    (folder / "outputs/de.part/generate-test.txt").write_text("D-0\t-1\thalf")
     succeed(*command, **WRITING)
+    assert kept == {path: path.stat().st_mtime_ns for path in kept}
+    assert texts == {language: path.read_text() for language, path in outputs.items()}
+    assert sorted(path.name for path in (folder / "outputs").iterdir()) == ["de", "en", "fr"]
     assert (folder / "scores.json").read_text() == result
     entry = '"epoch": 1, "valid_loss"'
     assert (folder / "train.log").read_text().count(entry) == log.count(entry) > 0
     other = [nano / "xfnp/checkpoint_last.pt" if part == nano / "xdae/checkpoint_last.pt" else part for part in command]
-    for changed, name in ((other, "xfnp/checkpoint_last.pt"), ([*command, "--seed", 2], "--seed")):
-        done = run(*map(str, changed))
+    generate = WRITING["GENERATE"]
+    for changed, words, name in (
+        (other, generate, "xfnp/checkpoint_last.pt"),
+        ([*command, "--seed", 2], generate, "--seed"),
+        (command, generate.replace("--beam 1", "--beam 2"), "2"),
+        (command, "", "without --beam"),
+    ):
+        done = run("env", f"GENERATE={words}", *map(str, changed))
         assert done.returncode == 1 and f"{name}): remove it or choose another folder\n" in done.stderr
         assert f"error: {folder} was made with other settings or weights" in done.stderr
 

@@ -20,17 +20,19 @@ from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
 
 CORPORA = Path(__file__).resolve().parent.parent / "corpora"
+MADE = (CORPORA / "lohelp", CORPORA / "sample")
 COMPLETE = "COMPLETE"  # file that marks a complete sample
 
 
 def make(folder: Path, languages: list[str]) -> None:
     """Makes corpora/lohelp or corpora/sample. Does nothing for other folders."""
-    if folder == CORPORA / "lohelp" and (not folder.exists() or (folder / "manifest.json").is_file()):
+    lohelp, sample = MADE
+    if folder == lohelp and (not folder.exists() or (folder / "manifest.json").is_file()):
         from preprocess.readers.libreoffice_help.__main__ import main as read_help
 
         if status := read_help([str(folder), "--langs", ",".join(languages)]):
             sys.exit(status)
-    elif folder == CORPORA / "sample" and not ((folder / COMPLETE).is_file() and (folder / "tasks/form").is_dir()):
+    elif folder == sample and not ((folder / COMPLETE).is_file() and (folder / "tasks/form").is_dir()):
         from preprocess.sample.__main__ import main as write_sample
 
         (folder / COMPLETE).unlink(missing_ok=True)

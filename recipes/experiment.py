@@ -8,9 +8,6 @@ whose commands or input files have changed since it began is refused.
 
 import argparse
 import contextlib
-import hashlib
-import itertools
-import json
 import os
 import re
 import shlex
@@ -31,19 +28,19 @@ from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing, write_json
+from recipes import corpus, settings
+from recipes.settings import RECORD
 
 Values = dict[str, Any]  # name -> text, number, list or mapping; "model.start" -> field of a loop variable
 ROOT = Path(__file__).resolve().parent.parent
-RECORD = "step.json"  # in the folder of a step: its commands, its input files, and whether it is finished
-SETTINGS = "settings.json"  # in a folder of a script: see recipes/settings.py
 PLACEHOLDER = re.compile(r"\{([\w-]+(?:\.[\w-]+)?)(?::(words|each))?\}")
-KEYS = {"about", "laid over", "output", "values", "steps", "report", "last line"}
+KEYS = {"about", "base", "output", "values", "steps", "report", "last line"}
 STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "expects", "only if needed"}
 CODE = (".sh", ".py")  # scripts are not inputs: a changed comment would refuse a finished step
 STOPPED = os.EX_TEMPFAIL  # exit status of a training that a signal stopped (recipes/launch.py)
 
 
-@dataclass
+@dataclass(eq=False)
 class Step:
     """One step for one combination of values: commands that fill a folder."""
 
@@ -51,7 +48,7 @@ class Step:
     folder: Path
     commands: list[list[str]]
     reads: list[str]  # paths of inputs beyond those in the commands
-    expects: list[str]  # files that must exist before any step begins, FOLDER:FOLDER/FILE
+    expects: list[str]  # files and folders that must exist before any step begins, FOLDER:FOLDER/FILE
     stdout: str | None  # file of the folder that receives the output of the last command
     only_if_needed: bool
     needs: list["Step"] = field(default_factory=list)
@@ -60,7 +57,7 @@ class Step:
     def paths(self) -> list[str]:
         """Words and parts of words that may be paths: DATA and MODULE of `de=DATA:MODULE`."""
         words = [*(word for command in self.commands for word in command), *self.reads]
-        return [part for word in words for part in re.split("[=:]", word) if "/" in part]
+        return [part for word in words for part in settings.parts(word) if "/" in part]
 
 
 class Experiment:
@@ -79,6 +76,8 @@ class Experiment:
         folder = self.expand(str(output or self.content.get("output") or f"runs/{Path(path).stem}"))
         self.output = Path(folder) if output else ROOT / folder
         self.output = Path(os.path.abspath(self.output))
+        if re.search("[=:,]", str(self.output)):
+            raise UserError(f"--output {self.output}: a path without '=', ':' and ',' is needed")
         self.values |= {"output": str(self.output), "updates": f"--max-update {updates}" if updates else ""}
         self.steps = self._steps()
 
@@ -158,6 +157,7 @@ class Experiment:
         """The items of a list, or of the value with this name: a list, the keys of a mapping, or text with commas.
 
         {first: NUMBERS, of: NAMES} has one item for each number N: the first N names, joined by commas.
+        Raises `UserError` for an item that occurs twice.
         """
         if isinstance(of, dict):
             names, numbers = (self.items(of[key], values) for key in ("of", "first"))
@@ -166,7 +166,8 @@ class Experiment:
                     raise UserError(f"{of['first']}: {number}: expected numbers from 1 to {len(names)} ({of['of']})")
             return [",".join(names[: int(number)]) for number in numbers]
         template = ",".join(map(str, of)) if isinstance(of, list) else f"{{{of}}}"
-        return [item for item in self.expand(template, values).split(",") if item]
+        option = of if isinstance(of, str) else "the list"
+        return [item for item in names_of(option, self.expand(template, values)) if item]
 
     def _steps(self) -> list[Step]:
         steps = {}
@@ -216,12 +217,15 @@ class Experiment:
                 raise UserError(f"--only {name}: there is no such step; expected {', '.join([*known, 'report'])}")
         if not names:
             wanted = [step for step in self.steps if not step.only_if_needed]
-        ordered = []
+        ordered: list[Step] = []
 
-        def add(step: Step) -> None:
-            for needed in step.needs:
-                add(needed)
+        def add(step: Step, inside: tuple[Step, ...] = ()) -> None:
+            if step in inside:
+                names = ", ".join(one.name for one in inside[inside.index(step) :])
+                raise UserError(f"{self.path}: these steps read from each other's folders: {names}")
             if step not in ordered:
+                for needed in step.needs:
+                    add(needed, (*inside, step))
                 ordered.append(step)
 
         for step in wanted:
@@ -238,53 +242,41 @@ def read_yaml(path: Any) -> dict[str, Any]:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(content, dict) or not isinstance(content.get("steps"), dict) or content.keys() - KEYS:
         raise UserError(f"{path}: expected an experiment, a mapping with steps and any of {', '.join(sorted(KEYS))}")
-    if lower := content.pop("laid over", None):
-        content = laid_over(content, read_yaml(Path(path).parent / lower), path)
+    if base := content.pop("base", None):
+        content = merged(read_yaml(Path(path).parent / base), content, path)
     return content
 
 
-def laid_over(content: dict[str, Any], lower: dict[str, Any], path: Any) -> dict[str, Any]:
-    """Merges two experiments: values and steps of `content` replace those of `lower` by name, and null removes one.
+def merged(base: dict[str, Any], content: dict[str, Any], path: Any) -> dict[str, Any]:
+    """Merges two experiments: values and steps of `content` replace those of `base` by name, and null removes one.
 
-    In the report, text stands for the part of `lower` with this title. Raises `UserError` if there is none.
+    In the report, text stands for the part of `base` with this title. Raises `UserError` if there is none.
     """
-    parts = {next(iter(part.values())): part for part in lower.get("report") or []}
+    parts = {next(iter(part.values())): part for part in base.get("report") or []}
     unknown = [part for part in content.get("report") or [] if isinstance(part, str) and part not in parts]
     if unknown:
         raise UserError(f"{path}: report: {unknown[0]}: expected one of the titles {', '.join(map(repr, parts))}")
-    merged = lower | content
+    result = base | content
     for key in ("values", "steps"):
-        both = (lower.get(key) or {}) | (content.get(key) or {})
-        merged[key] = {name: value for name, value in both.items() if value is not None}
-    merged["report"] = [parts[part] if isinstance(part, str) else part for part in merged.get("report") or []]
-    return merged
+        both = (base.get(key) or {}) | (content.get(key) or {})
+        result[key] = {name: value for name, value in both.items() if value is not None}
+    result["report"] = [parts[part] if isinstance(part, str) else part for part in result.get("report") or []]
+    return result
 
 
 def check_files(steps: list[Step]) -> None:
-    """Raises `UserError` if a step expects a file that does not exist and that no needed step makes.
+    """Raises `UserError` if a step expects a file or folder that does not exist and that no needed step makes.
 
-    FOLDER:FOLDER/FILE may be in any of the folders.
+    FOLDER:FOLDER/FILE may be in any of the folders. `recipes.corpus` makes some corpora.
     """
     for step in steps:
-        made = [needed.folder for needed in step.needs]
+        made = {*(needed.folder for needed in step.needs), *corpus.MADE}
         for path in step.expects:
             folders, _, name = path.rpartition("/")
             places = [ROOT / folder / name for folder in folders.split(":")]
-            if not any(stored(place).exists() or set(made) & set(place.parents) for place in places):
-                raise UserError(f"step {step.name}: {name}: no such file in {folders.replace(':', ' or ')}")
-
-
-def digest(path: Path) -> str:
-    """Hash of a file, of a folder's manifest, or of all files in a folder without one."""
-    if (path / "manifest.json").is_file():
-        path = path / "manifest.json"
-    hashed = hashlib.sha256()
-    for file in [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file()):
-        hashed.update(b"" if file == path else str(file.relative_to(path)).encode())
-        with open(file, "rb") as stream:
-            while block := stream.read(1 << 20):
-                hashed.update(block)
-    return hashed.hexdigest()[:16]
+            if not any(stored(place).exists() or made & {place, *place.parents} for place in places):
+                where = f" in {folders.replace(':', ' or ')}" if folders else ""
+                raise UserError(f"step {step.name}: {name}: no such file{where}")
 
 
 class Run:
@@ -292,12 +284,13 @@ class Run:
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment, self.begin = experiment, time.monotonic()
+        self.digests = settings.Digests()
         self.processes: set[subprocess.Popen] = set()
         self.lock = threading.RLock()  # reentrant: the signal handler acquires it too
         self.ending = False  # whether no further command may start
         self.signal: int | None = None  # the signal that ended the run
 
-    def steps(self, steps: list[Step], jobs: int) -> None:
+    def run_steps(self, steps: list[Step], jobs: int) -> None:
         """Runs steps in order, `jobs` at a time. Raises `UserError` and `Stopped`."""
         waiting, finished = list(steps), []
         running: dict[Future, Step] = {}
@@ -308,7 +301,7 @@ class Run:
                     ready = [step for step in waiting if all(need in finished for need in step.needs)]
                     for step in ready[: jobs - len(running)]:
                         waiting.remove(step)
-                        running[pool.submit(self.step, step)] = step
+                        running[pool.submit(self.run_step, step)] = step
                     for future in wait(running, return_when=FIRST_COMPLETED)[0]:
                         finished.append(running.pop(future))
                         try:
@@ -332,10 +325,11 @@ class Run:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
 
-    def step(self, step: Step) -> None:
-        """Runs the commands of one step unless it is finished. Raises `UserError` and `Stopped`."""
+    def run_step(self, step: Step) -> None:
+        """Runs the commands of one step unless it is finished and has its results. Raises `UserError` and `Stopped`."""
         record = {"commands": self.relative(step.commands), "files": self.inputs(step)}
-        if self.is_finished(step, record):
+        before = settings.check(step.folder, RECORD, record, "choose another --output")
+        if before.get("finished") and all((step.folder / name).exists() for name in before.get("results") or []):
             return
         step.folder.mkdir(parents=True, exist_ok=True)
         write_json(step.folder / RECORD, record)
@@ -345,43 +339,30 @@ class Run:
         for number, command in enumerate(step.commands, start=1):
             kept = step.stdout if number == len(step.commands) else None
             with replacing(step.folder / kept) if kept else contextlib.nullcontext() as stdout:
-                self.command(step, command, log, stdout)
-        write_json(step.folder / RECORD, record | {"finished": True})
+                self.run_command(step, command, log, stdout)
+        write_json(step.folder / RECORD, record | {"finished": True, "results": self.results(step)})
 
     def relative(self, commands: list[list[str]]) -> list[list[str]]:
         """Commands with the output folder replaced by {output}: the folder may be moved."""
         return [[word.replace(str(self.experiment.output), "{output}") for word in command] for command in commands]
 
-    def inputs(self, step: Step) -> dict[str, str]:
-        """Path -> hash of the existing files and folders in a step's commands, except those in its own folder."""
+    def inputs(self, step: Step) -> dict[str, Any]:
+        """Path -> digest of the existing files and folders in a step's commands, except those in its own folder."""
         found = {}
         for path in dict.fromkeys(step.paths):
             absolute = Path(os.path.abspath(ROOT / path))
-            if absolute.exists() and step.folder not in (absolute, *absolute.parents) and not path.endswith(CODE):
-                found[self.relative([[path]])[0][0]] = digest(absolute)
+            own = step.folder in (absolute, *absolute.parents)
+            if os.path.exists(absolute) and not own and not path.endswith(CODE):
+                found[self.relative([[path]])[0][0]] = self.digests.of(absolute)
         return found
 
-    def is_finished(self, step: Step, record: dict[str, Any]) -> bool:
-        """Whether a step is finished with these commands and inputs. Raises `UserError` if it began with others.
+    def results(self, step: Step) -> list[str]:
+        """Names of the files in a step's folder but logs, records and those of other steps."""
+        others = {record.parent for record in step.folder.glob(f"*/**/{RECORD}")}
+        files = [file for file in sorted(step.folder.rglob("*")) if file.is_file() and not others & {*file.parents}]
+        return [file.relative_to(step.folder).as_posix() for file in files if settings.is_result(file)]
 
-        A folder that has only logs does not count.
-        """
-        path = step.folder / RECORD
-        if not path.is_file():
-            return False
-        try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            before = {}
-        changed = difference(before, record)
-        if changed and has_results(step.folder):
-            raise UserError(
-                f"{step.folder} was made with other settings or weights ({changed}): remove it or choose another "
-                "--output"
-            )
-        return not changed and bool(before.get("finished"))
-
-    def command(self, step: Step, command: list[str], log: Path, stdout: Any) -> None:
+    def run_command(self, step: Step, command: list[str], log: Path, stdout: Any) -> None:
         """Runs one command and appends its output to the log. Raises `UserError` if it fails, `Stopped` if it stops."""
         program = {"python": [sys.executable], "fairseq-xl": [sys.executable, "-m", "fairseq_xl"]}
         words = [*program.get(command[0], command[:1]), *command[1:]]
@@ -418,33 +399,17 @@ class Stopped(Exception):
     """The experiment was stopped by a signal, or one of its trainings was."""
 
 
-def has_results(folder: Path) -> bool:
-    """Whether a folder has any file but records, locks and logs."""
-    files = folder.iterdir()
-    return any(file.name not in (RECORD, SETTINGS, ".lock") and file.suffix != ".log" for file in files)
-
-
-def difference(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """Describes the first argument or input file that differs between two records; "" if none does.
-
-    An input file that did not exist when the step began, such as a corpus that the step downloads, does not count.
-    """
-    old, new = ([word for command in record.get("commands") or [] for word in command] for record in (before, now))
-    for place, (left, right) in enumerate(itertools.zip_longest(old, new, fillvalue="")):
-        if left != right:
-            option = f"{new[place - 1]} " if 0 < place <= len(new) and new[place - 1].startswith("-") else ""
-            return f"then {option}{left or 'nothing'}, now {option}{right or 'nothing'}"
-    known = before.get("files") or {}
-    return next((f"{name} has changed" for name in known if now["files"].get(name) != known[name]), "")
-
-
 def reason(log: Path, start: int) -> str:
-    """The error that a command ended with, or else the last lines of its output, which begins at byte `start`."""
+    """The error that a command ended with and what follows it, or else the last lines of its output.
+
+    The output begins at byte `start`.
+    """
     with open(log, "rb") as file:
         file.seek(start)
         text = file.read().decode("utf-8", "replace")
-    sentences = re.findall(r"fairseq_xl: error: (.*)", text)
-    return sentences[-1] if sentences else " / ".join(text.strip().splitlines()[-3:]) or "it printed nothing"
+    _, found, end = text.rpartition("fairseq_xl: error: ")
+    lines = end.strip().splitlines()
+    return " / ".join(lines if found else lines[-3:]) or "it printed nothing"
 
 
 def show(steps: list[Step]) -> None:
@@ -458,7 +423,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("file", help="the experiment's YAML file")
     parser.add_argument("values", nargs="*", metavar="name=value", help="in place of a value of the file: seeds=1,2")
     parser.add_argument("--output", help="folder of all results (default: the file's)")
-    parser.add_argument("--only", default="", metavar="STEP,STEP", help="these steps, and those that they need")
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="STEP,STEP",
+        help="these steps, and those that they need; no report unless it is named",
+    )
     parser.add_argument("--updates", type=positive, help="train every model for N updates only, to try things out")
     parser.add_argument("--jobs", type=positive, default=1, help="steps that run at the same time (default: 1)")
     parser.add_argument("--list", action="store_true", help="print the steps and their commands, run nothing")
@@ -475,7 +445,7 @@ def main(arguments: list[str] | None = None) -> None:
     check_files(steps)
     run = Run(experiment)
     try:
-        run.steps(steps, options.jobs)
+        run.run_steps(steps, options.jobs)
     except Stopped:
         sys.stderr.write("stopped: run the same command to continue\n")
         sys.exit(128 + run.signal if run.signal else STOPPED)

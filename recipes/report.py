@@ -1,9 +1,10 @@
 """Makes the tables and pictures of an experiment from its score files.
 
-    python -m recipes.report FILE.yaml [RUN ...] [--set name=value ...]
+    python -m recipes.report FILE.yaml [RUN ...] [name=value ...]
 
 RUN is an output folder of the experiment or a JSON file of ``results/`` with its scores. Several RUNs are the same
-models from several pre-trainings. A cell without scores stays empty. recipes/README.md lists the parts of a report.
+models from several pre-trainings. A cell without scores stays empty. recipes/README.md lists the parts of a report and
+the keys of their rows.
 """
 
 import argparse
@@ -50,7 +51,7 @@ def entries(content: Any, key: str) -> list:
     return found
 
 
-def between(value: float, low: float, high: float, decimals: int = 1) -> str:
+def with_interval(value: float, low: float, high: float, decimals: int = 1) -> str:
     """Formats a value and its interval: "v (l–h)"."""
     return f"{value:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
 
@@ -76,7 +77,7 @@ def share_interval(values: list[float]) -> list[float] | None:
 def mean_share(values: list[float], decimals: int = 1) -> str:
     """Scores from 0 to 100 -> their mean and its interval (`share_interval`), "m (l–h)", or the mean alone."""
     mean, interval = statistics.mean(values), share_interval(values)
-    return between(mean, interval[0], interval[1], decimals) if interval else f"{mean:.{decimals}f}"
+    return with_interval(mean, interval[0], interval[1], decimals) if interval else f"{mean:.{decimals}f}"
 
 
 def mean_difference(values: list[float]) -> str:
@@ -127,9 +128,15 @@ class Report:
                     continue
                 yield self.experiment.expand(row["name"], values), row, values
 
-    def caption(self, text: str) -> str:
-        """Expands a caption; {over} says what its means and intervals are over."""
-        return self.expand(text, over=self.over())
+    def caption(self, text: str, first_only: str = "", **more: str) -> str:
+        """Expands a caption; {over} says what its means and intervals are over.
+
+        `first_only` names the rows that have only the first of several pre-trainings.
+        """
+        text = self.expand(text, over=self.over(), **more)
+        if first_only and len(self.runs) > 1:
+            return f"{text} {first_only}: pre-training 1 only.".lstrip()
+        return text
 
     def over(self) -> str:
         """What means and intervals are over: fine-tuning seeds or pre-trainings."""
@@ -156,7 +163,7 @@ class Report:
         """Values of one cell, one per unit of its interval; None if one is missing.
 
         With one pre-training the units are fine-tuning seeds. With several they are the pre-trainings, each with the
-        mean over its seeds. A row without {seed} is one unit.
+        mean over its seeds. A row without {seed} is one unit, from the first pre-training.
         """
         seeds = self.names("seeds") if "{seed}" in row["scores"] else [""]
         runs = self.runs if "{seed}" in row["scores"] else self.runs[:1]
@@ -176,7 +183,7 @@ class Report:
         bounds = self.found(row, values | {"seed": self.first_seed()}, column, row["interval"], self.runs[0])
         if bounds and isinstance(bounds[0], list):
             low, high = map(statistics.mean, zip(*bounds))
-            return between(units[0], low, high, decimals)
+            return with_interval(units[0], low, high, decimals)
         return f"{units[0]:.{decimals}f} ± {bounds[0]:.{decimals}f}" if bounds else f"{units[0]:.{decimals}f}"
 
     def part_table(
@@ -196,13 +203,16 @@ class Report:
         """
         title, columns = self.expand(title), self.names(columns)
         averaged = self.names(average) if average else []
-        lines, self.averages[title] = [], {}
+        lines, without_seeds = [], []
+        self.averages[title] = {}
         for name, row, values in self.rows(rows):
             units = [self.units(row, values, column) for column in columns]
             own = [units[columns.index(column)] for column in averaged]
             means = None if None in own or not own else [statistics.mean(each) for each in zip(*own)]
-            if row.get("optional") and means is None and None in units:
+            if row.get("optional") and all(unit is None for unit in units):
                 continue
+            if "{seed}" not in row["scores"] and any(units):
+                without_seeds.append(name)
             self.averages[title][name] = means if averaged else units[0]
             cells = [self.cell(unit, row, values, column) for unit, column in zip(units, columns)]
             cells += [self.cell(means, row, values, None)] if averaged else []
@@ -217,7 +227,8 @@ class Report:
             self.picture(self.averages[title], **picture)
         named = [self.expand(header, column=column) for column in columns]
         mean = ["average" if averaged == columns else f"average of {', '.join(averaged)}"] if averaged else []
-        return [self.caption(caption), "", *table([title, *named, *mean, *(notes or {})], lines)]
+        lines = table([title, *named, *mean, *(notes or {})], lines)
+        return [self.caption(caption, ", ".join(without_seeds)), "", *lines]
 
     def part_minus(
         self, against: str, columns: list[str], caption: str = "", compared: list[dict] | None = None
@@ -247,7 +258,7 @@ class Report:
     ) -> list[str]:
         """Makes a table of BLEU differences of every two systems with p of sacreBLEU's paired bootstrap.
 
-        `scores` names hypotheses. Without references or with fewer than two systems there is no table.
+        `file` names hypotheses. Without references or with fewer than two systems there is no table.
         """
         from fairseq_xl.evaluation.bleu import paired, read_lines, tokenizer_of
 
@@ -255,7 +266,7 @@ class Report:
         for column in columns:
             path = Path(self.expand(references, column=column))
             files = {
-                name: self.runs[0] / self.experiment.expand(row["scores"], more | {"column": column})
+                name: self.runs[0] / self.experiment.expand(row["file"], more | {"column": column})
                 for name, row, more in self.rows(rows)
             }
             written = {name: read_lines(file) for name, file in files.items() if file.is_file()}
@@ -263,13 +274,13 @@ class Report:
                 test = paired(written[name], written[other], read_lines(path), tokenizer_of(column))
                 cells = found.setdefault((name, other), [f"{name} − {other}", *[""] * len(columns)])
                 cells[1 + columns.index(column)] = f"{test['difference']:+.2f} (p = {test['p']:.3f})"
-        return [self.caption(caption), "", *table([title, *columns], found.values())] if found else []
+        return [self.caption(caption, title), "", *table([title, *columns], found.values())] if found else []
 
     def part_tokens(self, title: str, rows: list[dict], caption: str = "") -> list[str]:
-        """Makes a table of each training's updates, tokens per update and tokens, from its train.log (`scores`)."""
+        """Makes a table of each training's updates, tokens per update and tokens, from its train.log (`file`)."""
         lines = []
         for name, row, values in self.rows(rows):
-            path, epochs = self.runs[0] / self.experiment.expand(row["scores"], values), {}
+            path, epochs = self.runs[0] / self.experiment.expand(row["file"], values), {}
             for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
                 if '"train_wpb"' in line:  # a later entry replaces that of an epoch which was interrupted
                     entry = json.loads(line[line.index("{") :])
@@ -280,7 +291,7 @@ class Report:
             if epochs:
                 lines.append([name, f"{before:,}", f"{tokens / before:,.0f}", f"{tokens / 1e6:.2f}"])
         header = [title, "updates", "tokens an update", "million tokens"]
-        return [self.caption(caption), "", *table(header, lines)] if lines else []
+        return [self.caption(caption, title), "", *table(header, lines)] if lines else []
 
     def part_outputs(
         self, caption: str, columns: str | list, rows: list[dict], source: str, reference: str
@@ -294,13 +305,13 @@ class Report:
             seed = self.first_seed()
             written = {}
             for name, row, more in self.rows(rows):
-                path = self.runs[0] / self.experiment.expand(row["scores"], more | {"column": column, "seed": seed})
+                path = self.runs[0] / self.experiment.expand(row["file"], more | {"column": column, "seed": seed})
                 if path.is_file():
                     written[name] = detokenized(path)
             if not written or not all(file.is_file() for file in files):
                 continue
             sources, references = map(read_lines, files)
-            lines += ["", self.expand(caption, column=column, seed=seed)]
+            lines += ["", self.caption(caption, "Outputs", column=column, seed=seed)]
             for place in (number * len(sources) // SHOWN for number in range(SHOWN)):
                 shown = sources[place] if len(sources[place]) <= LONGEST else f"{sources[place][:LONGEST]}…"
                 texts = {"source": shown, "reference": references[place]}
@@ -360,15 +371,21 @@ def value_of(path: Path, key: str, form: str | None) -> str:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m recipes.report", description=__doc__.split("\n\n")[0])
     parser.add_argument("file", help="the experiment's YAML file")
-    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="output folders or JSON files of results/")
-    parser.add_argument("--set", action="append", default=[], metavar="name=value", help="in place of the file's value")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="RUN|name=value",
+        help="output folders, JSON files of results/, and values in place of the file's",
+    )
     options = parser.parse_args(arguments)
     error_reporting.install()
-    missing = [path for path in options.runs if not path.exists()]
+    values = [word for word in options.words if "=" in word]
+    runs = [Path(word) for word in options.words if "=" not in word]
+    missing = [path for path in runs if not path.exists()]
     if missing:
         raise UserError(f"{missing[0]}: no such file or folder")
-    output = options.runs[0] if options.runs and options.runs[0].is_dir() else None
-    write(Experiment(options.file, options.set, output), options.runs)
+    output = runs[0] if runs and runs[0].is_dir() else None
+    write(Experiment(options.file, values, output), runs)
 
 
 if __name__ == "__main__":

@@ -1,36 +1,126 @@
-"""Notes what a script makes a folder with, and refuses a folder that was made with anything else.
+"""Records what a folder is made with, and refuses a folder that was made with anything else.
 
     python -m recipes.settings FOLDER ARGUMENT ...
 
-An argument that is a file or a folder counts by its content. A folder that has nothing but logs does not count.
+An argument that is a file or a folder counts by its content, not by its name. Files that a folder gains later do not
+count. A FOLDER that has nothing but logs may be made with anything.
 """
 
+import hashlib
 import itertools
+import os
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, write_json
-from recipes.experiment import SETTINGS, digest, has_results
+
+RECORD = "step.json"  # in the folder of a step of an experiment
+SETTINGS = "settings.json"  # in the folder of a script
+Record = dict[str, Any]  # "commands": lists of arguments; "files": path of a file or folder -> its digest
 
 
-def check(folder: Path, arguments: list[str]) -> None:
-    """Writes the arguments to the folder. Raises `UserError` if it was made with others."""
-    file = folder / SETTINGS
-    settings = [digest(Path(argument)) if Path(argument).exists() else argument for argument in arguments]
-    if file.is_file() and has_results(folder):
-        before = read_json(file) or []
-        for argument, old, new in itertools.zip_longest(arguments, before, settings, fillvalue=""):
-            if old != new:
-                raise UserError(
-                    f"{folder} was made with other settings or weights ({argument or f'without {old}'}): remove it or "
-                    "choose another folder"
-                )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, settings)
+class Digests:
+    """Hashes of files and folders. A file with the same time and size is read only once."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[Path, int, int], str] = {}
+
+    def of(self, path: Path) -> str | dict[str, str]:
+        """Hash of a file; of a folder the hash of each file by name, of a data-bin only that of its manifest.
+
+        Hidden files and other manifests, which describe the other files, do not count.
+        """
+        if path.is_file():
+            return self.of_file(path)
+        if (path / "manifest.json").is_file() and (path / "dict.txt").is_file():
+            return {"manifest.json": self.of_file(path / "manifest.json")}
+        files = {file.relative_to(path).as_posix(): file for file in sorted(path.rglob("*")) if file.is_file()}
+        described = {name for name in files if name.startswith(".") or "/." in name or name.endswith("manifest.json")}
+        return {name: self.of_file(file) for name, file in files.items() if name not in described}
+
+    def of_file(self, path: Path) -> str:
+        status = path.stat()
+        key = path, status.st_mtime_ns, status.st_size
+        if key not in self.known:
+            hashed = hashlib.sha256()
+            with open(path, "rb") as stream:
+                while block := stream.read(1 << 20):
+                    hashed.update(block)
+            self.known[key] = hashed.hexdigest()[:16]
+        return self.known[key]
+
+
+def parts(word: str) -> list[str]:
+    """Parts of an argument that may be paths: `de`, DATA and MODULE of `de=DATA:MODULE`."""
+    return re.split("[=:]", word)
+
+
+def check(folder: Path, name: str, record: Record, otherwise: str) -> Record:
+    """Returns the record FOLDER/NAME if it has the same content as `record`, or else {}.
+
+    Raises `UserError` if they differ and the folder has results; `otherwise` says what to do beside removing it.
+    """
+    if not (folder / name).is_file():
+        return {}
+    before = read_json(folder / name)
+    before = before if isinstance(before, dict) else {}
+    changed = difference(before, record)
+    if changed and any(map(is_result, folder.iterdir())):
+        raise UserError(f"{folder} was made with other settings or weights ({changed}): remove it or {otherwise}")
+    return {} if changed else before
+
+
+def is_result(file: Path) -> bool:
+    """Whether a file or folder is no record, lock or log."""
+    return file.name not in (RECORD, SETTINGS, ".lock") and file.suffix != ".log"
+
+
+def difference(before: Record, now: Record) -> str:
+    """Describes the first argument or input file that differs between two records; "" if none does.
+
+    A file that did not exist before, such as a corpus that a step downloads or another language of a folder, does not
+    count. A file with the same content may have another name.
+    """
+    known, files = before.get("files") or {}, now["files"]
+    old, new = ([word for command in record.get("commands") or [] for word in command] for record in (before, now))
+    renamed: set[str] = set()
+    for place, (left, right) in enumerate(itertools.zip_longest(old, new)):
+        if left == right:
+            continue
+        pairs = list(itertools.zip_longest(parts(left or ""), parts(right or "")))
+        if None in (left, right) or any(a != b and (a not in known or known[a] != files.get(b)) for a, b in pairs):
+            option = f"{new[place - 1]} " if 0 < place <= len(new) and new[place - 1].startswith("-") else ""
+            return f"then {option}{left or 'nothing'}, now {option}{right or 'nothing'}"
+        renamed |= {a for a, b in pairs if a != b}
+    compared = [path for path in known if path in files or path not in renamed]
+    return next((f"{name} has changed" for path in compared for name in changed(path, known, files)), "")
+
+
+def changed(path: str, known: dict[str, Any], files: dict[str, Any]) -> Iterator[str]:
+    """Yields the path if it is a file that has changed or is missing, and the files of a folder that have."""
+    before, now = known[path], files.get(path)
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        yield from [path] if before != now else []
+    else:
+        yield from (f"{path}/{name}" for name in before if now.get(name) != before[name])
+
+
+def main(folder: Path, arguments: list[str]) -> None:
+    """Records the arguments in the folder. Raises `UserError` if it was made with others."""
+    digests = Digests()
+    words = [word for argument in arguments for word in (argument, *parts(argument))]
+    paths = [word for word in words if word and os.path.exists(word)]
+    record = {"commands": [arguments], "files": {path: digests.of(Path(path)) for path in paths}}
+    check(folder, SETTINGS, record, "choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / SETTINGS, record)
 
 
 if __name__ == "__main__":
     error_reporting.install()
-    check(Path(sys.argv[1]), sys.argv[2:])
+    main(Path(sys.argv[1]), sys.argv[2:])

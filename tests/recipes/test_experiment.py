@@ -1,7 +1,9 @@
 """The driver of experiments: steps, values, resuming, stopping; on steps that run small commands."""
 
+import hashlib
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,6 +104,11 @@ def test_a_wrong_value_is_one_sentence(file, override, words):
         ("steps: {a: {run: 'echo {b}'}}", "no value 'b'"),
         ("values: {b: '{b}'}\nsteps: {a: {run: 'echo {b}'}}", "no value 'b'"),
         ("steps: {a: {run: x, folder: c}, b: {run: x, folder: c}}", "a have the same folder"),
+        (
+            "steps: {a: {run: 'x {output}/b'}, b: {run: 'x {output}/c'}, c: {run: 'x {output}/b'}}",
+            "wrong.yaml: these steps read from each other's folders: b, c",
+        ),
+        ("values: {a: [b, c, b]}\nsteps: {d: {for: {e: a}, run: x}}", "a b,c,b: b is named twice"),
         ("steps: {a", "is not YAML"),
         ("[" * 3000, "is not YAML"),
         ("steps: {a: {run: x}}\x00", "is not YAML"),
@@ -110,24 +117,30 @@ def test_a_wrong_value_is_one_sentence(file, override, words):
 def test_a_wrong_file_is_one_sentence(tmp_path, content, words):
     (tmp_path / "wrong.yaml").write_text(content)
     with pytest.raises(UserError, match=words):
-        Experiment(tmp_path / "wrong.yaml", output=tmp_path / "out")
+        Experiment(tmp_path / "wrong.yaml", output=tmp_path / "out").chosen([])
 
 
-def test_an_experiment_is_laid_over_another(file):
+@pytest.mark.parametrize("mark", "=:,")
+def test_an_output_that_commands_would_split_is_one_sentence(file, mark):
+    with pytest.raises(UserError, match=f"--output {file.parent}/a{mark}b: a path without '=', ':' and ',' is needed"):
+        run(file, output=f"a{mark}b")
+
+
+def test_an_experiment_has_another_as_its_base(file):
     """Values, steps and the parts of the report are replaced by name; null leaves one out."""
     lower = "report: [{table: BLEU, rows: []}, {table: '{task}: accuracy'}, {tokens: pre-training}]\n"
     file.write_text(file.read_text() + lower)
     over = file.parent / "over.yaml"
     replaced = "steps:\n  pretrain: null\n  classify: {for: {model: models}, run: 'cat {text} {model.start:words}'}\n"
     replaced += "values: {others: null, languages: en, models: {mlm: {start: -n}}}\n"
-    over.write_text(f"laid over: experiment.yaml\noutput: elsewhere\n{replaced}report: [BLEU, {{tokens: all}}]\n")
+    over.write_text(f"base: experiment.yaml\noutput: elsewhere\n{replaced}report: [BLEU, {{tokens: all}}]\n")
     assert steps(over) == {"classify/mlm": ["cat data.txt -n"]}
     made = Experiment(over, ())
     assert made.output == ROOT / "elsewhere" and made.values["size"] == 8 and "others" not in made.values
     assert made.content["report"] == [{"table": "BLEU", "rows": []}, {"tokens": "all"}]
-    over.write_text(f"laid over: experiment.yaml\n{replaced}")
+    over.write_text(f"base: experiment.yaml\n{replaced}")
     assert len(Experiment(over, ()).content["report"]) == 3
-    over.write_text(f"laid over: experiment.yaml\n{replaced}report: [BLUE]\n")
+    over.write_text(f"base: experiment.yaml\n{replaced}report: [BLUE]\n")
     with pytest.raises(UserError, match="over.yaml: report: BLUE: expected one of the titles 'BLEU', "):
         steps(over)
 
@@ -238,14 +251,108 @@ def test_a_half_finished_step_goes_on(tmp_path):
 
 
 def test_a_failure_is_shown_by_its_own_sentence(tmp_path):
+    """With the hint that a script adds, and without the error of an earlier attempt, which is in the same log."""
     file = tmp_path / "a.yaml"
+    script = "test -e {folder}/two || { echo fairseq_xl: error: no module; echo hint; touch {folder}/two; exit 3; } >&2"
+    file.write_text(f"steps: {{a: {{run: \"bash -c '{script}; echo other; exit 4'\"}}}}")
+    with pytest.raises(UserError, match=r"step a failed: no module / hint \(see"):
+        run(file)
+    with pytest.raises(UserError, match=r"step a failed: other \(see"):
+        run(file)
+    assert "no module" in (tmp_path / "out/a/out.log").read_text()
     file.write_text("steps: {a: {run: \"bash -c 'echo begin; echo fairseq_xl: error: no such file >&2; exit 3'\"}}")
     with pytest.raises(UserError, match=r"step a failed: no such file \(see"):
-        run(file)
+        run(file, output="other")
     file.write_text("steps: {a: {run: \"bash -c 'seq 9; exit 3'\"}, b: {run: 'touch {folder}/made'}}")
     with pytest.raises(UserError, match="step a failed: 7 / 8 / 9 "):
-        run(file, output="other")
-    assert not (tmp_path / "other/b").exists()
+        run(file, output="second")
+    assert not (tmp_path / "second/b").exists()
+
+
+def test_a_finished_step_runs_again_if_a_result_is_gone(tmp_path, capsys):
+    """Neither a log nor a file that a command removes before its end is a result; other steps have theirs."""
+    file, out = tmp_path / "a.yaml", tmp_path / "out"
+    make = "touch {folder}/old.pt {folder}/a.log {folder}/last.pt"
+    file.write_text(f"steps:\n  a: {{run: ['{make}', 'rm {{folder}}/old.pt']}}\n")
+    with open(file, "a") as more:
+        more.write("  b: {folder: a/b, run: 'cp {output}/a/last.pt {folder}/copied.pt'}\n")
+    run(file)
+    assert json.loads((out / "a/step.json").read_text())["results"] == ["last.pt"]
+    capsys.readouterr()
+    for gone, step in (("a/a.log", None), ("a/b/copied.pt", "b"), ("a/last.pt", "a"), ("a/b", "b")):
+        shutil.rmtree(out / gone) if (out / gone).is_dir() else (out / gone).unlink()
+        run(file)
+        assert [line.split(" ")[2] for line in capsys.readouterr().err.splitlines()] == [f"{step}:"] * bool(step)
+    assert (out / "a/last.pt").exists() and (out / "a/b/copied.pt").exists()
+
+
+def test_experiments_share_a_corpus(tmp_path):
+    """A language that another experiment adds changes nothing; changed text is refused by name."""
+    corpus, file = tmp_path / "corpus", tmp_path / "a.yaml"
+    corpus.mkdir()
+    for name in ("manifest.json", "train.en"):
+        (corpus / name).write_text("before")
+    file.write_text("values: {corpus: x/y}\nsteps: {a: {run: 'touch {folder}/made {corpus}/touched'}}")
+    (corpus / "touched").touch()
+    run(file, f"corpus={corpus}")
+    for name in ("manifest.json", "train.de"):
+        (corpus / name).write_text("added")
+    run(file, f"corpus={corpus}")
+    corpus.rename(tmp_path / "moved")
+    with pytest.raises(UserError, match="then .*/corpus/touched, now .*/moved/touched"):
+        (tmp_path / "moved/touched").write_text("other")
+        run(file, f"corpus={tmp_path}/moved")
+    (tmp_path / "moved").rename(corpus)
+    with pytest.raises(UserError, match="corpus/touched has changed"):
+        run(file, f"corpus={corpus}")
+
+
+def test_an_input_may_have_another_name(file):
+    run(file, "--only", "pretrain")
+    (file.parent / "data.txt").rename(file.parent / "renamed.txt")
+    written = file.read_text()
+    file.write_text(written.replace("text: data.txt", f"data: {file.parent}/renamed.txt").replace("{text}", "{data}"))
+    experiment.main([str(file), "--output", f"{file.parent}/out", "--only", "pretrain"])
+    (file.parent / "renamed.txt").write_text("other")
+    with pytest.raises(UserError, match=r"\(then .*/data.txt, now .*/renamed.txt\)"):
+        experiment.main([str(file), "--output", f"{file.parent}/out", "--only", "pretrain"])
+
+
+def test_steps_hash_their_input_once(file, monkeypatch):
+    hashed, sha256 = [], hashlib.sha256
+    monkeypatch.setattr(hashlib, "sha256", lambda: hashed.append(1) or sha256())
+    run(file, "seeds=1,2,3", "models=mlm")
+    assert len(hashed) == 2  # the text and the weights, of which three classifiers are trained
+
+
+COMPARISONS = sorted(path for path in (ROOT / "recipes").glob("*/*.yaml") if path.stem in ("experiment", "sweep"))
+
+
+@pytest.mark.parametrize("path", COMPARISONS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_experiments_name_their_steps_in_one_order(path):
+    """`--only STEP/MODEL/TASK/MODE/SEED` is the same everywhere."""
+    order = ["model", "task", "mode", "seed"]
+    for step in experiment.read_yaml(path)["steps"].values():
+        named = [name for name in step.get("for") or {} if name in order]
+        assert named == sorted(named, key=order.index)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in COMPARISONS if path.stem == "experiment"], ids=lambda path: path.parent.name
+)
+def test_a_corpus_and_its_tasks_are_looked_for_before_any_step_begins(path, tmp_path):
+    """recipes.corpus makes the default corpus, which need not exist."""
+    arguments, folder = [str(path), "--output", str(tmp_path / "out")], tmp_path / "corpus"
+    with pytest.raises(UserError, match="step (text|descriptions): absent: no such file$"):
+        experiment.main([*arguments, "corpus=absent"])
+    for task in re.findall("tasks/([a-z]+)", " ".join(Experiment(path, [f"corpus={folder}"]).chosen([])[0].expects)):
+        folder.mkdir(exist_ok=True)
+        with pytest.raises(UserError, match=f"step .*: {task}: no such file in {folder}/tasks"):
+            experiment.main([*arguments, f"corpus={folder}"])
+        (folder / "tasks" / task).mkdir(parents=True)
+    for values in ([f"corpus={folder}"], []):
+        experiment.check_files(Experiment(path, values).chosen([]))
+    assert (folder / "tasks").is_dir() and not (tmp_path / "out").exists()
 
 
 def test_failed_command_leaves_no_output(tmp_path):

@@ -127,12 +127,13 @@ def test_lohelp_does_not_take_figures_of_other_settings_for_its_own(comparison, 
 
 @pytest.mark.parametrize("name", ["experiment", "smoke"])
 def test_lohelp_writes_nothing_into_a_folder_that_is_no_corpus(tmp_path, name):
-    (tmp_path / "mine").mkdir()
+    for task in ("nc", "qam"):
+        (tmp_path / "mine/tasks" / task).mkdir(parents=True)
     (tmp_path / "mine/corpus.yaml").write_text("languages: [en]\n")
     arguments = [f"recipes/lohelp/{name}.yaml", f"corpus={tmp_path}/mine", "--output", str(tmp_path / "out")]
     with pytest.raises(UserError, match=f"step text failed: {tmp_path}/mine is not a corpus of en,de"):
         experiment.main([str(ROOT / arguments[0]), *arguments[1:], "--only", "text"])
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["corpus.yaml"]
+    assert sorted(path.name for path in (tmp_path / "mine").rglob("*")) == ["corpus.yaml", "nc", "qam", "tasks"]
 
 
 def test_lohelp_run_again_does_nothing_that_is_done(comparison, capsys):

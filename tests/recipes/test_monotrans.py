@@ -105,7 +105,7 @@ def test_best_of_two_language_modules_and_zero_shot(nano, made):
     learned.mkdir()
     shutil.copy(nano / "de/language-module.pt", learned)
     done = run(*english)
-    told = f"{nano}/de was made with other settings or weights (en): remove it or choose another folder"
+    told = f"{nano}/de was made with other settings or weights (then de, now en): remove it or choose another folder"
     assert done.returncode == 1 and f"error: {told}\n" in done.stderr
     for other, told in (
         (
@@ -233,7 +233,7 @@ def compare(corpus, output, *arguments):
         ("vocabulary=8,9", "vocabulary=8,9: a whole number above 0 is needed"),
         ("pretraining-seed=x", "pretraining-seed=x: a whole number above 0 is needed"),
         ("others=de,ru,de", "others de,ru,de: de is named twice"),
-        ("others=de,en", "the steps text/en and text/en have the same folder"),
+        ("others=de,en", "languages en,de,en: en is named twice"),
         ("models=tokens,mulit", "models=tokens,mulit: mulit is not among tokens, positions, noise, adapters, joint"),
     ],
 )
@@ -244,15 +244,17 @@ def test_a_wrong_value_is_one_sentence(tmp_path, value, message):
 
 
 def test_a_corpus_needs_text_of_each_language_alone(tmp_path):
+    for task in ("nc", "qam"):
+        (tmp_path / "tasks" / task).mkdir(parents=True)
     message = f"step descriptions failed: {tmp_path} is not a corpus of en: it has no mono/train.en"
     with pytest.raises(UserError, match=message):
         compare(tmp_path, tmp_path / "out")
 
 
 def test_a_corpus_needs_tasks_before_anything_is_trained(nano, tmp_path):
-    with pytest.raises(UserError, match="step descriptions failed: .*/sample/tasks/qam.*: No such file"):
+    with pytest.raises(UserError, match="step descriptions: qam: no such file in .*/sample/tasks"):
         compare(nano / "sample", tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["descriptions"]
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_argument_that_is_left_out():

@@ -78,7 +78,10 @@ def test_quickstart_does_not_go_on_with_other_settings(quickstart):
     folder, _ = quickstart
     done = start(folder, updates=5)
     assert done.returncode == 1
-    assert f"{folder} was made with other settings or weights (5)" in done.stderr.splitlines()[-1]
+    assert (
+        f"{folder} was made with other settings or weights (then --max-update 4, now --max-update 5)"
+        in done.stderr.splitlines()[-1]
+    )
 
 
 def test_quickstart_does_not_go_on_from_other_weights(quickstart, warm):

@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import pytest
 from matplotlib.image import imread
@@ -10,6 +12,7 @@ from fairseq_xl.errors import UserError
 from recipes import report
 from recipes.experiment import Experiment
 
+ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENT = """
 values:
   languages: [en, de]
@@ -33,7 +36,7 @@ report:
     caption: One seed.
   - paired: BLEU, difference
     columns: targets
-    rows: [{for: {model: models}, name: "{model.name}", scores: "{model}/en-{column}/hypotheses.{column}"}]
+    rows: [{for: {model: models}, name: "{model.name}", file: "{model}/en-{column}/hypotheses.{column}"}]
     references: "{output}/reference.{column}"
   - table: "{task}: accuracy"
     for: {task: tasks}
@@ -43,6 +46,7 @@ report:
       - {for: {model: models}, name: "{model.name}", scores: "{model}/{task}-{seed}/scores.json",
          key: "languages.{column}.accuracy"}
       - {name: majority, scores: "random/{task}-{seed}/scores.json", key: "languages.{column}.majority"}
+      - {name: baseline, scores: "baseline/{task}/scores.json", key: "languages.{column}.accuracy", optional: true}
     picture: {file: "{task}.png", title: "{task} from {languages}", axis: accuracy}
     caption: "{task}, {over}."
   - minus: Unicoder
@@ -62,10 +66,10 @@ report:
       - {name: pairs, scores: "joint/{column}/nc-{seed}/scores.json", key: "languages.{column}.accuracy",
          in: {en: "joint/{targets:each}/nc-{seed}/scores.json joint/fr/nc-{seed}/scores.json"}}
   - tokens: pre-training
-    rows: [{for: {model: models}, name: "{model.name}", scores: "{model}/train.log"}]
+    rows: [{for: {model: models}, name: "{model.name}", file: "{model}/train.log"}]
   - outputs: "Titles in {column}, seed {seed}."
     columns: languages
-    rows: [{for: {model: models}, name: "{model.name}", scores: "{model}/{column}-{seed}/generate-test.txt"}]
+    rows: [{for: {model: models}, name: "{model.name}", file: "{model}/{column}-{seed}/generate-test.txt"}]
     source: "{output}/test.{column}.src"
     reference: "{output}/test.{column}.tgt"
 last line: "nc=[random/nc-1/scores.json languages.en.accuracy] de=[random/nc-1/scores.json languages.de.accuracy .2f]"
@@ -90,8 +94,7 @@ def nc(**accuracies):
 
 
 def printed(capsys, *runs, values=()):
-    settings = [word for value in values for word in ("--set", value)]
-    report.main([str(runs[0].parent / "experiment.yaml"), *map(str, runs), *settings])
+    report.main([str(runs[0].parent / "experiment.yaml"), *map(str, runs), *values])
     return capsys.readouterr().out
 
 
@@ -136,6 +139,35 @@ def test_other_scores_have_the_interval_of_their_file(folder, capsys):
     assert "source copied" not in printed(capsys, folder)  # an optional row
 
 
+def test_an_optional_row_needs_one_cell(folder, capsys):
+    """Its average stays empty."""
+    assert "| baseline |" not in printed(capsys, folder)
+    write(folder / "baseline/nc/scores.json", nc(de=20.0))
+    assert "| baseline |  | 20.0 |  |\n" in printed(capsys, folder)
+
+
+@pytest.mark.parametrize(
+    "recipe, name", [("lohelp", "five-languages"), ("unicoder", "comparison"), ("veco", "comparison")]
+)
+def test_kept_scores_make_no_empty_rows_of_baselines(recipe, name, capsys):
+    path = ROOT / "recipes" / recipe
+    report.main([str(path / "experiment.yaml"), str(path / f"results/{name}.json")])
+    rows = [
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if re.match(r"\|[^|]*(tf-idf|n-grams|majority|copied)", line)
+    ]
+    assert not [row for row in rows if not any(cell.strip() for cell in row.split("|")[2:])]
+
+
+def test_each_study_of_a_sweep_prints_its_own_table(tmp_path, capsys):
+    score = {"bleu": {"score": 5.0, "interval": 1.0}}
+    write(tmp_path / "each/de/scores.json", {"languages": {"de": score}})
+    report.main([str(ROOT / "recipes/xglue/sweep.yaml"), str(tmp_path), "languages=de,fr"])
+    tables = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert tables == ["| each: bleu | de | fr | average |", "| --- | --- | --- | --- |", "| de | 5.0 ± 1.0 |  |  |"]
+
+
 def test_intervals_of_shares_stay_within_their_scale():
     """Of 1, 2, 3: Student's t is 4.303, the error 0.577, logit 2 % = -3.892, and 4.303 · 0.577 / (2 · 0.98) = 1.267.
 
@@ -176,6 +208,26 @@ def test_fine_tuning_seeds_are_nested_in_pretrainings(folder, capsys):
     assert text.count("mean over 2 pre-trainings, of each the mean over 3 fine-tuning seeds, and 95 % interval") == 3
     (runs[1] / "xlm/nc-3/scores.json").unlink()
     assert "| XLM |  |  |\n" in printed(capsys, *runs)
+
+
+def test_what_has_one_pretraining_only_is_named(folder, capsys):
+    """Rows without {seed}, numbers of tokens and outputs come from the first of several runs."""
+    write(folder / "baseline/nc/scores.json", nc(en=20.0, de=20.0))
+    write(folder / "random/en-de/bleu.json", {"sacrebleu": {"score": 3, "interval": 1}})
+    write(folder / "xlm/train.log", json.dumps({"epoch": 1, "train_wpb": "5.0", "train_num_updates": "1"}) + "\n")
+    for name in ("test.de.src", "test.de.tgt"):
+        write(folder / name, 10 * "line\n")
+    write(folder / "xlm/de-1/generate-test.txt", "".join(f"D-{number}\t-1.0\tx\n" for number in range(10)))
+    write(folder.parent / "two/random/nc-1/scores.json", nc(en=1.0, de=10.0))
+    assert "only" not in printed(capsys, folder)
+    lines = printed(capsys, folder, folder.parent / "two").splitlines()
+    assert [line for line in lines if line.endswith("pre-training 1 only.")] == [
+        "One seed. random: pre-training 1 only.",
+        "nc, mean over 2 pre-trainings, of each the mean over 3 fine-tuning seeds, and 95 % interval over the "
+        "pre-trainings. baseline: pre-training 1 only.",
+        "pre-training: pre-training 1 only.",
+        "Titles in de, seed 1. Outputs: pre-training 1 only.",
+    ]
 
 
 def test_differences_are_paired_by_seed(folder, capsys):

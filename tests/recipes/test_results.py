@@ -83,9 +83,7 @@ XGLUE = {  # file of kept scores -> values, number of rows
 def test_titles_are_made_of_the_kept_scores_without_the_corpus(name, capsys):
     """All cells of a row but its name, which the text may word otherwise."""
     folder, (values, number) = RECIPES / "xglue", XGLUE[name]
-    report_main(
-        [str(folder / "experiment.yaml"), str(folder / f"results/{name}.json"), *(f"--set={v}" for v in values)]
-    )
+    report_main([str(folder / "experiment.yaml"), str(folder / f"results/{name}.json"), *values])
     printed, text = capsys.readouterr().out, (folder / "results/README.md").read_text(encoding="utf-8")
     rows = [line.split(" | ", 1) for line in printed.splitlines() if re.match(r"\| (random|XLM|xDAE|xFNP)", line)]
     assert len(rows) == number and "first words" not in printed and "   - source" not in printed

@@ -1,11 +1,13 @@
 """What a script made a folder with: other settings and other content are refused."""
 
+import json
+import os
 import shutil
 
 import pytest
 
 from fairseq_xl.errors import UserError
-from recipes.settings import check
+from recipes.settings import Digests, main as check
 
 
 def test_other_settings_and_other_content_are_refused(tmp_path):
@@ -21,17 +23,20 @@ def test_other_settings_and_other_content_are_refused(tmp_path):
         check(folder, [str(same), "--lr", "0.3"])
     message = f"{folder} was made with other settings or weights"
     for arguments, which in (
-        ([weights, "--lr", "0.4"], "0.4"),
-        ([weights, "--lr", "0.3", "--cpu"], "--cpu"),
-        ([weights, "--lr"], "without 0.3"),
+        ([weights, "--lr", "0.4"], "then --lr 0.3, now --lr 0.4"),
+        ([weights, "--lr", "0.3", "--cpu"], "then nothing, now --cpu"),
+        ([weights, "--lr"], "then --lr 0.3, now --lr nothing"),
     ):
         with pytest.raises(UserError) as refused:
             check(folder, list(map(str, arguments)))
         assert str(refused.value) == f"{message} ({which}): remove it or choose another folder"
-    weights.write_text("2")
-    with pytest.raises(UserError, match=r"\(.*/weights\)"):
+    weights.write_text("other")
+    with pytest.raises(UserError, match=r"\(then .*/copied, now .*/weights\)"):
         check(folder, [str(weights), "--lr", "0.3"])
     check(folder, [str(copied), "--lr", "0.3"])
+    copied.write_text("other")
+    with pytest.raises(UserError, match=r"\(.*/copied has changed\)"):
+        check(folder, [str(copied), "--lr", "0.3"])
 
 
 def test_a_folder_counts_by_the_files_in_it(tmp_path):
@@ -42,8 +47,53 @@ def test_a_folder_counts_by_the_files_in_it(tmp_path):
     shutil.copytree(tmp_path / "text", tmp_path / "same")
     check(tmp_path / "made", [str(tmp_path / "same")])
     (tmp_path / "same/inside/one").write_text("other")
-    with pytest.raises(UserError, match=r"other settings or weights \(.*/same\)"):
+    with pytest.raises(UserError, match=r"other settings or weights \(.*/same/inside/one has changed\)"):
         check(tmp_path / "made", [str(tmp_path / "same")])
+
+
+def test_files_that_a_folder_gains_do_not_count(tmp_path):
+    """Another language of a corpus, its hidden files and its manifest; a data-bin counts by its manifest."""
+    corpus, data, made = tmp_path / "corpus", tmp_path / "data-bin", tmp_path / "made"
+    for folder in (corpus, data):
+        folder.mkdir()
+        for name in ("manifest.json", "train.en"):
+            (folder / name).write_text("before")
+    (data / "dict.txt").touch()
+    check(made, [str(corpus), f"en={data}"])
+    (made / "scores.json").touch()
+    for name in ("train.de", "manifest.json", ".stages"):
+        (corpus / name).write_text("added")
+    (data / "train.en").write_text("the manifest has its hash")
+    check(made, [str(corpus), f"en={data}"])
+    (corpus / "train.de").write_text("changed")
+    with pytest.raises(UserError, match=r"\(.*/corpus/train.de has changed\)"):  # known since the last check
+        check(made, [str(corpus), f"en={data}"])
+    (corpus / "train.de").write_text("added")
+    (corpus / "train.en").unlink()
+    with pytest.raises(UserError, match=r"\(.*/corpus/train.en has changed\)"):
+        check(made, [str(corpus), f"en={data}"])
+    (corpus / "train.en").write_text("before")
+    (data / "manifest.json").write_text("other")
+    with pytest.raises(UserError, match=r"\(.*/data-bin/manifest.json has changed\)"):
+        check(made, [str(corpus), f"en={data}"])
+
+
+def test_an_empty_argument_is_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("text")
+    check(tmp_path / "made", ["", "--lr="])
+    assert json.loads((tmp_path / "made/settings.json").read_text())["files"] == {}
+
+
+def test_a_file_that_has_not_changed_is_read_once(tmp_path):
+    file, digests = tmp_path / "weights", Digests()
+    file.write_text("1")
+    before, status = digests.of(file), file.stat()
+    file.write_text("2")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert digests.of(file) == before != Digests().of(file)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
+    assert digests.of(file) != before
 
 
 def test_a_record_that_was_cut_off_is_another_one(tmp_path):

@@ -90,7 +90,7 @@ class Experiment:
             names = names_of(name, text)
             if any(not one or one != one.strip() for one in names):
                 raise UserError(f"{override}: expected names joined by commas")
-            numbers = isinstance(default, list) and all(isinstance(one, int) for one in default)
+            numbers = isinstance(default, list) and default and all(isinstance(one, int) for one in default)
             if numbers and not all(re.fullmatch("[1-9][0-9]*", one) for one in names):
                 raise UserError(f"{override}: whole numbers above 0 are needed")
             unknown = [one for one in names if isinstance(default, dict) and one not in default]

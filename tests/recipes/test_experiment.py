@@ -74,6 +74,8 @@ def test_a_step_runs_once_for_all_values_with_their_fields(file):
     }
     assert list(steps(file, "models=random")) == ["classify/random/1", "classify/random/2"]  # nothing needs the weights
     assert "--langs en,es es=x:es" in steps(file, "others=es", "models=random")["classify/random/1"][0]
+    file.write_text("values: {init: []}\nsteps: {a: {run: 'echo {init:each}'}}")
+    assert steps(file) == {"a": ["echo"]} and steps(file, "init=a.pt") == {"a": ["echo a.pt"]}
 
 
 @pytest.mark.parametrize(

@@ -209,8 +209,11 @@ def test_arguments_are_looked_at_before_anything_begins(tmp_path, files):
         words = [data, f"files={files}", f"others={others}"]
         assert refused(*words, output=save) == f"others={others}: expected names joined by commas"
     assert refused(data, f"files={files}", "others=de,de", output=save) == "others de,de: de is named twice"
-    for number in ("3", "0", "all"):
-        sentence = f"numbers: {number}: expected numbers from 1 to 2 (languages)"
+    for number, sentence in (
+        ("3", "numbers: 3: expected numbers from 1 to 2 (languages)"),
+        ("0", "numbers=1,0: whole numbers above 0 are needed"),
+        ("all", "numbers=1,all: whole numbers above 0 are needed"),
+    ):
         assert refused(data, *known, f"numbers=1,{number}", output=save, only="numbers") == sentence
     assert "others=: expected name=value" in refused(data, "others=", output=save, only="pairs")
 

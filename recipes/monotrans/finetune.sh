@@ -2,7 +2,7 @@
 # finetune.sh DATA SAVE_DIR TASK_FILES LANGUAGE BODY [CONFIG.yaml ...] [--flag value ...]: MonoTrans, step 3: a
 # classifier trained on LANGUAGE, that of DATA, with its language module as it is (M2, M7); best epoch by its valid
 # file. BODY is the checkpoint of step 1. --embedding-noise 0.075 is M4. At paper size without a CONFIG;
-# config/classify-toy.yaml makes it small. Run again, it goes on where it stopped.
+# config/classify-toy.yaml makes it small. A repeated run resumes.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

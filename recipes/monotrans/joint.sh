@@ -2,7 +2,7 @@
 # joint.sh DATA SAVE_DIR TASK_FILES LANGUAGE TARGETS BODY [CONFIG.yaml ...] [--flag value ...]: a joint model (M8)
 # fine-tuned in LANGUAGE, all of it, best epoch by LANGUAGE's valid file, and tested in LANGUAGE and TARGETS (joined
 # by commas); ends with SAVE_DIR/scores.json. DATA is text of all these languages together, BODY a checkpoint of
-# pretrain.sh on it. CONFIG and flags are those of finetune.sh. Run again, it goes on where it stopped.
+# pretrain.sh on it. CONFIG and flags are those of finetune.sh. A repeated run resumes.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

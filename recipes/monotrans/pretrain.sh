@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # pretrain.sh DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: MonoTrans, step 1: a body and the language module of
 # the first language (M1). DATA is text of that language alone, or of several for a joint model (M8). At paper size
-# without a CONFIG; config/toy.yaml makes it small. Run again, it goes on where it stopped.
+# without a CONFIG; config/toy.yaml makes it small. A repeated run resumes.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # mine.sh DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: hard negatives for paraphrase classification (U5).
-# Trains the deep averaging network on random negatives, in SAVE_DIR, and writes what it finds beside the sentence
-# pairs of DATA, those that it was trained on; what was found, in numbers, is in SAVE_DIR/mined.json. Flags are those of
-# the training, whose paraphrase_similarity.length (128) is the length of the negatives too;
-# `fairseq-xl mine-negatives SAVE_DIR/checkpoint_best.pt DATA` has the miner's. config/dan-toy.yaml makes it small.
-# Run again, it goes on where it stopped.
+# Trains a deep averaging network on random negatives in SAVE_DIR. Writes the negatives that it finds beside the
+# training sentence pairs of DATA, and statistics to SAVE_DIR/mined.json. Flags are those of the training. Its
+# paraphrase_similarity.length (128) is also the greatest length of negatives. For other options of mining, run
+# `fairseq-xl mine-negatives SAVE_DIR/checkpoint_best.pt DATA`. config/dan-toy.yaml is a small configuration. A repeated
+# run resumes.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# pretrain.sh DATA SAVE_DIR INIT [CONFIG.yaml ...] [--flag value ...]: VECO pre-training in two stages (V7). Everything
-# but cross-attention begins with the weights of INIT: XLM-R's, or those of any pre-trained encoder of the same shape.
-# SAVE_DIR/cross-attention trains cross-attention alone, SAVE_DIR everything. At paper size without a CONFIG;
-# config/toy.yaml makes it small. A CONFIG called NAME.yaml has its first stage in cross-attention-NAME.yaml, if that is
-# there, else in config/cross-attention.yaml. Run again, it goes on where it stopped.
+# pretrain.sh DATA SAVE_DIR INIT [CONFIG.yaml ...] [--flag value ...]: VECO pre-training in two stages (V7). INIT, an
+# XLM-R or another pre-trained encoder of the same shape, initializes everything except cross-attention. The first stage
+# trains cross-attention only, in SAVE_DIR/cross-attention; the second stage trains all parameters, in SAVE_DIR. Without
+# a CONFIG the model has the paper's size; config/toy.yaml is small. The first stage of a CONFIG NAME.yaml is configured
+# by cross-attention-NAME.yaml in the same folder, if it exists, or else by config/cross-attention.yaml. A repeated run
+# resumes.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

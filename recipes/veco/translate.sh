@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # translate.sh DATA SAVE_DIR CHECKPOINT [CONFIG.yaml ...] -s en -t de [--flag value ...]: translation from one VECO
-# checkpoint (V10): all its layers are the encoder, its last ones the decoder (--init-decoder-layers first: its first
-# ones). CHECKPOINT "random" starts from nothing with the same settings. At paper size without a CONFIG;
-# config/translate-toy.yaml makes it small. The last ten checkpoints of save-interval-updates (V13), all if fewer are
-# there, or the last one if none is, are averaged into SAVE_DIR/average.pt. Run again, it goes on where it stopped.
+# checkpoint (V10): all its layers initialize the encoder, its last layers the decoder (--init-decoder-layers first: its
+# first layers). CHECKPOINT "random" starts from random weights with the same settings. Without a CONFIG the model has
+# the paper's size; config/translate-toy.yaml is small. SAVE_DIR/average.pt is the average of the last ten checkpoints
+# of save-interval-updates (V13), of all if there are fewer, or the last checkpoint if there are none. A repeated run
+# resumes.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # wmt14.sh en-de|en-fr DATA CHECKPOINT OUTPUT_DIR [--corpus FOLDER] [CONFIG.yaml ...] [--flag value ...]: WMT14
-# translation from a VECO checkpoint (V10, V13). The shared task's Europarl, Common Crawl and News Commentary, encoded
-# with the vocabulary of DATA, the folder that CHECKPOINT was pre-trained on; fine-tuning; the last checkpoints
-# averaged; beam 5 on newstest2014; BLEU, tokenized and case-insensitive, and sacreBLEU. All in OUTPUT_DIR/PAIR.
-# English-German is complete with these three. English-French is not: its two largest archives, UN and 10^9, are not
-# read, and the paper's figure (V14) was obtained with all of it. At paper size without a CONFIG;
-# config/translate-toy.yaml makes it small. --corpus: the corpus folder that preprocess.readers.wmt14 writes (default:
-# corpora/wmt14-PAIR). Run again, it goes on where it stopped.
+# translation from a VECO checkpoint (V10, V13). Encodes the shared task's Europarl, Common Crawl and News Commentary
+# with the vocabulary of DATA, the folder that CHECKPOINT was pre-trained on; fine-tunes; averages the last checkpoints;
+# translates newstest2014 with beam 5; computes BLEU, tokenized and case-insensitive, and sacreBLEU. Everything is
+# written to OUTPUT_DIR/PAIR. These three corpora are the complete text of English-German. English-French lacks its two
+# largest archives, UN and 10^9, with which the paper's figure (V14) was obtained. Without a CONFIG the model has the
+# paper's size; config/translate-toy.yaml is small. --corpus: the corpus folder that preprocess.readers.wmt14 writes
+# (default: corpora/wmt14-PAIR). A repeated run resumes.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$root/recipes/common.sh"

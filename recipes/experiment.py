@@ -59,6 +59,10 @@ class Step:
         words = [*(word for command in self.commands for word in command), *self.reads]
         return [part for word in words for part in settings.parts(word) if "/" in part]
 
+    @property
+    def absolute_paths(self) -> list[Path]:
+        return [Path(os.path.abspath(ROOT / path)) for path in self.paths]
+
 
 class Experiment:
     """The content of an experiment's file; values of the command line replace the file's.
@@ -198,9 +202,16 @@ class Experiment:
                     content.get("stdout"),
                     content.get("only if needed", False),
                 )
+        corpora = {
+            path: step
+            for step in steps.values()
+            for path in step.absolute_paths
+            if path in corpus.MADE and any("recipes.corpus" in command for command in step.commands)
+        }
+        makers = corpora | steps
         for step in steps.values():
-            for path in map(Path, step.paths):
-                made = next((steps[folder] for folder in (path, *path.parents) if folder in steps), step)
+            for path in step.absolute_paths:
+                made = next((makers[folder] for folder in (path, *path.parents) if folder in makers), step)
                 if made is not step and made not in step.needs:
                     step.needs.append(made)
         return list(steps.values())

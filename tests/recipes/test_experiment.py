@@ -288,6 +288,18 @@ def test_a_finished_step_runs_again_if_a_result_is_gone(tmp_path, capsys):
     assert (out / "a/last.pt").exists() and (out / "a/b/copied.pt").exists()
 
 
+def test_steps_wait_for_a_corpus_that_another_step_makes(tmp_path):
+    """Another corpus folder must exist, and nothing waits for it."""
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "values: {corpus: corpora/lohelp}\nsteps:\n"
+        "  text: {run: 'python -m recipes.corpus {corpus}'}\n  copy: {run: 'cat {corpus}/bitext/test.en'}\n"
+    )
+    for values, needed in (([], ["text"]), (["corpus=corpora/mine"], [])):
+        _, copy = Experiment(file, values, tmp_path / "out").steps
+        assert [step.name for step in copy.needs] == needed
+
+
 def test_experiments_share_a_corpus(tmp_path):
     """A language that another experiment adds changes nothing; changed text is refused by name."""
     corpus, file = tmp_path / "corpus", tmp_path / "a.yaml"

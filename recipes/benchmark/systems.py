@@ -107,7 +107,13 @@ def fairseq_xl(shape: Shape) -> System:
     )
 
     def loss(batch: Batch) -> tuple[Tensor, int]:
-        inputs = {**batch._asdict(), "languages": None, "padding_mask": None}
+        inputs = {
+            "tokens": batch.tokens,
+            "predicted_positions": batch.predicted,
+            "target": batch.target,
+            "languages": None,
+            "padding_mask": None,
+        }
         sample = {
             "objective": "mlm",
             "corpus": "en",

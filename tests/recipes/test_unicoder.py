@@ -317,7 +317,7 @@ def test_what_is_trained_for_the_comparison_is_bound_to_its_configurations(tmp_p
     unicoder = [f"recipes/unicoder/{name}.yaml" for name in ("config/classify", "config/classify-toy")]
     for task in ("nc", "qam"):
         expected = {*unicoder, f"recipes/unicoder/lohelp/classify-{task}.yaml", "recipes/xlm/config/classify.yaml"}
-        found = inputs(COMPARISON, f"classify/1/{task}/random/cross-lingual", tmp_path, "corpus=absent/corpus")
+        found = inputs(COMPARISON, f"classify/random/{task}/cross-lingual/1", tmp_path, "corpus=absent/corpus")
         assert found == expected
 
 

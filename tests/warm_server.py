@@ -95,6 +95,7 @@ def _become(call, program):
     os.chdir(call["folder"])
     os.environ.clear()
     os.environ.update(call["environment"])
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))  # as Python begins
     sys.executable, sys.dont_write_bytecode = program, "-B" in call["flags"] or sys.dont_write_bytecode
     multiprocessing.spawn.set_executable(program)
     warnings.resetwarnings()

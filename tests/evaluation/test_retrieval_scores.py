@@ -25,7 +25,7 @@ def test_margin_with_two_neighbors():
     assert SIMILARITY.argmax(1).tolist() == [0, 0, 0] and margin(SIMILARITY, 2).argmax(1).tolist() == [0, 0, 2]
 
 
-@pytest.mark.filterwarnings("error::RuntimeWarning")  # numpy's of a division by zero
+@pytest.mark.filterwarnings("error")
 def test_vectors_of_zeros_find_nothing_and_are_found_by_nothing():
     similarity = cosine(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]))
     assert margin(similarity, 1).tolist() == [[0, 0, 1], [-np.inf, -np.inf, 0]]

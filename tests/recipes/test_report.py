@@ -291,7 +291,7 @@ def test_pictures_show_the_outcome(folder, capsys):
     assert picture.shape[0] > 200 and picture.std() > 0.05 and not (folder / "qam.png").exists()
 
 
-@pytest.mark.filterwarnings("error:constrained_layout not applied")
+@pytest.mark.filterwarnings("error")
 def test_long_names_leave_room_in_a_picture(folder):
     made = report.Report(Experiment(folder.parent / "experiment.yaml", (), folder), [folder])
     name = "n-grams in common and lengths, logistic regression, each language alone"

@@ -323,21 +323,19 @@ def translation(data, save_dir, *more):
     ]
 
 
+def labeled(files, save_dir):
+    """Arguments of a training on task files in English and German."""
+    languages = "en,de"
+    names = cli(task_files=files, train_langs=languages, eval_langs=languages, save_dir=save_dir)
+    return [*SIZE, *names, *cli(length=MAX_POSITIONS, batch_size=16), *OPTIMIZATION]
+
+
 def classification(data, files, save_dir, *more):
     """A command line of fairseq-train: one layer of 16 channels on task files in English and German."""
     return [
         data,
         *cli(task="xl_classification", criterion="xl_classification", arch="xl_xlm_tiny", layers=1),
-        *SIZE,
-        *cli(
-            length=MAX_POSITIONS,
-            task_files=files,
-            train_langs="en,de",
-            eval_langs="en,de",
-            batch_size=16,
-            save_dir=save_dir,
-        ),
-        *OPTIMIZATION,
+        *labeled(files, save_dir),
         *more,
     ]
 
@@ -350,15 +348,6 @@ def generation(data, files, save_dir, *more):
     return [
         data,
         *cli(task="xl_generation", criterion="xl_generation", arch="xl_xdae_tiny", encoder_layers=1, decoder_layers=1),
-        *SIZE,
-        *cli(
-            length=MAX_POSITIONS,
-            task_files=files,
-            train_langs="en,de",
-            eval_langs="en,de",
-            batch_size=16,
-            save_dir=save_dir,
-        ),
-        *OPTIMIZATION,
+        *labeled(files, save_dir),
         *more,
     ]

@@ -29,6 +29,7 @@ from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing, write_json
 from recipes import corpus, settings
+from recipes.progress import Progress
 from recipes.settings import RECORD
 
 Values = dict[str, Any]  # name -> text, number, list or mapping; "model.start" -> field of a loop variable
@@ -295,6 +296,7 @@ class Run:
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment, self.begin = experiment, time.monotonic()
+        self.alone = True  # whether steps run one at a time, which shows the progress of trainings
         self.digests = settings.Digests()
         self.processes: set[subprocess.Popen] = set()
         self.lock = threading.RLock()  # reentrant: the signal handler acquires it too
@@ -303,6 +305,7 @@ class Run:
 
     def run_steps(self, steps: list[Step], jobs: int) -> None:
         """Runs steps in order, `jobs` at a time. Raises `UserError` and `Stopped`."""
+        self.alone = jobs == 1
         waiting, finished = list(steps), []
         running: dict[Future, Step] = {}
         previous = {number: signal.signal(number, self.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -344,14 +347,18 @@ class Run:
             return
         step.folder.mkdir(parents=True, exist_ok=True)
         write_json(step.folder / RECORD, record)
-        seconds = int(time.monotonic() - self.begin)
         log = step.folder / "out.log"
-        sys.stderr.write(f"--- {seconds // 60}:{seconds % 60:02d} {step.name}: {log}\n")
+        sys.stderr.write(f"--- {self.elapsed()} {step.name}: {log}\n")
         for number, command in enumerate(step.commands, start=1):
             kept = step.stdout if number == len(step.commands) else None
             with replacing(step.folder / kept) if kept else contextlib.nullcontext() as stdout:
                 self.run_command(step, command, log, stdout)
         write_json(step.folder / RECORD, record | {"finished": True, "results": self.results(step)})
+
+    def elapsed(self) -> str:
+        """Minutes and seconds since the run began."""
+        seconds = int(time.monotonic() - self.begin)
+        return f"{seconds // 60}:{seconds % 60:02d}"
 
     def relative(self, commands: list[list[str]]) -> list[list[str]]:
         """Commands with the output folder replaced by {output}: the folder may be moved."""
@@ -396,7 +403,7 @@ class Run:
                 )
                 self.processes.add(process)
             held.close()
-            status = process.wait()
+            status = self.wait(process, Progress(log, start))
             ended.read()  # on a signal a shell ends before the training that it runs
         with self.lock:
             self.processes.remove(process)
@@ -404,6 +411,16 @@ class Run:
             raise Stopped
         if status:
             raise UserError(f"step {step.name} failed: {reason(log, start)} (see {log})")
+
+    def wait(self, process: subprocess.Popen, progress: Progress) -> int:
+        """Waits for the end of a command and returns its exit status."""
+        while self.alone:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.5)
+            progress.show()
+            if process.returncode is not None:
+                break
+        return process.wait()
 
 
 class Stopped(Exception):
@@ -460,6 +477,7 @@ def main(arguments: list[str] | None = None) -> None:
     except Stopped:
         sys.stderr.write("stopped: run the same command to continue\n")
         sys.exit(128 + run.signal if run.signal else STOPPED)
+    sys.stderr.write(f"--- {run.elapsed()} done: {experiment.output}\n")
     if not only or "report" in only:
         from recipes import report
 

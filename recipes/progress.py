@@ -1,15 +1,16 @@
-"""Writes a training log and shows the progress: ``fairseq-train … 2>&1 | python recipes/progress.py LOG``."""
+"""Shows the progress of a training from its log."""
 
 import json
 import re
-import signal
 import sys
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 ENTRY = re.compile(r"\{\"epoch\": .*\}$")
 
 
-def summary(line, progress):
+def summary(line: str, progress: dict[str, Any]) -> str | None:
     """Makes a readable line from a JSON entry of fairseq's log. Returns None for any other line.
 
     Args:
@@ -39,19 +40,28 @@ def summary(line, progress):
     return "  " + ", ".join(parts)
 
 
-def main():
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the training, whose last lines are still to be read
-    progress, terminal = {}, sys.stdout.isatty()
-    with open(sys.argv[1], "w", encoding="utf-8") as log:
-        for line in sys.stdin:
-            log.write(line)
-            log.flush()
-            shown = summary(line, progress)
+class Progress:
+    """Writes the new entries of a growing log to stderr: validations, and on a terminal training entries too.
+
+    Args:
+        log: a file that fairseq-train's output is appended to.
+        start: the byte at which the training's output begins.
+    """
+
+    def __init__(self, log: Path, start: int) -> None:
+        self.log, self.place = log, start
+        self.progress: dict[str, Any] = {}
+
+    def show(self) -> None:
+        """Reads the complete lines that were written since the last call."""
+        with open(self.log, "rb") as file:
+            file.seek(self.place)
+            *lines, rest = file.read().split(b"\n")
+            self.place = file.tell() - len(rest)
+        terminal = sys.stderr.isatty()
+        for line in lines:
+            shown = summary(line.decode("utf-8", "replace"), self.progress)
             if shown and ("valid" in shown or terminal):
                 end = "\n" if "valid" in shown else "\r"
-                sys.stdout.write(f"{shown:<78}{end}" if terminal else f"{shown}{end}")
-                sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
+                sys.stderr.write(f"{shown:<78}{end}" if terminal else f"{shown}{end}")
+                sys.stderr.flush()

@@ -355,7 +355,7 @@ def write(experiment: Experiment, runs: list[Path] | None = None) -> None:
             (runs[0] / "report.md").write_text(f"{text}\n", encoding="utf-8")
     if last := experiment.content.get("last line"):
         found = re.sub(
-            r"\[(\S+) (\S+?)( \.\df)?\]", lambda match: value_of(runs[0] / match[1], *match.groups()[1:]), last
+            r"\[(\S+) (\S+?)( \+?\.\df)?\]", lambda match: value_of(runs[0] / match[1], *match.groups()[1:]), last
         )
         sys.stdout.write(f"{found}\n")
 

@@ -186,18 +186,19 @@ def test_chosen_steps_run_with_what_they_need_and_only_once(file, capsys):
     run(file, "--only", "classify/mlm/2")
     out = file.parent / "out"
     shown = capsys.readouterr().err
-    assert [line.split(" ")[2] for line in shown.splitlines()] == ["pretrain/mlm:", "classify/mlm/2:"]
+    assert [line.split(" ")[2] for line in shown.splitlines()] == ["pretrain/mlm:", "classify/mlm/2:", "done:"]
     assert (out / "mlm/weights").read_text() == "weights\n" and not (out / "random").exists()
     scores = f"--init {out}/mlm/weights --seed 2 --langs en,de,fr de=x:de fr=x:fr\n"
     assert (out / "mlm/nc-2/scores").read_text() == scores
     run(file, "--only", "classify/mlm")
-    assert [line.split(" ")[2] for line in capsys.readouterr().err.splitlines()] == ["classify/mlm/1:"]
+    assert [line.split(" ")[2] for line in capsys.readouterr().err.splitlines()] == ["classify/mlm/1:", "done:"]
     (out / "mlm/nc-2/scores").write_text("kept")
     run(file)
     assert (out / "mlm/nc-2/scores").read_text() == "kept"
     assert [line.split(" ")[2] for line in capsys.readouterr().err.splitlines()] == [
         "classify/random/1:",
         "classify/random/2:",
+        "done:",
     ]
 
 
@@ -284,7 +285,9 @@ def test_a_finished_step_runs_again_if_a_result_is_gone(tmp_path, capsys):
     for gone, step in (("a/a.log", None), ("a/b/copied.pt", "b"), ("a/last.pt", "a"), ("a/b", "b")):
         shutil.rmtree(out / gone) if (out / gone).is_dir() else (out / gone).unlink()
         run(file)
-        assert [line.split(" ")[2] for line in capsys.readouterr().err.splitlines()] == [f"{step}:"] * bool(step)
+        assert [line.split(" ")[2] for line in capsys.readouterr().err.splitlines()] == [f"{step}:"] * bool(step) + [
+            "done:"
+        ]
     assert (out / "a/last.pt").exists() and (out / "a/b/copied.pt").exists()
 
 

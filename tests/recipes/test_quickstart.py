@@ -14,7 +14,8 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_xl.errors import UserError
 from preprocess.sample.__main__ import main as write_sample
-from recipes import first_test_set, launch
+from recipes import corpus, launch
+from recipes.quickstart import write_test_set
 from tests.command_line import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +51,7 @@ def start(folder, updates=4):
 
 @pytest.fixture(scope="module")
 def quickstart(warm, tmp_path_factory):
-    """A quickstart of a few updates that failed once on its way and went on: its folder and what it printed."""
+    """The folder and the output of a quickstart of a few updates that failed once and was repeated."""
     folder = tmp_path_factory.mktemp("quickstart")
     write_sample([str(folder / "sample"), "--documents", "40"])
     for path in (*folder.glob("sample/bitext/test.*"), *folder.glob("sample/*/valid.*")):
@@ -59,40 +60,49 @@ def quickstart(warm, tmp_path_factory):
     output = folder / "out"
     output.mkdir()
     (output / "random").write_text("where a folder has to be\n")
-    done = start(output)
-    assert done.returncode == 1 and "4/6" in done.stdout and f"failed, see {output}/random.log" in done.stderr
+    failed = start(output)
+    assert failed.returncode == 1 and failed.stderr.splitlines()[-1].startswith("fairseq_xl: error: ")
+    assert str(output / "random") in failed.stderr.splitlines()[-1]
     (output / "random").unlink()
-    done = start(output)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return output, done.stdout
+    resumed = start(output)
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+    return output, failed.stderr, resumed
 
 
-def test_quickstart_goes_on_where_it_stopped(quickstart):
-    folder, _ = quickstart
-    for log in ("pretrain.log", "pretrained.log"):
-        assert "nothing to do: 4 updates are made" in (folder / log).read_text()
-    assert "nothing to do" not in (folder / "random.log").read_text()
+def test_quickstart_resumes_where_it_stopped(quickstart):
+    _, failed, resumed = quickstart
+    began = [re.findall(r"^--- \d+:\d\d (\S+):", output, re.M) for output in (failed, resumed.stderr)]
+    assert began[0] == ["text", "pretrain", "translate/pretrained"]
+    assert began[1] == ["translate/random", "copy", "compare", "curves", "done"]
 
 
-def test_quickstart_does_not_go_on_with_other_settings(quickstart):
-    folder, _ = quickstart
+def test_quickstart_shows_the_validations_of_each_training(quickstart):
+    _, failed, resumed = quickstart
+    shown = [
+        re.findall(r"^  update 4, valid loss [\d.]+, ppl [\d.]+$", text, re.M) for text in (failed, resumed.stderr)
+    ]
+    assert [len(lines) for lines in shown] == [2, 1]
+
+
+def test_quickstart_does_not_resume_with_other_settings(quickstart):
+    folder, *_ = quickstart
     done = start(folder, updates=5)
     assert done.returncode == 1
     assert (
-        f"{folder} was made with other settings or weights (then --max-update 4, now --max-update 5)"
+        f"{folder}/pretrain was made with other settings or weights (then --max-update 4, now --max-update 5)"
         in done.stderr.splitlines()[-1]
     )
 
 
-def test_quickstart_does_not_go_on_from_other_weights(quickstart, warm):
+def test_quickstart_does_not_resume_from_other_weights(quickstart, warm):
     """A translation model that was begun from other weights than those that pre-training has now."""
-    folder, _ = quickstart
+    folder, *_ = quickstart
     copy = folder.with_name("copy")
-    for name in ("data-bin", "pretrain"):
+    for name in ("data-bin", "pretrain", "test-set"):
         shutil.copytree(folder / name, copy / name)
     (copy / "pretrained").mkdir()
-    for name in ("settings.json", "pretrained/settings.json", "pretrained/checkpoint_last.pt"):
-        shutil.copy(folder / name, copy / name)
+    for name in ("step.json", "checkpoint_last.pt"):
+        shutil.copy(folder / "pretrained" / name, copy / "pretrained" / name)
     with open(copy / "pretrain/checkpoint_best.pt", "ab") as file:
         file.write(b"other")
     done = start(copy)
@@ -101,36 +111,36 @@ def test_quickstart_does_not_go_on_from_other_weights(quickstart, warm):
 
 
 def test_quickstart_prints_the_bleu_of_its_files(quickstart):
-    folder, printed = quickstart
-    found = re.fullmatch(r"BLEU pretrained=(\S+) random=(\S+) copy=(\S+)", printed.splitlines()[-1])
-    references = (folder / "reference.de").read_text().splitlines()
-    hypotheses = [folder / "pretrained/hypotheses.de", folder / "random/hypotheses.de", folder / "source.en"]
+    folder, _, resumed = quickstart
+    difference, scores = resumed.stdout.splitlines()[-2:]
+    found = re.fullmatch(r"BLEU pretrained=(\S+) random=(\S+) copy=(\S+)", scores)
+    references = (folder / "test-set/reference.de").read_text().splitlines()
+    hypotheses = [folder / "pretrained/hypotheses.de", folder / "random/hypotheses.de", folder / "test-set/source.en"]
     for file, score in zip(hypotheses, found.groups()):
         lines = file.read_text().splitlines()
         assert len(lines) == len(references) > 50
         assert float(score) == round(BLEU().corpus_score(lines, [references]).score, 2)
+    paired = json.loads((folder / "comparison/paired.json").read_text())["paired"]
+    assert difference == (
+        f"pretrained - random: {paired['difference']:+.2f} BLEU, paired bootstrap p = {paired['p']:.3f}"
+    )
 
 
 def test_quickstart_keeps_logs_and_curves(quickstart):
-    folder, printed = quickstart
-    told = printed[printed.index(f"in {folder}: the logs ") :].splitlines()[:2]
-    named = re.findall(r"\b[\w-]+\.(?:log|json|png|de)\b", " ".join(told).replace(str(folder), ""))
-    assert len(named) == 10
-    for name in named:
-        homes = [""] if (folder / name).exists() else ["pretrained", "random"]
-        assert all((folder / home / name).stat().st_size for home in homes)
+    folder, *_ = quickstart
     for picture in ("pretraining.png", "translation.png"):
-        assert (folder / picture).read_bytes().startswith(b"\x89PNG")
-    assert "fairseq-train" in (folder / "pretrain.log").read_text()
+        assert (folder / "curves" / picture).read_bytes().startswith(b"\x89PNG")
+    for step in ("pretrain", "pretrained", "random"):
+        assert "fairseq-train" in (folder / step / "out.log").read_text()
     assert json.loads((folder / "pretrained/bleu.json").read_text())["sacrebleu"]["signature"].startswith("nrefs:1|")
 
 
 def test_quickstart_differs_only_in_the_initialization(quickstart):
-    folder, _ = quickstart
+    folder, *_ = quickstart
     commands = []
     for model in ("pretrained", "random"):
-        first = next(line for line in (folder / f"{model}.log").read_text().splitlines() if line.startswith("+ "))
-        commands.append(first.replace(str(folder / model), "OUT"))
+        log = (folder / model / "out.log").read_text().splitlines()
+        commands.append(next(line for line in log if line.startswith("+ ")).replace(str(folder / model), "OUT"))
     assert "--init-encoder-from" in commands[0] and "--init-decoder-from" in commands[0]
     assert re.sub(r" --init-(encoder|decoder)-from \S+", "", commands[0]) == commands[1]
 
@@ -142,8 +152,8 @@ def test_quickstart_reads_a_corpus_by_its_name(tmp_path):
     for name in ("bash", "dirname", "basename", "cat", "cksum", "date", "mkdir", "sed", "grep"):
         (programs / name).symlink_to(shutil.which(name))
     copy = tmp_path / "copy"
-    for name in ("recipes", "preprocess", "fairseq_xl", "setup.cfg"):
-        copy.mkdir(exist_ok=True)
+    shutil.copytree(ROOT / "recipes", copy / "recipes")
+    for name in ("preprocess", "fairseq_xl", "setup.cfg"):
         (copy / name).symlink_to(ROOT / name)
     environment = {"PATH": f"{sys.prefix}/bin:{programs}", "VIRTUAL_ENV": sys.prefix}
     done = run("bash", str(copy / "recipes/quickstart.sh"), "--corpus", "libreoffice-help", **environment)
@@ -152,16 +162,17 @@ def test_quickstart_reads_a_corpus_by_its_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "arguments, status, message",
     [
-        (["--corpus", "absent.yaml"], "quickstart: absent.yaml: no such file"),
-        (["--curpus", "x.yaml"], "quickstart: unknown argument --curpus"),
-        (["--corpus"], "quickstart: --corpus needs a value"),
+        (["--corpus", "absent.yaml"], 1, "absent.yaml: there is no such file"),
+        (["--curpus", "x.yaml"], 2, "unrecognized arguments: --curpus x.yaml"),
+        (["--corpus"], 2, "argument --corpus: expected one argument"),
     ],
 )
-def test_quickstart_refuses_wrong_arguments_in_one_sentence(arguments, message):
-    done = run("bash", "recipes/quickstart.sh", *arguments)
-    assert done.returncode == 2 and done.stderr.startswith(message) and done.stderr.count("\n") == 1
+def test_quickstart_refuses_wrong_arguments(arguments, status, message, tmp_path):
+    done = run("bash", "recipes/quickstart.sh", "--output", str(tmp_path / "out"), *arguments)
+    assert done.returncode == status and done.stderr.splitlines()[-1].endswith(message)
+    assert not (tmp_path / "out").exists()
 
 
 SCRIPTS = sorted(
@@ -315,13 +326,30 @@ def test_launch_names_what_is_no_list_of_flags(tmp_path, monkeypatch, content, s
 def test_the_first_test_set_is_written_as_plain_text(tmp_path):
     (tmp_path / "t.en-de.en.gz").write_bytes(gzip.compress(b"one\n"))
     (tmp_path / "t.en-de.de").write_bytes(b"eins\n")
-    path = tmp_path / "corpus.yaml"
+    path, folder = tmp_path / "corpus.yaml", tmp_path / "out"
     path.write_text("languages: [de, en]\nbitext:\n  en-de: {valid: v, test: [t.en-de, u]}\n")
-    assert first_test_set.write(path, tmp_path) == ["en", "de"]
-    assert (tmp_path / "source.en").read_bytes() == b"one\n" and (tmp_path / "reference.de").read_bytes() == b"eins\n"
+    assert write_test_set(path, folder) == ["en", "de"]
+    assert (folder / "source.en").read_bytes() == b"one\n" and (folder / "reference.de").read_bytes() == b"eins\n"
     path.write_text("languages: [de, en]\nbitext:\n  en-de: {valid: v}\n")
     with pytest.raises(UserError, match="no bitext pair has a test set, which the quickstart translates"):
-        first_test_set.write(path, tmp_path)
+        write_test_set(path, folder)
     path.write_text("- a\n")
     with pytest.raises(UserError, match="expected a mapping"):
-        first_test_set.write(path, tmp_path)
+        write_test_set(path, folder)
+
+
+def test_an_incomplete_sample_is_made_again(tmp_path, monkeypatch):
+    folder = tmp_path / "sample"
+    monkeypatch.setattr(corpus, "MADE", (tmp_path / "lohelp", folder))
+    calls = []
+
+    def fail(arguments):
+        calls.append(arguments)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("preprocess.sample.__main__.main", fail)
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            corpus.make(folder, [])
+        assert not (folder / "COMPLETE").exists()
+    assert calls == [[str(folder)]] * 2

@@ -35,7 +35,10 @@ HELP = {
     "DATA": "folder with the dictionary of the embeddings",
     "VECTORS": "file of `fairseq-xl skipgram` or `fairseq-xl map-embeddings`",
 }
-STD = "standard deviation of the numbers in the embeddings, after one factor has scaled them all (default: 0.02)"
+STD = (
+    "standard deviation of the numbers in the embeddings, after one factor has scaled them all "
+    "(default: --init-std of CHECKPOINT)"
+)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -47,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
         for argument in names:
             nargs = "+" if argument == "MODULES" else None
             command.add_argument(argument.lower(), metavar=argument, nargs=nargs, help=HELP[argument])
-    commands.choices["from-embeddings"].add_argument("--std", type=float, default=0.02, help=STD)
+    commands.choices["from-embeddings"].add_argument("--std", type=float, help=STD)
     options = parser.parse_args(arguments)
     register()
     if options.command == "extract":
@@ -65,8 +68,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _from_embeddings(options: argparse.Namespace) -> None:
     """Makes a language module of embeddings. Its output bias is 0: only the prediction of masked words reads it."""
-    if not options.std > 0:
+    if options.std is not None and not options.std > 0:
         raise UserError(f"--std {options.std}: more than 0 is needed")
-    own = language_modules.extract(load_checkpoint(options.checkpoint), options.checkpoint)
+    content = load_checkpoint(options.checkpoint)
+    own = language_modules.extract(content, options.checkpoint)
+    std = content["cfg"]["model"]["init_std"] if options.std is None else options.std
     dictionary = XLDictionary.load(Path(options.data) / "dict.txt")
-    language_modules.write(make(own, read_vectors(options.vectors), dictionary, options.std), options.module)
+    language_modules.write(make(own, read_vectors(options.vectors), dictionary, std), options.module)

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# zero-shot.sh CHECKPOINT OUTPUT TASK_FILES LANGUAGE=DATA[:MODULE] ...: MonoTrans, step 4: tests the classifier
-# CHECKPOINT in every LANGUAGE with that language's language module in place of its own (M1); ends with
+# zero-shot.sh CHECKPOINT OUTPUT TASK_FILES LANGUAGE=DATA[:MODULE] ... [--split valid]: MonoTrans, step 4: tests the
+# classifier CHECKPOINT in every LANGUAGE with that language's language module in place of its own (M1); ends with
 # OUTPUT/scores.json. DATA is the folder with the language's dictionary and sub-words; without a MODULE the
-# checkpoint's own is used. SPLIT=valid in the environment scores that split instead of test.
+# checkpoint's own is used. --split: valid or test (default: test).
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"
 arguments 4 "$@"
-checkpoint=$1 output=$2 files=$3 languages= split=${SPLIT:-test}
+checkpoint=$1 output=$2 files=$3 languages= split=test
 shift 3
+[ "${*: -2:1}" != --split ] || { split=${*: -1}; set -- "${@:1:$#-2}"; }
 export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 [ -f "$checkpoint" ] || refuse "CHECKPOINT $checkpoint: no such file"
 [ -d "$files" ] || refuse "TASK_FILES $files: no such folder"

@@ -13,6 +13,7 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_xl.checkpoints import language_modules
+from fairseq_xl.commands import main as fairseq_xl_command
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.embeddings.vectors import read as read_vectors
 from fairseq_xl.errors import UserError
@@ -81,8 +82,8 @@ def made(nano):
 def test_best_of_two_language_modules_and_zero_shot(nano, made):
     body, classifier = made
     files, data = nano / "sample/tasks/nc", nano / "data/de"
-    command = ["best-language-module.sh", data, nano / "de", body, classifier, files, "de", TOY, *ONE, *UPDATE]
-    done = succeed(*command, SEEDS="3 5")
+    command = ["best-language-module.sh", data, nano / "de", body, classifier, files, "de", "3,5", TOY, *ONE, *UPDATE]
+    done = succeed(*command)
     scores = {seed: json.loads((nano / f"de/{seed}/valid/scores.json").read_text())["accuracy"] for seed in (3, 5)}
     best = 5 if scores[5] > scores[3] else 3
     assert f"best: seed {best}" in done.stderr
@@ -97,6 +98,7 @@ def test_best_of_two_language_modules_and_zero_shot(nano, made):
         classifier,
         files,
         "en",
+        "3,5",
         TOY,
         *ONE,
         *UPDATE,
@@ -110,12 +112,15 @@ def test_best_of_two_language_modules_and_zero_shot(nano, made):
     for other, told in (
         (
             [*command[:2], learned, *command[3:]],
-            f"{learned} has a language-module.pt and no settings.json: name another SAVE_DIR",
+            f"best-language-module.sh: {learned} has a language-module.pt and no settings.json: name another SAVE_DIR",
         ),
-        ([*command[:2], nano / "no", body, body, *command[5:]], f"CHECKPOINT {body} is no classifier of finetune.sh"),
+        (
+            [*command[:2], nano / "no", body, body, *command[5:]],
+            f"fairseq_xl: error: CHECKPOINT {body} is no classifier of finetune.sh",
+        ),
     ):
         done = run(*other)
-        assert done.returncode == 2 and done.stderr == f"best-language-module.sh: {told}\n"
+        assert done.returncode in (1, 2) and done.stderr == f"{told}\n"
     assert not (nano / "no").exists()
     languages = f"de={data}:{nano / 'de/language-module.pt'}", f"en={nano / 'data/en'}"
     succeed("zero-shot.sh", classifier, nano / "scores", files, *languages)
@@ -136,14 +141,14 @@ def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
     )
     given = " ".join(map(str, (0.0, *scores)))
     (tmp_path / "monotrans/zero-shot.sh").write_text(
-        f'[ $SPLIT = valid ] || exit 1; all=({given}); seed=$(basename "$(dirname "$2")"); mkdir -p "$2"\n'
+        f'[ "$5 $6" = "--split valid" ] || exit 1; all=({given}); seed=$(basename "$(dirname "$2")"); mkdir -p "$2"\n'
         'echo "{\\"accuracy\\": ${all[$seed]}}" >"$2/scores.json"\n'
     )
     for name, content in (("body", ""), ("dict.txt", "[de] 0\n"), ("valid.de.tsv", "")):
         (tmp_path / name).write_text(content)
     state = {"model": {}, "optimizer_history": [{}], "task_state": {"fairseq_xl": {"labels": ["a", "b"]}}}
     save_checkpoint(state, str(tmp_path / "classifier"))
-    command = f"bash {tmp_path}/monotrans/best-language-module.sh . de body classifier . de"
+    command = f"bash {tmp_path}/monotrans/best-language-module.sh . de body classifier . de 1,2,3"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command.split(), capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0 and done.stderr.endswith(f"best: seed {best}\n"), done.stderr
@@ -163,12 +168,11 @@ def test_a_language_module_of_another_body_or_setting_is_refused(nano, made):
         classifier,
         nano / "sample/tasks/nc",
         "de",
+        "1",
     )
-    assert done.returncode == 2 and not (nano / "no").exists()
-    assert (
-        done.stderr
-        == f"best-language-module.sh: CHECKPOINT {classifier} was not fine-tuned from BODY {nano / 'another.pt'}\n"
-    )
+    assert done.returncode == 1 and not (nano / "no").exists()
+    told = f"CHECKPOINT {classifier} was not fine-tuned from BODY {nano / 'another.pt'}"
+    assert done.stderr == f"fairseq_xl: error: {told}\n"
     command = ["learn-language-module.sh", nano / "data/de", nano / "other"]
     succeed(*command, body, TOY, *ONE, *UPDATE)
     before = (nano / "other/language-module.pt").read_bytes()
@@ -196,22 +200,18 @@ def test_wrong_arguments_are_refused_first(tmp_path):
         (["zero-shot.sh", there, "out", tmp_path, f"de=data:{none}"], f"de=data:{none}: there is no MODULE {none}"),
         (["zero-shot.sh", there, "out", tmp_path, "de=a", "de=b"], "de=b: de is named twice"),
         *((["zero-shot.sh", there, "out", tmp_path, wrong], f"{wrong}: {form}") for wrong in ("de", "de=", "de=x:")),
-        (["best-language-module.sh", data, "out", none, there, data, "de"], f"BODY {none}: no such file or folder"),
-        (["best-language-module.sh", data, "out", data, none, data, "de"], f"CHECKPOINT {none}: no such file"),
-        ([*best, none, data, "de"], f"CHECKPOINT {none}: no such file"),
-        ([*best, there, data, "fr"], f"{data}/dict.txt has no symbol of language 'fr'"),
-        ([*best, there, data, "de"], f"TASK_FILES {data}: it has no valid.de.tsv"),
+        (["best-language-module.sh", data, "out", none, there, data, "de", 1], f"BODY {none}: no such file or folder"),
+        (["best-language-module.sh", data, "out", data, none, data, "de", 1], f"CHECKPOINT {none}: no such file"),
+        ([*best, none, data, "de", 1], f"CHECKPOINT {none}: no such file"),
+        ([*best, there, data, "fr", 1], f"{data}/dict.txt has no symbol of language 'fr'"),
+        ([*best, there, data, "de", "1,x"], "SEEDS x: a whole number above 0 is needed"),
+        ([*best, there, data, "de", 1], f"TASK_FILES {data}: it has no valid.de.tsv"),
         ([*joint, "fr", there], f"{data}/dict.txt has no symbol of language 'fr'"),
         ([*joint, "de,de", there], "en and de,de: one is named twice"),
         (["finetune.sh", "data", "out", none, "en", there], f"TASK_FILES {none}: no such folder"),
-        (["clwe.sh", "data", "body", "out", 64], "data: body or language-module"),
-        (["clwe.sh", "body", none, "out", 64], f"DATA {none}: no folder of python -m preprocess"),
-        (["clwe.sh", "body", tmp_path, "out", "wide"], "DIM wide: that is no number of channels"),
-        (["clwe.sh", "language-module", tmp_path, "out", tmp_path / "en"], f"{tmp_path}/en/vectors.npz: no such file"),
-        (
-            ["clwe.sh", "language-module", tmp_path, "out", tmp_path, "--seed", "2"],
-            "--seed: clwe.sh language-module takes no more arguments",
-        ),
+        (["clwe.sh", none, "out", "de", there], f"{none}/dict.txt: no such file"),
+        (["clwe.sh", data, "out", "fr", there], f"{data}/dict.txt has no symbol of language 'fr'"),
+        (["clwe.sh", data, "out", "de", none], f"VECTORS {none}: no such file"),
     ):
         command = [tmp_path / "out" if word == "out" else word for word in command]
         done = run(*command)
@@ -324,23 +324,24 @@ def test_joint_model_of_vocabularies_apart(nano, apart):
     assert "nsp_mlm_en_loss" in log and "nsp_mlm_de_loss" in log
 
 
-def test_mapped_embeddings(nano):
-    skipgram = {"SKIPGRAM": "--subsample 1e-2 --buckets 100 --epochs 1"}
+def test_mapped_embeddings(nano, monkeypatch, capsys):
+    monkeypatch.chdir(nano)
     data, files = nano / "data", nano / "sample/tasks/nc"
-    command = ["clwe.sh", "body", data / "en", nano / "clwe", 24, TOY, "--layers", 1, "--ffn-dim", 32, *TWO]
-    succeed(*command, **skipgram)
-    module_command = ["clwe.sh", "language-module", data / "de", nano / "clwe-de", nano / "clwe"]
-    succeed(*module_command, **skipgram)
-    mapped = nano / "clwe-de/mapped.npz"
-    made, module = mapped.stat().st_mtime_ns, (nano / "clwe-de/language-module.pt").read_bytes()
-    succeed(*module_command, **skipgram)
-    assert (mapped.stat().st_mtime_ns, (nano / "clwe-de/language-module.pt").read_bytes()) == (made, module)
-    succeed(*module_command[:3], nano / "unsupervised", nano / "clwe", **skipgram, START="unsupervised")
-    assert (nano / "unsupervised/language-module.pt").is_file() and (nano / "unsupervised/mapped.npz").is_file()
-    assert (nano / "unsupervised/mapped.npz").read_bytes() != mapped.read_bytes()
-    done = run(*module_command, **skipgram, START="identic")
-    assert done.returncode == 2 and "START=identic: identical or unsupervised" in done.stderr
-    vectors = read_vectors(nano / "clwe/vectors.npz")
+    for code in ("en", "de"):
+        command = f"skipgram {data}/{code} {code} {code}.npz --dim 24 --subsample 1e-2 --buckets 100 --epochs 1"
+        fairseq_xl_command(command.split())
+    small = ["--embed-dim", 24, "--layers", 1, "--ffn-dim", 32]
+    command = ["clwe.sh", data / "en", nano / "clwe", "en", nano / "en.npz", TOY, *small, *TWO]
+    succeed(*command)
+    module = (nano / "clwe/language-module.pt").read_bytes()
+    succeed(*command)
+    assert (nano / "clwe/language-module.pt").read_bytes() == module
+    for start in ("identical", "unsupervised"):
+        fairseq_xl_command(["map-embeddings", "de.npz", "en.npz", f"{start}.npz", "--start", start])
+    assert (nano / "unsupervised.npz").read_bytes() != (nano / "identical.npz").read_bytes()
+    given = [nano / "clwe/checkpoint_last.pt", data / "de", nano / "identical.npz", nano / "clwe-de.pt"]
+    fairseq_xl_command(["language-module", "from-embeddings", *map(str, given)])
+    vectors = read_vectors(nano / "en.npz")
     state = load_checkpoint(nano / "clwe/checkpoint_last.pt")["model"]
     start = load_checkpoint(nano / "clwe/start/checkpoint_last.pt")["model"]
     pieces = XLDictionary.load(data / "en/dict.txt").symbols
@@ -353,15 +354,16 @@ def test_mapped_embeddings(nano):
         "encoder.embeddings.norm.weight",
     ):
         assert not (state[name] == start[name]).all()
-    learned = language_modules.read(nano / "clwe-de/language-module.pt", "de").state[language_modules.TOKENS]
+    learned = language_modules.read(nano / "clwe-de.pt", "de").state[language_modules.TOKENS]
     assert learned.norm(dim=1).max().item() == pytest.approx(np.linalg.norm(rows, axis=1).max(), rel=1e-3)
     body = nano / "clwe/checkpoint_last.pt"
     wide = [*ONE, "--embed-dim", 24]
     succeed("finetune.sh", data / "en", nano / "clwe-nc", files, "en", body, CLASSIFY_TOY, *wide, *UPDATE)
-    tests = f"en={data / 'en'}", f"de={data / 'de'}:{nano / 'clwe-de/language-module.pt'}"
+    tests = f"en={data / 'en'}", f"de={data / 'de'}:{nano / 'clwe-de.pt'}"
     succeed("zero-shot.sh", nano / "clwe-nc/checkpoint_best.pt", nano / "clwe-scores", files, *tests)
     assert json.loads((nano / "clwe-scores/scores.json").read_text())["languages"].keys() == {"en", "de"}
-    done = run(*command, SKIPGRAM="--epochs 2")
+    shutil.copy(nano / "de.npz", nano / "en.npz")
+    done = run(*command)
     assert done.returncode == 1 and "was made with other settings" in done.stderr
 
 

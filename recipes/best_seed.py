@@ -1,0 +1,44 @@
+"""Checks and choices of ``monotrans/best-language-module.sh``.
+
+python -m recipes.best_seed check CLASSIFIER BODY      # fails unless CLASSIFIER was fine-tuned from BODY
+python -m recipes.best_seed choose FOLDER 1,2,3        # prints the seed whose valid/scores.json is best
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from fairseq_xl import error_reporting, register
+from fairseq_xl.checkpoints import language_modules
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import load_checkpoint
+
+
+def check(classifier: str, body: str) -> None:
+    """Raises `UserError` unless the first checkpoint is a classifier over the body of the second.
+
+    A body without a language module, such as published weights, is not compared.
+    """
+    register()
+    content = load_checkpoint(classifier)
+    if "labels" not in content.get("task_state", {}).get("fairseq_xl", {}):
+        raise UserError(f"CHECKPOINT {classifier} is no classifier of finetune.sh")
+    try:
+        wanted = language_modules.read(body).body
+    except (UserError, OSError):  # step 2 says what is wrong with a damaged body
+        return
+    if language_modules.extract(content, classifier).body != wanted:
+        raise UserError(f"CHECKPOINT {classifier} was not fine-tuned from BODY {body}")
+
+
+def choose(folder: str, seeds: str) -> None:
+    """Prints the first of the seeds with the highest accuracy."""
+    scores = {}
+    for seed in seeds.split(","):
+        scores[seed] = json.loads(Path(folder, seed, "valid/scores.json").read_text(encoding="utf-8"))["accuracy"]
+    sys.stdout.write(max(scores, key=scores.__getitem__) + "\n")
+
+
+if __name__ == "__main__":
+    error_reporting.install()
+    {"check": check, "choose": choose}[sys.argv[1]](*sys.argv[2:])

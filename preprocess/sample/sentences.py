@@ -27,6 +27,14 @@ def places_and_time(c: Clause, code: str, locative: Callable[..., str]) -> list[
     return words
 
 
+def subordinate_clauses(c: Clause, clause: Callable[[Clause], str], conjunctions: dict[str, str]) -> list[str]:
+    """A clause's content with French and Spanish "que", and its reason unless it comes first."""
+    words = [] if c.content is None else [f"que {clause(c.content)}"]
+    if c.reason is not None and not c.reason_first:
+        words.append(f"{conjunctions[c.reason_word]} {clause(c.reason)}")
+    return words
+
+
 def statement(s: Sentence, main: Callable[[Clause], str], conjunctions: dict[str, str]) -> str:
     """One main clause, or two joined by a conjunction, with a full stop."""
     text = main(s.first)

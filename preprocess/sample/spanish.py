@@ -190,18 +190,13 @@ def _complements(c, feminine=False, plural=False):
     words += sentences.places_and_time(c, "es", locative)
     if c.purpose is not None:
         words += ["para", _infinitive(c.purpose), _complements(c.purpose)]
-    if c.content is not None:
-        words.append("que " + clause(c.content))
-    if c.reason is not None and not c.reason_first:
-        words.append(f"{CONJUNCTIONS[c.reason_word]} {clause(c.reason)}")
+    words += sentences.subordinate_clauses(c, clause, CONJUNCTIONS)
     return " ".join(word for word in words if word)
 
 
 def _degree(c, feminine, plural):
     form = adjective_form(c.adjective, feminine, plural)
-    if c.degree == "comparative":
-        return f"más {form} que {phrase(c.than)}"
-    return f"{DEGREES[c.degree]} {form}".strip()
+    return f"más {form} que {phrase(c.than)}" if c.degree == "comparative" else f"{DEGREES[c.degree]} {form}".strip()
 
 
 def _gustar(c):

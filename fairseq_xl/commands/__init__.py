@@ -18,6 +18,7 @@ COMMANDS = {
     "language-module": "extract, pack, list or make language modules (MonoTrans)",
     "map-embeddings": "map the embeddings of one language into those of another",
     "mine-negatives": "find hard negatives for paraphrase classification (Unicoder)",
+    "ngram-entropy": "bits per token of n-gram models, to compare the loss of MLM with",
     "retrieve": "find the translations of sentences with an encoder, without training",
     "score baselines": "compute baselines without a pre-trained model",
     "score bleu": "BLEU of generated translations",

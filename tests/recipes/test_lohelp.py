@@ -141,7 +141,7 @@ def test_lohelp_run_again_does_nothing_that_is_done(comparison, capsys):
     before = {path: path.stat().st_mtime_ns for path in (output / "mlm").rglob("*") if path.suffix in (".json", ".pt")}
     experiment.main([*arguments, "models=mlm"])
     shown = capsys.readouterr()
-    assert shown.err == "" and shown.out == printed
+    assert shown.err == f"--- 0:00 done: {output}\n" and shown.out == printed
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 

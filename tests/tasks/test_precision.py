@@ -151,6 +151,7 @@ def test_an_overflow_on_cpu_beside_a_gpu(data_bin, tmp_path, monkeypatch):
     for name in ("current_device", "get_rng_state", "set_rng_state", "manual_seed", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda *args: None)
     monkeypatch.setattr(torch.Tensor, "cuda", None)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor)  # needs a GPU
     line = pretraining(data_bin, tmp_path, "--max-update", 3, "--disable-validation", "--no-save", "--fp16", *SCALING)
     output = run_train(line)
     assert "overflow" in output.log and 3 in output.updates

@@ -1,0 +1,73 @@
+"""Bits per predicted token of unigram and bigram models, beside which the loss of MLM in the log can be read.
+
+The positions are those that MLM would predict in the validation text. The bigram model predicts a token from the one on
+its left, "both neighbors" from the tokens on both sides; both see neighbors that MLM may have masked.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.masking import choose_positions
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.evaluation.ngrams import bits, flat
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command; prints one JSON line, {language: {model: bits}}."""
+    parser = argparse.ArgumentParser("fairseq-xl ngram-entropy", description=__doc__)
+    parser.add_argument("data", type=Path, help="folder that `python -m preprocess` wrote")
+    parser.add_argument("--langs", help="languages, separated by commas (default: all of the dictionary)")
+    parser.add_argument("--split", default="valid", help="text to predict (default: valid)")
+    parser.add_argument("--length", type=int, default=256, help="mlm.length (default: 256)")
+    parser.add_argument("--mask-prob", type=float, default=0.15, help="mlm.mask_prob (default: 0.15)")
+    parser.add_argument("--frequency-exponent", type=float, default=0.5, help="mlm.frequency_exponent (default: 0.5)")
+    options = parser.parse_args(arguments)
+    for name, fits in (
+        ("length", options.length > 0),
+        ("mask_prob", 0 < options.mask_prob <= 1),
+        ("frequency_exponent", np.isfinite(options.frequency_exponent)),
+    ):
+        if not fits:
+            raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)}: a positive number is needed")
+    dictionary = XLDictionary.load(options.data / "dict.txt")
+    found = {}
+    for code in names_of("--langs", options.langs) if options.langs else dictionary.languages:
+        dictionary.language_id(code)
+        found[code] = language_bits(dictionary, options, code)
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+def language_bits(dictionary: XLDictionary, options: argparse.Namespace, code: str) -> dict[str, float]:
+    """{model: bits per predicted token} in one language. Raises `UserError` for a text without a predicted token."""
+    end = dictionary.eos()
+    train, valid = (
+        [text[line].numpy() for line in range(len(text))]
+        for text in (
+            open_text(options.data / code / split, code, len(dictionary)) for split in ("train", options.split)
+        )
+    )
+    text = flat(valid, end)
+    places = positions(text[1:], dictionary, options) + 1
+    if not len(places):
+        raise UserError(f"{options.data}: the {options.split} text of {code} has no token to predict")
+    return {"tokens": len(places)} | bits(train, dictionary.pieces, len(dictionary), end, text, places)
+
+
+def positions(text: np.ndarray, dictionary: XLDictionary, options: argparse.Namespace) -> np.ndarray:
+    """Positions of a text (N,) that MLM predicts: all pieces if it samples uniformly, or else a sample of them."""
+    is_piece = dictionary.is_piece[text]
+    if not options.frequency_exponent:
+        return np.flatnonzero(is_piece)
+    rows = -(-len(text) // options.length)
+    missing = rows * options.length - len(text)
+    blocks = np.pad(text, (0, missing), constant_values=dictionary.pad()).reshape(rows, options.length)
+    weights = np.maximum(dictionary.counts, 1.0) ** -options.frequency_exponent
+    keys = np.arange(rows, dtype=np.uint64)
+    chosen = choose_positions(dictionary.is_piece[blocks], keys, options.mask_prob, weights[blocks])
+    return np.flatnonzero(chosen)

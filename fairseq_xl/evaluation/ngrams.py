@@ -1,0 +1,92 @@
+"""Bits per token of n-gram models, beside which a masked language model's loss can be read.
+
+Each model is an interpolation of relative frequencies (Jelinek & Mercer 1980), with weights that depend on how often
+the neighbors occur (Chen & Goodman 1999, section 2.4). N tokens, K components, V symbols.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+LEFT, RIGHT = -1, 1
+#: model -> the neighbors of a token that it is predicted from
+MODELS: dict[str, tuple[int, ...]] = {"unigram": (), "bigram": (LEFT,), "both neighbors": (LEFT, RIGHT)}
+HELD_OUT = 10  # one line in so many estimates the weights
+BUCKETS = 12  # of counts of a neighbor: 0, 1, 2-3, 4-7, ...
+ITERATIONS = 30  # of expectation maximization
+
+
+class Counts:
+    """Counts of tokens and of neighbors in a text (N,) that begins and ends with a symbol between sentences."""
+
+    def __init__(self, tokens: np.ndarray, symbols: int) -> None:
+        self.symbols = symbols
+        self.single = np.bincount(tokens, minlength=symbols)
+        codes, self.pairs = np.unique(tokens[:-1].astype(np.int64) * symbols + tokens[1:], return_counts=True)
+        self.codes = codes
+
+    def of_pairs(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """How often each second token follows the first one, (N,)."""
+        wanted = first.astype(np.int64) * self.symbols + second
+        place = np.searchsorted(self.codes, wanted).clip(max=len(self.codes) - 1)
+        return np.where(self.codes[place] == wanted, self.pairs[place], 0)
+
+
+def components(counts: Counts, pieces: np.ndarray, text: np.ndarray, places: np.ndarray, neighbors: Sequence[int]):
+    """Probabilities of the tokens at `places` by each component, (N, K), and the bucket of each token, (N,).
+
+    Components: uniform over the pieces, their relative frequency, and their relative frequency beside each neighbor.
+    """
+    tokens = text[places]
+    total = counts.single[pieces].sum()
+    columns = [np.full(len(places), 1 / len(pieces)), counts.single[tokens] / total]
+    bucket = np.zeros(len(places), dtype=np.int64)
+    for side in neighbors:
+        beside = text[places + side]
+        pairs = counts.of_pairs(beside, tokens) if side == LEFT else counts.of_pairs(tokens, beside)
+        often = counts.single[beside]
+        columns.append(pairs / np.maximum(often, 1))
+        bucket = bucket * BUCKETS + np.ceil(np.log2(often + 1)).astype(np.int64).clip(max=BUCKETS - 1)
+    return np.stack(columns, axis=1), bucket
+
+
+def interpolate(shares: np.ndarray, bucket: np.ndarray, buckets: int) -> np.ndarray:
+    """Weights (buckets, K) that maximize the likelihood of tokens with these component probabilities (N, K)."""
+    count = shares.shape[1]
+    weights = np.full((buckets, count), 1 / count)
+    for _ in range(ITERATIONS):
+        posterior = weights[bucket] * shares
+        posterior /= posterior.sum(axis=1, keepdims=True)
+        sums = np.stack([np.bincount(bucket, column, minlength=buckets) for column in posterior.T], axis=1)
+        weights = (sums + 1 / count) / (sums.sum(axis=1, keepdims=True) + 1)
+    return weights
+
+
+def flat(lines: Sequence[np.ndarray], end: int) -> np.ndarray:
+    """Joins lines, each of which ends with the symbol `end`, and puts one more in front."""
+    return np.concatenate([np.array([end]), *lines]).astype(np.int64)
+
+
+def bits(
+    train: Sequence[np.ndarray], pieces: np.ndarray, symbols: int, end: int, text: np.ndarray, places: np.ndarray
+) -> dict[str, float]:
+    """Mean -log2 probability of the tokens at `places` of a text, by each of `MODELS`.
+
+    Args:
+        train: lines of token ids that end with `end`.
+        pieces: ids of the tokens that are predicted.
+        symbols: size of the dictionary.
+        text: token ids (N,), `flat`.
+        places: positions of pieces in the text.
+    """
+    held = flat(train[::HELD_OUT], end)
+    rest = Counts(flat([line for number, line in enumerate(train) if number % HELD_OUT], end), symbols)
+    whole = Counts(flat(train, end), symbols)
+    is_piece = np.isin(np.arange(symbols), pieces)
+    predicted = np.flatnonzero(is_piece[held])
+    found = {}
+    for name, neighbors in MODELS.items():
+        weights = interpolate(*components(rest, pieces, held, predicted, neighbors), BUCKETS ** len(neighbors))
+        shares, bucket = components(whole, pieces, text, places, neighbors)
+        found[name] = float(-np.log2((weights[bucket] * shares).sum(axis=1)).mean())
+    return found

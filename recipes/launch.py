@@ -125,6 +125,8 @@ def main():
     sys.stderr.flush()
     if "WORLD_SIZE" not in os.environ:
         os.environ.setdefault("XL_STOPPED_STATUS", str(os.EX_TEMPFAIL))
+    hidden = "ignore:`torch.jit.script` is deprecated:FutureWarning"  # of `import fairseq` since torch 2.15
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), hidden]))
     os.execv(sys.executable, [sys.executable, "-m", f"fairseq_cli.{command}", *arguments])
 
 

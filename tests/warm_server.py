@@ -1,5 +1,6 @@
 """The server of tests/warm_python.py: python -m tests.warm_server PROGRAM SOCKET END, the last two file descriptors."""
 
+import atexit
 import contextlib
 import fcntl
 import gc
@@ -110,6 +111,7 @@ def _become(call, program):
         # all others begin with importing fairseq, which does this
         given = {"format": "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "datefmt": "%Y-%m-%d %H:%M:%S"}
         logging.basicConfig(**given, level=logging.DEBUG)
+    atexit.register(gc.unfreeze)  # frozen objects would never be freed, which triton's bindings report as leaks
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in call["ignored"]:
         signal.signal(number, signal.SIG_IGN)

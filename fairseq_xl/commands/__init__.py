@@ -6,6 +6,7 @@ This module imports neither torch nor fairseq, so that ``--help`` and scores nee
 import importlib
 import logging
 import sys
+import warnings
 from typing import NoReturn
 
 from fairseq_xl import error_reporting
@@ -37,6 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
     if name is None:
         _help_or_refuse(words)
     shown = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
+    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)  # of `import fairseq`
     logging.basicConfig(format=shown, datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO)
     try:
         command = importlib.import_module(f"{__name__}.{name.replace(' ', '_').replace('-', '_')}")

@@ -1,6 +1,7 @@
 """fairseq-hydra-train with the YAML of recipes/xlm/hydra makes the same runs as fairseq-train; its errors."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -297,4 +298,5 @@ def test_hydras_warnings_are_not_shown(here):
         text=True,
     )
     assert "nowhere: no such folder" in done.stderr
-    assert "Warning" not in done.stderr and "hydra" not in done.stderr
+    shown = re.sub(r".*FutureWarning: `torch.jit.script` is deprecated.*\n.*\n", "", done.stderr)  # of `import fairseq`
+    assert "Warning" not in shown and "hydra" not in shown

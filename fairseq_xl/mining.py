@@ -99,7 +99,7 @@ class Pool:
 
     Args:
         pairs: the `SentencePairs`.
-        longest: most tokens of a sentence; pairs with a longer one are left out.
+        longest: maximum length of a sentence, in tokens; pairs with a longer one are left out.
     """
 
     def __init__(self, pairs, longest):
@@ -179,7 +179,7 @@ def mine(vectors, pairs, count, exact_below, longest, made_with):
         pairs: the `SentencePairs`.
         count: negatives for each sentence.
         exact_below: use an exact index for fewer distinct sentences than this.
-        longest: most tokens of a sentence; longer ones neither get negatives nor are negatives.
+        longest: maximum length of a sentence, in tokens; longer ones neither get negatives nor are negatives.
         made_with: dict of everything that the result depends on; a whole or partial result with an equal one is reused.
 
     Returns: the statistics, a dict.

@@ -48,7 +48,7 @@ class Embedder:
         ended = [self.encode(sentence, language) for sentence in sentences]
         too_long = sum(len(tokens) >= self.longest for tokens in ended)
         if too_long:
-            logger.warning("%d sentences are cut to %d tokens", too_long, self.longest)
+            logger.warning("%d sentences are truncated to %d tokens", too_long, self.longest)
         return [self.task.framing.sentence(cut(tokens, self.longest - 1)) for tokens in ended]
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""From raw text to a data-bin: ``python -m preprocess CONFIG.yaml DATA_BIN``."""
+"""From raw text to a data folder: ``python -m preprocess CONFIG.yaml DATA_BIN``."""
 
 import importlib.util
 import sys

@@ -17,7 +17,7 @@ from preprocess.pipeline import prepare
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Parses and checks the command line."""
-    parser = argparse.ArgumentParser(prog="python -m preprocess", description="From raw text to a data-bin.")
+    parser = argparse.ArgumentParser(prog="python -m preprocess", description="From raw text to a data folder.")
     parser.add_argument(
         "config", nargs="?", help="YAML description of languages, monolingual files, bitext and test sets"
     )
@@ -30,7 +30,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--verify",
         type=Path,
         metavar="DATA_BIN",
-        help="read every file of a complete data-bin and list the changes since it was written",
+        help="read every file of a complete data folder and list the changes since it was written",
     )
     options = parser.parse_args(arguments)
     if options.verify is not None:

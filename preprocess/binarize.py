@@ -1,4 +1,4 @@
-"""Binarizes one folder of the data-bin with fairseq-preprocess, in a temporary folder that replaces it at the end."""
+"""Binarizes one folder of a data folder with fairseq-preprocess, in a temporary folder that replaces it at the end."""
 
 import errno
 import os
@@ -65,7 +65,7 @@ def sizes(index: Path) -> np.ndarray:
     """Tokens of each item of an .idx file, </s> included: (items,) int32, memory-mapped."""
     header = read_header(index)
     if header is None:
-        raise UserError(f"{index} is no index that fairseq-preprocess writes")
+        raise UserError(f"{index} is not an index that fairseq-preprocess writes")
     return read_sizes(index, header.items)
 
 
@@ -89,7 +89,7 @@ def outputs(folder: Folder, destination: Path) -> list[Path]:
 def binarize(folder: Folder, dictionary: Path, encoded: Path, counts: dict, data_bin: Path, workers: int) -> dict:
     """Binarizes a folder; `counts` has lines and tokens by encoded name. Raises UserError if lines or tokens were lost.
 
-    Returns the fingerprints of the files, by their names in the data-bin.
+    Returns the fingerprints of the files, by their names in the data folder.
     """
     stages = encoded.parent
     temporary = stages / "binarized" / folder.name

@@ -21,7 +21,7 @@ LONG_CHARACTERS = 4000  # and so is one with more characters (Chinese, Thai: no 
 MAX_BITMAP = 1 << 28  # bits (32 MiB): memory for counting repeated lines is fixed, and the count approximate
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 SEPARATORS = "\u2028\u2029"  # line ends for some programs (Python's splitlines) and not for others (wc, fairseq)
-MOST_PROBLEMS, LONGEST_PROBLEM = 100, 1000  # most problems that are listed, and most characters of each
+MOST_PROBLEMS, LONGEST_PROBLEM = 100, 1000  # maximum number of problems listed, and of characters of each
 NUL = "\0"  # ends a string in some programs, and is a sign of a binary file
 
 logger = logging.getLogger("preprocess")
@@ -149,7 +149,7 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
         report.problems.append(f"{name}: invalid UTF-8 in {_lines(invalid)}")
     if separators:
         report.problems.append(
-            f"{name}: U+2028 or U+2029, a line end to some programs, in {_lines(separators)}; replace it with a blank"
+            f"{name}: U+2028 or U+2029, a line end to some programs, in {_lines(separators)}; replace it with a space"
         )
     if nul:
         report.problems.append(f"{name}: a NUL character, which no text has, in {_lines(nul)}; is it a binary file?")

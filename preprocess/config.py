@@ -16,7 +16,7 @@ MOST_PIECES = 10_000_000
 SPLITS = ("train", "valid", "test")
 # "-" separates the languages of a pair and "." the parts of fairseq's file names, so that neither can be in a name
 LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
-MOST_VALUES = 100_000  # most values of a description; an alias (*name) counts as all values of its anchor
+MOST_VALUES = 100_000  # maximum number of values in a description; an alias (*name) counts as all values of its anchor
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Vocabulary:
     model: str = "unigram"  # "unigram" or "bpe"
     size: int = 8000  # pieces of the SentencePiece model, <s>, </s> and <unk> included
     alpha: float = 0.5  # exponent of the languages' shares in the sample, q_i ~ p_i^alpha
-    sentences: int = 1000000  # most sentences sampled, from all languages together
+    sentences: int = 1000000  # maximum number of sentences sampled, from all languages together
     coverage: float = None  # share of the characters that get a piece of their own; None: `vocabulary.coverage_of`
     normalization: str = "nmt_nfkc"  # SentencePiece's rule: one of NORMALIZATIONS; "identity" for none
     sentencepiece: str = ""  # an existing SentencePiece model instead of all the above, relative to the YAML file
@@ -58,7 +58,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Split:
-    """One dataset of a folder of the data-bin; two sides for bitext, one for monolingual text."""
+    """One dataset of a subfolder of the data folder; two sides for bitext, one for monolingual text."""
 
     name: str  # train, valid, valid1, ..., test, test1, ...
     sides: tuple[Side, ...]
@@ -66,7 +66,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Folder:
-    """One folder of the data-bin: a language ("en") or a pair ("en-de")."""
+    """One subfolder of the data folder: a language ("en") or a pair ("en-de")."""
 
     name: str
     splits: tuple[Split, ...]
@@ -149,7 +149,7 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8: it has the byte 0x{error.object[error.start]:02x}") from error
     except RecursionError as error:
-        raise UserError(f"{path} is no description: its values are nested too deeply") from error
+        raise UserError(f"{path} is not a description: its values are nested too deeply") from error
     except yaml.YAMLError as error:  # str(error) has several lines
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""

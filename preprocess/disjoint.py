@@ -1,12 +1,12 @@
-"""One data-bin of several languages that share no piece: ``python -m preprocess.disjoint OUTPUT DATA DATA ...``.
+"""One data folder of several languages that share no piece: ``python -m preprocess.disjoint OUTPUT DATA DATA ...``.
 
-Each DATA is a data-bin of monolingual text in one language, by `python -m preprocess`, and keeps its sub-words. Its
+Each DATA is a data folder of monolingual text in one language, by `python -m preprocess`, and keeps its sub-words. Its
 pieces are `PIECE@LANGUAGE` in the joint dictionary, so that languages share only the special symbols:
 
-    OUTPUT/dict.txt                       pieces of the first language, of the second, ..., <mask>, [xx] of all
-    languages OUTPUT/manifest.json                  a manifest with the languages under "disjoint"
-    OUTPUT/XX/{train,valid,...}.{bin,idx}  the text, numbered anew OUTPUT/XX/sentencepiece.model,
-    OUTPUT/XX/manifest.json
+    OUTPUT/dict.txt                             pieces of the first language, of the second, ..., <mask>, all [xx]
+    OUTPUT/manifest.json                        a manifest with the languages under "disjoint"
+    OUTPUT/XX/{train,valid,...}.{bin,idx}       the text with the indices of the joint dictionary
+    OUTPUT/XX/{sentencepiece.model,manifest.json}
 
 A second run writes everything again. The dictionary and the manifest are written last, so that an incomplete OUTPUT has
 neither. Each DATA is read in full, and refused if its text has changed since it was binarized.
@@ -45,11 +45,11 @@ def read_dictionary(folder: Path) -> list[tuple[str, int]]:
 
 
 def languages_of(folder: Path) -> list[str]:
-    """The language of a data-bin, in a list; raises UserError for another number of languages and for bitext."""
+    """The language of a data folder, in a list; raises UserError for another number of languages and for bitext."""
     manifest = read_json(folder / "manifest.json") or {}
     languages = manifest.get("config", {}).get("languages")
     if not languages or "disjoint" in manifest:
-        raise UserError(f"{folder} is no complete data-bin of `python -m preprocess`")
+        raise UserError(f"{folder} is not a complete data folder of `python -m preprocess`")
     others = [name for name in manifest["datasets"] if name.split("/")[0] not in languages]
     if len(languages) > 1 or others:
         raise UserError(
@@ -102,7 +102,7 @@ def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dic
 
 
 def join(output: Path, folders: list[Path]) -> None:
-    """Joins the data-bins `folders` into OUTPUT; raises UserError unless each has one language of its own."""
+    """Joins the data folders `folders` into OUTPUT; raises UserError unless each has one language of its own."""
     found = [languages_of(folder)[0] for folder in folders]
     if len(set(found)) < len(found):
         raise UserError(f"every folder must have a language of its own, found {', '.join(found)}")

@@ -24,7 +24,7 @@ _symbols: list[str] = []
 class Encoded:
     """A block after encoding."""
 
-    text: bytes  # one line per sentence, pieces separated by blanks
+    text: bytes  # one line per sentence, pieces separated by spaces
     lines: int
     blank: int
     tokens: int  # without </s>

@@ -18,7 +18,7 @@ from fairseq_xl.io import files
 from fairseq_xl.io.compressed import text_of
 
 BLOCK = 1 << 20  # bytes: small enough for many in memory, large enough for little overhead per block
-LONGEST_LINE = 64 << 20  # bytes; a longer line is no sentence and would need too much memory
+LONGEST_LINE = 64 << 20  # bytes; a longer line is not a sentence and would need too much memory
 
 
 def read_blocks(path: Path, progress: Callable[[int], object] | None = None) -> Iterator[bytes]:
@@ -46,10 +46,10 @@ def read_blocks(path: Path, progress: Callable[[int], object] | None = None) -> 
 
 
 def lines_of(block: bytes, errors: str = "strict") -> list[str]:
-    """The lines of a block as text, stripped, with one blank for each run of white space.
+    """The lines of a block as text, stripped, with one space for each run of white space.
 
     fairseq splits at every white-space character of Unicode, and Python at more line ends than b"\\n" (U+0085, U+2028,
-    form feed, a lone carriage return). As blanks, these characters change no number of tokens or lines.
+    form feed, a lone carriage return). As spaces, these characters change no number of tokens or lines.
     """
     lines = block.decode("utf-8", errors).split("\n")
     if not lines[-1]:

@@ -1,4 +1,4 @@
-"""Fingerprints of the files of a data-bin, stored in its manifest.
+"""Fingerprints of the files of a data folder, stored in its manifest.
 
 Training compares samples of a file with its fingerprint, --verify the whole file.
 """
@@ -14,7 +14,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json
 
 FORMAT = 1  # of fingerprints; those of another format are computed again
-MOST_BLOCKS, LEAST_BLOCK = 64, 1 << 20  # most hashes of a file, and least bytes of a block
+MOST_BLOCKS, LEAST_BLOCK = 64, 1 << 20  # maximum number of hashes of a file, and minimum bytes of a block
 READ = 1 << 20  # bytes in memory at a time
 
 
@@ -42,14 +42,14 @@ def _blocks(path: Path, block: int, progress: tqdm | None = None) -> Iterator[st
 
 
 def verify(data_bin: Path) -> int:
-    """Compares every file of a data-bin, read in full, with the manifest; returns the number of files.
+    """Compares every file of a data folder, read in full, with the manifest; returns the number of files.
 
-    Raises UserError with a list of all files that are changed, missing or not in the manifest, and for a data-bin
-    without fingerprints.
+    Raises UserError with a list of all files that are changed, missing or not in the manifest, and for a data
+    folder without fingerprints.
     """
     manifest = read_json(data_bin / "manifest.json")
     if not isinstance(manifest, dict):
-        raise UserError(f"{data_bin} has no readable manifest.json: it is not a complete data-bin")
+        raise UserError(f"{data_bin} has no readable manifest.json: it is not a complete data folder")
     known = manifest.get("fingerprints")
     if not known:
         raise UserError(

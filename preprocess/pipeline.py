@@ -31,7 +31,7 @@ logger = logging.getLogger("preprocess")
 
 
 def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=None, check_only: bool = False) -> None:
-    """Makes a data-bin from a description.
+    """Makes a data folder from a description.
 
     Args:
         config_path: the YAML description.
@@ -300,7 +300,7 @@ class _Preparation:
         return {name for kind, _, name in stages if kind == "binarize"}
 
     def refuse_another_folder(self) -> None:
-        """Raises UserError for a data-bin whose folders would all be removed."""
+        """Raises UserError for a data folder whose folders would all be removed."""
         found = self.binarized()
         if found and found.isdisjoint(folder.name for folder in self.config.folders):
             raise UserError(
@@ -317,7 +317,7 @@ class _Preparation:
             logger.info("%s: removed, since it is no longer in the description", name)
 
     def write_manifest(self, sampling: dict | None, described: dict, units: dict, written: dict) -> None:
-        """Writes manifest.json, which comes last and shows that the data-bin is complete."""
+        """Writes manifest.json, which comes last and shows that the data folder is complete."""
         files = [
             {"path": name, "language": side.language, "dataset": f"{folder.name}/{split.name}"}
             | {

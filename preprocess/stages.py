@@ -38,7 +38,7 @@ class Stages:
         if record and record["key"] == key and record["sizes"] == self._sizes(outputs):
             logger.info("%s: up to date", name)
             return record["result"]
-        # a manifest would show that the data-bin is complete
+        # a manifest would show that the data folder is complete
         (self.data_bin / "manifest.json").unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         logger.info("%s", name)

@@ -186,19 +186,19 @@ def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:
 
 
 def load_model(path: Path) -> sentencepiece.SentencePieceProcessor:
-    """Loads a SentencePiece model; raises UserError for a file that is missing or is no model."""
+    """Loads a SentencePiece model; raises UserError for a file that is missing or not a model."""
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=Path(path).read_bytes())
     except OSError as error:
-        raise UserError(f"{path} is no SentencePiece model: {error.strerror}") from error
+        raise UserError(f"{path} is not a SentencePiece model: {error.strerror}") from error
     except ValueError as error:
         raise UserError(f"{str(path)!r} is not a file name: {error}") from error
     except RuntimeError as error:
-        raise UserError(f"{path} is no SentencePiece model, or it is damaged") from error
+        raise UserError(f"{path} is not a SentencePiece model, or it is damaged") from error
 
 
 def symbols_of(model: sentencepiece.SentencePieceProcessor) -> list[str]:
-    """The symbol of each id of the model; ids that are no ordinary pieces become <unk>.
+    """The symbol of each id of the model; ids that are not ordinary pieces become <unk>.
 
     A piece may look like a symbol of the dictionary, since text may have "[en]"; callers must not take it for one.
     """
@@ -220,7 +220,7 @@ def new_symbols(model: sentencepiece.SentencePieceProcessor, languages: Iterable
 def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
     """Symbols of an existing dict.txt, followed by <mask> and the [xx] that it lacks.
 
-    Raises UserError for a file that is no dictionary, and for one with [xx] but without <mask>.
+    Raises UserError for a file that is not a dictionary, and for one with [xx] but without <mask>.
     """
     symbols = []
     try:
@@ -231,9 +231,9 @@ def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
                     raise UserError(f"{path}: line {number} is not 'symbol count': {line.rstrip()!r}")
                 symbols.append(symbol)
     except OSError as error:
-        raise UserError(f"{path} is no dictionary: {error.strerror}") from error
+        raise UserError(f"{path} is not a dictionary: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is no dictionary: it is not UTF-8") from error
+        raise UserError(f"{path} is not a dictionary: it is not UTF-8") from error
     missing = [symbol for symbol in (MASK, *language_symbols(languages)) if symbol not in symbols]
     if MASK in missing and len(missing) <= len(list(languages)):
         raise UserError(f"{path} has language symbols but no {MASK}, which must stand before them")

@@ -22,10 +22,10 @@ def check(classifier: str, body: str) -> None:
     register()
     content = load_checkpoint(classifier)
     if "labels" not in content.get("task_state", {}).get("fairseq_xl", {}):
-        raise UserError(f"CHECKPOINT {classifier} is no classifier of finetune.sh")
+        raise UserError(f"CHECKPOINT {classifier} is not a classifier of finetune.sh")
     try:
         wanted = language_modules.read(body).body
-    except (UserError, OSError):  # step 2 says what is wrong with a damaged body
+    except (UserError, OSError):  # step 2 reports a damaged body
         return
     if language_modules.extract(content, classifier).body != wanted:
         raise UserError(f"CHECKPOINT {classifier} was not fine-tuned from BODY {body}")

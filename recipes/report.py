@@ -290,7 +290,7 @@ class Report:
                 before, tokens = updates, tokens + (updates - before) * size
             if epochs:
                 lines.append([name, f"{before:,}", f"{tokens / before:,.0f}", f"{tokens / 1e6:.2f}"])
-        header = [title, "updates", "tokens an update", "million tokens"]
+        header = [title, "updates", "tokens per update", "million tokens"]
         return [self.caption(caption, title), "", *table(header, lines)] if lines else []
 
     def part_outputs(

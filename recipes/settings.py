@@ -31,7 +31,7 @@ class Digests:
         self.known: dict[tuple[Path, int, int], str] = {}
 
     def of(self, path: Path) -> str | dict[str, str]:
-        """Hash of a file; of a folder the hash of each file by name, of a data-bin only that of its manifest.
+        """Hash of a file; of a folder the hash of each file by name, of a data folder only that of its manifest.
 
         Hidden files and other manifests, which describe the other files, do not count.
         """
@@ -76,7 +76,7 @@ def check(folder: Path, name: str, record: Record, otherwise: str) -> Record:
 
 
 def is_result(file: Path) -> bool:
-    """Whether a file or folder is no record, lock or log."""
+    """Whether a file or folder is not a record, lock or log."""
     return file.name not in (RECORD, SETTINGS, ".lock") and file.suffix != ".log"
 
 

@@ -171,7 +171,7 @@ def _simplified(state: State, simplify: Callable[[str], str], ignored: tuple[str
 
 
 def _drop_tied(given: State, ties: dict[str, str]) -> None:
-    """Removes the second copies of tied parameters; `UserError` if they are no copies."""
+    """Removes the second copies of tied parameters; `UserError` if they are not copies."""
     for copy, original in ties.items():
         if copy in given and original in given and not torch.equal(given.pop(copy), given[original]):
             raise UserError(f"{copy} differs from {original}; only models that tie them can be converted")

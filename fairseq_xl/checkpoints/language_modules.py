@@ -132,7 +132,7 @@ def extract(checkpoint, path):
     model = (checkpoint.get("cfg") or {}).get("model")
     described = isinstance(model, dict) and {"language_positions", "adapters"} <= model.keys()
     if SPECIAL not in state or not described or not {"dictionary", "languages"} <= identity.keys():
-        raise UserError(f"{path} has no language module: it is no checkpoint of an xl_monotrans_* model")
+        raise UserError(f"{path} has no language module: it is not a checkpoint of an xl_monotrans_* model")
     check_languages(identity["languages"], path)
     positions = bool(model["language_positions"])
     return LanguageModule(
@@ -182,7 +182,7 @@ def pack(archive, paths):
     """
     members = _members(archive) if os.path.lexists(archive) else {}
     if members is None:
-        raise UserError(f"{archive} is no archive of language modules")
+        raise UserError(f"{archive} is not an archive of language modules")
     contents = {language: _bytes(archive, name) for language, name in members.items()}
     bodies = {_member(archive, name).body: f"those of {archive}" for name in members.values()}
     for path in paths:
@@ -205,7 +205,7 @@ def copy(archive, language, path):
     """Writes the module of a language to a file of its own, as it was packed; `UserError` if the archive has none."""
     members = _members(archive)
     if members is None:
-        raise UserError(f"{archive} is no archive of language modules")
+        raise UserError(f"{archive} is not an archive of language modules")
     name = _find(archive, members, language)
     content = _bytes(archive, members[name])
     check_replaceable(path, _member(archive, members[name]))
@@ -260,7 +260,7 @@ def check_languages(languages, path):
 
 
 def _members(path):
-    """{languages: name of the file in the archive}, or None if the file is no archive."""
+    """{languages: name of the file in the archive}, or None if the file is not an archive."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -299,7 +299,7 @@ def _member(path, name):
 def _check(content, path):
     """Makes a `LanguageModule` of a file's content; raises `UserError` for any other content."""
     if not isinstance(content, dict) or content.get("kind") not in (KIND, OLD_KIND):
-        raise UserError(f"{path} is no language module; `fairseq-xl language-module extract` extracts one")
+        raise UserError(f"{path} is not a language module; `fairseq-xl language-module extract` extracts one")
     if content.get("format") != FORMAT:
         raise UserError(f"{path} has format {content.get('format')} of language modules, this version reads {FORMAT}")
     kinds = {field.name: field.type for field in fields(LanguageModule)}

@@ -10,14 +10,15 @@ XLM, Unicoder           NAME.pth, a dict with model and params  dico_id2word in 
 XLM's translation       NAME.pth, with encoder and decoder      the same
 ======================= ======================================= =============================================
 
-XLM-R's vocabulary is ``<s> <pad> </s> <unk>``, the pieces of its SentencePiece model and ``<mask>``: ours without the
-language symbols, if the text was prepared with that model. XLM's is ``<s> </s> <pad> <unk>``, ten ``<specialN>`` and
-the words of its BPE codes: its rows are put in our order, with ``<special1>`` as ``<mask>`` and without the other nine.
-Its words must be the pieces of our dictionary, in order and spelled as in the file: ``th@@ e`` in a .pth, ``th e</w>``
-in a vocab.json.
+XLM-R's vocabulary is ``<s> <pad> </s> <unk>``, the pieces of its SentencePiece model and ``<mask>``. A dictionary of
+this package for text that was prepared with that model is the same, followed by the language symbols. XLM's vocabulary
+is ``<s> </s> <pad> <unk>``, ten ``<specialN>`` and the words of its BPE codes. Its rows are put in our order, with
+``<special1>`` as ``<mask>`` and without the other nine. Its words must be the pieces of our dictionary, in order and
+spelled as in the file: ``th@@ e`` in a .pth, ``th e</w>`` in a vocab.json.
 
-XLM's decoder input begins with ``</s>``, and the language is known from its embedding only; ours begins with ``[xx]``.
-So the rows of ``[xx]`` are copies of the row of ``</s>``, and their output bias keeps them from being predicted.
+XLM's decoder input begins with ``</s>``, and only the language embedding identifies the language; our decoder input
+begins with ``[xx]``. So the rows of ``[xx]`` are copies of the row of ``</s>``, and their output bias keeps them from
+being predicted.
 
 Files are read as plain data. The layouts follow the programs that write them; no released weights have been read so
 far.
@@ -102,7 +103,7 @@ def read(path) -> Published | Any:
     Args:
         path: the file of weights, or its folder.
 
-    Returns: `Published`, or the content of a file of torch.save that is no published model.
+    Returns: `Published`, or the content of a file of torch.save that is not a published model.
     Raises `UserError` for a file that cannot be read or needs another one, and for a model that cannot be converted.
     """
     file = _file_of(Path(path))

@@ -1,4 +1,4 @@
-"""Weight transfer: a new model starts from the weights of checkpoints, ours or published.
+"""Weight transfer: a new model starts from the weights of this package's checkpoints or of published ones.
 
 `transfer_weights` copies parts of one checkpoint into a model's state dict and reports what was copied, what is new and
 what is unused; `initialize` does so for every checkpoint that a run names. Before anything is copied, `read` compares
@@ -179,7 +179,7 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
     """Reads weights for a part of a new model and checks that they mean the same there.
 
     Args:
-        path: a checkpoint of ours, or a published model (`fairseq_xl.checkpoints.published`).
+        path: a checkpoint of this package, or a published model (`fairseq_xl.checkpoints.published`).
         model: the new model; it gives the rows that a published model lacks.
         part: what is taken: a key of `PARTS`.
         requirements: what the weights must fit.

@@ -21,7 +21,7 @@ COMMANDS = (
     ("get", "write a language module of an archive to a file, as it was packed", ("ARCHIVE", "LANGUAGE", "MODULE")),
     (
         "from-embeddings",
-        "make one from embeddings learned elsewhere",
+        "make a language module from embeddings trained without the model",
         ("CHECKPOINT", "DATA", "VECTORS", "MODULE"),
     ),
 )
@@ -32,13 +32,10 @@ HELP = {
     "ARCHIVE": "file of several language modules",
     "FILE": "file of one language module, or archive",
     "LANGUAGE": "language code",
-    "DATA": "folder with the dictionary of the embeddings",
+    "DATA": "data folder with the dictionary of the embeddings",
     "VECTORS": "file of `fairseq-xl skipgram` or `fairseq-xl map-embeddings`",
 }
-STD = (
-    "standard deviation of the numbers in the embeddings, after one factor has scaled them all "
-    "(default: --init-std of CHECKPOINT)"
-)
+STD = "scale the embeddings to this standard deviation (default: --init-std of CHECKPOINT)"
 
 
 def main(arguments: list[str] | None = None) -> None:

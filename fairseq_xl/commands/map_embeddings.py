@@ -15,10 +15,10 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command; prints one JSON line about the mapping."""
     parser = argparse.ArgumentParser("fairseq-xl map-embeddings", description=__doc__)
     parser.add_argument("source", help="embeddings to map, a file of `fairseq-xl skipgram`")
-    parser.add_argument("target", help="embeddings to map them into, which stay as they are")
+    parser.add_argument("target", help="embeddings to map into; they are not changed")
     parser.add_argument("output", help="file to write: the mapped source")
-    parser.add_argument("--start", choices=STARTS, default="identical", help="the first dictionary")
-    parser.add_argument("--seed", type=int, default=1, help="random seed of the similarities left out")
+    parser.add_argument("--start", choices=STARTS, default="identical", help="how to make the first dictionary")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random dropping of similarities")
     options = parser.parse_args(arguments)
     source, target = read(options.source), read(options.target)
     if source.rows.shape[1] != target.rows.shape[1]:

@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--length",
         type=int,
-        help="most tokens of a sentence: `paraphrase.length` of the training that will use them (default: 128)",
+        help="maximum tokens of a sentence: `paraphrase.length` of the training that uses the negatives (default: 128)",
     )
     parser.add_argument(
         "--exact-below", type=int, default=100000, help="use an exact index for fewer distinct sentences than this"

@@ -1,9 +1,9 @@
 """Finds translations of sentences with the encoder of a checkpoint, without training (Luo et al. 2020).
 
-The files PREFIX.en and PREFIX.de of a pair en-de hold aligned sentences. A sentence is the mean over its tokens, or its
-first token, in one layer. Its translation is the sentence of the other file with the best score. With --dev all layers
-and poolings are tried on held-out pairs; those with the best average accuracy by margin are used for the test pairs.
-Prints one JSON line.
+The files PREFIX.en and PREFIX.de of a pair en-de hold aligned sentences. A sentence is represented
+by the mean over its tokens, or by its first token, in one layer. Its translation is the sentence of the other file with
+the best score. With --dev, layer and pooling are selected by the average accuracy by margin on held-out pairs, and used
+for the test pairs. Prints one JSON line.
 """
 
 import argparse
@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
     if not options.dev and (options.layer is None or options.pooling is None):
-        raise UserError("give --layer and --pooling, or --dev pairs to choose them on")
+        raise UserError("give --layer and --pooling, or --dev pairs to select them on")
     test, dev = read_named_pairs(options.test), read_named_pairs(options.dev)
     tested = {language for pair in (*test, *dev) for language in pair.split("-")}
     modules = _language_modules(options.lang, tested)
@@ -30,7 +30,9 @@ def main(arguments: list[str] | None = None) -> None:
             remedy = f"--lang {language}=DATA:MODULE gives the model a language module of {language}"
             raise UserError(f"{options.data} is of {', '.join(own)}: {remedy}")
     elif modules:
-        raise UserError(f"--lang: {options.checkpoint} is no xl_monotrans_* model; only those have language modules")
+        raise UserError(
+            f"--lang: {options.checkpoint} is not an xl_monotrans_* model; only those have language modules"
+        )
     embedders = {None: embedder} | {
         language: Embedder(options.checkpoint, data, language_module=module, lang=language)
         for language, (data, module) in modules.items()
@@ -57,8 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl retrieve", description=__doc__)
     parser.add_argument("checkpoint", help="checkpoint of any task")
     parser.add_argument("data", help="folder with its dict.txt and sentencepiece.model")
-    parser.add_argument("--test", nargs="+", required=True, metavar="XX-YY=PREFIX", help="test pairs, a file a side")
-    parser.add_argument("--dev", nargs="+", default=[], metavar="XX-YY=PREFIX", help="held-out pairs to choose on")
+    parser.add_argument("--test", nargs="+", required=True, metavar="XX-YY=PREFIX", help="test pairs of files")
+    parser.add_argument("--dev", nargs="+", default=[], metavar="XX-YY=PREFIX", help="held-out pairs of files")
     parser.add_argument(
         "--lang",
         action="append",

@@ -4,7 +4,7 @@
   `fairseq-xl retrieve`, and prints scores as that does;
 - ``classification TASK_FILES OUTPUT`` is logistic regression on tf-idf of character n-grams;
 - ``pairs TASK_FILES OUTPUT`` is logistic regression on the n-gram overlap and the lengths of two texts: a task that it
-  solves as well as a model does not show that the model understands anything;
+  solves as well as a model does not show any understanding by the model;
 - ``titles TASK_FILES OUTPUT`` writes the first words of the source; their number scores best on the validation text.
 
 OUTPUT gets the files that fairseq-validate and fairseq-generate write for a model, which
@@ -61,15 +61,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
     command = commands.add_parser("retrieval", help="tf-idf of character n-grams, ratio margin")
-    command.add_argument("pairs", nargs="+", metavar="XX-YY=PREFIX", help="test pairs, a file a side")
+    command.add_argument("pairs", nargs="+", metavar="XX-YY=PREFIX", help="test pairs, one file per language")
     for name, described in BASELINES.items():
         command = commands.add_parser(name, help=described)
         command.add_argument("files", help="folder of the task's files; for labeled text several folders, joined by :")
         command.add_argument("output", type=Path, help="folder for the predictions or titles")
         command.add_argument("--langs", required=True, help="the languages to test, separated by commas")
-        command.add_argument("--split", default="test", help="which split (default: test)")
+        command.add_argument("--split", default="test", help="split (default: test)")
         if name in CLASSIFIERS:
-            command.add_argument("--train-langs", default="", help="train on these together (default: each alone)")
+            described = "languages to train one classifier on (default: one classifier per language)"
+            command.add_argument("--train-langs", default="", help=described)
     return parser
 
 

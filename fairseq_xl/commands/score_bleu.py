@@ -1,8 +1,8 @@
 """BLEU of translations that fairseq-generate wrote.
 
 Prints one JSON line: detokenized sacreBLEU with its signature and the tokenizer of the language, and tokenized BLEU
-(Moses, case-insensitive), which says nothing about languages written without blanks. With --against OTHER it compares
-the hypotheses with those of another system by sacreBLEU's paired bootstrap.
+(Moses, case-insensitive), which is not meaningful for languages written without spaces. With --against OTHER it
+compares the hypotheses with those of another system by sacreBLEU's paired bootstrap.
 """
 
 import argparse
@@ -53,8 +53,8 @@ def main(arguments: list[str] | None = None) -> None:
     tokenizer = options.tokenize or tokenizer_of(options.language)
     if not options.tokenize and primary_code(options.language) not in LANGUAGES:
         logger.warning(
-            "--language %s is no code of ISO 639-1: sacreBLEU's tokenizer is %s, for words with blanks "
-            "between them; --tokenize names another",
+            "--language %s is not an ISO 639-1 code: sacreBLEU's tokenizer is %s, for words separated "
+            "by spaces; --tokenize names another",
             options.language,
             tokenizer,
         )
@@ -69,8 +69,8 @@ def main(arguments: list[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl score bleu", description=__doc__)
     parser.add_argument("generated", help="output of fairseq-generate, or with --plain a file of hypotheses")
-    parser.add_argument("reference", help="raw reference text, one line a test line")
-    parser.add_argument("--plain", action="store_true", help="GENERATED holds a hypothesis a line")
+    parser.add_argument("reference", help="raw reference text, one line per test line")
+    parser.add_argument("--plain", action="store_true", help="GENERATED has one hypothesis per line")
     parser.add_argument("--language", help="target language, which chooses the tokenizers")
     parser.add_argument(
         "--tokenize",
@@ -79,5 +79,5 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% interval; 0: none")
     parser.add_argument("--against", help="output of another system for the same lines, in the form of GENERATED")
-    parser.add_argument("--save", help="write the hypotheses to this file, one a line")
+    parser.add_argument("--save", help="write the hypotheses to this file, one per line")
     return parser

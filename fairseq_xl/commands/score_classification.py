@@ -17,8 +17,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser("fairseq-xl score classification", description=__doc__)
     parser.add_argument("folder", help="folder of SPLIT.LANGUAGE.tsv prediction files")
-    parser.add_argument("--split", default="test", help="which split (default: test)")
-    parser.add_argument("--langs", required=True, help="the languages of the average, separated by commas")
+    parser.add_argument("--split", default="test", help="split (default: test)")
+    parser.add_argument("--langs", required=True, help="languages to score and average, separated by commas")
     parser.add_argument("--against", help="folder of another classifier's predictions, for McNemar's exact test")
     options = parser.parse_args(arguments)
     files = {

@@ -45,12 +45,12 @@ def main(arguments: list[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl score generation", description=__doc__)
     parser.add_argument("folder", help="folder of XX/generate-SPLIT.txt")
-    parser.add_argument("--references", required=True, help="folder of SPLIT.XX.tgt, raw text, one line a test line")
-    parser.add_argument("--split", default="test", help="which split (default: test)")
-    parser.add_argument("--langs", required=True, help="the languages of the average, separated by commas")
+    parser.add_argument("--references", required=True, help="folder of SPLIT.XX.tgt, raw text, one line per test line")
+    parser.add_argument("--split", default="test", help="split (default: test)")
+    parser.add_argument("--langs", required=True, help="languages to score and average, separated by commas")
     parser.add_argument(
         "--among", help="languages that an output may be identified as (default: --langs and en), separated by commas"
     )
-    parser.add_argument("--copy", action="store_true", help="score the sources, SPLIT.XX.src, as outputs too: copying")
+    parser.add_argument("--copy", action="store_true", help="also score the sources, SPLIT.XX.src, as outputs")
     parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% intervals; 0: none")
     return parser

@@ -17,9 +17,9 @@ NUMBERS = (
     ("dim", int, 768, 1, "channels"),
     ("epochs", int, 5, 1, "passes over the text"),
     ("negative", int, 10, 1, "negative samples for each word"),
-    ("subsample", float, 1e-5, 0, "frequency from which on pieces are left out at random"),
+    ("subsample", float, 1e-5, 0, "sub-sampling threshold: more frequent pieces are dropped at random"),
     ("buckets", int, 2000000, 1, "hash buckets of character n-grams; n-grams in one bucket share a vector"),
-    ("threads", int, 1, 1, "threads; with more than one, runs differ"),
+    ("threads", int, 1, 1, "threads; with more than one, results differ between runs"),
     ("seed", int, 1, 0, "random seed"),
 )
 

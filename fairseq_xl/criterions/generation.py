@@ -18,7 +18,7 @@ class XLGenerationCriterionConfig(FairseqDataclass):
     """Options of the criterion `xl_generation`."""
 
     label_smoothing: float = field(
-        default=0.0, metadata={"help": "in training, total probability of all symbols but the target"}
+        default=0.0, metadata={"help": "label smoothing in training: total probability of all symbols but the target"}
     )
 
 

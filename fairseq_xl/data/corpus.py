@@ -1,7 +1,7 @@
 """The interface of a corpus: what objectives sample training examples from.
 
-A corpus numbers its examples in its own way: the start of a block, the line of a pair, the number of a window. `length`
-is the most tokens of one text of an example. Legend: n and B examples, k texts of each, t tokens of a text.
+An example is identified by a number: the start of a block, the line of a pair or the number of a window. `length` is
+the maximum length of one text of an example, in tokens. Legend: n and B examples, k texts of each, t tokens of a text.
 """
 
 from typing import Any, Protocol, TypeAlias, runtime_checkable

@@ -27,10 +27,10 @@ class XLDictionary(Dictionary):
             raise UserError(f"{path}: no such dictionary; `python -m preprocess` writes it beside the binarized text")
         dictionary = cls()
         try:
-            with open(path, encoding="utf-8") as file:  # from a name, fairseq hides what is wrong with the encoding
+            with open(path, encoding="utf-8") as file:  # given a path, fairseq hides the encoding error
                 dictionary.add_from_file(file)
         except (ValueError, RuntimeError) as error:
-            message = " ".join(str(error).split())  # fairseq quotes a line with its end
+            message = " ".join(str(error).split())  # fairseq quotes a line with its newline
             raise UserError(f"{path} is not a fairseq dictionary ('symbol count' on every line): {message}") from error
         dictionary.mask_index = dictionary.add_symbol(MASK, n=0)
         dictionary._find_languages(path)

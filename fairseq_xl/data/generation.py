@@ -20,7 +20,7 @@ def read_texts(path):
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
     if not content.strip():
-        raise UserError(f"{path} is empty: expected raw text, one line an example")
+        raise UserError(f"{path} is empty: expected raw text, one line per example")
     lines = content.removesuffix(b"\n").split(b"\n")
     for number, line in enumerate(lines):
         try:

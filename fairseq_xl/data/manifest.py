@@ -31,7 +31,7 @@ def _read(path, state):
     if not isinstance(manifest, dict) or not all(
         isinstance(manifest.get(part, {}), dict) for part in ("dictionary", "config", "fingerprints")
     ):
-        raise UserError(f"{path} is no manifest of `python -m preprocess`, which writes it again")
+        raise UserError(f"{path} is not a manifest of `python -m preprocess`, which writes it again")
     return manifest
 
 

@@ -18,7 +18,7 @@ from fairseq_xl.errors import UserError
 # twentieth (SHARE) of all, but at least LEAST_REACH.
 REACH = 500
 LEAST_REACH, SHARE = 10, 20
-TRIES = 8  # random ones that are tried for a negative
+TRIES = 8  # random candidates that are tried for a negative
 
 
 def reach_among(count):
@@ -66,7 +66,7 @@ class Reach:
 
     Args:
         pairs: the `SentencePairs`.
-        longest: most tokens of a side; longer pairs do not count.
+        longest: maximum length of a side, in tokens; longer pairs do not count.
     """
 
     def __init__(self, pairs, longest):
@@ -85,7 +85,7 @@ class RandomNegatives:
 
     Args:
         pairs: the `SentencePairs`.
-        longest: most tokens of a side; longer pairs neither get negatives nor are negatives.
+        longest: maximum length of a side, in tokens; longer pairs neither get negatives nor are negatives.
     """
 
     def __init__(self, pairs, longest):
@@ -124,7 +124,7 @@ class MinedNegatives:
 
     Args:
         pairs: the `SentencePairs`.
-        longest: most tokens of a sentence.
+        longest: maximum length of a sentence, in tokens.
 
     Raises `UserError` as `read_negatives` does.
     """
@@ -158,7 +158,7 @@ def negatives_file(prefix):
 
 
 def fingerprint(pairs):
-    """Checksum of the text of `SentencePairs`; reads all of it, about 1 GB a second."""
+    """Checksum of the text of `SentencePairs`; reads all of it, about 1 GB per second."""
     number = zlib.crc32(np.ascontiguousarray(pairs.sizes, dtype=np.int64).tobytes())
     for code in pairs.codes:
         with open(f"{pairs.prefix}.{code}.bin", "rb") as file:

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 class SentencePairs:
     """Binarized parallel text of one language pair, aligned line by line.
 
-    An example is a line. Lines that are empty on either side (document boundaries, missing translations) are no pairs.
+    An example is a line. Lines that are empty on either side (document boundaries, missing translations) are not pairs.
 
     Args:
         prefix: prefix of the four files, ``DATA/en-de/train.en-de``.
@@ -65,8 +65,8 @@ class SentencePairs:
         """Samples a sentence of the second language that is not the translation (Huang et al. 2019, section 3).
 
         Args:
-            lines: (B,) pairs of at most `length` tokens a side.
-            length: most tokens of a negative.
+            lines: (B,) pairs of at most `length` tokens per side.
+            length: maximum length of a negative, in tokens.
             keys: (B,) uint64 keys of the examples.
             mined: sample from the mined negatives; False: from all sentences of similar length.
 
@@ -77,7 +77,7 @@ class SentencePairs:
         return [self.sides[1][line].numpy() for line in chosen]
 
     def sizes_with_negatives(self, lines, length, mined=False):
-        """Most tokens (n,) of pairs, both sides together, whose second side a negative may replace."""
+        """Tokens (n,) of each pair: of the first sentence, and of the longer of translation and longest negative."""
         first, second = self.sizes[lines].T.astype(np.int64)
         return first + np.maximum(second, self._negatives(length, mined).longest(lines))
 

@@ -13,7 +13,7 @@ class ParallelDocuments(Windows):
     """Windows of aligned documents in which every other sentence is replaced by its translation.
 
     A document ends where both sides have an empty line; lines that are empty on one side only are left out. A window is
-    a run of lines of one document, of up to `length` tokens; where its last sentence is cut, no window has the rest.
+    a run of lines of one document, of up to `length` tokens; if its last sentence is truncated, the rest is not used.
     Windows of a single sentence are left out. Each window gives two examples: sentences at even positions are in the
     first language in one of them and in the second language in the other one.
 

@@ -39,10 +39,10 @@ class ObjectiveSampler:
     objective: str
     corpora: dict[str, Corpus]  # by language or pair
     input_length: InputLength
-    batch_tokens: int | None  # most tokens of a batch, padding counted
-    batch_sentences: int | None  # most examples of a batch
+    batch_tokens: int | None  # maximum number of tokens in a batch, padding counted
+    batch_sentences: int | None  # maximum number of examples in a batch
     alpha: float
-    # examples (n,), their sizes (n,), their corpus -> most tokens of each when collated (n,); None: their sizes
+    # examples (n,), their sizes (n,), their corpus -> maximum length of each when collated (n,); None: their sizes
     collated_lengths: Callable | None = None
 
     @property

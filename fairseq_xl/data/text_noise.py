@@ -36,7 +36,7 @@ def split_into_words(tokens, is_piece, begins_word, every_piece):
 
     Args:
         is_piece, begins_word: (V,) bool, by symbol.
-        every_piece: (B,) bool, True for rows of languages without blanks, in which each piece is a word.
+        every_piece: (B,) bool, True for rows of languages without spaces between words, in which each piece is a word.
 
     Returns: `Text`.
     """

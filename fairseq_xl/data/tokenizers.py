@@ -72,14 +72,14 @@ def versions(chosen: dict[str, str]) -> dict[str, str | None]:
 
 
 def tokenize(line: str, name: str | None, language: str) -> str:
-    """Raw line -> its tokens, separated by blanks; unchanged if `name` is None or the line has no tokens."""
+    """Raw line -> its tokens, separated by spaces; unchanged if `name` is None or the line has no tokens."""
     if name is None:
         return line
     return " ".join(token for part in _splitter(name, language)(line) for token in part.split()) or line
 
 
 def detokenize(line: str, name: str | None, language: str) -> str:
-    """Tokens, separated by blanks -> text: Moses' rules, or no blanks between Chinese, Japanese or Thai words."""
+    """Tokens, separated by spaces -> text: Moses' rules, or no spaces between Chinese, Japanese or Thai words."""
     if name is None:
         return line
     if name == "moses":

@@ -29,12 +29,12 @@ class SelfLearning:
     keep: float = 0.1  # initial share of similarities that are used, drawn at random
     keep_factor: float = 2.0  # factor by which this share grows, up to 1, when the dictionary stops improving
     patience: int = 50  # dictionaries in a row without improvement
-    threshold: float = 1e-6  # least improvement of the mean similarity
+    threshold: float = 1e-6  # minimum improvement of the mean similarity
     seed: int = 1  # seed of the random shares
 
 
 def unit(vectors):
-    """(V, C) -> rows of length 1; a row of zeros stays."""
+    """(V, C) -> rows of length 1; a row of zeros is kept."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)
 

@@ -31,7 +31,7 @@ def read(path):
     symbols, rows = found.get("symbols"), found.get("rows")
     kinds = [(array.ndim, array.dtype.kind) for array in (symbols, rows) if array is not None]
     if kinds != [(1, "U"), (2, "f")]:
-        raise UserError(f"{path} is no file of embeddings, or it is damaged")
+        raise UserError(f"{path} is not a file of embeddings, or it is damaged")
     symbols = symbols.tolist()
     if len(rows) != len(symbols) or not np.isfinite(rows).all():
         raise UserError(f"{path} is damaged: it needs a finite vector for each of its {len(symbols)} symbols")

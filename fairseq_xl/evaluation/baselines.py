@@ -10,8 +10,8 @@ from fairseq_xl.evaluation.bleu import read_lines, tokenizer_of
 from fairseq_xl.evaluation.generation import rouge_l
 from fairseq_xl.io.compressed import stored
 
-NGRAMS = {"analyzer": "char_wb", "ngram_range": (2, 4)}  # within words, with the blanks around them
-MOST_WORDS = 20  # of a title
+NGRAMS = {"analyzer": "char_wb", "ngram_range": (2, 4)}  # within words, with the spaces around them
+MOST_WORDS = 20  # maximum number of words of a title
 
 
 def scikit_learn():

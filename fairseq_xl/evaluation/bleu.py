@@ -11,7 +11,7 @@ from fairseq_xl.versions import version
 
 #: sacreBLEU's tokenizer of a language; char replaces one whose package is not installed
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-TOKENIZERS |= dict.fromkeys(("bo", "dz", "km", "lo", "my", "th"), "char")  # no blanks between words
+TOKENIZERS |= dict.fromkeys(("bo", "dz", "km", "lo", "my", "th"), "char")  # no spaces between words
 
 #: codes of ISO 639-1, with its former sh
 LANGUAGES = frozenset(
@@ -71,7 +71,7 @@ def primary_code(language):
 
 
 def tokenizer_of(language):
-    """sacreBLEU's tokenizer for a language, by its code (`zh_CN` as `zh`): 13a where words have blanks between them."""
+    """sacreBLEU's tokenizer for a language, by its code (`zh_CN` as `zh`): 13a if spaces separate its words."""
     name = TOKENIZERS.get(primary_code(language), "13a")
     if name.endswith("mecab"):
         try:

@@ -57,7 +57,7 @@ def draw(logs, output, metric="loss"):
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     form = Path(output).suffix.removeprefix(".") or "png"
     if form not in figure.canvas.get_supported_filetypes():
-        raise UserError(f"--output {output}: {form!r} is no kind of picture; .png, .pdf or .svg are")
+        raise UserError(f"--output {output}: {form!r} is not a picture format; .png, .pdf or .svg are")
     drawn, values = {}, []  # a line of each run; all values shown
     kinds = {
         "train_inner": ("training (thin)", {"alpha": 0.4, "linewidth": 1}),

@@ -1,4 +1,4 @@
-"""Checks of a checkpoint's configuration before anything is built: only classes of ours, only plain data.
+"""Checks of a checkpoint's configuration before anything is built: only classes of this package, only plain data.
 
 Several architectures, tasks and criterions of fairseq evaluate strings of their options as Python. A checkpoint names
 the class and the strings: without these checks it could run any code on the machine that reads it.

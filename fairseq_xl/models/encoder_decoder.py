@@ -115,7 +115,7 @@ class Decoder(FairseqIncrementalDecoder):
             incremental_state: caches of earlier steps, {} at the first step: only the last position is computed
 
         Raises:
-            UserError: the first token is no language symbol, where the model has language embeddings
+            UserError: the first token is not a language symbol, where the model has language embeddings
         """
         languages = self._languages(prev_output_tokens, incremental_state)
         first_position = 0

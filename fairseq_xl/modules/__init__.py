@@ -1,1 +1,1 @@
-"""The parts that models are built from; they know tensors, not tasks or files."""
+"""Building blocks of models: they depend on tensors only, not on tasks or files."""

@@ -1,6 +1,6 @@
 """Attention functions, and the self-attention and cross-attention of a layer with projections and caches.
 
-Shapes: B batch, T queries, S keys, C channels, H heads, D = C / H channels a head.
+Shapes: B batch, T queries, S keys, C channels, H heads, D = C / H channels per head.
 """
 
 from collections.abc import Callable

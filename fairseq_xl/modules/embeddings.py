@@ -76,12 +76,12 @@ class Embeddings(nn.Module):
         cfg: a `BackboneConfig`; `position_offset` unused rows precede position 0 (XLM-R's files have 2)
         token_embeddings: used, not owned: their parameters belong to the encoder or decoder that made them
         num_languages: rows of the language embeddings, which exist if `cfg.language_embeddings` is `added`
-        extra_positions: positions after `cfg.max_positions`, for predicted tokens that are no input
+        extra_positions: positions after `cfg.max_positions`, for predicted tokens that are not input
     """
 
     def __init__(self, cfg: Any, token_embeddings: TokenEmbeddings, num_languages: int, extra_positions: int = 0):
         super().__init__()
-        self._token_embeddings = [token_embeddings]  # in a list, so that it is no submodule
+        self._token_embeddings = [token_embeddings]  # in a list, so that it is not a submodule
         self.max_positions = cfg.max_positions
         self.position_offset = cfg.position_offset
         self.positions = nn.Embedding(cfg.position_offset + cfg.max_positions + extra_positions, cfg.embed_dim)

@@ -4,7 +4,7 @@ Stream 0, the main stream, processes the known tokens. Predicting stream i, from
 each position, the i-th token after it. Streams are concatenated in time, the main stream first.
 
 Shapes: B batch, S streams, T queries of a stream, K known positions (keys of the main stream), C channels, H heads,
-D = C / H channels a head.
+D = C / H channels per head.
 """
 
 import math

@@ -23,7 +23,7 @@ class OutputLayer(nn.Module):
 
     def __init__(self, cfg, token_embeddings: TokenEmbeddings):
         super().__init__()
-        self._token_embeddings = [token_embeddings]  # in a list, so that it is no submodule: the encoder has it
+        self._token_embeddings = [token_embeddings]  # in a list, so that it is not a submodule: the encoder has it
         self.dense = None
         if cfg.output_form == "dense":
             self.dense = nn.Linear(cfg.embed_dim, cfg.embed_dim)

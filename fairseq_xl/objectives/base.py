@@ -44,16 +44,16 @@ class ObjectiveConfig:
     """Options of every objective; `--objective-options 'mlm.length=256 tlm.weight=0.5'` sets them."""
 
     weight: float = 1.0  # factor of the objective's loss
-    # most tokens of a stream, or of each text of a pair (Lample & Conneau 2019, section 5.1: 256)
+    # maximum length, in tokens, of a block of text, or of each text of a pair (Lample & Conneau 2019, section 5.1: 256)
     length: int = 256
     # exponent of the sampling shares of languages and pairs (Lample & Conneau 2019, section 5.1: 0.7); 0: equal shares
     # (Huang et al. 2019, section 3)
     alpha: float = 0.7
     # in training, sample a language or pair for each example (Liang et al. 2020, section 3), not for each batch
     mixed: bool = False
-    # most tokens of a batch: those of all texts of its examples, padded to the longest example
+    # maximum number of tokens in a batch, counting all texts of its examples, padded to the longest example
     batch_tokens: Optional[int] = None
-    # most examples of a batch; if neither limit is set, --max-tokens and --batch-size apply
+    # maximum number of examples in a batch; if neither limit is set, --max-tokens and --batch-size apply
     batch_sentences: Optional[int] = None
     # languages or pairs that this objective does not read, separated by commas
     leave_out: Optional[str] = None
@@ -129,7 +129,7 @@ class Objective:
         """Raises `UserError`, before training, if a corpus lacks something that the objective needs."""
 
     def collated_lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Corpus) -> np.ndarray:
-        """Most tokens, before framing, of each example (n,) of these sizes (n,) when it is collated: (n,)."""
+        """Maximum length (n,), before framing, of each of the examples (n,) of these sizes (n,) when it is collated."""
         return sizes
 
     def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
@@ -221,7 +221,7 @@ def build_objectives(
 
     Args:
         names: names separated by commas, ``mlm,tlm``.
-        options: options separated by blanks, ``mlm.mask_prob=0.2 tlm.weight=0.5``. Those of objectives that are not
+        options: options separated by spaces, ``mlm.mask_prob=0.2 tlm.weight=0.5``. Those of objectives that are not
             named are checked but not used, so that one file of options serves any set of objectives.
 
     Returns: {name: Objective}. Raises `UserError` for an unknown objective, an unknown key or an ill-typed value.

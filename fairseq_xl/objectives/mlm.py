@@ -18,8 +18,8 @@ class MaskingConfig(ObjectiveConfig):
     """Options of masked objectives; the defaults are those of Lample & Conneau 2019, section 3.3."""
 
     mask_prob: float = 0.15  # share of the tokens that is predicted
-    mask_token_prob: float = 0.8  # share of these that <mask> replaces
-    random_token_prob: float = 0.1  # share of these that a random piece replaces
+    mask_token_prob: float = 0.8  # share of the predicted tokens that <mask> replaces
+    random_token_prob: float = 0.1  # share of the predicted tokens that a random piece replaces
     frequency_exponent: float = 0.5  # positions are sampled with weight frequency^-exponent; 0: uniformly
 
     def __post_init__(self):

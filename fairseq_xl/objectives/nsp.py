@@ -25,7 +25,7 @@ SHORTEST = SYMBOLS + 4  # tokens of a pair: two of each segment
 class NSPConfig(MaskingConfig):
     """Options of `nsp`."""
 
-    length: int = 512  # most tokens of a pair, its symbols included (Artetxe et al. 2020, section 3.2)
+    length: int = 512  # maximum length of a pair, in tokens, with special symbols (Artetxe et al. 2020, section 3.2)
     frequency_exponent: float = 0.0  # masked positions are sampled uniformly, as in BERT
 
     def __post_init__(self):

@@ -19,7 +19,7 @@ from fairseq_xl.objectives.base import Objective, ObjectiveConfig, Term
 class ParaphraseConfig(ObjectiveConfig):
     """Options of `paraphrase`."""
 
-    length: int = 128  # most tokens of each sentence (Huang et al. 2019, section 3)
+    length: int = 128  # maximum length of each sentence, in tokens (Huang et al. 2019, section 3)
     negatives: str = "mined"  # mined: negatives of `fairseq-xl mine-negatives`; random: sentences of similar length
 
     def __post_init__(self):

@@ -33,7 +33,7 @@ class VecoConfig(MaskingConfig):
 class VecoMonolingualConfig(VecoConfig):
     """Options of `veco_mono`."""
 
-    length: int = 512  # most tokens of a segment (Luo et al. 2020, table 7)
+    length: int = 512  # maximum length of a segment, in tokens (Luo et al. 2020, table 7)
 
 
 @dataclass
@@ -41,7 +41,7 @@ class VecoBilingualConfig(VecoConfig):
     """Options of `veco_bi`."""
 
     mask_prob: float = 0.25  # share of the tokens that is predicted (Luo et al. 2020, section 3)
-    length: int = 128  # most tokens of a sentence (Luo et al. 2020, table 7)
+    length: int = 128  # maximum length of a sentence, in tokens (Luo et al. 2020, table 7)
 
 
 class VecoObjective(MaskedObjective):

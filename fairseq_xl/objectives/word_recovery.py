@@ -17,7 +17,7 @@ from fairseq_xl.objectives.base import Objective, ObjectiveConfig
 class WordRecoveryConfig(ObjectiveConfig):
     """Options of `word_recovery`."""
 
-    length: int = 128  # most tokens of each sentence (Huang et al. 2019, section 3)
+    length: int = 128  # maximum length of each sentence, in tokens (Huang et al. 2019, section 3)
 
 
 class AttentionMatrix(nn.Module):
@@ -40,11 +40,11 @@ class AttentionMatrix(nn.Module):
 
 @Objective.register
 class WordRecovery(Objective):
-    """Predicts each word of X from X^t, in which a mixture of the words of the translation Y replaces each word.
+    """Predicts each word of X from a mixture of the words of its translation Y, which the encoder reads in its place.
 
-    The encoder reads X^t with the positions and the language of X. Special symbols of X, ``<unk>`` included, keep their
-    own embeddings and are not predicted. The mixtures leave out the last ``</s>`` of Y. Either sentence is X with
-    probability 1/2. `batch_tokens` counts both sentences, of which the encoder reads one.
+    The encoder reads the mixtures, X^t, with the positions and the language of X. Special symbols of X, ``<unk>``
+    included, keep their own embeddings and are not predicted. The mixtures leave out the last ``</s>`` of Y. Either
+    sentence of a pair is X with probability 1/2. `batch_tokens` counts both sentences, although the encoder reads one.
     """
 
     Config = WordRecoveryConfig

@@ -25,14 +25,15 @@ WORD_START = "\u2581"  # SentencePiece's mark in front of a piece that begins a 
 class XDAEConfig(ObjectiveConfig):
     """Options of `xdae`; noise as in Liang et al. 2020, section 4.1."""
 
-    length: int = 512  # most tokens of corrupted and clean text, with symbols (Liang et al. 2020, section 4.1)
+    # maximum length of corrupted and clean text, in tokens, with special symbols (Liang et al. 2020, section 4.1)
+    length: int = 512
     alpha: float = 0.3  # exponent of the sampling shares (Liang et al. 2020, section 3)
     noise: str = "infill"  # kinds of noise, joined by +: shuffle, drop, mask, infill; applied in this order
-    shuffle_distance: float = 3.0  # shuffle: words are sorted by their number + U(0, this)
+    shuffle_distance: float = 3.0  # shuffle: words are sorted by their position + U(0, shuffle_distance)
     drop_prob: float = 0.1  # drop: probability of leaving out a word
-    word_mask_prob: float = 0.1  # mask: share of the words that one <mask> each replaces
-    infill_prob: float = 0.3  # infill: share of the tokens that spans cover (BART's value; the paper has none)
-    span_length: float = 3.0  # infill: mean of the Poisson lengths of spans, each of which one <mask> replaces
+    word_mask_prob: float = 0.1  # mask: share of the words that are replaced, each by one <mask>
+    infill_prob: float = 0.3  # infill: share of the tokens that spans cover (BART's; not given in the paper)
+    span_length: float = 3.0  # infill: mean of the Poisson lengths of spans; one <mask> replaces a span
 
     def __post_init__(self):
         super().__post_init__()

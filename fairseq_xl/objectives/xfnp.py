@@ -20,7 +20,7 @@ from fairseq_xl.objectives.sequence import sequence_terms
 class XFNPConfig(ObjectiveConfig):
     """Options of `xfnp`; values as in Liang et al. 2020, section 4.2."""
 
-    length: int = 512  # most tokens of a stream (Liang et al. 2020, section 4.2)
+    length: int = 512  # maximum length of a block, in tokens (Liang et al. 2020, section 4.2)
     alpha: float = 0.3  # exponent of the sampling shares (Liang et al. 2020, section 3)
     span_every: int = 64  # each block of this many pieces has one span
     span_pieces: int = 9  # pieces of a span

@@ -20,14 +20,16 @@ from fairseq_xl.errors import UserError, check_ranges
 class LambConfig(FairseqDataclass):
     """Options of `xl_lamb`; defaults are those of the paper's BERT."""
 
-    lamb_betas: str = field(default="(0.9, 0.999)", metadata={"help": "decay of the means of gradients and squares"})
+    lamb_betas: str = field(
+        default="(0.9, 0.999)", metadata={"help": "decay rates of the means of gradients and their squares"}
+    )
     lamb_eps: float = field(
-        default=1e-6, metadata={"help": "added to the root of the mean square", "range": "0 or more"}
+        default=1e-6, metadata={"help": "added to the root of the mean squared gradient", "range": "0 or more"}
     )
     weight_decay: float = field(
         default=0.01,
         metadata={
-            "help": "weight decay, of tensors with two dimensions or more: no biases, no LayerNorms",
+            "help": "weight decay of tensors with two dimensions or more, so not of biases and LayerNorms",
             "range": "0 or more",
         },
     )

@@ -86,7 +86,7 @@ TASK_PREFIX = "xl_"  # in the names of our tasks
 
 
 def _require_lr_and_one_precision(original):
-    """Refuses to train one of our tasks without --lr, and any with --fp16 and --bf16."""
+    """Refuses training without --lr for tasks of this package, and --fp16 together with --bf16 for all tasks."""
 
     @functools.wraps(original)
     def parse_args_and_arch(parser, *args, **kwargs):

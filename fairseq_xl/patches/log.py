@@ -54,7 +54,7 @@ def attach_log_file() -> None:
 
 
 def _shorten_console() -> None:
-    """Filters the records of the console and shows their times, for which fairseq's commands ask too late."""
+    """Filters the records of the console and shows their times; fairseq's commands set the format too late."""
     for handler in logging.getLogger().handlers:
         if type(handler) is logging.StreamHandler and is_for_console not in handler.filters:
             handler.addFilter(is_for_console)

@@ -1,4 +1,4 @@
-"""Patches of training in several processes: starting them, finding each other, agreeing, sharing gradients."""
+"""Patches of training in several processes: launch, rendezvous, agreement on stopping, and gradient reduction."""
 
 import functools
 import logging

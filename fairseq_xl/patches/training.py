@@ -56,7 +56,7 @@ def _report_divergence(original):
             return original(self, samples, raise_oom)
         except FloatingPointError as error:
             where = f"update {self.get_num_updates() + 1}"
-            if hasattr(self.task, "contents"):  # a task of ours
+            if hasattr(self.task, "contents"):  # a task of this package
                 where += f" ({'; '.join(dict.fromkeys(self.task.contents(sample) for sample in samples if sample))})"
             raise UserError(f"{where}: {_divergence_reason(str(error))}; {_advice(self)}") from error
 

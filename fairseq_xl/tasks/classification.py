@@ -25,7 +25,7 @@ from fairseq_xl.tasks.language_modules import LanguageModuleConfig, TaskLanguage
 
 logger = logging.getLogger(__name__)
 
-SHORTEST = 8  # least --length of an input, in tokens
+SHORTEST = 8  # minimum --length of an input, in tokens
 COLLAPSED = 98.0  # percent of the predictions in one class from which on the model is reported as collapsed
 
 
@@ -43,7 +43,8 @@ class XLClassificationConfig(LanguageModuleConfig):
     train_langs: str = field(default="en", metadata={"help": "languages to train on, separated by commas"})
     eval_langs: str = field(default="en", metadata={"help": "languages of all other splits, separated by commas"})
     length: int = field(
-        default=256, metadata={"help": "most tokens of an input; the longer text of a pair is truncated first"}
+        default=256,
+        metadata={"help": "maximum length of an input, in tokens; the longer text of a pair is truncated first"},
     )
     examples_per_epoch: Optional[int] = field(
         default=None,
@@ -202,7 +203,7 @@ class XLClassificationTask(XLTask):
         cut = sum(sum(map(len, sides)) + len(sides) > self.cfg.length for sides in encoded)  # a symbol before each side
         if cut:
             logger.warning(
-                "%s: %d of %d inputs have more than %d tokens (--length) and are cut there",
+                "%s: %d of %d inputs have more than %d tokens (--length) and are truncated",
                 split,
                 cut,
                 len(encoded),

@@ -25,7 +25,7 @@ from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
 
 logger = logging.getLogger(__name__)
 
-SHORTEST = 8  # least --length of a source, in tokens
+SHORTEST = 8  # minimum --length of a source, in tokens
 
 
 @dataclass
@@ -46,8 +46,8 @@ class XLGenerationConfig(XLSeq2SeqConfig):
     length: Optional[int] = field(
         default=None,
         metadata={
-            "help": "most tokens of a source; the rest is truncated (default: as in the fine-tuning of the checkpoint; "
-            "in training --max-positions of the model)"
+            "help": "maximum length of a source, in tokens; the rest is truncated (default: as in the fine-tuning of "
+            "the checkpoint; in training --max-positions of the model)"
         },
     )
     examples_per_epoch: Optional[int] = field(
@@ -188,7 +188,7 @@ class XLGenerationTask(XLSeq2SeqTask):
         if len(cut):
             logger.warning(
                 "%s: %d of %d examples have more than %d tokens of the source (--length) or %d of the target "
-                "(--max-positions) and are cut there",
+                "(--max-positions) and are truncated",
                 split,
                 len(cut),
                 len(dataset),

@@ -24,13 +24,13 @@ class LanguageModuleConfig(XLTaskConfig):
 
     lang: Optional[str] = field(
         default=None,
-        metadata={"help": "the one language of the run; the dictionary and --language-module must have it"},
+        metadata={"help": "the only language of the run; the dictionary and --language-module must have it"},
     )
     language_module: Optional[str] = field(
         default=None,
         metadata={
-            "help": "replace the checkpoint's language module by that in this file: of one language, an archive, or "
-            "another checkpoint (Artetxe et al. 2020, section 2)"
+            "help": "replace the checkpoint's language module by the one in this file: a language module, an archive, "
+            "or another checkpoint (Artetxe et al. 2020, section 2)"
         },
     )
 

@@ -43,7 +43,7 @@ class XLPretrainingConfig(LanguageModuleConfig):
     objectives: str = field(default="mlm", metadata={"help": "objectives, separated by commas: mlm,tlm"})
     objective_options: Any = field(  # text; or in YAML for fairseq-hydra-train {mlm: {mask_prob: 0.2}}
         default=None,
-        metadata={"help": "options of objectives, separated by blanks: 'mlm.mask_prob=0.2 tlm.weight=0.5'"},
+        metadata={"help": "options of objectives, separated by spaces: 'mlm.mask_prob=0.2 tlm.weight=0.5'"},
     )
     schedule: ChoiceEnum(SCHEDULES) = field(
         default="alternate",
@@ -80,7 +80,7 @@ class XLPretrainingConfig(LanguageModuleConfig):
         default=False,
         metadata={
             "help": "accept an --init-from with another number of attention heads, such as XLM's 8 for a model with 16 "
-            "(Huang et al. 2019, section 4): shapes agree, but the weights compute something else"
+            "(Huang et al. 2019, section 4): the shapes fit, but the model computes something else"
         },
     )
     train_only: Optional[str] = field(
@@ -101,7 +101,7 @@ class XLPretrainingConfig(LanguageModuleConfig):
     update_freq: Any = II("optimization.update_freq")
     tokens_per_sample: int = field(
         default=0,
-        metadata={"help": "not used; only fairseq-eval-lm reads it, before --context-window is refused"},
+        metadata={"help": "no effect; exists because fairseq-eval-lm reads it"},
     )
 
 

@@ -33,7 +33,7 @@ class XLSeq2SeqConfig(XLTaskConfig):
         default=None,
         metadata={
             "help": "initialize the decoder from the decoder of this checkpoint, or from its encoder if it has no "
-            "decoder; cross-attention is new if the checkpoint has none"
+            "decoder; cross-attention is random if the checkpoint has none"
         },
     )
     init_decoder_layers: ChoiceEnum(LAYERS) = field(

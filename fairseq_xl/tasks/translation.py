@@ -81,7 +81,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         path = state_dict.get("path", "the checkpoint")
         trained = state_dict["fairseq_xl"].get("lang_pairs")
         if trained is None:
-            raise UserError(f"{path} is no translation model; --init-encoder-from starts one from it")
+            raise UserError(f"{path} is not a translation model; --init-encoder-from starts one from it")
         source, target = self.inference_pair
         sources, targets = zip(*(pair.split("-") for pair in trained))
         if source not in sources or target not in targets:
@@ -166,7 +166,7 @@ class XLTranslationTask(XLSeq2SeqTask):
             cut, max_positions = dataset.cut_at(max_positions), None
             if len(cut):
                 logger.warning(
-                    "%d lines have more than %s tokens (source, target) and are cut there; the first: %s",
+                    "%d lines have more than %s tokens (source, target) and are truncated; the first: %s",
                     len(cut),
                     dataset.max_positions,
                     (cut[:10] + 1).tolist(),

@@ -7,7 +7,7 @@ from fairseq_xl.errors import UserError
 
 
 class Pairs:
-    """Pairs of lines of two streams, with one blank for each run of white space.
+    """Pairs of lines of two streams, with one space for each run of white space.
 
     Only b"\\n" ends a line: published files have other line ends (U+0085, U+2028) inside lines. Pairs with an empty
     side, which would end a document there, and pairs with a line that is not UTF-8 are counted and left out.

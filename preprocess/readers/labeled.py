@@ -48,7 +48,7 @@ class Part:
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    r"""Yields the number and the fields of each line, with one blank for each run of white space in a field.
+    r"""Yields the number and the fields of each line, with one space for each run of white space in a field.
 
     Only b"\n" ends a line and only a tab ends a field: quote characters are text. Empty lines are skipped.
 

@@ -12,7 +12,7 @@ LOOSE_STOP = re.compile(r"(?<=\w) ([.,)])(?=\s|$)")
 
 
 def one_line(text: str) -> str:
-    """Text as one line, with one blank for each run of white space and without invisible characters."""
+    """Text as one line, with one space for each run of white space and without invisible characters."""
     text = WRAPPED.sub("", INVISIBLE.sub("", text))
     return LOOSE_STOP.sub(r"\1", " ".join(text.split()))
 

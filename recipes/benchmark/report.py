@@ -33,7 +33,7 @@ def write_picture(found: dict, output: Path) -> None:
     names = [NAMES[system].replace(" ", "\n") for system in systems]
     speed.bar(names, [measured["tokens_per_second"][system] for system in systems], color=["C0", "C1", "C2"])
     speed.axhline(measured["tokens_per_second"]["matmul"], color="black", linestyle="--", label="matrix products alone")
-    speed.set(title="training step", ylabel="tokens a second")
+    speed.set(title="training step", ylabel="tokens per second")
     speed.legend(loc="upper right")
     speed.margins(y=0.15)
     for place, (label, peaks) in enumerate(

@@ -1,6 +1,6 @@
 """The compared training steps: ours, fairseq's, transformers', and only the matrix products of a step.
 
-Shapes: B sentences, T tokens a sentence, N predicted positions, C channels, H heads, D = C / H, V vocabulary.
+Shapes: B sentences, T tokens per sentence, N predicted positions, C channels, H heads, D = C / H, V vocabulary.
 """
 
 import math

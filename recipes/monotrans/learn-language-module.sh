@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# learn-language-module.sh DATA SAVE_DIR BODY [CONFIG.yaml ...] [--flag value ...]: MonoTrans, step 2: learns the language
-# module of another language over the frozen body of the checkpoint BODY, ours or published (M1); ends with
+# learn-language-module.sh DATA SAVE_DIR BODY [CONFIG.yaml ...] [--flag value ...]: MonoTrans, step 2: learns the
+# language module of another language over the frozen body of the checkpoint BODY, own or published (M1); ends with
 # SAVE_DIR/language-module.pt. DATA is text of that language alone. CONFIG and flags are those of pretrain.sh;
 # --adapters N adds adapters (M5). A repeated run resumes; a SAVE_DIR of other weights or settings is refused.
 set -euo pipefail

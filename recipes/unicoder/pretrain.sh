@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # pretrain.sh DATA SAVE_DIR INIT [CONFIG.yaml ...] [--flag value ...]: Unicoder pre-training with its five tasks
-# (U1-U6). INIT is an XLM checkpoint, ours or published, or "random". Run mine.sh on DATA first. Without a CONFIG the
-# model has the paper's size; config/toy.yaml is small, config/xglue.yaml is Unicoder for XGLUE, which continues XLM-R.
-# A repeated run resumes.
+# (U1-U6). INIT is an XLM checkpoint, of this package or published, or "random". Run mine.sh on DATA first. Without a
+# CONFIG the model has the paper's size; config/toy.yaml is small, config/xglue.yaml is Unicoder for XGLUE, which
+# continues XLM-R. A repeated run resumes.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

@@ -182,8 +182,8 @@ def test_models_of_two_framings_are_no_ensemble(place, tmp_path):
 @pytest.mark.parametrize(
     "name, given, sentence",
     [
-        ("generate", "classification", "is no translation model"),
-        ("generate", "pretraining", "is no translation model"),
+        ("generate", "classification", "is not a translation model"),
+        ("generate", "pretraining", "is not a translation model"),
         ("eval-lm", "translation", "was trained with"),
         ("generate generation", "translation", "was not fine-tuned by xl_generation"),
         (

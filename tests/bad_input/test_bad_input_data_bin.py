@@ -75,7 +75,7 @@ DICTIONARY = {
     "beside a text": (write("fr/dict.txt", exchanged), ["dict.txt is not the dictionary", "of fr was", "fr/dict.txt"]),
     "manifest cut short": (write("manifest.json", lambda text: text[:300]), ["manifest.json is damaged"]),
     "manifest empty": (write("manifest.json", lambda _: b""), ["manifest.json is damaged"]),
-    "manifest of something else": (write("manifest.json", lambda _: b"[]"), ["manifest.json is no manifest"]),
+    "manifest of something else": (write("manifest.json", lambda _: b"[]"), ["manifest.json is not a manifest"]),
 }
 
 
@@ -222,7 +222,7 @@ def test_a_data_bin_without_fingerprints_opens(place, tmp_path):
         (wrong.data / "manifest.json").write_text(json.dumps(manifest))
         fails(lambda: open_text(wrong.data / "en/train", "en"), wrong.data, "damaged" if broken in (3, {}) else "other")
     (wrong.data / "manifest.json").write_text('{"fingerprints": []}')
-    fails(lambda: open_text(wrong.data / "en/train", "en"), wrong.data / "manifest.json", "is no manifest")
+    fails(lambda: open_text(wrong.data / "en/train", "en"), wrong.data / "manifest.json", "is not a manifest")
 
 
 def full_of(number, data, prefix):

@@ -82,9 +82,9 @@ def test_description(tmp_path, mistake, check_only):
 
 
 VOCABULARY = {
-    "no such model": ("none.model", "dict.txt", "none.model is no SentencePiece model: No such file"),
-    "no such dictionary": ("sentencepiece.model", "none.txt", "none.txt is no dictionary: No such file"),
-    "exchanged": ("dict.txt", "sentencepiece.model", "dict.txt is no SentencePiece model, or it is damaged"),
+    "no such model": ("none.model", "dict.txt", "none.model is not a SentencePiece model: No such file"),
+    "no such dictionary": ("sentencepiece.model", "none.txt", "none.txt is not a dictionary: No such file"),
+    "exchanged": ("dict.txt", "sentencepiece.model", "dict.txt is not a SentencePiece model, or it is damaged"),
     "of two corpora": ("sentencepiece.model", "other.txt", "it has 0 of its"),
 }
 
@@ -174,7 +174,7 @@ def test_predictions(tmp_path, content, sentence):
         (bytes(range(256)), "x.png", "has no JSON entries"),
         (b'{"epoch": 1, "loss": null, "num_updates": "5"}\n', "x.png", "no entry of 'loss'"),
         (b'{"epoch": 1, "loss": "2", "num_updates": "5"}\n', "no/x.png", "x.png was not written: No such file"),
-        (b'{"epoch": 1, "loss": "2", "num_updates": "5"}\n', "x.xyz", "'xyz' is no kind of picture"),
+        (b'{"epoch": 1, "loss": "2", "num_updates": "5"}\n', "x.xyz", "'xyz' is not a picture format"),
     ],
 )
 def test_curves(tmp_path, log, output, sentence):
@@ -234,7 +234,7 @@ def test_task_text_that_is_too_long_is_told(place, tmp_path):
     with open(tmp_path / "files" / "valid.de.tsv", "ab") as file:
         file.write(b"river\t" + b"das Haus " * 100 + b"\n")
     output = COMMANDS["validate classification"](place.but(files=tmp_path / "files"), tmp_path)
-    assert "valid: 1 of 63 inputs have more than 40 tokens (--length) and are cut there" in output.log
+    assert "valid: 1 of 63 inputs have more than 40 tokens (--length) and are truncated" in output.log
 
 
 # fairseq-interactive

@@ -93,7 +93,7 @@ def test_files_that_an_archive_refuses(file, tmp_path):
         language_modules.pack(archive_path, [file("en", "de", name="both.pt")])
     with pytest.raises(UserError, match="was learned with another body than those of"):
         language_modules.pack(archive_path, [file("es", body="another")])
-    with pytest.raises(UserError, match="is no archive of language modules"):
+    with pytest.raises(UserError, match="is not an archive of language modules"):
         language_modules.pack(other, [file("fr")])
     assert contents(archive_path).keys() == {"de.language-module.pt", "fr.language-module.pt"} and len(
         archive_path.read_bytes()
@@ -156,9 +156,9 @@ def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
     archive_path.write_bytes(archive_path.read_bytes().replace(b"\x00\x00\x80?" * 6, bytes(24), 1))
     assert "damaged" in refusal(archive_path, "fr")
     torch.save({"model": {}}, tmp_path / "other.pt")
-    assert "has no language module: it is no checkpoint of an xl_monotrans_* model" in refusal(tmp_path / "other.pt")
+    assert "has no language module: it is not a checkpoint of an xl_monotrans_* model" in refusal(tmp_path / "other.pt")
     torch.save([1, 2], tmp_path / "list.pt")
-    assert "is no language module" in refusal(tmp_path / "list.pt")
+    assert "is not a language module" in refusal(tmp_path / "list.pt")
 
 
 @pytest.mark.parametrize(

@@ -48,5 +48,5 @@ def test_named_in_the_manifest(tmp_path, monkeypatch):
         tokenizers.named_in(tmp_path)
     with pytest.raises(UserError, match="tokenized by mecab, which needs another version"):
         tokenizers.named_in(write(tmp_path, {"config": {"tokenizer": {"ja": "mecab"}}}))
-    with pytest.raises(UserError, match="manifest.json is no manifest"):
+    with pytest.raises(UserError, match="manifest.json is not a manifest"):
         tokenizers.named_in(write(tmp_path, {"config": []}))

@@ -159,9 +159,9 @@ def test_mistakes_are_reported(tmp_path):
     two, output = str(tmp_path / "two.npz"), str(tmp_path / "out.npz")
     for other, message in (
         ("three", "has 2 channels"),
-        ("none", "is no file of embeddings"),
-        ("numbers", "is no file of embeddings"),
-        ("terabytes", "is no file of embeddings"),
+        ("none", "is not a file of embeddings"),
+        ("numbers", "is not a file of embeddings"),
+        ("terabytes", "is not a file of embeddings"),
         ("missing", "no such file"),
         ("others", "no pieces in common"),
     ):

@@ -37,7 +37,7 @@ def test_the_table_lists_what_the_patches_change(changes):
     assert table() == {module: names for module, names in changes.items() if module != "import"}
 
 
-NEEDED = re.compile(r"(ours|fairseq defect|(since|until) (torch|hydra|Python) \d+\.\d+)( \([^()]+\))?")
+NEEDED = re.compile(r"(by design|fairseq defect|(since|until) (torch|hydra|Python) \d+\.\d+)( \([^()]+\))?")
 
 
 def test_the_last_column_says_how_long_a_patch_is_needed():

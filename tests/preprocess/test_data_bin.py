@@ -327,10 +327,10 @@ def test_an_existing_model_is_taken(corpus, tmp_path, fairseq_in_process):
 
 def test_an_existing_model_is_checked(corpus, tmp_path):
     change(corpus, vocabulary={"sentencepiece": "missing.model"})
-    with pytest.raises(UserError, match="vocabulary: sentencepiece: .*missing.model is no SentencePiece model"):
+    with pytest.raises(UserError, match="vocabulary: sentencepiece: .*missing.model is not a SentencePiece model"):
         prepare(corpus, None, check_only=True)
     change(corpus, vocabulary={"sentencepiece": "train.en"})
-    with pytest.raises(UserError, match="vocabulary: sentencepiece: .*train.en is no SentencePiece model"):
+    with pytest.raises(UserError, match="vocabulary: sentencepiece: .*train.en is not a SentencePiece model"):
         prepare(corpus, tmp_path / "data-bin")
     model = existing_model(corpus.parent, (corpus.parent / "train.en").read_text(encoding="utf-8").split("\n"))
     change(corpus, vocabulary={"sentencepiece": str(model)})

@@ -139,7 +139,7 @@ def test_what_is_no_description(tmp_path):
     with pytest.raises(UserError, match="c.yaml is not YAML in line 2: a key must be one value$"):
         problems(tmp_path, "languages: [en]\n? [a, b]\n: c\n")
     for deep in ("[" * 3000 + "]" * 3000, "[" * 3000, "{a: " * 3000 + "}" * 3000):
-        with pytest.raises(UserError, match="c.yaml is no description: its values are nested too deeply$"):
+        with pytest.raises(UserError, match="c.yaml is not a description: its values are nested too deeply$"):
             problems(tmp_path, f"languages: {deep}")
     assert any("expected a mapping" in problem for problem in problems(tmp_path, "- en"))
 

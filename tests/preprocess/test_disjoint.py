@@ -140,8 +140,8 @@ def test_what_cannot_be_joined_is_reported(parts, joined, tmp_path, capsys):
     en = str(parts / "data/en")
     for arguments, message in (
         ([str(tmp_path / "out"), en, en], "must have a language of its own"),
-        ([str(tmp_path / "out"), en, str(joined)], "is no complete data-bin"),
-        ([str(tmp_path / "out"), en, str(tmp_path)], "is no complete data-bin"),
+        ([str(tmp_path / "out"), en, str(joined)], "is not a complete data folder"),
+        ([str(tmp_path / "out"), en, str(tmp_path)], "is not a complete data folder"),
         ([en, en, str(parts / "data/de")], "is, or has, one of the folders"),
         ([str(parts / "data"), en, str(parts / "data/de")], "is, or has, one of the folders"),
         ([str(tmp_path / "out"), en], "en alone: folders of two languages or more are joined"),

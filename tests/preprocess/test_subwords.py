@@ -154,9 +154,9 @@ def test_reused_symbols(tmp_path):
     path.write_text("a 1\nb\n", encoding="utf-8")
     with pytest.raises(UserError, match="line 2 is not 'symbol count': 'b'"):
         vocabulary.reused_symbols(path, ["en"])
-    with pytest.raises(UserError, match="is no dictionary"):
+    with pytest.raises(UserError, match="is not a dictionary"):
         vocabulary.reused_symbols(tmp_path / "missing", ["en"])
-    with pytest.raises(UserError, match="is no SentencePiece model"):
+    with pytest.raises(UserError, match="is not a SentencePiece model"):
         vocabulary.load_model(path)
 
 

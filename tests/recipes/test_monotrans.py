@@ -116,7 +116,7 @@ def test_best_of_two_language_modules_and_zero_shot(nano, made):
         ),
         (
             [*command[:2], nano / "no", body, body, *command[5:]],
-            f"fairseq_xl: error: CHECKPOINT {body} is no classifier of finetune.sh",
+            f"fairseq_xl: error: CHECKPOINT {body} is not a classifier of finetune.sh",
         ),
     ):
         done = run(*other)

@@ -70,7 +70,7 @@ def test_the_reference_has_every_name_and_says_what_it_is():
         "| `xl_xlm_tiny` | 3 | 128 | 512 | 4 | plain, languages |",
         "| `xl_dan` | 2 | 512 | | | |",
         "| `mask_prob` | `veco_bi` | `0.25` | share of the tokens that is predicted ",
-        "| `batch_sentences` | all | | most examples of a batch",
+        "| `batch_sentences` | all | | maximum number of examples in a batch",
         "| `--lamb-betas` | `xl_lamb` | `(0.9, 0.999)` | ",
         "| `--source-lang`, `-s` | `xl_translation` | | ",
         "| `--framing` | all tasks | `xl` | ",

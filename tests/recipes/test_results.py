@@ -102,7 +102,7 @@ def test_the_ladder_is_that_of_the_kept_scores(name, number, capsys):
     printed, text = capsys.readouterr().out, (folder / "results/README.md").read_text(encoding="utf-8")
     rows = [line.split(" | ", 1)[1] for line in printed.splitlines() if re.match(r"\| [\w+ ,]+ \| \d+\.\d", line)]
     assert len(rows) == number and not [row for row in rows if row not in text]
-    pairs = [line.split(" | ", 1)[1].strip("| ") for line in printed.splitlines() if "vocabularies apart" in line]
+    pairs = [line.split(" | ", 1)[1].strip("| ") for line in printed.splitlines() if "separate vocabularies" in line]
     assert [bool(cells) and cells in text for cells in pairs] == [name == "run-2"] * 2
 
 

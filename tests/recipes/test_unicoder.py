@@ -551,7 +551,7 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path, capsys):
             rows = tables.split(f"| {task}-{mode}: accuracy | en | de | average |")[1].splitlines()[2:5]
             assert [row.split(" | ")[-1] for row in rows] == [f"{found['accuracy']:.1f} |" for found in scores]
             assert (output / f"{task}-{mode}.png").stat().st_size
-    read = tables.split("| pre-training | updates | tokens an update | million tokens |")[1].splitlines()[2:4]
+    read = tables.split("| pre-training | updates | tokens per update | million tokens |")[1].splitlines()[2:4]
     assert [row.split(" | ")[:2] for row in read] == [
         ["| XLM (MLM + TLM)", "2"],
         ["| without paraphrase classification", "2"],

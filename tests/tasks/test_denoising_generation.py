@@ -44,7 +44,7 @@ def texts(corpus, tmp_path_factory):
 
 
 def denoise(data, texts, checkpoint, objective, language, *more, length=None):
-    """`length`: most tokens of a line; 32, as in pre-training, by default."""
+    """`length`: maximum length of a line, in tokens; 32, as in pre-training, by default."""
     more = [*more, *(["--objective-options", f"{objective}.length={length}"] if length else [])]
     return run_generate(
         [

@@ -88,7 +88,7 @@ def test_every_line_gets_one_hypothesis(data_bin, both_ways):
     assert empty == [EMPTY]
     assert output.lines("H")[EMPTY] == output.lines("D")[EMPTY]
     warnings = [record.getMessage() for record in output.records if record.levelname == "WARNING"]
-    reported = [warning for warning in warnings if "are cut there" in warning]
+    reported = [warning for warning in warnings if "are truncated" in warning]
     assert (
         len(reported) == 1 and f"[{LONG + 1}]" in reported[0] and f"({MAX_POSITIONS}, {MAX_POSITIONS})" in reported[0]
     )
@@ -230,7 +230,7 @@ def test_interactive_truncates_a_line_that_is_too_long(data_bin, both_ways):
     lines = pieces(data_bin, [" ".join([WORDS["en"][1]] * 60), "the house"])
     output = interactive(data_bin, both_ways, lines)
     assert list(output.lines("D")) == [0, 1]
-    assert "are cut there" in output.log
+    assert "are truncated" in output.log
 
 
 def test_interactive_warns_once_of_unknown_words(data_bin, corpus, both_ways):

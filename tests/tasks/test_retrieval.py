@@ -127,7 +127,7 @@ def test_pairs_that_are_blank_or_repeated(tmp_path):
 def test_sentences_longer_than_the_model(data_bin, checkpoints, caplog):
     embedder = Embedder(checkpoints["pretraining"], data_bin)
     row = embedder.rows(["house " * 60], "en")[0]
-    assert len(row) == 40 and row[-1] == 2 and "1 sentences are cut to 40 tokens" in caplog.text
+    assert len(row) == 40 and row[-1] == 2 and "1 sentences are truncated to 40 tokens" in caplog.text
 
 
 def test_mistakes(data_bin, checkpoints, pairs, tmp_path):
@@ -154,7 +154,7 @@ def test_mistakes(data_bin, checkpoints, pairs, tmp_path):
         ([data_bin, "--test", f"en-xx={tmp_path / 'other'}", *chosen], "language 'xx' has no symbol in the dictionary"),
         (
             [data_bin, "--test", good, *chosen, "--lang", f"de={data_bin}:no.pt"],
-            "--lang: .*checkpoint_last.pt is no xl_monotrans_[*] model; only those have language modules",
+            "--lang: .*checkpoint_last.pt is not an xl_monotrans_[*] model; only those have language modules",
         ),
     ):
         with pytest.raises(UserError, match=sentence):

@@ -28,6 +28,7 @@ from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing, write_json
+from preprocess.config import read_config
 from recipes import corpus, settings
 from recipes.progress import Progress
 from recipes.settings import RECORD
@@ -37,6 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PLACEHOLDER = re.compile(r"\{([\w-]+(?:\.[\w-]+)?)(?::(words|each))?\}")
 KEYS = {"about", "base", "output", "values", "steps", "report", "last line"}
 STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "expects", "only if needed"}
+DESCRIBED = {"preprocess", "recipes.test_set"}  # modules whose first argument is a corpus description
 CODE = (".sh", ".py")  # scripts are not inputs: a changed comment would refuse a finished step
 STOPPED = os.EX_TEMPFAIL  # exit status of a training that a signal stopped (recipes/launch.py)
 
@@ -63,6 +65,14 @@ class Step:
     @property
     def absolute_paths(self) -> list[Path]:
         return [Path(os.path.abspath(ROOT / path)) for path in self.paths]
+
+    def described_texts(self) -> list[str]:
+        """The text files that the corpus descriptions in the commands name."""
+        descriptions = [
+            command[3] for command in self.commands if command[:2] == ["python", "-m"] and DESCRIBED & {*command}
+        ]
+        configs = [read_config(ROOT / path)[0] for path in descriptions if (ROOT / path).is_file()]
+        return [str(config.root / name) for config in configs for name in config.files()]
 
 
 class Experiment:
@@ -342,7 +352,10 @@ class Run:
     def run_step(self, step: Step) -> None:
         """Runs the commands of one step unless it is finished and has its results. Raises `UserError` and `Stopped`."""
         record = {"commands": self.relative(step.commands), "files": self.inputs(step)}
-        before = settings.check(step.folder, RECORD, record, "choose another --output")
+        try:
+            before = settings.check(step.folder, RECORD, record, "choose another --output")
+        except UserError as error:
+            raise UserError(str(error).replace("{output}", str(self.experiment.output))) from None
         if before.get("finished") and all((step.folder / name).exists() for name in before.get("results") or []):
             return
         step.folder.mkdir(parents=True, exist_ok=True)
@@ -367,7 +380,7 @@ class Run:
     def inputs(self, step: Step) -> dict[str, Any]:
         """Path -> digest of the existing files and folders in a step's commands, except those in its own folder."""
         found = {}
-        for path in dict.fromkeys(step.paths):
+        for path in dict.fromkeys([*step.paths, *step.described_texts()]):
             absolute = Path(os.path.abspath(ROOT / path))
             own = step.folder in (absolute, *absolute.parents)
             if os.path.exists(absolute) and not own and not path.endswith(CODE):

@@ -41,7 +41,7 @@ def summary(line: str, progress: dict[str, Any]) -> str | None:
 
 
 class Progress:
-    """Writes the new entries of a growing log to stderr: validations, and on a terminal training entries too.
+    """Writes the new entries of a growing log to stderr: warnings about text, validations, on a terminal updates too.
 
     Args:
         log: a file that fairseq-train's output is appended to.
@@ -59,9 +59,10 @@ class Progress:
             *lines, rest = file.read().split(b"\n")
             self.place = file.tell() - len(rest)
         terminal = sys.stderr.isatty()
-        for line in lines:
-            shown = summary(line.decode("utf-8", "replace"), self.progress)
-            if shown and ("valid" in shown or terminal):
-                end = "\n" if "valid" in shown else "\r"
+        for line in (line.decode("utf-8", "replace") for line in lines):
+            warned = line.startswith("warning: ")  # of `python -m preprocess`
+            shown = f"  {line}" if warned else summary(line, self.progress)
+            if shown and (warned or "valid" in shown or terminal):
+                end = "\n" if warned or "valid" in shown else "\r"
                 sys.stderr.write(f"{shown:<78}{end}" if terminal else f"{shown}{end}")
                 sys.stderr.flush()

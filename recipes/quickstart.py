@@ -1,14 +1,11 @@
 """Runs quickstart.yaml on the bundled sample, on another corpus description, or on LibreOffice's help."""
 
 import argparse
-import shutil
 from pathlib import Path
 
 from fairseq_xl import error_reporting
-from fairseq_xl.errors import UserError
-from fairseq_xl.io.compressed import text_of
-from preprocess.config import read_config
 from recipes import corpus, experiment
+from recipes.test_set import first_test_set
 
 NAMED = "libreoffice-help"
 SAMPLE = experiment.ROOT / "recipes/sample.yaml"
@@ -28,25 +25,6 @@ def prepare(name: str) -> Path:
     return corpus.CORPORA / NAMED / "corpus.yaml"
 
 
-def write_test_set(description: Path, folder: Path) -> list[str]:
-    """Writes the first test set of a corpus description as plain text: source.XX and reference.YY in the folder.
-
-    Returns the source and target language. Raises `UserError` if there is no test set.
-    """
-    config, problems = read_config(str(description))
-    if problems:
-        raise UserError("\n".join(problems))
-    tests = [split.sides for bitext in config.folders for split in bitext.splits if split.name == "test"]
-    sides = next((sides for sides in tests if len(sides) == 2), None)
-    if not sides:
-        raise UserError(f"{description}: no bitext pair has a test set, which the quickstart translates")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, side in zip(("source", "reference"), sides):
-        with open(config.root / side.files[0], "rb") as file, open(folder / f"{name}.{side.language}", "wb") as plain:
-            shutil.copyfileobj(text_of(file), plain)
-    return [side.language for side in sides]
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("quickstart.sh", description=__doc__)
     parser.add_argument("--corpus", default="", help=f"CONFIG.yaml or {NAMED} (default: the bundled sample)")
@@ -57,10 +35,10 @@ def main(arguments: list[str] | None = None) -> None:
     name = f"quickstart-{Path(options.corpus).stem}" if options.corpus else "quickstart"
     output = Path(options.output or experiment.ROOT / "runs" / (NAMED if options.corpus == NAMED else name)).resolve()
     description = prepare(options.corpus)
-    source, target = write_test_set(description, output / "test-set")
+    source, target = (side.language for side in first_test_set(description)[1])
     updates = ["--updates", str(options.updates)] if options.updates else []
     values = [f"corpus={description}", f"source={source}", f"target={target}"]
-    experiment.main(["recipes/quickstart.yaml", *values, "--output", str(output), *updates])
+    experiment.main([str(experiment.ROOT / "recipes/quickstart.yaml"), *values, "--output", str(output), *updates])
 
 
 if __name__ == "__main__":

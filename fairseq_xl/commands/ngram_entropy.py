@@ -40,7 +40,8 @@ def main(arguments: list[str] | None = None) -> None:
     for code in names_of("--langs", options.langs) if options.langs else dictionary.languages:
         dictionary.language_id(code)
         found[code] = language_bits(dictionary, options, code)
-    sys.stdout.write(json.dumps(found) + "\n")
+    rounded = {code: {name: round(value, 3) for name, value in row.items()} for code, row in found.items()}
+    sys.stdout.write(json.dumps(rounded) + "\n")
 
 
 def language_bits(dictionary: XLDictionary, options: argparse.Namespace, code: str) -> dict[str, float]:

@@ -14,8 +14,7 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_xl.errors import UserError
 from preprocess.sample.__main__ import main as write_sample
-from recipes import corpus, launch
-from recipes.quickstart import write_test_set
+from recipes import corpus, launch, test_set
 from tests.command_line import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,7 +71,7 @@ def quickstart(warm, tmp_path_factory):
 def test_quickstart_resumes_where_it_stopped(quickstart):
     _, failed, resumed = quickstart
     began = [re.findall(r"^--- \d+:\d\d (\S+):", output, re.M) for output in (failed, resumed.stderr)]
-    assert began[0] == ["text", "pretrain", "translate/pretrained"]
+    assert began[0] == ["text", "test-set", "pretrain", "translate/pretrained"]
     assert began[1] == ["translate/random", "copy", "compare", "curves", "done"]
 
 
@@ -92,6 +91,34 @@ def test_quickstart_does_not_resume_with_other_settings(quickstart):
         f"{folder}/pretrain was made with other settings or weights (then --max-update 4, now --max-update 5)"
         in done.stderr.splitlines()[-1]
     )
+
+
+@pytest.mark.parametrize("name, step", [("bitext/train.en-de.de", "data-bin"), ("bitext/test.en-de.de", "data-bin")])
+def test_quickstart_does_not_resume_with_other_text(quickstart, name, step):
+    folder, *_ = quickstart
+    path = folder.parent / "sample" / name
+    before, reference = path.read_text(), (folder / "test-set/reference.de").read_text()
+    path.write_text(before.replace("\n", " x\n", 1))
+    done = start(folder)
+    path.write_text(before)
+    assert done.returncode == 1
+    message = f"{folder}/{step} was made with other settings or weights ({path} has changed)"
+    assert message in done.stderr.splitlines()[-1]
+    assert (folder / "test-set/reference.de").read_text() == reference
+
+
+def test_quickstart_runs_outside_the_repository(quickstart):
+    folder, _, resumed = quickstart
+    given = ["--corpus", "corpus.yaml", "--output", "out", "--updates", "4"]
+    done = subprocess.run(
+        ["bash", str(ROOT / "recipes/quickstart.sh"), *given],
+        cwd=folder.parent,
+        env=os.environ | {"XL_EXTRAS": "tests"},
+        text=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0 and done.stdout == resumed.stdout, done.stderr
 
 
 def test_quickstart_does_not_resume_from_other_weights(quickstart, warm):
@@ -328,14 +355,15 @@ def test_the_first_test_set_is_written_as_plain_text(tmp_path):
     (tmp_path / "t.en-de.de").write_bytes(b"eins\n")
     path, folder = tmp_path / "corpus.yaml", tmp_path / "out"
     path.write_text("languages: [de, en]\nbitext:\n  en-de: {valid: v, test: [t.en-de, u]}\n")
-    assert write_test_set(path, folder) == ["en", "de"]
+    test_set.main(str(path), str(folder))
     assert (folder / "source.en").read_bytes() == b"one\n" and (folder / "reference.de").read_bytes() == b"eins\n"
-    path.write_text("languages: [de, en]\nbitext:\n  en-de: {valid: v}\n")
-    with pytest.raises(UserError, match="no bitext pair has a test set, which the quickstart translates"):
-        write_test_set(path, folder)
-    path.write_text("- a\n")
-    with pytest.raises(UserError, match="expected a mapping"):
-        write_test_set(path, folder)
+    for content, message in (
+        ("languages: [de, en]\nbitext:\n  en-de: {valid: v}\n", "no bitext pair has a test set"),
+        ("- a\n", "expected a mapping"),
+    ):
+        path.write_text(content)
+        with pytest.raises(UserError, match=message):
+            test_set.main(str(path), str(folder))
 
 
 def test_an_incomplete_sample_is_made_again(tmp_path, monkeypatch):

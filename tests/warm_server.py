@@ -111,7 +111,8 @@ def _become(call, program):
         # all others begin with importing fairseq, which does this
         given = {"format": "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "datefmt": "%Y-%m-%d %H:%M:%S"}
         logging.basicConfig(**given, level=logging.DEBUG)
-    atexit.register(gc.unfreeze)  # frozen objects would never be freed, which triton's bindings report as leaks
+    if "triton" in sys.modules:
+        atexit.register(gc.unfreeze)  # frozen objects would never be freed, which triton's bindings report as leaks
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in call["ignored"]:
         signal.signal(number, signal.SIG_IGN)

@@ -326,7 +326,7 @@ def test_direction_that_the_model_was_not_trained_for(data_bin, trained):
 
 def test_translation_with_a_pretraining_checkpoint_or_architecture(data_bin, tmp_path, trained):
     line = ["--task", "xl_translation", "--user-dir", "fairseq_xl", "-s", "en", "-t", "de"]
-    with pytest.raises(UserError, match="no translation model"):
+    with pytest.raises(UserError, match="is not a translation model"):
         run_generate([data_bin, *line, "--path", trained / "pretraining" / "checkpoint_last.pt"])
     rest = ["--arch", "xl_xlm_tiny", "--criterion", "label_smoothed_cross_entropy", "--optimizer", "adam", "--lr", 0.1]
     refused([data_bin, *line, *rest, "--max-tokens", 256, "--save-dir", tmp_path], "--arch", "xl_mt_tiny")

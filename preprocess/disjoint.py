@@ -112,6 +112,7 @@ def join(output: Path, folders: list[Path]) -> None:
     if len(found) < 2:
         raise UserError(f"{folders[0]} alone: folders of two languages or more are joined")
     own = {f"{name}{unfinished}" for name in ("dict.txt", "manifest.json") for unfinished in ("", ".tmp")}
+    own |= {"out.log", "step.json"}  # of an experiment's step (recipes/experiment.py)
     others = {path.name for path in output.glob("[!.]*")} - own - set(found)
     if others:
         raise UserError(f"{output} has something else already, {sorted(others)[0]}: name another folder")

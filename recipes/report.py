@@ -227,8 +227,8 @@ class Report:
             self.picture(self.averages[title], **picture)
         named = [self.expand(header, column=column) for column in columns]
         mean = ["average" if averaged == columns else f"average of {', '.join(averaged)}"] if averaged else []
-        lines = table([title, *named, *mean, *(notes or {})], lines)
-        return [self.caption(caption, ", ".join(without_seeds)), "", *lines]
+        shown = table([title, *named, *mean, *(notes or {})], lines)
+        return [self.caption(caption, ", ".join(without_seeds)), "", *shown]
 
     def part_minus(
         self, against: str, columns: list[str], caption: str = "", compared: list[dict] | None = None

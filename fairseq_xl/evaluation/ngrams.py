@@ -32,7 +32,9 @@ class Counts:
         return np.where(self.codes[place] == wanted, self.pairs[place], 0)
 
 
-def components(counts: Counts, pieces: np.ndarray, text: np.ndarray, places: np.ndarray, neighbors: Sequence[int]):
+def components(
+    counts: Counts, pieces: np.ndarray, text: np.ndarray, places: np.ndarray, neighbors: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities of the tokens at `places` by each component, (N, K), and the bucket of each token, (N,).
 
     Components: uniform over the pieces, their relative frequency, and their relative frequency beside each neighbor.

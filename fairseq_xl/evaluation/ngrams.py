@@ -65,7 +65,7 @@ def interpolate(shares: np.ndarray, bucket: np.ndarray, buckets: int) -> np.ndar
 
 
 def flat(lines: Sequence[np.ndarray], end: int) -> np.ndarray:
-    """Joins lines, each of which ends with the symbol `end`, and puts one more in front."""
+    """Joins lines that end with the symbol `end`, and adds one `end` in front."""
     return np.concatenate([np.array([end]), *lines]).astype(np.int64)
 
 

@@ -3,16 +3,45 @@
 import argparse
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.curves import draw
+from fairseq_xl.evaluation.curves import draw, validations
+from fairseq_xl.io.files import write_json
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser("fairseq-xl curves", description=__doc__)
     parser.add_argument("logs", nargs="+", metavar="NAME=LOG", help="name in the legend and log file")
-    parser.add_argument("--output", required=True, help="picture to write")
+    parser.add_argument(
+        "--output", required=True, help="picture to write, or FILE.json for the validations: {NAME: {updates: value}}"
+    )
     parser.add_argument("--metric", default="loss", help="metric to draw: loss, ppl, mlm_loss, …")
+    parser.add_argument(
+        "--over", default="updates", choices=("updates", "tokens", "epochs"), help="unit of the horizontal axis"
+    )
+    parser.add_argument(
+        "--line",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a horizontal line, such as the entropy of an n-gram model",
+    )
     options = parser.parse_args(arguments)
     if any("=" not in log for log in options.logs):
         raise UserError(f"expected NAME=LOG, not {' '.join(options.logs)}")
-    draw(dict(log.split("=", 1) for log in options.logs), options.output, options.metric)
+    logs = dict(log.split("=", 1) for log in options.logs)
+    if options.output.endswith(".json"):
+        write_json(options.output, validations(logs, options.metric, options.over))
+    else:
+        draw(logs, options.output, options.metric, options.over, dict(named_number(line) for line in options.line))
+
+
+def named_number(text: str) -> tuple[str, float]:
+    """Reads NAME=VALUE."""
+    name, _, value = text.rpartition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        number = float("nan")
+    if not name or number != number:
+        raise UserError(f"--line {text}: expected NAME=VALUE with a number")
+    return name, number

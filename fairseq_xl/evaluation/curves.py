@@ -43,10 +43,39 @@ def _number(value):
         return float("nan")
 
 
-def draw(logs, output, metric="loss"):
-    """Draws `metric` over updates, training thin and validation thick: {name: path of a log} -> a picture at `output`.
+def validations(logs, metric="loss", over="updates"):
+    """The validations of several logs: {name: path} -> {name: {number of updates, tokens or epochs: `metric`}}."""
+    found = {name: dict(points(read_log(path), "valid", metric, over)) for name, path in logs.items()}
+    for name, path in logs.items():
+        if not found[name]:
+            raise UserError(f"{path}: no validation has {metric!r}")
+    return found
+
+
+def points(entries, kind, metric, over="updates"):
+    """Points of a curve: a list of (number of updates, tokens or epochs; value). Infinities and NaN are left out.
+
+    Tokens are updates times the mean number of tokens of an update, `wpb`, in all training entries.
+    """
+    scale = 1.0
+    if over == "tokens":
+        sizes = [entry["wpb"] for entry in entries["train_inner"] or entries["train"] if "wpb" in entry]
+        if not sizes:
+            raise UserError("no training entry of the log has `wpb`, the tokens of an update")
+        scale = sum(sizes) / len(sizes)
+    place = "epoch" if over == "epochs" else "num_updates"
+    found = [(e[place] * scale, e[metric]) for e in entries[kind] if metric in e and place in e]
+    return [(round(place), value) for place, value in found if math.isfinite(value)]
+
+
+def draw(logs, output, metric="loss", over="updates", lines=None):
+    """Draws `metric` over updates, tokens or epochs, training thin and validation thick, as a picture at `output`.
 
     A log without the metric is left out, with a warning.
+
+    Args:
+        logs: {name: path of a log}.
+        lines: {name: value}, drawn as horizontal lines.
     """
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq leaves the root logger at DEBUG
     import matplotlib
@@ -67,20 +96,23 @@ def draw(logs, output, metric="loss"):
     for color, (name, path) in enumerate(logs.items()):
         entries = read_log(path)
         for kind, (described, style) in kinds.items():
-            points = [(e["num_updates"], e[metric]) for e in entries[kind] if metric in e and "num_updates" in e]
-            points = [point for point in points if math.isfinite(point[1])]
-            if points:
-                alone = {"marker": "."} if len(points) == 1 else {}  # a line of one point is invisible
-                (drawn[name],) = axes.plot(*zip(*points), color=f"C{color}", **style | alone)
-                values += [value for _, value in points]
+            curve = points(entries, kind, metric, over)
+            if curve:
+                alone = {"marker": "."} if len(curve) == 1 else {}  # a line of one point is invisible
+                (drawn[name],) = axes.plot(*zip(*curve), color=f"C{color}", **style | alone)
+                values += [value for _, value in curve]
                 shown[kind] = described
         if name not in drawn:
             logger.warning("%s has no entry of %r: %s is not in the picture", path, metric, name)
     if not drawn:
         raise UserError(f"no entry of {metric!r} in {', '.join(map(str, logs.values()))}")
+    for name, value in (lines or {}).items():
+        axes.axhline(value, color="black", linewidth=1, linestyle=":")
+        axes.annotate(name, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
+        values.append(value)
     axes.set(
         title=f"{metric} in {' and '.join(shown[kind] for kind in kinds if kind in shown)}",
-        xlabel="updates",
+        xlabel=over,
         ylabel=f"{metric} (bits per token)" if "loss" in metric else metric,
     )
     if min(values) > 0 and max(values) > SPREAD * min(values):

@@ -84,6 +84,13 @@ class BackboneConfig(FairseqDataclass):
         default=512,
         metadata={"help": "longest input, in tokens: rows of the position embeddings", "range": "1 or more"},
     )
+    position_init: ChoiceEnum(["normal", "sinusoidal"]) = field(
+        default="normal",
+        metadata={
+            "help": "initial position embeddings, which are trained: random numbers (normal; XLM, BERT), or sinusoids with "
+            "wavelengths from 2 pi to --max-positions, from which small models sooner learn to use context"
+        },
+    )
     layer_norm_eps: float = field(
         default=1e-12,
         metadata={

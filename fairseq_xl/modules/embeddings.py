@@ -67,13 +67,27 @@ class _TwoUses(torch.autograd.Function):
         return of_table.add_(of_rows)
 
 
+class PositionEmbeddings(nn.Embedding):
+    """Learned position embeddings (rows, C); `init_weights` initializes them.
+
+    Args:
+        cfg: a `BackboneConfig`; `position_offset` unused rows precede position 0 (XLM-R's files have 2)
+        extra: positions after `cfg.max_positions`
+    """
+
+    def __init__(self, cfg: Any, extra: int):
+        super().__init__(cfg.position_offset + cfg.max_positions + extra, cfg.embed_dim)
+        self.offset, self.max_positions = cfg.position_offset, cfg.max_positions
+        self.sinusoidal = str(cfg.position_init) == "sinusoidal"
+
+
 class Embeddings(nn.Module):
     """Sum of token, learned position and language embeddings, then LayerNorm and dropout.
 
     Lample & Conneau 2019, sections 3.4 and 5.1.
 
     Args:
-        cfg: a `BackboneConfig`; `position_offset` unused rows precede position 0 (XLM-R's files have 2)
+        cfg: a `BackboneConfig`
         token_embeddings: used, not owned: their parameters belong to the encoder or decoder that made them
         num_languages: rows of the language embeddings, which exist if `cfg.language_embeddings` is `added`
         extra_positions: positions after `cfg.max_positions`, for predicted tokens that are not input
@@ -84,7 +98,7 @@ class Embeddings(nn.Module):
         self._token_embeddings = [token_embeddings]  # in a list, so that it is not a submodule
         self.max_positions = cfg.max_positions
         self.position_offset = cfg.position_offset
-        self.positions = nn.Embedding(cfg.position_offset + cfg.max_positions + extra_positions, cfg.embed_dim)
+        self.positions = PositionEmbeddings(cfg, extra_positions)
         self.languages = None
         if cfg.language_embeddings == "added":
             if num_languages < 1:

@@ -1,13 +1,18 @@
-"""Random initial weights."""
+"""Initial weights. Shapes: C channels."""
 
-from torch import nn
+import math
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_xl.modules.embeddings import PositionEmbeddings
 
 
 def init_weights(module: nn.Module, std: float) -> None:
     """Initializes a module as BERT does, for `model.apply`: weights N(0, std^2), biases and the padding row zero.
 
     All models do so, which makes them comparable; XLM's code has N(0, 1/C) for embeddings and torch's defaults
-    elsewhere. LayerNorms keep torch's ones and zeros.
+    elsewhere. LayerNorms keep torch's ones and zeros. `PositionEmbeddings` may start from sinusoids.
     """
     if isinstance(module, (nn.Linear, nn.Embedding)):
         nn.init.normal_(module.weight, std=std)
@@ -15,3 +20,20 @@ def init_weights(module: nn.Module, std: float) -> None:
         nn.init.zeros_(module.bias)
     if isinstance(module, nn.Embedding) and module.padding_idx is not None:
         nn.init.zeros_(module.weight[module.padding_idx])
+    if isinstance(module, PositionEmbeddings) and module.sinusoidal:
+        table = module.weight.data[module.offset :]
+        # a sinusoid's mean square is 1/2: the factor gives the table the size of the other embeddings
+        table.copy_(sinusoids(*table.shape, longest=module.max_positions) * math.sqrt(2) * std)
+
+
+def sinusoids(positions: int, channels: int, longest: float) -> Tensor:
+    """Sines, then cosines, of the positions (Vaswani et al. 2017, section 3.5): (positions, C).
+
+    Args:
+        longest: wavelength of the last channels, in positions. Wavelengths are a geometric series that begins at 2π.
+            Vaswani et al. have 20000π: most channels hardly change within a short input.
+    """
+    half = (channels + 1) // 2
+    wavelengths = torch.logspace(math.log2(2 * math.pi), math.log2(longest), half, base=2)
+    angles = torch.arange(positions)[:, None] * 2 * math.pi / wavelengths  # (positions, half)
+    return torch.cat((angles.sin(), angles.cos()), dim=1)[:, :channels]

@@ -26,6 +26,9 @@ from fairseq_xl.models.encoder import XLEncoderModel
 #: name -> class of every registered objective
 OBJECTIVES: dict[str, type["Objective"]] = {}
 
+#: values of `sample_break_mode`, as in fairseq
+BREAK_MODES = ("none", "complete")
+
 #: tensors and other inputs of a loss, by name
 Batch = dict[str, Any]
 ObjectiveClass = TypeVar("ObjectiveClass", bound=type["Objective"])
@@ -57,6 +60,9 @@ class ObjectiveConfig:
     batch_sentences: Optional[int] = None
     # languages or pairs that this objective does not read, separated by commas
     leave_out: Optional[str] = None
+    # where blocks of monolingual text end: none, after `length` tokens of the stream (Lample & Conneau 2019, section
+    # 5.1); complete, after the last sentence that fits (RoBERTa's FULL-SENTENCES, Liu et al. 2019, section 4.2)
+    sample_break_mode: str = "none"
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -66,6 +72,7 @@ class ObjectiveConfig:
         self.require("weight", self.weight >= 0, "0 or more")
         self.require("length", self.length > 1, "more than 1 token")
         self.require_exponent("alpha")
+        self.require("sample_break_mode", self.sample_break_mode in BREAK_MODES, " or ".join(BREAK_MODES))
         for name in ("batch_tokens", "batch_sentences"):
             self.require(name, getattr(self, name) is None or getattr(self, name) > 0, "more than 0")
 
@@ -92,14 +99,22 @@ class Objective:
     Config: type[ObjectiveConfig] = ObjectiveConfig
     #: name in --objectives and in the log
     name: str
-    #: `monolingual` (blocks of a token stream), `documents` (pairs of adjacent segments), `parallel` (sentence pairs)
-    #: or `parallel_documents` (documents whose sentences alternate between two languages)
+    #: `monolingual` (blocks of a token stream; with `sample_break_mode=complete` it becomes `sentence_blocks`),
+    #: `documents` (pairs of adjacent segments), `parallel` (sentence pairs) or `parallel_documents` (documents whose
+    #: sentences alternate between two languages)
     corpus_type: str
     #: class of the models that the loss runs on
     model_class: type = XLEncoderModel
 
     def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing) -> None:
         self.cfg, self.dictionary, self.framing = cfg, dictionary, framing
+        if cfg.sample_break_mode != "none":
+            if self.corpus_type != "monolingual":
+                raise UserError(
+                    f"{self.name}.sample_break_mode={cfg.sample_break_mode}: {self.name} does not read blocks of "
+                    "monolingual text"
+                )
+            self.corpus_type = "sentence_blocks"
 
     @classmethod
     def register(cls, objective: ObjectiveClass) -> ObjectiveClass:
@@ -117,7 +132,7 @@ class Objective:
         tokens of each text with its ``</s>``; framing adds one more symbol to each text.
         """
         length = self.cfg.length
-        if self.corpus_type in ("monolingual", "parallel_documents"):
+        if self.corpus_type in ("monolingual", "sentence_blocks", "parallel_documents"):
             return InputLength(text=length - 1, symbols=1, positions=length)
         return InputLength(text=length, symbols=2, positions=length + 1)
 

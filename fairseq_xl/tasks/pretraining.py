@@ -20,6 +20,7 @@ from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.parallel_documents import ParallelDocuments
 from fairseq_xl.data.plan import SCHEDULES, BatchSpec, ObjectiveSampler, check_cycle, training_plan, validation_plan
+from fairseq_xl.data.sentence_blocks import SentenceBlocks
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.objectives import build_objectives, settings_as_text
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 MIXED = "mixed"  # name, in the log, of the corpus whose batches mix languages
 # type of corpus -> its class
-ONE_LANGUAGE = {"monolingual": TokenStream, "documents": AdjacentSegments}
+ONE_LANGUAGE = {"monolingual": TokenStream, "sentence_blocks": SentenceBlocks, "documents": AdjacentSegments}
 TWO_LANGUAGES = {"parallel": SentencePairs, "parallel_documents": ParallelDocuments}
 
 PAIR = re.compile(r"(\w+)-(\w+)")

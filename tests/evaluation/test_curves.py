@@ -1,12 +1,13 @@
 """Curves from fairseq's JSON logs, in both of their forms."""
 
+import json
 import math
 
 import pytest
 
 from fairseq_xl.commands.curves import main
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.curves import draw, read_log
+from fairseq_xl.evaluation.curves import draw, points, read_log
 
 INNER = '{"epoch": 1, "update": 0.5, "loss": "2.5", "ppl": "6", "mlm_en_loss": "2.2", "num_updates": "50", "lr": null}'
 VALID = '{"epoch": 1, "valid_loss": "10.25", "valid_num_updates": "100", "valid_best_ppl": "1200.5"}'
@@ -107,6 +108,36 @@ def test_the_command(log, tmp_path):
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UserError, match="expected NAME=LOG"):
         main([str(log), "--output", str(tmp_path / "curves.png")])
+
+
+def test_validations_as_json(log, tmp_path):
+    main([f"a={log}", "--output", str(tmp_path / "curves.json")])
+    assert json.loads((tmp_path / "curves.json").read_text()) == {"a": {"100": 10.25}}
+    with pytest.raises(UserError, match="no validation has 'bleu'"):
+        main([f"a={log}", "--output", str(tmp_path / "curves.json"), "--metric", "bleu"])
+
+
+def test_over_tokens(tmp_path):
+    """Updates of 2000 tokens on average: the validation after 100 updates is at 200,000 tokens."""
+    sized = [INNER.replace('"lr"', f'"wpb": "{size}", "lr"') for size in (1500, 2500)]
+    (tmp_path / "train.log").write_text("".join(f"{line}\n" for line in [*sized, VALID]))
+    entries = read_log(tmp_path / "train.log")
+    assert points(entries, "valid", "loss", "tokens") == [(200_000, 10.25)]
+    assert points(entries, "train_inner", "loss", "tokens") == [(100_000, 2.5)] * 2
+    assert points(entries, "valid", "loss", "epochs") == [(1, 10.25)]
+    (tmp_path / "train.log").write_text(f"{INNER}\n{VALID}\n")
+    with pytest.raises(UserError, match="tokens of an update"):
+        points(read_log(tmp_path / "train.log"), "valid", "loss", "tokens")
+
+
+def test_horizontal_lines(figure, log, tmp_path):
+    main([f"a={log}", "--output", str(tmp_path / "a.png"), "--line", "bigram model=7.07", "--line", "unigram=9.39"])
+    (axes,) = figure().axes
+    assert [line.get_ydata()[0] for line in axes.lines][-2:] == [7.07, 9.39]
+    assert [text.get_text() for text in axes.texts] == ["bigram model", "unigram"]
+    for wrong in ("7.07", "bigram=much", "=7"):
+        with pytest.raises(UserError, match="expected NAME=VALUE with a number"):
+            main([f"a={log}", "--output", str(tmp_path / "a.png"), "--line", wrong])
 
 
 def test_logs_that_hold_nothing_are_reported(tmp_path):

@@ -8,6 +8,7 @@ import torch
 from tiny_data import write_items
 
 from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.sentence_blocks import SentenceBlocks
 
 PAD, MASK = 1, 20
 ALL_MASKED = "mlm.mask_prob=1 mlm.mask_token_prob=1 mlm.random_token_prob=0 mlm.length=6"
@@ -31,6 +32,14 @@ def test_batch_with_everything_masked(build, stream, spec, framing, start):
     assert batch["target"].tolist() == [8, 9, 10, 11, 12]
     assert batch["languages"].tolist() == [[1], [1]]
     assert "positions" not in batch
+
+
+def test_blocks_of_whole_sentences(build, stream, spec):
+    """With room for 5 tokens of text: 4 5 6 7 2 | 8 9 2 | 10 11 12 2."""
+    objective = build("mlm", "mlm.mask_prob=0 mlm.length=6 mlm.sample_break_mode=complete")
+    batch = objective.collate(spec([2, 1]), SentenceBlocks(stream.path, "en"))
+    assert batch["tokens"].tolist() == [[0, 10, 11, 12, 2], [0, 8, 9, 2, PAD]]
+    assert batch["padding_mask"].tolist() == [[False] * 5, [False] * 4 + [True]]
 
 
 def test_batch_with_nothing_masked(build, stream, spec):

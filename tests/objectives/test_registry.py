@@ -98,14 +98,14 @@ def test_unknown_or_repeated_objectives(refusal, names):
 def test_an_unknown_key(refusal):
     sentence = refusal("mlm", "mlm.maskprob=0.2")
     assert "'maskprob'" in sentence
-    keys = "weight, length, alpha, mixed, batch_tokens, batch_sentences, leave_out, mask_prob, mask_token_prob"
-    assert f"(keys: {keys}" in sentence
+    keys = "weight, length, alpha, mixed, batch_tokens, batch_sentences, leave_out, sample_break_mode, mask_prob"
+    assert f"(keys: {keys}, mask_token_prob" in sentence
 
 
 def test_a_key_of_another_objective(refusal):
     sentence = refusal("mlm,clm", "clm.mask_prob=0.2")
     assert "for clm" in sentence and sentence.endswith(
-        "(keys: weight, length, alpha, mixed, batch_tokens, batch_sentences, leave_out)"
+        "(keys: weight, length, alpha, mixed, batch_tokens, batch_sentences, leave_out, sample_break_mode)"
     )
 
 
@@ -114,6 +114,21 @@ def test_ill_typed_values(refusal, value):
     sentence = refusal("mlm", f"mlm.mask_prob={value}")
     assert sentence.startswith("--objective-options 'mask_prob=")
     assert "for mlm: " in sentence and "(keys: weight" in sentence
+
+
+@pytest.mark.parametrize("name", [name for name in OBJECTIVES if name != "copying"])
+def test_objectives_on_blocks_may_end_them_at_sentences(build, refusal, name):
+    option = f"{name}.sample_break_mode=complete"
+    if OBJECTIVES[name].corpus_type == "monolingual":
+        whole, cut = build(name, option)[name], build(name, "")[name]
+        assert (whole.corpus_type, cut.corpus_type) == ("sentence_blocks", "monolingual")
+        assert whole.input_length == cut.input_length
+    else:
+        assert f"{name} does not read blocks of monolingual text" in refusal(name, option)
+
+
+def test_an_unknown_break_mode(refusal):
+    assert "sample_break_mode=eos should be none or complete" in refusal("mlm", "mlm.sample_break_mode=eos")
 
 
 def test_options_of_objectives_that_are_not_chosen_are_checked_and_not_used(build, refusal):

@@ -80,6 +80,12 @@ def mean_share(values: list[float], decimals: int = 1) -> str:
     return with_interval(mean, interval[0], interval[1], decimals) if interval else f"{mean:.{decimals}f}"
 
 
+def mean_and_half(values: list[float], decimals: int) -> str:
+    """Numbers -> their mean and half its 95 % interval (Student's t), "m ± h", or the mean alone."""
+    mean = f"{statistics.mean(values):.{decimals}f}"
+    return mean if len(values) == 1 else f"{mean} ± {standard_error(values):.{decimals}f}"
+
+
 def mean_difference(values: list[float]) -> str:
     """Differences -> their mean and half its 95 % interval (Student's t), "+m ± h"; one difference has no interval."""
     mean = f"{statistics.mean(values):+.1f}"
@@ -165,7 +171,7 @@ class Report:
         With one pre-training the units are fine-tuning seeds. With several they are the pre-trainings, each with the
         mean over its seeds. A row without {seed} is one unit, from the first pre-training.
         """
-        seeds = self.names("seeds") if "{seed}" in row["scores"] else [""]
+        seeds = self.names(row.get("seeds", "seeds")) if "{seed}" in row["scores"] else [""]
         runs = self.runs if "{seed}" in row["scores"] else self.runs[:1]
         found = [[self.found(row, values | {"seed": seed}, column, row["key"], run) for seed in seeds] for run in runs]
         if any([] in of_run for of_run in found):
@@ -178,6 +184,8 @@ class Report:
         decimals = row.get("decimals", 1)
         if units is None:
             return ""
+        if "unit" in row:
+            return mean_and_half(units, decimals)
         if len(units) > 1 or "interval" not in row or column is None:
             return mean_share(units, decimals)
         bounds = self.found(row, values | {"seed": self.first_seed()}, column, row["interval"], self.runs[0])

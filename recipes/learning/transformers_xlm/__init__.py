@@ -6,7 +6,7 @@ The sizes and `--init-std` are those of xl_xlm_tiny; position embeddings start f
 """
 
 from types import SimpleNamespace
-from typing import Any, Optional
+from typing import Any
 
 from fairseq.models import BaseFairseqModel, register_model
 from torch import Tensor, nn

@@ -60,7 +60,7 @@ class ObjectiveConfig:
     batch_sentences: Optional[int] = None
     # languages or pairs that this objective does not read, separated by commas
     leave_out: Optional[str] = None
-    # where blocks of monolingual text end: none, after `length` tokens of the stream (Lample & Conneau 2019, section
+    # where blocks of a stream end (clm, mlm, xdae, xfnp): none, after `length` tokens (Lample & Conneau 2019, section
     # 5.1); complete, after the last sentence that fits (RoBERTa's FULL-SENTENCES, Liu et al. 2019, section 4.2)
     sample_break_mode: str = "none"
 

@@ -53,6 +53,13 @@ RUNS = {
     ),
     "random": lambda data, folder: pretraining(data, folder, "--updates-per-epoch", UPDATES, "--schedule", "random"),
     "clm": lambda data, folder: pretraining(data, folder, "--updates-per-epoch", UPDATES, objectives="clm"),
+    "sentence-blocks": lambda data, folder: pretraining(
+        data,
+        folder,
+        *("--objective-options", "mlm.length=32 mlm.sample_break_mode=complete mlm.mixed=true"),
+        *("--updates-per-epoch", UPDATES, "--position-init", "sinusoidal"),
+        objectives="mlm",
+    ),
     "translation": lambda data, folder: translation(data, folder, "--lang-pairs", "en-de,de-en", "--max-tokens", 320),
     "translation-frequency-2": lambda data, folder: translation(
         data, folder, "-s", "de", "-t", "en", "--update-freq", 2, "--max-tokens", 84

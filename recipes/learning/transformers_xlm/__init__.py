@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import XLMConfig, XLMWithLMHeadModel
 
-import fairseq_xl  # noqa: F401  registers the task and the criterion
+import fairseq_xl
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
+
+fairseq_xl.register()
 
 
 @register_model("transformers_xlm", dataclass=EncoderConfig)

@@ -41,6 +41,17 @@ VECO_TRANSLATION = {
 }
 
 
+MIDDLE = {
+    "xlm": [XLM / "pretrain.yaml", XLM / "pretrain-middle.yaml"],
+    "unicoder": [RECIPES / "unicoder/config/pretrain.yaml", RECIPES / "unicoder/config/middle.yaml"],
+    "veco": [VECO / "pretrain.yaml", VECO / "middle.yaml"],
+    "veco-cross-attention": [VECO / "pretrain.yaml", VECO / "middle.yaml", VECO / "cross-attention-middle.yaml"],
+    "xdae": [RECIPES / "xglue/config/xdae.yaml", RECIPES / "xglue/config/xdae-middle.yaml"],
+    "xfnp": [RECIPES / "xglue/config/xfnp.yaml", RECIPES / "xglue/config/xfnp-middle.yaml"],
+    "monotrans": [RECIPES / "monotrans/config/pretrain.yaml", RECIPES / "monotrans/config/middle.yaml"],
+}
+
+
 def configuration(files, *more):
     arguments = ["data", "--user-dir", str(RECIPES.parent / "fairseq_xl"), *flags(files), *more]
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
@@ -66,6 +77,20 @@ def test_pretraining_configurations_serve_every_set_of_objectives(size, objectiv
     for objective in built.values():
         assert (objective.cfg.batch_tokens is None) != (objective.cfg.batch_sentences is None)  # a toy's replaces it
         assert objective.input_length.positions <= cfg.model.max_positions
+
+
+@pytest.mark.parametrize("system", MIDDLE)
+def test_the_middle_sizes_are_6_x_512_and_begin_with_sinusoids(system, dictionary):
+    cfg = configuration(MIDDLE[system])
+    model = cfg.model
+    layers = [getattr(model, name) for name in ("layers", "encoder_layers", "decoder_layers") if name in model]
+    assert set(layers) == {6} and (model.embed_dim, model.ffn_dim, model.heads) == (512, 2048, 8)
+    assert (str(model.position_init), model.init_std, cfg.common.fp16) == ("sinusoidal", 0.03, False)
+    for objective in objectives_of(cfg, dictionary).values():
+        assert objective.cfg.batch_tokens and not objective.cfg.batch_sentences
+        assert objective.input_length.positions <= model.max_positions
+    if "total_num_update" in cfg.lr_scheduler:
+        assert cfg.lr_scheduler.total_num_update == cfg.optimization.max_update
 
 
 @pytest.mark.parametrize("size", TRANSLATION)

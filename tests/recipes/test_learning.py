@@ -1,0 +1,123 @@
+"""The experiments on learning, run at nano size on the sample, and transformers' XLM as an architecture."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from fairseq_xl.models.config import EncoderConfig
+from fairseq_xl.models.encoder import XLEncoderModel
+from preprocess.sample.__main__ import main as write_sample
+from recipes import experiment
+
+pytestmark = pytest.mark.usefixtures("warm")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    write_sample([str(folder), "--documents", "40"])
+    return folder
+
+
+def test_every_model_is_trained_and_shown(corpus, tmp_path, capsys):
+    pytest.importorskip("transformers")
+    arguments = [f"corpus={corpus}", "vocabulary=300", "seeds=1", "checkpoints=2", "epochs=1", "sweep-seeds=1"]
+    chosen = ["models=both,transformers", "references=fairseq-stream", "settings=linear"]
+    only = ["--only", "text,ngrams,pretrain,reference,sweep,report"]
+    experiment.main(
+        [
+            str(ROOT / "recipes/learning/experiment.yaml"),
+            *("--output", str(tmp_path), *arguments, *chosen, *only, "--updates", "2"),
+        ]
+    )
+    shown = capsys.readouterr().out
+    for name, folder in (
+        (r"sentence blocks, sinusoidal positions \(pretrain.yaml\)", "both-1"),
+        ("transformers' XLM, sentence blocks, random positions", "transformers-1"),
+        ("fairseq's masked_lm, stream blocks, random positions", "fairseq-stream-1"),
+    ):
+        bits = json.loads((tmp_path / folder / "bits.json").read_text())["loss"]["2"]
+        assert re.search(rf"^\| {name} \| {bits:.2f} \|$", shown, re.MULTILINE)
+        assert 6 < bits < 10  # log2 of 300 symbols is 8.2
+    bits = json.loads((tmp_path / "linear-1/bits.json").read_text())["loss"]["1"]
+    assert f"| linear decay to 0 | {bits:.2f} |" in shown
+    entropies = json.loads((tmp_path / "ngrams/bits.json").read_text())["en"]
+    assert entropies["both neighbors"] < entropies["bigram"] < entropies["unigram"]
+
+
+def test_deep_models_are_trained_and_shown(corpus, tmp_path, capsys):
+    experiment.main(
+        [
+            str(ROOT / "recipes/learning/deep.yaml"),
+            *("--output", str(tmp_path), f"corpus={corpus}", "vocabulary=300", "checkpoints=2", "settings=fp32"),
+            *("models=clm-3,clm-3-fairseq,translation-3,translation-3-fairseq", "--updates", "2"),
+        ]
+    )
+    shown = capsys.readouterr().out
+    for name in ("CLM, 3 layers", "translation, 3 + 3 layers"):
+        for code in ("", ", fairseq's transformer_lm" if "CLM" in name else ", fairseq's transformer"):
+            assert re.search(rf"^\| {re.escape(name + code)} \| \d+\.\d\d \|$", shown, re.MULTILINE), name + code
+
+
+@pytest.fixture(scope="module")
+def xlm():
+    """The class `TransformersXLM`, imported as --user-dir does."""
+    pytest.importorskip("transformers")
+    path = ROOT / "recipes/learning/transformers_xlm/__init__.py"
+    spec = importlib.util.spec_from_file_location("transformers_xlm", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.TransformersXLM
+
+
+def test_transformers_xlm_computes_what_ours_does(xlm):
+    """With the same weights, hidden states and losses are equal: padding, languages and causal attention included."""
+    torch.manual_seed(0)
+    cfg = EncoderConfig(embed_dim=16, ffn_dim=64, heads=2, layers=2, dropout=0, attention_dropout=0, init_std=0.1)
+    ours, theirs = XLEncoderModel(cfg, 30, pad=1, num_languages=2).eval(), xlm(cfg, 30, 1, 2).eval()
+    found = theirs.xlm.state_dict()
+    names = {
+        "transformer.embeddings.weight": "token_embeddings.table.weight",
+        "transformer.position_embeddings.weight": "embeddings.positions.weight",
+        "transformer.lang_embeddings.weight": "embeddings.languages.weight",
+        "transformer.layer_norm_emb.weight": "embeddings.norm.weight",
+        "transformer.layer_norm_emb.bias": "embeddings.norm.bias",
+        "pred_layer.proj.weight": "token_embeddings.table.weight",
+        "pred_layer.proj.bias": "token_embeddings.output_bias",
+    }
+    own = ours.encoder.state_dict()
+    for layer in range(2):
+        qkv = [f"transformer.attentions.{layer}.{name}_lin" for name in "qkv"]
+        for kind in ("weight", "bias"):
+            found |= dict(
+                zip((f"{name}.{kind}" for name in qkv), own[f"layers.{layer}.self_attention.qkv.{kind}"].chunk(3))
+            )
+            names |= {
+                f"transformer.attentions.{layer}.out_lin.{kind}": f"layers.{layer}.self_attention.out.{kind}",
+                f"transformer.layer_norm1.{layer}.{kind}": f"layers.{layer}.self_attention_norm.{kind}",
+                f"transformer.ffns.{layer}.lin1.{kind}": f"layers.{layer}.ffn.up.{kind}",
+                f"transformer.ffns.{layer}.lin2.{kind}": f"layers.{layer}.ffn.down.{kind}",
+                f"transformer.layer_norm2.{layer}.{kind}": f"layers.{layer}.ffn_norm.{kind}",
+            }
+    theirs.xlm.load_state_dict(found | {name: own[of] for name, of in names.items()})
+    tokens = torch.tensor([[0, 5, 6, 7, 2], [0, 8, 2, 1, 1]])
+    inputs = dict(languages=torch.tensor([[0], [1]]), padding_mask=tokens.eq(1))
+    kept = ~inputs["padding_mask"]
+    for causal in (False, True):
+        hidden = [model.encode(tokens, causal=causal, **inputs)[kept] for model in (ours, theirs)]
+        torch.testing.assert_close(*hidden, rtol=1e-5, atol=1e-5)
+        losses = [model.output.cross_entropy(each, tokens[kept]) for model, each in zip((ours, theirs), hidden)]
+        torch.testing.assert_close(*losses)
+
+
+def test_transformers_xlm_has_the_initial_weights_of_ours(xlm):
+    torch.manual_seed(0)
+    cfg = EncoderConfig(embed_dim=64, ffn_dim=256, heads=4, layers=2, init_std=0.06)
+    for name, weight in xlm(cfg, 500, 1, 2).named_parameters():
+        if weight.dim() == 2 and len(weight) > 2:
+            assert weight.std().item() == pytest.approx(0.06, rel=0.1), name

@@ -8,6 +8,8 @@ from recipes import corpus, experiment
 from recipes.test_set import first_test_set
 
 NAMED = "libreoffice-help"
+CONFIGS = "recipes/xlm/config"
+TRAININGS = (("pretraining", "pretrain"), ("translation", "translate"))  # values of quickstart.yaml, their files
 SAMPLE = experiment.ROOT / "recipes/sample.yaml"
 
 
@@ -38,6 +40,8 @@ def main(arguments: list[str] | None = None) -> None:
     source, target = (side.language for side in first_test_set(description)[1])
     updates = ["--updates", str(options.updates)] if options.updates else []
     values = [f"corpus={description}", f"source={source}", f"target={target}"]
+    if options.corpus:
+        values += [f"{name}={CONFIGS}/{short}-toy.yaml {CONFIGS}/{short}-real.yaml" for name, short in TRAININGS]
     experiment.main([str(experiment.ROOT / "recipes/quickstart.yaml"), *values, "--output", str(output), *updates])
 
 

@@ -162,8 +162,11 @@ def hydra_runs(here, name):
     overrides += [f"task.{key}={value}" for key, value in RUNS[name].items()]
     parts, given = [(5, [])], []
     if name == "pretrain":  # settings in YAML's way, key by key, and in one line
-        line = "mlm.length=32 mlm.batch_tokens=256 mlm.mask_prob=0.3 tlm.batch_tokens=256 tlm.length=32"
-        new = ("mlm.mask_prob", "tlm.length")  # what the YAML does not have
+        line = (
+            "mlm.length=32 mlm.batch_tokens=256 mlm.mask_prob=0.4 mlm.sample_break_mode=complete "
+            "mlm.random_token_prob=0.2 tlm.batch_tokens=256 tlm.mask_prob=0.4 tlm.length=32"
+        )
+        new = ("mlm.random_token_prob", "tlm.length")  # what the YAML does not have
         keys = [f"{'+' * setting.startswith(new)}task.objective_options.{setting}" for setting in line.split()]
         parts, given = [(2, keys), (5, [f"task.objective_options='{line}'"])], ["--objective-options", line]
     for last, more in parts:

@@ -255,7 +255,7 @@ def test_options_that_the_plugin_does_not_have(section, settings, sentence):
 @pytest.mark.parametrize(
     "line, overrides, given",
     [
-        ("lr: [0.002]", [], True),
+        ("lr: [0.004]", [], True),
         ("", [], False),
         ("", ["optimization.lr=[0.25]"], True),
         ("lr: [0.25]", [], True),
@@ -264,7 +264,7 @@ def test_options_that_the_plugin_does_not_have(section, settings, sentence):
 )
 def test_a_learning_rate_that_is_fairseqs_default_is_distinguished_from_a_given_one(tmp_path, line, overrides, given):
     for name in ("pretrain", "run"):
-        text = (CONFIGS / f"{name}.yaml").read_text(encoding="utf-8").replace("lr: [0.002]", line)
+        text = (CONFIGS / f"{name}.yaml").read_text(encoding="utf-8").replace("lr: [0.004]", line)
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
     GlobalHydra.instance().clear()
     hydra_init("pretrain")
@@ -273,7 +273,7 @@ def test_a_learning_rate_that_is_fairseqs_default_is_distinguished_from_a_given_
         try:
             HydraConfig.instance().set_config(cfg)
             assert command_line._is_set_in_hydra("optimization.lr") is given
-            assert cfg.optimization.lr == ([0.25] if "0.25" in f"{line}{overrides}" or not given else [0.002])
+            assert cfg.optimization.lr == ([0.25] if "0.25" in f"{line}{overrides}" or not given else [0.004])
         finally:
             HydraConfig.instance().cfg = None
 

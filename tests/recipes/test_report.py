@@ -308,3 +308,24 @@ def test_what_is_wrong_is_one_sentence(folder, capsys):
     (folder.parent / "experiment.yaml").write_text("steps: {}\nreport: [{tabel: x}]")
     with pytest.raises(UserError, match="no part of a report called 'tabel'"):
         printed(capsys, folder)
+
+
+def test_bits_have_half_their_interval_and_seeds_of_their_own(tmp_path, capsys):
+    """Of 5.5 and 5.7: mean 5.6, standard error 0.1, Student's t with one degree of freedom 12.706."""
+    (tmp_path / "bits.yaml").write_text(
+        """
+values: {seeds: [1, 2, 3], few: [1, 2], checkpoints: [500, 1000]}
+steps: {}
+report:
+  - table: bits
+    columns: checkpoints
+    rows:
+      - {name: mlm, scores: "mlm-{seed}/bits.json", key: "loss.{column}", unit: bits, decimals: 2, seeds: few}
+      - {name: all, scores: "mlm-{seed}/bits.json", key: "loss.{column}", unit: bits, decimals: 2}
+"""
+    )
+    for seed, value in ((1, 5.5), (2, 5.7)):
+        (tmp_path / f"mlm-{seed}").mkdir()
+        write(tmp_path / f"mlm-{seed}/bits.json", {"loss": {"500": value}})
+    report.main([str(tmp_path / "bits.yaml"), str(tmp_path)])
+    assert "| mlm | 5.60 ± 1.27 |  |\n| all |  |  |\n" in capsys.readouterr().out

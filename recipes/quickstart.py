@@ -9,7 +9,6 @@ from recipes.test_set import first_test_set
 
 NAMED = "libreoffice-help"
 CONFIGS = "recipes/xlm/config"
-TRAININGS = (("pretraining", "pretrain"), ("translation", "translate"))  # values of quickstart.yaml, their files
 SAMPLE = experiment.ROOT / "recipes/sample.yaml"
 
 
@@ -41,7 +40,8 @@ def main(arguments: list[str] | None = None) -> None:
     updates = ["--updates", str(options.updates)] if options.updates else []
     values = [f"corpus={description}", f"source={source}", f"target={target}"]
     if options.corpus:
-        values += [f"{name}={CONFIGS}/{short}-toy.yaml {CONFIGS}/{short}-real.yaml" for name, short in TRAININGS]
+        for name in ("pretrain", "translate"):
+            values.append(f"{name}-configs={CONFIGS}/{name}-toy.yaml {CONFIGS}/{name}-longer.yaml")
     experiment.main([str(experiment.ROOT / "recipes/quickstart.yaml"), *values, "--output", str(output), *updates])
 
 

@@ -56,8 +56,8 @@ def with_interval(value: float, low: float, high: float, decimals: int = 1) -> s
     return f"{value:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
 
 
-def standard_error(values: list[float]) -> float:
-    """Half the 95 % interval of the mean: its standard error times Student's t."""
+def half_width(values: list[float]) -> float:
+    """Half-width of the 95 % confidence interval of the mean: its standard error times Student's t."""
     return student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
 
 
@@ -70,7 +70,7 @@ def share_interval(values: list[float]) -> list[float] | None:
     if len(set(values)) == 1:
         return None
     share = statistics.mean(values) / 100
-    middle, width = math.log(share / (1 - share)), standard_error(values) / 100 / (share * (1 - share))
+    middle, width = math.log(share / (1 - share)), half_width(values) / 100 / (share * (1 - share))
     return [50 * (1 + math.tanh((middle + side) / 2)) for side in (-width, width)]
 
 
@@ -80,16 +80,16 @@ def mean_share(values: list[float], decimals: int = 1) -> str:
     return with_interval(mean, interval[0], interval[1], decimals) if interval else f"{mean:.{decimals}f}"
 
 
-def mean_and_half(values: list[float], decimals: int) -> str:
-    """Numbers -> their mean and half its 95 % interval (Student's t), "m ± h", or the mean alone."""
+def mean_and_margin(values: list[float], decimals: int) -> str:
+    """Numbers -> their mean and the half-width of its 95 % confidence interval (Student's t), or the mean alone."""
     mean = f"{statistics.mean(values):.{decimals}f}"
-    return mean if len(values) == 1 else f"{mean} ± {standard_error(values):.{decimals}f}"
+    return mean if len(values) == 1 else f"{mean} ± {half_width(values):.{decimals}f}"
 
 
 def mean_difference(values: list[float]) -> str:
     """Differences -> their mean and half its 95 % interval (Student's t), "+m ± h"; one difference has no interval."""
     mean = f"{statistics.mean(values):+.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {standard_error(values):.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {half_width(values):.1f}"
 
 
 def table(header: list, rows: Iterable[list]) -> list[str]:
@@ -185,7 +185,7 @@ class Report:
         if units is None:
             return ""
         if "unit" in row:
-            return mean_and_half(units, decimals)
+            return mean_and_margin(units, decimals)
         if len(units) > 1 or "interval" not in row or column is None:
             return mean_share(units, decimals)
         bounds = self.found(row, values | {"seed": self.first_seed()}, column, row["interval"], self.runs[0])

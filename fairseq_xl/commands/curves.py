@@ -3,7 +3,7 @@
 import argparse
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.curves import draw, validations
+from fairseq_xl.evaluation.curves import draw, validation_curves
 from fairseq_xl.io.files import write_json
 
 
@@ -12,7 +12,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("fairseq-xl curves", description=__doc__)
     parser.add_argument("logs", nargs="+", metavar="NAME=LOG", help="name in the legend and log file")
     parser.add_argument(
-        "--output", required=True, help="picture to write, or FILE.json for the validations: {NAME: {updates: value}}"
+        "--output",
+        required=True,
+        help="picture to write; or FILE.json, for the validation values: {NAME: {updates, tokens or epochs: value}}",
     )
     parser.add_argument("--metric", default="loss", help="metric to draw: loss, ppl, mlm_loss, …")
     parser.add_argument(
@@ -23,14 +25,14 @@ def main(arguments: list[str] | None = None) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a horizontal line, such as the entropy of an n-gram model",
+        help="a horizontal line, such as the cross-entropy of an n-gram model (pictures only)",
     )
     options = parser.parse_args(arguments)
     if any("=" not in log for log in options.logs):
         raise UserError(f"expected NAME=LOG, not {' '.join(options.logs)}")
     logs = dict(log.split("=", 1) for log in options.logs)
     if options.output.endswith(".json"):
-        write_json(options.output, validations(logs, options.metric, options.over))
+        write_json(options.output, validation_curves(logs, options.metric, options.over))
     else:
         draw(logs, options.output, options.metric, options.over, dict(named_number(line) for line in options.line))
 

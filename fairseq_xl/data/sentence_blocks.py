@@ -10,10 +10,10 @@ from fairseq_xl.data.monolingual import TokenStream
 
 
 class SentenceBlocks(Windows):
-    """Blocks of whole sentences of up to `length` tokens, as fairseq's ``--sample-break-mode complete`` makes them.
+    """Blocks of as many consecutive sentences as fit into `length` tokens: fairseq's ``--sample-break-mode complete``.
 
-    The text is the stream of `TokenStream`, cut in order: a block takes as many sentences as fit. Of a sentence longer
-    than `length` it takes `length` tokens, and the next block continues there. Blocks are the same in every pass.
+    Unlike fairseq's, blocks never exceed `length`: a longer sentence is split into parts of `length` tokens, and what
+    is left begins the next block. Blocks may contain several documents and are the same in every pass.
 
     Args:
         path: prefix of the ``.bin`` and ``.idx`` files.
@@ -33,7 +33,7 @@ class SentenceBlocks(Windows):
         """Token indices where the n blocks begin and the last one ends, (n+1,)."""
         items = open_text(self.path, self.language)  # a variable: its sizes are unmapped when it is freed
         ends = np.cumsum(items.sizes, dtype=np.int64)  # of sentences
-        # a sentence longer than `length` also ends a block after every `length` tokens
+        # a sentence longer than `length` is split after every `length` tokens
         long = np.flatnonzero(np.diff(ends, prepend=0) > length)
         cuts = [np.arange(ends[line] - items.sizes[line] + length, ends[line], length) for line in long]
         ends = np.unique(np.concatenate((ends, *cuts)))

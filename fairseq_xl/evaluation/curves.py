@@ -43,17 +43,17 @@ def _number(value):
         return float("nan")
 
 
-def validations(logs, metric="loss", over="updates"):
-    """The validations of several logs: {name: path} -> {name: {number of updates, tokens or epochs: `metric`}}."""
+def validation_curves(logs, metric="loss", over="updates"):
+    """Validation values of several logs: {name: path} -> {name: {number of updates, tokens or epochs: value}}."""
     found = {name: dict(points(read_log(path), "valid", metric, over)) for name, path in logs.items()}
     for name, path in logs.items():
         if not found[name]:
-            raise UserError(f"{path}: no validation has {metric!r}")
+            raise UserError(f"{path}: no validation entry has the metric {metric!r}")
     return found
 
 
 def points(entries, kind, metric, over="updates"):
-    """Points of a curve: a list of (number of updates, tokens or epochs; value). Infinities and NaN are left out.
+    """Points (x, value) of a curve, where x counts what `over` says. Infinities and NaN are left out.
 
     Tokens are updates times the mean number of tokens of an update, `wpb`, in all training entries.
     """
@@ -61,7 +61,7 @@ def points(entries, kind, metric, over="updates"):
     if over == "tokens":
         sizes = [entry["wpb"] for entry in entries["train_inner"] or entries["train"] if "wpb" in entry]
         if not sizes:
-            raise UserError("no training entry of the log has `wpb`, the tokens of an update")
+            raise UserError("over tokens: no training entry of the log has `wpb`, the tokens of an update")
         scale = sum(sizes) / len(sizes)
     place = "epoch" if over == "epochs" else "num_updates"
     found = [(e[place] * scale, e[metric]) for e in entries[kind] if metric in e and place in e]

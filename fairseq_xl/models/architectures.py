@@ -42,11 +42,12 @@ def register_architecture(
 
 
 # init_std: sums over channels start as large as with 1024 channels; at 0.02 narrow models may need hundreds of updates
-# to learn more than the frequencies of pieces. position_init: recipes/learning/README.md
-_SOONER = dict(position_init="sinusoidal")
-_TINY = dict(embed_dim=128, ffn_dim=512, heads=4, init_std=0.06, **_SOONER)
-_SMALL = dict(embed_dim=256, ffn_dim=1024, heads=4, init_std=0.04, **_SOONER)
-_BASE = dict(embed_dim=512, ffn_dim=2048, heads=8, init_std=0.03, **_SOONER)
+# to learn more than the frequencies of pieces. Sinusoidal initial positions let them use context sooner
+# (recipes/learning/README.md)
+_SINUSOIDAL = dict(position_init="sinusoidal")
+_TINY = dict(embed_dim=128, ffn_dim=512, heads=4, init_std=0.06, **_SINUSOIDAL)
+_SMALL = dict(embed_dim=256, ffn_dim=1024, heads=4, init_std=0.04, **_SINUSOIDAL)
+_BASE = dict(embed_dim=512, ffn_dim=2048, heads=8, init_std=0.03, **_SINUSOIDAL)
 _BIG = dict(embed_dim=1024, ffn_dim=4096, heads=8)  # Lample & Conneau 2019, section 5.1
 
 register_architecture("xl_xlm_tiny", XLEncoderModel, EncoderConfig, layers=3, **_TINY)

@@ -87,8 +87,8 @@ class BackboneConfig(FairseqDataclass):
     position_init: ChoiceEnum(["normal", "sinusoidal"]) = field(
         default="normal",
         metadata={
-            "help": "initial position embeddings, which are trained: random numbers (normal; XLM, BERT), or sinusoids "
-            "with wavelengths from 2 pi to --max-positions, from which small models sooner learn to use context"
+            "help": "initialization of the learned position embeddings: normal, N(0, --init-std^2), or sinusoidal, "
+            "with wavelengths from 2 pi to --max-positions: small models learn to use context sooner"
         },
     )
     layer_norm_eps: float = field(

@@ -72,11 +72,11 @@ class PositionEmbeddings(nn.Embedding):
 
     Args:
         cfg: a `BackboneConfig`; `position_offset` unused rows precede position 0 (XLM-R's files have 2)
-        extra: positions after `cfg.max_positions`
+        extra_positions: positions after `cfg.max_positions`
     """
 
-    def __init__(self, cfg: Any, extra: int):
-        super().__init__(cfg.position_offset + cfg.max_positions + extra, cfg.embed_dim)
+    def __init__(self, cfg: Any, extra_positions: int):
+        super().__init__(cfg.position_offset + cfg.max_positions + extra_positions, cfg.embed_dim)
         self.offset, self.max_positions = cfg.position_offset, cfg.max_positions
         self.sinusoidal = str(cfg.position_init) == "sinusoidal"
 

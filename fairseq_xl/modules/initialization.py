@@ -23,17 +23,17 @@ def init_weights(module: nn.Module, std: float) -> None:
     if isinstance(module, PositionEmbeddings) and module.sinusoidal:
         table = module.weight.data[module.offset :]
         # a sinusoid's mean square is 1/2: the factor gives the table the size of the other embeddings
-        table.copy_(sinusoids(*table.shape, longest=module.max_positions) * math.sqrt(2) * std)
+        table.copy_(sinusoids(*table.shape, max_wavelength=module.max_positions) * math.sqrt(2) * std)
 
 
-def sinusoids(positions: int, channels: int, longest: float) -> Tensor:
+def sinusoids(positions: int, channels: int, max_wavelength: float) -> Tensor:
     """Sines, then cosines, of the positions (Vaswani et al. 2017, section 3.5): (positions, C).
 
     Args:
-        longest: wavelength of the last channels, in positions. Wavelengths are a geometric series that begins at 2π.
-            Vaswani et al. have 20000π: most channels hardly change within a short input.
+        max_wavelength: the longest wavelength, in positions. Wavelengths are a geometric series that begins at 2π.
+            Vaswani et al. use up to 20000π, at which most channels are nearly constant over a short input.
     """
     half = (channels + 1) // 2
-    wavelengths = torch.logspace(math.log2(2 * math.pi), math.log2(longest), half, base=2)
+    wavelengths = torch.logspace(math.log2(2 * math.pi), math.log2(max_wavelength), half, base=2)
     angles = torch.arange(positions)[:, None] * 2 * math.pi / wavelengths  # (positions, half)
     return torch.cat((angles.sin(), angles.cos()), dim=1)[:, :channels]

@@ -60,8 +60,8 @@ class ObjectiveConfig:
     batch_sentences: Optional[int] = None
     # languages or pairs that this objective does not read, separated by commas
     leave_out: Optional[str] = None
-    # where blocks of a stream end (clm, mlm, xdae, xfnp): none, after `length` tokens (Lample & Conneau 2019, section
-    # 5.1); complete, after the last sentence that fits (RoBERTa's FULL-SENTENCES, Liu et al. 2019, section 4.2)
+    # for clm, mlm, xdae and xfnp, as in fairseq: none cuts text into blocks of `length` tokens (Lample & Conneau 2019,
+    # section 5.1); complete makes blocks of whole sentences (RoBERTa's FULL-SENTENCES, Liu et al. 2019, section 4.2)
     sample_break_mode: str = "none"
 
     def __post_init__(self) -> None:

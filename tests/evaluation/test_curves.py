@@ -113,7 +113,7 @@ def test_the_command(log, tmp_path):
 def test_validations_as_json(log, tmp_path):
     main([f"a={log}", "--output", str(tmp_path / "curves.json")])
     assert json.loads((tmp_path / "curves.json").read_text()) == {"a": {"100": 10.25}}
-    with pytest.raises(UserError, match="no validation has 'bleu'"):
+    with pytest.raises(UserError, match="no validation entry has the metric 'bleu'"):
         main([f"a={log}", "--output", str(tmp_path / "curves.json"), "--metric", "bleu"])
 
 

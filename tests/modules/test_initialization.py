@@ -34,14 +34,14 @@ def test_weights_are_normal_biases_zero_padding_zero(given, std):
 
 def test_sinusoids():
     """Four channels: sin(p), sin(2πp/100), cos(p), cos(2πp/100); the last one has come around after 100 positions."""
-    table = sinusoids(101, 4, longest=100)
+    table = sinusoids(101, 4, max_wavelength=100)
     assert table.shape == (101, 4)
     expected = [
         [math.sin(p), math.sin(2 * math.pi * p / 100), math.cos(p), math.cos(2 * math.pi * p / 100)] for p in range(101)
     ]
     torch.testing.assert_close(table, torch.tensor(expected), atol=1e-5, rtol=0)
     assert table[100, 3] == pytest.approx(1, abs=1e-5) and table[50, 3] == pytest.approx(-1, abs=1e-5)
-    assert sinusoids(3, 5, longest=10).shape == (3, 5)
+    assert sinusoids(3, 5, max_wavelength=10).shape == (3, 5)
 
 
 def test_sinusoidal_positions_have_the_size_of_random_ones_and_leave_other_weights_alone():

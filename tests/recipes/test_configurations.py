@@ -41,14 +41,14 @@ VECO_TRANSLATION = {
 }
 
 
-MIDDLE = {
-    "xlm": [XLM / "pretrain.yaml", XLM / "pretrain-middle.yaml"],
-    "unicoder": [RECIPES / "unicoder/config/pretrain.yaml", RECIPES / "unicoder/config/middle.yaml"],
-    "veco": [VECO / "pretrain.yaml", VECO / "middle.yaml"],
-    "veco-cross-attention": [VECO / "pretrain.yaml", VECO / "middle.yaml", VECO / "cross-attention-middle.yaml"],
-    "xdae": [RECIPES / "xglue/config/xdae.yaml", RECIPES / "xglue/config/xdae-middle.yaml"],
-    "xfnp": [RECIPES / "xglue/config/xfnp.yaml", RECIPES / "xglue/config/xfnp-middle.yaml"],
-    "monotrans": [RECIPES / "monotrans/config/pretrain.yaml", RECIPES / "monotrans/config/middle.yaml"],
+MEDIUM = {
+    "xlm": [XLM / "pretrain.yaml", XLM / "pretrain-medium.yaml"],
+    "unicoder": [RECIPES / "unicoder/config/pretrain.yaml", RECIPES / "unicoder/config/medium.yaml"],
+    "veco": [VECO / "pretrain.yaml", VECO / "medium.yaml"],
+    "veco-cross-attention": [VECO / "pretrain.yaml", VECO / "medium.yaml", VECO / "cross-attention-medium.yaml"],
+    "xdae": [RECIPES / "xglue/config/xdae.yaml", RECIPES / "xglue/config/xdae-medium.yaml"],
+    "xfnp": [RECIPES / "xglue/config/xfnp.yaml", RECIPES / "xglue/config/xfnp-medium.yaml"],
+    "monotrans": [RECIPES / "monotrans/config/pretrain.yaml", RECIPES / "monotrans/config/medium.yaml"],
 }
 
 
@@ -79,9 +79,9 @@ def test_pretraining_configurations_serve_every_set_of_objectives(size, objectiv
         assert objective.input_length.positions <= cfg.model.max_positions
 
 
-@pytest.mark.parametrize("system", MIDDLE)
-def test_the_middle_sizes_are_6_x_512_and_begin_with_sinusoids(system, dictionary):
-    cfg = configuration(MIDDLE[system])
+@pytest.mark.parametrize("system", MEDIUM)
+def test_the_medium_sizes_are_6_x_512_and_begin_with_sinusoids(system, dictionary):
+    cfg = configuration(MEDIUM[system])
     model = cfg.model
     layers = [getattr(model, name) for name in ("layers", "encoder_layers", "decoder_layers") if name in model]
     assert set(layers) == {6} and (model.embed_dim, model.ffn_dim, model.heads) == (512, 2048, 8)

@@ -1,4 +1,4 @@
-"""`--user-dir` with the XLM of Hugging Face transformers as an architecture: same batches and optimizer, other code.
+"""Registers transformers' XLM as an architecture, to compare it with ours on the same batches and optimizer.
 
     bash recipes/xlm/pretrain.sh DATA SAVE_DIR … --user-dir recipes/learning/transformers_xlm --arch transformers_xlm
 

@@ -81,9 +81,14 @@ def mean_share(values: list[float], decimals: int = 1) -> str:
 
 
 def mean_and_margin(values: list[float], decimals: int) -> str:
-    """Numbers -> their mean and the half-width of its 95 % confidence interval (Student's t), or the mean alone."""
-    mean = f"{statistics.mean(values):.{decimals}f}"
-    return mean if len(values) == 1 else f"{mean} ± {half_width(values):.{decimals}f}"
+    """Numbers -> their mean and the half-width of its 95 % confidence interval (Student's t), "m ± h".
+
+    Of two numbers, whose interval would say nothing, the mean and both, "m (l–h)"; of one the number alone.
+    """
+    mean = statistics.mean(values)
+    if len(values) == 2:
+        return with_interval(mean, min(values), max(values), decimals)
+    return f"{mean:.{decimals}f}" if len(values) == 1 else f"{mean:.{decimals}f} ± {half_width(values):.{decimals}f}"
 
 
 def mean_difference(values: list[float]) -> str:
@@ -184,7 +189,7 @@ class Report:
         decimals = row.get("decimals", 1)
         if units is None:
             return ""
-        if "unit" in row:
+        if not row.get("percent", True):
             return mean_and_margin(units, decimals)
         if len(units) > 1 or "interval" not in row or column is None:
             return mean_share(units, decimals)

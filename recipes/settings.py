@@ -33,14 +33,16 @@ class Digests:
     def of(self, path: Path) -> str | dict[str, str]:
         """Hash of a file; of a folder the hash of each file by name, of a data folder only that of its manifest.
 
-        Hidden files and other manifests, which describe the other files, do not count.
+        Hidden files, other manifests, which describe the other files, and compiled Python do not count.
         """
         if path.is_file():
             return self.of_file(path)
         if (path / "manifest.json").is_file() and (path / "dict.txt").is_file():
             return {"manifest.json": self.of_file(path / "manifest.json")}
         files = {file.relative_to(path).as_posix(): file for file in sorted(path.rglob("*")) if file.is_file()}
-        described = {name for name in files if name.startswith(".") or "/." in name or name.endswith("manifest.json")}
+        described = {
+            name for name in files if name.startswith(".") or "/." in name or name.endswith(("manifest.json", ".pyc"))
+        }
         return {name: self.of_file(file) for name, file in files.items() if name not in described}
 
     def of_file(self, path: Path) -> str:

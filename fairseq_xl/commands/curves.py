@@ -1,6 +1,7 @@
 """Draws training curves from logs of fairseq-train (its output or its ``--log-file``, with ``--log-format json``)."""
 
 import argparse
+import math
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.curves import draw, validation_curves
@@ -14,12 +15,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--output",
         required=True,
-        help="picture to write; or FILE.json, for the validation values: {NAME: {updates, tokens or epochs: value}}",
+        help="picture to write; or FILE.json for validation values: {NAME: {values: {updates: value}, last: value}}",
     )
     parser.add_argument("--metric", default="loss", help="metric to draw: loss, ppl, mlm_loss, …")
-    parser.add_argument(
-        "--over", default="updates", choices=("updates", "tokens", "epochs"), help="unit of the horizontal axis"
-    )
+    parser.add_argument("--over", default="updates", choices=("updates", "tokens"), help="unit of the horizontal axis")
     parser.add_argument(
         "--line",
         action="append",
@@ -32,6 +31,8 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"expected NAME=LOG, not {' '.join(options.logs)}")
     logs = dict(log.split("=", 1) for log in options.logs)
     if options.output.endswith(".json"):
+        if options.line:
+            raise UserError(f"--line draws into a picture, and --output {options.output} is none")
         write_json(options.output, validation_curves(logs, options.metric, options.over))
     else:
         draw(logs, options.output, options.metric, options.over, dict(named_number(line) for line in options.line))
@@ -44,6 +45,6 @@ def named_number(text: str) -> tuple[str, float]:
         number = float(value)
     except ValueError:
         number = float("nan")
-    if not name or number != number:
-        raise UserError(f"--line {text}: expected NAME=VALUE with a number")
+    if not name or not math.isfinite(number):
+        raise UserError(f"--line {text}: expected NAME=VALUE with a finite number")
     return name, number

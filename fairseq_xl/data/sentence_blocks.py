@@ -24,31 +24,32 @@ class SentenceBlocks(Windows):
     def __init__(self, path, language, symbols=None):
         self.stream = TokenStream(path, language, symbols)
         self.path, self.language, self.sentences = self.stream.path, language, self.stream.sentences
-        self.boundaries = lru_cache(maxsize=4)(self._boundaries)
+        self.blocks = lru_cache(maxsize=4)(self._blocks)
 
     def __reduce__(self):
         return SentenceBlocks, (self.path, self.language, self.stream.symbols)
 
-    def _boundaries(self, length):
-        """Token indices where the n blocks begin and the last one ends, (n+1,)."""
+    def _blocks(self, length):
+        """Token indices where blocks begin and end, (n, 2). A block of a single ``</s>`` is left out."""
         items = open_text(self.path, self.language)  # a variable: its sizes are unmapped when it is freed
-        ends = np.cumsum(items.sizes, dtype=np.int64)  # of sentences
+        sizes = np.asarray(items.sizes, dtype=np.int64)
         # a sentence longer than `length` is split after every `length` tokens
-        long = np.flatnonzero(np.diff(ends, prepend=0) > length)
-        cuts = [np.arange(ends[line] - items.sizes[line] + length, ends[line], length) for line in long]
-        ends = np.unique(np.concatenate((ends, *cuts)))
-        starts = np.concatenate(([0], ends[:-1]))
-        following = np.searchsorted(ends, starts + length, side="right").tolist()  # first of the next block
+        counts = np.maximum(-(-sizes // length), 1)
+        parts = np.full(counts.sum(), length)
+        parts[np.cumsum(counts) - 1] = sizes - (counts - 1) * length
+        ends = np.concatenate(([0], np.cumsum(parts)))  # of parts, after a first 0
+        # of each part the last one that still fits into a block which begins with it; a memoryview gives plain numbers
+        following = memoryview(np.searchsorted(ends, ends[:-1] + length, side="right") - 1)
         firsts, first = [], 0
-        while first < len(ends):
+        while first < len(following):
             firsts.append(first)
             first = following[first]
-        return np.append(starts[firsts], ends[-1])
+        blocks = np.stack((ends[firsts], ends[[*firsts[1:], -1]]), axis=1)
+        return blocks[np.diff(blocks)[:, 0] > 1]
 
     def texts(self, examples, length):
         """The blocks of these numbers, of up to `length` tokens: a list of 1-tuples of arrays (t,)."""
-        boundaries = self.boundaries(length)
-        return [(self.stream.read(boundaries[block], boundaries[block + 1]),) for block in examples.tolist()]
+        return [(self.stream.read(begin, end),) for begin, end in self.blocks(length)[examples].tolist()]
 
     def languages(self, examples, length):
         """The language of each block, a list of 1-tuples."""
@@ -56,5 +57,5 @@ class SentenceBlocks(Windows):
 
     def all_examples(self, length):
         """All blocks in order: examples (n,) and sizes (n,)."""
-        sizes = np.diff(self.boundaries(length))
+        sizes = np.diff(self.blocks(length))[:, 0]
         return np.arange(len(sizes)), sizes

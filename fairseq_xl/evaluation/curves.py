@@ -44,32 +44,38 @@ def _number(value):
 
 
 def validation_curves(logs, metric="loss", over="updates"):
-    """Validation values of several logs: {name: path} -> {name: {number of updates, tokens or epochs: value}}."""
-    found = {name: dict(points(read_log(path), "valid", metric, over)) for name, path in logs.items()}
+    """Validation values of several logs: {name: path} -> {name: {"values": {x: value}, "last": value}}.
+
+    x is a number of updates or tokens, as in `points`.
+    """
+    found = {name: points(path, "valid", metric, over) for name, path in logs.items()}
     for name, path in logs.items():
         if not found[name]:
             raise UserError(f"{path}: no validation entry has the metric {metric!r}")
-    return found
+    return {name: {"values": dict(curve), "last": curve[-1][1]} for name, curve in found.items()}
 
 
-def points(entries, kind, metric, over="updates"):
-    """Points (x, value) of a curve, where x counts what `over` says. Infinities and NaN are left out.
+def points(path, kind, metric, over="updates"):
+    """Points (x, value) of a curve in a log; x is a number of updates or tokens. Infinities and NaN are left out.
 
-    Tokens are updates times the mean number of tokens of an update, `wpb`, in all training entries.
+    Tokens are updates times the mean number of tokens of an update, `wpb`, in the training entries.
+
+    Args:
+        kind: `train_inner` or `valid`.
     """
-    scale = 1.0
+    entries, scale = read_log(path), 1.0
     if over == "tokens":
-        sizes = [entry["wpb"] for entry in entries["train_inner"] or entries["train"] if "wpb" in entry]
+        sizes = [entry.get("wpb", math.nan) for entry in entries["train_inner"] or entries["train"]]
+        sizes = [size for size in sizes if math.isfinite(size)]
         if not sizes:
-            raise UserError("over tokens: no training entry of the log has `wpb`, the tokens of an update")
+            raise UserError(f"{path}: no training entry has `wpb`, the tokens of an update, which --over tokens needs")
         scale = sum(sizes) / len(sizes)
-    place = "epoch" if over == "epochs" else "num_updates"
-    found = [(e[place] * scale, e[metric]) for e in entries[kind] if metric in e and place in e]
-    return [(round(place), value) for place, value in found if math.isfinite(value)]
+    found = [(e["num_updates"] * scale, e[metric]) for e in entries[kind] if metric in e and "num_updates" in e]
+    return [(round(x), value) for x, value in found if math.isfinite(value)]
 
 
 def draw(logs, output, metric="loss", over="updates", lines=None):
-    """Draws `metric` over updates, tokens or epochs, training thin and validation thick, as a picture at `output`.
+    """Draws `metric` over updates or tokens, training thin and validation thick, as a picture at `output`.
 
     A log without the metric is left out, with a warning.
 
@@ -94,9 +100,8 @@ def draw(logs, output, metric="loss", over="updates", lines=None):
     }
     shown = {}
     for color, (name, path) in enumerate(logs.items()):
-        entries = read_log(path)
         for kind, (described, style) in kinds.items():
-            curve = points(entries, kind, metric, over)
+            curve = points(path, kind, metric, over)
             if curve:
                 alone = {"marker": "."} if len(curve) == 1 else {}  # a line of one point is invisible
                 (drawn[name],) = axes.plot(*zip(*curve), color=f"C{color}", **style | alone)

@@ -60,9 +60,6 @@ class ObjectiveConfig:
     batch_sentences: Optional[int] = None
     # languages or pairs that this objective does not read, separated by commas
     leave_out: Optional[str] = None
-    # for clm, mlm, xdae and xfnp, as in fairseq: none cuts text into blocks of `length` tokens (Lample & Conneau 2019,
-    # section 5.1); complete makes blocks of whole sentences (RoBERTa's FULL-SENTENCES, Liu et al. 2019, section 4.2)
-    sample_break_mode: str = "none"
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -72,7 +69,6 @@ class ObjectiveConfig:
         self.require("weight", self.weight >= 0, "0 or more")
         self.require("length", self.length > 1, "more than 1 token")
         self.require_exponent("alpha")
-        self.require("sample_break_mode", self.sample_break_mode in BREAK_MODES, " or ".join(BREAK_MODES))
         for name in ("batch_tokens", "batch_sentences"):
             self.require(name, getattr(self, name) is None or getattr(self, name) > 0, "more than 0")
 
@@ -84,6 +80,19 @@ class ObjectiveConfig:
     def require_exponent(self, key: str) -> None:
         """Raises `UserError` for an exponent of frequencies outside 0 to 10: its powers could be 0 or infinite."""
         self.require(key, 0 <= getattr(self, key) <= 10, "from 0 to 10")
+
+
+@dataclass
+class BlockConfig(ObjectiveConfig):
+    """Options of objectives that read blocks of monolingual text."""
+
+    # as in fairseq: none cuts text into blocks of `length` tokens (Lample & Conneau 2019, section 5.1); complete makes
+    # blocks of whole sentences (RoBERTa's FULL-SENTENCES, Liu et al. 2019, section 4.2)
+    sample_break_mode: str = "none"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("sample_break_mode", self.sample_break_mode in BREAK_MODES, " or ".join(BREAK_MODES))
 
 
 class Objective:
@@ -108,12 +117,7 @@ class Objective:
 
     def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing) -> None:
         self.cfg, self.dictionary, self.framing = cfg, dictionary, framing
-        if cfg.sample_break_mode != "none":
-            if self.corpus_type != "monolingual":
-                raise UserError(
-                    f"{self.name}.sample_break_mode={cfg.sample_break_mode}: {self.name} does not read blocks of "
-                    "monolingual text"
-                )
+        if getattr(cfg, "sample_break_mode", "none") == "complete":
             self.corpus_type = "sentence_blocks"
 
     @classmethod

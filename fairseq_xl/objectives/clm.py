@@ -6,13 +6,14 @@ Legend: B batch, T time, V vocabulary, N predicted tokens.
 import torch
 
 from fairseq_xl.data.framing import pad_rows
-from fairseq_xl.objectives.base import Objective
+from fairseq_xl.objectives.base import BlockConfig, Objective
 
 
 @Objective.register
 class CLM(Objective):
     """P(w_t | w_<t) on blocks of a stream in one language; no state is carried over between batches."""
 
+    Config = BlockConfig
     name = "clm"
     corpus_type = "monolingual"
 

@@ -10,7 +10,7 @@ import torch
 
 from fairseq_xl.data.framing import find_padding, pad_rows
 from fairseq_xl.data.masking import choose_positions, corrupt
-from fairseq_xl.objectives.base import Objective, ObjectiveConfig
+from fairseq_xl.objectives.base import BlockConfig, Objective, ObjectiveConfig
 
 
 @dataclass
@@ -66,10 +66,16 @@ class MaskedObjective(Objective):
         return {self.name: self.predict(model, self.encode(model, batch), batch)}
 
 
+@dataclass
+class MLMConfig(MaskingConfig, BlockConfig):
+    """Options of `mlm`."""
+
+
 @Objective.register
 class MLM(MaskedObjective):
     """Masked language modeling on blocks of a stream in one language."""
 
+    Config = MLMConfig
     name = "mlm"
     corpus_type = "monolingual"
 

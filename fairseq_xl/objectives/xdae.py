@@ -12,7 +12,7 @@ from fairseq_xl.data.framing import InputLength, decoder_input, find_padding, pa
 from fairseq_xl.data.text_noise import dropped, infilled, masked, shuffled, split_into_words
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.denoising import XLDenoisingModel
-from fairseq_xl.objectives.base import Objective, ObjectiveConfig
+from fairseq_xl.objectives.base import BlockConfig, Objective
 from fairseq_xl.objectives.sequence import sequence_terms
 
 #: kinds of noise, in the order in which they are applied; the first three change words, the last one changes pieces
@@ -22,7 +22,7 @@ WORD_START = "\u2581"  # SentencePiece's mark in front of a piece that begins a 
 
 
 @dataclass
-class XDAEConfig(ObjectiveConfig):
+class XDAEConfig(BlockConfig):
     """Options of `xdae`; noise as in Liang et al. 2020, section 4.1."""
 
     # maximum length of corrupted and clean text, in tokens, with special symbols (Liang et al. 2020, section 4.1)

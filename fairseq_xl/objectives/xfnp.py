@@ -11,13 +11,13 @@ from fairseq_xl.data.framing import decoder_input, find_padding, pad_rows
 from fairseq_xl.data.masking import choose_spans, corrupt
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
-from fairseq_xl.objectives.base import Objective, ObjectiveConfig
+from fairseq_xl.objectives.base import BlockConfig, Objective
 from fairseq_xl.objectives.mlm import require_shares
 from fairseq_xl.objectives.sequence import sequence_terms
 
 
 @dataclass
-class XFNPConfig(ObjectiveConfig):
+class XFNPConfig(BlockConfig):
     """Options of `xfnp`; values as in Liang et al. 2020, section 4.2."""
 
     length: int = 512  # maximum length of a block, in tokens (Liang et al. 2020, section 4.2)

@@ -27,11 +27,12 @@ def blocks(corpus, length):
         (5, [[5, 6, EOS, 7, EOS], [EOS, 8, 9, 10, EOS]]),
         (4, [[5, 6, EOS], [7, EOS, EOS], [8, 9, 10, EOS]]),
         (100, [[5, 6, EOS, 7, EOS, EOS, 8, 9, 10, EOS]]),
-        (3, [[5, 6, EOS], [7, EOS, EOS], [8, 9, 10], [EOS]]),
-        (2, [[5, 6], [EOS], [7, EOS], [EOS], [8, 9], [10, EOS]]),
+        (3, [[5, 6, EOS], [7, EOS, EOS], [8, 9, 10]]),
+        (2, [[5, 6], [7, EOS], [8, 9], [10, EOS]]),
     ],
 )
 def test_blocks_hold_the_sentences_that_fit_and_longer_ones_in_parts(tmp_path, length, expected):
+    """A block of </s> alone is left out."""
     corpus = SentenceBlocks(write_items(tmp_path / "train", ITEMS), "en")
     assert blocks(corpus, length) == expected
     assert corpus.all_examples(length)[1].tolist() == [len(block) for block in expected]
@@ -52,7 +53,7 @@ def test_the_blocks_are_fairseqs(tmp_path, length):
         [torch.tensor(item) for item in items], [len(item) for item in items], length, 1, EOS, break_mode="complete"
     )
     corpus = SentenceBlocks(write_items(tmp_path / "train", items), "en")
-    assert blocks(corpus, length) == [block.tolist() for block in theirs]
+    assert blocks(corpus, length) == [block.tolist() for block in theirs if len(block) > 1]
 
 
 @pytest.mark.parametrize("length", [2, 7, 30, 64])
@@ -60,13 +61,18 @@ def test_the_blocks_are_the_text_in_order(tmp_path, length):
     items = random_items(length, 60)
     corpus = SentenceBlocks(write_items(tmp_path / "train", items), "en")
     found = blocks(corpus, length)
-    assert [token for block in found for token in block] == [token for item in items for token in item]
-    assert min(map(len, found)) > 0
+    text, place = [token for item in items for token in item], 0
+    for block in found:
+        place += text[place : place + len(block)] != block and text[place] == EOS  # one left out
+        assert text[place : place + len(block)] == block
+        place += len(block)
+    assert text[place:] in ([], [EOS])
+    assert min(map(len, found)) > 1
     assert max(map(len, found)) <= length
     for block, following in itertools.pairwise(found):
         if block[-1] != EOS:  # part of a longer sentence
             assert len(block) == length
-        elif EOS in following:  # the next sentence did not fit
+        elif EOS in following and length > 2:  # the next sentence did not fit
             assert len(block) + following.index(EOS) + 1 > length
 
 

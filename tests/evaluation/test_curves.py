@@ -112,7 +112,9 @@ def test_the_command(log, tmp_path):
 
 def test_validations_as_json(log, tmp_path):
     main([f"a={log}", "--output", str(tmp_path / "curves.json")])
-    assert json.loads((tmp_path / "curves.json").read_text()) == {"a": {"100": 10.25}}
+    assert json.loads((tmp_path / "curves.json").read_text()) == {"a": {"values": {"100": 10.25}, "last": 10.25}}
+    with pytest.raises(UserError, match="--line draws into a picture"):
+        main([f"a={log}", "--output", str(tmp_path / "curves.json"), "--line", "bigram=7"])
     with pytest.raises(UserError, match="no validation entry has the metric 'bleu'"):
         main([f"a={log}", "--output", str(tmp_path / "curves.json"), "--metric", "bleu"])
 
@@ -121,13 +123,14 @@ def test_over_tokens(tmp_path):
     """Updates of 2000 tokens on average: the validation after 100 updates is at 200,000 tokens."""
     sized = [INNER.replace('"lr"', f'"wpb": "{size}", "lr"') for size in (1500, 2500)]
     (tmp_path / "train.log").write_text("".join(f"{line}\n" for line in [*sized, VALID]))
-    entries = read_log(tmp_path / "train.log")
-    assert points(entries, "valid", "loss", "tokens") == [(200_000, 10.25)]
-    assert points(entries, "train_inner", "loss", "tokens") == [(100_000, 2.5)] * 2
-    assert points(entries, "valid", "loss", "epochs") == [(1, 10.25)]
-    (tmp_path / "train.log").write_text(f"{INNER}\n{VALID}\n")
-    with pytest.raises(UserError, match="tokens of an update"):
-        points(read_log(tmp_path / "train.log"), "valid", "loss", "tokens")
+    path = tmp_path / "train.log"
+    assert points(path, "valid", "loss", "tokens") == [(200_000, 10.25)]
+    assert points(path, "train_inner", "loss", "tokens") == [(100_000, 2.5)] * 2
+    assert points(path, "valid", "loss") == [(100, 10.25)]
+    for without in (INNER, INNER.replace('"lr"', '"wpb": null, "lr"')):
+        path.write_text(f"{without}\n{VALID}\n")
+        with pytest.raises(UserError, match="tokens of an update"):
+            points(path, "valid", "loss", "tokens")
 
 
 def test_horizontal_lines(figure, log, tmp_path):
@@ -135,8 +138,8 @@ def test_horizontal_lines(figure, log, tmp_path):
     (axes,) = figure().axes
     assert [line.get_ydata()[0] for line in axes.lines][-2:] == [7.07, 9.39]
     assert [text.get_text() for text in axes.texts] == ["bigram model", "unigram"]
-    for wrong in ("7.07", "bigram=much", "=7"):
-        with pytest.raises(UserError, match="expected NAME=VALUE with a number"):
+    for wrong in ("7.07", "bigram=much", "=7", "bigram=inf"):
+        with pytest.raises(UserError, match="expected NAME=VALUE with a finite number"):
             main([f"a={log}", "--output", str(tmp_path / "a.png"), "--line", wrong])
 
 

@@ -124,7 +124,7 @@ def test_objectives_on_blocks_may_end_them_at_sentences(build, refusal, name):
         assert (whole.corpus_type, cut.corpus_type) == ("sentence_blocks", "monolingual")
         assert whole.input_length == cut.input_length
     else:
-        assert f"{name} does not read blocks of monolingual text" in refusal(name, option)
+        assert f"for {name}: Key 'sample_break_mode' not in" in refusal(name, option)
 
 
 def test_an_unknown_break_mode(refusal):

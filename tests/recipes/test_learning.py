@@ -21,13 +21,15 @@ ROOT = Path(__file__).resolve().parents[2]
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     write_sample([str(folder), "--documents", "40"])
+    for path in folder.glob("mono/*.en"):  # a sentence that does not fit into a block
+        path.write_text(f"{path.read_text()}{'a long sentence, ' * 40}\n")
     return folder
 
 
 def test_every_model_is_trained_and_shown(corpus, tmp_path, capsys):
     pytest.importorskip("transformers")
-    arguments = [f"corpus={corpus}", "vocabulary=300", "seeds=1", "checkpoints=2", "epochs=1", "sweep-seeds=1"]
-    chosen = ["models=both,transformers", "references=fairseq-stream", "settings=linear"]
+    arguments = [f"corpus={corpus}", "vocabulary=300", "seeds=1", "checkpoints=2", "sweep-seeds=1"]
+    chosen = ["models=complete-sinusoidal,transformers-complete", "settings=linear"]
     only = ["--only", "text,ngrams,pretrain,reference,sweep,report"]
     experiment.main(
         [
@@ -37,14 +39,15 @@ def test_every_model_is_trained_and_shown(corpus, tmp_path, capsys):
     )
     shown = capsys.readouterr().out
     for name, folder in (
-        (r"sentence blocks, sinusoidal positions \(pretrain.yaml\)", "both-1"),
-        ("transformers' XLM, sentence blocks, random positions", "transformers-1"),
-        ("fairseq's masked_lm, stream blocks, random positions", "fairseq-stream-1"),
+        (r"`complete`, sinusoidal init \(pretrain.yaml\)", "complete-sinusoidal-1"),
+        ("transformers' XLM, `complete`, random init", "transformers-complete-1"),
+        ("fairseq's masked_lm, `complete`", "fairseq-complete-1"),
+        ("fairseq's masked_lm, `none`", "fairseq-none-1"),
     ):
-        bits = json.loads((tmp_path / folder / "bits.json").read_text())["loss"]["2"]
+        bits = json.loads((tmp_path / folder / "bits.json").read_text())["loss"]["values"]["2"]
         assert re.search(rf"^\| {name} \| {bits:.2f} \|$", shown, re.MULTILINE)
         assert 6 < bits < 10  # log2 of 300 symbols is 8.2
-    bits = json.loads((tmp_path / "linear-1/bits.json").read_text())["loss"]["1"]
+    bits = json.loads((tmp_path / "linear-1/bits.json").read_text())["loss"]["last"]
     assert f"| linear decay to 0 | {bits:.2f} |" in shown
     entropies = json.loads((tmp_path / "ngrams/bits.json").read_text())["en"]
     assert entropies["both neighbors"] < entropies["bigram"] < entropies["unigram"]
@@ -104,6 +107,7 @@ def test_transformers_xlm_computes_what_ours_does(xlm):
                 f"transformer.ffns.{layer}.lin2.{kind}": f"layers.{layer}.ffn.down.{kind}",
                 f"transformer.layer_norm2.{layer}.{kind}": f"layers.{layer}.ffn_norm.{kind}",
             }
+    assert theirs.xlm.pred_layer.proj.weight is theirs.xlm.transformer.embeddings.weight
     theirs.xlm.load_state_dict(found | {name: own[of] for name, of in names.items()})
     tokens = torch.tensor([[0, 5, 6, 7, 2], [0, 8, 2, 1, 1]])
     inputs = dict(languages=torch.tensor([[0], [1]]), padding_mask=tokens.eq(1))
@@ -113,6 +117,11 @@ def test_transformers_xlm_computes_what_ours_does(xlm):
         torch.testing.assert_close(*hidden, rtol=1e-5, atol=1e-5)
         losses = [model.output.cross_entropy(each, tokens[kept]) for model, each in zip((ours, theirs), hidden)]
         torch.testing.assert_close(*losses)
+        for model, loss in zip((ours, theirs), losses):
+            model.zero_grad()
+            loss.backward()
+        table = ours.encoder.token_embeddings.table.weight.grad.to_dense()
+        torch.testing.assert_close(table, theirs.xlm.transformer.embeddings.weight.grad, rtol=1e-4, atol=1e-5)
 
 
 def test_transformers_xlm_has_the_initial_weights_of_ours(xlm):

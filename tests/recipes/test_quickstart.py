@@ -14,7 +14,8 @@ from sacrebleu.metrics import BLEU
 
 from fairseq_xl.errors import UserError
 from preprocess.sample.__main__ import main as write_sample
-from recipes import corpus, launch, test_set
+from recipes import corpus, launch, quickstart as quickstart_script, test_set
+from recipes.experiment import Experiment
 from tests.command_line import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -170,6 +171,20 @@ def test_quickstart_differs_only_in_the_initialization(quickstart):
         commands.append(next(line for line in log if line.startswith("+ ")).replace(str(folder / model), "OUT"))
     assert "--init-encoder-from" in commands[0] and "--init-decoder-from" in commands[0]
     assert re.sub(r" --init-(encoder|decoder)-from \S+", "", commands[0]) == commands[1]
+
+
+@pytest.mark.parametrize("given, longer", [([], False), (["--corpus", "corpus.yaml"], True)])
+def test_quickstart_trains_longer_on_another_corpus_than_the_sample(tmp_path, monkeypatch, given, longer):
+    started = []
+    monkeypatch.setattr(quickstart_script.experiment, "main", started.append)
+    monkeypatch.setattr(quickstart_script, "prepare", lambda name: tmp_path / "corpus.yaml")
+    (tmp_path / "corpus.yaml").write_text(CORPUS)
+    quickstart_script.main([*given, "--output", str(tmp_path / "out")])
+    commands = Experiment(started[0][0], [word for word in started[0] if "=" in word]).steps
+    for name in ("pretrain", "translate"):
+        words = [word for step in commands for command in step.commands for word in command]
+        assert (f"recipes/xlm/config/{name}-longer.yaml" in words) is longer
+        assert f"recipes/xlm/config/{name}-toy.yaml" in words
 
 
 def test_quickstart_reads_a_corpus_by_its_name(tmp_path):

@@ -310,8 +310,8 @@ def test_what_is_wrong_is_one_sentence(folder, capsys):
         printed(capsys, folder)
 
 
-def test_bits_have_half_their_interval_and_seeds_of_their_own(tmp_path, capsys):
-    """Of 5.5 and 5.7: mean 5.6, standard error 0.1, Student's t with one degree of freedom 12.706."""
+def test_bits_have_a_margin_and_seeds_of_their_own(tmp_path, capsys):
+    """Of 5.5, 5.6 and 5.7: mean 5.6, standard error 0.1 / √3, Student's t with two degrees of freedom 4.303."""
     (tmp_path / "bits.yaml").write_text(
         """
 values: {seeds: [1, 2, 3], few: [1, 2], checkpoints: [500, 1000]}
@@ -320,12 +320,12 @@ report:
   - table: bits
     columns: checkpoints
     rows:
-      - {name: mlm, scores: "mlm-{seed}/bits.json", key: "loss.{column}", unit: bits, decimals: 2, seeds: few}
-      - {name: all, scores: "mlm-{seed}/bits.json", key: "loss.{column}", unit: bits, decimals: 2}
+      - {name: mlm, scores: "mlm-{seed}/bits.json", key: "loss.{column}", percent: false, decimals: 2, seeds: few}
+      - {name: all, scores: "mlm-{seed}/bits.json", key: "loss.{column}", percent: false, decimals: 2}
 """
     )
-    for seed, value in ((1, 5.5), (2, 5.7)):
+    for seed, value in ((1, 5.5), (2, 5.7), (3, 5.6)):
         (tmp_path / f"mlm-{seed}").mkdir()
         write(tmp_path / f"mlm-{seed}/bits.json", {"loss": {"500": value}})
     report.main([str(tmp_path / "bits.yaml"), str(tmp_path)])
-    assert "| mlm | 5.60 ± 1.27 |  |\n| all |  |  |\n" in capsys.readouterr().out
+    assert "| mlm | 5.60 (5.50–5.70) |  |\n| all | 5.60 ± 0.25 |  |\n" in capsys.readouterr().out

@@ -139,7 +139,11 @@ xl_prepare() {
     local back=$PWD status=0
     cd "$(dirname "${BASH_SOURCE[0]}")/.." || return 1
     if xl_find_environment; then
-        xl_stamped || xl_install || status=1
+        if xl_stamped; then  # perhaps by another clone
+            grep -qsF "}$PWD\" exec" "$xl_environment/bin/fairseq-xl" || xl_write_command || status=1
+        else
+            xl_install || status=1
+        fi
     else
         status=1
     fi

@@ -137,6 +137,14 @@ def test_the_command_is_that_of_the_checkout(world):
         assert done.stdout == f"{shown} score a b\n", done.stderr
 
 
+def test_the_command_is_that_of_the_clone_that_activated_the_environment_last(world):
+    world.run()
+    command = world.environment / "bin" / "fairseq-xl"
+    own = command.read_text()
+    command.write_text(own.replace(str(world.folder / "repo"), "/another/clone"))
+    assert world.run().returncode == 0 and command.read_text() == own
+
+
 def test_an_egg_info_in_the_checkout_is_no_installed_package(world):
     """The questions are asked in the checkout, where `python -m` and `python -` would find it."""
     (world.folder / "repo/fairseq_xl.egg-info").mkdir()

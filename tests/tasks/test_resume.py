@@ -20,6 +20,7 @@ from fairseq_cli import train
 from omegaconf import OmegaConf
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from fairseq_xl.patches import loading
 from fairseq_xl.tasks.base import XLTask
 from tests.command_line import cli
@@ -452,3 +453,14 @@ def test_a_finished_run_stays_as_it_is(data_bin, tmp_path):
     again = run_train(line)
     assert not again.updates and "nothing to do: 3 updates are made" in again.log
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == written
+
+
+def test_a_checkpoint_written_before_an_option_existed_is_continued(data_bin, tmp_path, caplog):
+    """Without --position-init in its configuration, which says how weights that are there already began."""
+    line = [*pretraining(data_bin, tmp_path, "--updates-per-epoch", UPDATES), *SAVING]
+    run_train([*line, "--max-update", 2])
+    state = load_checkpoint(tmp_path / "checkpoint_last.pt")
+    del state["cfg"]["model"]["position_init"]
+    save_checkpoint(state, tmp_path / "checkpoint_last.pt")
+    output = run_train([*line, "--max-update", 3])
+    assert sorted(output.updates) == [3] and "other settings" not in output.log

@@ -135,12 +135,21 @@ SCRIPT
     chmod +x "$xl_environment/bin/fairseq-xl"
 }
 
+# Writes the command again if the repository that it was written for is no longer there.
+xl_repair_command() {
+    local command=$xl_environment/bin/fairseq-xl content
+    [ -f "$command" ] || return 0
+    content=$(<"$command")
+    content=${content#*\}}
+    [ -d "${content%%\" exec*}" ] || xl_write_command
+}
+
 xl_prepare() {
     local back=$PWD status=0
     cd "$(dirname "${BASH_SOURCE[0]}")/.." || return 1
     if xl_find_environment; then
-        if xl_stamped; then  # perhaps by another clone
-            grep -qsF "}$PWD\" exec" "$xl_environment/bin/fairseq-xl" || xl_write_command || status=1
+        if xl_stamped; then
+            xl_repair_command || status=1
         else
             xl_install || status=1
         fi

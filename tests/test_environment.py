@@ -137,11 +137,14 @@ def test_the_command_is_that_of_the_checkout(world):
         assert done.stdout == f"{shown} score a b\n", done.stderr
 
 
-def test_the_command_is_that_of_the_clone_that_activated_the_environment_last(world):
+def test_the_command_is_written_again_if_its_clone_is_gone(world):
     world.run()
     command = world.environment / "bin" / "fairseq-xl"
-    own = command.read_text()
-    command.write_text(own.replace(str(world.folder / "repo"), "/another/clone"))
+    own, other = command.read_text(), world.folder / "other"
+    command.write_text(own.replace(str(world.folder / "repo"), str(other)))
+    other.mkdir()
+    assert world.run().returncode == 0 and str(other) in command.read_text()
+    other.rmdir()
     assert world.run().returncode == 0 and command.read_text() == own
 
 

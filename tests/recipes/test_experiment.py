@@ -362,8 +362,8 @@ def test_a_corpus_and_its_tasks_are_looked_for_before_any_step_begins(path, tmp_
     arguments, folder = [str(path), "--output", str(tmp_path / "out")], tmp_path / "corpus"
     with pytest.raises(UserError, match="step (text|descriptions): absent: no such file$"):
         experiment.main([*arguments, "corpus=absent"])
+    (folder / "tasks").mkdir(parents=True)
     for task in re.findall("tasks/([a-z]+)", " ".join(Experiment(path, [f"corpus={folder}"]).chosen([])[0].expects)):
-        folder.mkdir(exist_ok=True)
         with pytest.raises(UserError, match=f"step .*: {task}: no such file in {folder}/tasks"):
             experiment.main([*arguments, f"corpus={folder}"])
         (folder / "tasks" / task).mkdir(parents=True)

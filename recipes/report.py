@@ -83,7 +83,8 @@ def mean_share(values: list[float], decimals: int = 1) -> str:
 def mean_and_margin(values: list[float], decimals: int) -> str:
     """Numbers -> their mean and the half-width of its 95 % confidence interval (Student's t), "m ± h".
 
-    Of two numbers, whose interval would say nothing, the mean and both, "m (l–h)"; of one the number alone.
+    Two numbers give "m (l–h)", the mean and both numbers, because their interval is too wide to help. One number stands
+    alone.
     """
     mean = statistics.mean(values)
     if len(values) == 2:

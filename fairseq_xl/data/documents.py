@@ -29,13 +29,8 @@ class Windows:
         return examples, sizes[examples]
 
 
-class AdjacentSegments(Windows):
-    """Pairs of adjacent segments of one document.
-
-    A document, which ends at an empty line, is divided into windows of whole sentences of up to twice `length` tokens
-    (two sentences may be longer). A window is cut at the end of the sentence that is nearest to its middle. Tokens by
-    which a segment is longer than `length` are removed at the start or the end of the window, so that the segments stay
-    adjacent. Windows of a single sentence are left out.
+class OneLanguageWindows(Windows):
+    """Base of corpora that divide the text of one language into windows.
 
     Args:
         path: prefix of the ``.bin`` and ``.idx`` files.
@@ -46,10 +41,23 @@ class AdjacentSegments(Windows):
     def __init__(self, path, language, symbols=None):
         self.stream = TokenStream(path, language, symbols)
         self.path, self.language, self.sentences = self.stream.path, language, self.stream.sentences
-        self.windows, self._by_size = lru_cache(maxsize=4)(self._windows), lru_cache(maxsize=4)(self._sorted)
 
     def __reduce__(self):
-        return AdjacentSegments, (self.path, self.language, self.stream.symbols)
+        return type(self), (self.path, self.language, self.stream.symbols)
+
+
+class AdjacentSegments(OneLanguageWindows):
+    """Pairs of adjacent segments of one document.
+
+    A document, which ends at an empty line, is divided into windows of whole sentences of up to twice `length` tokens
+    (two sentences may be longer). A window is cut at the end of the sentence that is nearest to its middle. Tokens by
+    which a segment is longer than `length` are removed at the start or the end of the window, so that the segments stay
+    adjacent. Windows of a single sentence are left out.
+    """
+
+    def __init__(self, path, language, symbols=None):
+        super().__init__(path, language, symbols)
+        self.windows, self._by_size = lru_cache(maxsize=4)(self._windows), lru_cache(maxsize=4)(self._sorted)
 
     def _windows(self, length):
         """Token indices where first segments begin, second segments begin, and second segments end: (n, 3)."""

@@ -4,30 +4,20 @@ from functools import lru_cache
 
 import numpy as np
 
-from fairseq_xl.data.documents import Windows
+from fairseq_xl.data.documents import OneLanguageWindows
 from fairseq_xl.data.indexed import open_text
-from fairseq_xl.data.monolingual import TokenStream
 
 
-class SentenceBlocks(Windows):
+class SentenceBlocks(OneLanguageWindows):
     """Blocks of as many consecutive sentences as fit into `length` tokens: fairseq's ``--sample-break-mode complete``.
 
     Unlike fairseq's, blocks never exceed `length`: a longer sentence is split into parts of `length` tokens, and what
     is left begins the next block. Blocks may contain several documents and are the same in every pass.
-
-    Args:
-        path: prefix of the ``.bin`` and ``.idx`` files.
-        language: code of the language.
-        symbols: size of the dictionary that token ids are checked against; None: no check.
     """
 
     def __init__(self, path, language, symbols=None):
-        self.stream = TokenStream(path, language, symbols)
-        self.path, self.language, self.sentences = self.stream.path, language, self.stream.sentences
+        super().__init__(path, language, symbols)
         self.blocks = lru_cache(maxsize=4)(self._blocks)
-
-    def __reduce__(self):
-        return SentenceBlocks, (self.path, self.language, self.stream.symbols)
 
     def _blocks(self, length):
         """Token indices where blocks begin and end, (n, 2). A block of a single ``</s>`` is left out."""

@@ -46,22 +46,20 @@ def _number(value):
 def validation_curves(logs, metric="loss", over="updates"):
     """Validation values of several logs: {name: path} -> {name: {"values": {x: value}, "last": value}}.
 
-    x is a number of updates or tokens, as in `points`.
+    x is a number of updates or tokens, as in `curves`.
     """
-    found = {name: points(path, "valid", metric, over) for name, path in logs.items()}
+    found = {name: curves(path, metric, over)["valid"] for name, path in logs.items()}
     for name, path in logs.items():
         if not found[name]:
             raise UserError(f"{path}: no validation entry has the metric {metric!r}")
     return {name: {"values": dict(curve), "last": curve[-1][1]} for name, curve in found.items()}
 
 
-def points(path, kind, metric, over="updates"):
-    """Points (x, value) of a curve in a log; x is a number of updates or tokens. Infinities and NaN are left out.
+def curves(path, metric, over="updates"):
+    """The curves of a log: {"train_inner" | "train" | "valid": [(x, value)]}; infinities and NaN are left out.
 
-    Tokens are updates times the mean number of tokens of an update, `wpb`, in the training entries.
-
-    Args:
-        kind: `train_inner` or `valid`.
+    x is a number of updates or of tokens: updates times the mean number of tokens of an update, `wpb`, in the training
+    entries.
     """
     entries, scale = read_log(path), 1.0
     if over == "tokens":
@@ -70,8 +68,14 @@ def points(path, kind, metric, over="updates"):
         if not sizes:
             raise UserError(f"{path}: no training entry has `wpb`, the tokens of an update, which --over tokens needs")
         scale = sum(sizes) / len(sizes)
-    found = [(e["num_updates"] * scale, e[metric]) for e in entries[kind] if metric in e and "num_updates" in e]
-    return [(round(x), value) for x, value in found if math.isfinite(value)]
+    return {
+        kind: [
+            (round(entry["num_updates"] * scale), entry[metric])
+            for entry in of_kind
+            if "num_updates" in entry and math.isfinite(entry.get(metric, math.nan))
+        ]
+        for kind, of_kind in entries.items()
+    }
 
 
 def draw(logs, output, metric="loss", over="updates", lines=None):
@@ -100,8 +104,9 @@ def draw(logs, output, metric="loss", over="updates", lines=None):
     }
     shown = {}
     for color, (name, path) in enumerate(logs.items()):
+        found = curves(path, metric, over)
         for kind, (described, style) in kinds.items():
-            curve = points(path, kind, metric, over)
+            curve = found[kind]
             if curve:
                 alone = {"marker": "."} if len(curve) == 1 else {}  # a line of one point is invisible
                 (drawn[name],) = axes.plot(*zip(*curve), color=f"C{color}", **style | alone)

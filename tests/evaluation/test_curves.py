@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_xl.commands.curves import main
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.curves import draw, points, read_log
+from fairseq_xl.evaluation.curves import curves, draw, read_log
 
 INNER = '{"epoch": 1, "update": 0.5, "loss": "2.5", "ppl": "6", "mlm_en_loss": "2.2", "num_updates": "50", "lr": null}'
 VALID = '{"epoch": 1, "valid_loss": "10.25", "valid_num_updates": "100", "valid_best_ppl": "1200.5"}'
@@ -124,13 +124,13 @@ def test_over_tokens(tmp_path):
     sized = [INNER.replace('"lr"', f'"wpb": "{size}", "lr"') for size in (1500, 2500)]
     (tmp_path / "train.log").write_text("".join(f"{line}\n" for line in [*sized, VALID]))
     path = tmp_path / "train.log"
-    assert points(path, "valid", "loss", "tokens") == [(200_000, 10.25)]
-    assert points(path, "train_inner", "loss", "tokens") == [(100_000, 2.5)] * 2
-    assert points(path, "valid", "loss") == [(100, 10.25)]
+    assert curves(path, "loss", "tokens")["valid"] == [(200_000, 10.25)]
+    assert curves(path, "loss", "tokens")["train_inner"] == [(100_000, 2.5)] * 2
+    assert curves(path, "loss")["valid"] == [(100, 10.25)]
     for without in (INNER, INNER.replace('"lr"', '"wpb": null, "lr"')):
         path.write_text(f"{without}\n{VALID}\n")
         with pytest.raises(UserError, match="tokens of an update"):
-            points(path, "valid", "loss", "tokens")
+            curves(path, "loss", "tokens")["valid"]
 
 
 def test_horizontal_lines(figure, log, tmp_path):

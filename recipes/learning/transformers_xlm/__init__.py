@@ -22,7 +22,7 @@ fairseq_xl.register()
 
 @register_model("transformers_xlm", dataclass=EncoderConfig)
 class TransformersXLM(XLEncoderModel):
-    """An encoder for `mlm` and `clm`, all of whose computation is in transformers. Shapes: B, T, C; N predictions."""
+    """transformers' XLM as an encoder for `mlm` and `clm`. Legend: B batch, T time, C channels, N predictions."""
 
     def __init__(self, cfg: EncoderConfig, vocab_size: int, pad: int, num_languages: int):
         BaseFairseqModel.__init__(self)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 
+from fairseq_xl.checkpoints.keys import from_fairseq_roberta
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from preprocess.sample.__main__ import main as write_sample
@@ -29,7 +31,7 @@ def corpus(tmp_path_factory):
 def test_every_model_is_trained_and_shown(corpus, tmp_path, capsys):
     pytest.importorskip("transformers")
     arguments = [f"corpus={corpus}", "vocabulary=300", "seeds=1", "checkpoints=2", "sweep-seeds=1"]
-    chosen = ["models=complete-sinusoidal,transformers-complete", "settings=linear"]
+    chosen = ["models=complete-sinusoidal,transformers-complete,fairseq-roberta-complete", "settings=linear"]
     only = ["--only", "text,ngrams,pretrain,reference,sweep,report"]
     experiment.main(
         [
@@ -41,6 +43,7 @@ def test_every_model_is_trained_and_shown(corpus, tmp_path, capsys):
     for name, folder in (
         (r"`complete`, sinusoidal init \(pretrain.yaml\)", "complete-sinusoidal-1"),
         ("transformers' XLM, `complete`, random init", "transformers-complete-1"),
+        ("fairseq's RoBERTa, `complete`", "fairseq-roberta-complete-1"),
         ("fairseq's masked_lm, `complete`", "fairseq-complete-1"),
         ("fairseq's masked_lm, `none`", "fairseq-none-1"),
     ):
@@ -67,15 +70,39 @@ def test_deep_models_are_trained_and_shown(corpus, tmp_path, capsys):
             assert re.search(rf"^\| {re.escape(name + code)} \| \d+\.\d\d \|$", shown, re.MULTILINE), name + code
 
 
-@pytest.fixture(scope="module")
-def xlm():
-    """The class `TransformersXLM`, imported as --user-dir does."""
-    pytest.importorskip("transformers")
-    path = ROOT / "recipes/learning/transformers_xlm/__init__.py"
-    spec = importlib.util.spec_from_file_location("transformers_xlm", path)
+def test_translation_models_are_trained_and_shown(corpus, tmp_path, capsys):
+    experiment.main(
+        [
+            str(ROOT / "recipes/learning/translation.yaml"),
+            *("--output", str(tmp_path), f"corpus={corpus}", "vocabulary=300", "checkpoints=2", "settings=lr-0.001"),
+            *("--updates", "2"),
+        ]
+    )
+    shown = capsys.readouterr().out
+    bits = json.loads((tmp_path / "lr-0.001-1/bits.json").read_text())["loss"]["values"]["2"]
+    assert f"| learning rate 0.001 | {bits:.2f} |" in shown
+    for name, folder in (("learning rate 0.001", "lr-0.001-1"), ("source copied", "copy")):
+        score = json.loads((tmp_path / folder / "bleu.json").read_text())["sacrebleu"]["score"]
+        assert f"| {name} | {score:.2f} ± " in shown
+
+
+def user_dir(name):
+    """The module in recipes/learning/`name`, imported as --user-dir does."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "recipes/learning" / name / "__init__.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.TransformersXLM
+    return module
+
+
+@pytest.fixture(scope="module")
+def xlm():
+    pytest.importorskip("transformers")
+    return user_dir("transformers_xlm").TransformersXLM
+
+
+@pytest.fixture(scope="module")
+def roberta():
+    return user_dir("fairseq_roberta").FairseqRoberta
 
 
 def test_transformers_xlm_computes_what_ours_does(xlm):
@@ -130,3 +157,42 @@ def test_transformers_xlm_has_the_initial_weights_of_ours(xlm):
     for name, weight in xlm(cfg, 500, 1, 2).named_parameters():
         if weight.dim() == 2 and len(weight) > 2:
             assert weight.std().item() == pytest.approx(0.06, rel=0.1), name
+
+
+def roberta_dictionary():
+    dictionary = Dictionary()
+    for number in range(26):
+        dictionary.add_symbol(f"w{number}")
+    return dictionary
+
+
+def test_fairseq_roberta_computes_what_ours_does(roberta):
+    """With the same weights, hidden states, losses and gradients are equal, padding included."""
+    torch.manual_seed(0)
+    sizes = dict(embed_dim=16, ffn_dim=64, heads=2, layers=2, dropout=0, attention_dropout=0)
+    form = dict(language_embeddings="none", output_form="dense", position_offset=2, layer_norm_eps=1e-5)
+    theirs = roberta(EncoderConfig(**sizes), roberta_dictionary()).eval()
+    ours = XLEncoderModel(EncoderConfig(**sizes, **form), 30, pad=1, num_languages=2).eval()
+    state = {f"encoder.{name}": value for name, value in theirs.roberta.state_dict().items()}
+    ours.load_state_dict(ours.state_dict() | from_fairseq_roberta(state))
+    tokens = torch.tensor([[0, 5, 6, 7, 2], [0, 8, 2, 1, 1]])
+    inputs = dict(languages=torch.tensor([[0], [1]]), padding_mask=tokens.eq(1))
+    kept = ~inputs["padding_mask"]
+    hidden = [model.encode(tokens, **inputs)[kept] for model in (ours, theirs)]
+    torch.testing.assert_close(*hidden, rtol=1e-5, atol=1e-5)
+    losses = [model.output.cross_entropy(each, tokens[kept]) for model, each in zip((ours, theirs), hidden)]
+    torch.testing.assert_close(*losses)
+    for loss in losses:
+        loss.backward()
+    table = ours.encoder.token_embeddings.table.weight.grad.to_dense()
+    torch.testing.assert_close(table, theirs.roberta.lm_head.weight.grad, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="use mlm"):
+        theirs.encode(tokens, causal=True)
+
+
+def test_fairseq_roberta_has_the_initial_weights_of_ours(roberta):
+    torch.manual_seed(0)
+    cfg = EncoderConfig(embed_dim=64, ffn_dim=256, heads=4, layers=2, init_std=0.02)
+    for name, weight in roberta(cfg, roberta_dictionary()).named_parameters():
+        if weight.dim() == 2 and "lm_head.dense" not in name:
+            assert weight.std().item() == pytest.approx(0.02, rel=0.15), name

@@ -14,6 +14,8 @@ DISTANCE, DROP, BUDGET, LENGTH, PLACE, BEGINNING = range(4, 10)
 #: a random negative: a sentence (`fairseq_xl.data.negatives`) or a segment (`fairseq_xl.data.documents`). No objective
 #: uses both a negative and the text noise that has the same number
 NEGATIVE_SENTENCE, NEGATIVE_SEGMENT = 7, 8
+#: `fairseq_xl.objectives.back_translation`: the language of the source that is generated
+SOURCE_LANGUAGE = 10
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
@@ -30,7 +32,7 @@ def uniforms(keys: np.ndarray, count: int, purpose: int) -> np.ndarray:
     Args:
         keys: (B,) uint64, one key for each example.
         count: number of random numbers for each example.
-        purpose: one of the constants above, or another small integer from 10 on; different purposes give independent
+        purpose: one of the constants above, or another small integer from 11 on; different purposes give independent
             numbers for the same keys.
 
     Returns: (B, count) float64.

@@ -1,25 +1,19 @@
 """Monolingual text in blocks of whole sentences."""
 
-from functools import lru_cache
-
 import numpy as np
 
-from fairseq_xl.data.documents import OneLanguageWindows
 from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.spans import Spans
 
 
-class SentenceBlocks(OneLanguageWindows):
+class SentenceBlocks(Spans):
     """Blocks of as many consecutive sentences as fit into `length` tokens: fairseq's ``--sample-break-mode complete``.
 
     Unlike fairseq's, blocks never exceed `length`: a longer sentence is split into parts of `length` tokens, and what
     is left begins the next block. Blocks may contain several documents and are the same in every pass.
     """
 
-    def __init__(self, path, language, symbols=None):
-        super().__init__(path, language, symbols)
-        self.blocks = lru_cache(maxsize=4)(self._blocks)
-
-    def _blocks(self, length):
+    def _spans(self, length):
         """Token indices where blocks begin and end, (n, 2). A block of a single ``</s>`` is left out."""
         items = open_text(self.path, self.language)  # a variable: its sizes are unmapped when it is freed
         sizes = np.asarray(items.sizes, dtype=np.int64)
@@ -36,16 +30,3 @@ class SentenceBlocks(OneLanguageWindows):
             first = following[first]
         blocks = np.stack((ends[firsts], ends[[*firsts[1:], -1]]), axis=1)
         return blocks[np.diff(blocks)[:, 0] > 1]
-
-    def texts(self, examples, length):
-        """The blocks of these numbers, of up to `length` tokens: a list of 1-tuples of arrays (t,)."""
-        return [(self.stream.read(begin, end),) for begin, end in self.blocks(length)[examples].tolist()]
-
-    def languages(self, examples, length):
-        """The language of each block, a list of 1-tuples."""
-        return [(self.language,)] * len(examples)
-
-    def all_examples(self, length):
-        """All blocks in order: examples (n,) and sizes (n,)."""
-        sizes = np.diff(self.blocks(length))[:, 0]
-        return np.arange(len(sizes)), sizes

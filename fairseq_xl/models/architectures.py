@@ -12,7 +12,7 @@ from fairseq.models import BaseFairseqModel, register_model
 
 from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.dan import DANConfig, XLDANModel
-from fairseq_xl.models.denoising import XLDenoisingModel
+from fairseq_xl.models.denoising import XLBackTranslationModel, XLDenoisingModel
 from fairseq_xl.models.encoder import XLEncoderModel, XLVecoModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
@@ -68,6 +68,17 @@ register_architecture(
 register_architecture(
     "xl_mt_big", XLEncoderDecoderModel, EncoderDecoderConfig, encoder_layers=6, decoder_layers=6, **_BIG
 )
+
+# unsupervised translation (Lample & Conneau 2019, section 5.2): the forms and sizes of xl_mt_*
+for _size, _layers, _shape in (("tiny", 3, _TINY), ("small", 3, _SMALL), ("base", 6, _BASE), ("big", 6, _BIG)):
+    register_architecture(
+        f"xl_unmt_{_size}",
+        XLBackTranslationModel,
+        EncoderDecoderConfig,
+        encoder_layers=_layers,
+        decoder_layers=_layers,
+        **_shape,
+    )
 
 # XLM-R's form: no language embeddings, a dense layer before the output, positions from row 2 on
 _XLMR = dict(language_embeddings="none", output_form="dense", position_offset=2, layer_norm_eps=1e-5)

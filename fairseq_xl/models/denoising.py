@@ -1,10 +1,12 @@
 """Encoder-decoders to pre-train with objectives. Shapes: B batch, S source time, T target time, C channels."""
 
-from typing import Callable, Dict, List
+import contextlib
+from typing import Callable, Dict, List, Union
 
+import torch
 from torch import Tensor, nn
 
-from fairseq_xl.models.config import DenoisingConfig
+from fairseq_xl.models.config import DenoisingConfig, EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 
 
@@ -29,7 +31,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
     #: name and example of such a model, for error messages
     described = "an encoder-decoder: --arch xl_xdae_tiny and the like"
 
-    def __init__(self, cfg: DenoisingConfig, dictionary):
+    def __init__(self, cfg: Union[DenoisingConfig, EncoderDecoderConfig], dictionary):
         super().__init__(cfg, dictionary)
         self.heads = nn.ModuleDict()
 
@@ -49,7 +51,10 @@ class XLDenoisingModel(XLEncoderDecoderModel):
 
     def forward(self, compute: Callable, batch):
         """Return `compute(self, batch)`, as in `XLEncoderModel`."""
-        with self.encoder.token_embeddings.one_gradient():
+        tables = {part.token_embeddings for part in (self.encoder, self.decoder) if hasattr(part, "token_embeddings")}
+        with contextlib.ExitStack() as stack:
+            for table in tables:
+                stack.enter_context(table.one_gradient())
             return compute(self, batch)
 
     def teacher_forced(self, batch) -> List[Tensor]:
@@ -60,3 +65,53 @@ class XLDenoisingModel(XLEncoderDecoderModel):
         encoder_out = self.encoder.encode(batch["tokens"], batch["languages"], batch["padding_mask"])
         hidden, _ = self.decoder.extract_features(batch["prev_output_tokens"], encoder_out)
         return [hidden]
+
+    @torch.no_grad()
+    def translate(self, batch, starts: Tensor, allowed: Tensor) -> Tensor:
+        """Translates ``tokens`` greedily, in evaluation mode: (B, T), rows ``y </s>`` padded on the right.
+
+        The most probable of the `allowed` symbols is chosen at each step. A translation of S source tokens ends after
+        1.3 S + 5 tokens at the latest (Lample & Conneau's code), and at --max-positions.
+
+        Args:
+            batch: ``tokens``, ``padding_mask`` and ``languages`` as in the class.
+            starts: (B, 1) language symbols that begin the decoder's input.
+            allowed: (V,) bool.
+        """
+        pad, eos = self.decoder.dictionary.pad(), self.decoder.dictionary.eos()
+        was_training = self.training
+        self.eval()
+        try:
+            encoder_out = self.encoder.encode(batch["tokens"], batch["languages"], batch["padding_mask"])
+            lengths = batch["tokens"].ne(pad).sum(1)
+            longest = ((1.3 * lengths).long() + 5).clamp(max=self.decoder.max_positions() - 1)
+            output, rows, state = starts, torch.arange(len(starts), device=starts.device), {}
+            finished = torch.full((len(starts), int(longest.max())), pad, device=starts.device)
+            for step in range(finished.size(1)):
+                hidden, _ = self.decoder.extract_features(output, encoder_out, state)
+                logits = self.decoder.output(hidden[:, -1]).masked_fill(~allowed, float("-inf"))
+                if step == 0:  # no empty translations
+                    logits[:, eos] = float("-inf")
+                symbols = torch.where(longest[rows] == step + 1, eos, logits.argmax(dim=1))
+                finished[rows, step] = symbols
+                output = torch.cat((output, symbols[:, None]), dim=1)
+                open_rows = symbols.ne(eos).nonzero()[:, 0]
+                if len(open_rows) == 0:
+                    return finished[:, : step + 1]
+                if len(open_rows) < len(rows):  # finished rows cost nothing
+                    rows, output = rows[open_rows], output[open_rows]
+                    encoder_out = self.encoder.reorder_encoder_out(encoder_out, open_rows)
+                    self.decoder.reorder_incremental_state_scripting(state, open_rows)
+            return finished
+        finally:
+            self.train(was_training)
+
+
+class XLBackTranslationModel(XLDenoisingModel):
+    """`XLDenoisingModel` whose encoder and decoder share the token embeddings only with --share-embeddings.
+
+    Lample & Conneau 2019, section 5.2. Names in the state dict as in `XLEncoderDecoderModel`, and `heads.NAME.*`.
+    """
+
+    described = "an encoder-decoder: --arch xl_unmt_tiny and the like"
+    shares_embeddings = staticmethod(XLEncoderDecoderModel.shares_embeddings)

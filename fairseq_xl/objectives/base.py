@@ -26,8 +26,8 @@ from fairseq_xl.models.encoder import XLEncoderModel
 #: name -> class of every registered objective
 OBJECTIVES: dict[str, type["Objective"]] = {}
 
-#: values of `sample_break_mode`, as in fairseq
-BREAK_MODES = ("none", "complete")
+#: values of `sample_break_mode`, as in fairseq -> type of corpus
+BREAK_MODES = {"none": "monolingual", "complete": "sentence_blocks", "eos": "sentences"}
 
 #: tensors and other inputs of a loss, by name
 Batch = dict[str, Any]
@@ -46,7 +46,8 @@ class Term(NamedTuple):
 class ObjectiveConfig:
     """Options of every objective; `--objective-options 'mlm.length=256 tlm.weight=0.5'` sets them."""
 
-    weight: float = 1.0  # factor of the objective's loss
+    # factor of the objective's loss; or UPDATE:FACTOR, separated by commas, linear in between: 0:1,100000:0.1,300000:0
+    weight: str = "1.0"
     # maximum length, in tokens, of a block of text, or of each text of a pair (Lample & Conneau 2019, section 5.1: 256)
     length: int = 256
     # exponent of the sampling shares of languages and pairs (Lample & Conneau 2019, section 5.1: 0.7); 0: equal shares
@@ -66,7 +67,7 @@ class ObjectiveConfig:
             number = getattr(self, field.name)
             if isinstance(number, (int, float)):
                 self.require(field.name, math.isfinite(number) and abs(number) < LARGEST, f"a number below {LARGEST}")
-        self.require("weight", self.weight >= 0, "0 or more")
+        self.require("weight", _schedule(self.weight) is not None, "0 or more, or UPDATE:FACTOR,… with growing updates")
         self.require("length", self.length > 1, "more than 1 token")
         self.require_exponent("alpha")
         for name in ("batch_tokens", "batch_sentences"):
@@ -87,7 +88,8 @@ class BlockConfig(ObjectiveConfig):
     """Options of objectives that read blocks of monolingual text."""
 
     # as in fairseq: none cuts text into blocks of `length` tokens (Lample & Conneau 2019, section 5.1); complete makes
-    # blocks of whole sentences (RoBERTa's FULL-SENTENCES, Liu et al. 2019, section 4.2)
+    # blocks of whole sentences (RoBERTa's FULL-SENTENCES, Liu et al. 2019, section 4.2); eos: each sentence is a block,
+    # and longer ones are left out
     sample_break_mode: str = "none"
 
     def __post_init__(self) -> None:
@@ -108,7 +110,7 @@ class Objective:
     Config: type[ObjectiveConfig] = ObjectiveConfig
     #: name in --objectives and in the log
     name: str
-    #: `monolingual` (blocks of a token stream; with `sample_break_mode=complete` it becomes `sentence_blocks`),
+    #: `monolingual` (blocks of a token stream; with `sample_break_mode` it becomes `sentence_blocks` or `sentences`),
     #: `documents` (pairs of adjacent segments), `parallel` (sentence pairs) or `parallel_documents` (documents whose
     #: sentences alternate between two languages)
     corpus_type: str
@@ -117,8 +119,8 @@ class Objective:
 
     def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing) -> None:
         self.cfg, self.dictionary, self.framing = cfg, dictionary, framing
-        if getattr(cfg, "sample_break_mode", "none") == "complete":
-            self.corpus_type = "sentence_blocks"
+        if hasattr(cfg, "sample_break_mode"):
+            self.corpus_type = BREAK_MODES[cfg.sample_break_mode]
 
     @classmethod
     def register(cls, objective: ObjectiveClass) -> ObjectiveClass:
@@ -136,9 +138,19 @@ class Objective:
         tokens of each text with its ``</s>``; framing adds one more symbol to each text.
         """
         length = self.cfg.length
-        if self.corpus_type in ("monolingual", "sentence_blocks", "parallel_documents"):
+        if self.corpus_type in ("monolingual", "sentence_blocks", "sentences", "parallel_documents"):
             return InputLength(text=length - 1, symbols=1, positions=length)
         return InputLength(text=length, symbols=2, positions=length + 1)
+
+    def weight(self, update: int) -> float:
+        """Factor of the loss at an update, counted from 0."""
+        updates, factors = zip(*_schedule(self.cfg.weight))
+        return float(np.interp(update, updates, factors))
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the weight is above 0 at any update; other objectives are computed in validation only."""
+        return any(factor > 0 for _, factor in _schedule(self.cfg.weight))
 
     def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
         """Output modules that only this loss needs, by the objective's name; the task adds them to `model.heads`."""
@@ -278,6 +290,17 @@ def settings_as_text(options: Any) -> Optional[str]:
         for owner, settings in options.items()
         for key, value in settings.items()
     )
+
+
+def _schedule(text: Any) -> Optional[list[tuple[int, float]]]:
+    """``0:1,1000:0.5`` -> [(0, 1.0), (1000, 0.5)], ``0.5`` -> [(0, 0.5)]; None if it is neither."""
+    try:
+        points = [point.rpartition(":") for point in str(text).split(",")]
+        schedule = [(int(update or 0), float(factor)) for update, _, factor in points]
+    except ValueError:
+        return None
+    growing = all(before < after for (before, _), (after, _) in zip(schedule, schedule[1:]))
+    return schedule if growing and all(0 <= factor < LARGEST for _, factor in schedule) else None
 
 
 def _configure(objective: type[Objective], settings: list[str]) -> Any:

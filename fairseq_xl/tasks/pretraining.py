@@ -21,6 +21,7 @@ from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.parallel_documents import ParallelDocuments
 from fairseq_xl.data.plan import SCHEDULES, BatchSpec, ObjectiveSampler, check_cycle, training_plan, validation_plan
 from fairseq_xl.data.sentence_blocks import SentenceBlocks
+from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.objectives import build_objectives, settings_as_text
@@ -31,7 +32,12 @@ logger = logging.getLogger(__name__)
 
 MIXED = "mixed"  # name, in the log, of the corpus whose batches mix languages
 # type of corpus -> its class
-ONE_LANGUAGE = {"monolingual": TokenStream, "sentence_blocks": SentenceBlocks, "documents": AdjacentSegments}
+ONE_LANGUAGE = {
+    "monolingual": TokenStream,
+    "sentence_blocks": SentenceBlocks,
+    "sentences": Sentences,
+    "documents": AdjacentSegments,
+}
 TWO_LANGUAGES = {"parallel": SentencePairs, "parallel_documents": ParallelDocuments}
 
 PAIR = re.compile(r"(\w+)-(\w+)")
@@ -142,6 +148,10 @@ class XLPretrainingTask(XLTask):
     """Pre-trains a model with the objectives of ``--objectives`` in the order of ``--schedule``."""
 
     criterion = "xl_pretraining"
+    #: number of updates before the present one
+    update_num = 0
+    #: splits, one of which a pair needs to be known
+    splits_of_pairs = ("train",)
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
@@ -190,7 +200,10 @@ class XLPretrainingTask(XLTask):
             (term, corpus)
             for objective in self.objectives.values()
             for term in objective.terms
-            for corpus in (*self._texts(objective), *([MIXED] if objective.cfg.mixed else []))
+            for corpus in (
+                *self._texts(objective, "train" if objective.is_trained else "valid"),
+                *([MIXED] if objective.cfg.mixed else []),
+            )
         ]
 
     @cached_property
@@ -254,15 +267,15 @@ class XLPretrainingTask(XLTask):
         """Opens the corpora that the objectives read; languages and pairs without this split are left out."""
         self.open_other_shards(self._corpora, split, epoch)
         corpora = self._corpora(self.folder(epoch), split)
-        for name, objective in self.objectives.items():
+        for name, objective in self._of_split(split):
             if objective.cfg.mixed and split == "train":
                 corpora[name] = {MIXED: MixedCorpus(corpora[name], objective.cfg.alpha)}
         self.datasets[split] = PlannedBatches(self.objectives, corpora)
 
     def _corpora(self, folder, split):
         """The corpora of a split that each objective reads: {objective: {language or pair: corpus}}."""
-        corpora, opened = {name: {} for name in self.objectives}, {}
-        for name, objective in self.objectives.items():
+        corpora, opened = {name: {} for name, _ in self._of_split(split)}, {}
+        for name, objective in self._of_split(split):
             kind = objective.corpus_type
             for text in self._texts(objective, split):
                 if (kind, text) not in opened:
@@ -273,6 +286,10 @@ class XLPretrainingTask(XLTask):
             for corpus in corpora[name].values():
                 objective.check(corpus)
         return corpora
+
+    def _of_split(self, split):
+        """The objectives that read a split, and their names: in training those whose weight is not always 0."""
+        return [(name, each) for name, each in self.objectives.items() if each.is_trained or split != "train"]
 
     def _open(self, kind, folder, split, name):
         if kind in ONE_LANGUAGE:
@@ -305,7 +322,7 @@ class XLPretrainingTask(XLTask):
 
     def _present_pairs(self):
         names = sorted(path.name for path in self.folder().iterdir() if PAIR.fullmatch(path.name))
-        return [name for name in names if self._has_pair(name, "train")]
+        return [name for name in names if any(self._has_pair(name, split) for split in self.splits_of_pairs)]
 
     def _has_pair(self, name, split):
         return any(is_begun(self.folder() / name / f"{split}.{name}.{code}") for code in name.split("-"))
@@ -321,7 +338,8 @@ class XLPretrainingTask(XLTask):
 
     def _samplers(self, dataset, max_tokens, max_sentences):
         samplers = []
-        for name, objective in self.objectives.items():
+        for name in dataset.corpora:
+            objective = self.objectives[name]
             tokens, sentences = objective.cfg.batch_tokens, objective.cfg.batch_sentences
             if tokens is None and sentences is None:
                 tokens, sentences = max_tokens, max_sentences
@@ -360,8 +378,10 @@ class XLPretrainingTask(XLTask):
                 return [[batch_spec] for batch_spec in validation_plan(samplers)]
             frequencies = list(self.cfg.update_freq)
             micro_steps = int(frequencies[min(epoch, len(frequencies)) - 1])
+            done = (epoch - 1) * self.cfg.updates_per_epoch
+            weighted = [sampler for sampler in samplers if self.objectives[sampler.objective].weight(done) > 0]
             drawn = training_plan(
-                samplers, str(self.cfg.schedule), seed, epoch, self.cfg.updates_per_epoch, micro_steps, num_shards
+                weighted or samplers, str(self.cfg.schedule), seed, epoch, self.cfg.updates_per_epoch, micro_steps, num_shards
             )
             return [[batch_spec] for batch_spec in drawn]
 
@@ -379,6 +399,11 @@ class XLPretrainingTask(XLTask):
             reuse_dataloader=False,
             persistent_workers=False,
         )
+
+    def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
+        """fairseq hook: tells the criterion the number of the update, by which weights of objectives may change."""
+        self.update_num = update_num
+        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
     # --- fairseq-eval-lm ---------------------------------------------------------------------------------------
 

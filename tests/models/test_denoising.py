@@ -104,3 +104,68 @@ def test_the_batchs_languages_and_padding_are_read(dictionary, batch):
     for other in (batch | {"languages": 1 - batch["languages"]}, batch | {"padding_mask": None}):
         (found,) = model.teacher_forced(other)
         assert (found[1] - expected[1]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_greedy_translation_is_fairseqs_with_beam_1(dictionary, batch, dtype):
+    """Sources of many lengths; fairseq's generator may choose from the same symbols and stop at the same length."""
+    model = make(dictionary, max_positions=40).to(dtype).eval()
+    model.encoder.token_embeddings.output_bias.data[EOS] += 2.0  # some translations end early
+    generator_of_inputs = torch.Generator().manual_seed(3)
+    rows = [torch.randint(4, 20, (n,), generator=generator_of_inputs) for n in (1, 3, 3, 6, 9, 12, 2, 7)]
+    tokens = torch.full((len(rows), 14), PAD)
+    for row, words in zip(tokens, rows):
+        row[: len(words) + 2] = torch.cat((torch.tensor([0]), words, torch.tensor([EOS])))
+    languages = torch.tensor([[number % 2] for number in range(len(rows))])
+    starts = dictionary.first_language + 1 - languages
+    allowed = torch.from_numpy(dictionary.is_piece) | (torch.arange(len(dictionary)) == EOS)
+    given = {"tokens": tokens, "padding_mask": tokens.eq(PAD), "languages": languages}
+    found = model.translate(given, starts, allowed)
+    lengths = []
+    for row in range(len(rows)):
+        one = tokens[row : row + 1, : len(rows[row]) + 2]
+        expected, steps = greedy(model, one, languages[row], starts[row], allowed)
+        assert found[row][found[row] != PAD].tolist() == expected
+        lengths.append((len(expected), steps))
+    assert len({length for length, _ in lengths}) > 2
+    assert any(length == limit for length, limit in lengths) and any(length < limit for length, limit in lengths)
+
+
+def greedy(model, source, language, start, allowed):
+    """fairseq's generator with a beam of 1 on a single source: the translation, and its maximum length."""
+    dictionary, limit = model.decoder.dictionary, int(1.3 * source.size(1)) + 5
+    banned = torch.nonzero(~allowed)[:, 0].tolist()
+    generator = SequenceGenerator(
+        [model], dictionary, beam_size=1, eos=EOS, max_len_a=0, max_len_b=limit - 1, symbols_to_strip_from_output=set()
+    )
+    step = generator.model.forward_decoder
+
+    def without_banned(*arguments, **more):
+        log_probabilities, *rest = step(*arguments, **more)
+        log_probabilities[:, banned] = float("-inf")
+        return (log_probabilities, *rest)
+
+    generator.model.forward_decoder = without_banned
+    given = {"src_tokens": source, "src_lengths": torch.tensor([source.size(1)]), "src_languages": language}
+    ((best, *_),) = generator.generate([model], {"net_input": given}, bos_token=int(start))
+    return best["tokens"].tolist(), limit
+
+
+def test_a_translation_does_not_depend_on_the_batch(dictionary, batch):
+    model = make(dictionary).train()
+    allowed = torch.from_numpy(dictionary.is_piece) | (torch.arange(len(dictionary)) == EOS)
+    starts = torch.full((2, 1), dictionary.language_symbol("de"))
+    together = model.translate(batch, starts, allowed)
+    assert model.training and not together.requires_grad
+    for row, length in enumerate((5, 3)):
+        one = {name: value[row : row + 1] for name, value in batch.items()} | {"padding_mask": None}
+        one["tokens"] = one["tokens"][:, :length]
+        alone = model.translate(one, starts[:1], allowed)[0].tolist()
+        assert together[row].tolist()[: len(alone)] == alone and (together[row, len(alone) :] == PAD).all()
+
+
+def test_a_translation_ends_at_the_models_positions(dictionary, batch):
+    model = make(dictionary, max_positions=6).eval()
+    only = torch.arange(len(dictionary)) == 7  # never </s>
+    starts = torch.full((2, 1), dictionary.language_symbol("de"))
+    assert model.translate(batch, starts, only).tolist() == [[7, 7, 7, 7, EOS]] * 2

@@ -1,0 +1,53 @@
+"""Statistics of translations that are summed over batches and processes: BLEU, wrong languages, lengths."""
+
+import numpy as np
+from sacrebleu.metrics import BLEU
+
+from fairseq_xl.evaluation.bleu import metric_of, tokenizer_of
+
+#: entries of `statistics`: BLEU's matches and n-grams of 1 to 4 words, its lengths; sentences, those in a wrong
+#: language; pieces of the translations and of their sources
+SIZE = 4 + 4 + 2 + 2 + 2
+
+
+class LanguageGuess:
+    """Guesses languages of sentences by the frequencies of their pieces.
+
+    Args:
+        counts: {language: how often each symbol occurs in its text, (V,)}; one is added to each.
+    """
+
+    def __init__(self, counts):
+        self.languages = list(counts)
+        added = np.stack([count + 1.0 for count in counts.values()])
+        self.log_shares = np.log(added / added.sum(axis=1, keepdims=True))  # (languages, V)
+
+    def is_wrong(self, pieces, language):
+        """Whether another language makes the pieces (n,) of a sentence more probable than `language`."""
+        likelihoods = self.log_shares[:, pieces].sum(axis=1)
+        return bool(likelihoods.max() > likelihoods[self.languages.index(language)])
+
+
+def statistics(hypotheses, references, language, pieces, source_pieces, wrong):
+    """The sums of n translations, (SIZE,) float.
+
+    Args:
+        hypotheses, references: n lines of text each.
+        language: code of their language, for sacreBLEU's tokenizer.
+        pieces, source_pieces: numbers of pieces of the translations and of their sources.
+        wrong: number of translations in a wrong language.
+    """
+    score = metric_of(tokenizer_of(language)).corpus_score(hypotheses, [references])
+    lengths = (score.sys_len, score.ref_len)
+    return np.array([*score.counts, *score.totals, *lengths, len(hypotheses), wrong, pieces, source_pieces], float)
+
+
+def scores(sums):
+    """The scores of summed statistics: BLEU, the share of translations in a wrong language and the length ratio."""
+    sums = np.asarray(sums)
+    bleu = BLEU.compute_bleu(sums[:4].tolist(), sums[4:8].tolist(), int(sums[8]), int(sums[9]), smooth_method="exp")
+    return {
+        "bleu": round(bleu.score, 2),
+        "wrong_language": round(100 * sums[11] / sums[10], 1),
+        "length_ratio": round(sums[12] / max(sums[13], 1), 2),
+    }

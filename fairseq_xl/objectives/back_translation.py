@@ -1,0 +1,107 @@
+"""Online back-translation (Sennrich et al. 2016; Lample & Conneau 2019, section 5.2): y from a translation of y.
+
+Legend: B batch, S tokens of the generated source, T tokens of the sentence, V vocabulary.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairseq_xl.data.framing import InputLength, decoder_input, find_padding, pad_rows
+from fairseq_xl.data.randomness import SOURCE_LANGUAGE, uniforms
+from fairseq_xl.errors import UserError
+from fairseq_xl.models.denoising import XLDenoisingModel
+from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig
+from fairseq_xl.objectives.sequence import sequence_terms
+
+
+@dataclass
+class BackTranslationConfig(ObjectiveConfig):
+    """Options of `back_translation`."""
+
+    length: int = 100  # maximum length of a sentence, in tokens, with special symbols; longer ones are left out
+    alpha: float = 0.0  # the languages have equal shares
+
+
+@Objective.register
+class BackTranslation(Objective):
+    """The model translates a sentence greedily, without gradient, and the decoder predicts it from its translation.
+
+    With more than two languages that of the translation is drawn uniformly, for each sentence.
+    """
+
+    Config = BackTranslationConfig
+    name = "back_translation"
+    corpus_type = "sentences"
+    model_class = XLDenoisingModel
+
+    def __init__(self, cfg, dictionary, framing):
+        super().__init__(cfg, dictionary, framing)
+        self.allowed = torch.from_numpy(dictionary.is_piece | (np.arange(len(dictionary)) == dictionary.eos()))
+        self.choose_among(dictionary.languages)
+
+    def choose_among(self, codes):
+        """Sets the languages of the run, which translations are in; raises `UserError` for fewer than two."""
+        if len(codes) < 2:
+            raise UserError(f"back_translation needs two languages, this run has {', '.join(codes) or 'none'}")
+        self.language_ids = [self.dictionary.language_id(code) for code in codes]
+
+    @property
+    def input_length(self):
+        """`InputLength` of a sentence with ``<s>`` or ``[xx]`` and ``</s>``."""
+        return InputLength(text=self.cfg.length - 1, symbols=1, positions=self.cfg.length)
+
+    def heads(self, model_cfg):
+        """No modules; raises `UserError` for a model that predicts several tokens at a step."""
+        if hasattr(model_cfg, "predicting_streams"):
+            raise UserError("back_translation predicts one token at a step: --arch xl_unmt_tiny and the like")
+        return {}
+
+    def collate(self, batch_spec, corpus):
+        """Sentences as source and target: tokens (B, T+1), decoder input and target (B, T), languages (B, 1).
+
+        ``other_languages`` (B, 1) are the ids of the languages that they are translated into.
+        """
+        sentences = [sentence for (sentence,) in self.texts(batch_spec, corpus)]
+        tokens = pad_rows([self.framing.sentence(sentence) for sentence in sentences], self.dictionary.pad())
+        target = torch.from_numpy(pad_rows(sentences, self.dictionary.pad()))
+        languages = self.languages(batch_spec, corpus)
+        return {
+            "tokens": torch.from_numpy(tokens),
+            "padding_mask": find_padding(tokens, self.dictionary.pad()),
+            "languages": languages,
+            "other_languages": self._others(languages, batch_spec.keys),
+            "prev_output_tokens": decoder_input(target, self.dictionary.first_language + languages),
+            "target": target,
+        }
+
+    def _others(self, languages, keys):
+        """A random other language of the run for each of the languages (B, 1): ids (B, 1)."""
+        ids = torch.tensor(self.language_ids)
+        places = (languages == ids).int().argmax(dim=1, keepdim=True)  # of the languages among those of the run
+        drawn = torch.from_numpy(uniforms(keys, 1, SOURCE_LANGUAGE))
+        return ids[(places + 1 + (drawn * (len(ids) - 1)).long()) % len(ids)]
+
+    def loss(self, model, batch):
+        """{"back_translation": `Term` over the tokens of the sentences}.
+
+        A batch may have its translations already, the result of `translated`, as ``source``.
+        """
+        (term,) = sequence_terms(model, batch.get("source") or self.translated(model, batch))
+        return {self.name: term}
+
+    def translated(self, model: Any, batch: Batch) -> Batch:
+        """The batch with translations into ``other_languages`` as ``tokens`` (B, S), as a source of the same target."""
+        others = batch["other_languages"]
+        allowed = self.allowed.to(others.device)
+        translations = model.translate(batch, self.dictionary.first_language + others, allowed)
+        return batch | self.as_source(translations, others)
+
+    def as_source(self, ended: Tensor, languages: Tensor) -> Batch:
+        """Sentences ``x </s>`` (B, S-1), padded on the right, and their languages (B, 1) as input of the encoder."""
+        start, pad = torch.full_like(ended[:, :1], self.framing.start), self.dictionary.pad()
+        tokens = torch.cat((start, ended), dim=1)
+        return {"tokens": tokens, "padding_mask": tokens.eq(pad), "languages": languages}

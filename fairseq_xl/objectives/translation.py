@@ -1,0 +1,60 @@
+"""Supervised translation in both directions (Lample & Conneau 2019, section 5.3).
+
+Legend: B pairs, S and T tokens of source and target.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from fairseq_xl.data.framing import decoder_input, find_padding, pad_rows
+from fairseq_xl.errors import UserError
+from fairseq_xl.models.denoising import XLDenoisingModel
+from fairseq_xl.objectives.base import Objective, ObjectiveConfig
+from fairseq_xl.objectives.sequence import sequence_terms
+
+
+@dataclass
+class TranslationConfig(ObjectiveConfig):
+    """Options of `translation`."""
+
+    length: int = 99  # maximum length of a sentence, in tokens; pairs with a longer one are left out
+
+
+@Objective.register
+class Translation(Objective):
+    """The encoder reads a sentence and the decoder predicts its translation; each pair is used in both directions."""
+
+    Config = TranslationConfig
+    name = "translation"
+    corpus_type = "parallel"
+    model_class = XLDenoisingModel
+
+    def heads(self, model_cfg):
+        """No modules; raises `UserError` for a model that predicts several tokens at a step."""
+        if hasattr(model_cfg, "predicting_streams"):
+            raise UserError("translation predicts one token at a step: --arch xl_unmt_tiny and the like")
+        return {}
+
+    def collate(self, batch_spec, corpus):
+        """Tokens (2B, S), languages (2B, 1), decoder input and target (2B, T): first all pairs in their own direction."""
+        pairs = self.texts(batch_spec, corpus)
+        sources = [pair[side] for side in (0, 1) for pair in pairs]
+        targets = [pair[1 - side] for side in (0, 1) for pair in pairs]
+        tokens = pad_rows([self.framing.sentence(source) for source in sources], self.dictionary.pad())
+        target = torch.from_numpy(pad_rows(targets, self.dictionary.pad()))
+        languages = self.languages(batch_spec, corpus)
+        others = torch.cat(languages.chunk(2)[::-1])
+        return {
+            "tokens": torch.from_numpy(tokens),
+            "padding_mask": find_padding(tokens, self.dictionary.pad()),
+            "languages": languages,
+            "other_languages": others,
+            "prev_output_tokens": decoder_input(target, self.dictionary.first_language + others),
+            "target": target,
+        }
+
+    def loss(self, model, batch):
+        """{"translation": `Term` over the tokens of the targets}."""
+        (term,) = sequence_terms(model, batch)
+        return {self.name: term}

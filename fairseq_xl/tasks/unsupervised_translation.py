@@ -1,0 +1,191 @@
+"""Unsupervised translation: denoising and online back-translation (Lample & Conneau 2019, sections 4.2 and 5.2)."""
+
+import itertools
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Optional
+
+import numpy as np
+import torch
+from fairseq.logging import metrics
+from fairseq.tasks import register_task
+
+from fairseq_xl.data import tokenizers
+from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.translations import SIZE, LanguageGuess, scores, statistics
+from fairseq_xl.models.denoising import XLDenoisingModel
+from fairseq_xl.objectives import build_objectives
+from fairseq_xl.tasks.pretraining import XLPretrainingConfig, XLPretrainingTask
+
+COUNTED_TOKENS = 1_000_000  # of each language's training text, for the frequencies of its pieces
+#: kinds of translations that validation scores, and the names of their BLEU
+BLEU_NAMES = {"translation": "bleu", "back_translation": "round_trip_bleu"}
+
+
+@dataclass
+class XLUnsupervisedTranslationConfig(XLPretrainingConfig):
+    """Options of `xl_unsupervised_translation`."""
+
+    objectives: str = field(
+        default="xdae,back_translation",
+        metadata={"help": "objectives, separated by commas; with translation, parallel text is used as well"},
+    )
+    init_encoder_from: Optional[str] = field(
+        default=None, metadata={"help": "initialize the encoder from this checkpoint, as in xl_translation"}
+    )
+    init_decoder_from: Optional[str] = field(
+        default=None, metadata={"help": "initialize the decoder from this checkpoint, as in xl_translation"}
+    )
+    init_embeddings_from: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "initialize the token embeddings of both sides from this checkpoint (Lample & Conneau 2019, "
+            "section 4.2: EMB)"
+        },
+    )
+
+
+@register_task("xl_unsupervised_translation", dataclass=XLUnsupervisedTranslationConfig)
+class XLUnsupervisedTranslationTask(XLPretrainingTask):
+    """Trains translation between all languages of --langs in one model, without parallel text.
+
+    Validation translates the text. `bleu` is the mean BLEU of the directions for which the data folder has parallel
+    validation text; `round_trip_bleu` is that of sentences translated into another language and back, against
+    themselves, and needs no parallel text (Lample et al. 2018a, section 4.3). For each direction it also logs the share
+    of translations in a wrong language and the ratio of their length to that of the source.
+    """
+
+    splits_of_pairs = ("train", "valid")
+
+    def _build_objectives(self):
+        super()._build_objectives()
+        self.codes = self._languages()
+        if len(self.codes) < 2:
+            found = ", ".join(self.codes) or "none"
+            raise UserError(f"unsupervised translation needs text of two languages, {self.folder()} has that of {found}")
+        self.directions = ["-".join(pair) for pair in itertools.permutations(self.codes, 2)]
+        for name in BLEU_NAMES.keys() - self.objectives.keys():  # for validation only
+            options = " ".join(filter(None, (self.cfg.objective_options, f"{name}.weight=0")))
+            self.objectives |= build_objectives(name, options, self.dictionary, self.framing)
+        if not self.language_pairs("valid"):
+            del self.objectives["translation"]
+        self.objectives["back_translation"].choose_among(self.codes)
+
+    def identity(self):
+        """The identity of pre-training, and the directions that the model is trained for, as in `xl_translation`."""
+        return super().identity() | {"lang_pairs": self.directions}
+
+    def language_pairs(self, split="train"):
+        """Those of two languages of the run."""
+        return [pair for pair in super().language_pairs(split) if set(pair.split("-")) <= set(self.codes)]
+
+    # --- model -------------------------------------------------------------------------------------------------
+
+    def build_model(self, cfg, from_checkpoint=False):
+        """Builds the model; a new one starts from the weights of --init-*-from."""
+        model = super().build_model(cfg, from_checkpoint)
+        if not isinstance(model, XLDenoisingModel):
+            raise UserError("--arch: unsupervised translation needs an encoder-decoder, such as xl_unmt_tiny")
+        files = {
+            "embeddings": self.cfg.init_embeddings_from,
+            "encoder": self.cfg.init_encoder_from,
+            "decoder": self.cfg.init_decoder_from,
+        }
+        if any(files.values()) and self.needs_initial_weights(from_checkpoint):
+            if self.cfg.init_from:
+                raise UserError("--init-from gives both stacks: leave out --init-encoder-from and --init-decoder-from")
+            self.transfer_weights(model, files, str(self.cfg.init_decoder_layers))
+        return model
+
+    # --- validation --------------------------------------------------------------------------------------------
+
+    def metrics(self):
+        """Names of the validation metrics: those of pre-training, and the scores of translations."""
+        kinds = (*BLEU_NAMES.values(), "wrong_language", "length_ratio")
+        scored = [f"{kind}_{direction}" for kind in kinds for direction in self.directions]
+        return [*super().metrics(), *BLEU_NAMES.values(), *scored]
+
+    def valid_step(self, sample, model, criterion):
+        """Computes the loss, and the statistics of the translations of a batch."""
+        objective, batch = sample["objective"], sample["batch"]
+        log = {f"{kind} {direction}": np.zeros(SIZE) for kind in BLEU_NAMES for direction in self.directions}
+        if objective in BLEU_NAMES:
+            translated = model(self.objectives["back_translation"].translated, batch)
+            log |= {f"{objective} {name}": sums for name, sums in self._statistics(objective, batch, translated, model)}
+            if objective == "back_translation":
+                sample = sample | {"batch": batch | {"source": translated}}
+        loss, sample_size, logged = super().valid_step(sample, model, criterion)
+        flat = {f"{key} {place}": number for key, sums in log.items() for place, number in enumerate(sums.tolist())}
+        return loss, sample_size, logged | flat
+
+    def _statistics(self, objective, batch, translated, model):
+        """Yields each direction of a batch and the `statistics` of its translations.
+
+        Args:
+            translated: the batch with its translations as ``tokens``. Those of `back_translation` are translated back
+                for BLEU; the other statistics are of the first translations.
+        """
+        names, judged, into = self.dictionary.languages, translated, batch["other_languages"]
+        if objective == "back_translation":
+            back = {"other_languages": batch["languages"]}
+            judged, into = model(self.objectives["back_translation"].translated, translated | back), batch["languages"]
+        into = [names[number] for number in into[:, 0].tolist()]
+        hypotheses, references = self._plain(judged["tokens"], into), self._plain(batch["target"], into)
+        sides = [[names[number] for number in batch[key][:, 0].tolist()] for key in ("languages", "other_languages")]
+        sources, translations = (self._pieces(each["tokens"]) for each in (batch, translated))
+        pairs = list(zip(*sides))
+        for source, target in sorted(set(pairs)):
+            rows = [row for row, pair in enumerate(pairs) if pair == (source, target)]
+            yield f"{source}-{target}", statistics(
+                [hypotheses[row] for row in rows],
+                [references[row] for row in rows],
+                into[rows[0]],
+                sum(len(translations[row]) for row in rows),
+                sum(len(sources[row]) for row in rows),
+                sum(self._guess.is_wrong(translations[row], target) for row in rows),
+            )
+
+    def _pieces(self, tokens):
+        """Rows (B, T) -> B arrays of their pieces, without special symbols."""
+        return [row[self.dictionary.is_piece[row]] for row in tokens.cpu().numpy()]
+
+    def _plain(self, tokens, codes):
+        """Rows (B, T) and their languages -> B lines of raw text."""
+        chosen = tokenizers.named_in(self.folder())
+        texts = [self.dictionary.string(torch.from_numpy(row), "sentencepiece") for row in self._pieces(tokens)]
+        return [tokenizers.detokenize(text, chosen.get(code), code) for text, code in zip(texts, codes)]
+
+    @cached_property
+    def _guess(self):
+        counts, size = {}, len(self.dictionary)
+        for code in self.codes:
+            stream = TokenStream(self.folder() / code / "train", code, size)
+            counts[code] = np.bincount(stream.read(0, min(stream.size, COUNTED_TOKENS)), minlength=size)
+        return LanguageGuess(counts)
+
+    def reduce_metrics(self, logging_outputs, criterion):
+        """Logs the losses and, in validation, the scores of translations."""
+        super().reduce_metrics(logging_outputs, criterion)
+        for kind, direction in itertools.product(BLEU_NAMES, self.directions):
+            keys = [f"{kind} {direction} {place}" for place in range(SIZE)]
+            sums = np.array([float(sum(log.get(key, 0) for log in logging_outputs)) for key in keys])
+            if sums.any():
+                metrics.log_scalar(f"_{kind} {direction}", sums)  # fairseq adds up the batches
+                self._log_scores(kind, direction)
+
+    def _log_scores(self, kind, direction):
+        """Logs the scores of a direction, and the mean BLEU over all directions."""
+
+        def found(key):
+            return lambda meters: scores(meters[f"_{kind} {direction}"].sum)[key]
+
+        def mean(meters):
+            sums = [meters.get(f"_{kind} {direction}") for direction in self.directions]
+            return round(float(np.mean([scores(meter.sum)["bleu"] for meter in sums if meter is not None])), 2)
+
+        metrics.log_derived(f"{BLEU_NAMES[kind]}_{direction}", found("bleu"))
+        metrics.log_derived(BLEU_NAMES[kind], mean)
+        if kind == "back_translation":
+            metrics.log_derived(f"wrong_language_{direction}", found("wrong_language"))
+            metrics.log_derived(f"length_ratio_{direction}", found("length_ratio"))

@@ -1,0 +1,55 @@
+"""Supervised translation as an objective: literal batches, and the loss of fairseq's cross-entropy."""
+
+import pytest
+import torch
+from tiny_models import SIZES, randomized
+from torch.nn import functional as F
+
+from fairseq_xl.models.config import EncoderDecoderConfig
+from fairseq_xl.models.denoising import XLBackTranslationModel
+
+BOS, PAD, EOS, DE, EN = 0, 1, 2, 21, 22
+
+
+@pytest.fixture
+def model(dictionary):
+    torch.manual_seed(1)
+    cfg = EncoderDecoderConfig(encoder_layers=2, decoder_layers=1, **SIZES)
+    return randomized(XLBackTranslationModel(cfg, dictionary))
+
+
+def test_batch(build, pairs, spec):
+    """English 4 5 6 with German 14, and 7 with 15 16: first from English, then from German."""
+    batch = build("translation").collate(spec([0, 1]), pairs)
+    assert batch["tokens"].tolist() == [
+        [BOS, 4, 5, 6, EOS],
+        [BOS, 7, EOS, PAD, PAD],
+        [BOS, 14, EOS, PAD, PAD],
+        [BOS, 15, 16, EOS, PAD],
+    ]
+    assert batch["target"].tolist() == [[14, EOS, PAD, PAD], [15, 16, EOS, PAD], [4, 5, 6, EOS], [7, EOS, PAD, PAD]]
+    starts = batch["prev_output_tokens"][:, 0].tolist()
+    assert starts == [DE, DE, EN, EN]
+    assert batch["prev_output_tokens"][2].tolist() == [EN, 4, 5, 6]
+    assert batch["languages"].tolist() == [[1], [1], [0], [0]]
+    assert batch["other_languages"].tolist() == [[0], [0], [1], [1]]
+    assert torch.equal(batch["padding_mask"], batch["tokens"].eq(PAD))
+
+
+def test_the_loss_is_the_cross_entropy_of_the_logits(build, pairs, spec, model):
+    objective = build("translation")
+    batch = objective.collate(spec([0, 1]), pairs)
+    (term,) = model(objective.loss, batch).values()
+    encoder_out = model.encoder(batch["tokens"], None, batch["languages"][:, 0])
+    logits, _ = model.decoder(batch["prev_output_tokens"], encoder_out)
+    expected = F.cross_entropy(logits.transpose(1, 2), batch["target"], ignore_index=PAD, reduction="sum")
+    torch.testing.assert_close(term.sum, expected, check_dtype=False)
+    assert term.count == 11
+
+
+def test_a_batch_is_the_sum_of_its_pairs(build, pairs, spec, model):
+    objective = build("translation")
+    together = model(objective.loss, objective.collate(spec([0, 1]), pairs))["translation"]
+    alone = [model(objective.loss, objective.collate(spec([line]), pairs))["translation"] for line in (0, 1)]
+    torch.testing.assert_close(together.sum, sum(term.sum for term in alone))
+    assert together.count == sum(term.count for term in alone)

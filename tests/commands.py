@@ -278,6 +278,31 @@ def denoising(data, save_dir, *more, objectives="xdae"):
     ]
 
 
+UNSUPERVISED = (
+    "xdae.sample_break_mode=eos xdae.noise=shuffle+drop+mask xdae.length=32 back_translation.length=32 "
+    "translation.length=31"
+)
+
+
+def unsupervised(data, save_dir, *more):
+    """A command line of fairseq-train: unsupervised translation, one layer of 16 channels a side."""
+    return [
+        data,
+        *cli(
+            task="xl_unsupervised_translation",
+            objective_options=UNSUPERVISED,
+            criterion="xl_pretraining",
+            arch="xl_unmt_tiny",
+            encoder_layers=1,
+            decoder_layers=1,
+        ),
+        *SIZE,
+        *cli(max_tokens=256, save_dir=save_dir),
+        *OPTIMIZATION,
+        *more,
+    ]
+
+
 def validation(data, checkpoint):
     """A command line of fairseq-validate: the validation text of a pre-training."""
     return [

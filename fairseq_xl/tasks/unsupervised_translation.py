@@ -58,6 +58,11 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
 
     splits_of_pairs = ("train", "valid")
 
+    def __init__(self, cfg, dictionary):
+        super().__init__(cfg, dictionary)
+        if cfg.init_from and (cfg.init_encoder_from or cfg.init_decoder_from or cfg.init_embeddings_from):
+            raise UserError("--init-from gives both stacks: leave out --init-encoder-from and the like")
+
     def _build_objectives(self):
         super()._build_objectives()
         self.codes = self._languages()
@@ -93,8 +98,6 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
             "decoder": self.cfg.init_decoder_from,
         }
         if any(files.values()) and self.needs_initial_weights(from_checkpoint):
-            if self.cfg.init_from:
-                raise UserError("--init-from gives both stacks: leave out --init-encoder-from and --init-decoder-from")
             self.transfer_weights(model, files, str(self.cfg.init_decoder_layers))
         return model
 

@@ -21,6 +21,7 @@ from tests.commands import (
     pretraining,
     run_train,
     translation,
+    unsupervised,
 )
 from tests.distributed.headed import Headed
 from tests.distributed.two_processes import pair, run_jobs, train
@@ -100,6 +101,11 @@ def runs(data, single, empty, labeled, body):
             1,
             DDP,
         ),
+        "unsupervised": (
+            unsupervised(data, "unused", "--langs", "de,en", "--updates-per-epoch", EPOCH, *NO_DROPOUT, "--max-update", 6),
+            1,
+            DDP,
+        ),
         "next-sentence": (pretrain("--arch", "xl_monotrans_tiny", objectives="nsp,mlm"), 1, DDP),
         "language-module": (
             pretrain(
@@ -153,6 +159,7 @@ def resumed(data, root):
     lines = {
         "pretraining": lambda folder: pretraining(data, folder, "--updates-per-epoch", EPOCH),
         "translation": lambda folder: translation(data, folder, "--lang-pairs", "en-de,de-en", "--max-tokens", 320),
+        "unsupervised": lambda folder: unsupervised(data, folder, "--updates-per-epoch", EPOCH),
     }
     jobs = {}
     for name, line in lines.items():

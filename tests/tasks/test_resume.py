@@ -33,6 +33,7 @@ from tests.commands import (
     pretraining,
     run_train,
     translation,
+    unsupervised,
 )
 from tests.warm_python import python
 
@@ -61,6 +62,7 @@ RUNS = {
         *("--updates-per-epoch", UPDATES, "--position-init", "sinusoidal"),
         objectives="mlm",
     ),
+    "unsupervised": lambda data, folder: unsupervised(data, folder, "--updates-per-epoch", UPDATES),
     "translation": lambda data, folder: translation(data, folder, "--lang-pairs", "en-de,de-en", "--max-tokens", 320),
     "translation-frequency-2": lambda data, folder: translation(
         data, folder, "-s", "de", "-t", "en", "--update-freq", 2, "--max-tokens", 84

@@ -1,0 +1,190 @@
+"""Unsupervised translation through fairseq's commands: scores, schedules, initial weights, generation, mistakes (X11)."""
+
+import shutil
+
+import pytest
+import sacrebleu
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.sentences import Sentences
+from fairseq_xl.errors import UserError
+from tests.command_line import cli
+from tests.commands import UNSUPERVISED, load, pretraining, run_generate, run_train, unsupervised
+from tests.tasks.text_to_text import check_all_trained
+from tests.tasks.tiny_text import TEST_LINES
+
+EPOCH = 4
+
+
+def line(data, folder, *more):
+    return unsupervised(data, folder, "--langs", "en,de", "--updates-per-epoch", EPOCH, *more)
+
+
+@pytest.fixture(scope="module")
+def whole(data_bin, tmp_path_factory):
+    """Folder and output of a run of 8 updates."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run_train(line(data_bin, folder, "--max-update", 8, "--no-epoch-checkpoints"))
+
+
+@pytest.fixture(scope="module")
+def without_bitext(data_bin, tmp_path_factory):
+    """A copy of the data-bin with monolingual text alone."""
+    folder = tmp_path_factory.mktemp("monolingual") / "data-bin"
+    shutil.copytree(data_bin, folder)
+    for pair in ("en-de", "en-fr"):
+        shutil.rmtree(folder / pair)
+    return folder
+
+
+def test_objectives_alternate_and_languages_are_equally_frequent(whole):
+    batches = [sample for (sample,) in whole[1].samples.values()]
+    assert [batch["objective"] for batch in batches] == ["xdae", "back_translation"] * 4
+    assert {batch["corpus"] for batch in batches} == {"en", "de"}
+    for batch in batches:
+        if batch["objective"] == "back_translation":
+            assert (batch["batch"]["languages"] + batch["batch"]["other_languages"] == 1).all()
+
+
+def test_parallel_text_is_read_in_validation_only(whole):
+    assert "translation" not in {sample["objective"] for (sample,) in whole[1].samples.values()}
+    assert whole[1].statistics("translation_en-de_ppl") and not whole[1].statistics("translation_en-fr_ppl")
+
+
+def test_every_parameter_is_trained(data_bin, tmp_path, whole):
+    run_train(line(data_bin, tmp_path, "--max-update", 1, "--disable-validation", "--lr", 0))
+    check_all_trained(load(tmp_path / "checkpoint_last.pt"), load(whole[0] / "checkpoint_last.pt"))
+
+
+def test_bleu_is_that_of_the_validation_text(data_bin, whole):
+    """Sentences translated one by one, and sacreBLEU's score of all of them; there and back, too."""
+    path = str(whole[0] / "checkpoint_last.pt")
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path], {"data": str(data_bin)})
+    back, dictionary, codes = task.objectives["back_translation"], task.dictionary, ("en", "de")
+
+    def translated(sentence, source, target):
+        ids = {code: torch.tensor([[dictionary.language_id(code)]]) for code in codes}
+        batch = back.as_source(sentence, ids[source]) | {"other_languages": ids[target]}
+        return back.translated(model.eval(), batch)["tokens"][:, 1:]
+
+    def text(sentence):
+        return dictionary.string(sentence, "sentencepiece")
+
+    pairs = SentencePairs(data_bin / "en-de" / "valid.en-de", *codes)
+    directions = {"en-de": (0, 1), "de-en": (1, 0)}
+    for direction, (source, target) in directions.items():
+        sides = list(zip(*(pairs.texts(pairs.filled, None))))
+        names = codes[source], codes[target]
+        hypotheses = [text(translated(torch.from_numpy(each)[None], *names)[0]) for each in sides[source]]
+        score = sacrebleu.corpus_bleu(hypotheses, [[text(torch.from_numpy(each)) for each in sides[target]]])
+        assert float(whole[1].statistics(f"bleu_{direction}")[-1]) == pytest.approx(score.score, abs=0.006)
+        mono = Sentences(data_bin / names[0] / "valid", names[0])
+        sentences = [torch.from_numpy(each.astype("int64"))[None] for (each,) in mono.texts(mono.all_examples(99)[0], 99)]
+        returned = [text(translated(translated(each, *names), *names[::-1])[0]) for each in sentences]
+        score = sacrebleu.corpus_bleu(returned, [[text(each[0]) for each in sentences]])
+        assert float(whole[1].statistics(f"round_trip_bleu_{direction}")[-1]) == pytest.approx(score.score, abs=0.006)
+    means = [float(whole[1].statistics(name)[-1]) for name in ("bleu", "bleu_en-de", "bleu_de-en")]
+    assert means[0] == pytest.approx(sum(means[1:]) / 2, abs=0.006)
+
+
+
+
+def test_round_trip_without_parallel_text(without_bitext, tmp_path):
+    output = run_train(
+        line(
+            without_bitext,
+            tmp_path,
+            *cli(max_update=4, best_checkpoint_metric="round_trip_bleu", maximize_best_checkpoint_metric=True),
+        )
+    )
+    assert float(output.statistics("round_trip_bleu")[-1]) >= 0
+    assert not output.statistics("bleu") and not output.statistics("translation_ppl")
+    assert (tmp_path / "checkpoint_best.pt").is_file()
+
+
+def test_weights_follow_their_schedule(data_bin, tmp_path):
+    """At weight 0 an objective takes no more updates, from the next epoch on."""
+    options = f"{UNSUPERVISED} xdae.weight=0:1,4:0"
+    output = run_train(
+        line(data_bin, tmp_path, *cli(objective_options=options, max_update=8, disable_validation=True, lr=0))
+    )
+    names = [sample["objective"] for (sample,) in output.samples.values()]
+    assert names == ["xdae", "back_translation"] * 2 + ["back_translation"] * 4
+    plain = run_train(
+        line(data_bin, tmp_path / "1", *cli(objective_options=UNSUPERVISED, max_update=4, disable_validation=True, lr=0))
+    )
+    ratios = [
+        float.fromhex(output.updates[number][0]) / float.fromhex(plain.updates[number][0]) for number in range(1, 5)
+    ]
+    assert ratios == pytest.approx([1, 1, 0.5, 1])  # linear from 1 at update 0 to 0 at update 4
+
+
+def test_the_checkpoint_translates_in_both_directions(data_bin, whole):
+    for source, target in (("en", "de"), ("de", "en")):
+        output = run_generate(
+            [
+                data_bin,
+                *cli(task="xl_translation", s=source, t=target, path=whole[0] / "checkpoint_last.pt", beam=2),
+                *cli(user_dir="fairseq_xl", max_tokens=512),
+            ]
+        )
+        assert sorted(output.lines("H")) == list(range(TEST_LINES))
+
+
+def test_a_language_that_was_not_trained_is_refused(data_bin, whole):
+    with pytest.raises(UserError, match="was trained for en-de, de-en, not for en-fr"):
+        run_generate(
+            [
+                data_bin,
+                *cli(task="xl_translation", s="en", t="fr", path=whole[0] / "checkpoint_last.pt"),
+                *cli(user_dir="fairseq_xl", max_tokens=512),
+            ]
+        )
+
+
+@pytest.fixture(scope="module")
+def encoders(data_bin, tmp_path_factory):
+    """Checkpoints of encoders pre-trained with MLM and with CLM."""
+    root = tmp_path_factory.mktemp("encoders")
+    for name in ("mlm", "clm"):
+        more = cli(max_update=3, updates_per_epoch=3, disable_validation=True)
+        run_train(pretraining(data_bin, root / name, *more, objectives=name))
+    return {name: root / name / "checkpoint_last.pt" for name in ("mlm", "clm")}
+
+
+@pytest.mark.parametrize("encoder", [None, "mlm", "clm"])
+@pytest.mark.parametrize("decoder", [None, "mlm", "clm"])
+def test_encoder_and_decoder_start_from_any_weights(data_bin, tmp_path, encoders, encoder, decoder):
+    """The 3 x 3 grid of Lample & Conneau 2019, table 2; a part without a checkpoint is random."""
+    files = {"encoder": encoders.get(encoder), "decoder": encoders.get(decoder)}
+    given = {f"init_{part}_from": path for part, path in files.items() if path}
+    run_train(line(data_bin, tmp_path, *cli(max_update=1, disable_validation=True, lr=0, **given)))
+    state = load(tmp_path / "checkpoint_last.pt")
+    for part, path in files.items():
+        for name in ("token_embeddings.table.weight", "layers.0.ffn.up.weight"):
+            equal = {key: torch.equal(state[f"{part}.{name}"], load(file)[f"encoder.{name}"]) for key, file in encoders.items()}
+            assert equal == {key: path == file for key, file in encoders.items()}
+
+
+def test_parallel_text_may_be_used_too(data_bin, tmp_path):
+    output = run_train(
+        line(data_bin, tmp_path, *cli(objectives="xdae,back_translation,translation", max_update=3, disable_validation=True))
+    )
+    assert [sample["objective"] for (sample,) in output.samples.values()][2] == "translation"
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (cli(langs="en"), "unsupervised translation needs text of two languages, .* has that of en"),
+        (cli(arch="xl_mt_tiny"), "xdae needs an encoder-decoder: --arch xl_xdae_tiny and the like"),
+        (cli(arch="xl_xfnp_tiny"), "xdae predicts one token at a step"),
+        (cli(init_from="x.pt", init_encoder_from="y.pt"), "--init-from gives both stacks"),
+        (cli(best_checkpoint_metric="bleu_en-fr"), "--best-checkpoint-metric bleu_en-fr: choose one of .*bleu_en-de"),
+    ],
+)
+def test_mistakes(data_bin, tmp_path, options, message):
+    with pytest.raises(UserError, match=message):
+        run_train(line(data_bin, tmp_path, "--max-update", 1, *options))

@@ -30,7 +30,8 @@ class XLPretrainingCriterion(FairseqCriterion):
         if not logged.issuperset(terms):
             unnamed = ", ".join(sorted(terms.keys() - logged))
             raise UserError(f"the loss of {sample['objective']} returned terms that its `terms` do not name: {unnamed}")
-        loss = objective.weight(self.task.update_num) * sum(term.weight * term.sum / max(term.count, 1) for term in terms.values())
+        means = [term.weight * term.sum / max(term.count, 1) for term in terms.values()]
+        loss = objective.weight(self.task.update_num) * sum(means)
         log = {
             "loss": loss.detach(),
             "sample_size": 1,

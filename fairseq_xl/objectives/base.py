@@ -4,6 +4,7 @@ An objective names the type of corpus that it reads, collates examples into a ba
 its loss as named terms. Adding one takes one file in this package or in another one (`fairseq_xl/README.md`).
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -299,7 +300,7 @@ def _schedule(text: Any) -> Optional[list[tuple[int, float]]]:
         schedule = [(int(update or 0), float(factor)) for update, _, factor in points]
     except ValueError:
         return None
-    growing = all(before < after for (before, _), (after, _) in zip(schedule, schedule[1:]))
+    growing = all(before < after for (before, _), (after, _) in itertools.pairwise(schedule))
     return schedule if growing and all(0 <= factor < LARGEST for _, factor in schedule) else None
 
 

@@ -37,7 +37,7 @@ class Translation(Objective):
         return {}
 
     def collate(self, batch_spec, corpus):
-        """Tokens (2B, S), languages (2B, 1), decoder input and target (2B, T): first all pairs in their own direction."""
+        """Tokens (2B, S), languages (2B, 1), decoder input and target (2B, T): the pairs, then the pairs swapped."""
         pairs = self.texts(batch_spec, corpus)
         sources = [pair[side] for side in (0, 1) for pair in pairs]
         targets = [pair[1 - side] for side in (0, 1) for pair in pairs]

@@ -381,7 +381,13 @@ class XLPretrainingTask(XLTask):
             done = (epoch - 1) * self.cfg.updates_per_epoch
             weighted = [sampler for sampler in samplers if self.objectives[sampler.objective].weight(done) > 0]
             drawn = training_plan(
-                weighted or samplers, str(self.cfg.schedule), seed, epoch, self.cfg.updates_per_epoch, micro_steps, num_shards
+                weighted or samplers,
+                str(self.cfg.schedule),
+                seed,
+                epoch,
+                self.cfg.updates_per_epoch,
+                micro_steps,
+                num_shards,
             )
             return [[batch_spec] for batch_spec in drawn]
 

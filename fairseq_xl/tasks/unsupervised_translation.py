@@ -68,7 +68,9 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         self.codes = self._languages()
         if len(self.codes) < 2:
             found = ", ".join(self.codes) or "none"
-            raise UserError(f"unsupervised translation needs text of two languages, {self.folder()} has that of {found}")
+            raise UserError(
+                f"unsupervised translation needs text of two languages, {self.folder()} has that of {found}"
+            )
         self.directions = ["-".join(pair) for pair in itertools.permutations(self.codes, 2)]
         for name in BLEU_NAMES.keys() - self.objectives.keys():  # for validation only
             options = " ".join(filter(None, (self.cfg.objective_options, f"{name}.weight=0")))
@@ -140,13 +142,16 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         pairs = list(zip(*sides))
         for source, target in sorted(set(pairs)):
             rows = [row for row, pair in enumerate(pairs) if pair == (source, target)]
-            yield f"{source}-{target}", statistics(
-                [hypotheses[row] for row in rows],
-                [references[row] for row in rows],
-                into[rows[0]],
-                sum(len(translations[row]) for row in rows),
-                sum(len(sources[row]) for row in rows),
-                sum(self._guess.is_wrong(translations[row], target) for row in rows),
+            yield (
+                f"{source}-{target}",
+                statistics(
+                    [hypotheses[row] for row in rows],
+                    [references[row] for row in rows],
+                    into[rows[0]],
+                    sum(len(translations[row]) for row in rows),
+                    sum(len(sources[row]) for row in rows),
+                    sum(self._guess.is_wrong(translations[row], target) for row in rows),
+                ),
             )
 
     def _pieces(self, tokens):

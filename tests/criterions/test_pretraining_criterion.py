@@ -38,8 +38,10 @@ def model():
 
 @pytest.fixture
 def criterion(dictionary):
-    configs = {name: SimpleNamespace(weight=weight) for name, weight in WEIGHTS.items()}
-    objectives = {name: SimpleNamespace(cfg=cfg, loss=None) for name, cfg in configs.items()}
+    objectives = {
+        name: SimpleNamespace(weight=lambda update, weight=weight: weight / (1 + update), loss=None)
+        for name, weight in WEIGHTS.items()
+    }
     language_modeling = {"mlm", "tlm", "bits"}
     return XLPretrainingCriterion(
         SimpleNamespace(
@@ -47,6 +49,7 @@ def criterion(dictionary):
             log_keys=LOG_KEYS,
             language_modeling=language_modeling,
             target_dictionary=dictionary,
+            update_num=0,
         )
     )
 
@@ -197,3 +200,10 @@ class TestLogging:
             XLPretrainingCriterion.reduce_metrics([step])
         values = log.get_smoothed_values()
         assert values["ppl"] == values["mlm_de_ppl"] == math.inf
+
+
+def test_the_weight_is_that_of_the_update(criterion):
+    losses = []
+    for criterion.task.update_num in (0, 1, 3):
+        losses.append(criterion(model, sample("tlm", "de-en", {"tlm": (12.0, 4)}))[0].item())
+    assert losses == [1.5, 0.75, 0.375]

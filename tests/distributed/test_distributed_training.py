@@ -102,7 +102,9 @@ def runs(data, single, empty, labeled, body):
             DDP,
         ),
         "unsupervised": (
-            unsupervised(data, "unused", "--langs", "de,en", "--updates-per-epoch", EPOCH, *NO_DROPOUT, "--max-update", 6),
+            unsupervised(
+                data, "unused", "--langs", "de,en", "--updates-per-epoch", EPOCH, *NO_DROPOUT, "--max-update", 6
+            ),
             1,
             DDP,
         ),

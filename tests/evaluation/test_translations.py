@@ -30,7 +30,11 @@ def test_the_languages_tokenizer_is_used():
 
 
 def test_empty_translations_have_scores():
-    assert scores(statistics([""], ["a stone"], "en", 0, 0, 0)) == {"bleu": 0.0, "wrong_language": 0.0, "length_ratio": 0}
+    assert scores(statistics([""], ["a stone"], "en", 0, 0, 0)) == {
+        "bleu": 0.0,
+        "wrong_language": 0.0,
+        "length_ratio": 0,
+    }
 
 
 def test_a_language_is_guessed_by_its_pieces():

@@ -74,7 +74,7 @@ def test_a_name_is_registered_once():
 def test_every_objective_says_what_it_is():
     for name, objective in OBJECTIVES.items():
         assert objective.name == name
-        assert objective.corpus_type in ("monolingual", "documents", "parallel", "parallel_documents")
+        assert objective.corpus_type in ("monolingual", "sentences", "documents", "parallel", "parallel_documents")
         assert objective.collate is not Objective.collate and objective.loss is not Objective.loss
         assert objective.__doc__
 
@@ -83,8 +83,8 @@ def test_options_are_merged_into_the_papers_values(build):
     built = build("mlm, tlm", "mlm.mask_prob=0.2 tlm.weight=0.5 tlm.batch_tokens=4000 mlm.length=64")
     mlm, tlm = built["mlm"].cfg, built["tlm"].cfg
     assert list(built) == ["mlm", "tlm"]
-    assert (mlm.mask_prob, mlm.length, mlm.weight, mlm.batch_tokens) == (0.2, 64, 1.0, None)
-    assert (tlm.mask_prob, tlm.length, tlm.weight, tlm.batch_tokens) == (0.15, 256, 0.5, 4000)
+    assert (mlm.mask_prob, mlm.length, mlm.weight, mlm.batch_tokens) == (0.2, 64, "1.0", None)
+    assert (tlm.mask_prob, tlm.length, tlm.weight, tlm.batch_tokens) == (0.15, 256, "0.5", 4000)
     assert (tlm.mask_token_prob, tlm.random_token_prob, tlm.frequency_exponent, tlm.alpha) == (0.8, 0.1, 0.5, 0.7)
 
 
@@ -121,14 +121,31 @@ def test_objectives_on_blocks_may_end_them_at_sentences(build, refusal, name):
     option = f"{name}.sample_break_mode=complete"
     if OBJECTIVES[name].corpus_type == "monolingual":
         whole, cut = build(name, option)[name], build(name, "")[name]
-        assert (whole.corpus_type, cut.corpus_type) == ("sentence_blocks", "monolingual")
-        assert whole.input_length == cut.input_length
+        single = build(name, f"{name}.sample_break_mode=eos")[name]
+        assert [each.corpus_type for each in (whole, cut, single)] == ["sentence_blocks", "monolingual", "sentences"]
+        assert whole.input_length == cut.input_length == single.input_length
     else:
         assert f"for {name}: Key 'sample_break_mode' not in" in refusal(name, option)
 
 
 def test_an_unknown_break_mode(refusal):
-    assert "sample_break_mode=eos should be none or complete" in refusal("mlm", "mlm.sample_break_mode=eos")
+    assert "sample_break_mode=complete_doc should be none or complete or eos" in refusal(
+        "mlm", "mlm.sample_break_mode=complete_doc"
+    )
+
+
+def test_a_weight_may_change_linearly_between_updates(build):
+    """As Lample & Conneau's --lambda_ae; before the first and after the last update it stays the same."""
+    built = build("mlm,tlm,clm", "mlm.weight=0:1,100000:0.1,300000:0 tlm.weight=5:0,7:2 clm.weight=0")
+    weights = [built["mlm"].weight(update) for update in (0, 50_000, 100_000, 200_000, 300_000, 10**6)]
+    assert weights == pytest.approx([1, 0.55, 0.1, 0.05, 0, 0])
+    assert [built["tlm"].weight(update) for update in (0, 5, 6, 7, 8)] == [0, 0, 1, 2, 2]
+    assert [built[name].is_trained for name in ("mlm", "tlm", "clm")] == [True, True, False]
+
+
+@pytest.mark.parametrize("value", ["-1", "much", "0:1,0:2", "5:1,4:2", "0:1,", "0:-1", "nan", "1e9:1"])
+def test_malformed_weights(refusal, value):
+    assert f"mlm.weight={value} should be 0 or more, or UPDATE:FACTOR" in refusal("mlm", f"mlm.weight={value}")
 
 
 def test_options_of_objectives_that_are_not_chosen_are_checked_and_not_used(build, refusal):

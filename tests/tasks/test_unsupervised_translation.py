@@ -1,4 +1,4 @@
-"""Unsupervised translation through fairseq's commands: scores, schedules, initial weights, generation, mistakes (X11)."""
+"""Unsupervised translation through fairseq's commands: scores, schedules, initial weights, mistakes (X11)."""
 
 import shutil
 
@@ -81,14 +81,14 @@ def test_bleu_is_that_of_the_validation_text(data_bin, whole):
         score = sacrebleu.corpus_bleu(hypotheses, [[text(torch.from_numpy(each)) for each in sides[target]]])
         assert float(whole[1].statistics(f"bleu_{direction}")[-1]) == pytest.approx(score.score, abs=0.006)
         mono = Sentences(data_bin / names[0] / "valid", names[0])
-        sentences = [torch.from_numpy(each.astype("int64"))[None] for (each,) in mono.texts(mono.all_examples(99)[0], 99)]
+        sentences = [
+            torch.from_numpy(each.astype("int64"))[None] for (each,) in mono.texts(mono.all_examples(99)[0], 99)
+        ]
         returned = [text(translated(translated(each, *names), *names[::-1])[0]) for each in sentences]
         score = sacrebleu.corpus_bleu(returned, [[text(each[0]) for each in sentences]])
         assert float(whole[1].statistics(f"round_trip_bleu_{direction}")[-1]) == pytest.approx(score.score, abs=0.006)
     means = [float(whole[1].statistics(name)[-1]) for name in ("bleu", "bleu_en-de", "bleu_de-en")]
     assert means[0] == pytest.approx(sum(means[1:]) / 2, abs=0.006)
-
-
 
 
 def test_round_trip_without_parallel_text(without_bitext, tmp_path):
@@ -113,7 +113,9 @@ def test_weights_follow_their_schedule(data_bin, tmp_path):
     names = [sample["objective"] for (sample,) in output.samples.values()]
     assert names == ["xdae", "back_translation"] * 2 + ["back_translation"] * 4
     plain = run_train(
-        line(data_bin, tmp_path / "1", *cli(objective_options=UNSUPERVISED, max_update=4, disable_validation=True, lr=0))
+        line(
+            data_bin, tmp_path / "1", *cli(objective_options=UNSUPERVISED, max_update=4, disable_validation=True, lr=0)
+        )
     )
     ratios = [
         float.fromhex(output.updates[number][0]) / float.fromhex(plain.updates[number][0]) for number in range(1, 5)
@@ -164,13 +166,20 @@ def test_encoder_and_decoder_start_from_any_weights(data_bin, tmp_path, encoders
     state = load(tmp_path / "checkpoint_last.pt")
     for part, path in files.items():
         for name in ("token_embeddings.table.weight", "layers.0.ffn.up.weight"):
-            equal = {key: torch.equal(state[f"{part}.{name}"], load(file)[f"encoder.{name}"]) for key, file in encoders.items()}
+            equal = {
+                key: torch.equal(state[f"{part}.{name}"], load(file)[f"encoder.{name}"])
+                for key, file in encoders.items()
+            }
             assert equal == {key: path == file for key, file in encoders.items()}
 
 
 def test_parallel_text_may_be_used_too(data_bin, tmp_path):
     output = run_train(
-        line(data_bin, tmp_path, *cli(objectives="xdae,back_translation,translation", max_update=3, disable_validation=True))
+        line(
+            data_bin,
+            tmp_path,
+            *cli(objectives="xdae,back_translation,translation", max_update=3, disable_validation=True),
+        )
     )
     assert [sample["objective"] for (sample,) in output.samples.values()][2] == "translation"
 

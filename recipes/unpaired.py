@@ -1,0 +1,75 @@
+"""Divides parallel text into two halves without common pages, one for each language: text that is not parallel.
+
+    python -m recipes.unpaired FOLDER OUTPUT --langs en,de [--vocabulary N]
+
+Every first page of FOLDER/bitext/train.en-de is English text in OUTPUT, every second one German text; an empty line
+ends a page. Validation and test text stay parallel. OUTPUT/corpus.yaml, for `python -m preprocess`, describes this
+text; OUTPUT/parallel.yaml has the second pages as sentence pairs in place of the monolingual text, with the same
+vocabulary.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import yaml
+
+from fairseq_xl import error_reporting
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.io.compressed import read_text, stored
+from fairseq_xl.io.files import replacing
+from recipes.corpus import make
+
+
+def pages(path: Path) -> list[list[bytes]]:
+    """The pages of a text, lists of lines; an empty line ends a page."""
+    found: list[list[bytes]] = [[]]
+    for line in read_text(path).splitlines():
+        if line.strip():
+            found[-1].append(line)
+        elif found[-1]:
+            found.append([])
+    return [page for page in found if page]
+
+
+def write(path: Path, text: list[list[bytes]]) -> None:
+    """Writes pages, separated by empty lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.write(b"\n\n".join(b"\n".join(page) for page in text) + b"\n")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("python -m recipes.unpaired", description=__doc__.split("\n\n")[0])
+    parser.add_argument("folder", type=Path, help="the corpus folder, as recipes/lohelp/README.md describes it")
+    parser.add_argument("output", type=Path, help="folder to write to")
+    parser.add_argument("--langs", default="en,de", help="two languages, separated by a comma (default: en,de)")
+    parser.add_argument("--vocabulary", type=int, default=8000, help="number of sub-words (default: 8000)")
+    options = parser.parse_args(arguments)
+    error_reporting.install()
+    folder, output, codes = options.folder.resolve(), options.output.resolve(), names_of("--langs", options.langs)
+    if len(codes) != 2:
+        raise UserError(f"--langs {options.langs}: name two languages")
+    make(folder, codes)
+    pair = "-".join(codes)
+    prefix = folder / f"bitext/train.{pair}"
+    for code in codes:
+        if not stored(Path(f"{prefix}.{code}")).is_file():
+            raise UserError(f"{folder} has no parallel text of {codes[0]} and {codes[1]}: {prefix}.{code} is missing")
+    sides = [pages(Path(f"{prefix}.{code}")) for code in codes]
+    if [len(page) for page in sides[0]] != [len(page) for page in sides[1]]:
+        raise UserError(f"{prefix}: the pages of {codes[0]} and {codes[1]} differ in their numbers of lines")
+    for number, (code, side) in enumerate(zip(codes, sides)):
+        write(output / f"mono/train.{code}", side[number::2])
+        write(output / f"bitext/train.{pair}.{code}", side[1::2])
+    shared = {"languages": codes, "vocabulary": {"model": "unigram", "size": options.vocabulary, "alpha": 0.5}}
+    tests = {split: f"{folder}/bitext/{split}.{pair}" for split in ("valid", "test")}
+    mono = {code: {"train": f"{output}/mono/train.{code}", "valid": f"{tests['valid']}.{code}"} for code in codes}
+    parallel = shared | {"monolingual": mono, "bitext": {pair: {"train": f"{output}/bitext/train.{pair}"} | tests}}
+    for name, content in (("corpus", shared | {"monolingual": mono, "bitext": {pair: tests}}), ("parallel", parallel)):
+        with replacing(output / f"{name}.yaml") as file:
+            file.write(yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -23,6 +23,7 @@ from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.negatives import RandomNegatives, Reach, negatives_file, read_negatives
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import parts as parts_folder
 from fairseq_xl.io.files import read_json, replacing, write_json
 from fairseq_xl.models.dan import XLDANModel
 from fairseq_xl.retrieval import batches
@@ -192,7 +193,7 @@ def mine(vectors, pairs, count, exact_below, longest, made_with):
     else:
         if negatives_file(pairs.prefix).exists():
             logger.warning("%s: the negatives of another network, text or setting are replaced", pairs.prefix)
-        _begin(folder, made_with)
+        parts_folder.begin(folder, made_with)
         parts = list(_mine_parts(vectors, pairs, count, exact_below, longest, folder))
         whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         result = {"made_with": made_with, "prefix": pairs.prefix} | _summary(whole, pairs, longest)
@@ -213,16 +214,6 @@ def _statistics_of(pairs, made_with):
         return None
     found = read_json(_statistics_file(pairs.prefix))
     return found if isinstance(found, dict) and found.get("made_with") == made_with else None
-
-
-def _begin(folder, made_with):
-    """Makes the folder of parts, and removes parts with another `made_with`."""
-    note = folder / "made_with.json"
-    if read_json(note) != made_with:
-        if folder.is_dir():
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True)
-        write_json(note, made_with)
 
 
 def _mine_parts(vectors, pairs, count, exact_below, longest, folder):

@@ -14,6 +14,7 @@ from fairseq_xl import error_reporting
 #: subcommand -> what it does; its module has the same name with underscores, and a function `main(arguments)`
 COMMANDS = {
     "average": "average checkpoints of one model",
+    "back-translate": "generate sources for monolingual text, to train translation on more pairs",
     "curves": "draw training curves from logs",
     "dictionary": "write the dictionary of a published model",
     "language-module": "extract, pack, list or make language modules (MonoTrans)",

@@ -20,12 +20,20 @@ class Direction:
         lines: numbers of the lines that are used.
         language_id: id of the source language.
         start: id of the symbol of the target language.
+        tag: id of a symbol in front of each source; None: no tag.
     """
 
-    def __init__(self, source_sentences, target_sentences, sizes, lines, language_id, start):
+    def __init__(self, source_sentences, target_sentences, sizes, lines, language_id, start, tag=None):
         self.source_sentences, self.target_sentences = source_sentences, target_sentences
         self.sizes, self.lines = np.asarray(sizes), np.asarray(lines)
         self.language_id, self.start = language_id, start
+        self.tag = tag
+
+
+def back_translated_prefix(folder, source, target):
+    """Prefix of the back-translated pairs of a data folder: sources generated for text of the language `target`."""
+    pair = f"{source}-{target}"
+    return folder / pair / f"back-{target}.{pair}"
 
 
 class TranslationDataset(FairseqDataset):
@@ -41,7 +49,8 @@ class TranslationDataset(FairseqDataset):
     def __init__(self, directions, framing, pad, shuffle):
         self.directions, self.framing, self.pad, self.shuffle = directions, framing, pad, shuffle
         self.offsets = np.cumsum([0] + [len(direction.lines) for direction in directions])
-        framed = [direction.sizes[direction.lines] + (1, 0) for direction in directions]  # <s> before the source
+        # <s> and perhaps a tag before the source
+        framed = [each.sizes[each.lines] + (1 + (each.tag is not None), 0) for each in directions]
         self.framed_sizes = np.concatenate(framed)
         self.cut_at((np.iinfo(np.int64).max, np.iinfo(np.int64).max))
 
@@ -84,7 +93,10 @@ class TranslationDataset(FairseqDataset):
         number = int(np.searchsorted(self.offsets, index, side="right")) - 1
         direction = self.directions[number]
         line = int(direction.lines[index - self.offsets[number]])
-        source = _cut(direction.source_sentences[line], self.max_positions[0] - 1)
+        source = np.asarray(direction.source_sentences[line])
+        source = _cut(
+            np.append(direction.tag, source) if direction.tag is not None else source, self.max_positions[0] - 1
+        )
         target = None
         if direction.target_sentences is not None:
             target = _cut(direction.target_sentences[line], self.max_positions[1])

@@ -55,7 +55,7 @@ class XLSeq2SeqTask(XLTask):
 
     # --- data --------------------------------------------------------------------------------------------------
 
-    def direction(self, source_side, target_side, sizes, lines, source, target):
+    def direction(self, source_side, target_side, sizes, lines, source, target, tag=None):
         """Makes a `Direction` from the codes of its languages; other arguments as there."""
         return Direction(
             source_side,
@@ -64,6 +64,7 @@ class XLSeq2SeqTask(XLTask):
             lines,
             self.dictionary.language_id(source),
             self.dictionary.language_symbol(target),
+            tag,
         )
 
     # --- generation --------------------------------------------------------------------------------------------

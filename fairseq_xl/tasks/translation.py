@@ -14,7 +14,7 @@ from fairseq_xl.checkpoints import published
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.data.translation import TranslationDataset
+from fairseq_xl.data.translation import TranslationDataset, back_translated_prefix
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
@@ -36,6 +36,22 @@ class XLTranslationConfig(XLSeq2SeqConfig):
     target_lang: Optional[str] = field(
         default=None,
         metadata={"help": "target language of generation or of a single direction", "argparse_alias": "-t"},
+    )
+    back_translated: bool = field(
+        default=False,
+        metadata={
+            "help": "train on the pairs of `fairseq-xl back-translate` too, for each direction (Sennrich et al. 2016)"
+        },
+    )
+    tagged_back_translation: bool = field(
+        default=False, metadata={"help": "put <mask> in front of generated sources (Caswell et al. 2019)"}
+    )
+    upsample_primary: int = field(
+        default=1,
+        metadata={
+            "help": "read the parallel text N times in an epoch, back-translated pairs once",
+            "range": "1 or more",
+        },
     )
     init_embeddings_from: Optional[str] = field(
         default=None,
@@ -150,8 +166,23 @@ class XLTranslationTask(XLSeq2SeqTask):
                 (text.sides, text.sizes) if text.codes[0] == source else (text.sides[::-1], text.sizes[:, ::-1])
             )
             lines = text.filled if for_training else np.arange(len(sizes))
-            directions.append(self.direction(*sides, sizes, lines, source, target))
+            times = self.cfg.upsample_primary if split == "train" else 1
+            directions.append(self.direction(*sides, sizes, np.tile(lines, times), source, target))
+            if self.cfg.back_translated and split == "train":
+                directions.append(self._back_translated(folder, source, target))
         return directions
+
+    def _back_translated(self, folder, source, target):
+        """The direction of back-translated pairs; raises `UserError` if there are none."""
+        prefix = back_translated_prefix(folder, source, target)
+        if not is_begun(f"{prefix}.{source}"):
+            raise UserError(
+                f"--back-translated: no {prefix}.{source}; `fairseq-xl back-translate CHECKPOINT {folder} -s {source} "
+                f"-t {target}` writes it"
+            )
+        pairs = SentencePairs(prefix, source, target, len(self.dictionary))
+        tag = self.dictionary.mask_index if self.cfg.tagged_back_translation else None
+        return self.direction(*pairs.sides, pairs.sizes, pairs.filled, source, target, tag)
 
     def _bitext(self, folder, split, source, target):
         for name in (f"{source}-{target}", f"{target}-{source}"):

@@ -1,0 +1,146 @@
+"""Offline back-translation (Sennrich et al. 2016): sources that a model generates for monolingual text.
+
+The pairs are written as a split of their own, ``DATA/en-de/back-de.en-de.{en,de}``: English generated from the German
+training text. `xl_translation --back-translated` trains on them beside the parallel text. The command is
+`fairseq-xl back-translate`.
+"""
+
+import logging
+import os
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.dataclass.configs import GenerationConfig
+
+from fairseq_xl.data.arrays import read_arrays
+from fairseq_xl.data.sentences import Sentences
+from fairseq_xl.data.translation import back_translated_prefix
+from fairseq_xl.io import parts
+from fairseq_xl.io.files import read_json, replacing, write_json
+from fairseq_xl.tasks.translation import XLTranslationConfig, XLTranslationTask
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 8192  # sentences of a part, which a stopped run keeps
+
+
+class Translator:
+    """A translation model that translates binarized sentences.
+
+    Args:
+        checkpoint: file of a model trained by `xl_translation` or `xl_unsupervised_translation`.
+        data: its data folder.
+        source, target: codes of the languages that it translates from and into.
+        options: fields of fairseq's `GenerationConfig`: beam, sampling, sampling_topk, temperature, …
+    """
+
+    def __init__(self, checkpoint: str, data: str, source: str, target: str, options: dict[str, Any]):
+        cfg = XLTranslationConfig(data=data, source_lang=source, target_lang=target)
+        self.task = XLTranslationTask.setup_task(cfg)
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        (model,), _ = checkpoint_utils.load_model_ensemble([str(checkpoint)], task=self.task)
+        self.model = model.eval().to(self.device)
+        self.generator = self.task.build_generator([self.model], GenerationConfig(**options))
+
+    def __call__(self, sentences: list[np.ndarray], max_tokens: int) -> list[np.ndarray]:
+        """Sentences that end in ``</s>`` -> their translations, which end in ``</s>``; longer ones are truncated.
+
+        Args:
+            max_tokens: maximum number of tokens in a batch.
+        """
+        tokens = [torch.from_numpy(sentence.astype(np.int64)) for sentence in sentences]
+        dataset = self.task.build_dataset_for_inference(tokens, [len(each) for each in tokens])
+        batches = self.task.get_batch_iterator(
+            dataset, max_tokens=max_tokens, max_positions=self.model.max_positions()
+        ).next_epoch_itr(shuffle=False)
+        dictionary, found = self.task.dictionary, [None] * len(sentences)
+        kept = dictionary.is_piece | (np.arange(len(dictionary)) == dictionary.unk())
+        for sample in batches:
+            moved = {name: value.to(self.device) for name, value in sample["net_input"].items()}
+            beams = self.task.inference_step(self.generator, [self.model], sample | {"net_input": moved})
+            for number, (best, *_) in zip(sample["id"].tolist(), beams):
+                symbols = best["tokens"].cpu().numpy()
+                found[number] = np.append(symbols[kept[symbols]], dictionary.eos())
+        return found
+
+
+def back_translate(
+    checkpoint: str,
+    data: str,
+    source: str,
+    target: str,
+    options: dict[str, Any],
+    *,
+    split: str = "train",
+    length: int = 250,
+    max_tokens: int = 8000,
+    seed: int = 1,
+) -> dict[str, Any]:
+    """Generates sources in the language `source` for the monolingual text of `target`, and writes the pairs.
+
+    Args:
+        checkpoint, data, options: as in `Translator`, which translates from `target` into `source`.
+        split: split of the monolingual text.
+        length: maximum length of a sentence, in tokens; longer ones are left out.
+        max_tokens: maximum number of tokens in a batch.
+        seed: of sampling.
+
+    Returns: statistics: the pairs, their mean lengths, and the share of sources that are empty.
+    """
+    translator = Translator(checkpoint, data, target, source, options)
+    dictionary, folder = translator.task.dictionary, translator.task.folder()
+    corpus = Sentences(folder / target / split, target, len(dictionary))
+    examples, _ = corpus.all_examples(length)
+    prefix = back_translated_prefix(folder, source, target)
+    made_with = {
+        **{"checkpoint": zlib.crc32(Path(checkpoint).read_bytes()), "options": options, "seed": seed},
+        **{"split": split, "length": length, "sentences": len(examples), "max_tokens": max_tokens},
+    }
+    note = Path(f"{prefix}.json")
+    result = read_json(note)
+    if isinstance(result, dict) and result.get("made_with") == made_with:
+        logger.info("%s is there already", prefix)
+        return result
+    unfinished = Path(f"{prefix}.part")
+    parts.begin(unfinished, made_with)
+    pairs: list[tuple[np.ndarray, np.ndarray]] = []
+    for start in range(0, len(examples), CHUNK):
+        sentences = [sentence for (sentence,) in corpus.texts(examples[start : start + CHUNK], length)]
+        path = unfinished / f"{start:012}.npz"
+        part = read_arrays(path)
+        if part is None:
+            torch.manual_seed(seed + start)
+            sources = translator(sentences, max_tokens)
+            part = {"tokens": np.concatenate(sources), "lengths": np.array([len(each) for each in sources])}
+            with replacing(path) as file:
+                np.savez(file, **part)
+        pairs += zip(np.split(part["tokens"], part["lengths"].cumsum()[:-1]), sentences)
+        logger.info("%s: %d of %d sentences", prefix, len(pairs), len(examples))
+    note.unlink(missing_ok=True)
+    for code, side in zip((source, target), zip(*pairs)):
+        write_binarized(f"{prefix}.{code}", side, len(dictionary))
+    lengths = {
+        code: round(float(np.mean([len(each) - 1 for each in side])), 2)
+        for code, side in zip((source, target), zip(*pairs))
+    }
+    empty = round(100 * float(np.mean([len(each) == 1 for each, _ in pairs])), 2)
+    result = {"made_with": made_with, "pairs": len(pairs), "mean_length": lengths, "empty_sources": empty}
+    write_json(note, result)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    return result
+
+
+def write_binarized(prefix: str, sentences: Any, symbols: int) -> None:
+    """Writes sentences, arrays of ids below `symbols`, as fairseq's PREFIX.bin and PREFIX.idx, each whole or not at all."""
+    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin.tmp", dtype=np.uint16 if symbols < 65500 else np.int32)
+    for sentence in sentences:
+        builder.add_item(torch.from_numpy(sentence.astype(np.int64)))
+    builder.finalize(f"{prefix}.idx.tmp")
+    for end in ("bin", "idx"):
+        os.replace(f"{prefix}.{end}.tmp", f"{prefix}.{end}")

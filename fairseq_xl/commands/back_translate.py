@@ -1,0 +1,59 @@
+"""Back-translates the monolingual text of a language, to train translation into it on more pairs (Sennrich et al. 2016).
+
+The checkpoint translates from TARGET into SOURCE. Writes DATA/SOURCE-TARGET/back-TARGET.SOURCE-TARGET.*, which
+`xl_translation --back-translated` reads, and prints one JSON line of statistics. A stopped run continues.
+"""
+
+import argparse
+import json
+import sys
+
+from fairseq_xl import register
+from fairseq_xl.errors import UserError
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    options = _parser().parse_args(arguments)
+    for name in ("beam", "max_tokens", "length"):
+        if getattr(options, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)}: expected 1 or more")
+    if options.temperature <= 0:
+        raise UserError(f"--temperature {options.temperature}: expected a number above 0")
+    register()
+    from fairseq_xl.back_translation import back_translate
+
+    chosen = {"beam": options.beam, "max_len_a": 1.3, "max_len_b": 5, "temperature": options.temperature}
+    if options.sampling:
+        chosen |= {"sampling": True, "sampling_topk": options.sampling_topk or -1, "beam": 1}
+    elif options.sampling_topk:
+        raise UserError("--sampling-topk needs --sampling")
+    result = back_translate(
+        options.checkpoint,
+        options.data,
+        options.source_lang,
+        options.target_lang,
+        chosen,
+        split=options.split,
+        length=options.length,
+        max_tokens=options.max_tokens,
+        seed=options.seed,
+    )
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("fairseq-xl back-translate", description=__doc__)
+    parser.add_argument("checkpoint", help="checkpoint that translates from TARGET into SOURCE")
+    parser.add_argument("data", help="its data folder")
+    parser.add_argument("-s", "--source-lang", required=True, metavar="SOURCE", help="language to generate")
+    parser.add_argument("-t", "--target-lang", required=True, metavar="TARGET", help="language of the text")
+    parser.add_argument("--split", default="train", help="split of the monolingual text (default: train)")
+    parser.add_argument("--beam", type=int, default=5, help="beam size (default: 5)")
+    parser.add_argument("--sampling", action="store_true", help="sample in place of beam search (Edunov et al. 2018)")
+    parser.add_argument("--sampling-topk", type=int, help="sample from the K most probable symbols")
+    parser.add_argument("--temperature", type=float, default=1.0, help="of the probabilities (default: 1)")
+    parser.add_argument("--length", type=int, default=250, help="leave out longer sentences, in tokens (default: 250)")
+    parser.add_argument("--max-tokens", type=int, default=8000, help="tokens of a batch (default: 8000)")
+    parser.add_argument("--seed", type=int, default=1, help="of sampling (default: 1)")
+    return parser

@@ -1,0 +1,17 @@
+"""Folders of partial results, so that a stopped command continues."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from fairseq_xl.io.files import read_json, write_json
+
+
+def begin(folder: Path, made_with: dict[str, Any]) -> None:
+    """Makes the folder of parts, and removes parts with another `made_with`, everything that the result depends on."""
+    note = folder / "made_with.json"
+    if read_json(note) != made_with:
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        write_json(note, made_with)

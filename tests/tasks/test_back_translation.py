@@ -1,0 +1,167 @@
+"""Offline back-translation: pairs as fairseq-generate makes them, training on them, resuming, mistakes (X13)."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from tiny_data import write_items
+
+from fairseq_xl import back_translation, commands
+from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import read_json
+from tests.command_line import cli
+from tests.commands import MAX_POSITIONS, run_generate, run_train, translation, unsupervised
+
+EOS = 2
+
+
+@pytest.fixture(scope="module")
+def place(data_bin, tmp_path_factory):
+    """A data-bin with the German side of the test pairs, without its empty line, as the split `few`; a de-en model."""
+    root = tmp_path_factory.mktemp("place")
+    data = shutil.copytree(data_bin, root / "data-bin")
+    side = open_text(data / "en-de/test.en-de.de", "de")
+    items = [side[line].tolist() for line in range(len(side))]
+    write_items(data / "de/few", [item for item in items if len(item) > 1])
+    run_train(translation(data, root / "de-en", *cli(s="de", t="en", max_update=60, lr=0.01, disable_validation=True)))
+    return data, root / "de-en/checkpoint_last.pt"
+
+
+@pytest.fixture
+def data(place, tmp_path):
+    return shutil.copytree(place[0], tmp_path / "data-bin")
+
+
+def run(checkpoint, data, capsys, *more):
+    commands.main(
+        ["back-translate", *map(str, (checkpoint, data, *cli(s="en", t="de", max_tokens=512, split="few"), *more))]
+    )
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def sources(data):
+    pairs = SentencePairs(data / "en-de/back-de.en-de", "en", "de")
+    return [pairs.sides[0][line].tolist() for line in range(len(pairs.sizes))]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_sources_are_those_of_fairseq_generate(place, data, capsys, beam):
+    statistics = run(place[1], data, capsys, "--beam", beam)
+    output = run_generate(
+        [
+            data,
+            *cli(task="xl_translation", s="de", t="en", path=place[1], beam=beam, max_len_a=1.3, max_len_b=5),
+            *cli(user_dir="fairseq_xl", max_tokens=512),
+        ]
+    )
+    pairs = SentencePairs(data / "en-de/back-de.en-de", "en", "de")
+    _, task = None, open_text(data / "en-de/test.en-de.de", "de")
+    lines = [line for line in range(len(task)) if len(task[line]) > 1]
+    symbols = [line.rsplit(" ", 1)[0] for line in (data / "dict.txt").read_text().splitlines()]
+    names = ["<s>", "<pad>", "</s>", "<unk>", *symbols]
+    assert len(pairs.sizes) == len(lines) == statistics["pairs"]
+    for number, line in enumerate(lines):
+        assert pairs.sides[1][number].tolist() == task[line].tolist()
+        (best, *_) = output.lines("H")[line]
+        found = [names[token] for token in pairs.sides[0][number].tolist()]
+        assert " ".join(found[:-1]) == best.split("\t")[1] and found[-1] == "</s>"
+    assert statistics["mean_length"]["de"] == pytest.approx(np.mean([len(task[line]) - 1 for line in lines]), abs=0.01)
+
+
+def test_sampling_depends_on_the_seed_alone(place, data, capsys):
+    made = []
+    for seed in (1, 2, 1):
+        run(place[1], data, capsys, "--sampling", "--sampling-topk", 5, "--seed", seed)
+        made.append(sources(data))
+    assert made[0] == made[2] != made[1]
+
+
+def test_a_stopped_run_continues(place, data, capsys, monkeypatch):
+    run(place[1], data, capsys)
+    whole = sources(data)
+    for end in ("en.bin", "en.idx", "de.bin", "de.idx", "json"):
+        (data / f"en-de/back-de.en-de.{end}").unlink()
+    monkeypatch.setattr(back_translation, "CHUNK", 5)
+    translate, calls = back_translation.Translator.__call__, []
+
+    def interrupted(self, sentences, max_tokens):
+        calls.append(len(sentences))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return translate(self, sentences, max_tokens)
+
+    monkeypatch.setattr(back_translation.Translator, "__call__", interrupted)
+    with pytest.raises(SystemExit):
+        run(place[1], data, capsys)
+    assert not (data / "en-de/back-de.en-de.en.idx").exists()
+    run(place[1], data, capsys)
+    assert calls == [5, 5, 5, 2] and sources(data) == whole
+    assert not (data / "en-de/back-de.en-de.part").exists()
+    run(place[1], data, capsys)
+    assert len(calls) == 4  # nothing to do
+
+
+@pytest.fixture(scope="module")
+def with_pairs(place, tmp_path_factory):
+    """A data-bin with 12 back-translated pairs of en-de beside the 90 real ones."""
+    data = shutil.copytree(place[0], tmp_path_factory.mktemp("pairs") / "data-bin")
+    commands.main(["back-translate", *map(str, (place[1], data, *cli(s="en", t="de", max_tokens=512, split="few")))])
+    return data
+
+
+def examples(output):
+    """Sources of the first epoch, as tuples of ids without padding."""
+    found = []
+    for (sample,) in output.samples.values():
+        found += [tuple(row[row != 1].tolist()) for row in sample["net_input"]["src_tokens"]]
+    return found
+
+
+@pytest.mark.parametrize("tagged", [False, True])
+def test_training_reads_real_and_generated_pairs(with_pairs, tmp_path, tagged):
+    more = cli(s="en", t="de", back_translated=True, upsample_primary=2, max_epoch=1, disable_validation=True)
+    output = run_train(translation(with_pairs, tmp_path, *more, *(["--tagged-back-translation"] if tagged else [])))
+    pairs = SentencePairs(with_pairs / "en-de/train.en-de", "en", "de")
+    mask = sum(1 for _ in open(with_pairs / "dict.txt", encoding="utf-8")) + 4 - 3 - 1
+    real = [(0, *pairs.sides[0][line].tolist()) for line in pairs.filled]
+    generated = [(0, *([mask] if tagged else []), *source) for source in sources(with_pairs)]
+    targets = SentencePairs(with_pairs / "en-de/back-de.en-de", "en", "de").sizes[:, 1]
+    fitting = [source for source, size in zip(generated, targets) if max(len(source), size) <= MAX_POSITIONS]
+    assert len(fitting) == 11  # without the sentence of 60 words
+    assert sorted(examples(output)) == sorted(2 * real + fitting)
+    if tagged:
+        assert not any(mask in source for source in real)
+
+
+def test_pairs_for_the_other_direction_are_not_mistaken(with_pairs, tmp_path):
+    with pytest.raises(UserError, match="no .*back-en.de-en.de; `fairseq-xl back-translate CHECKPOINT .* -s de -t en`"):
+        run_train(translation(with_pairs, tmp_path, *cli(s="de", t="en", back_translated=True, max_update=1)))
+
+
+def test_a_model_of_unsupervised_translation_may_generate(place, data, tmp_path, capsys):
+    more = cli(langs="en,de", updates_per_epoch=2, max_update=2, disable_validation=True)
+    run_train(unsupervised(data, tmp_path / "un", *more))
+    statistics = run(tmp_path / "un/checkpoint_last.pt", data, capsys)
+    assert statistics["pairs"] == 12
+    assert read_json(data / "en-de/back-de.en-de.json") == statistics
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (["-s", "fr"], "was trained for de-en, not for de-fr"),
+        (["-s", "xx"], "language 'xx' has no symbol"),
+        (["--split", "test"], "no binarized text of language 'de'"),
+        (["--beam", "0"], "--beam 0: expected 1 or more"),
+        (["--sampling-topk", "3"], "--sampling-topk needs --sampling"),
+        (["--temperature", "0"], "--temperature 0.0: expected a number above 0"),
+        (["--length", "2"], "every sentence has more than 2 tokens"),
+    ],
+)
+def test_mistakes(place, data, capsys, more, message):
+    with pytest.raises((UserError, SystemExit), match=message):
+        run(place[1], data, capsys, *more)

@@ -5,10 +5,10 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 from tiny_data import write_items
 
 from fairseq_xl import back_translation, commands
+from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
@@ -59,17 +59,16 @@ def test_the_sources_are_those_of_fairseq_generate(place, data, capsys, beam):
         ]
     )
     pairs = SentencePairs(data / "en-de/back-de.en-de", "en", "de")
-    _, task = None, open_text(data / "en-de/test.en-de.de", "de")
-    lines = [line for line in range(len(task)) if len(task[line]) > 1]
-    symbols = [line.rsplit(" ", 1)[0] for line in (data / "dict.txt").read_text().splitlines()]
-    names = ["<s>", "<pad>", "</s>", "<unk>", *symbols]
+    text = open_text(data / "en-de/test.en-de.de", "de")
+    lines = [line for line in range(len(text)) if len(text[line]) > 1]
+    names = XLDictionary.load(data / "dict.txt").symbols
     assert len(pairs.sizes) == len(lines) == statistics["pairs"]
     for number, line in enumerate(lines):
-        assert pairs.sides[1][number].tolist() == task[line].tolist()
+        assert pairs.sides[1][number].tolist() == text[line].tolist()
         (best, *_) = output.lines("H")[line]
         found = [names[token] for token in pairs.sides[0][number].tolist()]
         assert " ".join(found[:-1]) == best.split("\t")[1] and found[-1] == "</s>"
-    assert statistics["mean_length"]["de"] == pytest.approx(np.mean([len(task[line]) - 1 for line in lines]), abs=0.01)
+    assert statistics["mean_length"]["de"] == pytest.approx(np.mean([len(text[line]) - 1 for line in lines]), abs=0.01)
 
 
 def test_sampling_depends_on_the_seed_alone(place, data, capsys):
@@ -126,7 +125,7 @@ def test_training_reads_real_and_generated_pairs(with_pairs, tmp_path, tagged):
     more = cli(s="en", t="de", back_translated=True, upsample_primary=2, max_epoch=1, disable_validation=True)
     output = run_train(translation(with_pairs, tmp_path, *more, *(["--tagged-back-translation"] if tagged else [])))
     pairs = SentencePairs(with_pairs / "en-de/train.en-de", "en", "de")
-    mask = sum(1 for _ in open(with_pairs / "dict.txt", encoding="utf-8")) + 4 - 3 - 1
+    mask = XLDictionary.load(with_pairs / "dict.txt").mask_index
     real = [(0, *pairs.sides[0][line].tolist()) for line in pairs.filled]
     generated = [(0, *([mask] if tagged else []), *source) for source in sources(with_pairs)]
     targets = SentencePairs(with_pairs / "en-de/back-de.en-de", "en", "de").sizes[:, 1]

@@ -137,7 +137,7 @@ def back_translate(
 
 
 def write_binarized(prefix: str, sentences: Any, symbols: int) -> None:
-    """Writes sentences, arrays of ids below `symbols`, as fairseq's PREFIX.bin and PREFIX.idx, each whole or not at all."""
+    """Writes sentences, arrays of ids below `symbols`, as fairseq's PREFIX.bin and PREFIX.idx."""
     builder = MMapIndexedDatasetBuilder(f"{prefix}.bin.tmp", dtype=np.uint16 if symbols < 65500 else np.int32)
     for sentence in sentences:
         builder.add_item(torch.from_numpy(sentence.astype(np.int64)))

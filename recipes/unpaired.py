@@ -1,11 +1,10 @@
 """Divides parallel text into two halves without common pages, one for each language: text that is not parallel.
 
-    python -m recipes.unpaired FOLDER OUTPUT --langs en,de [--vocabulary N]
+    python -m recipes.unpaired FOLDER OUTPUT --langs en,de [--vocabulary N] [--parallel 0.1]
 
 Every first page of FOLDER/bitext/train.en-de is English text in OUTPUT, every second one German text; an empty line
-ends a page. Validation and test text stay parallel. OUTPUT/corpus.yaml, for `python -m preprocess`, describes this
-text; OUTPUT/parallel.yaml has the second pages as sentence pairs in place of the monolingual text, with the same
-vocabulary.
+ends a page. With --parallel, pages of this share come before and stay sentence pairs. Validation and test text stay
+parallel. OUTPUT/corpus.yaml describes the text for `python -m preprocess`.
 """
 
 import argparse
@@ -45,11 +44,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("output", type=Path, help="folder to write to")
     parser.add_argument("--langs", default="en,de", help="two languages, separated by a comma (default: en,de)")
     parser.add_argument("--vocabulary", type=int, default=8000, help="number of sub-words (default: 8000)")
+    parser.add_argument(
+        "--parallel", type=float, default=0.0, help="share of the pages that stays parallel (default: 0)"
+    )
     options = parser.parse_args(arguments)
     error_reporting.install()
     folder, output, codes = options.folder.resolve(), options.output.resolve(), names_of("--langs", options.langs)
     if len(codes) != 2:
         raise UserError(f"--langs {options.langs}: name two languages")
+    if not 0 <= options.parallel <= 1:
+        raise UserError(f"--parallel {options.parallel}: expected a share from 0 to 1")
     make(folder, codes)
     pair = "-".join(codes)
     prefix = folder / f"bitext/train.{pair}"
@@ -59,16 +63,23 @@ def main(arguments: list[str] | None = None) -> None:
     sides = [pages(Path(f"{prefix}.{code}")) for code in codes]
     if [len(page) for page in sides[0]] != [len(page) for page in sides[1]]:
         raise UserError(f"{prefix}: the pages of {codes[0]} and {codes[1]} differ in their numbers of lines")
-    for number, (code, side) in enumerate(zip(codes, sides)):
-        write(output / f"mono/train.{code}", side[number::2])
-        write(output / f"bitext/train.{pair}.{code}", side[1::2])
-    shared = {"languages": codes, "vocabulary": {"model": "unigram", "size": options.vocabulary, "alpha": 0.5}}
     tests = {split: f"{folder}/bitext/{split}.{pair}" for split in ("valid", "test")}
-    mono = {code: {"train": f"{output}/mono/train.{code}", "valid": f"{tests['valid']}.{code}"} for code in codes}
-    parallel = shared | {"monolingual": mono, "bitext": {pair: {"train": f"{output}/bitext/train.{pair}"} | tests}}
-    for name, content in (("corpus", shared | {"monolingual": mono, "bitext": {pair: tests}}), ("parallel", parallel)):
-        with replacing(output / f"{name}.yaml") as file:
-            file.write(yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode())
+    parallel = round(options.parallel * len(sides[0]))
+    training = {"train": f"{output}/bitext/train.{pair}"} if parallel else {}
+    for number, (code, side) in enumerate(zip(codes, sides)):
+        write(output / f"mono/train.{code}", side[parallel + number :: 2])
+        if parallel:
+            write(output / f"bitext/train.{pair}.{code}", side[:parallel])
+    described = {
+        "languages": codes,
+        "vocabulary": {"model": "unigram", "size": options.vocabulary, "alpha": 0.5},
+        "monolingual": {
+            code: {"train": f"{output}/mono/train.{code}", "valid": f"{tests['valid']}.{code}"} for code in codes
+        },
+        "bitext": {pair: training | tests},
+    }
+    with replacing(output / "corpus.yaml") as file:
+        file.write(yaml.safe_dump(described, allow_unicode=True, sort_keys=False).encode())
 
 
 if __name__ == "__main__":

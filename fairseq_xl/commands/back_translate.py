@@ -1,4 +1,4 @@
-"""Back-translates the monolingual text of a language, to train translation into it on more pairs (Sennrich et al. 2016).
+"""Back-translates monolingual text of a language, to train translation into it on more pairs (Sennrich et al. 2016).
 
 The checkpoint translates from TARGET into SOURCE. Writes DATA/SOURCE-TARGET/back-TARGET.SOURCE-TARGET.*, which
 `xl_translation --back-translated` reads, and prints one JSON line of statistics. A stopped run continues.

@@ -13,9 +13,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fairseq_xl.checkpoints import language_modules, published
+from fairseq_xl.checkpoints import language_modules, published, word_vectors
 from fairseq_xl.checkpoints.identity import check_identity
-from fairseq_xl.checkpoints.keys import upgrade_keys
+from fairseq_xl.checkpoints.keys import TOKENS, upgrade_keys
 from fairseq_xl.checkpoints.stacks import (
     copy_model,
     copy_stack,
@@ -179,14 +179,22 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
     """Reads weights for a part of a new model and checks that they mean the same there.
 
     Args:
-        path: a checkpoint of this package, or a published model (`fairseq_xl.checkpoints.published`).
+        path: a checkpoint of this package, a published model (`fairseq_xl.checkpoints.published`), or word vectors.
         model: the new model; it gives the rows that a published model lacks.
         part: what is taken: a key of `PARTS`.
         requirements: what the weights must fit.
 
     Raises `UserError` for a file that is no model, and for one whose weights mean something else in the new model.
     """
-    content, state = published.read(path), model.state_dict()
+    state = model.state_dict()
+    if word_vectors.is_word_vectors(path):
+        if part != "embeddings":
+            raise UserError(f"{path} holds word vectors: give it as --init-embeddings-from")
+        symbols = requirements.dictionary.symbols
+        rows, count = word_vectors.read(path, symbols, state[TOKENS])
+        logger.info("%s: vectors of %d of %d symbols", path, count, len(symbols))
+        return Pretrained(path, {TOKENS: rows}, {})
+    content = published.read(path)
     if isinstance(content, published.Published):
         _check_backbone(path, TRANSFORMER, type(model))
         _check_fields(path, content.options, {}, model, part, requirements)

@@ -56,8 +56,8 @@ class XLTranslationConfig(XLSeq2SeqConfig):
     init_embeddings_from: Optional[str] = field(
         default=None,
         metadata={
-            "help": "initialize the token embeddings of both sides from this checkpoint (Lample & Conneau 2019, "
-            "section 4.2: EMB)"
+            "help": "initialize the token embeddings of both sides from this checkpoint, or from word vectors of "
+            "pieces, FILE.vec (Lample & Conneau 2019, section 4.2: EMB)"
         },
     )
 

@@ -7,6 +7,7 @@ import sacrebleu
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.errors import UserError
@@ -171,6 +172,24 @@ def test_encoder_and_decoder_start_from_any_weights(data_bin, tmp_path, encoders
                 for key, file in encoders.items()
             }
             assert equal == {key: path == file for key, file in encoders.items()}
+
+
+def test_embeddings_start_from_word_vectors(data_bin, tmp_path):
+    """Of encoder and decoder (EMB); everything else is random."""
+    symbols = XLDictionary.load(data_bin / "dict.txt").symbols
+    vectors = torch.randn(10, 16, generator=torch.Generator().manual_seed(0))
+    rows = [f"{symbol} {' '.join(map(str, row.tolist()))}" for symbol, row in zip(symbols[10:], vectors)]
+    (tmp_path / "fasttext.vec").write_text("\n".join(["10 16", *rows]) + "\n", encoding="utf-8")
+    more = cli(init_embeddings_from=tmp_path / "fasttext.vec", max_update=1, disable_validation=True, lr=0)
+    output = run_train(line(data_bin, tmp_path, *more))
+    state = load(tmp_path / "checkpoint_last.pt")
+    for stack in ("encoder", "decoder"):
+        table = state[f"{stack}.token_embeddings.table.weight"]
+        torch.testing.assert_close(table[10:20], vectors)
+        assert not torch.isclose(table[20:30], vectors).any()
+    assert f"vectors of 10 of {len(symbols)} symbols" in output.log
+    with pytest.raises(UserError, match="holds word vectors: give it as --init-embeddings-from"):
+        run_train(line(data_bin, tmp_path / "x", *cli(init_encoder_from=tmp_path / "fasttext.vec", max_update=1)))
 
 
 def test_parallel_text_may_be_used_too(data_bin, tmp_path):

@@ -75,8 +75,8 @@ def measure_speed(shape: Shape, device: str, rounds: int, log: Path) -> dict:
         "seconds": seconds,
         "losses": {system: [found[system]["loss"] for found in taken] for system in SYSTEMS},
         "tokens_per_second": {system: shape.tokens / statistics.median(steps) for system, steps in seconds.items()},
-        "times_fairseq": {system: _ratio(seconds["fairseq"], seconds[system]) for system in SYSTEMS},
-        "share_of_matmul_bound": {system: _ratio(seconds["matmul"], seconds[system]) for system in SYSTEMS},
+        "times_fairseq": {system: ratio(seconds["fairseq"], seconds[system]) for system in SYSTEMS},
+        "share_of_matmul_bound": {system: ratio(seconds["matmul"], seconds[system]) for system in SYSTEMS},
         "peak_mib": {system: workers[system].ask("peak")["mib"] for system in SYSTEMS},
         "profile": {system: workers[system].ask("profile", batch=PROFILED_BATCH) for system in SYSTEMS},
     }
@@ -124,8 +124,8 @@ def measure_memory(shape: Shape, device: str, log: Path) -> dict:
     }
 
 
-def _ratio(over: list, under: list) -> dict:
-    """Median over the rounds of over / under, and its 95 % interval from 10000 resamplings of the rounds."""
+def ratio(over: list, under: list) -> dict:
+    """The median over the rounds of over / under, and its 95 % interval from 10000 resamplings of the rounds."""
     ratios = np.array(over) / np.array(under)
     drawn = np.random.default_rng(0).choice(ratios, (10000, len(ratios)))
     low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])

@@ -103,7 +103,9 @@ def fairseq_xl(shape: Shape) -> System:
     dictionary, framing = SimpleNamespace(counts=np.ones(shape.vocabulary)), None  # the loss needs neither
     objective = OBJECTIVES["mlm"](OBJECTIVES["mlm"].Config(), dictionary, framing)  # type: ignore[arg-type]
     criterion = XLPretrainingCriterion(
-        SimpleNamespace(objectives={"mlm": objective}, log_keys=[("mlm", "en")], language_modeling={"mlm"})
+        SimpleNamespace(
+            objectives={"mlm": objective}, log_keys=[("mlm", "en")], language_modeling={"mlm"}, update_num=0
+        )
     )
 
     def loss(batch: Batch) -> tuple[Tensor, int]:

@@ -12,7 +12,7 @@ from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.errors import UserError
 from tests.command_line import cli
-from tests.commands import UNSUPERVISED, load, pretraining, run_generate, run_train, unsupervised
+from tests.commands import UNSUPERVISED, denoising, load, pretraining, run_generate, run_train, unsupervised
 from tests.tasks.text_to_text import check_all_trained
 from tests.tasks.tiny_text import TEST_LINES
 
@@ -172,6 +172,24 @@ def test_encoder_and_decoder_start_from_any_weights(data_bin, tmp_path, encoders
                 for key, file in encoders.items()
             }
             assert equal == {key: path == file for key, file in encoders.items()}
+
+
+@pytest.mark.parametrize("kind", ["veco", "xdae"])
+def test_it_starts_from_veco_and_xdae(data_bin, tmp_path, kind):
+    """With cross-attention: VECO's layers give both stacks theirs, xDAE's decoder its own."""
+    size = cli(max_update=1, disable_validation=True)
+    if kind == "veco":
+        run_train(pretraining(data_bin, tmp_path / "a", *size, "--arch", "xl_veco_tiny", objectives="veco_bi"))
+        start = cli(arch="xl_xdae_xlmr_tiny", init_encoder_from=tmp_path / "a/checkpoint_last.pt")
+        start += cli(init_decoder_from=tmp_path / "a/checkpoint_last.pt")
+    else:
+        run_train(denoising(data_bin, tmp_path / "a", *size))
+        start = cli(arch="xl_xdae_tiny", init_from=tmp_path / "a/checkpoint_last.pt")
+    run_train(line(data_bin, tmp_path / "b", *start, *size, "--lr", 0))
+    given, state = (load(tmp_path / folder / "checkpoint_last.pt") for folder in "ab")
+    name = "layers.0.cross_attention.query.weight"
+    assert torch.equal(state[f"decoder.{name}"], given[f"{'encoder' if kind == 'veco' else 'decoder'}.{name}"])
+    assert torch.equal(state["encoder.layers.0.ffn.up.weight"], given["encoder.layers.0.ffn.up.weight"])
 
 
 def test_embeddings_start_from_word_vectors(data_bin, tmp_path):

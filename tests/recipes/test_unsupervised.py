@@ -1,0 +1,100 @@
+"""Unpaired halves of parallel text; smoke tests of unsupervised translation and back-translation at nano size."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fairseq_xl.errors import UserError
+from preprocess.sample.__main__ import main as write_sample
+from recipes import experiment, unpaired
+
+pytestmark = pytest.mark.usefixtures("warm")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write_pages(folder, pages):
+    """Parallel pages, lists of words, as en-de; German words are the English ones in capitals."""
+    (folder / "bitext").mkdir(parents=True)
+    for split in ("train", "valid", "test"):
+        for code in ("en", "de"):
+            lines = ["\n".join(word.upper() if code == "de" else word for word in page) for page in pages]
+            (folder / f"bitext/{split}.en-de.{code}").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read(path):
+    return path.read_text(encoding="utf-8")
+
+
+def test_pages_are_of_one_language_each(tmp_path):
+    write_pages(tmp_path / "text", [["a", "b"], ["c"], ["d"], ["e", "f"], ["g"]])
+    unpaired.main([str(tmp_path / "text"), str(tmp_path / "out"), "--langs", "en,de", "--vocabulary", "300"])
+    assert read(tmp_path / "out/mono/train.en") == "a\nb\n\nd\n\ng\n"
+    assert read(tmp_path / "out/mono/train.de") == "C\n\nE\nF\n"
+    described = yaml.safe_load(read(tmp_path / "out/corpus.yaml"))
+    assert described["languages"] == ["en", "de"] and described["vocabulary"]["size"] == 300
+    assert set(described["bitext"]["en-de"]) == {"valid", "test"}
+    assert described["monolingual"]["de"]["valid"] == f"{tmp_path}/text/bitext/valid.en-de.de"
+
+
+def test_a_share_of_the_pages_stays_parallel(tmp_path):
+    write_pages(tmp_path / "text", [["a", "b"], ["c"], ["d"], ["e", "f"], ["g"]])
+    unpaired.main([str(tmp_path / "text"), str(tmp_path / "out"), "--parallel", "0.4"])
+    assert read(tmp_path / "out/bitext/train.en-de.en") == "a\nb\n\nc\n"
+    assert read(tmp_path / "out/bitext/train.en-de.de") == "A\nB\n\nC\n"
+    assert read(tmp_path / "out/mono/train.en") == "d\n\ng\n" and read(tmp_path / "out/mono/train.de") == "E\nF\n"
+    assert yaml.safe_load(read(tmp_path / "out/corpus.yaml"))["bitext"]["en-de"]["train"].endswith("train.en-de")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--langs", "en"], "--langs en: name two languages"),
+        (["--langs", "en,fr"], "has no parallel text of en and fr"),
+        (["--parallel", "1.5"], "--parallel 1.5: expected a share from 0 to 1"),
+    ],
+)
+def test_mistakes(tmp_path, arguments, message):
+    write_pages(tmp_path / "text", [["a"], ["b"]])
+    with pytest.raises(UserError, match=message):
+        unpaired.main([str(tmp_path / "text"), str(tmp_path / "out"), *arguments])
+
+
+def test_pages_that_are_not_aligned(tmp_path):
+    write_pages(tmp_path / "text", [["a"], ["b"]])
+    (tmp_path / "text/bitext/train.en-de.de").write_text("A\nB\n", encoding="utf-8")
+    with pytest.raises(UserError, match="the pages of en and de differ in their numbers of lines"):
+        unpaired.main([str(tmp_path / "text"), str(tmp_path / "out")])
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sample")
+    write_sample([str(folder), "--documents", "60"])
+    for path in folder.glob("bitext/test.*"):
+        path.write_text("".join(f"{line}\n" for line in read(path).splitlines()[:20]), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name, line",
+    [
+        ("smoke-unmt", r"unmt en-de=[\d.]+ de-en=[\d.]+ random=[\d.]+ copy=[\d.]+"),
+        ("smoke-backtranslation", r"bt with=[\d.]+ without=[\d.]+"),
+    ],
+)
+def test_the_smoke_tests_run(sample, tmp_path, capsys, name, line):
+    experiment.main(
+        [
+            str(ROOT / f"recipes/xlm/{name}.yaml"),
+            *("--output", str(tmp_path), f"sample={sample}", "vocabulary=400", "--updates", "2"),
+        ]
+    )
+    assert re.fullmatch(line, capsys.readouterr().out.splitlines()[-1])
+    if name == "smoke-backtranslation":
+        statistics = json.loads(read(tmp_path / "data-bin/en-de/back-de.en-de.json"))
+        assert statistics["pairs"] > 100
+    else:
+        assert "back_translation" in read(tmp_path / "random/train.log")

@@ -1,4 +1,5 @@
 """Word vectors in the text format of word2vec and fastText: initial token embeddings (Lample & Conneau 2019, EMB)."""
+
 from pathlib import Path
 
 import numpy as np

@@ -46,8 +46,9 @@ class TranslationDataset(FairseqDataset):
     #: each epoch has its own batches: with fairseq's cache resuming would be inexact
     can_reuse_epoch_itr_across_epochs = False
 
-    def __init__(self, directions, framing, pad, shuffle):
+    def __init__(self, directions, framing, pad, shuffle, constraints=None):
         self.directions, self.framing, self.pad, self.shuffle = directions, framing, pad, shuffle
+        self.constraints = constraints
         self.offsets = np.cumsum([0] + [len(direction.lines) for direction in directions])
         # <s> and perhaps a tag before the source
         framed = [each.sizes[each.lines] + (1 + (each.tag is not None), 0) for each in directions]
@@ -123,6 +124,9 @@ class TranslationDataset(FairseqDataset):
             },
             "target": None,
         }
+        if self.constraints is not None:
+            rows = [self.constraints[sample["id"]] for sample in samples]
+            batch["constraints"] = torch.stack(list(rows)) if len(rows) else None
         if samples[0]["target"] is not None:
             target = torch.from_numpy(pad_rows([sample["target"] for sample in samples], self.pad))
             starts = torch.tensor([[sample["start"]] for sample in samples])

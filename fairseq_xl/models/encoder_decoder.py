@@ -95,10 +95,17 @@ class Decoder(FairseqIncrementalDecoder):
         prev_output_tokens: Tensor,
         encoder_out: Optional[EncoderOut] = None,
         incremental_state: Optional[IncrementalState] = None,
-    ) -> Tuple[Tensor, None]:
-        """(B, T) -> logits (B, T, V), or (B, 1, V) with an incremental state; see `extract_features`."""
-        hidden, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
-        return self.output(hidden), extra
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """(B, T) -> logits (B, T, V), or (B, 1, V) with an incremental state; see `extract_features`.
+
+        After `keep_attention` also the weights of the last layer's cross-attention, (B, T, S) or (B, 1, S).
+        """
+        hidden, _ = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
+        return self.output(hidden), self.layers[-1].cross_attention.weights
+
+    def keep_attention(self) -> None:
+        """Makes `forward` return attention weights, for --print-alignment."""
+        self.layers[-1].cross_attention.keeps_weights = True
 
     def extract_features(
         self,
@@ -207,8 +214,8 @@ class XLEncoderDecoderModel(XLTransformer):
         src_lengths: Optional[Tensor],
         prev_output_tokens: Tensor,
         src_languages: Optional[Tensor] = None,
-    ) -> Tuple[Tensor, None]:
-        """Source (B, S), its languages (B,), decoder input (B, T) -> logits (B, T, V) and no extra."""
+    ) -> Tuple[Tensor, Optional[Tensor]]:
+        """Source (B, S), its languages (B,), decoder input (B, T) -> logits (B, T, V); see `Decoder.forward`."""
         encoder_out = self.encoder(src_tokens, src_lengths, src_languages)
         return self.decoder(prev_output_tokens, encoder_out)
 

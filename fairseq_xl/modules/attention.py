@@ -49,6 +49,14 @@ def attend(
     return F.scaled_dot_product_attention(query, key, value, attn_mask=~hidden_keys, dropout_p=dropout)
 
 
+def attention_weights(query: Tensor, key: Tensor, padding_mask: Tensor | None) -> Tensor:
+    """softmax(q k^T / sqrt(D)): query (B, H, T, D), key (B, H, S, D), padding mask (B, S) or None -> (B, H, T, S)"""
+    scores = query @ key.transpose(2, 3) * query.size(3) ** -0.5
+    if padding_mask is not None:
+        scores = scores.masked_fill(padding_mask[:, None, None, :], float("-inf"))
+    return scores.float().softmax(dim=3)
+
+
 def attend_by_products(
     query: Tensor,
     key: Tensor,
@@ -195,10 +203,14 @@ class SelfAttention(_CachedAttention):
 
 
 class CrossAttention(_CachedAttention):
-    """Multi-head attention to a memory, the encoder's output, whose keys and values are cached once."""
+    """Multi-head attention to a memory, the encoder's output, whose keys and values are cached once.
+
+    With `keeps_weights` the latest attention weights (B, T, S), means over the heads, are in `weights`.
+    """
 
     def __init__(self, embed_dim: int, heads: int, dropout: float):
         super().__init__(embed_dim, heads, dropout)
+        self.keeps_weights, self.weights = False, None
         self.query = nn.Linear(embed_dim, embed_dim)
         self.key_value = nn.Linear(embed_dim, 2 * embed_dim)
         self.out = nn.Linear(embed_dim, embed_dim)
@@ -220,5 +232,7 @@ class CrossAttention(_CachedAttention):
         else:
             key, value = cache["key"], cache["value"]
         query = split_heads(self.query(hidden), self.heads)
+        if self.keeps_weights:
+            self.weights = attention_weights(query, key, memory_padding_mask).mean(dim=1)
         dropout = self.dropout if self.training else 0.0
         return self.out(join_heads(attend(query, key, value, padding_mask=memory_padding_mask, dropout=dropout)))

@@ -1,6 +1,7 @@
 """Base of translation and generation: raw input and beam search."""
 
 import logging
+import math
 import types
 from dataclasses import dataclass, field
 from typing import Optional
@@ -8,14 +9,19 @@ from typing import Optional
 import numpy as np
 import torch
 from fairseq.dataclass import ChoiceEnum
+from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import tokenizers
+from fairseq_xl.data.indexed import is_begun
+from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
 
 logger = logging.getLogger(__name__)
+
+READ_TOKENS = 10_000_000  # of a text, at a time
 
 
 @dataclass
@@ -35,6 +41,10 @@ class XLSeq2SeqConfig(XLTaskConfig):
             "help": "initialize the decoder from the decoder of this checkpoint, or from its encoder if it has no "
             "decoder; cross-attention is random if the checkpoint has none"
         },
+    )
+    target_pieces_only: bool = field(
+        default=False,
+        metadata={"help": "in generation, write only pieces that the training text of the target language has"},
     )
     init_decoder_layers: ChoiceEnum(LAYERS) = field(
         default="all",
@@ -70,14 +80,39 @@ class XLSeq2SeqTask(XLTask):
     # --- generation --------------------------------------------------------------------------------------------
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
-        """Builds fairseq's generator; language symbols and <mask> are stripped from its output."""
+        """Builds fairseq's generator; language symbols and <mask> are stripped from its output.
+
+        --print-alignment gives the attention of the decoder's last layer, averaged over heads.
+        """
+        scores = getattr(args, "score_reference", False)
         if getattr(args, "print_alignment", None):
-            raise UserError("--print-alignment is not supported: the decoder's layers don't show what they attend to")
-        if not getattr(args, "score_reference", False):
+            if scores:
+                raise UserError("--print-alignment does not work with --score-reference")
+            seq_gen_cls = seq_gen_cls or AligningGenerator
+            extra_gen_cls_kwargs = {"print_alignment": args.print_alignment} | (extra_gen_cls_kwargs or {})
+            for model in models:
+                model.decoder.keep_attention()
+        if not scores:
             symbols = set(range(self.dictionary.first_language, len(self.dictionary)))
             hidden = symbols | {self.dictionary.mask_index, self.dictionary.eos()}
             extra_gen_cls_kwargs = {"symbols_to_strip_from_output": hidden} | (extra_gen_cls_kwargs or {})
-        return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
+        generator = super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
+        if self.cfg.target_pieces_only and not scores:
+            restrict(generator, self._pieces_of(self.inference_pair[1]))
+        return generator
+
+    def _pieces_of(self, language):
+        """Bool (V,): the pieces in the monolingual training text of a language or, without any, in its bitext."""
+        folder, found = self.folder(), np.zeros(len(self.dictionary), dtype=bool)
+        pairs = sorted(path for path in folder.glob(f"*-*/train.*.{language}.idx") if path.is_file())
+        prefixes = [folder / language / "train", *(path.with_suffix("") for path in pairs)]
+        prefixes = [prefix for prefix in prefixes if is_begun(prefix)][:1]
+        if not prefixes:
+            raise UserError(f"--target-pieces-only: {folder} has no training text of language {language!r}")
+        stream = TokenStream(prefixes[0], language, len(self.dictionary))
+        for begin in range(0, stream.size, READ_TOKENS):
+            found[stream.read(begin, begin + READ_TOKENS)] = True
+        return found & self.dictionary.is_piece
 
     def build_tokenizer(self, args):
         """Builds the tokenizer of raw source lines and the detokenizer of hypotheses.
@@ -101,13 +136,15 @@ class XLSeq2SeqTask(XLTask):
         )
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None, **kwargs):
-        """Makes the data set of fairseq-interactive from source sentences that end in ``</s>``."""
-        if constraints is not None:
-            raise UserError(f"--constraints is not supported by {self.cfg._name}")
+        """Makes the data set of fairseq-interactive from source sentences that end in ``</s>``.
+
+        Args:
+            constraints: packed as fairseq does, for --constraints; None without.
+        """
         self._warn_of_unknown(src_tokens)
         sizes = np.stack((np.asarray(src_lengths), np.ones(len(src_lengths), dtype=np.int64)), axis=1)
         direction = self.direction(src_tokens, None, sizes, np.arange(len(sizes)), *self.inference_pair)
-        return TranslationDataset([direction], self.framing, self.dictionary.pad(), shuffle=False)
+        return TranslationDataset([direction], self.framing, self.dictionary.pad(), False, constraints)
 
     def _warn_of_unknown(self, src_tokens):
         """Warns once if half or more of the input is ``<unk>``, as raw text without --bpe is."""
@@ -141,6 +178,33 @@ class XLSeq2SeqTask(XLTask):
             [_empty(hypothesis, self.dictionary.eos()) for hypothesis in beam] if nothing else beam
             for beam, nothing in zip(hypotheses, empty)
         ]
+
+
+class AligningGenerator(SequenceGeneratorWithAlignment):
+    """fairseq's generator with alignments that count source tokens after ``<s>``."""
+
+    def __init__(self, models, dictionary, **options):
+        super().__init__(models, dictionary, **options)
+        extract = self.extract_alignment
+
+        def without_start(attention, source, *others):
+            return extract(attention[:, 1:], source[1:], *others)
+
+        self.extract_alignment = without_start
+
+
+def restrict(generator, allowed):
+    """Lets a generator choose only symbols that are `allowed`, (V,) bool, and ``</s>``."""
+    banned = torch.from_numpy(~allowed)
+    banned[generator.eos] = False
+    step = generator.search.step
+
+    def restricted(number, log_probabilities, *others, **more):
+        return step(
+            number, log_probabilities.masked_fill(banned.to(log_probabilities.device), -math.inf), *others, **more
+        )
+
+    generator.search.step = restricted
 
 
 def _empty(hypothesis, eos):

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 
 from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder_decoder import Decoder, SourceEncoder
 from tests.command_line import cli
@@ -249,3 +251,75 @@ def test_interactive_warns_once_of_unknown_words(data_bin, corpus, both_ways):
         output = interactive(data_bin, both_ways, lines, *more)
         found = [record.getMessage() for record in output.records if "<unk>" in record.getMessage()]
         assert found == expected
+
+
+def test_alignments_are_the_last_layers_attention(data_bin, both_ways):
+    """Each target piece's source piece with the largest mean attention over the heads, by teacher forcing."""
+    output = generate(data_bin, both_ways, "--print-alignment", "--beam", 2)
+    assert_equal_hypotheses(output, generate(data_bin, both_ways, "--beam", 2))
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(both_ways)], {"data": str(data_bin)})
+    dictionary, layer = task.dictionary, model.eval().decoder.layers[-1].cross_attention
+    aligned = 0
+    for number, (line,) in output.lines("A").items():
+        (source,), (text,) = (
+            output.lines("S")[number],
+            [hypothesis[3] for hypothesis in hypotheses(output)[number:][:1]],
+        )
+        if not source or len(source.split()) > MAX_POSITIONS - 2:
+            continue
+        ids = [[dictionary.index(piece) for piece in side.split()] for side in (source, text)]
+        tokens = torch.tensor([[0, *ids[0], 2]])
+        started = torch.tensor([[dictionary.language_symbol("de"), *ids[1]]])
+        encoder_out = model.encoder(tokens, None, torch.tensor([dictionary.language_id("en")]))
+        query, key = [], []
+        hooks = [
+            layer.query.register_forward_hook(lambda *found: query.append(found[2])),
+            layer.key_value.register_forward_hook(lambda *found: key.append(found[2])),
+        ]
+        model.decoder(started, encoder_out)
+        for hook in hooks:
+            hook.remove()
+        keys, _ = key[0].chunk(2, dim=-1)
+        heads = [side[0].unflatten(1, (layer.heads, -1)).transpose(0, 1) for side in (query[0], keys)]
+        weights = (heads[0] @ heads[1].transpose(1, 2) / heads[0].size(2) ** 0.5).softmax(2).mean(0)
+        best = weights[: len(ids[1]), 1:-1].argmax(1).tolist()  # without <s> and </s>
+        assert line.split() == [f"{place}-{target}" for target, place in enumerate(best)]
+        aligned += len(best)
+    assert aligned > 40
+
+
+def test_soft_alignments(data_bin, both_ways):
+    output = generate(data_bin, both_ways, "--print-alignment", "soft", "--batch-size", 1)
+    for number, (line,) in output.lines("A").items():
+        rows = [[float(weight) for weight in row.split(",")] for row in line.split()]
+        sources = len(output.lines("S")[number][0].split())
+        assert all(
+            len(row) == sources + 1 and 0 <= sum(row) <= 1 + 1e-4 for row in rows if sources <= MAX_POSITIONS - 2
+        )
+
+
+def test_constraints_are_in_the_output(data_bin, both_ways):
+    """fairseq-interactive --constraints: pieces behind a tab must be generated; each line has its own."""
+    wanted = pieces(data_bin, ["hinter", "Wasser"])
+    lines = pieces(data_bin, ["the house", "a small garden", "the river"])
+    given = [f"{lines[0]}\t{wanted[0]}", lines[1], f"{lines[2]}\t{wanted[0]}\t{wanted[1]}"]
+    constrained = interactive(data_bin, both_ways, given, *cli(constraints=True, beam=8, buffer_size=3, batch_size=3))
+    free = interactive(data_bin, both_ways, lines, *cli(beam=8, buffer_size=3, batch_size=3))
+    texts = [[output.lines("H")[n][0].partition("\t")[2] for n in range(3)] for output in (constrained, free)]
+    assert wanted[0] in texts[0][0] and wanted[0] in texts[0][2] and wanted[1] in texts[0][2]
+    assert texts[0][1] == texts[1][1] and wanted[0] not in texts[1][0]
+
+
+def test_only_pieces_of_the_target_language(data_bin, both_ways):
+    """At a high temperature all pieces are sampled, with the option those of the German training text alone."""
+    allowed = set()
+    text = open_text(data_bin / "de/train", "de")
+    for line in range(len(text)):
+        allowed |= set(text[line].tolist())
+    dictionary = XLDictionary.load(data_bin / "dict.txt")
+    output = generate(data_bin, both_ways, "--target-pieces-only", "--beam", 1, "--sampling", "--temperature", 50)
+    free = generate(data_bin, both_ways, "--beam", 1, "--sampling", "--temperature", 50)
+    used = [
+        {dictionary.index(piece) for *_, line in hypotheses(each) for piece in line.split()} for each in (output, free)
+    ]
+    assert used[0] <= allowed and not used[1] <= allowed

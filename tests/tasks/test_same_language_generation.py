@@ -419,8 +419,6 @@ def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
         generate(data_bin, task_files, checkpoint, "en,de")
     with pytest.raises(UserError, match="--score-reference is not supported by xl_generation: fairseq-validate"):
         generate(data_bin, task_files, checkpoint, "de", "--score-reference")
-    with pytest.raises(UserError, match="--print-alignment is not supported"):
-        generate(data_bin, task_files, checkpoint, "de", "--print-alignment")
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,29 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
+class Clean:
+    """Rules that leave out lines of training text (`preprocess.clean`)."""
+
+    longest: int = 250  # maximum number of words, separated by white space; 0: no limit
+    length_ratio: float = 2.0  # maximum ratio of the sides' lengths, relative to the typical one; 0: no limit
+    copies: bool = True  # leave out pairs with equal sides
+    duplicates: bool = True  # leave out pairs, or lines of one language, that occurred before
+    language: bool = True  # leave out lines in another one of the languages
+
+    def problems(self) -> list[str]:
+        """A sentence for each value out of range."""
+        checks = (
+            ("longest", self.longest >= 0, "0 or more"),
+            ("length_ratio", self.length_ratio == 0 or 1 < self.length_ratio < float("inf"), "0 or more than 1"),
+        )
+        return [
+            f"clean: {name} must be {expected}, found {getattr(self, name)}"
+            for name, good, expected in checks
+            if not good
+        ]
+
+
+@dataclass(frozen=True)
 class Side:
     """The text of one language in a split: one file, or several that are concatenated."""
 
@@ -81,6 +104,7 @@ class Config:
     vocabulary: Vocabulary
     folders: tuple[Folder, ...]
     tokenizers: dict[str, str] = field(default_factory=dict)  # by language; raw text for a language without one
+    clean: Clean | None = None  # None: nothing is left out
 
     def sides(self) -> list[tuple[Folder, Split, Side]]:
         """All sides with their folder and split, in the order of the description."""
@@ -97,7 +121,8 @@ class Config:
             key: value for key, value in asdict(self.vocabulary).items() if bool(existing) == (key == "sentencepiece")
         }
         described = {"languages": list(self.languages), "vocabulary": vocabulary}
-        return described | ({"tokenizer": self.tokenizers} if self.tokenizers else {})
+        described |= {"tokenizer": self.tokenizers} if self.tokenizers else {}
+        return described | ({"clean": asdict(self.clean)} if self.clean else {})
 
 
 class _Loader(yaml.BaseLoader):
@@ -158,15 +183,17 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
     if isinstance(content, dict) and tokenizers.OLD_KEY in content:
         problems.append(f"{path}: the key {tokenizers.OLD_KEY!r} is now called 'tokenizer'")
         del content[tokenizers.OLD_KEY]
-    valid = ("languages", "vocabulary", "tokenizer", "monolingual", "bitext")
+    valid = ("languages", "vocabulary", "tokenizer", "clean", "monolingual", "bitext")
     content = _mapping(content, str(path), valid, problems)
     languages = _languages(content.get("languages", []), problems)
     vocabulary = _vocabulary(content.get("vocabulary", {}), problems)
     chosen = _tokenizers(content.get("tokenizer", {}), languages, problems)
+    rules = _typed(Clean, content["clean"], "clean", problems) if "clean" in content else None
+    problems += rules.problems() if rules else []
     folders = _folders(content, languages, path.resolve().parent, problems)
     _complain_of_languages_without_text(languages, folders, problems)
     _complain_of_files_of_two_languages(folders, path.resolve().parent, problems)
-    return Config(path.resolve().parent, languages, vocabulary, folders, chosen), problems
+    return Config(path.resolve().parent, languages, vocabulary, folders, chosen, rules), problems
 
 
 def _mapping(value, where: str, valid: tuple[str, ...] | None, problems: list[str]) -> dict:
@@ -193,16 +220,31 @@ def _languages(value, problems: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
-def _vocabulary(value, problems: list[str]) -> Vocabulary:
-    kinds = {field.name: field.type for field in fields(Vocabulary)}
+def _typed(kind: type, value, where: str, problems: list[str]):
+    """An object of a dataclass from a mapping of texts; reports unknown keys and values of other types."""
+    return kind(**_chosen(kind, value, where, problems))
+
+
+def _chosen(kind: type, value, where: str, problems: list[str]) -> dict:
+    kinds = {field.name: _boolean if field.type is bool else field.type for field in fields(kind)}
     chosen = {}
-    for key, text in _mapping(value, "vocabulary", tuple(kinds), problems).items():
+    for key, text in _mapping(value, where, tuple(kinds), problems).items():
         try:
             if not isinstance(text, str):
                 raise TypeError("a value is expected, and no list or mapping of them")
             chosen[key] = kinds[key](text)
         except (TypeError, ValueError):
-            problems.append(f"vocabulary: {key} must be of type {kinds[key].__name__}, found {quoted(text)}")
+            name = "bool" if kinds[key] is _boolean else kinds[key].__name__
+            problems.append(f"{where}: {key} must be of type {name}, found {quoted(text)}")
+    return chosen
+
+
+def _boolean(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else int("not a boolean")
+
+
+def _vocabulary(value, problems: list[str]) -> Vocabulary:
+    chosen = _chosen(Vocabulary, value, "vocabulary", problems)
     if "sentencepiece" in chosen:
         others = [key for key in chosen if key != "sentencepiece"]
         if others:

@@ -1,4 +1,4 @@
-"""The stages in order: check, sample, vocabulary, encode, dictionary, binarize, manifest."""
+"""The stages in order: check, clean, sample, vocabulary, encode, dictionary, binarize, manifest."""
 
 import functools
 import logging
@@ -18,7 +18,7 @@ from fairseq_xl.data.symbols import MASK, language_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, sha256_of, write_json
 from fairseq_xl.versions import version
-from preprocess import check, encode, fingerprints, overlap, vocabulary
+from preprocess import check, clean, encode, fingerprints, overlap, vocabulary
 from preprocess.binarize import binarize, encoded_name, outputs
 from preprocess.config import Config, Folder, Split, read_config
 from preprocess.files import Workers, replacing
@@ -56,7 +56,10 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
                 "no errors found: %d files, %d lines", len(reports), sum(report.lines for report in reports.values())
             )
         else:
-            _Preparation(config, reports, stages, workers).run(spm_model, dictionary)
+            cleaned = {}
+            if config.clean:
+                config, reports, cleaned = clean.clean(config, reports, stages, workers)
+            _Preparation(config, reports, stages, workers, cleaned).run(spm_model, dictionary)
 
 
 def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool) -> list[str]:
@@ -83,8 +86,11 @@ def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool
 class _Preparation:
     """One run: its stages, and the data that they share."""
 
-    def __init__(self, config: Config, reports: dict[str, check.Report], stages: Stages, workers: int):
+    def __init__(
+        self, config: Config, reports: dict[str, check.Report], stages: Stages, workers: int, cleaned: dict[str, dict]
+    ):
         self.config, self.reports, self.stages, self.workers = config, reports, stages, workers
+        self.cleaned = cleaned  # cleaned file: the file of the description, and what was left out of it
         self.data_bin = stages.data_bin
         self.model = self.data_bin / "sentencepiece.model"
         self.dictionary = self.data_bin / "dict.txt"
@@ -319,12 +325,17 @@ class _Preparation:
     def write_manifest(self, sampling: dict | None, described: dict, units: dict, written: dict) -> None:
         """Writes manifest.json, which comes last and shows that the data folder is complete."""
         files = [
-            {"path": name, "language": side.language, "dataset": f"{folder.name}/{split.name}"}
+            {
+                "path": self.cleaned.get(name, {"path": name})["path"],
+                "language": side.language,
+                "dataset": f"{folder.name}/{split.name}",
+            }
             | {
                 key: getattr(self.reports[name], key)
                 for key in ("lines", "blank", "documents", "over_long", "duplicates")
             }
             | {"tokens": counts["tokens"], "unknown": counts["unknown"], "sha256": self.reports[name].sha256}
+            | ({"cleaned": _without_path(self.cleaned[name])} if name in self.cleaned else {})
             for folder, split, side in self.config.sides()
             for name, counts in zip(side.files, units[encoded_name(folder, split.name, side.language)]["files"])
         ]
@@ -360,6 +371,10 @@ class _Preparation:
                 described["symbols"],
                 sum(unit["tokens"] for unit in units.values()),
             )
+
+
+def _without_path(entry: dict) -> dict:
+    return {name: count for name, count in entry.items() if name != "path"}
 
 
 def _most_common(counts: dict[str, Counter]) -> str:

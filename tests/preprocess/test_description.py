@@ -61,7 +61,7 @@ def test_meaning(tmp_path):
         (
             "bitext:",
             "bitexts: {}\nbitext:",
-            "unknown key 'bitexts'; valid keys: languages, vocabulary, tokenizer, monolingual, bitext",
+            "unknown key 'bitexts'; valid keys: languages, vocabulary, tokenizer, clean, monolingual, bitext",
         ),
         ("valid: v.en", "dev: v.en", "monolingual en: unknown key 'dev'; valid keys: train, valid, test"),
         (

@@ -1,0 +1,237 @@
+"""Cleans training text: leaves out pairs and lines that are no translations, no sentences or not of their language.
+
+The key `clean` of a description names the rules. Each left-out pair or line counts for the first rule that it breaks,
+in the order of `RULES`; the manifest has the counts. Validation and test text stays as it is. Empty lines, which end
+documents, stay. Memory: 16 bytes for each pair, for duplicates.
+"""
+
+import hashlib
+import itertools
+import logging
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_xl.errors import UserError
+from preprocess import check
+from preprocess.config import Clean, Config, Folder, Side, Split
+from preprocess.files import Workers, lines_of, read_blocks, replacing
+from preprocess.stages import Stages
+
+#: reasons to leave out a pair or a line
+RULES = ("one_sided", "too_long", "length_ratio", "copy", "language", "duplicate")
+TYPICAL = 10_000  # pairs from which the typical ratio of lengths is taken
+SHORT = 15  # characters: shorter sentences are not compared with the ratio, nor in their language
+LEARNED = 20_000  # lines of each language from which its trigrams are counted
+MARGIN = 0.3  # nats per trigram by which another language must be more probable
+
+logger = logging.getLogger("preprocess")
+
+
+class Trigrams:
+    """Guesses the language of a line by the frequencies of its character trigrams.
+
+    Args:
+        texts: {language: lines to learn from}
+    """
+
+    def __init__(self, texts: dict[str, Iterable[str]]):
+        counts = {code: Counter(each for line in lines for each in trigrams(line)) for code, lines in texts.items()}
+        symbols = len(set().union(*counts.values())) + 1
+        self.log_shares, self.unseen = {}, {}
+        for code, found in counts.items():
+            total = sum(found.values()) + symbols
+            self.log_shares[code] = {each: math.log((count + 1) / total) for each, count in found.items()}
+            self.unseen[code] = -math.log(total)
+
+    def is_wrong(self, line: str, language: str) -> bool:
+        """Whether another language makes the line more probable by `MARGIN` per trigram."""
+        found = trigrams(line)
+        if len(found) < SHORT or language not in self.log_shares:
+            return False
+        means = {
+            code: sum(shares.get(each, self.unseen[code]) for each in found) / len(found)
+            for code, shares in self.log_shares.items()
+        }
+        return max(means.values()) > means[language] + MARGIN
+
+
+def trigrams(line: str) -> list[str]:
+    """The character trigrams of a line in lower case, with a blank at both ends."""
+    padded = f" {line.lower()} "
+    return [padded[place : place + 3] for place in range(len(padded) - 2)]
+
+
+@dataclass
+class Cleaner:
+    """Decides which pairs, or lines of one language, stay.
+
+    Attributes:
+        rules: the settings of the description.
+        languages: codes of the sides.
+        typical: typical ratio of the lengths of the sides, first to second; 1 for one language.
+        guess: None without the rule `language`.
+    """
+
+    rules: Clean
+    languages: tuple[str, ...]
+    typical: float = 1.0
+    guess: Trigrams | None = None
+
+    def reason(self, sides: tuple[str, ...]) -> str | None:
+        """The rule that a pair or a line breaks; None if it stays. Empty lines on all sides stay."""
+        if not all(sides):
+            return "one_sided" if any(sides) else None
+        if self.rules.longest and max(len(side.split()) for side in sides) > self.rules.longest:
+            return "too_long"
+        if len(sides) == 2:
+            ratio = len(sides[0]) / len(sides[1]) / self.typical
+            long = max(map(len, sides)) > SHORT
+            if self.rules.length_ratio and long and max(ratio, 1 / ratio) > self.rules.length_ratio:
+                return "length_ratio"
+            if self.rules.copies and sides[0].casefold() == sides[1].casefold():
+                return "copy"
+        if self.guess and any(self.guess.is_wrong(*each) for each in zip(sides, self.languages)):
+            return "language"
+        return None
+
+
+def lines_of_file(path: Path) -> Iterator[str]:
+    """The lines of a file, stripped."""
+    return itertools.chain.from_iterable(lines_of(block) for block in read_blocks(path))
+
+
+def clean_files(paths: list[Path], outputs: list[Path], cleaner: Cleaner) -> dict[str, int]:
+    """Writes the lines of aligned files that stay; returns the numbers of pairs (or lines), of those kept, and by rule.
+
+    Runs of empty lines become one.
+    """
+    counts = Counter()
+    keys, reasons = [], []
+    for sides in zip(*map(lines_of_file, paths)):
+        reasons.append(cleaner.reason(sides))
+        keys.append(_key(sides) if reasons[-1] is None and all(sides) else 0)
+    hashes = np.array(keys, dtype=np.uint64)
+    first = np.zeros(len(hashes), dtype=bool)
+    first[np.unique(hashes, return_index=True)[1]] = True
+    with ExitStack() as stack:
+        files = [stack.enter_context(replacing(output)) for output in outputs]
+        ended = True  # after an empty line or at the beginning
+        for number, sides in enumerate(zip(*map(lines_of_file, paths))):
+            reason = reasons[number]
+            if not any(sides):
+                if not ended:
+                    for file in files:
+                        file.write(b"\n")
+                ended = True
+                continue
+            if reason is None and cleaner.rules.duplicates and not first[number]:
+                reason = "duplicate"
+            counts["all"] += 1
+            counts[reason or "kept"] += 1
+            if reason is None:
+                ended = False
+                for file, side in zip(files, sides):
+                    file.write(f"{side}\n".encode())
+    return {name: counts[name] for name in ("all", "kept", *RULES)}
+
+
+def _key(sides: tuple[str, ...]) -> int:
+    digest = hashlib.blake2b("\n".join(sides).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") | 1  # 0 is for lines that are not compared
+
+
+def typical_ratio(paths: list[Path]) -> float:
+    """Median ratio of the lengths, in characters, of the sides of the first `TYPICAL` pairs."""
+    if len(paths) == 1:
+        return 1.0
+    pairs = (sides for sides in zip(*map(lines_of_file, paths)) if all(sides))
+    return statistics.median(len(first) / len(second) for first, second in itertools.islice(pairs, TYPICAL)) or 1.0
+
+
+def clean(
+    config: Config, reports: dict[str, check.Report], stages: Stages, count: int
+) -> tuple[Config, dict[str, check.Report], dict[str, dict]]:
+    """Cleans all training files of a description that has the key `clean`.
+
+    Args:
+        reports: {file: its report}
+        count: number of processes that check the cleaned files.
+
+    Returns: the description of the cleaned files, their reports, and {cleaned file: {"path": the file, and counts}}.
+    """
+    rules, made, entries = config.clean, {}, {}
+    guess = None
+    if rules.language:
+        texts = {code: _training_files(config, code) for code in config.languages}
+        learn = {
+            code: itertools.islice(
+                itertools.chain.from_iterable(lines_of_file(config.root / n) for n in names), LEARNED
+            )
+            for code, names in texts.items()
+            if names
+        }
+        guess = Trigrams(learn)
+    folders = []
+    for folder in config.folders:
+        splits = []
+        for split in folder.splits:
+            splits.append(_cleaned(config, folder, split, guess, reports, stages, made, entries))
+        folders.append(replace(folder, splits=tuple(splits)))
+    with Workers(count) as workers:
+        found = {
+            name: check.check_file(name, Path(name), workers, _NoProgress()) for name in made if name not in reports
+        }
+    for name, report in found.items():
+        if report.problems:
+            raise UserError(f"clean leaves nothing of {made[name]}: {report.problems[0]}")
+    for entry in entries.values():
+        dropped = {rule: entry[rule] for rule in RULES if entry[rule]}
+        logger.info(
+            "clean %s: %d of %d stay; left out: %s", entry["path"], entry["kept"], entry["all"], dropped or "none"
+        )
+    return replace(config, folders=tuple(folders)), reports | found, entries
+
+
+class _NoProgress:
+    def update(self, count: int) -> None:
+        """Shows nothing."""
+
+
+def _training_files(config: Config, code: str) -> list[str]:
+    return [
+        name
+        for _, split, side in config.sides()
+        if split.name == "train" and side.language == code
+        for name in side.files
+    ]
+
+
+def _cleaned(config, folder: Folder, split: Split, guess, reports, stages: Stages, made: dict, entries: dict) -> Split:
+    """The split with cleaned files, which are made unless they are up to date."""
+    if split.name != "train":
+        return split
+    languages = tuple(side.language for side in split.sides)
+    cleaned = [[] for _ in split.sides]
+    for number, names in enumerate(zip(*(side.files for side in split.sides))):
+        paths = [config.root / name for name in names]
+        outputs = [stages.folder / "clean" / f"{folder.name}.{number}.{code}" for code in languages]
+        inputs = [asdict(config.clean), list(languages), [reports[name].sha256 for name in names]]
+        if guess:
+            inputs.append(sorted(report.sha256 for report in reports.values()))
+
+        def work(paths=paths, outputs=outputs):
+            return clean_files(paths, outputs, Cleaner(config.clean, languages, typical_ratio(paths), guess))
+
+        counts = stages.run(f"clean {folder.name}.{number}", inputs, outputs, work)
+        for side, output, name in zip(cleaned, outputs, names):
+            side.append(str(output))
+            made[str(output)] = name
+            entries[str(output)] = {"path": name} | counts
+    return replace(split, sides=tuple(Side(code, tuple(files)) for code, files in zip(languages, cleaned)))

@@ -53,7 +53,11 @@ LAYERS = {
     "evaluation": set(),
     "retrieval": {"data", "models", "evaluation", "load"},
     "mining": {"data", "models", "retrieval", "patches", "load"},
-    "commands": {"data", "embeddings", "checkpoints", "evaluation", "retrieval", "mining", "patches", "register"},
+    "back_translation": {"data", "tasks"},
+    "commands": {
+        *("data", "embeddings", "checkpoints", "evaluation", "retrieval", "mining", "back_translation", "patches"),
+        "register",
+    },
     "__main__": {"commands"},
 }
 #: parts that everyone may import

@@ -120,8 +120,8 @@ def test_the_manifest_has_the_counts_and_stages_are_skipped(corpus, tmp_path, fa
     assert all("cleaned" not in entry for entry in manifest["files"] if not entry["path"].startswith("train"))
     assert {path.name: path.read_bytes() for path in root.iterdir()} == before
     written = content(tmp_path / "data-bin")
-    caplog.clear()
-    prepare(corpus, tmp_path / "data-bin")
+    with caplog.at_level("INFO"):
+        prepare(corpus, tmp_path / "data-bin")
     assert "clean en-de.0: up to date" in caplog.text and content(tmp_path / "data-bin") == written
     change(corpus, clean={"language": "false"})
     prepare(corpus, tmp_path / "data-bin")

@@ -30,6 +30,7 @@ class BatchSpec:
     corpus_name: str  # a language, a pair, or "mixed"
     examples: np.ndarray  # (B,) the corpus's numbers of the examples
     keys: np.ndarray  # (B,) uint64
+    length: int | None = None  # maximum length of each text; None: the objective's
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_s
             taken = slots[chosen == index]
             for slot, examples in zip(taken, sampler.batches(rng, name, len(taken))):
                 keys = rng.integers(2**64, size=len(examples), dtype=np.uint64)
-                plan[slot] = BatchSpec(sampler.objective, name, examples, keys)
+                plan[slot] = BatchSpec(sampler.objective, name, examples, keys, sampler.input_length.text)
     return plan
 
 

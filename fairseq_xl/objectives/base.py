@@ -92,9 +92,15 @@ class BlockConfig(ObjectiveConfig):
     # blocks of whole sentences (RoBERTa's FULL-SENTENCES, Liu et al. 2019, section 4.2); eos: each sentence is a block,
     # and longer ones are left out
     sample_break_mode: str = "none"
+    # in epochs that begin before update `warmup_length_updates`, maximum length of a block (Press et al. 2021)
+    warmup_length: Optional[int] = None
+    warmup_length_updates: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        short = self.warmup_length is None or 3 < self.warmup_length <= self.length
+        self.require("warmup_length", short, f"more than 3 tokens and at most length, {self.length}")
+        self.require("warmup_length_updates", self.warmup_length_updates >= 0, "0 or more")
         self.require("sample_break_mode", self.sample_break_mode in BREAK_MODES, " or ".join(BREAK_MODES))
 
 
@@ -143,6 +149,14 @@ class Objective:
             return InputLength(text=length - 1, symbols=1, positions=length)
         return InputLength(text=length, symbols=2, positions=length + 1)
 
+    def input_length_at(self, update: int) -> InputLength:
+        """`input_length` in an epoch of training that begins at an update, counted from 0."""
+        cfg = self.cfg
+        if getattr(cfg, "warmup_length", None) is None or update >= cfg.warmup_length_updates:
+            return self.input_length
+        shorter = cfg.length - cfg.warmup_length
+        return self.input_length._replace(text=self.input_length.text - shorter, positions=cfg.warmup_length)
+
     def weight(self, update: int) -> float:
         """Factor of the loss at an update, counted from 0."""
         updates, factors = zip(*_schedule(self.cfg.weight))
@@ -180,11 +194,11 @@ class Objective:
 
     def texts(self, batch_spec: BatchSpec, corpus: Texts) -> list[tuple[np.ndarray, ...]]:
         """Token arrays of the texts of each example: a list of B tuples."""
-        return corpus.texts(batch_spec.examples, self.input_length.text)
+        return corpus.texts(batch_spec.examples, batch_spec.length or self.input_length.text)
 
     def language_codes(self, batch_spec: BatchSpec, corpus: Texts) -> list[tuple[str, ...]]:
         """Language codes of the texts of each example: a list of B tuples."""
-        return corpus.languages(batch_spec.examples, self.input_length.text)
+        return corpus.languages(batch_spec.examples, batch_spec.length or self.input_length.text)
 
     def languages(self, batch_spec: BatchSpec, corpus: Texts) -> Tensor:
         """Language ids (k·B, 1) of B examples of k texts each: those of all first texts, then of all second texts."""

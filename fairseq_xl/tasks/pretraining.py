@@ -336,7 +336,8 @@ class XLPretrainingTask(XLTask):
             raise UserError(f"{option} {','.join(missing)}: {self.folder()} has {', '.join(present) or 'none'}")
         return names
 
-    def _samplers(self, dataset, max_tokens, max_sentences):
+    def _samplers(self, dataset, max_tokens, max_sentences, update=None):
+        """A sampler for each objective of a data set: of an epoch that begins at an update, or None for validation."""
         samplers = []
         for name in dataset.corpora:
             objective = self.objectives[name]
@@ -347,7 +348,7 @@ class XLPretrainingTask(XLTask):
                 ObjectiveSampler(
                     name,
                     dataset.corpora[name],
-                    objective.input_length,
+                    objective.input_length if update is None else objective.input_length_at(update),
                     tokens,
                     sentences,
                     objective.cfg.alpha,
@@ -370,18 +371,20 @@ class XLPretrainingTask(XLTask):
         **kwargs,
     ):
         """Iterates over the plan of each epoch: sampled batches in training, every example once in validation."""
-        samplers = self._samplers(dataset, max_tokens, max_sentences)
         training = dataset is self.datasets.get("train")
 
         def plan(_, epoch):
             if not training:
-                return [[batch_spec] for batch_spec in validation_plan(samplers)]
+                return [[spec] for spec in validation_plan(self._samplers(dataset, max_tokens, max_sentences))]
             frequencies = list(self.cfg.update_freq)
             micro_steps = int(frequencies[min(epoch, len(frequencies)) - 1])
             done = (epoch - 1) * self.cfg.updates_per_epoch
-            weighted = [sampler for sampler in samplers if self.objectives[sampler.objective].weight(done) > 0]
+            samplers = self._samplers(dataset, max_tokens, max_sentences, done)
+            if str(self.cfg.schedule) != "cycle":  # it needs all of them
+                weighted = [sampler for sampler in samplers if self.objectives[sampler.objective].weight(done) > 0]
+                samplers = weighted or samplers
             drawn = training_plan(
-                weighted or samplers,
+                samplers,
                 str(self.cfg.schedule),
                 seed,
                 epoch,

@@ -98,14 +98,16 @@ def test_unknown_or_repeated_objectives(refusal, names):
 def test_an_unknown_key(refusal):
     sentence = refusal("mlm", "mlm.maskprob=0.2")
     assert "'maskprob'" in sentence
-    keys = "weight, length, alpha, mixed, batch_tokens, batch_sentences, leave_out, sample_break_mode, mask_prob"
+    keys = "weight, length, alpha, mixed, batch_tokens, batch_sentences, leave_out, sample_break_mode, "
+    keys += "warmup_length, warmup_length_updates, mask_prob"
     assert f"(keys: {keys}, mask_token_prob" in sentence
 
 
 def test_a_key_of_another_objective(refusal):
     sentence = refusal("mlm,clm", "clm.mask_prob=0.2")
     assert "for clm" in sentence and sentence.endswith(
-        "(keys: weight, length, alpha, mixed, batch_tokens, batch_sentences, leave_out, sample_break_mode)"
+        "(keys: weight, length, alpha, mixed, batch_tokens, batch_sentences, leave_out, sample_break_mode, "
+        "warmup_length, warmup_length_updates)"
     )
 
 
@@ -146,6 +148,18 @@ def test_a_weight_may_change_linearly_between_updates(build):
 @pytest.mark.parametrize("value", ["-1", "much", "0:1,0:2", "5:1,4:2", "0:1,", "0:-1", "nan", "1e9:1"])
 def test_malformed_weights(refusal, value):
     assert f"mlm.weight={value} should be 0 or more, or UPDATE:FACTOR" in refusal("mlm", f"mlm.weight={value}")
+
+
+@pytest.mark.parametrize("name", ["mlm", "clm", "xdae", "xfnp"])
+def test_inputs_may_be_short_at_first(build, refusal, name):
+    options = f"{name}.length=64 {name}.warmup_length=16 {name}.warmup_length_updates=500"
+    objective, short = build(name, options)[name], build(name, f"{name}.length=16")[name]
+    assert objective.input_length_at(0) == objective.input_length_at(499) == short.input_length
+    assert (
+        objective.input_length_at(500) == objective.input_length == build(name, f"{name}.length=64")[name].input_length
+    )
+    sentence = refusal(name, f"{name}.length=64 {name}.warmup_length=65")
+    assert f"{name}.warmup_length=65 should be more than 3 tokens and at most length, 64" in sentence
 
 
 def test_options_of_objectives_that_are_not_chosen_are_checked_and_not_used(build, refusal):

@@ -58,7 +58,11 @@ RUNS = {
     "sentence-blocks": lambda data, folder: pretraining(
         data,
         folder,
-        *("--objective-options", "mlm.length=32 mlm.sample_break_mode=complete mlm.mixed=true"),
+        *(
+            "--objective-options",
+            "mlm.length=32 mlm.sample_break_mode=complete mlm.mixed=true "
+            f"mlm.warmup_length=12 mlm.warmup_length_updates={UPDATES}",
+        ),
         *("--updates-per-epoch", UPDATES, "--position-init", "sinusoidal"),
         objectives="mlm",
     ),
@@ -132,6 +136,13 @@ def test_resume_is_exact(data_bin, tmp_path, uninterrupted, name, stop, workers)
 @pytest.mark.parametrize("name", sorted(set(RUNS) - {"alternate", "translation"}))
 def test_resume_is_exact_for_other_schedules_and_update_frequencies(data_bin, tmp_path, uninterrupted, name, stop):
     test_resume_is_exact(data_bin, tmp_path, uninterrupted, name, stop, CPU)
+
+
+def test_blocks_are_short_during_the_warm_up(uninterrupted):
+    """In the first epoch, which begins before update `warmup_length_updates`."""
+    samples = uninterrupted("sentence-blocks")[0].samples
+    longest = [max(sample["batch"]["tokens"].size(1) for sample in samples[number]) for number in sorted(samples)]
+    assert max(longest[:UPDATES]) == 12 and 24 < min(longest[UPDATES:]) <= max(longest) <= 32
 
 
 def test_resume_after_every_update(data_bin, tmp_path, uninterrupted):

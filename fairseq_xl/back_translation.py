@@ -5,10 +5,13 @@ training text. `xl_translation --back-translated` trains on them beside the para
 `fairseq-xl back-translate`.
 """
 
+import functools
+import itertools
 import logging
 import os
 import shutil
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.data.translation import back_translated_prefix
+from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts
 from fairseq_xl.io.files import read_json, replacing, write_json
 from fairseq_xl.tasks.translation import XLTranslationConfig, XLTranslationTask
@@ -93,13 +97,22 @@ def back_translate(
 
     Returns: statistics: the pairs, their mean lengths, and the share of sources that are empty.
     """
+    if os.pathsep in data:
+        raise UserError(f"{data}: back-translate one data folder at a time")
+    if source == target:
+        raise UserError(f"-s {source} -t {target}: name two languages")
     translator = Translator(checkpoint, data, target, source, options)
     dictionary, folder = translator.task.dictionary, translator.task.folder()
     corpus = Sentences(folder / target / split, target, len(dictionary))
     examples, _ = corpus.all_examples(length)
     prefix = back_translated_prefix(folder, source, target)
     made_with = {
-        **{"checkpoint": zlib.crc32(Path(checkpoint).read_bytes()), "options": options, "seed": seed},
+        **{
+            "checkpoint": checksum(checkpoint),
+            "text": checksum(f"{corpus.path}.bin"),
+            "options": options,
+            "seed": seed,
+        },
         **{"split": split, "length": length, "sentences": len(examples), "max_tokens": max_tokens},
     }
     note = Path(f"{prefix}.json")
@@ -109,38 +122,55 @@ def back_translate(
         return result
     unfinished = Path(f"{prefix}.part")
     parts.begin(unfinished, made_with)
-    pairs: list[tuple[np.ndarray, np.ndarray]] = []
-    for start in range(0, len(examples), CHUNK):
-        sentences = [sentence for (sentence,) in corpus.texts(examples[start : start + CHUNK], length)]
+    starts = range(0, len(examples), CHUNK)
+
+    def sentences(start: int) -> list[np.ndarray]:
+        return [sentence for (sentence,) in corpus.texts(examples[start : start + CHUNK], length)]
+
+    def sources(start: int) -> list[np.ndarray]:
         path = unfinished / f"{start:012}.npz"
         part = read_arrays(path)
         if part is None:
             torch.manual_seed(seed + start)
-            sources = translator(sentences, max_tokens)
-            part = {"tokens": np.concatenate(sources), "lengths": np.array([len(each) for each in sources])}
+            made = translator(sentences(start), max_tokens)
+            part = {"tokens": np.concatenate(made), "lengths": np.array([len(each) for each in made])}
             with replacing(path) as file:
                 np.savez(file, **part)
-        pairs += zip(np.split(part["tokens"], part["lengths"].cumsum()[:-1]), sentences)
-        logger.info("%s: %d of %d sentences", prefix, len(pairs), len(examples))
+            logger.info("%s: %d of %d sentences", prefix, min(start + CHUNK, len(examples)), len(examples))
+        return np.split(part["tokens"], part["lengths"].cumsum()[:-1])
+
+    for start in starts:
+        sources(start)
     note.unlink(missing_ok=True)
-    for code, side in zip((source, target), zip(*pairs)):
-        write_binarized(f"{prefix}.{code}", side, len(dictionary))
     lengths = {
-        code: round(float(np.mean([len(each) - 1 for each in side])), 2)
-        for code, side in zip((source, target), zip(*pairs))
+        code: write_binarized(f"{prefix}.{code}", itertools.chain.from_iterable(map(side, starts)), len(dictionary))
+        for code, side in ((source, sources), (target, sentences))
     }
-    empty = round(100 * float(np.mean([len(each) == 1 for each, _ in pairs])), 2)
-    result = {"made_with": made_with, "pairs": len(pairs), "mean_length": lengths, "empty_sources": empty}
+    result = {
+        "made_with": made_with,
+        "pairs": len(examples),
+        "mean_length": {code: round(float(np.mean(found) - 1), 2) for code, found in lengths.items()},  # without </s>
+        "empty_sources": round(100 * float(np.mean(lengths[source] == 1)), 2),
+    }
     write_json(note, result)
     shutil.rmtree(unfinished, ignore_errors=True)
     return result
 
 
-def write_binarized(prefix: str, sentences: Any, symbols: int) -> None:
-    """Writes sentences, arrays of ids below `symbols`, as fairseq's PREFIX.bin and PREFIX.idx."""
+def checksum(path: str) -> int:
+    """CRC-32 of a file."""
+    with open(path, "rb") as file:
+        return functools.reduce(lambda value, block: zlib.crc32(block, value), iter(lambda: file.read(1 << 24), b""), 0)
+
+
+def write_binarized(prefix: str, sentences: Iterable[np.ndarray], symbols: int) -> np.ndarray:
+    """Writes sentences of ids below `symbols` as fairseq's PREFIX.bin and PREFIX.idx; returns their lengths."""
+    lengths = []
     builder = MMapIndexedDatasetBuilder(f"{prefix}.bin.tmp", dtype=np.uint16 if symbols < 65500 else np.int32)
     for sentence in sentences:
         builder.add_item(torch.from_numpy(sentence.astype(np.int64)))
+        lengths.append(len(sentence))
     builder.finalize(f"{prefix}.idx.tmp")
     for end in ("bin", "idx"):
         os.replace(f"{prefix}.{end}.tmp", f"{prefix}.{end}")
+    return np.array(lengths)

@@ -2,7 +2,7 @@
 
 The key `clean` of a description names the rules. Each left-out pair or line counts for the first rule that it breaks,
 in the order of `RULES`; the manifest has the counts. Validation and test text stays as it is. Empty lines, which end
-documents, stay. Memory: 16 bytes for each pair, for duplicates.
+documents, stay as one each. Memory: about 40 bytes for each pair, for duplicates.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ import itertools
 import logging
 import math
 import statistics
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -113,18 +114,19 @@ def clean_files(paths: list[Path], outputs: list[Path], cleaner: Cleaner) -> dic
     Runs of empty lines become one.
     """
     counts = Counter()
-    keys, reasons = [], []
+    keys, reasons = array("Q"), bytearray()  # of each line; a reason is its number in `RULES` plus 1
     for sides in zip(*map(lines_of_file, paths)):
-        reasons.append(cleaner.reason(sides))
-        keys.append(_key(sides) if reasons[-1] is None and all(sides) else 0)
-    hashes = np.array(keys, dtype=np.uint64)
+        reason = cleaner.reason(sides)
+        reasons.append(RULES.index(reason) + 1 if reason else 0)
+        keys.append(_key(sides) if reason is None and all(sides) else 0)
+    hashes = np.frombuffer(keys, dtype=np.uint64) if keys else np.zeros(0, dtype=np.uint64)
     first = np.zeros(len(hashes), dtype=bool)
     first[np.unique(hashes, return_index=True)[1]] = True
     with ExitStack() as stack:
         files = [stack.enter_context(replacing(output)) for output in outputs]
         ended = True  # after an empty line or at the beginning
         for number, sides in enumerate(zip(*map(lines_of_file, paths))):
-            reason = reasons[number]
+            reason = RULES[reasons[number] - 1] if reasons[number] else None
             if not any(sides):
                 if not ended:
                     for file in files:
@@ -152,7 +154,8 @@ def typical_ratio(paths: list[Path]) -> float:
     if len(paths) == 1:
         return 1.0
     pairs = (sides for sides in zip(*map(lines_of_file, paths)) if all(sides))
-    return statistics.median(len(first) / len(second) for first, second in itertools.islice(pairs, TYPICAL)) or 1.0
+    ratios = [len(first) / len(second) for first, second in itertools.islice(pairs, TYPICAL)]
+    return statistics.median(ratios) if ratios else 1.0
 
 
 def clean(
@@ -231,7 +234,8 @@ def _cleaned(config, folder: Folder, split: Split, guess, reports, stages: Stage
 
         counts = stages.run(f"clean {folder.name}.{number}", inputs, outputs, work)
         for side, output, name in zip(cleaned, outputs, names):
-            side.append(str(output))
-            made[str(output)] = name
-            entries[str(output)] = {"path": name} | counts
+            path = str(output.resolve())  # other paths are relative to the description
+            side.append(path)
+            made[path] = name
+            entries[path] = {"path": name} | counts
     return replace(split, sides=tuple(Side(code, tuple(files)) for code, files in zip(languages, cleaned)))

@@ -2,9 +2,9 @@
 
     python -m recipes.unpaired FOLDER OUTPUT --langs en,de [--vocabulary N] [--parallel 0.1]
 
-Every first page of FOLDER/bitext/train.en-de is English text in OUTPUT, every second one German text; an empty line
-ends a page. With --parallel, pages of this share come before and stay sentence pairs. Validation and test text stay
-parallel. OUTPUT/corpus.yaml describes the text for `python -m preprocess`.
+Odd pages of FOLDER/bitext/train.en-de become English text in OUTPUT, even pages German text; an empty line ends a page.
+With --parallel 0.1 the first tenth of the pages stays parallel. Validation and test text stays parallel, too.
+OUTPUT/corpus.yaml describes the text for `python -m preprocess`.
 """
 
 import argparse

@@ -1,5 +1,6 @@
 """Word vectors in the text format of word2vec and fastText: initial token embeddings (Lample & Conneau 2019, EMB)."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.compressed import SUFFIXES, read_text
+from fairseq_xl.io.compressed import SUFFIXES, text_of
 
 #: suffixes of such files, which may be compressed
 TEXT = (".vec", ".txt")
@@ -34,15 +35,9 @@ def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
     Returns: the new table (V, C), and the number of replaced rows.
     Raises `UserError` for a missing or malformed file, another number of channels, or no common symbol.
     """
-    try:
-        lines = read_text(path).decode("utf-8").split("\n")
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8: byte {error.start}") from None
     places, rows, found = {symbol: row for row, symbol in enumerate(symbols)}, table.clone(), set()
     channels = table.size(1)
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_lines(path), start=1):
         symbol, *numbers = line.rstrip(" \r").split(" ")
         if not numbers or (number == 1 and len(numbers) == 1):  # an empty line, or the size of the table
             continue
@@ -60,3 +55,17 @@ def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
     if not found:
         raise UserError(f"{path} has none of the dictionary's symbols: its words must be pieces of the binarized text")
     return rows, len(found)
+
+
+def _lines(path: str) -> Iterator[str]:
+    """The lines of a file, decompressed; the errors of `read`."""
+    number = 0
+    try:
+        with open(path, "rb") as file:
+            for line in text_of(file):
+                number += 1
+                yield line.decode("utf-8").rstrip("\n")
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}, line {number}: not UTF-8") from None

@@ -31,10 +31,12 @@ class XLPretrainingCriterion(FairseqCriterion):
             unnamed = ", ".join(sorted(terms.keys() - logged))
             raise UserError(f"the loss of {sample['objective']} returned terms that its `terms` do not name: {unnamed}")
         means = [term.weight * term.sum / max(term.count, 1) for term in terms.values()]
-        loss = objective.weight(self.task.update_num) * sum(means)
+        # in validation the loss does not depend on the update, and an objective for validation only does not count
+        factor = objective.weight(self.task.update_num) if model.training else objective.full_weight
+        loss, size = factor * sum(means), int(objective.is_trained)
         log = {
             "loss": loss.detach(),
-            "sample_size": 1,
+            "sample_size": size,
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
         }
@@ -43,7 +45,7 @@ class XLPretrainingCriterion(FairseqCriterion):
             key = " ".join([term, corpus] + [ASIDE] * (term not in self.task.language_modeling))
             here = terms[term] if corpus == sample["corpus"] and term in terms else None
             log[f"sum {key}"], log[f"count {key}"] = (here.sum.detach(), here.count) if here else (nothing, 0)
-        return loss, 1, log
+        return loss, size, log
 
     @staticmethod
     def reduce_metrics(logging_outputs):

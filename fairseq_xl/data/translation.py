@@ -125,8 +125,7 @@ class TranslationDataset(FairseqDataset):
             "target": None,
         }
         if self.constraints is not None:
-            rows = [self.constraints[sample["id"]] for sample in samples]
-            batch["constraints"] = torch.stack(list(rows)) if len(rows) else None
+            batch["constraints"] = torch.stack([self.constraints[sample["id"]] for sample in samples])
         if samples[0]["target"] is not None:
             target = torch.from_numpy(pad_rows([sample["target"] for sample in samples], self.pad))
             starts = torch.tensor([[sample["start"]] for sample in samples])

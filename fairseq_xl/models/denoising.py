@@ -1,7 +1,7 @@
 """Encoder-decoders to pre-train with objectives. Shapes: B batch, S source time, T target time, C channels."""
 
 import contextlib
-from typing import Callable, Dict, List, Union
+from typing import Any, Callable, Dict, List, Optional, Union
 
 import torch
 from torch import Tensor, nn
@@ -71,7 +71,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
         """Translates ``tokens`` greedily, in evaluation mode: (B, T), rows ``y </s>`` padded on the right.
 
         The most probable of the `allowed` symbols is chosen at each step. A translation of S source tokens ends after
-        1.3 S + 5 tokens at the latest (Lample & Conneau's code), and at --max-positions.
+        1.3 S + 5 tokens at the latest, and at --max-positions. (Lample & Conneau's code: S of the longest source.)
 
         Args:
             batch: ``tokens``, ``padding_mask`` and ``languages`` as in the class.
@@ -115,3 +115,9 @@ class XLBackTranslationModel(XLDenoisingModel):
 
     described = "an encoder-decoder: --arch xl_unmt_tiny and the like"
     shares_embeddings = staticmethod(XLEncoderDecoderModel.shares_embeddings)
+
+    def forward(self, compute: Optional[Callable] = None, batch: Any = None, **net_input: Any) -> Any:
+        """Returns `compute(self, batch)` or, without `compute`, logits as `XLEncoderDecoderModel` does."""
+        if compute is None:
+            return XLEncoderDecoderModel.forward(self, **net_input)
+        return super().forward(compute, batch)

@@ -23,7 +23,7 @@ class BackTranslationConfig(ObjectiveConfig):
     """Options of `back_translation`."""
 
     length: int = 100  # maximum length of a sentence, in tokens, with special symbols; longer ones are left out
-    alpha: float = 0.0  # the languages have equal shares
+    alpha: float = 0.0  # exponent of the sampling shares of languages; 0: equal shares
 
 
 @Objective.register
@@ -41,10 +41,10 @@ class BackTranslation(Objective):
     def __init__(self, cfg, dictionary, framing):
         super().__init__(cfg, dictionary, framing)
         self.allowed = torch.from_numpy(dictionary.is_piece | (np.arange(len(dictionary)) == dictionary.eos()))
-        self.choose_among(dictionary.languages)
+        self.set_languages(dictionary.languages)
 
-    def choose_among(self, codes):
-        """Sets the languages of the run, which translations are in; raises `UserError` for fewer than two."""
+    def set_languages(self, codes):
+        """Sets the languages that translations are in; raises `UserError` for fewer than two."""
         if len(codes) < 2:
             raise UserError(f"back_translation needs two languages, this run has {', '.join(codes) or 'none'}")
         self.language_ids = [self.dictionary.language_id(code) for code in codes]

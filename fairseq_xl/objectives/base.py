@@ -6,6 +6,7 @@ its loss as named terms. Adding one takes one file in this package or in another
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Optional, TypeVar
@@ -92,15 +93,16 @@ class BlockConfig(ObjectiveConfig):
     # blocks of whole sentences (RoBERTa's FULL-SENTENCES, Liu et al. 2019, section 4.2); eos: each sentence is a block,
     # and longer ones are left out
     sample_break_mode: str = "none"
-    # in epochs that begin before update `warmup_length_updates`, maximum length of a block (Press et al. 2021)
+    # maximum length of a block, in tokens, at the beginning of training: short inputs first (Press et al. 2021)
     warmup_length: Optional[int] = None
-    warmup_length_updates: int = 0
+    warmup_length_updates: int = 0  # `warmup_length` holds in epochs that begin before this update
 
     def __post_init__(self) -> None:
         super().__post_init__()
         short = self.warmup_length is None or 3 < self.warmup_length <= self.length
         self.require("warmup_length", short, f"more than 3 tokens and at most length, {self.length}")
-        self.require("warmup_length_updates", self.warmup_length_updates >= 0, "0 or more")
+        together = (self.warmup_length is None) == (self.warmup_length_updates == 0)
+        self.require("warmup_length_updates", self.warmup_length_updates >= 0 and together, "set with warmup_length")
         self.require("sample_break_mode", self.sample_break_mode in BREAK_MODES, " or ".join(BREAK_MODES))
 
 
@@ -123,9 +125,12 @@ class Objective:
     corpus_type: str
     #: class of the models that the loss runs on
     model_class: type = XLEncoderModel
+    #: whether it restores corrupted text, which `xl_generation --denoise` scores
+    restores_text = False
 
     def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing) -> None:
         self.cfg, self.dictionary, self.framing = cfg, dictionary, framing
+        self.schedule = _schedule(cfg.weight)  # of the weight
         if hasattr(cfg, "sample_break_mode"):
             self.corpus_type = BREAK_MODES[cfg.sample_break_mode]
 
@@ -159,17 +164,25 @@ class Objective:
 
     def weight(self, update: int) -> float:
         """Factor of the loss at an update, counted from 0."""
-        updates, factors = zip(*_schedule(self.cfg.weight))
+        updates, factors = zip(*self.schedule)
         return float(np.interp(update, updates, factors))
+
+    @property
+    def full_weight(self) -> float:
+        """The largest factor of the schedule, by which the loss counts in validation."""
+        return max(factor for _, factor in self.schedule)
 
     @property
     def is_trained(self) -> bool:
         """Whether the weight is above 0 at any update; other objectives are computed in validation only."""
-        return any(factor > 0 for _, factor in _schedule(self.cfg.weight))
+        return self.full_weight > 0
 
     def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
         """Output modules that only this loss needs, by the objective's name; the task adds them to `model.heads`."""
         return {}
+
+    def set_languages(self, codes: Sequence[str]) -> None:
+        """Tells the objective the languages of the run; raises `UserError` if it cannot be trained with them."""
 
     def check(self, corpus: Corpus) -> None:
         """Raises `UserError`, before training, if a corpus lacks something that the objective needs."""
@@ -315,13 +328,16 @@ def _schedule(text: Any) -> Optional[list[tuple[int, float]]]:
     except ValueError:
         return None
     growing = all(before < after for (before, _), (after, _) in itertools.pairwise(schedule))
-    return schedule if growing and all(0 <= factor < LARGEST for _, factor in schedule) else None
+    valid = schedule[0][0] >= 0 and all(0 <= factor < LARGEST for _, factor in schedule)
+    return schedule if growing and valid else None
 
 
 def _configure(objective: type[Objective], settings: list[str]) -> Any:
     valid = ", ".join(field.name for field in fields(objective.Config))
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(objective.Config), OmegaConf.from_dotlist(settings))
+        # quoted: 100:0.5 alone is a number of base 60 in YAML
+        quoted_weights = [re.sub("^weight=(.*:.*)$", r"weight='\1'", setting) for setting in settings]
+        merged = OmegaConf.merge(OmegaConf.structured(objective.Config), OmegaConf.from_dotlist(quoted_weights))
         return OmegaConf.to_object(merged)
     except UserError as error:  # of `ObjectiveConfig.require`
         raise UserError(f"--objective-options: {objective.name}.{error}") from None

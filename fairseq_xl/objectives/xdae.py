@@ -59,6 +59,7 @@ class XDAE(Objective):
     Config = XDAEConfig
     name = "xdae"
     corpus_type = "monolingual"
+    restores_text = True
     model_class = XLDenoisingModel
 
     def __init__(self, cfg, dictionary, framing):

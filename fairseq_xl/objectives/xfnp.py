@@ -59,6 +59,7 @@ class XFNP(Objective):
     Config = XFNPConfig
     name = "xfnp"
     corpus_type = "monolingual"
+    restores_text = True
     model_class = XLNgramDecoderModel
 
     def heads(self, model_cfg):

@@ -102,7 +102,7 @@ class XLGenerationTask(XLSeq2SeqTask):
 
     def _denoiser(self, trained=None):
         """The objective of --denoise, with the options of its pre-training and, over these, --objective-options."""
-        names = [name for name, objective in OBJECTIVES.items() if issubclass(objective.model_class, XLDenoisingModel)]
+        names = [name for name, objective in OBJECTIVES.items() if objective.restores_text]
         if self.cfg.denoise not in names:
             raise UserError(f"--denoise {self.cfg.denoise}: choose one of {', '.join(sorted(names))}")
         options = " ".join(filter(None, (trained, settings_as_text(self.cfg.objective_options))))

@@ -171,6 +171,10 @@ class XLPretrainingTask(XLTask):
         self.objectives = build_objectives(
             self.cfg.objectives, self.cfg.objective_options, self.dictionary, self.framing
         )
+        if not any(objective.is_trained for objective in self.objectives.values()):
+            raise UserError("--objective-options: the weights of all objectives are 0")
+        for objective in self.objectives.values():
+            objective.set_languages(self._languages(None))
 
     def load_state_dict(self, state_dict):
         """Checks the checkpoint's identity and takes over its framing."""
@@ -200,10 +204,7 @@ class XLPretrainingTask(XLTask):
             (term, corpus)
             for objective in self.objectives.values()
             for term in objective.terms
-            for corpus in (
-                *self._texts(objective, "train" if objective.is_trained else "valid"),
-                *([MIXED] if objective.cfg.mixed else []),
-            )
+            for corpus in (*self._texts(objective, None), *([MIXED] if objective.cfg.mixed else []))
         ]
 
     @cached_property
@@ -224,7 +225,7 @@ class XLPretrainingTask(XLTask):
         """Builds the model with the heads of all objectives; raises `UserError` if an objective does not fit it."""
         if str(self.cfg.schedule) == "cycle" and not from_checkpoint and run_config(self.cfg) is not None:
             for micro_steps in self.cfg.update_freq:
-                check_cycle(len(self.objectives), int(micro_steps))
+                check_cycle(sum(each.is_trained for each in self.objectives.values()), int(micro_steps))
         self.check_architecture(cfg)
         for name, objective in self.objectives.items():
             positions = objective.input_length.positions
@@ -281,6 +282,9 @@ class XLPretrainingTask(XLTask):
                 if (kind, text) not in opened:
                     opened[kind, text] = self._open(kind, folder, split, text)
                 corpora[name][text] = opened[kind, text]
+            if not corpora[name] and not objective.is_trained:
+                del corpora[name]
+                continue
             if not corpora[name]:
                 raise UserError(f"{folder}: no {kind} text for the split {split!r}, which --objectives {name} reads")
             for corpus in corpora[name].values():
@@ -297,7 +301,10 @@ class XLPretrainingTask(XLTask):
         return TWO_LANGUAGES[kind](folder / name / f"{split}.{name}", *name.split("-"), len(self.dictionary))
 
     def _texts(self, objective, split="train"):
-        """Languages or pairs that an objective reads; raises `UserError` if `leave_out` names one without text."""
+        """Languages or pairs that an objective reads in a split; None: in any.
+
+        Raises `UserError` if `leave_out` names one without text.
+        """
         names = self._languages if objective.corpus_type in ONE_LANGUAGE else self.language_pairs
         left_out = objective.cfg.leave_out.split(",") if objective.cfg.leave_out else []
         there = self._present_languages() if objective.corpus_type in ONE_LANGUAGE else self._present_pairs()
@@ -309,16 +316,17 @@ class XLPretrainingTask(XLTask):
         return [name for name in names(split) if name not in left_out]
 
     def _languages(self, split="train"):
+        """Those of --langs, or all in the folder, that have text of a split; None: of any."""
         chosen = self._chosen("--langs", self.cfg.langs or self.cfg.lang, self._present_languages())
-        return [code for code in chosen if is_begun(self.folder() / code / split)]
+        return [code for code in chosen if split is None or is_begun(self.folder() / code / split)]
 
     def _present_languages(self):
         return [code for code in self.dictionary.languages if is_begun(self.folder() / code / "train")]
 
     def language_pairs(self, split="train"):
-        """Those of --pairs, or of all pairs in the folder, that have text of a split."""
+        """Those of --pairs, or of all pairs in the folder, that have text of a split; None: of any."""
         chosen = self._chosen("--pairs", self.cfg.pairs, self._present_pairs())
-        return [name for name in chosen if self._has_pair(name, split)]
+        return [name for name in chosen if split is None or self._has_pair(name, split)]
 
     def _present_pairs(self):
         names = sorted(path.name for path in self.folder().iterdir() if PAIR.fullmatch(path.name))
@@ -381,8 +389,9 @@ class XLPretrainingTask(XLTask):
             done = (epoch - 1) * self.cfg.updates_per_epoch
             samplers = self._samplers(dataset, max_tokens, max_sentences, done)
             if str(self.cfg.schedule) != "cycle":  # it needs all of them
-                weighted = [sampler for sampler in samplers if self.objectives[sampler.objective].weight(done) > 0]
-                samplers = weighted or samplers
+                samplers = [sampler for sampler in samplers if self.objectives[sampler.objective].weight(done) > 0]
+                if not samplers:
+                    raise UserError(f"the weights of all objectives are 0 from update {done} on: lower --max-update")
             drawn = training_plan(
                 samplers,
                 str(self.cfg.schedule),

@@ -2,8 +2,10 @@
 
 import logging
 import math
+import os
 import types
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Optional
 
 import numpy as np
@@ -102,16 +104,16 @@ class XLSeq2SeqTask(XLTask):
         return generator
 
     def _pieces_of(self, language):
-        """Bool (V,): the pieces in the monolingual training text of a language or, without any, in its bitext."""
-        folder, found = self.folder(), np.zeros(len(self.dictionary), dtype=bool)
-        pairs = sorted(path for path in folder.glob(f"*-*/train.*.{language}.idx") if path.is_file())
-        prefixes = [folder / language / "train", *(path.with_suffix("") for path in pairs)]
-        prefixes = [prefix for prefix in prefixes if is_begun(prefix)][:1]
-        if not prefixes:
-            raise UserError(f"--target-pieces-only: {folder} has no training text of language {language!r}")
-        stream = TokenStream(prefixes[0], language, len(self.dictionary))
-        for begin in range(0, stream.size, READ_TOKENS):
-            found[stream.read(begin, begin + READ_TOKENS)] = True
+        """Bool (V,): the pieces in all training text of a language, monolingual and parallel."""
+        found = np.zeros(len(self.dictionary), dtype=bool)
+        for folder in map(Path, self.cfg.data.split(os.pathsep)):
+            pairs = sorted(path.with_suffix("") for path in folder.glob(f"*-*/train.*.{language}.idx"))
+            for prefix in filter(is_begun, [folder / language / "train", *pairs]):
+                stream = TokenStream(prefix, language, len(self.dictionary))
+                for begin in range(0, stream.size, READ_TOKENS):
+                    found[stream.read(begin, begin + READ_TOKENS)] = True
+        if not found.any():
+            raise UserError(f"--target-pieces-only: {self.cfg.data} has no training text of language {language!r}")
         return found & self.dictionary.is_piece
 
     def build_tokenizer(self, args):
@@ -195,14 +197,12 @@ class AligningGenerator(SequenceGeneratorWithAlignment):
 
 def restrict(generator, allowed):
     """Lets a generator choose only symbols that are `allowed`, (V,) bool, and ``</s>``."""
-    banned = torch.from_numpy(~allowed)
+    banned = torch.from_numpy(~allowed).to(next(generator.model.parameters()).device)
     banned[generator.eos] = False
     step = generator.search.step
 
     def restricted(number, log_probabilities, *others, **more):
-        return step(
-            number, log_probabilities.masked_fill(banned.to(log_probabilities.device), -math.inf), *others, **more
-        )
+        return step(number, log_probabilities.masked_fill(banned, -math.inf), *others, **more)
 
     generator.search.step = restricted
 

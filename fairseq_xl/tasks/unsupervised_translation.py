@@ -64,20 +64,21 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
             raise UserError("--init-from gives both stacks: leave out --init-encoder-from and the like")
 
     def _build_objectives(self):
-        super()._build_objectives()
         self.codes = self._languages()
         if len(self.codes) < 2:
             found = ", ".join(self.codes) or "none"
             raise UserError(
                 f"unsupervised translation needs text of two languages, {self.folder()} has that of {found}"
             )
+        super()._build_objectives()
         self.directions = ["-".join(pair) for pair in itertools.permutations(self.codes, 2)]
-        for name in BLEU_NAMES.keys() - self.objectives.keys():  # for validation only
+        self.added = [name for name in BLEU_NAMES if name not in self.objectives]  # for validation only
+        if "translation" in self.added and not self.language_pairs("valid"):
+            self.added.remove("translation")
+        for name in self.added:
             options = " ".join(filter(None, (self.cfg.objective_options, f"{name}.weight=0")))
             self.objectives |= build_objectives(name, options, self.dictionary, self.framing)
-        if not self.language_pairs("valid"):
-            del self.objectives["translation"]
-        self.objectives["back_translation"].choose_among(self.codes)
+            self.objectives[name].set_languages(self.codes)
 
     def identity(self):
         """The identity of pre-training, and the directions that the model is trained for, as in `xl_translation`."""
@@ -91,6 +92,10 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
 
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model; a new one starts from the weights of --init-*-from."""
+        self.check_architecture(cfg)
+        for name in self.added:
+            settings = self.objectives[name].cfg
+            settings.length = min(settings.length, cfg.max_positions - 1)
         model = super().build_model(cfg, from_checkpoint)
         if not isinstance(model, XLDenoisingModel):
             raise UserError("--arch: unsupervised translation needs an encoder-decoder, such as xl_unmt_tiny")
@@ -107,9 +112,10 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
 
     def metrics(self):
         """Names of the validation metrics: those of pre-training, and the scores of translations."""
-        kinds = (*BLEU_NAMES.values(), "wrong_language", "length_ratio")
+        names = [BLEU_NAMES[name] for name in self.objectives if name in BLEU_NAMES]
+        kinds = (*names, "wrong_language", "length_ratio")
         scored = [f"{kind}_{direction}" for kind in kinds for direction in self.directions]
-        return [*super().metrics(), *BLEU_NAMES.values(), *scored]
+        return [*super().metrics(), *names, *scored]
 
     def valid_step(self, sample, model, criterion):
         """Computes the loss, and the statistics of the translations of a batch."""
@@ -158,9 +164,13 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         """Rows (B, T) -> B arrays of their pieces, without special symbols."""
         return [row[self.dictionary.is_piece[row]] for row in tokens.cpu().numpy()]
 
+    @cached_property
+    def _tokenizers(self):
+        return tokenizers.named_in(self.folder())
+
     def _plain(self, tokens, codes):
-        """Rows (B, T) and their languages -> B lines of raw text."""
-        chosen = tokenizers.named_in(self.folder())
+        """Rows (B, T) and their languages -> B lines of raw text, without ``<unk>``."""
+        chosen = self._tokenizers
         texts = [self.dictionary.string(torch.from_numpy(row), "sentencepiece") for row in self._pieces(tokens)]
         return [tokenizers.detokenize(text, chosen.get(code), code) for text, code in zip(texts, codes)]
 

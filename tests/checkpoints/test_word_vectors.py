@@ -52,5 +52,5 @@ def test_other_encodings_and_missing_files(tmp_path):
     with pytest.raises(UserError, match="No such file"):
         read(str(path), SYMBOLS, TABLE)
     path.write_bytes(b"\xff\xfe 1 2\n")
-    with pytest.raises(UserError, match="is not UTF-8: byte 0"):
+    with pytest.raises(UserError, match="line 1: not UTF-8"):
         read(str(path), SYMBOLS, TABLE)

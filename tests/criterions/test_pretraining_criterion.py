@@ -39,7 +39,12 @@ def model():
 @pytest.fixture
 def criterion(dictionary):
     objectives = {
-        name: SimpleNamespace(weight=lambda update, weight=weight: weight / (1 + update), loss=None)
+        name: SimpleNamespace(
+            weight=lambda update, weight=weight: weight / (1 + update),
+            full_weight=weight,
+            is_trained=weight > 0,
+            loss=None,
+        )
         for name, weight in WEIGHTS.items()
     }
     language_modeling = {"mlm", "tlm", "bits"}
@@ -202,8 +207,15 @@ class TestLogging:
         assert values["ppl"] == values["mlm_de_ppl"] == math.inf
 
 
-def test_the_weight_is_that_of_the_update(criterion):
+@pytest.mark.parametrize("training, expected", [(True, [1.5, 0.75, 0.375]), (False, [1.5, 1.5, 1.5])])
+def test_the_weight_is_that_of_the_update_in_training_alone(criterion, model, training, expected):
     losses = []
     for criterion.task.update_num in (0, 1, 3):
-        losses.append(criterion(model, sample("tlm", "de-en", {"tlm": (12.0, 4)}))[0].item())
-    assert losses == [1.5, 0.75, 0.375]
+        losses.append(criterion(model.train(training), sample("tlm", "de-en", {"tlm": (12.0, 4)}))[0].item())
+    assert losses == expected
+
+
+def test_an_objective_that_is_not_trained_does_not_count(criterion, model):
+    criterion.task.objectives["tlm"].is_trained, criterion.task.objectives["tlm"].full_weight = False, 0.0
+    loss, size, log = criterion(model.eval(), sample("tlm", "de-en", {"tlm": (12.0, 4)}))
+    assert (loss.item(), size, log["sample_size"], log["sum tlm de-en"].item()) == (0, 0, 0, 12)

@@ -38,7 +38,7 @@ def model(request, dictionary):
 def objective(build):
     """Between English and German; the dictionary has French too."""
     objective = build("back_translation")
-    objective.choose_among(["de", "en"])
+    objective.set_languages(["de", "en"])
     return objective
 
 
@@ -113,11 +113,11 @@ def test_with_several_languages_the_other_one_is_drawn_by_sentence(tmp_path, spe
     pairs, counts = torch.cat((batch["languages"], batch["other_languages"]), dim=1).unique(dim=0, return_counts=True)
     assert pairs.tolist() == [[0, 1], [0, 2], [1, 0], [1, 2], [2, 0], [2, 1]]
     assert counts.min() > 70 and counts.max() < 130  # 100 each
-    objective.choose_among(["th", "zh"])
+    objective.set_languages(["th", "zh"])
     batch = objective.collate(spec(np.arange(5)), texts["zh"])
     assert batch["other_languages"].tolist() == [[1]] * 5
 
 
 def test_fewer_than_two_languages(build):
     with pytest.raises(UserError, match="back_translation needs two languages, this run has en"):
-        build("back_translation").choose_among(["en"])
+        build("back_translation").set_languages(["en"])

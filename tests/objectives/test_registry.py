@@ -143,9 +143,11 @@ def test_a_weight_may_change_linearly_between_updates(build):
     assert weights == pytest.approx([1, 0.55, 0.1, 0.05, 0, 0])
     assert [built["tlm"].weight(update) for update in (0, 5, 6, 7, 8)] == [0, 0, 1, 2, 2]
     assert [built[name].is_trained for name in ("mlm", "tlm", "clm")] == [True, True, False]
+    assert [built[name].full_weight for name in ("mlm", "tlm", "clm")] == [1, 2, 0]
+    assert [build("mlm", "mlm.weight=100:0.5")["mlm"].weight(update) for update in (0, 100, 200)] == [0.5] * 3
 
 
-@pytest.mark.parametrize("value", ["-1", "much", "0:1,0:2", "5:1,4:2", "0:1,", "0:-1", "nan", "1e9:1"])
+@pytest.mark.parametrize("value", ["-1", "much", "0:1,0:2", "5:1,4:2", "0:1,", "0:-1", "-3:1,5:0", "nan", "1e9:1"])
 def test_malformed_weights(refusal, value):
     assert f"mlm.weight={value} should be 0 or more, or UPDATE:FACTOR" in refusal("mlm", f"mlm.weight={value}")
 
@@ -159,6 +161,9 @@ def test_inputs_may_be_short_at_first(build, refusal, name):
         objective.input_length_at(500) == objective.input_length == build(name, f"{name}.length=64")[name].input_length
     )
     sentence = refusal(name, f"{name}.length=64 {name}.warmup_length=65")
+    assert f"{name}.warmup_length_updates=0 should be set with warmup_length" in refusal(
+        name, f"{name}.length=64 {name}.warmup_length=16"
+    )
     assert f"{name}.warmup_length=65 should be more than 3 tokens and at most length, 64" in sentence
 
 

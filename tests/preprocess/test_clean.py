@@ -128,6 +128,13 @@ def test_the_manifest_has_the_counts_and_stages_are_skipped(corpus, tmp_path, fa
     assert json.loads(read(tmp_path / "data-bin/manifest.json"))["config"]["clean"]["longest"] == 250
 
 
+def test_folders_may_be_relative(corpus, tmp_path, fairseq_in_process, monkeypatch):
+    change(corpus, clean={"language": "false"})
+    monkeypatch.chdir(tmp_path)
+    prepare(corpus.relative_to(tmp_path), "data-bin/my")
+    assert json.loads(read(tmp_path / "data-bin/my/manifest.json"))["files"][0]["cleaned"]["kept"] > 0
+
+
 @pytest.mark.parametrize(
     "value, message",
     [

@@ -104,6 +104,17 @@ def test_a_stopped_run_continues(place, data, capsys, monkeypatch):
     assert len(calls) == 4  # nothing to do
 
 
+def test_another_text_is_translated_anew(place, data, capsys):
+    """As many sentences as before."""
+    run(place[1], data, capsys)
+    before, text = sources(data), open_text(data / "de/few", "de")
+    items = [text[line].tolist() for line in range(len(text))]
+    del text
+    write_items(data / "de/few", items[::-1])
+    run(place[1], data, capsys)
+    assert sources(data) == before[::-1] != before
+
+
 @pytest.fixture(scope="module")
 def with_pairs(place, tmp_path_factory):
     """A data-bin with 12 back-translated pairs of en-de beside the 90 real ones."""
@@ -153,6 +164,7 @@ def test_a_model_of_unsupervised_translation_may_generate(place, data, tmp_path,
     "more, message",
     [
         (["-s", "fr"], "was trained for de-en, not for de-fr"),
+        (["-s", "de"], "-s de -t de: name two languages"),
         (["-s", "xx"], "language 'xx' has no symbol"),
         (["--split", "test"], "no binarized text of language 'de'"),
         (["--beam", "0"], "--beam 0: expected 1 or more"),

@@ -290,6 +290,9 @@ def test_alignments_are_the_last_layers_attention(data_bin, both_ways):
 
 def test_soft_alignments(data_bin, both_ways):
     output = generate(data_bin, both_ways, "--print-alignment", "soft", "--batch-size", 1)
+    assert (
+        len(output.lines("A")) == TEST_LINES and sum(len(line.split()) for (line,) in output.lines("A").values()) > 40
+    )
     for number, (line,) in output.lines("A").items():
         rows = [[float(weight) for weight in row.split(",")] for row in line.split()]
         sources = len(output.lines("S")[number][0].split())

@@ -124,8 +124,7 @@ class XLTask(FairseqTask):
         """Raises `UserError` for the config of a model that is not of this package, and for a number out of range."""
         name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
         if name not in ARCH_MODEL_REGISTRY or not hasattr(cfg, "max_positions"):
-            ours = sorted(known for known in ARCH_MODEL_REGISTRY if known.startswith("xl_"))
-            raise UserError(f"--arch {name}: choose one of {', '.join(ours)}")
+            raise UserError(f"--arch {name}: choose one of {', '.join(_architectures())}")
         check_ranges(MODEL_DATACLASS_REGISTRY[name], cfg)
 
     def metrics(self):
@@ -303,6 +302,16 @@ class XLTask(FairseqTask):
             run = run_config(self.cfg)
             run.optimization.stop_time_hours = 1e-9
             run.dataset.disable_validation = True
+
+
+def _architectures():
+    """The registered architectures by family: ["xl_dan", "xl_mt_{base,big,small,tiny}", …]."""
+    families = {}
+    for name in sorted(known for known in ARCH_MODEL_REGISTRY if known.startswith("xl_")):
+        family, _, size = name.rpartition("_")
+        several = size in ("tiny", "small", "base", "big", "large")
+        families.setdefault(family if several else name, []).extend([size] if several else [])
+    return [f"{family}_{{{','.join(sizes)}}}" if sizes else family for family, sizes in families.items()]
 
 
 def run_config(cfg):

@@ -97,7 +97,7 @@ def small(name, given, root):
     if "language-module" in name:
         more += ["--init-from", root / "body/checkpoint_last.pt", "--new-language-module"]  # learn-language-module.sh
         more += ["--train-only", "language-module"]
-    two_stacks = "_mt_" in value("--arch") or value("--arch").startswith(("xl_xdae", "xl_xfnp"))
+    two_stacks = "_mt_" in value("--arch") or value("--arch").startswith(("xl_unmt", "xl_xdae", "xl_xfnp"))
     size = ["--encoder-layers", 1, "--decoder-layers", 1] if two_stacks else ["--layers", 1]
     size += ["--ffn-dim", 128, "--heads", 4] if value("--arch") != "xl_dan" else []
     data = root / ("labeled/data-bin" if files else "tiny")

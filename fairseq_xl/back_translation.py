@@ -31,7 +31,7 @@ from fairseq_xl.tasks.translation import XLTranslationConfig, XLTranslationTask
 
 logger = logging.getLogger(__name__)
 
-CHUNK = 8192  # sentences of a part, which a stopped run keeps
+CHUNK = 8192  # sentences of a part; a resumed run reuses finished parts
 
 
 class Translator:
@@ -53,7 +53,7 @@ class Translator:
         self.generator = self.task.build_generator([self.model], GenerationConfig(**options))
 
     def __call__(self, sentences: list[np.ndarray], max_tokens: int) -> list[np.ndarray]:
-        """Sentences that end in ``</s>`` -> their translations, which end in ``</s>``; longer ones are truncated.
+        """Translates sentences; input and output end in ``</s>``. Input beyond --max-positions is truncated.
 
         Args:
             max_tokens: maximum number of tokens in a batch.
@@ -118,7 +118,7 @@ def back_translate(
     note = Path(f"{prefix}.json")
     result = read_json(note)
     if isinstance(result, dict) and result.get("made_with") == made_with:
-        logger.info("%s is there already", prefix)
+        logger.info("%s exists: skipped", prefix)
         return result
     unfinished = Path(f"{prefix}.part")
     parts.begin(unfinished, made_with)

@@ -1,4 +1,4 @@
-"""Cleans training text: leaves out pairs and lines that are no translations, no sentences or not of their language.
+"""Cleans training text: drops unlikely translations, over-long lines, lines in another language, and duplicates.
 
 The key `clean` of a description names the rules. Each left-out pair or line counts for the first rule that it breaks,
 in the order of `RULES`; the manifest has the counts. Validation and test text stays as it is. Empty lines, which end

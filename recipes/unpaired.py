@@ -1,10 +1,10 @@
-"""Divides parallel text into two halves without common pages, one for each language: text that is not parallel.
+"""Makes monolingual text of two languages that is not parallel from parallel text.
 
     python -m recipes.unpaired FOLDER OUTPUT --langs en,de [--vocabulary N] [--parallel 0.1]
 
 Odd pages of FOLDER/bitext/train.en-de become English text in OUTPUT, even pages German text; an empty line ends a page.
-With --parallel 0.1 the first tenth of the pages stays parallel. Validation and test text stays parallel, too.
-OUTPUT/corpus.yaml describes the text for `python -m preprocess`.
+With --parallel 0.1 the first tenth of the pages stays parallel and is left out of the monolingual text. Validation and
+test text stays parallel, too. OUTPUT/corpus.yaml describes the text for `python -m preprocess`.
 """
 
 import argparse

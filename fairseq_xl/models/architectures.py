@@ -69,7 +69,7 @@ register_architecture(
     "xl_mt_big", XLEncoderDecoderModel, EncoderDecoderConfig, encoder_layers=6, decoder_layers=6, **_BIG
 )
 
-# unsupervised translation (Lample & Conneau 2019, section 5.2): the forms and sizes of xl_mt_*
+# unsupervised translation (Lample & Conneau 2019, section 4.2): the forms and sizes of xl_mt_*
 for _size, _layers, _shape in (("tiny", 3, _TINY), ("small", 3, _SMALL), ("base", 6, _BASE), ("big", 6, _BIG)):
     register_architecture(
         f"xl_unmt_{_size}",

@@ -1,4 +1,6 @@
-"""Online back-translation (Sennrich et al. 2016; Lample & Conneau 2019, section 5.2): y from a translation of y.
+"""Online back-translation: the model restores a sentence from its own translation of it.
+
+Sennrich et al. 2016; Lample & Conneau 2019, section 4.2.
 
 Legend: B batch, S tokens of the generated source, T tokens of the sentence, V vocabulary.
 """
@@ -30,7 +32,7 @@ class BackTranslationConfig(ObjectiveConfig):
 class BackTranslation(Objective):
     """The model translates a sentence greedily, without gradient, and the decoder predicts it from its translation.
 
-    With more than two languages that of the translation is drawn uniformly, for each sentence.
+    With more than two languages, the language of each translation is drawn uniformly.
     """
 
     Config = BackTranslationConfig

@@ -18,7 +18,7 @@ from fairseq_xl.objectives.sequence import sequence_terms
 class TranslationConfig(ObjectiveConfig):
     """Options of `translation`."""
 
-    length: int = 99  # maximum length of a sentence, in tokens; pairs with a longer one are left out
+    length: int = 99  # maximum length of a sentence, in tokens, without <s>; pairs with a longer one are left out
 
 
 @Objective.register

@@ -1,4 +1,4 @@
-"""Unsupervised translation: denoising and online back-translation (Lample & Conneau 2019, sections 4.2 and 5.2)."""
+"""Unsupervised translation: denoising and online back-translation (Lample & Conneau 2019, section 4.2)."""
 
 import itertools
 from dataclasses import dataclass, field
@@ -51,8 +51,8 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     """Trains translation between all languages of --langs in one model, without parallel text.
 
     Validation translates the text. `bleu` is the mean BLEU of the directions for which the data folder has parallel
-    validation text; `round_trip_bleu` is that of sentences translated into another language and back, against
-    themselves, and needs no parallel text (Lample et al. 2018a, section 4.3). For each direction it also logs the share
+    validation text; `round_trip_bleu` compares monolingual validation sentences with their round trips and needs no
+    parallel text (Lample et al. 2018a, section 4.3). For each direction it also logs the share
     of translations in a wrong language and the ratio of their length to that of the source.
     """
 
@@ -61,7 +61,9 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
         if cfg.init_from and (cfg.init_encoder_from or cfg.init_decoder_from or cfg.init_embeddings_from):
-            raise UserError("--init-from gives both stacks: leave out --init-encoder-from and the like")
+            raise UserError(
+                "--init-from gives both stacks: leave out the --init-…-from of encoder, decoder and embeddings"
+            )
 
     def _build_objectives(self):
         self.codes = self._languages()
@@ -85,7 +87,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         return super().identity() | {"lang_pairs": self.directions}
 
     def language_pairs(self, split="train"):
-        """Those of two languages of the run."""
+        """The language pairs of the data folder whose two languages are both trained."""
         return [pair for pair in super().language_pairs(split) if set(pair.split("-")) <= set(self.codes)]
 
     # --- model -------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,46 @@ class Translator:
         return found
 
 
+class Parts:
+    """The sentences of a corpus and the sources generated for them, in parts of `CHUNK` sentences.
+
+    Args:
+        translator: translates the sentences.
+        corpus: the `Sentences`.
+        length, max_tokens, seed: as in `back_translate`.
+        folder: folder in which generated parts are kept.
+    """
+
+    def __init__(
+        self, translator: Translator, corpus: Sentences, length: int, max_tokens: int, seed: int, folder: Path
+    ):
+        self.translator, self.corpus, self.length = translator, corpus, length
+        self.max_tokens, self.seed, self.folder = max_tokens, seed, folder
+        self.examples, _ = corpus.all_examples(length)
+        self.starts = range(0, len(self.examples), CHUNK)
+
+    def sentences(self, start: int) -> list[np.ndarray]:
+        """The sentences of the part that begins at `start`."""
+        found = self.corpus.texts(self.examples[start : start + CHUNK], self.length)
+        return [sentence for (sentence,) in found]
+
+    def sources(self, start: int) -> list[np.ndarray]:
+        """The sources of a part: generated, or read if they were before."""
+        path = self.folder / f"{start:012}.npz"
+        part = read_arrays(path)
+        if part is None:
+            torch.manual_seed(self.seed + start)
+            made = self.translator(self.sentences(start), self.max_tokens)
+            part = {"tokens": np.concatenate(made), "lengths": np.array([len(each) for each in made])}
+            with replacing(path) as file:
+                np.savez(file, **part)
+        return np.split(part["tokens"], part["lengths"].cumsum()[:-1])
+
+    def all(self, side: Callable[[int], list[np.ndarray]]) -> Iterator[np.ndarray]:
+        """All parts of a side, `sentences` or `sources`, one sentence after the other."""
+        return itertools.chain.from_iterable(map(side, self.starts))
+
+
 def back_translate(
     checkpoint: str,
     data: str,
@@ -122,29 +162,14 @@ def back_translate(
         return result
     unfinished = Path(f"{prefix}.part")
     parts.begin(unfinished, made_with)
-    starts = range(0, len(examples), CHUNK)
-
-    def sentences(start: int) -> list[np.ndarray]:
-        return [sentence for (sentence,) in corpus.texts(examples[start : start + CHUNK], length)]
-
-    def sources(start: int) -> list[np.ndarray]:
-        path = unfinished / f"{start:012}.npz"
-        part = read_arrays(path)
-        if part is None:
-            torch.manual_seed(seed + start)
-            made = translator(sentences(start), max_tokens)
-            part = {"tokens": np.concatenate(made), "lengths": np.array([len(each) for each in made])}
-            with replacing(path) as file:
-                np.savez(file, **part)
-            logger.info("%s: %d of %d sentences", prefix, min(start + CHUNK, len(examples)), len(examples))
-        return np.split(part["tokens"], part["lengths"].cumsum()[:-1])
-
-    for start in starts:
-        sources(start)
+    parts_of_text = Parts(translator, corpus, length, max_tokens, seed, unfinished)
+    for start in parts_of_text.starts:
+        parts_of_text.sources(start)
+        logger.info("%s: %d of %d sentences", prefix, min(start + CHUNK, len(examples)), len(examples))
     note.unlink(missing_ok=True)
     lengths = {
-        code: write_binarized(f"{prefix}.{code}", itertools.chain.from_iterable(map(side, starts)), len(dictionary))
-        for code, side in ((source, sources), (target, sentences))
+        code: write_binarized(f"{prefix}.{code}", parts_of_text.all(side), len(dictionary))
+        for code, side in ((source, parts_of_text.sources), (target, parts_of_text.sentences))
     }
     result = {
         "made_with": made_with,

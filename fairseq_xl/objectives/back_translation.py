@@ -15,9 +15,8 @@ from torch import Tensor
 from fairseq_xl.data.framing import InputLength, decoder_input, find_padding, pad_rows
 from fairseq_xl.data.randomness import SOURCE_LANGUAGE, uniforms
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig
-from fairseq_xl.objectives.sequence import sequence_terms
+from fairseq_xl.objectives.sequence import SequenceObjective, sequence_terms
 
 
 @dataclass
@@ -29,7 +28,7 @@ class BackTranslationConfig(ObjectiveConfig):
 
 
 @Objective.register
-class BackTranslation(Objective):
+class BackTranslation(SequenceObjective):
     """The model translates a sentence greedily, without gradient, and the decoder predicts it from its translation.
 
     With more than two languages, the language of each translation is drawn uniformly.
@@ -38,7 +37,6 @@ class BackTranslation(Objective):
     Config = BackTranslationConfig
     name = "back_translation"
     corpus_type = "sentences"
-    model_class = XLDenoisingModel
 
     def __init__(self, cfg, dictionary, framing):
         super().__init__(cfg, dictionary, framing)
@@ -55,12 +53,6 @@ class BackTranslation(Objective):
     def input_length(self):
         """`InputLength` of a sentence with ``<s>`` or ``[xx]`` and ``</s>``."""
         return InputLength(text=self.cfg.length - 1, symbols=1, positions=self.cfg.length)
-
-    def heads(self, model_cfg):
-        """No modules; raises `UserError` for a model that predicts several tokens at a step."""
-        if hasattr(model_cfg, "predicting_streams"):
-            raise UserError("back_translation predicts one token at a step: --arch xl_unmt_tiny and the like")
-        return {}
 
     def collate(self, batch_spec, corpus):
         """Sentences as source and target: tokens (B, T+1), decoder input and target (B, T), languages (B, 1).

@@ -7,7 +7,22 @@ from typing import Any, Dict, List
 
 from torch import Tensor
 
-from fairseq_xl.objectives.base import Term
+from fairseq_xl.errors import UserError
+from fairseq_xl.models.denoising import XLDenoisingModel
+from fairseq_xl.objectives.base import Objective, Term
+
+
+class SequenceObjective(Objective):
+    """Base of objectives whose decoder predicts one token at a step."""
+
+    model_class = XLDenoisingModel
+
+    def heads(self, model_cfg: Any) -> Dict[str, Any]:
+        """No modules; raises `UserError` for a model that predicts several tokens at a step."""
+        if hasattr(model_cfg, "predicting_streams"):
+            families = "--arch xl_xdae_tiny, xl_unmt_tiny and the like, not xl_xfnp_*"
+            raise UserError(f"{self.name} predicts one token at a step: {families}")
+        return {}
 
 
 def sequence_terms(model: Any, batch: Dict[str, Tensor], label_smoothing: float = 0.0) -> List[Term]:

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from fairseq_xl.data.framing import decoder_input, find_padding, pad_rows
-from fairseq_xl.errors import UserError
-from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig
-from fairseq_xl.objectives.sequence import sequence_terms
+from fairseq_xl.objectives.sequence import SequenceObjective, sequence_terms
 
 
 @dataclass
@@ -22,19 +20,12 @@ class TranslationConfig(ObjectiveConfig):
 
 
 @Objective.register
-class Translation(Objective):
+class Translation(SequenceObjective):
     """The encoder reads a sentence and the decoder predicts its translation; each pair is used in both directions."""
 
     Config = TranslationConfig
     name = "translation"
     corpus_type = "parallel"
-    model_class = XLDenoisingModel
-
-    def heads(self, model_cfg):
-        """No modules; raises `UserError` for a model that predicts several tokens at a step."""
-        if hasattr(model_cfg, "predicting_streams"):
-            raise UserError("translation predicts one token at a step: --arch xl_unmt_tiny and the like")
-        return {}
 
     def collate(self, batch_spec, corpus):
         """Tokens (2B, S), languages (2B, 1), decoder input and target (2B, T): the pairs, then the pairs swapped."""

@@ -11,9 +11,8 @@ import torch
 from fairseq_xl.data.framing import InputLength, decoder_input, find_padding, pad_rows
 from fairseq_xl.data.text_noise import dropped, infilled, masked, shuffled, split_into_words
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives.base import BlockConfig, Objective
-from fairseq_xl.objectives.sequence import sequence_terms
+from fairseq_xl.objectives.sequence import SequenceObjective, sequence_terms
 
 #: kinds of noise, in the order in which they are applied; the first three change words, the last one changes pieces
 NOISES = ("shuffle", "drop", "mask", "infill")
@@ -50,7 +49,7 @@ class XDAEConfig(BlockConfig):
 
 
 @Objective.register
-class XDAE(Objective):
+class XDAE(SequenceObjective):
     """The encoder reads a corrupted block of text and the decoder, starting from the language symbol, predicts it.
 
     `batch_tokens` counts the clean text, which the decoder predicts. The corrupted text is never longer.
@@ -60,7 +59,6 @@ class XDAE(Objective):
     name = "xdae"
     corpus_type = "monolingual"
     restores_text = True
-    model_class = XLDenoisingModel
 
     def __init__(self, cfg, dictionary, framing):
         super().__init__(cfg, dictionary, framing)
@@ -71,12 +69,6 @@ class XDAE(Objective):
     def input_length(self):
         """`InputLength` of a block with ``<s>`` or ``[xx]`` and, if it ends inside a sentence, ``</s>``."""
         return InputLength(text=self.cfg.length - 2, symbols=2, positions=self.cfg.length)
-
-    def heads(self, model_cfg):
-        """No modules; raises `UserError` for a model that predicts several tokens at a step."""
-        if hasattr(model_cfg, "predicting_streams"):
-            raise UserError("xdae predicts one token at a step: --arch xl_xdae_tiny and the like, not xl_xfnp_*")
-        return {}
 
     def check(self, corpus):
         """Raises `UserError` if the noise changes words and the dictionary does not mark their beginnings."""

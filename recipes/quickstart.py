@@ -5,11 +5,12 @@ from pathlib import Path
 
 from fairseq_xl import error_reporting
 from recipes import corpus, experiment
+from recipes.experiment_file import ROOT
 from recipes.test_set import first_test_set
 
 NAMED = "libreoffice-help"
 CONFIGS = "recipes/xlm/config"
-SAMPLE = experiment.ROOT / "recipes/sample.yaml"
+SAMPLE = ROOT / "recipes/sample.yaml"
 
 
 def prepare(name: str) -> Path:
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     error_reporting.install()
     name = f"quickstart-{Path(options.corpus).stem}" if options.corpus else "quickstart"
-    output = Path(options.output or experiment.ROOT / "runs" / (NAMED if options.corpus == NAMED else name)).resolve()
+    output = Path(options.output or ROOT / "runs" / (NAMED if options.corpus == NAMED else name)).resolve()
     description = prepare(options.corpus)
     source, target = (side.language for side in first_test_set(description)[1])
     updates = ["--updates", str(options.updates)] if options.updates else []
@@ -42,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.corpus:
         for name in ("pretrain", "translate"):
             values.append(f"{name}-configs={CONFIGS}/{name}-toy.yaml {CONFIGS}/{name}-longer.yaml")
-    experiment.main([str(experiment.ROOT / "recipes/quickstart.yaml"), *values, "--output", str(output), *updates])
+    experiment.main([str(ROOT / "recipes/quickstart.yaml"), *values, "--output", str(output), *updates])
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from scipy.stats import t as student
 
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
-from recipes.experiment import Experiment, Values
+from recipes.experiment_file import Experiment, Values
 
 SHOWN, LONGEST = 10, 200  # outputs of a language; characters of a source
 

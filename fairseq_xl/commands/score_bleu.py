@@ -1,8 +1,8 @@
-"""BLEU of translations that fairseq-generate wrote.
+"""BLEU and chrF of translations that fairseq-generate wrote.
 
-Prints one JSON line: detokenized sacreBLEU with its signature and the tokenizer of the language, and tokenized BLEU
-(Moses, case-insensitive), which is not meaningful for languages written without spaces. With --against OTHER it
-compares the hypotheses with those of another system by sacreBLEU's paired bootstrap.
+Prints one JSON line: detokenized sacreBLEU with its signature and the tokenizer of the language, chrF, and tokenized
+BLEU (Moses; case-insensitive, and with case), which is not meaningful for languages written without spaces. With
+--against OTHER it compares the hypotheses with those of another system by sacreBLEU's paired bootstrap.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import (
     LANGUAGES,
     bleu,
+    chrf,
     detokenized,
     paired,
     primary_code,
@@ -59,8 +60,10 @@ def main(arguments: list[str] | None = None) -> None:
             tokenizer,
         )
     result = {"sacrebleu": bleu(hypotheses, references, tokenize=tokenizer, bootstrap=options.bootstrap)}
+    result["chrf"] = chrf(hypotheses, references, options.bootstrap)
     if options.language:
         result["tokenized"] = tokenized_bleu(hypotheses, references, options.language)
+        result["tokenized_cased"] = tokenized_bleu(hypotheses, references, options.language, lowercase=False)
     if options.against:
         result["paired"] = paired(*systems, references, tokenizer, options.bootstrap)
     sys.stdout.write(json.dumps(result | {"lines": len(hypotheses)}) + "\n")

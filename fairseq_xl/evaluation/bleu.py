@@ -1,8 +1,8 @@
-"""BLEU: sacreBLEU with the tokenizer of a language, tokenized BLEU, and the paired bootstrap of two systems."""
+"""sacreBLEU with the tokenizer of a language, tokenized BLEU, chrF, and the paired bootstrap of two systems."""
 
 import re
 
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from fairseq_xl.errors import UserError
@@ -94,12 +94,20 @@ def bleu(hypotheses, references, lowercase=False, tokenize="13a", bootstrap=0):
 
     Returns: {"score", "signature"} and, with `bootstrap` resamples, "interval": half the width at 95 %.
     """
+    return _score(metric_of(tokenize, lowercase), hypotheses, references, bootstrap)
+
+
+def chrf(hypotheses, references, bootstrap=0):
+    """chrF2 (Popović 2015) of n hypotheses against n references: a dict as of `bleu`."""
+    return _score(CHRF(), hypotheses, references, bootstrap)
+
+
+def _score(metric, hypotheses, references, bootstrap):
     if len(hypotheses) != len(references):
         raise UserError(f"{len(hypotheses)} hypotheses but {len(references)} references")
-    metric = metric_of(tokenize, lowercase)
     score = metric.corpus_score(hypotheses, [references], n_bootstrap=bootstrap or 1)
-    result = {"score": round(score.score, 2), "signature": str(metric.get_signature())}
-    return result | ({"interval": round(score._ci, 2)} if bootstrap else {})
+    result = {"score": round(float(score.score), 2), "signature": str(metric.get_signature())}
+    return result | ({"interval": round(float(score._ci), 2)} if bootstrap else {})
 
 
 def paired(hypotheses, others, references, tokenize="13a", resamples=1000):
@@ -120,8 +128,10 @@ def paired(hypotheses, others, references, tokenize="13a", resamples=1000):
     }
 
 
-def tokenized_bleu(hypotheses, references, language):
-    """Case-insensitive BLEU of Moses-tokenized text (Luo et al. 2020): {"score", "signature", "tokenizer"}.
+def tokenized_bleu(hypotheses, references, language, lowercase=True):
+    """BLEU of Moses-tokenized text as of multi-bleu.perl: {"score", "signature", "tokenizer"}.
+
+    Luo et al. 2020 report it case-insensitive, Lample & Conneau 2019 with case.
 
     Raises `UserError` where sacremoses is not installed.
     """
@@ -134,4 +144,4 @@ def tokenized_bleu(hypotheses, references, language):
         [moses.tokenize(line, return_str=True, escape=False) for line in side] for side in (hypotheses, references)
     ]
     tokenizer = f"sacremoses {version('sacremoses')} {language}"
-    return bleu(*sides, lowercase=True, tokenize="none") | {"tokenizer": tokenizer}
+    return bleu(*sides, lowercase=lowercase, tokenize="none") | {"tokenizer": tokenizer}

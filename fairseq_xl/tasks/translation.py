@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Optional
 
@@ -14,6 +15,7 @@ from fairseq_xl.checkpoints import published
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.data.translation import TranslationDataset, back_translated_prefix
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig
@@ -51,6 +53,14 @@ class XLTranslationConfig(XLSeq2SeqConfig):
         metadata={
             "help": "read the parallel text N times in an epoch, back-translated pairs once",
             "range": "1 or more",
+        },
+    )
+    sampling_temperature: float = field(
+        default=1,
+        metadata={
+            "help": "draw a direction with n of the N training pairs with a probability proportional to "
+            "(n/N)^(1/temperature): 1 reads all pairs once in an epoch (Arivazhagan et al. 2019)",
+            "range": "more than 0",
         },
     )
     init_embeddings_from: Optional[str] = field(
@@ -159,7 +169,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         """The translation directions of a split in a data folder."""
         for_training = split.startswith(("train", "valid"))
         named = self.cfg.source_lang and not for_training
-        directions = []
+        found = {}
         for source, target in [self.inference_pair] if named else self.lang_pairs:
             text = self._bitext(folder, split, source, target)
             sides, sizes = (
@@ -167,10 +177,20 @@ class XLTranslationTask(XLSeq2SeqTask):
             )
             lines = text.filled if for_training else np.arange(len(sizes))
             times = self.cfg.upsample_primary if split == "train" else 1
-            directions.append(self.direction(*sides, sizes, np.tile(lines, times), source, target))
+            found[source, target] = [self.direction(*sides, sizes, np.tile(lines, times), source, target)]
             if self.cfg.back_translated and split == "train":
-                directions.append(self._back_translated(folder, source, target))
-        return directions
+                found[source, target].append(self._back_translated(folder, source, target))
+        if split == "train":
+            self._set_rates(list(found.values()))
+        return list(chain.from_iterable(found.values()))
+
+    def _set_rates(self, groups):
+        """Sets the rates of the directions, which are grouped by their languages, from --sampling-temperature."""
+        counts = np.array([sum(len(direction.lines) for direction in group) for group in groups])
+        shares = smoothed_shares(counts, 1 / self.cfg.sampling_temperature)
+        for group, rate in zip(groups, shares * counts.sum() / counts):
+            for direction in group:
+                direction.rate = round(float(rate), 9)  # exactly 1 if the temperature is 1
 
     def _back_translated(self, folder, source, target):
         """The direction of back-translated pairs; raises `UserError` if there are none."""

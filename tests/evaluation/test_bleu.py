@@ -14,6 +14,7 @@ from fairseq_xl.evaluation.bleu import (
     LANGUAGES,
     TOKENIZERS,
     bleu,
+    chrf,
     detokenized,
     paired,
     read_lines,
@@ -108,6 +109,21 @@ def test_tokenized_bleu_is_case_insensitive_on_moses_tokens():
     assert tokenized_bleu([line.upper() for line in REFERENCES], REFERENCES, "en")["score"] == 100
 
 
+def test_tokenized_bleu_with_case():
+    result = tokenized_bleu(REFERENCES, REFERENCES, "en", lowercase=False)
+    assert result["score"] == 100 and "case:mixed" in result["signature"]
+    assert tokenized_bleu([line.upper() for line in REFERENCES], REFERENCES, "en", lowercase=False)["score"] < 5
+
+
+def test_chrf_is_sacrebleus(files, tmp_path):
+    plain = tmp_path / "hypotheses"
+    plain.write_text("\n".join(HYPOTHESES) + "\n")
+    command = [sys.executable, "-m", "sacrebleu", str(files[1]), "-i", str(plain), "-w", "2", "-m", "chrf"]
+    expected = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert chrf(HYPOTHESES, REFERENCES) == {"score": expected["score"], "signature": expected["signature"]}
+    assert chrf(HYPOTHESES * 5, REFERENCES * 5, bootstrap=50)["interval"] > 0
+
+
 def test_another_number_of_lines_is_refused():
     with pytest.raises(UserError, match="2 hypotheses but 3 references"):
         bleu(HYPOTHESES[:2], REFERENCES)
@@ -118,7 +134,9 @@ def test_the_command(files, tmp_path, capsys):
     main([str(files[0]), str(files[1]), *options, "--save", str(tmp_path / "saved")])
     result = json.loads(capsys.readouterr().out)
     assert result["sacrebleu"] == bleu(HYPOTHESES, REFERENCES)
+    assert result["chrf"] == chrf(HYPOTHESES, REFERENCES)
     assert result["tokenized"] == tokenized_bleu(HYPOTHESES, REFERENCES, "en")
+    assert result["tokenized_cased"] == tokenized_bleu(HYPOTHESES, REFERENCES, "en", lowercase=False)
     assert result["lines"] == 3
     assert read_lines(tmp_path / "saved") == HYPOTHESES
     main([str(tmp_path / "saved"), str(files[1]), "--plain", *options])
@@ -131,7 +149,8 @@ def test_a_score_needs_the_language_or_a_tokenizer(files, capsys):
         main(line)
     main([*line, "--tokenize", "char"])
     result = json.loads(capsys.readouterr().out)
-    assert result == {"sacrebleu": bleu(HYPOTHESES, REFERENCES, tokenize="char"), "lines": 3}
+    char = bleu(HYPOTHESES, REFERENCES, tokenize="char")
+    assert result == {"sacrebleu": char, "chrf": chrf(HYPOTHESES, REFERENCES), "lines": 3}
 
 
 def test_two_systems_are_compared_by_sacrebleus_paired_bootstrap(tmp_path, capsys):

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from fairseq_xl.errors import UserError
-from recipes import corpus, experiment
-from recipes.experiment import Experiment
+from recipes import corpus, experiment, experiment_file
+from recipes.experiment_file import Experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = """
@@ -349,7 +349,7 @@ COMPARISONS = sorted(path for path in (ROOT / "recipes").glob("*/*.yaml") if pat
 def test_experiments_name_their_steps_in_one_order(path):
     """`--only STEP/MODEL/TASK/MODE/SEED` is the same everywhere."""
     order = ["model", "task", "mode", "seed"]
-    for step in experiment.read_yaml(path)["steps"].values():
+    for step in experiment_file.read_yaml(path)["steps"].values():
         named = [name for name in step.get("for") or {} if name in order]
         assert named == sorted(named, key=order.index)
 
@@ -368,7 +368,7 @@ def test_a_corpus_and_its_tasks_are_looked_for_before_any_step_begins(path, tmp_
             experiment.main([*arguments, f"corpus={folder}"])
         (folder / "tasks" / task).mkdir(parents=True)
     for values in ([f"corpus={folder}"], []):
-        experiment.check_files(Experiment(path, values).chosen([]))
+        experiment_file.check_files(Experiment(path, values).chosen([]))
     assert (folder / "tasks").is_dir() and not (tmp_path / "out").exists()
 
 

@@ -60,14 +60,21 @@ def test_deep_models_are_trained_and_shown(corpus, tmp_path, capsys):
     experiment.main(
         [
             str(ROOT / "recipes/learning/deep.yaml"),
-            *("--output", str(tmp_path), f"corpus={corpus}", "vocabulary=300", "checkpoints=2", "settings=fp32"),
-            *("models=clm-3,clm-3-fairseq,translation-3,translation-3-fairseq", "--updates", "2"),
+            *("--output", str(tmp_path), f"corpus={corpus}", "vocabulary=300", "checkpoints=2", "settings=low"),
+            *("models=clm-3,clm-3-fairseq,clm-6,translation-3,translation-3-fairseq", "--updates", "2"),
         ]
     )
     shown = capsys.readouterr().out
-    for name in ("CLM, 3 layers", "translation, 3 + 3 layers"):
-        for code in ("", ", fairseq's transformer_lm" if "CLM" in name else ", fairseq's transformer"):
-            assert re.search(rf"^\| {re.escape(name + code)} \| \d+\.\d\d \|$", shown, re.MULTILINE), name + code
+    for name in (
+        "CLM, 3 layers",
+        "CLM, 3 layers, fairseq's transformer_lm",
+        "CLM, 6 layers",
+        "CLM, 6 layers, learning rate 0.0003",
+        "CLM, 6 layers, init std 0.02",
+        "translation, 3 + 3 layers",
+        "translation, 3 + 3 layers, fairseq's transformer",
+    ):
+        assert re.search(rf"^\| {re.escape(name)} \| \d+\.\d\d \|$", shown, re.MULTILINE), name
 
 
 def test_translation_models_are_trained_and_shown(corpus, tmp_path, capsys):

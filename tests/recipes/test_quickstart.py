@@ -15,7 +15,7 @@ from sacrebleu.metrics import BLEU
 from fairseq_xl.errors import UserError
 from preprocess.sample.__main__ import main as write_sample
 from recipes import corpus, launch, quickstart as quickstart_script, test_set
-from recipes.experiment import Experiment
+from recipes.experiment_file import Experiment
 from tests.command_line import cli
 
 ROOT = Path(__file__).resolve().parents[2]

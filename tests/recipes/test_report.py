@@ -10,7 +10,7 @@ from matplotlib.image import imread
 
 from fairseq_xl.errors import UserError
 from recipes import report
-from recipes.experiment import Experiment
+from recipes.experiment_file import Experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENT = """

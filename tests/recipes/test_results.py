@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.experiment import Experiment
+from recipes.experiment_file import Experiment
 from recipes.report import Report, main as report_main
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"

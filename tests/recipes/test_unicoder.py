@@ -12,8 +12,8 @@ from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.errors import UserError
 from preprocess.__main__ import main as preprocess
 from preprocess.sample.__main__ import main as write_sample
-from recipes import experiment, report
-from recipes.experiment import Experiment
+from recipes import experiment, experiment_file, report
+from recipes.experiment_file import Experiment
 from recipes.launch import flags as merged_flags, one_of_settings
 from tests.recipes.test_configurations import RECIPES, XLM, build, configuration, objectives_of
 from tests.recipes.test_lohelp import run, write_pairs
@@ -242,7 +242,7 @@ def test_task_files_are_looked_for_before_anything_begins(tmp_path, files, step,
     chosen = [each for each in chosen if not each.name.startswith("translat")]  # no translated test set here
     for suffix in ("", ".gz", ".xz", ".zst"):
         there = found.rename(f"{files}/{missing}.tsv{suffix}")
-        experiment.check_files(chosen)
+        experiment_file.check_files(chosen)
         there.rename(found)
     found.unlink()
     assert f": {missing}.tsv: no such file in {files}" in refused(*values, output=tmp_path / "save", only=step)

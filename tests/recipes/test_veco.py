@@ -16,7 +16,7 @@ from preprocess.__main__ import main as preprocess
 from preprocess.readers.wmt14.__main__ import main as read_wmt14
 from preprocess.sample.__main__ import main as write_sample
 from recipes import experiment
-from recipes.experiment import Experiment
+from recipes.experiment_file import Experiment
 from tests.recipes import test_lohelp
 from tests.recipes.test_configurations import RECIPES, XLM, configuration
 

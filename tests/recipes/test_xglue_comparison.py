@@ -11,7 +11,7 @@ from fairseq_xl.errors import UserError
 from preprocess.readers.xglue_generation import main as read_release
 from preprocess.sample.__main__ import main as write_sample
 from recipes import experiment
-from recipes.experiment import Experiment
+from recipes.experiment_file import Experiment
 from recipes.report import Report
 from tests.recipes.test_configurations import RECIPES, XLM, build, configuration, objectives_of
 from tests.recipes.test_xglue_generation import succeed

@@ -1,0 +1,281 @@
+"""Reads an experiment's YAML file: values, steps with their commands, and the parts of the report."""
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.io.compressed import stored
+from preprocess.config import read_config
+from recipes import corpus, settings
+
+Values = dict[str, Any]  # name -> text, number, list or mapping; "model.start" -> field of a loop variable
+ROOT = Path(__file__).resolve().parent.parent
+PLACEHOLDER = re.compile(r"\{([\w-]+(?:\.[\w-]+)?)(?::(words|each))?\}")
+KEYS = {"about", "base", "output", "values", "steps", "report", "last line"}
+STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "expects", "only if needed"}
+DESCRIBED = {"preprocess", "recipes.test_set"}  # modules whose first argument is a corpus description
+
+
+@dataclass(eq=False)
+class Step:
+    """One step for one combination of values: commands that fill a folder."""
+
+    name: str  # key in the file and values, joined by "/"
+    folder: Path
+    commands: list[list[str]]
+    reads: list[str]  # paths of inputs beyond those in the commands
+    expects: list[str]  # files and folders that must exist before any step begins, FOLDER:FOLDER/FILE
+    stdout: str | None  # file of the folder that receives the output of the last command
+    only_if_needed: bool
+    needs: list["Step"] = field(default_factory=list)
+
+    @property
+    def paths(self) -> list[str]:
+        """Words and parts of words that may be paths: DATA and MODULE of `de=DATA:MODULE`."""
+        words = [*(word for command in self.commands for word in command), *self.reads]
+        return [part for word in words for part in settings.parts(word) if "/" in part]
+
+    @property
+    def absolute_paths(self) -> list[Path]:
+        return [Path(os.path.abspath(ROOT / path)) for path in self.paths]
+
+    def described_texts(self) -> list[str]:
+        """The text files that the corpus descriptions in the commands name."""
+        descriptions = [
+            command[3] for command in self.commands if command[:2] == ["python", "-m"] and DESCRIBED & {*command}
+        ]
+        configs = [read_config(ROOT / path)[0] for path in descriptions if (ROOT / path).is_file()]
+        return [str(config.root / name) for config in configs for name in config.files()]
+
+
+class Experiment:
+    """The content of an experiment's file; values of the command line replace the file's.
+
+    Raises `UserError` for a file that is not an experiment, and for an unknown or wrong value.
+    """
+
+    def __init__(
+        self, path: Any, overrides: Sequence[str] = (), output: Any = None, updates: int | None = None
+    ) -> None:
+        self.path, self.content = path, read_yaml(path)
+        self.values = dict(self.content.get("values") or {})
+        for override in overrides:
+            self._override(override)
+        folder = self.expand(str(output or self.content.get("output") or f"runs/{Path(path).stem}"))
+        self.output = Path(folder) if output else ROOT / folder
+        self.output = Path(os.path.abspath(self.output))
+        if re.search("[=:,]", str(self.output)):
+            raise UserError(f"--output {self.output}: a path without '=', ':' and ',' is needed")
+        self.values |= {"output": str(self.output), "updates": f"--max-update {updates}" if updates else ""}
+        self.steps = self._steps()
+
+    def _override(self, override: str) -> None:
+        name, equals, text = override.partition("=")
+        if not equals or not text or name not in self.values:
+            raise UserError(f"{override}: expected name=value, with one of the names {', '.join(self.values)}")
+        default = self.values[name]
+        if isinstance(default, (list, dict)):
+            names = names_of(name, text)
+            if any(not one or one != one.strip() for one in names):
+                raise UserError(f"{override}: expected names joined by commas")
+            numbers = isinstance(default, list) and default and all(isinstance(one, int) for one in default)
+            if numbers and not all(re.fullmatch("[1-9][0-9]*", one) for one in names):
+                raise UserError(f"{override}: whole numbers above 0 are needed")
+            unknown = [one for one in names if isinstance(default, dict) and one not in default]
+            if unknown:
+                raise UserError(f"{override}: {unknown[0]} is not among {', '.join(default)}")
+            self.values[name] = {one: default[one] for one in names} if isinstance(default, dict) else names
+        elif isinstance(default, int) and not re.fullmatch("[1-9][0-9]*", text):
+            raise UserError(f"{override}: a whole number above 0 is needed")
+        else:
+            self.values[name] = text
+
+    def expand(self, template: str, values: Values | None = None, inside: tuple[str, ...] = ()) -> str:
+        """Replaces each {name} by its value: a list by its items joined by commas, a mapping by its keys."""
+
+        def replaced(match: re.Match) -> str:
+            value = self._value(match[1], values, template, inside)
+            items = value if isinstance(value, (list, dict)) else [value]
+            return ",".join(self.expand(str(item), values, (*inside, match[1])) for item in items)
+
+        return PLACEHOLDER.sub(replaced, template)
+
+    def _value(self, name: str, values: Values | None, template: str, inside: tuple[str, ...] = ()) -> Any:
+        values = self.values if values is None else values
+        if name not in values or name in inside:
+            raise UserError(f"{self.path}: {template!r}: there is no value {name!r}")
+        return values[name]
+
+    def words(self, template: str, values: Values) -> list[str]:
+        """Splits a command line into arguments.
+
+        {name} expands within its argument. An argument {name:words} expands to the words of the value, or to nothing.
+        An argument with {name:each} is repeated for each item of a list.
+        """
+        found = []
+        for word in shlex.split(template):
+            whole = PLACEHOLDER.fullmatch(word)
+            each = next((match for match in PLACEHOLDER.finditer(word) if match[2] == "each"), None)
+            if whole and whole[2] == "words":
+                found += self.words(str(self._value(whole[1], values, template)), values)
+            elif each:
+                items = self.items(each[1], values)
+                found += [self.expand(word.replace(each[0], item), values) for item in items]
+            else:
+                found.append(self.expand(word, values))
+        return found
+
+    def combinations(self, loops: dict[str, Any], values: Values | None = None) -> Iterator[Values]:
+        """Yields the values with each combination of the loop variables.
+
+        A loop over a mapping sets {variable} to the key and {variable.field} to the fields of the entry.
+        """
+        values = self.values if values is None else values
+        if not loops:
+            yield values
+            return
+        (name, of), *rest = loops.items()
+        entries = self._value(of, values, f"{name}: {of}") if isinstance(of, str) else None
+        for item in self.items(of, values):
+            fields = (entries[item] or {}) if isinstance(entries, dict) else {}
+            more = {f"{name}.{key}": value for key, value in fields.items()}
+            yield from self.combinations(dict(rest), values | more | {name: item})
+
+    def items(self, of: str | list | dict, values: Values | None = None) -> list[str]:
+        """The items of a list, or of the value with this name: a list, the keys of a mapping, or text with commas.
+
+        {first: NUMBERS, of: NAMES} has one item for each number N: the first N names, joined by commas.
+        Raises `UserError` for an item that occurs twice.
+        """
+        if isinstance(of, dict):
+            names, numbers = (self.items(of[key], values) for key in ("of", "first"))
+            for number in numbers:
+                if not number.isdecimal() or not 1 <= int(number) <= len(names):
+                    raise UserError(f"{of['first']}: {number}: expected numbers from 1 to {len(names)} ({of['of']})")
+            return [",".join(names[: int(number)]) for number in numbers]
+        template = ",".join(map(str, of)) if isinstance(of, list) else f"{{{of}}}"
+        option = of if isinstance(of, str) else "the list"
+        return [item for item in names_of(option, self.expand(template, values)) if item]
+
+    def _steps(self) -> list[Step]:
+        steps = {}
+        for key, content in self.content["steps"].items():
+            unknown = content.keys() - STEP_KEYS
+            if unknown or "run" not in content:
+                raise UserError(f"{self.path}: step {key}: " + (f"unknown key {min(unknown)}" if unknown else "no run"))
+            loops = content.get("for") or {}
+            for values in self.combinations(loops):
+                if content.get("where", "output") not in values:
+                    continue
+                name = "/".join([key, *(values[variable] for variable in loops)])
+                folder = self.output / self.expand(content.get("folder", name), values)
+                if folder in steps:
+                    raise UserError(f"{self.path}: the steps {name} and {steps[folder].name} have the same folder")
+                values = values | {"folder": str(folder)}
+                commands = content["run"] if isinstance(content["run"], list) else [content["run"]]
+                reads, expects = (
+                    [word for path in content.get(key, []) for word in self.words(path, values)]
+                    for key in ("reads", "expects")
+                )
+                steps[folder] = Step(
+                    name,
+                    folder,
+                    [self.words(command, values) for command in commands],
+                    reads,
+                    expects,
+                    content.get("stdout"),
+                    content.get("only if needed", False),
+                )
+        corpora = {
+            path: step
+            for step in steps.values()
+            for path in step.absolute_paths
+            if path in corpus.MADE and any("recipes.corpus" in command for command in step.commands)
+        }
+        makers = corpora | steps
+        for step in steps.values():
+            for path in step.absolute_paths:
+                made = next((makers[folder] for folder in (path, *path.parents) if folder in makers), step)
+                if made is not step and made not in step.needs:
+                    step.needs.append(made)
+        return list(steps.values())
+
+    def chosen(self, names: list[str]) -> list[Step]:
+        """Returns the steps to run, each after those that it needs: all, or those whose names begin with `names`.
+
+        Steps marked "only if needed" run if another step needs them or if `names` has them.
+        """
+        wanted = [step for step in self.steps if any(f"{step.name}/".startswith(f"{name}/") for name in names)]
+        for name in names:
+            if not any(f"{step.name}/".startswith(f"{name}/") for step in self.steps) and name != "report":
+                known = dict.fromkeys(step.name.split("/")[0] for step in self.steps)
+                raise UserError(f"--only {name}: there is no such step; expected {', '.join([*known, 'report'])}")
+        if not names:
+            wanted = [step for step in self.steps if not step.only_if_needed]
+        ordered: list[Step] = []
+
+        def add(step: Step, inside: tuple[Step, ...] = ()) -> None:
+            if step in inside:
+                names = ", ".join(one.name for one in inside[inside.index(step) :])
+                raise UserError(f"{self.path}: these steps read from each other's folders: {names}")
+            if step not in ordered:
+                for needed in step.needs:
+                    add(needed, (*inside, step))
+                ordered.append(step)
+
+        for step in wanted:
+            add(step)
+        return ordered
+
+
+def read_yaml(path: Any) -> dict[str, Any]:
+    """Reads an experiment's file as a mapping. Raises `UserError` if it is not an experiment."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = yaml.safe_load(file)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("steps"), dict) or content.keys() - KEYS:
+        raise UserError(f"{path}: expected an experiment, a mapping with steps and any of {', '.join(sorted(KEYS))}")
+    if base := content.pop("base", None):
+        content = merged(read_yaml(Path(path).parent / base), content, path)
+    return content
+
+
+def merged(base: dict[str, Any], content: dict[str, Any], path: Any) -> dict[str, Any]:
+    """Merges two experiments: values and steps of `content` replace those of `base` by name, and null removes one.
+
+    In the report, text stands for the part of `base` with this title. Raises `UserError` if there is none.
+    """
+    parts = {next(iter(part.values())): part for part in base.get("report") or []}
+    unknown = [part for part in content.get("report") or [] if isinstance(part, str) and part not in parts]
+    if unknown:
+        raise UserError(f"{path}: report: {unknown[0]}: expected one of the titles {', '.join(map(repr, parts))}")
+    result = base | content
+    for key in ("values", "steps"):
+        both = (base.get(key) or {}) | (content.get(key) or {})
+        result[key] = {name: value for name, value in both.items() if value is not None}
+    result["report"] = [parts[part] if isinstance(part, str) else part for part in result.get("report") or []]
+    return result
+
+
+def check_files(steps: list[Step]) -> None:
+    """Raises `UserError` if a step expects a file or folder that does not exist and that no needed step makes.
+
+    FOLDER:FOLDER/FILE may be in any of the folders. `recipes.corpus` makes some corpora.
+    """
+    for step in steps:
+        made = {*(needed.folder for needed in step.needs), *corpus.MADE}
+        for path in step.expects:
+            folders, _, name = path.rpartition("/")
+            places = [ROOT / folder / name for folder in folders.split(":")]
+            if not any(stored(place).exists() or made & {place, *place.parents} for place in places):
+                where = f" in {folders.replace(':', ' or ')}" if folders else ""
+                raise UserError(f"step {step.name}: {name}: no such file{where}")

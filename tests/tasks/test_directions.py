@@ -1,0 +1,97 @@
+"""Several translation directions in one model: temperature, resuming, directions without training pairs."""
+
+from collections import Counter
+
+import pytest
+from tiny_data import write_data_bin, write_items
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.indexed import open_text
+from fairseq_xl.errors import UserError
+from tests.command_line import cli
+from tests.commands import load, run_interactive, run_train, translation
+from tests.tasks.resuming import LAST, check_stop
+
+ALL, FEW = 60, 15  # pairs of de-en and of en-fr
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    data = write_data_bin(tmp_path_factory.mktemp("directions") / "data-bin")
+    for language in ("en", "fr"):
+        text = open_text(data / f"en-fr/train.en-fr.{language}", language)
+        lines = [line for line in range(len(text)) if len(text[line]) > 1][:FEW]
+        items = [text[line].tolist() for line in lines]
+        del text
+        write_items(data / f"en-fr/train.en-fr.{language}", items)
+    return data
+
+
+def train(data, folder, *more):
+    return translation(
+        data,
+        folder,
+        *cli(lang_pairs="en-de,en-fr", max_tokens=100, disable_validation=True, no_epoch_checkpoints=True),
+        *more,
+    )
+
+
+def drawn(output, data, updates):
+    """The examples of some updates, by the code of their target language."""
+    symbols = XLDictionary.load(data / "dict.txt").symbols
+    found = {}
+    for update in updates:
+        (sample,) = output.samples[update]
+        starts = sample["net_input"]["prev_output_tokens"][:, 0].tolist()
+        for start, number in zip(starts, sample["id"].tolist()):
+            found.setdefault(symbols[start].strip("[]"), []).append(number)
+    return found
+
+
+def test_without_a_temperature_an_epoch_reads_all_pairs_once(data, tmp_path):
+    output = run_train(train(data, tmp_path, "--max-epoch", 1))
+    found = drawn(output, data, output.updates)
+    assert {code: len(set(numbers)) for code, numbers in found.items()} == {"de": ALL, "fr": FEW}
+    assert sum(map(len, found.values())) == ALL + FEW
+
+
+def test_a_temperature_draws_rare_directions_more_often(data, tmp_path):
+    """The roots of 60 and 15 are as 2 to 1: 50 and 25 of 75 pairs."""
+    output = run_train(train(data, tmp_path, *cli(max_epoch=1, sampling_temperature=2)))
+    found = drawn(output, data, output.updates)
+    assert {code: len(numbers) for code, numbers in found.items()} == {"de": 50, "fr": 25}
+    assert len(set(found["de"])) == 50
+    assert set(Counter(found["fr"]).values()) == {1, 2} and len(set(found["fr"])) == FEW
+
+
+def test_epochs_differ_and_a_stopped_run_resumes(data, tmp_path):
+    def line(folder, *more):
+        return train(data, folder, *cli(sampling_temperature=2, save_interval_updates=1), *more)
+
+    whole = run_train(line(tmp_path / "whole", "--max-update", 30))
+    ends = [
+        number
+        for number in range(1, 31)
+        if sum(map(len, drawn(whole, data, range(1, number + 1)).values())) == ALL + FEW
+    ]
+    (end,) = ends
+    first, second = (drawn(whole, data, updates) for updates in (range(1, end + 1), range(end + 1, 2 * end + 1)))
+    assert set(first["de"]) != set(second["de"])
+    for stop in (3, end + 3):
+        check_stop(line, tmp_path / f"parts-{stop}", (tmp_path / "whole", whole), stop, 30)
+    assert load(tmp_path / "whole" / LAST)
+
+
+def test_a_direction_without_training_pairs_may_be_tried(data, tmp_path):
+    """German is a source and French a target of other directions (Johnson et al. 2017: zero-shot)."""
+    run_train(train(data, tmp_path, *cli(lang_pairs="de-en,en-fr", max_update=1)))
+    more = cli(task="xl_translation", user_dir="fairseq_xl", path=tmp_path / LAST, max_len_b=5)
+    output = run_interactive([data, *more, "-s", "de", "-t", "fr"], ["▁das ▁Haus"])
+    assert len(output.lines("H")) == 1
+    with pytest.raises(UserError, match="was trained for de-en, en-fr, not for fr-de"):
+        run_interactive([data, *more, "-s", "fr", "-t", "de"], ["▁le"])
+
+
+def test_mistakes(data, tmp_path):
+    with pytest.raises(UserError, match="--sampling-temperature 0.0: more than 0"):
+        run_train(train(data, tmp_path, *cli(sampling_temperature=0.0)))

@@ -63,7 +63,7 @@ class Translator:
         batches = self.task.get_batch_iterator(
             dataset, max_tokens=max_tokens, max_positions=self.model.max_positions()
         ).next_epoch_itr(shuffle=False)
-        dictionary, found = self.task.dictionary, [None] * len(sentences)
+        dictionary, found = self.task.dictionary, {}
         kept = dictionary.is_piece | (np.arange(len(dictionary)) == dictionary.unk())
         for sample in batches:
             moved = {name: value.to(self.device) for name, value in sample["net_input"].items()}
@@ -71,7 +71,7 @@ class Translator:
             for number, (best, *_) in zip(sample["id"].tolist(), beams):
                 symbols = best["tokens"].cpu().numpy()
                 found[number] = np.append(symbols[kept[symbols]], dictionary.eos())
-        return found
+        return [found[number] for number in range(len(sentences))]
 
 
 class Parts:
@@ -106,7 +106,7 @@ class Parts:
             made = self.translator(self.sentences(start), self.max_tokens)
             part = {"tokens": np.concatenate(made), "lengths": np.array([len(each) for each in made])}
             with replacing(path) as file:
-                np.savez(file, **part)
+                np.savez(file, tokens=part["tokens"], lengths=part["lengths"])
         return np.split(part["tokens"], part["lengths"].cumsum()[:-1])
 
     def all(self, side: Callable[[int], list[np.ndarray]]) -> Iterator[np.ndarray]:

@@ -12,7 +12,7 @@ import math
 import statistics
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -42,7 +42,7 @@ class Trigrams:
         texts: {language: lines to learn from}
     """
 
-    def __init__(self, texts: dict[str, Iterable[str]]):
+    def __init__(self, texts: Mapping[str, Iterable[str]]):
         counts = {code: Counter(each for line in lines for each in trigrams(line)) for code, lines in texts.items()}
         symbols = len(set().union(*counts.values())) + 1
         self.log_shares, self.unseen = {}, {}
@@ -169,7 +169,7 @@ def clean(
 
     Returns: the description of the cleaned files, their reports, and {cleaned file: {"path": the file, and counts}}.
     """
-    rules, made, entries = config.clean, {}, {}
+    rules, made, entries = config.clean or Clean(), {}, {}
     guess = None
     if rules.language:
         texts = {code: _training_files(config, code) for code in config.languages}
@@ -185,7 +185,7 @@ def clean(
     for folder in config.folders:
         splits = []
         for split in folder.splits:
-            splits.append(_cleaned(config, folder, split, guess, reports, stages, made, entries))
+            splits.append(_cleaned(config.root, rules, folder, split, guess, reports, stages, made, entries))
         folders.append(replace(folder, splits=tuple(splits)))
     with Workers(count) as workers:
         found = {
@@ -216,21 +216,31 @@ def _training_files(config: Config, code: str) -> list[str]:
     ]
 
 
-def _cleaned(config, folder: Folder, split: Split, guess, reports, stages: Stages, made: dict, entries: dict) -> Split:
+def _cleaned(
+    root: Path,
+    rules: Clean,
+    folder: Folder,
+    split: Split,
+    guess: Trigrams | None,
+    reports: dict[str, check.Report],
+    stages: Stages,
+    made: dict[str, str],
+    entries: dict[str, dict],
+) -> Split:
     """The split with cleaned files, which are made unless they are up to date."""
     if split.name != "train":
         return split
     languages = tuple(side.language for side in split.sides)
     cleaned = [[] for _ in split.sides]
     for number, names in enumerate(zip(*(side.files for side in split.sides))):
-        paths = [config.root / name for name in names]
+        paths = [root / name for name in names]
         outputs = [stages.folder / "clean" / f"{folder.name}.{number}.{code}" for code in languages]
-        inputs = [asdict(config.clean), list(languages), [reports[name].sha256 for name in names]]
+        inputs = [asdict(rules), list(languages), [reports[name].sha256 for name in names]]
         if guess:
             inputs.append(sorted(report.sha256 for report in reports.values()))
 
-        def work(paths=paths, outputs=outputs):
-            return clean_files(paths, outputs, Cleaner(config.clean, languages, typical_ratio(paths), guess))
+        def work(paths: list[Path] = paths, outputs: list[Path] = outputs) -> dict[str, int]:
+            return clean_files(paths, outputs, Cleaner(rules, languages, typical_ratio(paths), guess))
 
         counts = stages.run(f"clean {folder.name}.{number}", inputs, outputs, work)
         for side, output, name in zip(cleaned, outputs, names):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fairseq_xl.data.corpus import Numbers
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.spans import Spans
 
@@ -13,7 +14,7 @@ class SentenceBlocks(Spans):
     is left begins the next block. Blocks may contain several documents and are the same in every pass.
     """
 
-    def _spans(self, length):
+    def _spans(self, length: int) -> Numbers:
         """Token indices where blocks begin and end, (n, 2). A block of a single ``</s>`` is left out."""
         items = open_text(self.path, self.language)  # a variable: its sizes are unmapped when it is freed
         sizes = np.asarray(items.sizes, dtype=np.int64)
@@ -23,7 +24,7 @@ class SentenceBlocks(Spans):
         parts[np.cumsum(counts) - 1] = sizes - (counts - 1) * length
         ends = np.concatenate(([0], np.cumsum(parts)))  # of parts, after a first 0
         # of each part the last one that still fits into a block which begins with it; a memoryview gives plain numbers
-        following = memoryview(np.searchsorted(ends, ends[:-1] + length, side="right") - 1)
+        following = (np.searchsorted(ends, ends[:-1] + length, side="right") - 1).data
         firsts, first = [], 0
         while first < len(following):
             firsts.append(first)

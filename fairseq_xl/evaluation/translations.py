@@ -1,7 +1,10 @@
 """Statistics of translations that are summed over batches and processes: BLEU, wrong languages, lengths."""
 
+from collections.abc import Sequence
+
 import numpy as np
-from sacrebleu.metrics import BLEU
+from numpy.typing import ArrayLike
+from sacrebleu.metrics.bleu import BLEU
 
 from fairseq_xl.evaluation.bleu import metric_of, tokenizer_of
 
@@ -17,18 +20,20 @@ class LanguageGuess:
         counts: {language: how often each symbol occurs in its text, (V,)}; one is added to each.
     """
 
-    def __init__(self, counts):
+    def __init__(self, counts: dict[str, np.ndarray]):
         self.languages = list(counts)
         added = np.stack([count + 1.0 for count in counts.values()])
         self.log_shares = np.log(added / added.sum(axis=1, keepdims=True))  # (languages, V)
 
-    def is_wrong(self, pieces, language):
+    def is_wrong(self, pieces: np.ndarray, language: str) -> bool:
         """Whether another language makes the pieces (n,) of a sentence more probable than `language`."""
         likelihoods = self.log_shares[:, pieces].sum(axis=1)
         return bool(likelihoods.max() > likelihoods[self.languages.index(language)])
 
 
-def statistics(hypotheses, references, language, pieces, source_pieces, wrong):
+def statistics(
+    hypotheses: Sequence[str], references: Sequence[str], language: str, pieces: int, source_pieces: int, wrong: int
+) -> np.ndarray:
     """The sums of n translations, (SIZE,) float.
 
     Args:
@@ -42,7 +47,7 @@ def statistics(hypotheses, references, language, pieces, source_pieces, wrong):
     return np.array([*score.counts, *score.totals, *lengths, len(hypotheses), wrong, pieces, source_pieces], float)
 
 
-def scores(sums):
+def scores(sums: ArrayLike) -> dict[str, float]:
     """The scores of summed statistics: BLEU, the share of translations in a wrong language and the length ratio."""
     sums = np.asarray(sums)
     bleu = BLEU.compute_bleu(sums[:4].tolist(), sums[4:8].tolist(), int(sums[8]), int(sums[9]), smooth_method="exp")

@@ -23,7 +23,7 @@ def init_weights(module: nn.Module, std: float) -> None:
     if isinstance(module, PositionEmbeddings) and module.sinusoidal:
         table = module.weight.data[module.offset :]
         # a sinusoid's mean square is 1/2: the factor gives the table the size of the other embeddings
-        table.copy_(sinusoids(*table.shape, max_wavelength=module.max_positions) * math.sqrt(2) * std)
+        table.copy_(sinusoids(len(table), table.size(1), module.max_positions) * math.sqrt(2) * std)
 
 
 def sinusoids(positions: int, channels: int, max_wavelength: float) -> Tensor:

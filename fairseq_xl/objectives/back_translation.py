@@ -5,6 +5,7 @@ Sennrich et al. 2016; Lample & Conneau 2019, section 4.2.
 Legend: B batch, S tokens of the generated source, T tokens of the sentence, V vocabulary.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_xl.data.framing import InputLength, decoder_input, find_padding, pad_rows
+from fairseq_xl.data.corpus import Texts
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.framing import Framing, InputLength, decoder_input, find_padding, pad_rows
+from fairseq_xl.data.plan import BatchSpec
 from fairseq_xl.data.randomness import SOURCE_LANGUAGE, uniforms
 from fairseq_xl.errors import UserError
-from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig
+from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
 from fairseq_xl.objectives.sequence import SequenceObjective, sequence_terms
 
 
@@ -38,23 +42,23 @@ class BackTranslation(SequenceObjective):
     name = "back_translation"
     corpus_type = "sentences"
 
-    def __init__(self, cfg, dictionary, framing):
+    def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing) -> None:
         super().__init__(cfg, dictionary, framing)
         self.allowed = torch.from_numpy(dictionary.is_piece | (np.arange(len(dictionary)) == dictionary.eos()))
         self.set_languages(dictionary.languages)
 
-    def set_languages(self, codes):
+    def set_languages(self, codes: Sequence[str]) -> None:
         """Sets the languages that translations are in; raises `UserError` for fewer than two."""
         if len(codes) < 2:
             raise UserError(f"back_translation needs two languages, this run has {', '.join(codes) or 'none'}")
         self.language_ids = [self.dictionary.language_id(code) for code in codes]
 
     @property
-    def input_length(self):
+    def input_length(self) -> InputLength:
         """`InputLength` of a sentence with ``<s>`` or ``[xx]`` and ``</s>``."""
         return InputLength(text=self.cfg.length - 1, symbols=1, positions=self.cfg.length)
 
-    def collate(self, batch_spec, corpus):
+    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """Sentences as source and target: tokens (B, T+1), decoder input and target (B, T), languages (B, 1).
 
         ``other_languages`` (B, 1) are the ids of the languages that they are translated into.
@@ -72,14 +76,14 @@ class BackTranslation(SequenceObjective):
             "target": target,
         }
 
-    def _others(self, languages, keys):
+    def _others(self, languages: Tensor, keys: np.ndarray) -> Tensor:
         """A random other language of the run for each of the languages (B, 1): ids (B, 1)."""
         ids = torch.tensor(self.language_ids)
         places = (languages == ids).int().argmax(dim=1, keepdim=True)  # of the languages among those of the run
         drawn = torch.from_numpy(uniforms(keys, 1, SOURCE_LANGUAGE))
         return ids[(places + 1 + (drawn * (len(ids) - 1)).long()) % len(ids)]
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """{"back_translation": `Term` over the tokens of the sentences}.
 
         A batch may have its translations already, the result of `translated`, as ``source``.

@@ -69,7 +69,7 @@ class ObjectiveConfig:
             number = getattr(self, field.name)
             if isinstance(number, (int, float)):
                 self.require(field.name, math.isfinite(number) and abs(number) < LARGEST, f"a number below {LARGEST}")
-        self.require("weight", _schedule(self.weight) is not None, "0 or more, or UPDATE:FACTOR,… with growing updates")
+        self.require("weight", _schedule(self.weight) != [], "0 or more, or UPDATE:FACTOR,… with growing updates")
         self.require("length", self.length > 1, "more than 1 token")
         self.require_exponent("alpha")
         for name in ("batch_tokens", "batch_sentences"):
@@ -320,16 +320,16 @@ def settings_as_text(options: Any) -> Optional[str]:
     )
 
 
-def _schedule(text: Any) -> Optional[list[tuple[int, float]]]:
-    """``0:1,1000:0.5`` -> [(0, 1.0), (1000, 0.5)], ``0.5`` -> [(0, 0.5)]; None if it is neither."""
+def _schedule(text: Any) -> list[tuple[int, float]]:
+    """``0:1,1000:0.5`` -> [(0, 1.0), (1000, 0.5)], ``0.5`` -> [(0, 0.5)]; [] if it is neither."""
     try:
         points = [point.rpartition(":") for point in str(text).split(",")]
         schedule = [(int(update or 0), float(factor)) for update, _, factor in points]
     except ValueError:
-        return None
+        return []
     growing = all(before < after for (before, _), (after, _) in itertools.pairwise(schedule))
     valid = schedule[0][0] >= 0 and all(0 <= factor < LARGEST for _, factor in schedule)
-    return schedule if growing and valid else None
+    return schedule if growing and valid else []
 
 
 def _configure(objective: type[Objective], settings: list[str]) -> Any:

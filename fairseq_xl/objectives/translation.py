@@ -4,11 +4,14 @@ Legend: B pairs, S and T tokens of source and target.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from fairseq_xl.data.corpus import Texts
 from fairseq_xl.data.framing import decoder_input, find_padding, pad_rows
-from fairseq_xl.objectives.base import Objective, ObjectiveConfig
+from fairseq_xl.data.plan import BatchSpec
+from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
 from fairseq_xl.objectives.sequence import SequenceObjective, sequence_terms
 
 
@@ -27,7 +30,7 @@ class Translation(SequenceObjective):
     name = "translation"
     corpus_type = "parallel"
 
-    def collate(self, batch_spec, corpus):
+    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """Tokens (2B, S), languages (2B, 1), decoder input and target (2B, T): the pairs, then the pairs swapped."""
         pairs = self.texts(batch_spec, corpus)
         sources = [pair[side] for side in (0, 1) for pair in pairs]
@@ -45,7 +48,7 @@ class Translation(SequenceObjective):
             "target": target,
         }
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """{"translation": `Term` over the tokens of the targets}."""
         (term,) = sequence_terms(model, batch)
         return {self.name: term}

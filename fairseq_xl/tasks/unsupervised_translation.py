@@ -1,21 +1,25 @@
 """Unsupervised translation: denoising and online back-translation (Lample & Conneau 2019, section 4.2)."""
 
 import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 import torch
 from fairseq.logging import metrics
 from fairseq.tasks import register_task
+from torch import Tensor
 
 from fairseq_xl.data import tokenizers
+from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.translations import SIZE, LanguageGuess, scores, statistics
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
+from fairseq_xl.objectives.base import Batch
 from fairseq_xl.tasks.pretraining import XLPretrainingConfig, XLPretrainingTask
 
 COUNTED_TOKENS = 1_000_000  # of each language's training text, for the frequencies of its pieces
@@ -56,16 +60,17 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     of translations in a wrong language and the ratio of their length to that of the source.
     """
 
-    splits_of_pairs = ("train", "valid")
+    splits_of_pairs: Any = ("train", "valid")
+    objectives: dict[str, Any]  # Any: validation calls a method of `BackTranslation`
 
-    def __init__(self, cfg, dictionary):
+    def __init__(self, cfg: Any, dictionary: XLDictionary):
         super().__init__(cfg, dictionary)
         if cfg.init_from and (cfg.init_encoder_from or cfg.init_decoder_from or cfg.init_embeddings_from):
             raise UserError(
                 "--init-from gives both stacks: leave out the --init-…-from of encoder, decoder and embeddings"
             )
 
-    def _build_objectives(self):
+    def _build_objectives(self) -> None:
         self.codes = self._languages()
         if len(self.codes) < 2:
             found = ", ".join(self.codes) or "none"
@@ -82,17 +87,17 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
             self.objectives |= build_objectives(name, options, self.dictionary, self.framing)
             self.objectives[name].set_languages(self.codes)
 
-    def identity(self):
+    def identity(self) -> dict[str, Any]:
         """The identity of pre-training, and the directions that the model is trained for, as in `xl_translation`."""
         return super().identity() | {"lang_pairs": self.directions}
 
-    def language_pairs(self, split="train"):
+    def language_pairs(self, split: Optional[str] = "train") -> list[str]:
         """The language pairs of the data folder whose two languages are both trained."""
         return [pair for pair in super().language_pairs(split) if set(pair.split("-")) <= set(self.codes)]
 
     # --- model -------------------------------------------------------------------------------------------------
 
-    def build_model(self, cfg, from_checkpoint=False):
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> XLDenoisingModel:
         """Builds the model; a new one starts from the weights of --init-*-from."""
         self.check_architecture(cfg)
         for name in self.added:
@@ -112,14 +117,14 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
 
     # --- validation --------------------------------------------------------------------------------------------
 
-    def metrics(self):
+    def metrics(self) -> list[str]:
         """Names of the validation metrics: those of pre-training, and the scores of translations."""
         names = [BLEU_NAMES[name] for name in self.objectives if name in BLEU_NAMES]
         kinds = (*names, "wrong_language", "length_ratio")
         scored = [f"{kind}_{direction}" for kind in kinds for direction in self.directions]
         return [*super().metrics(), *names, *scored]
 
-    def valid_step(self, sample, model, criterion):
+    def valid_step(self, sample: dict[str, Any], model: Any, criterion: Any) -> tuple[Any, Any, dict[str, Any]]:
         """Computes the loss, and the statistics of the translations of a batch."""
         objective, batch = sample["objective"], sample["batch"]
         log = {f"{kind} {direction}": np.zeros(SIZE) for kind in BLEU_NAMES for direction in self.directions}
@@ -132,7 +137,9 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         flat = {f"{key} {place}": number for key, sums in log.items() for place, number in enumerate(sums.tolist())}
         return loss, sample_size, logged | flat
 
-    def _statistics(self, objective, batch, translated, model):
+    def _statistics(
+        self, objective: str, batch: Batch, translated: Batch, model: Any
+    ) -> Iterator[tuple[str, np.ndarray]]:
         """Yields each direction of a batch and the `statistics` of its translations.
 
         Args:
@@ -162,29 +169,29 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
                 ),
             )
 
-    def _pieces(self, tokens):
+    def _pieces(self, tokens: Tensor) -> list[np.ndarray]:
         """Rows (B, T) -> B arrays of their pieces, without special symbols."""
         return [row[self.dictionary.is_piece[row]] for row in tokens.cpu().numpy()]
 
     @cached_property
-    def _tokenizers(self):
+    def _tokenizers(self) -> dict[str, str]:
         return tokenizers.named_in(self.folder())
 
-    def _plain(self, tokens, codes):
+    def _plain(self, tokens: Tensor, codes: Sequence[str]) -> list[str]:
         """Rows (B, T) and their languages -> B lines of raw text, without ``<unk>``."""
         chosen = self._tokenizers
         texts = [self.dictionary.string(torch.from_numpy(row), "sentencepiece") for row in self._pieces(tokens)]
         return [tokenizers.detokenize(text, chosen.get(code), code) for text, code in zip(texts, codes)]
 
     @cached_property
-    def _guess(self):
+    def _guess(self) -> LanguageGuess:
         counts, size = {}, len(self.dictionary)
         for code in self.codes:
             stream = TokenStream(self.folder() / code / "train", code, size)
             counts[code] = np.bincount(stream.read(0, min(stream.size, COUNTED_TOKENS)), minlength=size)
         return LanguageGuess(counts)
 
-    def reduce_metrics(self, logging_outputs, criterion):
+    def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion: Any) -> None:
         """Logs the losses and, in validation, the scores of translations."""
         super().reduce_metrics(logging_outputs, criterion)
         for kind, direction in itertools.product(BLEU_NAMES, self.directions):
@@ -194,13 +201,13 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
                 metrics.log_scalar(f"_{kind} {direction}", sums)  # fairseq adds up the batches
                 self._log_scores(kind, direction)
 
-    def _log_scores(self, kind, direction):
+    def _log_scores(self, kind: str, direction: str) -> None:
         """Logs the scores of a direction, and the mean BLEU over all directions."""
 
-        def found(key):
+        def found(key: str) -> Callable[[dict[str, Any]], float]:
             return lambda meters: scores(meters[f"_{kind} {direction}"].sum)[key]
 
-        def mean(meters):
+        def mean(meters: dict[str, Any]) -> float:
             sums = [meters.get(f"_{kind} {direction}") for direction in self.directions]
             return round(float(np.mean([scores(meter.sum)["bleu"] for meter in sums if meter is not None])), 2)
 

@@ -2,7 +2,7 @@
 
     bash recipes/xlm/pretrain.sh DATA SAVE_DIR … --user-dir recipes/learning/fairseq_roberta --arch fairseq_roberta
 
-Weights start as in fairseq: with a standard deviation of 0.02, in the dense layer of the output as in `nn.Linear`.
+Weights start as in fairseq's RobertaModel, with a standard deviation of 0.02.
 """
 
 from types import SimpleNamespace
@@ -10,6 +10,7 @@ from typing import Any
 
 from fairseq.models import BaseFairseqModel, register_model
 from fairseq.models.roberta import RobertaEncoder
+from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -36,8 +37,8 @@ class FairseqRoberta(XLEncoderModel):
             attention_dropout=cfg.attention_dropout,
             max_positions=cfg.max_positions,
         )
-        self.roberta = RobertaEncoder(sizes, dictionary)
-        self.output = SimpleNamespace(cross_entropy=self._cross_entropy)
+        self.roberta = RobertaEncoder(sizes, dictionary).apply(init_bert_params)
+        self.output: Any = SimpleNamespace(cross_entropy=self._cross_entropy)
 
     @classmethod
     def build_model(cls, cfg: EncoderConfig, task: Any) -> "FairseqRoberta":

@@ -40,16 +40,20 @@ class TransformersXLM(XLEncoderModel):
             embed_init_std=cfg.init_std,
             init_std=cfg.init_std,
             layer_norm_eps=cfg.layer_norm_eps,
-            pad_index=pad,
         )
+        config.pad_index = pad
         self.xlm = XLMWithLMHeadModel(config)
-        self.output = SimpleNamespace(cross_entropy=self._cross_entropy)
+        self.output: Any = SimpleNamespace(cross_entropy=self._cross_entropy)
 
     def forward(self, compute: Any, batch: Any) -> Any:
         """Returns `compute(self, batch)`."""
         return compute(self, batch)
 
-    def encode(
+    def encode(self, tokens: Tensor, positions: Tensor | None = None, **inputs: Any) -> Tensor:
+        """(B, T) -> (B, T, C); inputs as in `_encode`."""
+        return self._encode(tokens, positions, **inputs)
+
+    def _encode(
         self,
         tokens: Tensor,
         positions: Tensor | None = None,
@@ -58,7 +62,6 @@ class TransformersXLM(XLEncoderModel):
         padding_mask: Tensor | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """(B, T) -> (B, T, C)"""
         self.xlm.transformer.causal = causal
         return self.xlm.transformer(
             tokens,

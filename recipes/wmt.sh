@@ -3,10 +3,10 @@
 # [--flag value ...]: supervised translation on the text of WMT14 (en-de; en-fr without UN and 10^9, unlike V14) or
 # WMT16 (en-ro) from an XLM (X13) or VECO (V10, V13) checkpoint. DIRECTIONS is one, en-de, or both of a pair in one
 # model, ro-en,en-ro. Encodes the text with the vocabulary of DATA, the folder that CHECKPOINT was pre-trained on;
-# fine-tunes with translate.sh of the system; translates the test set of each direction with beam 5; computes BLEU,
-# tokenized and case-insensitive, and sacreBLEU. CHECKPOINT "random" starts from random weights. The text and the model
-# are written to OUTPUT_DIR, translations and scores to OUTPUT_DIR/DIRECTION. Without a CONFIG the model has the paper's
-# size; config/translate-toy.yaml of the system is small. A repeated run resumes.
+# fine-tunes with translate.sh of the system; translates the test set of each direction with beam 5; computes sacreBLEU
+# and tokenized BLEU. CHECKPOINT "random" starts from random weights. The text and the model are written to OUTPUT_DIR,
+# translations and scores to OUTPUT_DIR/DIRECTION. Without a CONFIG the model has the paper's size;
+# config/translate-toy.yaml of the system is small. A repeated run resumes.
 #
 # --corpus          the corpus folder that preprocess.readers.wmt writes (default: corpora/wmt-PAIR; Romanian without
 #                   diacritics)

@@ -12,7 +12,7 @@ from fairseq_xl.errors import UserError
 from preprocess.readers import command
 
 LANGUAGE = "ro"
-REMOVE_DIACRITICS = "write a, i, s, t in place of ă, â, î, ș, ț in Romanian text"  # the option's help
+REMOVE_DIACRITICS = "write a, a, i, s, t in place of ă, â, î, ș, ț in Romanian text"  # the option's help
 COMMA_BELOW = str.maketrans("\u015f\u0163\u015e\u0162", "\u0219\u021b\u0218\u021a")
 WITHOUT_DIACRITICS = COMMA_BELOW | str.maketrans("ăâîșțşţĂÂÎȘȚŞŢ", "aaiststAAISTST")
 

@@ -62,6 +62,12 @@ what_failed() {
     echo "$end" >&2
 }
 
+# start_from CHECKPOINT: sets start to the flags that initialize encoder and decoder, to none for "random".
+start_from() {
+    start=()
+    [ "$1" = random ] || start=(--init-encoder-from "$1" --init-decoder-from "$1")
+}
+
 # run_training DATA SAVE_DIR [CONFIG.yaml ...] [--flag value ...]: replaces the script by fairseq-train, which then gets
 # the script's signals, and also writes the log to SAVE_DIR. $recipe is the script's folder.
 run_training() {

@@ -11,8 +11,7 @@ recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 arguments 3 "$@"
 data=$1 save=$2 checkpoint=$3
 shift 3
-start=(--init-encoder-from "$checkpoint" --init-decoder-from "$checkpoint")
-[ "$checkpoint" != random ] || start=()
+start_from "$checkpoint"
 export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$save"
 python "$recipe/../launch.py" train "$data" "$recipe/config/translate.yaml" "$@" \

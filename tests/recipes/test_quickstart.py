@@ -317,7 +317,7 @@ def test_the_settings_of_files_reach_the_command(tmp_path, monkeypatch):
     [
         ["-m", "preprocess", "x.yaml", "data"],
         ["-m", "preprocess.disjoint"],
-        ["-m", "preprocess.readers.wmt14"],
+        ["-m", "preprocess.readers.wmt"],
         ["-m", "fairseq_xl", "mine-negatives"],
         ["-m", "fairseq_xl", "score", "bleu"],
         ["recipes/launch.py", "train", "data", "x.yaml"],

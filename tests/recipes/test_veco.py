@@ -1,6 +1,5 @@
 """VECO's recipes at nano size, through their own scripts: pre-training in two stages, WMT14 in the official format."""
 
-import fcntl
 import json
 import os
 import re
@@ -13,14 +12,14 @@ import torch
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint
 from preprocess.__main__ import main as preprocess
-from preprocess.readers.wmt14.__main__ import main as read_wmt14
+from preprocess.readers.wmt.__main__ import main as read_wmt
 from preprocess.sample.__main__ import main as write_sample
 from recipes import experiment
 from recipes.experiment_file import Experiment
 from tests.recipes import test_lohelp
 from tests.recipes.test_configurations import RECIPES, XLM, configuration
 
-pytest_plugins = "tests.preprocess.readers.small_wmt14"
+pytest_plugins = "tests.preprocess.readers.small_wmt"
 lohelp_corpus = test_lohelp.corpus  # a fixture
 pytestmark = pytest.mark.usefixtures("warm")
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,43 +91,31 @@ def test_two_stages_each_from_the_one_before(pretrained):
     ids=["en-de", "en-fr"],
 )
 def test_wmt14_from_official_files_to_bleu(pretrained, official, tmp_path, pair, settings, averaged):
-    folder, corpus, output = pretrained[0], tmp_path / "wmt14", tmp_path / "out"
-    assert read_wmt14([str(corpus), "--pairs", "en-de,en-fr"]) == 0
+    folder, corpus, output = pretrained[0], tmp_path / "wmt", tmp_path / "out"
+    assert read_wmt([str(corpus), "--pairs", "en-de,en-fr"]) == 0
     settings = {"save-interval-updates": 1, "log-interval": 1} | settings
     (tmp_path / "nano.yaml").write_text(SHAPE + "".join(f"{name}: {value}\n" for name, value in settings.items()))
-    start = [folder / "data-bin", folder / "veco/checkpoint_last.pt", output, "--corpus", corpus]
+    start = [pair, folder / "data-bin", folder / "veco/checkpoint_last.pt", output, "--corpus", corpus]
     small = ["recipes/veco/config/translate-toy.yaml", tmp_path / "nano.yaml"]
-    shown, printed = succeeded(run("bash", "recipes/veco/wmt14.sh", pair, *start, *small))
+    shown, printed = succeeded(run("bash", "recipes/wmt.sh", "veco", *start, *small))
     scores = json.loads(printed.splitlines()[-1])
     assert scores["lines"] == 4 and "tok:13a" in scores["sacrebleu"]["signature"]
     assert "case:lc" in scores["tokenized"]["signature"]
     assert "with beam=5:" in (output / pair / "generate-test.txt").read_text()  # V13
     assert "--init-decoder-layers last" in shown and "--init-decoder-from" in shown
     assert "--decoder-layers 2" in shown and ("--update-freq 4" in shown) == (pair == "en-fr")
-    state = load_checkpoint(str(output / pair / "average.pt"))
-    kept = [path.name for path in (output / pair).glob("checkpoint_[0-9]*_[0-9]*.pt")]
+    state = load_checkpoint(str(output / "average.pt"))
+    kept = [path.name for path in output.glob("checkpoint_[0-9]*_[0-9]*.pt")]
     assert (len(kept) > averaged) == (pair == "en-fr")
     kept.sort(key=lambda name: int(re.fullmatch(r"checkpoint_\d+_(\d+)\.pt", name)[1]))
     assert state["extra_state"]["averaged_from"] == kept[-averaged:] and len(kept) >= averaged
-    data = output / pair / "data-bin"
+    data = output / "data-bin"
     assert [path.name for path in data.iterdir() if path.is_dir() and path.name[0] != "."] == [pair]
     symbols = [
         [line.split(" ")[0] for line in (place / "dict.txt").read_text().splitlines()]
         for place in (folder / "data-bin", data)
     ]
     assert symbols[0] == symbols[1]
-
-
-def test_wmt14_goes_on_with_a_corpus_that_is_not_complete(tmp_path):
-    """The test set is there and the manifest is not: the reader is called, and finds another one at work."""
-    corpus = tmp_path / "wmt14"
-    (corpus / "bitext").mkdir(parents=True)
-    (corpus / "bitext/test.en-de.de").write_text("Hallo\n")
-    (corpus / ".stages").mkdir()
-    with open(corpus / ".stages/lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        done = run("bash", "recipes/veco/wmt14.sh", "en-de", "data", "random", tmp_path / "out", "--corpus", corpus)
-    assert done.returncode == 1 and f"{corpus}: another run is writing there" in done.stderr
 
 
 def test_nothing_to_average_but_the_last_checkpoint(pretrained, tmp_path):
@@ -158,11 +145,6 @@ def test_classification_at_paper_size_is_in_the_papers_grid():
     assert (cfg.model.layers, cfg.model.embed_dim, cfg.model.heads) == (24, 1024, 16)  # V2
     assert cfg.optimization.lr == [2e-5] and cfg.optimization.max_epoch == 5 and cfg.dataset.batch_size == 32  # V9
     assert cfg.task.examples_per_epoch is None
-
-
-def test_wmt14_of_another_pair():
-    done = run("bash", "recipes/veco/wmt14.sh", "en-cs", "data", "checkpoint", "out")
-    assert done.returncode == 2 and done.stderr == "wmt14.sh: en-cs is neither en-de nor en-fr\n"
 
 
 @pytest.mark.slow

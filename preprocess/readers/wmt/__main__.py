@@ -1,34 +1,37 @@
-"""The command: ``python -m preprocess.readers.wmt14 DEST --pairs en-de,en-fr``."""
+"""The command: ``python -m preprocess.readers.wmt DEST --pairs en-de,en-fr,en-ro``."""
 
 import argparse
 import sys
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
-from preprocess.readers import command
-from preprocess.readers.wmt14.archives import PAIRS
-from preprocess.readers.wmt14.corpus import build
+from preprocess.readers import command, romanian
+from preprocess.readers.wmt.corpus import build
+from preprocess.readers.wmt.pairs import PAIRS
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m preprocess.readers.wmt14",
-        description="WMT14 from the official archives, and the news test sets.",
+        prog="python -m preprocess.readers.wmt",
+        description="WMT14 and WMT16 from the official archives, and the news test sets.",
     )
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write; an interrupted run is resumed")
     parser.add_argument(
         "--pairs", default="en-de", metavar="PAIR,PAIR", help=f"any of {', '.join(PAIRS)} (default: en-de)"
     )
+    parser.add_argument("--remove-diacritics", action="store_true", help=romanian.REMOVE_DIACRITICS)
     options = parser.parse_args(arguments)
 
     def work() -> None:
         pairs = list(dict.fromkeys(options.pairs.split(",")))
         if unknown := [pair for pair in pairs if pair not in PAIRS]:
             raise UserError(f"--pairs: unknown {', '.join(map(repr, unknown))}; valid: {', '.join(PAIRS)}")
-        build(options.destination, pairs)
+        if options.remove_diacritics and not any(romanian.LANGUAGE in pair.split("-") for pair in pairs):
+            raise UserError(f"--remove-diacritics: no pair of --pairs {options.pairs} has Romanian text")
+        build(options.destination, pairs, options.remove_diacritics)
 
-    return command.run("wmt14", work)
+    return command.run("wmt", work)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,109 @@
+"""Formats of WMT's training archives: tar files of text, and translation memories (TMX)."""
+
+import gzip
+import shutil
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+from xml.etree import ElementTree
+
+from tqdm import tqdm
+
+from fairseq_xl.errors import UserError
+from preprocess.files import replacing
+
+LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"  # the attribute xml:lang
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A tar.gz; `member` is a text file in it, {0} the pair in the archive's order (de-en)."""
+
+    url: str
+    size: int  # bytes
+    sha256: str
+    member: str
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return self.url.rsplit("/", 1)[1]
+
+    def members(self, pair: str) -> dict[str, str]:
+        """The member of each language of a pair such as en-de."""
+        source, target = pair.split("-")
+        return {language: f"{self.member.format(f'{target}-{source}')}.{language}" for language in (source, target)}
+
+    def extract(self, path: Path, outputs: Mapping[str, Path]) -> None:
+        """Writes members of the archive `path` to the files `outputs`.
+
+        Raises UserError if the archive is damaged or lacks a member.
+        """
+        missing = dict(outputs)
+        try:
+            with tarfile.open(path, mode="r|gz") as opened, tqdm(desc=self.name, unit=" members") as bar:
+                for entry in opened:
+                    bar.update()
+                    if output := missing.pop(entry.name.removeprefix("./"), None):
+                        with replacing(output) as file:
+                            shutil.copyfileobj(cast(IO[bytes], opened.extractfile(entry)), file)
+                    if not missing:
+                        break
+        except (tarfile.TarError, EOFError, zlib.error) as error:
+            raise _damaged(path, error) from error
+        if missing:
+            raise UserError(f"{path} lacks {', '.join(missing)}")
+
+
+@dataclass(frozen=True)
+class TranslationMemory(Archive):
+    """A TMX file, compressed with gzip; `member` is the name of its text files without the language's suffix."""
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return f"{self.member}.tmx.gz"
+
+    def extract(self, path: Path, outputs: Mapping[str, Path]) -> None:
+        """Writes a line of each language for each unit, an empty line if the unit lacks the language.
+
+        Raises UserError if the file is damaged.
+        """
+        try:
+            with gzip.open(path) as file, ExitStack() as stack:
+                sides = {
+                    name.rsplit(".", 1)[1]: stack.enter_context(replacing(output)) for name, output in outputs.items()
+                }
+                for unit in tqdm(_units(cast(IO[bytes], file)), desc=self.name, unit=" units", unit_scale=True):
+                    for language, side in sides.items():
+                        side.write(f"{unit.get(language, '')}\n".encode())
+        except (ElementTree.ParseError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise _damaged(path, error) from error
+
+
+def _units(file: IO[bytes]) -> Iterator[dict[str, str]]:
+    """Yields the text of each language of each <tu>, on one line, in constant memory.
+
+    Expat reads no external entity; a reference to one is a ParseError.
+    """
+    opened = [ElementTree.Element("file")]  # the elements that have not ended
+    for event, element in ElementTree.iterparse(file, events=("start", "end")):
+        if event == "start":
+            opened.append(element)
+            continue
+        opened.pop()
+        if element.tag == "tu":
+            yield {
+                variant.get(LANGUAGE, ""): " ".join("".join(segment.itertext()).split())
+                for variant in element.iter("tuv")
+                for segment in variant.iter("seg")
+            }
+            opened[-1].clear()  # removes the unit from its parent
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path} is damaged ({error}): remove it and run the same command")

@@ -1,0 +1,93 @@
+"""wmt.sh at nano size: Romanian in both directions from an XLM, with back-translated pairs, and wrong arguments."""
+
+import fcntl
+import json
+
+import pytest
+
+from preprocess.__main__ import main as preprocess
+from preprocess.readers.wmt.__main__ import main as read_wmt
+from preprocess.sample.__main__ import main as write_sample
+from tests.recipes.test_veco import run, succeeded
+
+pytest_plugins = "tests.preprocess.readers.small_wmt"
+pytestmark = pytest.mark.usefixtures("warm")
+CORPUS = """
+languages: [en, ro]
+vocabulary: {model: unigram, size: 300}
+monolingual:
+  en: {train: sample/mono/train.en, valid: sample/mono/valid.en}
+  ro: {train: [sample/mono/train.fr, wmt/bitext/train.en-ro.ro], valid: sample/mono/valid.fr}
+"""
+NANO = "embed-dim: 16\nffn-dim: 32\nheads: 2\nmax-update: 2\nsave-interval-updates: 1\nlog-interval: 1\n"
+
+
+def wmt(*arguments):
+    return run("bash", "recipes/wmt.sh", *arguments)
+
+
+@pytest.fixture
+def pretrained(official, tmp_path):
+    """A folder with the corpus wmt, the configuration nano.yaml, data-bin, and mlm: a nano XLM of its languages."""
+    assert read_wmt([str(tmp_path / "wmt"), "--pairs", "en-ro", "--remove-diacritics"]) == 0
+    write_sample([str(tmp_path / "sample"), "--documents", "30"])
+    (tmp_path / "corpus.yaml").write_text(CORPUS)
+    (tmp_path / "nano.yaml").write_text(NANO)
+    assert preprocess([str(tmp_path / "corpus.yaml"), str(tmp_path / "data-bin")]) == 0
+    config = ["recipes/xlm/config/pretrain-toy.yaml", tmp_path / "nano.yaml", "--objectives", "mlm"]
+    succeeded(run("bash", "recipes/xlm/pretrain.sh", tmp_path / "data-bin", tmp_path / "mlm", *config))
+    return tmp_path
+
+
+def test_both_directions_of_romanian_and_back_translation(pretrained):
+    """The second and third row of X13."""
+    folder, out, back = pretrained, pretrained / "out", pretrained / "back"
+    weights = folder / "mlm/checkpoint_last.pt"
+    small = ["--corpus", folder / "wmt", "recipes/xlm/config/translate-toy.yaml", folder / "nano.yaml"]
+    shown, printed = succeeded(wmt("xlm", "ro-en,en-ro", folder / "data-bin", weights, out, *small))
+    assert f"--init-encoder-from {weights} --init-decoder-from {weights} --lang-pairs ro-en,en-ro" in shown
+    scores = [json.loads((out / direction / "bleu.json").read_text()) for direction in ("ro-en", "en-ro")]
+    assert [json.loads(line) for line in printed.splitlines() if line.startswith("{")][-2:] == scores
+    assert all(score["lines"] == 4 for score in scores)
+    for direction, reference in (("ro-en", "en"), ("en-ro", "ro")):
+        generated = (out / direction / "generate-test.txt").read_text()
+        assert f"T-0\twmt16 {reference} sentence 0" in generated and "țară" not in generated
+
+    (folder / "wmt/mono").mkdir()
+    for language, text in (("en", "one sentence\ntwo\n"), ("ro", "o propozitie\n")):
+        (folder / f"wmt/mono/train.{language}").write_text(text)
+    again = ["--back-translate", out / "checkpoint_best.pt", *small]
+    shown, printed = succeeded(wmt("xlm", "ro-en,en-ro", folder / "data-bin", "random", back, *again))
+    assert "--init-" not in shown and "--back-translated --lang-pairs ro-en,en-ro" in shown
+    counted = [json.loads(line) for line in printed.splitlines() if line.startswith('{"made_with"')]
+    assert [[*count["mean_length"], count["pairs"]] for count in counted] == [["ro", "en", 2], ["en", "ro", 1]]
+    shown, repeated = succeeded(wmt("xlm", "ro-en,en-ro", folder / "data-bin", "random", back, *again))
+    assert repeated.splitlines()[-2:] == printed.splitlines()[-2:] and shown.count("exists: skipped") == 2
+
+
+def test_the_reader_goes_on_with_a_corpus_that_is_not_complete(tmp_path):
+    """The test set is there and the manifest is not: the reader is called, and finds another one at work."""
+    corpus = tmp_path / "wmt"
+    (corpus / "bitext").mkdir(parents=True)
+    (corpus / "bitext/test.en-de.de").write_text("Hallo\n")
+    (corpus / ".stages").mkdir()
+    with open(corpus / ".stages/lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = wmt("veco", "en-de", "data", "random", tmp_path / "out", "--corpus", corpus)
+    assert done.returncode == 1 and f"{corpus}: another run is writing there" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "system, directions, status, message",
+    [
+        ("veco", "en-cs", 1, "wmt: --pairs: unknown 'en-cs'; valid: en-de, en-fr, en-ro\n"),
+        ("xlm", "cs-en,en-cs", 1, "wmt: --pairs: unknown 'en-cs'; valid: en-de, en-fr, en-ro\n"),
+        ("xlm", "de-ro", 1, "wmt: --pairs: unknown 'de-ro'; valid: en-de, en-fr, en-ro\n"),
+        ("xlm", "ro-en,en-de", 2, "wmt.sh: en-de and ro-en are not of one pair\n"),
+        ("unicoder", "en-de", 2, "wmt.sh: unicoder is neither xlm nor veco\n"),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(system, directions, status, message, tmp_path):
+    done = wmt(system, directions, "data", "checkpoint", tmp_path / "out", "--corpus", tmp_path / "wmt")
+    assert done.returncode == status and done.stderr == message
+    assert not (tmp_path / "out").exists()

@@ -256,6 +256,11 @@ class XLTask(FairseqTask):
             model, files, requirements, layers, lambda pretrained: self.adapt_pretrained(pretrained, model)
         )
 
+    def transfer_stacks(self, model, files, from_checkpoint):
+        """Gives a new encoder-decoder the weights of checkpoints, as `transfer_weights`, if any is named."""
+        if any(files.values()) and self.needs_initial_weights(from_checkpoint):
+            self.transfer_weights(model, files, str(self.cfg.init_decoder_layers))
+
     def adapt_pretrained(self, pretrained, model):
         """Hook: changes weights (`Pretrained`) before they are copied into a new model."""
         return pretrained

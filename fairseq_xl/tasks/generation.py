@@ -21,7 +21,7 @@ from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import OBJECTIVES, settings_as_text
 from fairseq_xl.tasks.base import named_languages
-from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
+from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_stacks
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +97,9 @@ class XLGenerationTask(XLSeq2SeqTask):
             raise UserError(f"--length {cfg.length}: a source needs at least {SHORTEST} tokens")
         self.length = cfg.length  # None: as in the fine-tuning of the checkpoint, or --max-positions
         self.denoiser = self._denoiser() if cfg.denoise else None
-        if cfg.init_from and (cfg.init_encoder_from or cfg.init_decoder_from):
-            raise UserError("--init-from gives both stacks: leave out --init-encoder-from and --init-decoder-from")
+        self.stack_files = initial_stacks(cfg)
+        if cfg.init_from:
+            self.stack_files |= {"encoder": cfg.init_from, "decoder": cfg.init_from}
 
     def _denoiser(self, trained=None):
         """The objective of --denoise, with the options of its pre-training and, over these, --objective-options."""
@@ -160,12 +161,7 @@ class XLGenerationTask(XLSeq2SeqTask):
                 f"{cfg.max_positions}: lower it with --objective-options"
             )
         self.longest = length, cfg.max_positions
-        encoder, decoder = self.cfg.init_encoder_from, self.cfg.init_decoder_from
-        if self.cfg.init_from:
-            encoder = decoder = self.cfg.init_from
-        if (encoder or decoder) and self.needs_initial_weights(from_checkpoint):
-            files = {"encoder": encoder, "decoder": decoder}
-            self.transfer_weights(model, files, str(self.cfg.init_decoder_layers))
+        self.transfer_stacks(model, self.stack_files, from_checkpoint)
         return model
 
     # --- data --------------------------------------------------------------------------------------------------

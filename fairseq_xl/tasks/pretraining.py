@@ -151,7 +151,7 @@ class XLPretrainingTask(XLTask):
     #: number of updates before the present one
     update_num = 0
     #: splits, one of which a pair needs to be known
-    splits_of_pairs = ("train",)
+    splits_of_pairs: tuple[str, ...] = ("train",)
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)

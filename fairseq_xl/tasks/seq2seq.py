@@ -27,8 +27,8 @@ READ_TOKENS = 10_000_000  # of a text, at a time
 
 
 @dataclass
-class XLSeq2SeqConfig(XLTaskConfig):
-    """Options of tasks with encoder-decoders: the initial weights."""
+class InitialStacksConfig:
+    """Options of tasks with encoder-decoders: the initial weights of encoder, decoder and token embeddings."""
 
     init_encoder_from: Optional[str] = field(
         default=None,
@@ -44,6 +44,28 @@ class XLSeq2SeqConfig(XLTaskConfig):
             "decoder; cross-attention is random if the checkpoint has none"
         },
     )
+    init_embeddings_from: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "initialize the token embeddings of both stacks from this checkpoint, or from word vectors of "
+            "pieces, FILE.vec (Lample & Conneau 2019, section 4.2: EMB)"
+        },
+    )
+
+
+def initial_stacks(cfg):
+    """{stack, or "embeddings": a file or None}; raises `UserError` if --init-from names both stacks already."""
+    parts = ("embeddings", "encoder", "decoder")
+    files = {part: getattr(cfg, f"init_{part}_from") for part in parts}
+    if getattr(cfg, "init_from", None) and any(files.values()):
+        raise UserError("--init-from gives both stacks: leave out the --init-…-from of encoder, decoder and embeddings")
+    return files
+
+
+@dataclass
+class XLSeq2SeqConfig(InitialStacksConfig, XLTaskConfig):
+    """Options of tasks that generate with fairseq's generator."""
+
     target_pieces_only: bool = field(
         default=False,
         metadata={"help": "in generation, write only pieces that the training text of the target language has"},

@@ -19,7 +19,7 @@ from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.data.translation import TranslationDataset, back_translated_prefix
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig
-from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
+from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_stacks
 
 logger = logging.getLogger(__name__)
 
@@ -61,13 +61,6 @@ class XLTranslationConfig(XLSeq2SeqConfig):
             "help": "draw a direction with n of the N training pairs with a probability proportional to "
             "(n/N)^(1/temperature): 1 reads all pairs once in an epoch (Arivazhagan et al. 2019)",
             "range": "more than 0",
-        },
-    )
-    init_embeddings_from: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "initialize the token embeddings of both sides from this checkpoint, or from word vectors of "
-            "pieces, FILE.vec (Lample & Conneau 2019, section 4.2: EMB)"
         },
     )
 
@@ -127,13 +120,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         if not hasattr(cfg, "share_embeddings"):
             raise UserError("--arch: translation needs an encoder-decoder, such as xl_mt_tiny")
         model = super().build_model(cfg, from_checkpoint)
-        files = {
-            "embeddings": self.cfg.init_embeddings_from,
-            "encoder": self.cfg.init_encoder_from,
-            "decoder": self.cfg.init_decoder_from,
-        }
-        if any(files.values()) and self.needs_initial_weights(from_checkpoint):
-            self.transfer_weights(model, files, str(self.cfg.init_decoder_layers))
+        self.transfer_stacks(model, initial_stacks(self.cfg), from_checkpoint)
         return model
 
     def checkpoint_of(self, path):

@@ -21,6 +21,7 @@ from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import Batch
 from fairseq_xl.tasks.pretraining import XLPretrainingConfig, XLPretrainingTask
+from fairseq_xl.tasks.seq2seq import InitialStacksConfig, initial_stacks
 
 COUNTED_TOKENS = 1_000_000  # of each language's training text, for the frequencies of its pieces
 #: kinds of translations that validation scores, and the names of their BLEU
@@ -28,25 +29,12 @@ BLEU_NAMES = {"translation": "bleu", "back_translation": "round_trip_bleu"}
 
 
 @dataclass
-class XLUnsupervisedTranslationConfig(XLPretrainingConfig):
+class XLUnsupervisedTranslationConfig(InitialStacksConfig, XLPretrainingConfig):
     """Options of `xl_unsupervised_translation`."""
 
     objectives: str = field(
         default="xdae,back_translation",
         metadata={"help": "objectives, separated by commas; with translation, parallel text is used as well"},
-    )
-    init_encoder_from: Optional[str] = field(
-        default=None, metadata={"help": "initialize the encoder from this checkpoint, as in xl_translation"}
-    )
-    init_decoder_from: Optional[str] = field(
-        default=None, metadata={"help": "initialize the decoder from this checkpoint, as in xl_translation"}
-    )
-    init_embeddings_from: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "initialize the token embeddings of both sides from this checkpoint, or from word vectors of "
-            "pieces, FILE.vec (Lample & Conneau 2019, section 4.2: EMB)"
-        },
     )
 
 
@@ -60,15 +48,12 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     of translations in a wrong language and the ratio of their length to that of the source.
     """
 
-    splits_of_pairs: Any = ("train", "valid")
+    splits_of_pairs = ("train", "valid")
     objectives: dict[str, Any]  # Any: validation calls a method of `BackTranslation`
 
     def __init__(self, cfg: Any, dictionary: XLDictionary):
         super().__init__(cfg, dictionary)
-        if cfg.init_from and (cfg.init_encoder_from or cfg.init_decoder_from or cfg.init_embeddings_from):
-            raise UserError(
-                "--init-from gives both stacks: leave out the --init-…-from of encoder, decoder and embeddings"
-            )
+        self.stack_files = initial_stacks(cfg)
 
     def _build_objectives(self) -> None:
         self.codes = self._languages()
@@ -106,13 +91,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         model = super().build_model(cfg, from_checkpoint)
         if not isinstance(model, XLDenoisingModel):
             raise UserError("--arch: unsupervised translation needs an encoder-decoder, such as xl_unmt_tiny")
-        files = {
-            "embeddings": self.cfg.init_embeddings_from,
-            "encoder": self.cfg.init_encoder_from,
-            "decoder": self.cfg.init_decoder_from,
-        }
-        if any(files.values()) and self.needs_initial_weights(from_checkpoint):
-            self.transfer_weights(model, files, str(self.cfg.init_decoder_layers))
+        self.transfer_stacks(model, self.stack_files, from_checkpoint)
         return model
 
     # --- validation --------------------------------------------------------------------------------------------

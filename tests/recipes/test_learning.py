@@ -60,7 +60,7 @@ def test_deep_models_are_trained_and_shown(corpus, tmp_path, capsys):
     experiment.main(
         [
             str(ROOT / "recipes/learning/deep.yaml"),
-            *("--output", str(tmp_path), f"corpus={corpus}", "vocabulary=300", "checkpoints=2", "settings=low"),
+            *("--output", str(tmp_path), f"corpus={corpus}", "vocabulary=300", "checkpoints=2"),
             *("models=clm-3,clm-3-fairseq,clm-6,translation-3,translation-3-fairseq", "--updates", "2"),
         ]
     )
@@ -69,7 +69,7 @@ def test_deep_models_are_trained_and_shown(corpus, tmp_path, capsys):
         "CLM, 3 layers",
         "CLM, 3 layers, fairseq's transformer_lm",
         "CLM, 6 layers",
-        "CLM, 6 layers, learning rate 0.0003",
+        "CLM, 6 layers, bfloat16",
         "CLM, 6 layers, init std 0.02",
         "translation, 3 + 3 layers",
         "translation, 3 + 3 layers, fairseq's transformer",

@@ -98,3 +98,23 @@ def test_the_smoke_tests_run(sample, tmp_path, capsys, name, line):
         assert statistics["pairs"] > 100
     else:
         assert '"valid_round_trip_bleu": ' in read(tmp_path / "random/train.log")
+
+
+def test_translation_with_little_parallel_text_is_compared(sample, tmp_path, capsys):
+    experiment.main(
+        [
+            str(ROOT / "recipes/xlm/experiment.yaml"),
+            *("--output", str(tmp_path), f"corpus={sample}", "vocabulary=400", "pairs=en-de", "--updates", "2"),
+            *("models=mlm", "supervised=mlm", "objectives=mlm"),
+        ]
+    )
+    shown = capsys.readouterr().out
+    for name in ("unsupervised", "half of the pages parallel", "a tenth"):
+        assert re.search(rf"^\| {name}, from MLM \| [\d.]+ \| [\d.]+ \|$", shown, re.MULTILINE), name
+    assert re.search(r"^\| source copied \| [\d.]+ \| [\d.]+ \|$", shown, re.MULTILINE)
+    assert "back-translation − a tenth, MLM | " in shown and "   - unsupervised, MLM: " in shown
+    lines = [len(read(tmp_path / f"en-de/{share}/text/bitext/train.en-de.en").split()) for share in ("half", "tenth")]
+    assert lines[0] > 4 * lines[1]
+    for pair in ("en-de", "de-en"):
+        statistics = json.loads(read(tmp_path / f"en-de/tenth/data-bin/{pair}/back-{pair[3:]}.{pair}.json"))
+        assert statistics["pairs"] > 20

@@ -32,7 +32,7 @@ CONFIGS = ROOT / "recipes/xlm/hydra"
 #: name of the YAML -> the files that say the same to fairseq-train
 SAME = {
     name: [ROOT / f"recipes/xlm/config/{name}.yaml", ROOT / f"recipes/xlm/config/{name}-toy.yaml"]
-    for name in ("pretrain", "translate", "classify")
+    for name in ("pretrain", "translate", "classify", "unsupervised")
 }
 
 
@@ -78,6 +78,8 @@ def parsed(name):
     return OmegaConf.to_container(convert_namespace_to_omegaconf(args))
 
 
+#: objectives that the options name
+NAMED_OBJECTIVES = {"pretrain": "clm,mlm,tlm", "unsupervised": "xdae,back_translation"}
 #: what hydra has no command line to find out, and where things go
 ELSEWHERE = {
     "common.user_dir",
@@ -95,11 +97,11 @@ ELSEWHERE = {
 @pytest.mark.parametrize("name", SAME)
 def test_the_yaml_says_what_the_flags_of_the_recipe_say(data_bin, name):
     ours, theirs = composed(name), parsed(name)
-    if name == "pretrain":
+    if name in NAMED_OBJECTIVES:
         dictionary = XLDictionary.load(data_bin / "dict.txt")
         for task in (ours["task"], theirs["task"]):
             settings = settings_as_text(task["objective_options"])
-            objectives = build_objectives("clm,mlm,tlm", settings, dictionary, Framing.of("xl", dictionary))
+            objectives = build_objectives(NAMED_OBJECTIVES[name], settings, dictionary, Framing.of("xl", dictionary))
             task["objective_options"] = {name: objective.cfg for name, objective in objectives.items()}
     different = {
         f"{section}.{key}": (found, theirs[section].get(key))
@@ -153,6 +155,7 @@ RUNS = {
     "pretrain": {"updates_per_epoch": 3},
     "translate": {"lang_pairs": "'en-de,de-en'"},
     "classify": {"task_files": "classes", "train_langs": "'en,de'", "eval_langs": "'en,de'"},
+    "unsupervised": {"langs": "'en,de'", "updates_per_epoch": 3},
 }
 
 

@@ -5,6 +5,8 @@
 
 Makes the FOLDERs corpora/lohelp and corpora/sample if they are missing or incomplete. Any other FOLDER must have the
 layout in recipes/lohelp/README.md. The description has sentence pairs of the first language with each other language.
+With `--zero-shot de-fr` it also has a test set of German and French, made from those of the first language: lines with
+the same id in FOLDER/bitext/test.en-de.ids and test.en-fr.ids.
 """
 
 import argparse
@@ -16,7 +18,7 @@ import yaml
 
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, names_of
-from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.compressed import read_text, stored
 from fairseq_xl.io.files import replacing
 
 CORPORA = Path(__file__).resolve().parent.parent / "corpora"
@@ -65,6 +67,29 @@ def description(
     return described
 
 
+def zero_shot_test(folder: Path, first: str, pair: str, output: Path) -> str:
+    """Writes OUTPUT/test.de-fr.{de,fr}, the lines that two test sets with the first language have both.
+
+    Returns: the path without the languages. Raises `UserError` for a missing file, or if there is no such line.
+    """
+    texts = []
+    for code in pair.split("-"):
+        paths = [folder / f"bitext/test.{first}-{code}.{end}" for end in ("ids", code)]
+        for path in paths:
+            if not stored(path).is_file():
+                raise UserError(f"--zero-shot {pair}: there is no {path}")
+        ids, lines = (read_text(path).splitlines() for path in paths)
+        texts.append({name: line for name, line in zip(ids, lines) if name.strip()})
+    shared = [name for name in texts[0] if name in texts[1]]
+    if not shared:
+        raise UserError(f"--zero-shot {pair}: no line of these test sets in {folder} has the same id")
+    output.mkdir(parents=True, exist_ok=True)
+    for code, text in zip(pair.split("-"), texts):
+        with replacing(output / f"test.{pair}.{code}") as file:
+            file.writelines(text[name] + b"\n" for name in shared)
+    return f"{output}/test.{pair}"
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m recipes.corpus", description=__doc__.split("\n\n")[0])
     parser.add_argument("folder", type=Path, help="the corpus folder")
@@ -77,6 +102,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--langs", default="en", help="languages, separated by commas")
     parser.add_argument("--vocabulary", type=int, default=8000, help="number of sub-words (default: 8000)")
     parser.add_argument("--monolingual", action="store_true", help="without sentence pairs")
+    parser.add_argument(
+        "--zero-shot", metavar="PAIR,PAIR", help="pairs to make test sets of, without the first language"
+    )
     parser.add_argument("--normalization", help="rules of SentencePiece, as in a corpus description")
     options = parser.parse_args(arguments)
     error_reporting.install()
@@ -88,6 +116,9 @@ def main(arguments: list[str] | None = None) -> None:
         codes, _, path = named.rpartition("=")
         chosen = codes.split(",") if codes else languages
         content = description(folder, chosen, options.vocabulary, options.monolingual, options.normalization)
+        for pair in names_of("--zero-shot", options.zero_shot) if options.zero_shot else ():
+            output = Path(path).resolve().parent / "zero-shot"
+            content["bitext"][pair] = {"test": zero_shot_test(folder, languages[0], pair, output)}
         with replacing(path) as file:
             file.write(yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode())
 

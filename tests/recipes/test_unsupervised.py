@@ -9,7 +9,7 @@ import yaml
 
 from fairseq_xl.errors import UserError
 from preprocess.sample.__main__ import main as write_sample
-from recipes import experiment, unpaired
+from recipes import corpus, experiment, unpaired
 
 pytestmark = pytest.mark.usefixtures("warm")
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,3 +118,46 @@ def test_translation_with_little_parallel_text_is_compared(sample, tmp_path, cap
     for pair in ("en-de", "de-en"):
         statistics = json.loads(read(tmp_path / f"en-de/tenth/data-bin/{pair}/back-{pair[3:]}.{pair}.json"))
         assert statistics["pairs"] > 20
+
+
+def test_a_test_set_of_two_languages_is_joined_by_ids(tmp_path):
+    """Lines 1 and 3 of German have the ids of lines 2 and 1 of French."""
+    folder = tmp_path / "text/bitext"
+    folder.mkdir(parents=True)
+    for code, ids, lines in (("de", "a\nb\nc\n", "A\nB\nC\n"), ("fr", "c\na\nx\n", "c1\na1\nx1\n")):
+        (folder / f"test.en-{code}.ids").write_text(ids)
+        (folder / f"test.en-{code}.{code}").write_text(lines)
+    prefix = corpus.zero_shot_test(tmp_path / "text", "en", "de-fr", tmp_path / "out")
+    assert read(Path(f"{prefix}.de")) == "A\nC\n" and read(Path(f"{prefix}.fr")) == "a1\nc1\n"
+    (folder / "test.en-fr.ids").write_text("x\ny\nz\n")
+    with pytest.raises(UserError, match="--zero-shot de-fr: no line of these test sets in .* has the same id"):
+        corpus.zero_shot_test(tmp_path / "text", "en", "de-fr", tmp_path / "out")
+    with pytest.raises(UserError, match=r"--zero-shot de-it: there is no .*test.en-it.ids"):
+        corpus.zero_shot_test(tmp_path / "text", "en", "de-it", tmp_path / "out")
+
+
+def test_many_directions_in_one_model_are_scored(sample, tmp_path, capsys):
+    """Spanish stands for Hindi, and ids are the numbers of the lines."""
+    for code in ("de", "fr"):
+        lines = read(sample / f"bitext/test.en-{code}.{code}").splitlines()
+        text = "".join(f"{number if line else ''}\n" for number, line in enumerate(lines))
+        (sample / f"bitext/test.en-{code}.ids").write_text(text)
+    experiment.main(
+        [
+            str(ROOT / "recipes/xlm/many-to-many.yaml"),
+            *(
+                "--output",
+                str(tmp_path),
+                f"corpus={sample}",
+                "vocabulary=500",
+                "languages=en,de,fr,es",
+                "--updates",
+                "2",
+            ),
+            *("languages=en,de,fr,es", "directions=en-de,de-en,en-fr,fr-en,es-en"),
+            *("tests=en-de,fr-en,de-fr", "models=temperature-5"),
+        ]
+    )
+    shown = capsys.readouterr().out
+    for name in ("temperature 5", "source copied"):
+        assert re.search(rf"^\| {name} \|( [\d.]+ \|){{3}}$", shown, re.MULTILINE), shown

@@ -2,9 +2,9 @@
 
     python -m recipes.unpaired FOLDER OUTPUT --langs en,de [--vocabulary N] [--parallel 0.1]
 
-Odd pages of FOLDER/bitext/train.en-de become English text in OUTPUT, even pages German text; an empty line ends a page.
-With --parallel 0.1 the first tenth of the pages stays parallel and is left out of the monolingual text. Validation and
-test text stays parallel, too. OUTPUT/corpus.yaml describes the text for `python -m preprocess`.
+Odd pages of FOLDER/bitext/train.en-de become English text in OUTPUT, even pages German text. Empty lines separate
+pages. With --parallel 0.1 every tenth page stays parallel and is left out of the monolingual text. Validation and test
+text stays parallel, too. OUTPUT/corpus.yaml describes the text for `python -m preprocess`.
 """
 
 import argparse
@@ -64,12 +64,14 @@ def main(arguments: list[str] | None = None) -> None:
     if [len(page) for page in sides[0]] != [len(page) for page in sides[1]]:
         raise UserError(f"{prefix}: the pages of {codes[0]} and {codes[1]} differ in their numbers of lines")
     tests = {split: f"{folder}/bitext/{split}.{pair}" for split in ("valid", "test")}
-    parallel = round(options.parallel * len(sides[0]))
-    training = {"train": f"{output}/bitext/train.{pair}"} if parallel else {}
+    share = options.parallel
+    parallel = [int((place + 1) * share) > int(place * share) for place in range(len(sides[0]))]  # at equal distances
+    training = {"train": f"{output}/bitext/train.{pair}"} if any(parallel) else {}
     for number, (code, side) in enumerate(zip(codes, sides)):
-        write(output / f"mono/train.{code}", side[parallel + number :: 2])
-        if parallel:
-            write(output / f"bitext/train.{pair}.{code}", side[:parallel])
+        alone = [page for page, both in zip(side, parallel) if not both]
+        write(output / f"mono/train.{code}", alone[number::2])
+        if training:
+            write(output / f"bitext/train.{pair}.{code}", [page for page, both in zip(side, parallel) if both])
     described = {
         "languages": codes,
         "vocabulary": {"model": "unigram", "size": options.vocabulary, "alpha": 0.5},

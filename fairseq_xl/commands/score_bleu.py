@@ -1,8 +1,9 @@
 """BLEU and chrF of translations that fairseq-generate wrote.
 
-Prints one JSON line: detokenized sacreBLEU with its signature and the tokenizer of the language, chrF, and tokenized
-BLEU (Moses; case-insensitive, and with case), which is not meaningful for languages written without spaces. With
---against OTHER it compares the hypotheses with those of another system by sacreBLEU's paired bootstrap.
+Prints one JSON line: sacreBLEU of detokenized text, with its signature and a tokenizer that depends on the language;
+chrF; and BLEU of Moses-tokenized text, case-insensitive and with case, which means nothing for languages written
+without spaces. With --against OTHER it compares the hypotheses with those of another system by sacreBLEU's paired
+bootstrap.
 """
 
 import argparse
@@ -62,8 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     result = {"sacrebleu": bleu(hypotheses, references, tokenize=tokenizer, bootstrap=options.bootstrap)}
     result["chrf"] = chrf(hypotheses, references, options.bootstrap)
     if options.language:
-        result["tokenized"] = tokenized_bleu(hypotheses, references, options.language)
-        result["tokenized_cased"] = tokenized_bleu(hypotheses, references, options.language, lowercase=False)
+        result |= tokenized_bleu(hypotheses, references, options.language)
     if options.against:
         result["paired"] = paired(*systems, references, tokenizer, options.bootstrap)
     sys.stdout.write(json.dumps(result | {"lines": len(hypotheses)}) + "\n")

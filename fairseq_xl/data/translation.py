@@ -22,14 +22,14 @@ class Direction:
         language_id: id of the source language.
         start: id of the symbol of the target language.
         tag: id of a symbol in front of each source; None: no tag.
-        rate: passes over the lines in an epoch of training.
+        upsampling: number of times that an epoch of training reads the lines; may be a fraction.
     """
 
-    def __init__(self, source_sentences, target_sentences, sizes, lines, language_id, start, tag=None, rate=1):
+    def __init__(self, source_sentences, target_sentences, sizes, lines, language_id, start, tag=None, upsampling=1):
         self.source_sentences, self.target_sentences = source_sentences, target_sentences
         self.sizes, self.lines = np.asarray(sizes), np.asarray(lines)
         self.language_id, self.start = language_id, start
-        self.tag, self.rate = tag, rate
+        self.tag, self.upsampling = tag, upsampling
 
 
 def back_translated_prefix(folder, source, target):
@@ -84,24 +84,22 @@ class TranslationDataset(FairseqDataset):
         return indices[fits], indices[~fits].tolist()
 
     def ordered_indices(self):
-        """The examples of an epoch, sorted by length, ties in random order: those of a direction `rate` times.
+        """The indices of one epoch, sorted by length, with ties in random order.
 
-        fairseq seeds numpy with seed and epoch around this call.
+        The examples of a direction occur `upsampling` times. fairseq seeds numpy with seed and epoch around this call.
         """
         order = np.random.permutation(self._examples()) if self.shuffle else np.arange(len(self))
         sizes = self.sizes[order]
         return order[np.lexsort((sizes[:, 0], sizes[:, 1]))]
 
     def _examples(self):
-        if all(direction.rate == 1 for direction in self.directions):
+        if all(direction.upsampling == 1 for direction in self.directions):
             return np.arange(len(self))
-        rng = np.random.default_rng(np.random.randint(2**31))
-        return np.concatenate(
-            [
-                offset + draw_passes(rng, len(direction.lines), round(direction.rate * len(direction.lines)))
-                for offset, direction in zip(self.offsets, self.directions)
-            ]
-        )
+        rng, found = np.random.default_rng(np.random.randint(2**31)), []
+        for offset, direction in zip(self.offsets, self.directions):
+            lines = len(direction.lines)
+            found.append(offset + draw_passes(rng, lines, max(1, round(direction.upsampling * lines))))
+        return np.concatenate(found)
 
     def __getitem__(self, index):
         number = int(np.searchsorted(self.offsets, index, side="right")) - 1

@@ -81,10 +81,10 @@ def tokenizer_of(language):
     return name
 
 
-def metric_of(tokenize, lowercase=False):
+def metric_of(tokenize, lowercase=False, smoothing="exp"):
     """sacreBLEU's BLEU with a tokenizer; raises `UserError` where that needs a package that is not installed."""
     try:
-        return BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
+        return BLEU(lowercase=lowercase, tokenize=tokenize, smooth_method=smoothing, force=True)
     except (ImportError, RuntimeError):
         raise UserError(f"sacreBLEU's tokenizer {tokenize} needs a package that is not installed") from None
 
@@ -98,11 +98,11 @@ def bleu(hypotheses, references, lowercase=False, tokenize="13a", bootstrap=0):
 
 
 def chrf(hypotheses, references, bootstrap=0):
-    """chrF2 (Popović 2015) of n hypotheses against n references: a dict as of `bleu`."""
+    """chrF2 (Popović 2015) of n hypotheses against n references: returns the same as `bleu`."""
     return _score(CHRF(), hypotheses, references, bootstrap)
 
 
-def _score(metric, hypotheses, references, bootstrap):
+def _score(metric, hypotheses, references, bootstrap=0):
     if len(hypotheses) != len(references):
         raise UserError(f"{len(hypotheses)} hypotheses but {len(references)} references")
     score = metric.corpus_score(hypotheses, [references], n_bootstrap=bootstrap or 1)
@@ -128,11 +128,12 @@ def paired(hypotheses, others, references, tokenize="13a", resamples=1000):
     }
 
 
-def tokenized_bleu(hypotheses, references, language, lowercase=True):
-    """BLEU of Moses-tokenized text as of multi-bleu.perl: {"score", "signature", "tokenizer"}.
+def tokenized_bleu(hypotheses, references, language):
+    """BLEU of Moses-tokenized text without smoothing, as multi-bleu.perl computes it.
 
     Luo et al. 2020 report it case-insensitive, Lample & Conneau 2019 with case.
 
+    Returns: {"tokenized": case-insensitive, "tokenized_cased": with case}, each {"score", "signature", "tokenizer"}.
     Raises `UserError` where sacremoses is not installed.
     """
     try:
@@ -143,5 +144,8 @@ def tokenized_bleu(hypotheses, references, language, lowercase=True):
     sides = [
         [moses.tokenize(line, return_str=True, escape=False) for line in side] for side in (hypotheses, references)
     ]
-    tokenizer = f"sacremoses {version('sacremoses')} {language}"
-    return bleu(*sides, lowercase=lowercase, tokenize="none") | {"tokenizer": tokenizer}
+    tokenizer = {"tokenizer": f"sacremoses {version('sacremoses')} {language}"}
+    return {
+        name: _score(metric_of("none", lowercase, "none"), *sides) | tokenizer
+        for name, lowercase in (("tokenized", True), ("tokenized_cased", False))
+    }

@@ -256,8 +256,8 @@ class XLTask(FairseqTask):
             model, files, requirements, layers, lambda pretrained: self.adapt_pretrained(pretrained, model)
         )
 
-    def transfer_stacks(self, model, files, from_checkpoint):
-        """Gives a new encoder-decoder the weights of checkpoints, as `transfer_weights`, if any is named."""
+    def transfer_initial_weights(self, model, files, from_checkpoint):
+        """Initializes a new encoder-decoder from `files`, if one is given (`transfer_weights`)."""
         if any(files.values()) and self.needs_initial_weights(from_checkpoint):
             self.transfer_weights(model, files, str(self.cfg.init_decoder_layers))
 

@@ -21,7 +21,7 @@ from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import OBJECTIVES, settings_as_text
 from fairseq_xl.tasks.base import named_languages
-from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_stacks
+from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_weights
 
 logger = logging.getLogger(__name__)
 
@@ -97,9 +97,9 @@ class XLGenerationTask(XLSeq2SeqTask):
             raise UserError(f"--length {cfg.length}: a source needs at least {SHORTEST} tokens")
         self.length = cfg.length  # None: as in the fine-tuning of the checkpoint, or --max-positions
         self.denoiser = self._denoiser() if cfg.denoise else None
-        self.stack_files = initial_stacks(cfg)
+        self.weight_files = initial_weights(cfg)
         if cfg.init_from:
-            self.stack_files |= {"encoder": cfg.init_from, "decoder": cfg.init_from}
+            self.weight_files |= {"encoder": cfg.init_from, "decoder": cfg.init_from}
 
     def _denoiser(self, trained=None):
         """The objective of --denoise, with the options of its pre-training and, over these, --objective-options."""
@@ -161,7 +161,7 @@ class XLGenerationTask(XLSeq2SeqTask):
                 f"{cfg.max_positions}: lower it with --objective-options"
             )
         self.longest = length, cfg.max_positions
-        self.transfer_stacks(model, self.stack_files, from_checkpoint)
+        self.transfer_initial_weights(model, self.weight_files, from_checkpoint)
         return model
 
     # --- data --------------------------------------------------------------------------------------------------

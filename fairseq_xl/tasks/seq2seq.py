@@ -27,7 +27,7 @@ READ_TOKENS = 10_000_000  # of a text, at a time
 
 
 @dataclass
-class InitialStacksConfig:
+class InitialWeightsConfig:
     """Options of tasks with encoder-decoders: the initial weights of encoder, decoder and token embeddings."""
 
     init_encoder_from: Optional[str] = field(
@@ -47,23 +47,26 @@ class InitialStacksConfig:
     init_embeddings_from: Optional[str] = field(
         default=None,
         metadata={
-            "help": "initialize the token embeddings of both stacks from this checkpoint, or from word vectors of "
-            "pieces, FILE.vec (Lample & Conneau 2019, section 4.2: EMB)"
+            "help": "initialize the token embeddings of encoder and decoder from this checkpoint, or from word vectors "
+            "of pieces, FILE.vec (Lample & Conneau 2019, section 4.2: EMB)"
         },
     )
 
 
-def initial_stacks(cfg):
-    """{stack, or "embeddings": a file or None}; raises `UserError` if --init-from names both stacks already."""
+def initial_weights(cfg):
+    """{"embeddings", "encoder", "decoder": file or None}; raises `UserError` if one is given beside --init-from."""
     parts = ("embeddings", "encoder", "decoder")
     files = {part: getattr(cfg, f"init_{part}_from") for part in parts}
     if getattr(cfg, "init_from", None) and any(files.values()):
-        raise UserError("--init-from gives both stacks: leave out the --init-…-from of encoder, decoder and embeddings")
+        raise UserError(
+            "--init-from initializes encoder, decoder and embeddings: leave out --init-encoder-from, "
+            "--init-decoder-from and --init-embeddings-from"
+        )
     return files
 
 
 @dataclass
-class XLSeq2SeqConfig(InitialStacksConfig, XLTaskConfig):
+class XLSeq2SeqConfig(InitialWeightsConfig, XLTaskConfig):
     """Options of tasks that generate with fairseq's generator."""
 
     target_pieces_only: bool = field(

@@ -19,7 +19,7 @@ from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.data.translation import TranslationDataset, back_translated_prefix
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig
-from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_stacks
+from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_weights
 
 logger = logging.getLogger(__name__)
 
@@ -58,9 +58,9 @@ class XLTranslationConfig(XLSeq2SeqConfig):
     sampling_temperature: float = field(
         default=1,
         metadata={
-            "help": "draw a direction with n of the N training pairs with a probability proportional to "
-            "(n/N)^(1/temperature): 1 reads all pairs once in an epoch (Arivazhagan et al. 2019)",
-            "range": "more than 0",
+            "help": "sample directions with probability proportional to (n/N)^(1/temperature), where n of all N "
+            "sentence pairs belong to the direction; with 1 each epoch reads every pair once (Arivazhagan et al. 2019)",
+            "range": "1 or more",
         },
     )
 
@@ -120,7 +120,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         if not hasattr(cfg, "share_embeddings"):
             raise UserError("--arch: translation needs an encoder-decoder, such as xl_mt_tiny")
         model = super().build_model(cfg, from_checkpoint)
-        self.transfer_stacks(model, initial_stacks(self.cfg), from_checkpoint)
+        self.transfer_initial_weights(model, initial_weights(self.cfg), from_checkpoint)
         return model
 
     def checkpoint_of(self, path):
@@ -167,17 +167,17 @@ class XLTranslationTask(XLSeq2SeqTask):
             found[source, target] = [self.direction(*sides, sizes, np.tile(lines, times), source, target)]
             if self.cfg.back_translated and split == "train":
                 found[source, target].append(self._back_translated(folder, source, target))
-        if split == "train":
-            self._set_rates(list(found.values()))
+        if split == "train" and self.cfg.sampling_temperature != 1:
+            self._set_upsampling(list(found.values()))
         return list(chain.from_iterable(found.values()))
 
-    def _set_rates(self, groups):
-        """Sets the rates of the directions, which are grouped by their languages, from --sampling-temperature."""
+    def _set_upsampling(self, groups):
+        """Upsamples the directions, which are grouped by their languages, as --sampling-temperature says."""
         counts = np.array([sum(len(direction.lines) for direction in group) for group in groups])
         shares = smoothed_shares(counts, 1 / self.cfg.sampling_temperature)
-        for group, rate in zip(groups, shares * counts.sum() / counts):
+        for group, upsampling in zip(groups, shares * counts.sum() / counts):
             for direction in group:
-                direction.rate = round(float(rate), 9)  # exactly 1 if the temperature is 1
+                direction.upsampling = float(upsampling)
 
     def _back_translated(self, folder, source, target):
         """The direction of back-translated pairs; raises `UserError` if there are none."""

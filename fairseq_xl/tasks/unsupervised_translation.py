@@ -21,7 +21,7 @@ from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import Batch
 from fairseq_xl.tasks.pretraining import XLPretrainingConfig, XLPretrainingTask
-from fairseq_xl.tasks.seq2seq import InitialStacksConfig, initial_stacks
+from fairseq_xl.tasks.seq2seq import InitialWeightsConfig, initial_weights
 
 COUNTED_TOKENS = 1_000_000  # of each language's training text, for the frequencies of its pieces
 #: kinds of translations that validation scores, and the names of their BLEU
@@ -29,7 +29,7 @@ BLEU_NAMES = {"translation": "bleu", "back_translation": "round_trip_bleu"}
 
 
 @dataclass
-class XLUnsupervisedTranslationConfig(InitialStacksConfig, XLPretrainingConfig):
+class XLUnsupervisedTranslationConfig(InitialWeightsConfig, XLPretrainingConfig):
     """Options of `xl_unsupervised_translation`."""
 
     objectives: str = field(
@@ -53,7 +53,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
 
     def __init__(self, cfg: Any, dictionary: XLDictionary):
         super().__init__(cfg, dictionary)
-        self.stack_files = initial_stacks(cfg)
+        self.weight_files = initial_weights(cfg)
 
     def _build_objectives(self) -> None:
         self.codes = self._languages()
@@ -91,7 +91,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         model = super().build_model(cfg, from_checkpoint)
         if not isinstance(model, XLDenoisingModel):
             raise UserError("--arch: unsupervised translation needs an encoder-decoder, such as xl_unmt_tiny")
-        self.transfer_stacks(model, self.stack_files, from_checkpoint)
+        self.transfer_initial_weights(model, self.weight_files, from_checkpoint)
         return model
 
     # --- validation --------------------------------------------------------------------------------------------

@@ -40,12 +40,20 @@ def test_pages_are_of_one_language_each(tmp_path):
 
 
 def test_a_share_of_the_pages_stays_parallel(tmp_path):
+    """Two of five pages, at equal distances: the third and the fifth."""
     write_pages(tmp_path / "text", [["a", "b"], ["c"], ["d"], ["e", "f"], ["g"]])
     unpaired.main([str(tmp_path / "text"), str(tmp_path / "out"), "--parallel", "0.4"])
-    assert read(tmp_path / "out/bitext/train.en-de.en") == "a\nb\n\nc\n"
-    assert read(tmp_path / "out/bitext/train.en-de.de") == "A\nB\n\nC\n"
-    assert read(tmp_path / "out/mono/train.en") == "d\n\ng\n" and read(tmp_path / "out/mono/train.de") == "E\nF\n"
+    assert read(tmp_path / "out/bitext/train.en-de.en") == "d\n\ng\n"
+    assert read(tmp_path / "out/bitext/train.en-de.de") == "D\n\nG\n"
+    assert read(tmp_path / "out/mono/train.en") == "a\nb\n\ne\nf\n" and read(tmp_path / "out/mono/train.de") == "C\n"
     assert yaml.safe_load(read(tmp_path / "out/corpus.yaml"))["bitext"]["en-de"]["train"].endswith("train.en-de")
+
+
+def test_parallel_pages_are_of_all_parts_of_the_text(tmp_path):
+    """A corpus is sorted by application: ten pages of one, then thirty of another."""
+    write_pages(tmp_path / "text", [["a"]] * 10 + [["b"]] * 30)
+    unpaired.main([str(tmp_path / "text"), str(tmp_path / "out"), "--parallel", "0.1"])
+    assert read(tmp_path / "out/bitext/train.en-de.en").split() == ["a", "b", "b", "b"]
 
 
 @pytest.mark.parametrize(

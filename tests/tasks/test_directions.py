@@ -1,18 +1,22 @@
 """Several translation directions in one model: temperature, resuming, directions without training pairs."""
 
+import shutil
 from collections import Counter
 
+import numpy as np
 import pytest
+from fairseq.data import data_utils
 from tiny_data import write_data_bin, write_items
 
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
 from tests.command_line import cli
-from tests.commands import load, run_interactive, run_train, translation
+from tests.commands import run_interactive, run_train, translation
 from tests.tasks.resuming import LAST, check_stop
 
-ALL, FEW = 60, 15  # pairs of de-en and of en-fr
+MANY, FEW = 60, 15  # pairs of de-en and of en-fr
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +55,38 @@ def drawn(output, data, updates):
 def test_without_a_temperature_an_epoch_reads_all_pairs_once(data, tmp_path):
     output = run_train(train(data, tmp_path, "--max-epoch", 1))
     found = drawn(output, data, output.updates)
-    assert {code: len(set(numbers)) for code, numbers in found.items()} == {"de": ALL, "fr": FEW}
-    assert sum(map(len, found.values())) == ALL + FEW
+    assert {code: len(set(numbers)) for code, numbers in found.items()} == {"de": MANY, "fr": FEW}
+    assert sum(map(len, found.values())) == MANY + FEW
 
 
 def test_a_temperature_draws_rare_directions_more_often(data, tmp_path):
-    """The roots of 60 and 15 are as 2 to 1: 50 and 25 of 75 pairs."""
+    """sqrt(60) : sqrt(15) = 2 : 1, so 75 examples are 50 and 25."""
     output = run_train(train(data, tmp_path, *cli(max_epoch=1, sampling_temperature=2)))
     found = drawn(output, data, output.updates)
     assert {code: len(numbers) for code, numbers in found.items()} == {"de": 50, "fr": 25}
     assert len(set(found["de"])) == 50
     assert set(Counter(found["fr"]).values()) == {1, 2} and len(set(found["fr"])) == FEW
+
+
+def test_a_direction_that_almost_vanishes_keeps_a_line():
+    """One line, read 0.2 times in an epoch, beside 100."""
+    few, many = (Direction([], None, np.ones((n, 2)), np.arange(n), 0, 5, upsampling=0.2) for n in (1, 100))
+    with data_utils.numpy_seed(1):
+        order = TranslationDataset([few, many], None, 1, shuffle=True).ordered_indices()
+    assert len(order) == 1 + 20 and (order == 0).sum() == 1
+
+
+def test_back_translated_pairs_belong_to_their_direction(data, tmp_path):
+    """en-de has 2 x 60 real and 15 generated pairs, de-en 2 x 60 and 615: sqrt(135) : sqrt(735) = 3 : 7 of 870."""
+    data = shutil.copytree(data, tmp_path / "data-bin")
+    for (source, target), count in ((("en", "de"), 15), (("de", "en"), 615)):
+        for language in (source, target):
+            prefix = data / f"{source}-{target}/back-{target}.{source}-{target}.{language}"
+            write_items(prefix, [[10 + number % 5, 2] for number in range(count)])
+    more = cli(lang_pairs="en-de,de-en", back_translated=True, upsample_primary=2, sampling_temperature=2, max_epoch=1)
+    output = run_train(train(data, tmp_path / "run", *more))
+    found = drawn(output, data, output.updates)
+    assert {code: len(numbers) for code, numbers in found.items()} == {"de": 261, "en": 609}
 
 
 def test_epochs_differ_and_a_stopped_run_resumes(data, tmp_path):
@@ -72,14 +97,13 @@ def test_epochs_differ_and_a_stopped_run_resumes(data, tmp_path):
     ends = [
         number
         for number in range(1, 31)
-        if sum(map(len, drawn(whole, data, range(1, number + 1)).values())) == ALL + FEW
+        if sum(map(len, drawn(whole, data, range(1, number + 1)).values())) == MANY + FEW
     ]
     (end,) = ends
     first, second = (drawn(whole, data, updates) for updates in (range(1, end + 1), range(end + 1, 2 * end + 1)))
     assert set(first["de"]) != set(second["de"])
     for stop in (3, end + 3):
         check_stop(line, tmp_path / f"parts-{stop}", (tmp_path / "whole", whole), stop, 30)
-    assert load(tmp_path / "whole" / LAST)
 
 
 def test_a_direction_without_training_pairs_may_be_tried(data, tmp_path):
@@ -93,5 +117,5 @@ def test_a_direction_without_training_pairs_may_be_tried(data, tmp_path):
 
 
 def test_mistakes(data, tmp_path):
-    with pytest.raises(UserError, match="--sampling-temperature 0.0: more than 0"):
-        run_train(train(data, tmp_path, *cli(sampling_temperature=0.0)))
+    with pytest.raises(UserError, match="--sampling-temperature 0.5: 1 or more"):
+        run_train(train(data, tmp_path, *cli(sampling_temperature=0.5)))

@@ -297,7 +297,7 @@ def test_supervised_training_of_the_same_architecture(data_bin, tmp_path):
         (cli(langs="en"), "unsupervised translation needs text of two languages, .* has that of en"),
         (cli(arch="xl_mt_tiny"), "xdae needs an encoder-decoder: --arch xl_xdae_tiny and the like"),
         (cli(arch="xl_xfnp_tiny"), "xdae predicts one token at a step"),
-        (cli(init_from="x.pt", init_encoder_from="y.pt"), "--init-from gives both stacks"),
+        (cli(init_from="x.pt", init_encoder_from="y.pt"), "--init-from initializes encoder, decoder and embeddings"),
         (cli(best_checkpoint_metric="bleu_en-fr"), "--best-checkpoint-metric bleu_en-fr: choose one of .*bleu_en-de"),
     ],
 )

@@ -5,7 +5,7 @@
 
 Makes the FOLDERs corpora/lohelp and corpora/sample if they are missing or incomplete. Any other FOLDER must have the
 layout in recipes/lohelp/README.md. The description has sentence pairs of the first language with each other language.
-With `--zero-shot de-fr` it also has a test set of German and French, made from those of the first language: lines with
+With `--zero-shot de-fr` it also has a test set of German and French: FOLDER/bitext/test.de-fr, or the lines that have
 the same id in FOLDER/bitext/test.en-de.ids and test.en-fr.ids.
 """
 
@@ -26,13 +26,17 @@ MADE = (CORPORA / "lohelp", CORPORA / "sample")
 COMPLETE = "COMPLETE"  # file that marks a complete sample
 
 
-def make(folder: Path, languages: list[str]) -> None:
-    """Makes corpora/lohelp or corpora/sample. Does nothing for other folders."""
+def make(folder: Path, languages: list[str], pairs: str = "") -> None:
+    """Makes corpora/lohelp or corpora/sample. Does nothing for other folders.
+
+    Args:
+        pairs: pairs without English whose bitext corpora/lohelp needs, joined by commas.
+    """
     lohelp, sample = MADE
     if folder == lohelp and (not folder.exists() or (folder / "manifest.json").is_file()):
         from preprocess.readers.libreoffice_help.__main__ import main as read_help
 
-        if status := read_help([str(folder), "--langs", ",".join(languages)]):
+        if status := read_help([str(folder), "--langs", ",".join(languages), "--pairs", pairs]):
             sys.exit(status)
     elif folder == sample and not ((folder / COMPLETE).is_file() and (folder / "tasks/form").is_dir()):
         from preprocess.sample.__main__ import main as write_sample
@@ -68,26 +72,36 @@ def description(
 
 
 def zero_shot_test(folder: Path, first: str, pair: str, output: Path) -> str:
-    """Writes OUTPUT/test.de-fr.{de,fr}, the lines that two test sets with the first language have both.
+    """Writes the test set of a pair to OUTPUT/test.PAIR.*, and returns this path without the suffixes.
 
-    Returns: the path without the languages. Raises `UserError` for a missing file, or if there is no such line.
+    It is FOLDER/bitext/test.PAIR or else the lines with the same id in the test sets with the language `first`.
+    Raises `UserError` for a missing file, or if no line has the same id.
     """
-    texts = []
-    for code in pair.split("-"):
-        paths = [folder / f"bitext/test.{first}-{code}.{end}" for end in ("ids", code)]
-        for path in paths:
-            if not stored(path).is_file():
-                raise UserError(f"--zero-shot {pair}: there is no {path}")
-        ids, lines = (read_text(path).splitlines() for path in paths)
-        texts.append({name: line for name, line in zip(ids, lines) if name.strip()})
+    codes = pair.split("-")
+    whole = [folder / f"bitext/test.{pair}.{code}" for code in codes]
+    if all(stored(path).is_file() for path in whole):
+        texts = [dict(enumerate(read_text(path).splitlines())) for path in whole]
+    else:
+        texts = [_lines_by_id(folder / f"bitext/test.{first}-{code}", code) for code in codes]
     shared = [name for name in texts[0] if name in texts[1]]
     if not shared:
         raise UserError(f"--zero-shot {pair}: no line of these test sets in {folder} has the same id")
     output.mkdir(parents=True, exist_ok=True)
-    for code, text in zip(pair.split("-"), texts):
+    for code, text in zip(codes, texts):
         with replacing(output / f"test.{pair}.{code}") as file:
             file.writelines(text[name] + b"\n" for name in shared)
     return f"{output}/test.{pair}"
+
+
+def _lines_by_id(prefix: Path, code: str) -> dict[Any, bytes]:
+    paths = [Path(f"{prefix}.{end}") for end in ("ids", code)]
+    for path in paths:
+        if not stored(path).is_file():
+            raise UserError(f"--zero-shot: there is no {path}")
+    ids, lines = (read_text(path).splitlines() for path in paths)
+    if len(ids) != len(lines):
+        raise UserError(f"{paths[0]} has {len(ids)} lines, {paths[1]} has {len(lines)}")
+    return {name: line for name, line in zip(ids, lines) if name.strip()}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -109,7 +123,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     error_reporting.install()
     folder, languages = options.folder.resolve(), names_of("--langs", options.langs)
-    make(folder, languages)
+    make(folder, languages, options.zero_shot or "")
     if not folder.is_dir():
         raise UserError(f"{options.folder}: there is no such corpus folder")
     for named in options.descriptions:

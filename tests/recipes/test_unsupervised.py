@@ -109,23 +109,32 @@ def test_the_smoke_tests_run(sample, tmp_path, capsys, name, line):
 
 
 def test_translation_with_little_parallel_text_is_compared(sample, tmp_path, capsys):
-    experiment.main(
-        [
-            str(ROOT / "recipes/xlm/experiment.yaml"),
-            *("--output", str(tmp_path), f"corpus={sample}", "vocabulary=400", "pairs=en-de", "--updates", "2"),
-            *("models=mlm", "supervised=mlm", "objectives=mlm"),
-        ]
-    )
+    arguments = [
+        str(ROOT / "recipes/xlm/experiment.yaml"),
+        *("--output", str(tmp_path), f"corpus={sample}", "vocabulary=400", "pairs=en-de", "--updates", "2"),
+        *("models=random", "supervised=mlm", "objectives=mlm", "seeds=2", "first=2", "checkpoints=2"),
+    ]
+    experiment.main(arguments)
     shown = capsys.readouterr().out
-    for name in ("unsupervised", "half of the pages parallel", "a tenth"):
-        assert re.search(rf"^\| {name}, from MLM \| [\d.]+ \| [\d.]+ \|$", shown, re.MULTILINE), name
-    assert re.search(r"^\| source copied \| [\d.]+ \| [\d.]+ \|$", shown, re.MULTILINE)
-    assert "back-translation − a tenth, MLM | " in shown and "   - unsupervised, MLM: " in shown
+    for name in (
+        "unsupervised, from random weights",
+        "supervised, half of the pages, from MLM",
+        "supervised, a tenth of the pages, from MLM",
+        "supervised, a tenth of the pages, from MLM, with back-translation",
+        "source copied",
+    ):
+        assert re.search(rf"^\| {name} \| [\d.]+ \| [\d.]+ \|$", shown, re.MULTILINE), name
+    assert re.search(r"^\| BLEU of round trips, from random weights \| [\d.]+ \|$", shown, re.MULTILINE)
+    assert "with back-translation − a tenth, from MLM | " in shown
+    assert "   - unsupervised, from random weights: " in shown
     lines = [len(read(tmp_path / f"en-de/{share}/text/bitext/train.en-de.en").split()) for share in ("half", "tenth")]
     assert lines[0] > 4 * lines[1]
     for pair in ("en-de", "de-en"):
-        statistics = json.loads(read(tmp_path / f"en-de/tenth/data-bin/{pair}/back-{pair[3:]}.{pair}.json"))
+        statistics = json.loads(read(tmp_path / f"en-de/back-2/data-bin/{pair}/back-{pair[3:]}.{pair}.json"))
         assert statistics["pairs"] > 20
+    experiment.main(arguments)  # nothing is refused or trained again
+    captured = capsys.readouterr()
+    assert captured.out == shown and captured.err.count("--- ") == 1
 
 
 def test_a_test_set_of_two_languages_is_joined_by_ids(tmp_path):
@@ -137,11 +146,18 @@ def test_a_test_set_of_two_languages_is_joined_by_ids(tmp_path):
         (folder / f"test.en-{code}.{code}").write_text(lines)
     prefix = corpus.zero_shot_test(tmp_path / "text", "en", "de-fr", tmp_path / "out")
     assert read(Path(f"{prefix}.de")) == "A\nC\n" and read(Path(f"{prefix}.fr")) == "a1\nc1\n"
+    (folder / "test.en-fr.ids").write_text("a\n")
+    with pytest.raises(UserError, match="test.en-fr.ids has 1 lines, .*test.en-fr.fr has 3"):
+        corpus.zero_shot_test(tmp_path / "text", "en", "de-fr", tmp_path / "out")
     (folder / "test.en-fr.ids").write_text("x\ny\nz\n")
     with pytest.raises(UserError, match="--zero-shot de-fr: no line of these test sets in .* has the same id"):
         corpus.zero_shot_test(tmp_path / "text", "en", "de-fr", tmp_path / "out")
-    with pytest.raises(UserError, match=r"--zero-shot de-it: there is no .*test.en-it.ids"):
+    with pytest.raises(UserError, match=r"--zero-shot: there is no .*test.en-it.ids"):
         corpus.zero_shot_test(tmp_path / "text", "en", "de-it", tmp_path / "out")
+    for code in ("de", "fr"):
+        (folder / f"test.de-fr.{code}").write_text("X\n")
+    corpus.zero_shot_test(tmp_path / "text", "en", "de-fr", tmp_path / "out")
+    assert read(Path(f"{prefix}.de")) == read(Path(f"{prefix}.fr")) == "X\n"
 
 
 def test_many_directions_in_one_model_are_scored(sample, tmp_path, capsys):

@@ -3,8 +3,9 @@
     python -m recipes.unpaired FOLDER OUTPUT --langs en,de [--vocabulary N] [--parallel 0.1]
 
 Odd pages of FOLDER/bitext/train.en-de become English text in OUTPUT, even pages German text. Empty lines separate
-pages. With --parallel 0.1 every tenth page stays parallel and is left out of the monolingual text. Validation and test
-text stays parallel, too. OUTPUT/corpus.yaml describes the text for `python -m preprocess`.
+pages. Pages of FOLDER/mono/train.* follow that have no line of the parallel text. With --parallel 0.1 every tenth
+parallel page stays parallel and is left out of the monolingual text. Validation and test text stays parallel, too.
+OUTPUT/corpus.yaml describes the text for `python -m preprocess`.
 """
 
 import argparse
@@ -29,6 +30,14 @@ def pages(path: Path) -> list[list[bytes]]:
         elif found[-1]:
             found.append([])
     return [page for page in found if page]
+
+
+def own_pages(path: Path, parallel: list[list[bytes]]) -> list[list[bytes]]:
+    """The pages of a monolingual text, if there is one, that share no line with the parallel pages of its language."""
+    if not stored(path).is_file():
+        return []
+    known = {line for page in parallel for line in page}
+    return [page for page in pages(path) if not known & {*page}]
 
 
 def write(path: Path, text: list[list[bytes]]) -> None:
@@ -69,7 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
     training = {"train": f"{output}/bitext/train.{pair}"} if any(parallel) else {}
     for number, (code, side) in enumerate(zip(codes, sides)):
         alone = [page for page, both in zip(side, parallel) if not both]
-        write(output / f"mono/train.{code}", alone[number::2])
+        write(output / f"mono/train.{code}", alone[number::2] + own_pages(folder / f"mono/train.{code}", side))
         if training:
             write(output / f"bitext/train.{pair}.{code}", [page for page, both in zip(side, parallel) if both])
     described = {

@@ -1,17 +1,23 @@
-"""Word vectors in the text format of word2vec and fastText: initial token embeddings (Lample & Conneau 2019, EMB)."""
+"""Word vectors as initial token embeddings (Lample & Conneau 2019, section 4.2: EMB).
 
-from collections.abc import Iterator
+Text files are those of word2vec and fastText, .npz files those of `fairseq-xl skipgram`, `map-embeddings` and
+`join-embeddings`.
+"""
+
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fairseq_xl.data import vectors
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.compressed import SUFFIXES, text_of
 
-#: suffixes of such files, which may be compressed
+#: suffixes of text files, which may be compressed
 TEXT = (".vec", ".txt")
+ARRAYS = ".npz"
 
 
 def is_word_vectors(path: str) -> bool:
@@ -19,13 +25,14 @@ def is_word_vectors(path: str) -> bool:
     name = Path(path).name
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
-    return name.endswith(TEXT)
+    return name.endswith((*TEXT, ARRAYS))
 
 
 def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
     """Replaces the rows of symbols that a file of word vectors has.
 
-    A line is a symbol and its numbers, separated by blanks; the first line may hold the size of the table.
+    The vectors are scaled by a common factor to the mean square of the rows that they replace. A line of a text file is
+    a symbol and its numbers, separated by blanks; the first line may hold the size of the table.
 
     Args:
         path: the file. Its symbols are the pieces of the binarized text, with U+2581 in front of a word.
@@ -33,28 +40,50 @@ def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
         table: (V, C)
 
     Returns: the new table (V, C), and the number of replaced rows.
-    Raises `UserError` for a missing or malformed file, another number of channels, or no common symbol.
+    Raises `UserError` for a missing or malformed file, another number of channels, no common symbol, or zeros only.
     """
-    places, rows, found = {symbol: row for row, symbol in enumerate(symbols)}, table.clone(), set()
-    channels = table.size(1)
+    places = {symbol: row for row, symbol in enumerate(symbols)}
+    found: dict[int, np.ndarray] = {}  # row -> vector (C,); the first one of a symbol counts
+    for symbol, vector in (_arrays if path.endswith(ARRAYS) else _text)(path, places, table.size(1)):
+        found.setdefault(places[symbol], vector)
+    if not found:
+        raise UserError(f"{path} has none of the dictionary's symbols: its words must be pieces of the binarized text")
+    rows, new = torch.tensor(list(found)), torch.from_numpy(np.stack(list(found.values())))
+    size = new.square().mean().sqrt()
+    if size == 0:
+        raise UserError(f"{path}: all vectors of the dictionary's symbols are zero")
+    replaced = table.clone()
+    replaced[rows] = (new * (table[rows].square().mean().sqrt() / size)).to(table)
+    return replaced, len(found)
+
+
+def _arrays(path: str, places: Iterable[str], channels: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the known symbols of a .npz file and their vectors (C,)."""
+    content = vectors.read(path)
+    if content.rows.shape[1] != channels:
+        raise UserError(f"{path}: vectors of {content.rows.shape[1]} numbers, --embed-dim is {channels}")
+    for symbol, row in zip(content.symbols, content.rows):
+        if symbol in places:
+            yield symbol, row
+
+
+def _text(path: str, places: Iterable[str], channels: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the known symbols of a text file and their vectors (C,)."""
     for number, line in enumerate(_lines(path), start=1):
         symbol, *numbers = line.rstrip(" \r").split(" ")
         if not numbers or (number == 1 and len(numbers) == 1):  # an empty line, or the size of the table
             continue
         if len(numbers) != channels:
             raise UserError(f"{path}, line {number}: {len(numbers)} numbers, --embed-dim is {channels}")
-        if symbol in places and symbol not in found:
-            try:
-                vector = np.array(numbers, dtype=np.float32)
-            except ValueError:
-                raise UserError(f"{path}, line {number}: not {channels} numbers: {quoted(line[:60])}") from None
-            if not np.isfinite(vector).all():
-                raise UserError(f"{path}, line {number}: the vector of {quoted(symbol)} is not finite")
-            rows[places[symbol]] = torch.from_numpy(vector)
-            found.add(symbol)
-    if not found:
-        raise UserError(f"{path} has none of the dictionary's symbols: its words must be pieces of the binarized text")
-    return rows, len(found)
+        if symbol not in places:
+            continue
+        try:
+            vector = np.array(numbers, dtype=np.float32)
+        except ValueError:
+            raise UserError(f"{path}, line {number}: not {channels} numbers: {quoted(line[:60])}") from None
+        if not np.isfinite(vector).all():
+            raise UserError(f"{path}, line {number}: the vector of {quoted(symbol)} is not finite")
+        yield symbol, vector
 
 
 def _lines(path: str) -> Iterator[str]:

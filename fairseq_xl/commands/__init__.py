@@ -17,6 +17,7 @@ COMMANDS = {
     "back-translate": "generate sources for monolingual text, to train translation on more pairs",
     "curves": "draw training curves from logs",
     "dictionary": "write the dictionary of a published model",
+    "join-embeddings": "join mapped embeddings of several languages for a joint vocabulary",
     "language-module": "extract, pack, list or make language modules (MonoTrans)",
     "map-embeddings": "map the embeddings of one language into those of another",
     "mine-negatives": "find hard negatives for paraphrase classification (Unicoder)",

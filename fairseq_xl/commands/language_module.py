@@ -8,8 +8,8 @@ from pathlib import Path
 from fairseq_xl import register
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.vectors import read as read_vectors
 from fairseq_xl.embeddings.language_module import make
-from fairseq_xl.embeddings.vectors import read as read_vectors
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint
 

@@ -6,8 +6,8 @@ import sys
 
 import numpy as np
 
+from fairseq_xl.data.vectors import Vectors, read, write
 from fairseq_xl.embeddings.mapping import STARTS, SelfLearning, first_pairs, learn
-from fairseq_xl.embeddings.vectors import Vectors, read, write
 from fairseq_xl.errors import UserError
 
 

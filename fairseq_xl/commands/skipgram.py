@@ -7,9 +7,9 @@ import numpy as np
 
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.vectors import Vectors, write
 from fairseq_xl.embeddings.mapping import normalize
 from fairseq_xl.embeddings.skipgram import Sentences, train
-from fairseq_xl.embeddings.vectors import Vectors, write
 from fairseq_xl.errors import UserError
 
 #: (option, type, default, lowest value, help)

@@ -8,6 +8,8 @@ import numpy as np
 from fairseq_xl.data.indexed import check_numbers, open_text
 from fairseq_xl.errors import UserError
 
+READ_TOKENS = 10_000_000  # of a text, at a time
+
 
 class TokenStream:
     """The binarized text of one language as a stream of sentences, each of which ends in ``</s>``.
@@ -77,3 +79,11 @@ class TokenStream:
             count -= available
         starts = np.concatenate(passes)
         return starts, np.minimum(length, self.size - starts)
+
+
+def piece_counts(path, language, symbols):
+    """Number of occurrences of each of V symbols in the binarized text of a language: (V,)."""
+    stream, counts = TokenStream(path, language, symbols), np.zeros(symbols, dtype=np.int64)
+    for begin in range(0, stream.size, READ_TOKENS):
+        counts += np.bincount(stream.read(begin, begin + READ_TOKENS), minlength=symbols)
+    return counts

@@ -16,14 +16,12 @@ from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.indexed import is_begun
-from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.monolingual import piece_counts
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
 
 logger = logging.getLogger(__name__)
-
-READ_TOKENS = 10_000_000  # of a text, at a time
 
 
 @dataclass
@@ -130,16 +128,14 @@ class XLSeq2SeqTask(XLTask):
 
     def _pieces_of(self, language):
         """Bool (V,): the pieces in all training text of a language, monolingual and parallel."""
-        found = np.zeros(len(self.dictionary), dtype=bool)
+        counts = np.zeros(len(self.dictionary), dtype=np.int64)
         for folder in map(Path, self.cfg.data.split(os.pathsep)):
             pairs = sorted(path.with_suffix("") for path in folder.glob(f"*-*/train.*.{language}.idx"))
             for prefix in filter(is_begun, [folder / language / "train", *pairs]):
-                stream = TokenStream(prefix, language, len(self.dictionary))
-                for begin in range(0, stream.size, READ_TOKENS):
-                    found[stream.read(begin, begin + READ_TOKENS)] = True
-        if not found.any():
+                counts += piece_counts(prefix, language, len(self.dictionary))
+        if not counts.any():
             raise UserError(f"--target-pieces-only: {self.cfg.data} has no training text of language {language!r}")
-        return found & self.dictionary.is_piece
+        return (counts > 0) & self.dictionary.is_piece
 
     def build_tokenizer(self, args):
         """Builds the tokenizer of raw source lines and the detokenizer of hypotheses.

@@ -2,10 +2,12 @@
 
 import gzip
 
+import numpy as np
 import pytest
 import torch
 
 from fairseq_xl.checkpoints.word_vectors import is_word_vectors, read
+from fairseq_xl.data import vectors
 from fairseq_xl.errors import UserError
 
 SYMBOLS = ["<s>", "<pad>", "▁a", "▁b", "c"]
@@ -16,14 +18,31 @@ LINES = "▁b 0.5 -1\nx 7 7\n▁a 1e-3 2 \n▁b 9 9\n"
 @pytest.mark.parametrize("header", ["", "4 2\n"])
 @pytest.mark.parametrize("ending", [".vec", ".txt", ".vec.gz"])
 def test_rows_of_known_symbols_are_replaced(tmp_path, header, ending):
-    """The first vector of a symbol counts; the table that is given stays."""
+    """The first vector of a symbol counts; the table that is given stays.
+
+    The replaced rows 4 5 and 6 7 have the mean square 126 / 4, the vectors 5.250001 / 4: the factor is the root of 24.
+    """
     path = tmp_path / f"vectors{ending}"
     content = (header + LINES).encode()
     path.write_bytes(gzip.compress(content) if ending.endswith("gz") else content)
     rows, count = read(str(path), SYMBOLS, TABLE)
     assert is_word_vectors(str(path)) and count == 2
-    torch.testing.assert_close(rows, torch.tensor([[0, 1], [2, 3], [0.001, 2], [0.5, -1], [8, 9]]))
+    torch.testing.assert_close(
+        rows, torch.tensor([[0, 1], [2, 3], [0.004899, 9.797958], [2.449489, -4.898979], [8, 9]])
+    )
     assert torch.equal(TABLE, torch.arange(10.0).view(5, 2))
+
+
+def test_vectors_of_skipgram_are_read(tmp_path):
+    """Two rows are 3 4 and 0 0, mean square 25 / 4, in place of 4 5 and 6 7: the factor is the root of 126 / 25."""
+    path = str(tmp_path / "x.npz")
+    vectors.write(vectors.Vectors(["y", "▁b", "▁a"], np.array([[1, 1], [3, 4], [0, 0]], dtype=np.float32)), path)
+    rows, count = read(path, SYMBOLS, TABLE)
+    assert is_word_vectors(path) and count == 2
+    factor = (126 / 25) ** 0.5
+    torch.testing.assert_close(rows, torch.tensor([[0, 1], [2, 3], [0, 0], [3 * factor, 4 * factor], [8, 9]]))
+    with pytest.raises(UserError, match="x.npz: vectors of 2 numbers, --embed-dim is 3"):
+        read(path, SYMBOLS, torch.zeros(5, 3))
 
 
 def test_checkpoints_are_no_word_vectors():
@@ -38,6 +57,7 @@ def test_checkpoints_are_no_word_vectors():
         ("▁a 1 nan\n", "line 1: the vector of '▁a' is not finite"),
         ("a 1 2\n", "has none of the dictionary's symbols"),
         ("", "has none of the dictionary's symbols"),
+        ("▁a 0 0\n", "all vectors of the dictionary's symbols are zero"),
     ],
 )
 def test_malformed_files(tmp_path, content, message):

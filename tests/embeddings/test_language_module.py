@@ -8,8 +8,8 @@ from fairseq_xl.checkpoints import keys
 from fairseq_xl.checkpoints.language_modules import LanguageModule
 from fairseq_xl.commands import language_module as command, skipgram
 from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.vectors import Vectors, read
 from fairseq_xl.embeddings import language_module
-from fairseq_xl.embeddings.vectors import Vectors, read
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_data_bin, write_dictionary, write_items
 

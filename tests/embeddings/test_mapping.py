@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fairseq_xl.commands import map_embeddings
+from fairseq_xl.data.vectors import Vectors, read, write
 from fairseq_xl.embeddings import mapping
 from fairseq_xl.embeddings.mapping import SelfLearning
-from fairseq_xl.embeddings.vectors import Vectors, read, write
 from fairseq_xl.errors import UserError
 
 SETTINGS = SelfLearning(patience=5)

@@ -56,6 +56,15 @@ def test_parallel_pages_are_of_all_parts_of_the_text(tmp_path):
     assert read(tmp_path / "out/bitext/train.en-de.en").split() == ["a", "b", "b", "b"]
 
 
+def test_pages_that_only_one_language_has_follow(tmp_path):
+    """Those with a line of the parallel text, of either half, are left out."""
+    write_pages(tmp_path / "text", [["a"], ["b"]])
+    (tmp_path / "text/mono").mkdir()
+    (tmp_path / "text/mono/train.en").write_text("a\nx\n\nb\n\ny\nz\n", encoding="utf-8")
+    unpaired.main([str(tmp_path / "text"), str(tmp_path / "out")])
+    assert read(tmp_path / "out/mono/train.en") == "a\n\ny\nz\n" and read(tmp_path / "out/mono/train.de") == "B\n"
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -1,0 +1,47 @@
+"""Joins the embeddings of several languages, mapped into one space, for a joint vocabulary.
+
+Each piece gets the vector of the language whose training text has the largest share of it; pieces that are in no text
+are left out. `--init-embeddings-from OUTPUT` initializes token embeddings from it (Lample & Conneau 2019, section 4.2:
+EMB).
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.monolingual import piece_counts
+from fairseq_xl.data.vectors import Vectors, read, write
+from fairseq_xl.errors import UserError
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command; prints one JSON line with the number of pieces of each language."""
+    parser = argparse.ArgumentParser("fairseq-xl join-embeddings", description=__doc__)
+    parser.add_argument("data", type=Path, help="folder that `python -m preprocess` wrote")
+    parser.add_argument("embeddings", nargs="+", metavar="LANGUAGE=FILE", help="en=en.npz de=mapped.npz")
+    parser.add_argument("output", help="file to write, .npz")
+    options = parser.parse_args(arguments)
+    files = dict(named.partition("=")[::2] for named in options.embeddings)
+    if len(files) < 2 or len(files) != len(options.embeddings) or not all(files.values()):
+        raise UserError("expected LANGUAGE=FILE for two languages or more, each once: en=en.npz de=mapped.npz")
+    dictionary = XLDictionary.load(options.data / "dict.txt")
+    found = {code: read(file) for code, file in files.items()}
+    channels = {code: each.rows.shape[1] for code, each in found.items()}
+    if len(set(channels.values())) > 1:
+        raise UserError(f"the embeddings differ in their channels: {channels}")
+    counts = np.stack([piece_counts(options.data / code / "train", code, len(dictionary)) for code in files])  # (L, V)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    owners = np.where(counts.any(axis=0) & dictionary.is_piece, shares.argmax(axis=0), -1)  # (V,), -1: no language
+    symbols, rows = [], []
+    for number, each in enumerate(found.values()):
+        places = {symbol: row for row, symbol in enumerate(each.symbols)}
+        owned = [dictionary.symbols[index] for index in np.flatnonzero(owners == number)]
+        known = [symbol for symbol in owned if symbol in places]
+        symbols += known
+        rows.append(each.rows[[places[symbol] for symbol in known]])
+    write(Vectors(symbols, np.concatenate(rows)), options.output)
+    sys.stdout.write(json.dumps(dict(zip(files, map(len, rows)))) + "\n")

@@ -62,7 +62,8 @@ what_failed() {
     echo "$end" >&2
 }
 
-# start_from CHECKPOINT: sets start to the flags that initialize encoder and decoder, to none for "random".
+# start_from CHECKPOINT: sets the array `start` to the flags that initialize encoder and decoder; it is empty for
+# "random".
 start_from() {
     start=()
     [ "$1" = random ] || start=(--init-encoder-from "$1" --init-decoder-from "$1")

@@ -1,8 +1,8 @@
 """Normalizes Romanian text: ``python -m preprocess.readers.romanian [--remove-diacritics] <TEXT >NORMALIZED``.
 
-Romanian text has s and t with a cedilla beside the correct letters with a comma below, and lacks diacritics in places.
-Both are made uniform as in Sennrich et al. 2016, *Edinburgh Neural Machine Translation Systems for WMT 16*, whose
-programs XLM's commands use.
+Replaces s and t with a cedilla by the correct letters with a comma below. Some Romanian text has no diacritics; with
+--remove-diacritics none has. Same letters as in the two programs of Sennrich et al. 2016, *Edinburgh Neural Machine
+Translation Systems for WMT 16*, which XLM's commands run.
 """
 
 import argparse
@@ -18,7 +18,7 @@ WITHOUT_DIACRITICS = COMMA_BELOW | str.maketrans("ăâîșțşţĂÂÎȘȚŞŢ",
 
 
 def normalize(text: str, remove_diacritics: bool = False) -> str:
-    """Text with a comma below s and t in place of a cedilla, or without diacritics."""
+    """Replaces s and t with a cedilla by those with a comma below, or removes all Romanian diacritics."""
     return text.translate(WITHOUT_DIACRITICS if remove_diacritics else COMMA_BELOW)
 
 

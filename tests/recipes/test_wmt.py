@@ -1,14 +1,16 @@
-"""wmt.sh at nano size: Romanian in both directions from an XLM, with back-translated pairs, and wrong arguments."""
+"""wmt.sh at nano size: Romanian in one and both directions, back-translated pairs, the corpus, wrong arguments."""
 
 import fcntl
 import json
+import os
 
 import pytest
 
+from fairseq_xl.io.files import write_json
 from preprocess.__main__ import main as preprocess
 from preprocess.readers.wmt.__main__ import main as read_wmt
 from preprocess.sample.__main__ import main as write_sample
-from tests.recipes.test_veco import run, succeeded
+from tests.recipes.test_veco import ROOT, run, succeeded
 
 pytest_plugins = "tests.preprocess.readers.small_wmt"
 pytestmark = pytest.mark.usefixtures("warm")
@@ -49,9 +51,11 @@ def test_both_directions_of_romanian_and_back_translation(pretrained):
     scores = [json.loads((out / direction / "bleu.json").read_text()) for direction in ("ro-en", "en-ro")]
     assert [json.loads(line) for line in printed.splitlines() if line.startswith("{")][-2:] == scores
     assert all(score["lines"] == 4 for score in scores)
-    for direction, reference in (("ro-en", "en"), ("en-ro", "ro")):
-        generated = (out / direction / "generate-test.txt").read_text()
-        assert f"T-0\twmt16 {reference} sentence 0" in generated and "țară" not in generated
+    for direction, reference in (("ro-en", "wmt16 en sentence 0"), ("en-ro", "wmt16 ro sentence 0 tara")):
+        assert f"T-0\t{reference}" in (out / direction / "generate-test.txt").read_text().splitlines()
+    done = wmt("xlm", "ro-en", folder / "data-bin", weights, out, *small)
+    assert done.returncode == 1 and f"{out} was made with other settings" in done.stderr
+    assert "(then ro-en,en-ro, now ro-en)" in done.stderr
 
     (folder / "wmt/mono").mkdir()
     for language, text in (("en", "one sentence\ntwo\n"), ("ro", "o propozitie\n")):
@@ -63,6 +67,62 @@ def test_both_directions_of_romanian_and_back_translation(pretrained):
     assert [[*count["mean_length"], count["pairs"]] for count in counted] == [["ro", "en", 2], ["en", "ro", 1]]
     shown, repeated = succeeded(wmt("xlm", "ro-en,en-ro", folder / "data-bin", "random", back, *again))
     assert repeated.splitlines()[-2:] == printed.splitlines()[-2:] and shown.count("exists: skipped") == 2
+
+    sampled = ["--back-translate", out / "checkpoint_best.pt", "--back-translate-flags", "--sampling --sampling-topk 5"]
+    (folder / "wmt/mono/train.ro").unlink()
+    alone = ["xlm", "ro-en", folder / "data-bin", "random", folder / "alone", *sampled, *small]
+    shown, printed = succeeded(wmt(*alone))
+    (count,) = [json.loads(line) for line in printed.splitlines() if line.startswith('{"made_with"')]
+    assert [*count["mean_length"], count["pairs"]] == ["ro", "en", 2]
+    assert count["made_with"]["options"]["sampling_topk"] == 5
+    assert "--back-translated --lang-pairs ro-en --save-dir" in shown and not (folder / "alone/en-ro").exists()
+    assert json.loads(printed.splitlines()[-1]) == json.loads((folder / "alone/ro-en/bleu.json").read_text())
+
+
+MANIFEST = {"pairs": ["en-ro"], "remove diacritics": True}
+READ = "-m preprocess.readers.wmt {corpus} --pairs"
+CHECKED = "-m recipes.settings"
+
+
+@pytest.mark.parametrize(
+    "direction, manifest, named, command, shown",
+    [
+        ("ro-en", None, False, f"{READ} en-ro --remove-diacritics", ""),
+        ("ro-en", MANIFEST | {"remove diacritics": False}, False, f"{READ} en-ro --remove-diacritics", ""),
+        ("ro-en", MANIFEST | {"pairs": ["en-de"]}, False, f"{READ} en-ro --remove-diacritics", ""),
+        ("ro-en", MANIFEST, False, CHECKED, "wmt.sh: {corpus} has Romanian text without diacritics\n"),
+        ("ro-en", None, True, f"{READ} en-ro --remove-diacritics", ""),
+        ("en-ro", MANIFEST, True, CHECKED, "wmt.sh: {corpus} has Romanian text without diacritics\n"),
+        (
+            "en-ro",
+            MANIFEST | {"remove diacritics": False},
+            True,
+            CHECKED,
+            "wmt.sh: {corpus} has Romanian text with diacritics\n",
+        ),
+        ("en-de", None, False, f"{READ} en-de", ""),
+        ("en-de", {"pairs": ["en-de", "en-fr"], "remove diacritics": False}, False, CHECKED, ""),
+    ],
+)
+def test_the_reader_is_called_unless_the_corpus_has_the_text(
+    direction, manifest, named, command, shown, tmp_path, monkeypatch
+):
+    """In a copy of the repository's folders; a stand-in for Python writes its arguments and fails."""
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").write_text('#!/bin/sh\necho "$@"\nexit 3\n')
+    (tmp_path / "bin/python").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    corpus = tmp_path / ("named" if named else f"corpora/wmt-en-{direction.replace('en', '').strip('-')}")
+    if manifest:
+        corpus.mkdir(parents=True)
+        write_json(corpus / "manifest.json", manifest)
+    given = ["--corpus", corpus] if named else []
+    done = run("bash", tmp_path / "recipes/wmt.sh", "xlm", direction, "data", "random", tmp_path / "out", *given)
+    (called,) = done.stdout.splitlines()
+    command, expected = (text.format(corpus=corpus) for text in (command, shown))
+    assert called.startswith(command) if command == CHECKED else called == command, called
+    assert (done.returncode, done.stderr) == (3, expected)
 
 
 def test_the_reader_goes_on_with_a_corpus_that_is_not_complete(tmp_path):
@@ -77,13 +137,16 @@ def test_the_reader_goes_on_with_a_corpus_that_is_not_complete(tmp_path):
     assert done.returncode == 1 and f"{corpus}: another run is writing there" in done.stderr
 
 
+ONE_PAIR = "DIRECTIONS ro-en,en-de: expected one pair, such as ro-en,en-ro"
+
+
 @pytest.mark.parametrize(
     "system, directions, status, message",
     [
         ("veco", "en-cs", 1, "wmt: --pairs: unknown 'en-cs'; valid: en-de, en-fr, en-ro\n"),
         ("xlm", "cs-en,en-cs", 1, "wmt: --pairs: unknown 'en-cs'; valid: en-de, en-fr, en-ro\n"),
         ("xlm", "de-ro", 1, "wmt: --pairs: unknown 'de-ro'; valid: en-de, en-fr, en-ro\n"),
-        ("xlm", "ro-en,en-de", 2, "wmt.sh: en-de and ro-en are not of one pair\n"),
+        ("xlm", "ro-en,en-de", 2, f"wmt.sh: {ONE_PAIR}, not ro-en and en-de\n"),
         ("unicoder", "en-de", 2, "wmt.sh: unicoder is neither xlm nor veco\n"),
     ],
 )
@@ -91,3 +154,10 @@ def test_wrong_arguments_are_one_sentence(system, directions, status, message, t
     done = wmt(system, directions, "data", "checkpoint", tmp_path / "out", "--corpus", tmp_path / "wmt")
     assert done.returncode == status and done.stderr == message
     assert not (tmp_path / "out").exists()
+
+
+def test_flags_of_back_translation_need_its_model(tmp_path):
+    given = ["--corpus", tmp_path / "wmt", "--back-translate-flags", "--beam 1"]
+    done = wmt("xlm", "ro-en", "data", "random", tmp_path / "out", *given)
+    assert done.returncode == 2
+    assert done.stderr == "wmt.sh: --back-translate-flags needs --back-translate MODEL\n"

@@ -20,6 +20,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--pairs", default="en-de", metavar="PAIR,PAIR", help=f"any of {', '.join(PAIRS)} (default: en-de)"
     )
+    parser.add_argument(
+        "--without", default="", metavar="NAME,NAME", help="archives to leave out, such as training-giga-fren.tar"
+    )
     parser.add_argument("--remove-diacritics", action="store_true", help=romanian.REMOVE_DIACRITICS)
     options = parser.parse_args(arguments)
 
@@ -29,7 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
             raise UserError(f"--pairs: unknown {', '.join(map(repr, unknown))}; valid: {', '.join(PAIRS)}")
         if options.remove_diacritics and not any(romanian.LANGUAGE in pair.split("-") for pair in pairs):
             raise UserError(f"--remove-diacritics: no pair of --pairs {options.pairs} has Romanian text")
-        build(options.destination, pairs, options.remove_diacritics)
+        without = options.without.split(",") if options.without else []
+        build(options.destination, pairs, options.remove_diacritics, without)
 
     return command.run("wmt", work)
 

@@ -21,12 +21,15 @@ LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"  # the attribute xml:lan
 
 @dataclass(frozen=True)
 class Archive:
-    """A tar.gz; `member` is a text file in it, {0} the pair in the archive's order (de-en)."""
+    """A file with training text: by default a tar file, compressed or not.
+
+    A text file in it may be compressed with gzip; its name then also ends in .gz.
+    """
 
     url: str
     size: int  # bytes
     sha256: str
-    member: str
+    member: str  # path of its text files without the suffix .LANGUAGE; {0} stands for the pair in its order, de-en
 
     @property
     def name(self) -> str:
@@ -34,26 +37,28 @@ class Archive:
         return self.url.rsplit("/", 1)[1]
 
     def members(self, pair: str) -> dict[str, str]:
-        """The member of each language of a pair such as en-de."""
+        """Returns {language: path of its text in the archive, without .gz} for a pair such as en-de."""
         source, target = pair.split("-")
         return {language: f"{self.member.format(f'{target}-{source}')}.{language}" for language in (source, target)}
 
     def extract(self, path: Path, outputs: Mapping[str, Path]) -> None:
-        """Writes members of the archive `path` to the files `outputs`.
+        """Writes members of the archive `path` to the files `outputs`, decompressed.
 
         Raises UserError if the archive is damaged or lacks a member.
         """
         missing = dict(outputs)
         try:
-            with tarfile.open(path, mode="r|gz") as opened, tqdm(desc=self.name, unit=" members") as bar:
+            with tarfile.open(path, mode="r|*") as opened, tqdm(desc=self.name, unit=" members") as bar:
                 for entry in opened:
                     bar.update()
-                    if output := missing.pop(entry.name.removeprefix("./"), None):
-                        with replacing(output) as file:
-                            shutil.copyfileobj(cast(IO[bytes], opened.extractfile(entry)), file)
+                    if output := missing.pop(entry.name.removeprefix("./").removesuffix(".gz"), None):
+                        member = cast(IO[bytes], opened.extractfile(entry))
+                        compressed = entry.name.endswith(".gz")
+                        with replacing(output) as file, gzip.open(member) if compressed else member as text:
+                            shutil.copyfileobj(text, file)
                     if not missing:
                         break
-        except (tarfile.TarError, EOFError, zlib.error) as error:
+        except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise _damaged(path, error) from error
         if missing:
             raise UserError(f"{path} lacks {', '.join(missing)}")
@@ -61,7 +66,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class TranslationMemory(Archive):
-    """A TMX file, compressed with gzip; `member` is the name of its text files without the language's suffix."""
+    """A gzip-compressed TMX file; `member` names the text files extracted from it, without the suffix .LANGUAGE."""
 
     @property
     def name(self) -> str:
@@ -69,7 +74,7 @@ class TranslationMemory(Archive):
         return f"{self.member}.tmx.gz"
 
     def extract(self, path: Path, outputs: Mapping[str, Path]) -> None:
-        """Writes a line of each language for each unit, an empty line if the unit lacks the language.
+        """Writes one line of each language for each unit, an empty line if the unit lacks the language.
 
         Raises UserError if the file is damaged.
         """
@@ -86,7 +91,7 @@ class TranslationMemory(Archive):
 
 
 def _units(file: IO[bytes]) -> Iterator[dict[str, str]]:
-    """Yields the text of each language of each <tu>, on one line, in constant memory.
+    """Yields {language: text on one line} of each translation unit; memory use does not grow with the file.
 
     Expat reads no external entity; a reference to one is a ParseError.
     """

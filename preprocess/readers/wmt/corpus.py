@@ -1,7 +1,8 @@
-"""The stages: archives, their members, test sets, the corpus folder."""
+"""Builds the corpus folder: extracts the archives, then writes training, validation and test text."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,7 +17,7 @@ from preprocess.readers.aligned import Pairs
 from preprocess.readers.download import download
 from preprocess.readers.folder import bitext_path, describe
 from preprocess.readers.wmt.archives import Archive
-from preprocess.readers.wmt.pairs import PAIRS
+from preprocess.readers.wmt.pairs import PAIRS, Pair
 from preprocess.stages import Stages, locked
 
 FORMAT = 2  # of outputs; if it changes, every stage runs again
@@ -24,22 +25,24 @@ FORMAT = 2  # of outputs; if it changes, every stage runs again
 Texts = dict[Path, tuple[str, Callable[[str], str]]]  # file of a split -> its language, the change of each line
 
 
-def build(folder: Path, pairs: list[str], remove_diacritics: bool = False) -> None:
+def build(folder: Path, pairs: list[str], remove_diacritics: bool = False, without: Collection[str] = ()) -> None:
     """Writes the corpus folder, or resumes an interrupted run.
 
     Args:
         folder: folder to write; a stage that is up to date is skipped.
         pairs: keys of PAIRS.
-        remove_diacritics: whether Romanian text loses its diacritics.
+        remove_diacritics: whether to remove Romanian diacritics.
+        without: names of archives to leave out.
 
     Raises UserError for errors that the user can correct.
     """
+    corpora = _selected(pairs, without)
     stages = Stages(folder)
     counts = {}
-    archives = list(dict.fromkeys(archive for pair in pairs for archive in PAIRS[pair].archives))
+    archives = list(dict.fromkeys(archive for corpus in corpora.values() for archive in corpus.archives))
     with locked(stages):
         for archive in archives:
-            of_archive = [pair for pair in pairs if archive in PAIRS[pair].archives]
+            of_archive = [pair for pair, corpus in corpora.items() if archive in corpus.archives]
             wanted = [member for pair in of_archive for member in archive.members(pair).values()]
             outputs = {member: _extracted(folder, member) for member in wanted}
             stages.run(
@@ -48,14 +51,13 @@ def build(folder: Path, pairs: list[str], remove_diacritics: bool = False) -> No
                 list(outputs.values()),
                 lambda: _extract(archive, folder, outputs),
             )
-        for pair in pairs:
+        for pair, corpus in corpora.items():
             remove = remove_diacritics and romanian.LANGUAGE in pair.split("-")
-            corpus = PAIRS[pair]
             inputs = [FORMAT, [archive.sha256 for archive in corpus.archives], corpus.validation, corpus.test, remove]
             for split, work in (("train", _train), ("valid", _held_out), ("test", _held_out)):
                 texts = _texts(folder, split, pair, remove)
                 counts[bitext_path(split, pair)] = stages.run(
-                    f"{split} {pair}", inputs, list(texts), lambda: work(folder, split, pair, texts)
+                    f"{split} {pair}", inputs, list(texts), lambda: work(folder, corpus, split, pair, texts)
                 )
         languages = list(dict.fromkeys(language for pair in pairs for language in pair.split("-")))
         manifest = {
@@ -64,14 +66,28 @@ def build(folder: Path, pairs: list[str], remove_diacritics: bool = False) -> No
             "remove diacritics": remove_diacritics,
             "counts": counts,
             "archives": {archive.url: archive.sha256 for archive in archives},
-            "test sets": {
-                "valid": {pair: list(PAIRS[pair].validation) for pair in pairs},
-                "test": {pair: PAIRS[pair].test for pair in pairs},
+            "held-out sets": {
+                "valid": {pair: list(corpus.validation) for pair, corpus in corpora.items()},
+                "test": {pair: corpus.test for pair, corpus in corpora.items()},
             },
         }
         if read_json(folder / "manifest.json") != manifest or not (folder / "corpus.yaml").exists():
             describe(folder, languages, pairs)
             write_json(folder / "manifest.json", manifest)
+
+
+def _selected(pairs: list[str], without: Collection[str]) -> dict[str, Pair]:
+    """Returns {pair: its corpus} without the archives that have the names `without`."""
+    names = dict.fromkeys(archive.name for pair in pairs for archive in PAIRS[pair].archives)
+    if unknown := [name for name in without if name not in names]:
+        raise UserError(f"--without: unknown {', '.join(map(repr, unknown))}; valid: {', '.join(names)}")
+    corpora = {
+        pair: replace(PAIRS[pair], archives=tuple(each for each in PAIRS[pair].archives if each.name not in without))
+        for pair in pairs
+    }
+    if empty := [pair for pair, corpus in corpora.items() if not corpus.archives]:
+        raise UserError(f"--without: no archive of {', '.join(empty)} is left")
+    return corpora
 
 
 def _extracted(folder: Path, member: str) -> Path:
@@ -100,12 +116,12 @@ def _texts(folder: Path, split: str, pair: str, remove: bool) -> Texts:
     }
 
 
-def _train(folder: Path, split: str, pair: str, texts: Texts) -> dict:
+def _train(folder: Path, corpus: Pair, split: str, pair: str, texts: Texts) -> dict:
     """Writes the pairs of all archives; returns the numbers of pairs read, written and left out, by archive."""
     counts: dict[str, dict[str, int]] = {}
     with ExitStack() as stack:
         outputs = [(stack.enter_context(replacing(path)), change) for path, (_, change) in texts.items()]
-        for archive in PAIRS[pair].archives:
+        for archive in corpus.archives:
             sides = [
                 stack.enter_context(open(_extracted(folder, archive.members(pair)[language]), "rb"))
                 for language, _ in texts.values()
@@ -120,9 +136,9 @@ def _train(folder: Path, split: str, pair: str, texts: Texts) -> dict:
     return counts | {"total": {kind: sum(found[kind] for found in counts.values()) for kind in kinds}}
 
 
-def _held_out(folder: Path, split: str, pair: str, texts: Texts) -> dict:
-    """Writes all lines of the news test sets of a split."""
-    corpus, languages = PAIRS[pair], pair.split("-")
+def _held_out(folder: Path, corpus: Pair, split: str, pair: str, texts: Texts) -> dict:
+    """Writes the held-out text of a split."""
+    languages = pair.split("-")
     sets = [test_set(name, pair) for name in (corpus.validation if split == "valid" else [corpus.test])]
     columns = [list(chain.from_iterable(sides)) for sides in zip(*sets)]
     for path, (language, change) in texts.items():
@@ -141,11 +157,15 @@ def test_set(name: str, pair: str) -> tuple[list[str], list[str]]:
     try:
         import sacrebleu
     except ImportError as error:
-        raise UserError(f"sacrebleu is not installed, which gives {name} {pair}: pip install sacrebleu") from error
+        raise UserError(
+            f"{name} {pair} is read from sacrebleu, which is not installed: pip install sacrebleu"
+        ) from error
     try:
         paths = [sacrebleu.get_source_file(name, pair), sacrebleu.get_reference_files(name, pair)[0]]
     except (Exception, SystemExit) as error:  # sacrebleu raises bare exceptions and SystemExit
-        raise UserError(f"sacrebleu can't give {name} {pair} ({error}); run the same command to continue") from error
+        raise UserError(
+            f"sacrebleu cannot provide {name} {pair} ({error}): run the same command to continue"
+        ) from error
     source, reference = (Path(path).read_text(encoding="utf-8").split("\n")[:-1] for path in paths)
     if len(source) != len(reference):
         raise UserError(f"sacrebleu's {name} {pair} has {len(source)} sources and {len(reference)} references")

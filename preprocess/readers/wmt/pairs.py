@@ -7,13 +7,14 @@ from preprocess.readers.wmt.archives import Archive, TranslationMemory
 
 @dataclass(frozen=True)
 class Pair:
-    """The corpus of a pair; `validation` and `test` are names of sacreBLEU's test sets."""
+    """The corpus of a pair."""
 
     archives: tuple[Archive, ...]
-    validation: tuple[str, ...]
-    test: str
+    validation: tuple[str, ...]  # names of sacreBLEU's test sets
+    test: str  # name of sacreBLEU's test set
 
 
+# The sizes and SHA-256 are those in TensorFlow Datasets' lists for WMT14, WMT15 and WMT16.
 WMT14 = (
     Archive(
         "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
@@ -34,6 +35,20 @@ WMT14 = (
         "training/news-commentary-v9.{0}",
     ),
 )
+WMT14_FRENCH = (
+    Archive(
+        "https://www.statmt.org/wmt13/training-parallel-un.tgz",
+        2365634246,
+        "29141b5c1eba149a94f7a59d3b1a834b2e47fe0f8758d68dcd77a3d3f497ee47",
+        "un/undoc.2000.{0}",
+    ),
+    Archive(
+        "https://www.statmt.org/wmt10/training-giga-fren.tar",
+        2595102720,
+        "3ff8319f6919393520559bfbc7ad6a747ec81b3abc7be9993b338d4b017b4d9a",
+        "giga-fren.release2.fixed",
+    ),
+)
 WMT16 = (
     Archive(
         "https://data.statmt.org/wmt16/translation-task/training-parallel-ep-v8.tgz",
@@ -42,7 +57,7 @@ WMT16 = (
         "training-parallel-ep-v8/europarl-v8.{0}",
     ),
     TranslationMemory(
-        "https://opus.nlpl.eu/download.php?f=SETIMES/v2/tmx/en-ro.tmx.gz",
+        "https://object.pouta.csc.fi/OPUS-SETIMES/v2/tmx/en-ro.tmx.gz",
         23458958,
         "56bfaa2a8c8bdfccb7b50cc926067e2291347d807004e81faab8762ddbf26302",
         "setimes-v2.en-ro",
@@ -50,6 +65,6 @@ WMT16 = (
 )
 PAIRS = {
     "en-de": Pair(WMT14, ("wmt13",), "wmt14/full"),
-    "en-fr": Pair(WMT14, ("wmt12", "wmt13"), "wmt14/full"),  # as in VECO (Luo et al. 2020)
+    "en-fr": Pair(WMT14 + WMT14_FRENCH, ("wmt12", "wmt13"), "wmt14/full"),  # as in VECO (Luo et al. 2020)
     "en-ro": Pair(WMT16, ("wmt16/dev",), "wmt16"),
 }

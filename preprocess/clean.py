@@ -169,7 +169,8 @@ def clean(
 
     Returns: the description of the cleaned files, their reports, and {cleaned file: {"path": the file, and counts}}.
     """
-    rules, made, entries = config.clean or Clean(), {}, {}
+    rules, made, entries = config.clean, {}, {}
+    assert rules is not None, "called only for a description with the key `clean`"
     guess = None
     if rules.language:
         texts = {code: _training_files(config, code) for code in config.languages}

@@ -38,7 +38,7 @@ class Step:
 
     @property
     def paths(self) -> list[str]:
-        """Words and parts of words that may be paths: DATA and MODULE of `de=DATA:MODULE`."""
+        """Arguments that may be paths, and the paths inside arguments such as `de=DATA:MODULE`."""
         words = [*(word for command in self.commands for word in command), *self.reads]
         return [part for word in words for part in settings.parts(word) if "/" in part]
 
@@ -47,7 +47,7 @@ class Step:
         return [Path(os.path.abspath(ROOT / path)) for path in self.paths]
 
     def described_texts(self) -> list[str]:
-        """The text files that the corpus descriptions in the commands name."""
+        """Text files listed in the corpus descriptions that the commands read."""
         descriptions = [
             command[3] for command in self.commands if command[:2] == ["python", "-m"] and DESCRIBED & {*command}
         ]
@@ -252,7 +252,7 @@ def read_yaml(path: Any) -> dict[str, Any]:
 def merged(base: dict[str, Any], content: dict[str, Any], path: Any) -> dict[str, Any]:
     """Merges two experiments: values and steps of `content` replace those of `base` by name, and null removes one.
 
-    In the report, text stands for the part of `base` with this title. Raises `UserError` if there is none.
+    A string in the report of `content` is the title of a part of `base`, which takes its place. Raises `UserError` if there is none.
     """
     parts = {next(iter(part.values())): part for part in base.get("report") or []}
     unknown = [part for part in content.get("report") or [] if isinstance(part, str) and part not in parts]
@@ -269,7 +269,7 @@ def merged(base: dict[str, Any], content: dict[str, Any], path: Any) -> dict[str
 def check_files(steps: list[Step]) -> None:
     """Raises `UserError` if a step expects a file or folder that does not exist and that no needed step makes.
 
-    FOLDER:FOLDER/FILE may be in any of the folders. `recipes.corpus` makes some corpora.
+    FOLDER:FOLDER/FILE must exist in one of the folders. Corpora that `recipes.corpus` makes may be missing.
     """
     for step in steps:
         made = {*(needed.folder for needed in step.needs), *corpus.MADE}

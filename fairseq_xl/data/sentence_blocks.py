@@ -23,7 +23,7 @@ class SentenceBlocks(Spans):
         parts = np.full(counts.sum(), length)
         parts[np.cumsum(counts) - 1] = sizes - (counts - 1) * length
         ends = np.concatenate(([0], np.cumsum(parts)))  # of parts, after a first 0
-        # of each part the last one that still fits into a block which begins with it; a memoryview gives plain numbers
+        # for each part, the part after the last one that fits into a block that begins with it; `.data`: plain numbers
         following = (np.searchsorted(ends, ends[:-1] + length, side="right") - 1).data
         firsts, first = [], 0
         while first < len(following):

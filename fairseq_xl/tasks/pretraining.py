@@ -150,7 +150,7 @@ class XLPretrainingTask(XLTask):
     criterion = "xl_pretraining"
     #: number of updates before the present one
     update_num = 0
-    #: splits, one of which a pair needs to be known
+    #: a pair is known if its bitext has one of these splits
     splits_of_pairs: tuple[str, ...] = ("train",)
 
     def __init__(self, cfg, dictionary):

@@ -49,11 +49,7 @@ class TransformersXLM(XLEncoderModel):
         """Returns `compute(self, batch)`."""
         return compute(self, batch)
 
-    def encode(self, tokens: Tensor, positions: Tensor | None = None, **inputs: Any) -> Tensor:
-        """(B, T) -> (B, T, C); inputs as in `_encode`."""
-        return self._encode(tokens, positions, **inputs)
-
-    def _encode(
+    def encode(  # type: ignore[override]  # without the inputs that the base reads for other objectives
         self,
         tokens: Tensor,
         positions: Tensor | None = None,
@@ -62,6 +58,7 @@ class TransformersXLM(XLEncoderModel):
         padding_mask: Tensor | None = None,
         causal: bool = False,
     ) -> Tensor:
+        """(B, T) -> (B, T, C), with languages (B, 1) and padding_mask (B, T)."""
         self.xlm.transformer.causal = causal
         return self.xlm.transformer(
             tokens,

@@ -252,7 +252,8 @@ def read_yaml(path: Any) -> dict[str, Any]:
 def merged(base: dict[str, Any], content: dict[str, Any], path: Any) -> dict[str, Any]:
     """Merges two experiments: values and steps of `content` replace those of `base` by name, and null removes one.
 
-    A string in the report of `content` is the title of a part of `base`, which takes its place. Raises `UserError` if there is none.
+    A string in the report of `content` is the title of a part of `base`, which takes its place.
+    Raises `UserError` if there is none.
     """
     parts = {next(iter(part.values())): part for part in base.get("report") or []}
     unknown = [part for part in content.get("report") or [] if isinstance(part, str) and part not in parts]

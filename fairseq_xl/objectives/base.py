@@ -69,7 +69,7 @@ class ObjectiveConfig:
             number = getattr(self, field.name)
             if isinstance(number, (int, float)):
                 self.require(field.name, math.isfinite(number) and abs(number) < LARGEST, f"a number below {LARGEST}")
-        self.require("weight", _schedule(self.weight) != [], "0 or more, or UPDATE:FACTOR,… with increasing update numbers")
+        self.require("weight", _schedule(self.weight) != [], "0 or more, or UPDATE:FACTOR,… with increasing updates")
         self.require("length", self.length > 1, "more than 1 token")
         self.require_exponent("alpha")
         for name in ("batch_tokens", "batch_sentences"):

@@ -12,5 +12,5 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$root/recipes/common.sh"
 arguments 0 "$@"
 cd "$root"
-. recipes/environment.sh
+XL_EXTRAS=${XL_EXTRAS:-recipes,embeddings} . recipes/environment.sh
 exec python -m recipes.experiment recipes/xlm/smoke-unmt.yaml --jobs 2 "$@"

@@ -384,7 +384,9 @@ def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, learned, 
     refused(other_heads, pretrained["xdae"], "needs --heads 2, this run has 4")
     refused([*line, "--init-from", pretrained["xdae"], "--decoder-layers", 2], "1 layers, the new decoder")
     refused([*line, "--init-from", tmp_path / "no.pt"], tmp_path / "no.pt")
-    refused([*line, "--init-from", pretrained["xdae"], "--init-encoder-from", pretrained["mlm"]], "--init-from initializes")
+    refused(
+        [*line, "--init-from", pretrained["xdae"], "--init-encoder-from", pretrained["mlm"]], "--init-from initializes"
+    )
     two = ["--init-encoder-from", pretrained["mlm"], "--init-decoder-from", learned[0] / "checkpoint_best.pt"]
     refused([*line, *two], "--arch xl_xdae_tiny: encoder and decoder must be initialized from the same checkpoint")
     refused([*line, "--finetune-from-model", pretrained["xdae"]], "name it as --init-from")

@@ -370,6 +370,18 @@ def test_fine_tuning_starts_from_an_encoder_twice(data_bin, task_files, pretrain
     assert torch.equal(found["encoder.token_embeddings.output_bias"], initial["encoder.token_embeddings.output_bias"])
 
 
+def test_fine_tuning_starts_from_word_vectors(data_bin, task_files, tmp_path):
+    """Of encoder and decoder, which share the embeddings; a symbol of the dictionary without a vector is random."""
+    symbols = XLDictionary.load(data_bin / "dict.txt").symbols
+    (tmp_path / "some.vec").write_text(f"{symbols[10]} {' '.join(['1'] * 8 + ['-1'] * 8)}\n", encoding="utf-8")
+    table = started(data_bin, task_files, tmp_path, "--init-embeddings-from", tmp_path / "some.vec")[
+        "encoder.token_embeddings.table.weight"
+    ]
+    row = table[10] / table[10, 0]
+    torch.testing.assert_close(row, torch.tensor([1.0] * 8 + [-1.0] * 8))
+    assert len(set(table[11].abs().tolist())) == 16
+
+
 def refused(line, *sentence, run=run_train):
     with pytest.raises(UserError) as error:
         run(line)

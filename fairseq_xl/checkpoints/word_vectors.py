@@ -1,6 +1,6 @@
 """Word vectors as initial token embeddings (Lample & Conneau 2019, section 4.2: EMB).
 
-Text files are those of word2vec and fastText, .npz files those of `fairseq-xl skipgram`, `map-embeddings` and
+Reads the text format of word2vec and fastText, and .npz files of `fairseq-xl skipgram`, `map-embeddings` and
 `join-embeddings`.
 """
 

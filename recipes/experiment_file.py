@@ -195,7 +195,7 @@ class Experiment:
                 )
         corpora = {
             path: step
-            for step in steps.values()
+            for step in reversed(steps.values())  # the first step that makes a corpus is its maker
             for path in step.absolute_paths
             if path in corpus.MADE and any("recipes.corpus" in command for command in step.commands)
         }

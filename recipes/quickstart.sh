@@ -6,9 +6,9 @@
 # repeated run resumes; results of other text, settings or weights are refused.
 #
 # --corpus   default: the bundled synthetic sample. CONFIG.yaml describes your own corpus (preprocess/README.md); the
-#            first bitext pair with a test set is translated, with longer trainings: half an hour. libreoffice-help is
-#            real text in English, German and French; apt-get downloads it as packages of Debian or a derivative
-#            (preprocess/readers/README.md).
+#            first bitext pair with a test set is translated, with longer trainings and an --init-std for random
+#            weights that suits real text: half an hour. libreoffice-help is real text in English, German and French;
+#            apt-get downloads it as packages of Debian or a derivative (preprocess/readers/README.md).
 # --output   folder for hypotheses, references, logs and curves (default: runs/quickstart, runs/quickstart-CONFIG, or
 #            runs/libreoffice-help)
 # --updates  trains every model for N updates only, to try the script

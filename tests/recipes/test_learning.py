@@ -56,6 +56,14 @@ def test_every_model_is_trained_and_shown(corpus, tmp_path, capsys):
     assert entropies["both neighbors"] < entropies["bigram"] < entropies["unigram"]
 
 
+def test_the_first_model_needs_no_other_vocabulary(capsys):
+    """The command of recipes/learning/README.md. Several steps write a corpus folder: the first one makes it."""
+    only = ["--only", "text,ngrams,pretrain", "models=complete-sinusoidal", "seeds=1"]
+    experiment.main([str(ROOT / "recipes/learning/experiment.yaml"), "--list", *only])
+    steps = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    assert steps == ["text", "ngrams", "pretrain/complete-sinusoidal/1"]
+
+
 def test_deep_models_are_trained_and_shown(corpus, tmp_path, capsys):
     experiment.main(
         [

@@ -69,7 +69,7 @@ def test_deep_models_are_trained_and_shown(corpus, tmp_path, capsys):
         [
             str(ROOT / "recipes/learning/deep.yaml"),
             *("--output", str(tmp_path), f"corpus={corpus}", "vocabulary=300", "checkpoints=2"),
-            *("models=clm-3,clm-3-fairseq,clm-6,translation-3,translation-3-fairseq", "--updates", "2"),
+            *("models=clm-3,clm-3-fairseq,clm-6,translation-3,translation-3-fairseq", "causes=norm", "--updates", "2"),
         ]
     )
     shown = capsys.readouterr().out
@@ -81,6 +81,7 @@ def test_deep_models_are_trained_and_shown(corpus, tmp_path, capsys):
         "CLM, 6 layers, init std 0.02",
         "translation, 3 + 3 layers",
         "translation, 3 + 3 layers, fairseq's transformer",
+        "translation, 6 + 6 layers, fairseq's transformer, pre-layer-norm",
     ):
         assert re.search(rf"^\| {re.escape(name)} \| \d+\.\d\d \|$", shown, re.MULTILINE), name
 

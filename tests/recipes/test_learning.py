@@ -69,7 +69,7 @@ def test_deep_models_are_trained_and_shown(corpus, tmp_path, capsys):
         [
             str(ROOT / "recipes/learning/deep.yaml"),
             *("--output", str(tmp_path), f"corpus={corpus}", "vocabulary=300", "checkpoints=2"),
-            *("models=clm-3,clm-3-fairseq,clm-6,translation-3,translation-3-fairseq", "causes=norm", "--updates", "2"),
+            *("models=clm-3,clm-3-fairseq,clm-6,translation-3,translation-3-fairseq", "ablations=norm", "--updates", "2"),
         ]
     )
     shown = capsys.readouterr().out
@@ -90,14 +90,14 @@ def test_translation_models_are_trained_and_shown(corpus, tmp_path, capsys):
     experiment.main(
         [
             str(ROOT / "recipes/learning/translation.yaml"),
-            *("--output", str(tmp_path), f"corpus={corpus}", "vocabulary=300", "checkpoints=2", "settings=lr-0.001"),
+            *("--output", str(tmp_path), f"corpus={corpus}", "vocabulary=300", "checkpoints=2", "settings=sinusoidal"),
             *("--updates", "2"),
         ]
     )
     shown = capsys.readouterr().out
-    bits = json.loads((tmp_path / "lr-0.001-1/bits.json").read_text())["loss"]["values"]["2"]
-    assert f"| learning rate 0.001 | {bits:.2f} |" in shown
-    for name, folder in (("learning rate 0.001", "lr-0.001-1"), ("source copied", "copy")):
+    bits = json.loads((tmp_path / "sinusoidal-1/bits.json").read_text())["loss"]["values"]["2"]
+    assert f"| sinusoidal initial positions | {bits:.2f} |" in shown
+    for name, folder in (("sinusoidal initial positions", "sinusoidal-1"), ("source copied", "copy")):
         score = json.loads((tmp_path / folder / "bleu.json").read_text())["sacrebleu"]["score"]
         assert f"| {name} | {score:.2f} ± " in shown
 

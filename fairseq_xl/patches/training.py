@@ -101,7 +101,9 @@ def _check_validation_metric(original):
     @functools.wraps(original)
     def get_valid_stats(cfg, trainer, stats, tracking_best):
         """Returns the statistics of a validation after its metric is checked."""
-        metric = cfg.checkpoint.best_checkpoint_metric
+        metric, steps = cfg.checkpoint.best_checkpoint_metric, cfg.dataset.max_valid_steps
+        if steps and metric not in stats:
+            raise UserError(f"--max-valid-steps {steps} ends validation before the text of {metric}")
         value = stats.get(metric, 0.0)
         if value is None:
             logger.warning("validation predicted nothing: %s has no value, and no checkpoint becomes the best", metric)

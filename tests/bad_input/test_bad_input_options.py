@@ -529,6 +529,13 @@ def test_validation_that_has_no_value(place, tmp_path):
     assert seen.statistics("ppl") and (tmp_path / "checkpoint_best.pt").exists()
 
 
+def test_validation_that_ends_before_the_text_of_its_metric(place, tmp_path):
+    metric = ["--best-checkpoint-metric", "clm_ppl", "--updates-per-epoch", 1, "--max-update", 1]
+    line = pretraining(place.data, tmp_path, *metric, objectives="mlm,clm")
+    refused([*line, "--max-valid-steps", 1], "--max-valid-steps 1 ends validation before the text of clm_ppl")
+    assert run_train(line).statistics("clm_ppl")
+
+
 def test_validation_that_is_nan(place, tmp_path, monkeypatch):
     metric = ["--best-checkpoint-metric", "mlm_ppl", "--updates-per-epoch", 1, "--max-update", 2]
     line = pretraining(place.data, tmp_path, *metric, objectives="mlm")

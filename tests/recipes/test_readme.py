@@ -170,7 +170,7 @@ NANO = {
     "fairseq-hydra-train": "optimization.max_update=2 common.cpu=true",
     "pretrain.sh": "--max-update 2 --cpu",
     "translate.sh": "--max-update 2 --cpu",
-    "unsupervised.sh": "--max-update 2 --cpu --max-valid-steps 1",
+    "unsupervised.sh": "--max-update 2 --cpu",
     "classify.sh": "--max-update 2 --cpu",
     "learn-language-module.sh": "--max-update 2 --cpu",
     "finetune.sh": "--max-update 2 --cpu",

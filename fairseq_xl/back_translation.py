@@ -1,8 +1,8 @@
 """Offline back-translation (Sennrich et al. 2016): sources that a model generates for monolingual text.
 
 The pairs are written as a split of their own, ``DATA/en-de/back-de.en-de.{en,de}``: English generated from the German
-training text. `xl_translation --back-translated` trains on them beside the parallel text. The command is
-`fairseq-xl back-translate`.
+training text. ``back-de.en-de.json``, the note, is written last and holds all that they depend on. `xl_translation
+--back-translated` trains on them beside the parallel text. The command is `fairseq-xl back-translate`.
 """
 
 import functools
@@ -22,11 +22,12 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_xl.data.arrays import read_arrays
+from fairseq_xl.data.back_translated import back_translated_prefix, note_path, parts_path, read_note
+from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.sentences import Sentences
-from fairseq_xl.data.translation import back_translated_prefix
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts
-from fairseq_xl.io.files import read_json, replacing, write_json
+from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.tasks.translation import XLTranslationConfig, XLTranslationTask
 
 logger = logging.getLogger(__name__)
@@ -150,23 +151,23 @@ def back_translate(
         **{
             "checkpoint": checksum(checkpoint),
             "text": checksum(f"{corpus.path}.bin"),
+            "dictionary": dictionary.digest(),
             "options": options,
             "seed": seed,
         },
         **{"split": split, "length": length, "sentences": len(examples), "max_tokens": max_tokens},
     }
-    note = Path(f"{prefix}.json")
-    result = read_json(note)
-    if isinstance(result, dict) and result.get("made_with") == made_with:
+    result = read_note(prefix)
+    if result and result["made_with"] == made_with and is_begun(f"{prefix}.{source}"):
         logger.info("%s exists: skipped", prefix)
         return result
-    unfinished = Path(f"{prefix}.part")
+    unfinished = parts_path(prefix)
     parts.begin(unfinished, made_with)
     parts_of_text = Parts(translator, corpus, length, max_tokens, seed, unfinished)
     for start in parts_of_text.starts:
         parts_of_text.sources(start)
         logger.info("%s: %d of %d sentences", prefix, min(start + CHUNK, len(examples)), len(examples))
-    note.unlink(missing_ok=True)
+    note_path(prefix).unlink(missing_ok=True)  # the pairs are not complete until it is there again
     lengths = {
         code: write_binarized(f"{prefix}.{code}", parts_of_text.all(side), len(dictionary))
         for code, side in ((source, parts_of_text.sources), (target, parts_of_text.sentences))
@@ -177,7 +178,7 @@ def back_translate(
         "mean_length": {code: round(float(np.mean(found) - 1), 2) for code, found in lengths.items()},  # without </s>
         "empty_sources": round(100 * float(np.mean(lengths[source] == 1)), 2),
     }
-    write_json(note, result)
+    write_json(note_path(prefix), result)
     shutil.rmtree(unfinished, ignore_errors=True)
     return result
 

@@ -115,6 +115,56 @@ def test_another_text_is_translated_anew(place, data, capsys):
     assert sources(data) == before[::-1] != before
 
 
+def train_on_pairs(data, folder):
+    more = cli(s="en", t="de", back_translated=True, max_update=1, disable_validation=True)
+    return run_train(translation(data, folder, *more))
+
+
+def test_pairs_whose_sides_are_of_two_texts_are_refused(place, data, tmp_path, capsys, monkeypatch):
+    """The text changes; the run is killed when the new sources are written and the new targets are not."""
+    run(place[1], data, capsys)
+    text = open_text(data / "de/few", "de")
+    items = [text[line].tolist() for line in range(len(text))]
+    del text
+    write_items(data / "de/few", items[::-1])
+    write = back_translation.write_binarized
+
+    def interrupted(prefix, *arguments):
+        if prefix.endswith(".de"):
+            raise KeyboardInterrupt
+        return write(prefix, *arguments)
+
+    with monkeypatch.context() as context, pytest.raises(SystemExit):
+        context.setattr(back_translation, "write_binarized", interrupted)
+        run(place[1], data, capsys)
+    message = "en-de/back-de.en-de is not complete, back-de.en-de.json is missing; run `fairseq-xl back-translate"
+    with pytest.raises(UserError, match=message):
+        train_on_pairs(data, tmp_path / "run")
+    run(place[1], data, capsys)
+    assert len(sources(data)) == 12 and train_on_pairs(data, tmp_path / "run").updates
+
+
+def test_pairs_of_another_dictionary_are_refused(place, data, tmp_path, capsys):
+    """Two pieces change places: the ids are valid, but of other words."""
+    run(place[1], data, capsys)
+    (data / "manifest.json").unlink()  # as if all other text had been binarized with the new dictionary
+    first, second, *rest = (data / "dict.txt").read_text(encoding="utf-8").splitlines()
+    for path in data.rglob("dict*.txt"):
+        path.write_text("\n".join([second, first, *rest]) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match="back-de.en-de was written with another dictionary than .*dict.txt; run `fair"):
+        train_on_pairs(data, tmp_path / "run")
+
+
+def test_missing_pairs_are_written_again(place, data, capsys):
+    """The note alone shows nothing."""
+    run(place[1], data, capsys)
+    whole = sources(data)
+    for path in (data / "en-de").glob("back-*.??.*"):
+        path.unlink()
+    run(place[1], data, capsys)
+    assert sources(data) == whole
+
+
 @pytest.fixture(scope="module")
 def with_pairs(place, tmp_path_factory):
     """A data-bin with 12 back-translated pairs of en-de beside the 90 real ones."""

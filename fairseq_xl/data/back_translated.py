@@ -26,6 +26,11 @@ def parts_path(prefix: Path) -> Path:
     return Path(f"{prefix}.part")
 
 
+def lock_path(prefix: Path) -> Path:
+    """``PREFIX.lock``, the file that a run locks; it is not removed."""
+    return Path(f"{prefix}.lock")
+
+
 def read_note(prefix: Path) -> dict[str, Any] | None:
     """The note of the pairs, or None if they are not complete."""
     note = read_json(note_path(prefix))
@@ -40,4 +45,4 @@ def has_dictionary(prefix: Path, digest: str) -> bool:
 
 def all_files(folder: Path) -> list[Path]:
     """The files of back-translated pairs, complete or not, in a subfolder of a data folder such as ``en-de``."""
-    return sorted(folder.glob("back-*"))
+    return sorted(path for path in folder.glob("back-*") if path.suffix != ".lock")

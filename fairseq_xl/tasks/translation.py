@@ -81,6 +81,11 @@ class XLTranslationTask(XLSeq2SeqTask):
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
             raise UserError(f"--lang-pairs {cfg.lang_pairs}: {repeated[0]} is named twice")
+        if not cfg.back_translated:
+            if cfg.tagged_back_translation:
+                raise UserError("--tagged-back-translation needs --back-translated")
+            if cfg.upsample_primary != 1:
+                raise UserError(f"--upsample-primary {cfg.upsample_primary} needs --back-translated")
         self.lang_pairs = [tuple(name.split("-")) for name in names]
         for language in sorted({language for pair in self.lang_pairs for language in pair}):
             dictionary.language_id(language)

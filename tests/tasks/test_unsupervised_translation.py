@@ -202,6 +202,21 @@ def test_it_starts_from_veco_and_xdae(data_bin, tmp_path, kind):
     assert torch.equal(state["encoder.layers.0.ffn.up.weight"], given["encoder.layers.0.ffn.up.weight"])
 
 
+def test_the_last_layers_of_veco_become_the_decoder(data_bin, tmp_path):
+    """As in supervised translation (V10, V13)."""
+    size = cli(max_update=1, disable_validation=True)
+    more = cli(arch="xl_veco_tiny", layers=2)
+    run_train(pretraining(data_bin, tmp_path / "veco", *size, *more, objectives="veco_bi"))
+    path = tmp_path / "veco/checkpoint_last.pt"
+    more = cli(arch="xl_xdae_xlmr_tiny", encoder_layers=2, decoder_layers=1, init_decoder_layers="last", lr=0)
+    more += cli(init_encoder_from=path, init_decoder_from=path)
+    run_train(line(data_bin, tmp_path / "un", *size, *more))
+    given, state = load(path), load(tmp_path / "un/checkpoint_last.pt")
+    for name in ("cross_attention.query.weight", "ffn.up.weight"):
+        assert torch.equal(state[f"decoder.layers.0.{name}"], given[f"encoder.layers.1.{name}"])
+    assert torch.equal(state["encoder.layers.1.ffn.up.weight"], given["encoder.layers.1.ffn.up.weight"])
+
+
 def test_embeddings_start_from_word_vectors(data_bin, tmp_path):
     """Of encoder and decoder (EMB), at the size of the model's own; everything else is random."""
     symbols = XLDictionary.load(data_bin / "dict.txt").symbols
@@ -296,7 +311,7 @@ def test_supervised_training_of_the_same_architecture(data_bin, tmp_path):
     [
         (cli(objective_options=f"{UNSUPERVISED} xdae.weight=0 back_translation.weight=0"), "weights of all .* are 0"),
         (cli(langs="en"), "unsupervised translation needs text of two languages, .* has that of en"),
-        (cli(arch="xl_mt_tiny"), "xdae needs an encoder-decoder: --arch xl_xdae_tiny and the like"),
+        (cli(arch="xl_mt_tiny"), "--arch xl_mt_tiny: .* needs an encoder-decoder .* such as xl_unmt_tiny$"),
         (cli(arch="xl_xfnp_tiny"), "xdae predicts one token at a step"),
         (cli(init_from="x.pt", init_encoder_from="y.pt"), "--init-from initializes encoder, decoder and embeddings"),
         (cli(best_checkpoint_metric="bleu_en-fr"), "--best-checkpoint-metric bleu_en-fr: choose one of .*bleu_en-de"),

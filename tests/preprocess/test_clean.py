@@ -154,6 +154,27 @@ def test_the_manifest_has_the_counts_and_stages_are_skipped(corpus, tmp_path, fa
     assert json.loads(read(tmp_path / "data-bin/manifest.json"))["config"]["clean"]["longest"] == 250
 
 
+def test_lines_in_another_language_are_left_out(corpus, tmp_path, fairseq_in_process):
+    """Three German lines in the English text, and a pair whose sides changed places."""
+    german = [line for line in read(corpus.parent / "train.en-de.de").splitlines() if len(line) > 30]
+    english = [line for line in read(corpus.parent / "train.en-de.en").splitlines() if len(line) > 30]
+    path = corpus.parent / "train.en"
+    write(path, [*read(path).splitlines(), "", *german[:3]])
+    for code, line in (("en", german[3]), ("de", english[3])):
+        pairs = corpus.parent / f"train.en-de.{code}"
+        write(pairs, [*read(pairs).splitlines(), line])
+    change(corpus, clean={"longest": "0", "length_ratio": "0", "copies": "false", "duplicates": "false"})
+    prepare(corpus, tmp_path / "data-bin")
+    files = json.loads(read(tmp_path / "data-bin/manifest.json"))["files"]
+    left_out = {entry["path"]: entry["cleaned"] for entry in files if "cleaned" in entry}
+    assert {name: counts["language"] for name, counts in left_out.items()} == {
+        **{"train.en": 3, "train.en-de.en": 1, "train.en-de.de": 1}
+    }
+    assert all(counts["all"] == counts["kept"] + counts["language"] for counts in left_out.values())
+    kept = read(tmp_path / "data-bin/.stages/clean/en.0.en").splitlines()
+    assert not set(kept) & set(german) and kept[-1] == ""
+
+
 def test_folders_may_be_relative(corpus, tmp_path, fairseq_in_process, monkeypatch):
     change(corpus, clean={"language": "false"})
     monkeypatch.chdir(tmp_path)

@@ -1,8 +1,8 @@
 """Offline back-translation (Sennrich et al. 2016): sources that a model generates for monolingual text.
 
 The pairs are written as a split of their own, ``DATA/en-de/back-de.en-de.{en,de}``: English generated from the German
-training text. `xl_translation --back-translated` trains on them beside the parallel text. The command is
-`fairseq-xl back-translate`.
+training text. ``back-de.en-de.json``, the note, is written last and holds all that they depend on. `xl_translation
+--back-translated` trains on them beside the parallel text. The command is `fairseq-xl back-translate`.
 """
 
 import functools
@@ -22,11 +22,13 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_xl.data.arrays import read_arrays
+from fairseq_xl.data.back_translated import back_translated_prefix, lock_path, note_path, parts_path, read_note
+from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.sentences import Sentences
-from fairseq_xl.data.translation import back_translated_prefix
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts
-from fairseq_xl.io.files import read_json, replacing, write_json
+from fairseq_xl.io.files import replacing, write_json
+from fairseq_xl.io.locks import locked
 from fairseq_xl.tasks.translation import XLTranslationConfig, XLTranslationTask
 
 logger = logging.getLogger(__name__)
@@ -136,6 +138,7 @@ def back_translate(
         seed: of sampling.
 
     Returns: statistics: the pairs, their mean lengths, and the share of sources that are empty.
+    Raises `UserError` if another run is writing the same pairs.
     """
     if os.pathsep in data:
         raise UserError(f"{data}: back-translate one data folder at a time")
@@ -143,6 +146,11 @@ def back_translate(
         raise UserError(f"-s {source} -t {target}: name two languages")
     translator = Translator(checkpoint, data, target, source, options)
     dictionary, folder = translator.task.dictionary, translator.task.folder()
+    if options.get("sampling_topk", 0) > len(dictionary):
+        raise UserError(
+            f"--sampling-topk {options['sampling_topk']}: expected at most {len(dictionary)}, the number of symbols in "
+            f"{folder / 'dict.txt'}"
+        )
     corpus = Sentences(folder / target / split, target, len(dictionary))
     examples, _ = corpus.all_examples(length)
     prefix = back_translated_prefix(folder, source, target)
@@ -150,35 +158,49 @@ def back_translate(
         **{
             "checkpoint": checksum(checkpoint),
             "text": checksum(f"{corpus.path}.bin"),
+            "dictionary": dictionary.digest(),
             "options": options,
             "seed": seed,
         },
         **{"split": split, "length": length, "sentences": len(examples), "max_tokens": max_tokens},
     }
-    note = Path(f"{prefix}.json")
-    result = read_json(note)
-    if isinstance(result, dict) and result.get("made_with") == made_with:
+    parts_of_text = Parts(translator, corpus, length, max_tokens, seed, parts_path(prefix))
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    with locked(lock_path(prefix), f"{prefix}: another `fairseq-xl back-translate` is writing there"):
+        return _write_pairs(prefix, (source, target), parts_of_text, made_with, len(dictionary))
+
+
+def _write_pairs(
+    prefix: Path, codes: tuple[str, str], parts_of_text: Parts, made_with: dict[str, Any], symbols: int
+) -> dict[str, Any]:
+    """Writes the pairs of source and target language at a prefix, unless they are there; returns their statistics.
+
+    Args:
+        made_with: all that the pairs depend on.
+        symbols: size of the dictionary.
+    """
+    result, (source, target) = read_note(prefix), codes
+    if result and result["made_with"] == made_with and is_begun(f"{prefix}.{source}"):
         logger.info("%s exists: skipped", prefix)
         return result
-    unfinished = Path(f"{prefix}.part")
-    parts.begin(unfinished, made_with)
-    parts_of_text = Parts(translator, corpus, length, max_tokens, seed, unfinished)
+    parts.begin(parts_of_text.folder, made_with)
+    sentences = len(parts_of_text.examples)
     for start in parts_of_text.starts:
         parts_of_text.sources(start)
-        logger.info("%s: %d of %d sentences", prefix, min(start + CHUNK, len(examples)), len(examples))
-    note.unlink(missing_ok=True)
+        logger.info("%s: %d of %d sentences", prefix, min(start + CHUNK, sentences), sentences)
+    note_path(prefix).unlink(missing_ok=True)  # the pairs are not complete until it is there again
     lengths = {
-        code: write_binarized(f"{prefix}.{code}", parts_of_text.all(side), len(dictionary))
+        code: write_binarized(f"{prefix}.{code}", parts_of_text.all(side), symbols)
         for code, side in ((source, parts_of_text.sources), (target, parts_of_text.sentences))
     }
     result = {
         "made_with": made_with,
-        "pairs": len(examples),
+        "pairs": sentences,
         "mean_length": {code: round(float(np.mean(found) - 1), 2) for code, found in lengths.items()},  # without </s>
         "empty_sources": round(100 * float(np.mean(lengths[source] == 1)), 2),
     }
-    write_json(note, result)
-    shutil.rmtree(unfinished, ignore_errors=True)
+    write_json(note_path(prefix), result)
+    shutil.rmtree(parts_of_text.folder, ignore_errors=True)
     return result
 
 

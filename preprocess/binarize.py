@@ -1,6 +1,7 @@
 """Binarizes one folder of a data folder with fairseq-preprocess, in a temporary folder that replaces it at the end."""
 
 import errno
+import logging
 import os
 import shutil
 import subprocess
@@ -9,11 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_xl.data import back_translated
 from fairseq_xl.data.index_header import read_header, read_sizes
 from fairseq_xl.errors import UserError
 from preprocess.config import Folder
-from preprocess.files import replace_folder
+from preprocess.files import link, replace_folder, restore_folder
 from preprocess.fingerprints import fingerprint
+
+logger = logging.getLogger("preprocess")
 
 
 def encoded_name(folder: Folder, split: str, language: str) -> str:
@@ -86,13 +90,36 @@ def outputs(folder: Folder, destination: Path) -> list[Path]:
     return [destination / name for name in names]
 
 
-def binarize(folder: Folder, dictionary: Path, encoded: Path, counts: dict, data_bin: Path, workers: int) -> dict:
-    """Binarizes a folder; `counts` has lines and tokens by encoded name. Raises UserError if lines or tokens were lost.
+def kept_pairs(folder: Path, digest: str) -> list[Path]:
+    """The files of back-translated pairs in a folder of a data folder that stay when it is written again.
+
+    Logs a warning if there are pairs whose dictionary does not have this digest.
+    """
+    files = back_translated.all_files(folder)
+    source, _, target = folder.name.partition("-")
+    prefix = back_translated.back_translated_prefix(folder.parent, source, target)
+    if files and not back_translated.has_dictionary(prefix, digest):
+        logger.warning(
+            "%s: the back-translated pairs are removed, since the dictionary has changed; `fairseq-xl back-translate` "
+            "writes new ones",
+            prefix,
+        )
+        return []
+    return files
+
+
+def binarize(
+    folder: Folder, dictionary: Path, digest: str, encoded: Path, counts: dict, data_bin: Path, workers: int
+) -> dict:
+    """Binarizes a folder. Back-translated pairs stay if the dictionary, of which `digest` is the digest, is theirs.
+
+    `counts` has lines and tokens by encoded name. Raises UserError if lines or tokens were lost.
 
     Returns the fingerprints of the files, by their names in the data folder.
     """
     stages = encoded.parent
     temporary = stages / "binarized" / folder.name
+    restore_folder(temporary, data_bin / folder.name)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.parent.mkdir(parents=True, exist_ok=True)
     run_fairseq(
@@ -118,5 +145,7 @@ def binarize(folder: Folder, dictionary: Path, encoded: Path, counts: dict, data
     fingerprints = {
         f"{folder.name}/{path.name}": fingerprint(path, **totals.get(path, {})) for path in outputs(folder, temporary)
     }
+    for path in kept_pairs(data_bin / folder.name, digest):
+        link(path, temporary)
     replace_folder(temporary, data_bin / folder.name)
     return fingerprints

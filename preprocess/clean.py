@@ -26,7 +26,7 @@ from preprocess.files import Workers, lines_of, read_blocks, replacing
 from preprocess.stages import Stages
 
 #: reasons to leave out a pair or a line
-RULES = ("one_sided", "too_long", "length_ratio", "copy", "language", "duplicate")
+RULES = ("one_sided", "too_long", "length_ratio", "token_ratio", "copy", "language", "duplicate")
 TYPICAL = 10_000  # pairs from which the typical ratio of lengths is taken
 SHORT = 15  # characters: shorter sentences are not compared with the ratio, nor in their language
 LEARNED = 20_000  # lines of each language from which its trigrams are counted
@@ -89,13 +89,16 @@ class Cleaner:
         """The rule that a pair or a line breaks; None if it stays. Empty lines on all sides stay."""
         if not all(sides):
             return "one_sided" if any(sides) else None
-        if self.rules.longest and max(len(side.split()) for side in sides) > self.rules.longest:
+        words = [len(side.split()) for side in sides]
+        if self.rules.longest and max(words) > self.rules.longest:
             return "too_long"
         if len(sides) == 2:
             ratio = len(sides[0]) / len(sides[1]) / self.typical
             long = max(map(len, sides)) > SHORT
             if self.rules.length_ratio and long and max(ratio, 1 / ratio) > self.rules.length_ratio:
                 return "length_ratio"
+            if self.rules.token_ratio and max(words) / min(words) > self.rules.token_ratio:
+                return "token_ratio"
             if self.rules.copies and sides[0].casefold() == sides[1].casefold():
                 return "copy"
         if self.guess and any(self.guess.is_wrong(*each) for each in zip(sides, self.languages)):

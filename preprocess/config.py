@@ -54,6 +54,7 @@ class Clean:
 
     longest: int = 250  # maximum number of words, separated by white space; 0: no limit
     length_ratio: float = 2.0  # maximum ratio of the sides' lengths, relative to the typical one; 0: no limit
+    token_ratio: float = 0.0  # maximum ratio of the sides' numbers of words; 0: no limit
     copies: bool = True  # leave out pairs with equal sides
     duplicates: bool = True  # leave out pairs, or lines of one language, that occurred before
     language: bool = True  # leave out lines in another one of the languages
@@ -63,6 +64,7 @@ class Clean:
         checks = (
             ("longest", self.longest >= 0, "0 or more"),
             ("length_ratio", self.length_ratio == 0 or 1 < self.length_ratio < float("inf"), "0 or more than 1"),
+            ("token_ratio", self.token_ratio == 0 or 1 <= self.token_ratio < float("inf"), "0, or 1 or more"),
         )
         return [
             f"clean: {name} must be {expected}, found {getattr(self, name)}"

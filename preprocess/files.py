@@ -67,12 +67,37 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 def replace_folder(new: Path, old: Path) -> None:
     """Replaces the folder `old` by `new`. A kill in between leaves neither, never a mixture of both."""
-    discarded = new.with_name(new.name + ".old")
+    discarded = _discarded(new)
     shutil.rmtree(discarded, ignore_errors=True)
     if old.exists():
         os.replace(old, discarded)
     os.replace(new, old)
     shutil.rmtree(discarded, ignore_errors=True)
+
+
+def restore_folder(new: Path, old: Path) -> None:
+    """Puts `old` back if a kill in `replace_folder(new, old)` left neither."""
+    if _discarded(new).exists() and not old.exists():
+        os.replace(_discarded(new), old)
+
+
+def _discarded(new: Path) -> Path:
+    return new.with_name(new.name + ".old")
+
+
+def link(path: Path, folder: Path) -> None:
+    """Makes a hard link to a file, or to all files of a folder, in `folder`; copies where links are not possible."""
+
+    def link_file(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy2(source, target)
+
+    if path.is_dir():
+        shutil.copytree(path, folder / path.name, copy_function=link_file)
+    else:
+        link_file(str(path), str(folder / path.name))
 
 
 def _start_worker(initializer: Callable | None, arguments: tuple) -> None:

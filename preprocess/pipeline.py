@@ -19,7 +19,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, sha256_of, write_json
 from fairseq_xl.versions import version
 from preprocess import check, clean, encode, fingerprints, overlap, vocabulary
-from preprocess.binarize import binarize, encoded_name, outputs
+from preprocess.binarize import binarize, encoded_name, kept_pairs, outputs
 from preprocess.config import Config, Folder, Split, read_config
 from preprocess.files import Workers, replacing
 from preprocess.stages import Stages, locked
@@ -105,8 +105,8 @@ class _Preparation:
         symbols, units = self.symbols(dictionary), self.encode_all()
         self.warn_of_lost_characters(units, learned=not existing)
         described = self.write_dictionary(symbols, units)
-        written = self.binarize_all(units)
-        self.remove_what_is_no_longer_described()
+        written = self.binarize_all(units, described["sha256"])
+        self.remove_what_is_no_longer_described(described["sha256"])
         self.write_manifest(sampling, described, units, written)
 
     def warn_of_overlap(self) -> None:
@@ -270,20 +270,20 @@ class _Preparation:
         inputs = [FORMAT, symbols, sha256_of(self.model), [sha256_of(path) for path in paths]]
         return self.stages.run("dictionary", inputs, [self.dictionary], work)
 
-    def binarize_all(self, units: dict) -> dict[str, dict]:
+    def binarize_all(self, units: dict, digest: str) -> dict[str, dict]:
         """Binarizes folders in parallel, one per worker: a small folder takes hardly longer than fairseq's start.
 
-        Returns the fingerprints of all files.
+        `digest` is that of the dictionary. Returns the fingerprints of all files.
         """
         each = max(1, self.workers // max(1, len(self.config.folders)))
         pool = ThreadPoolExecutor(self.workers)
         try:
-            started = [pool.submit(self.binarize, folder, units, each) for folder in self.config.folders]
+            started = [pool.submit(self.binarize, folder, units, digest, each) for folder in self.config.folders]
             return {name: entry for done in started for name, entry in done.result().items()}
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def binarize(self, folder: Folder, units: dict, workers: int) -> dict[str, dict]:
+    def binarize(self, folder: Folder, units: dict, digest: str, workers: int) -> dict[str, dict]:
         """Binarizes a folder with one call of fairseq-preprocess; returns the fingerprints of its files."""
         names = [encoded_name(folder, split.name, side.language) for split in folder.splits for side in split.sides]
         inputs = [
@@ -297,7 +297,7 @@ class _Preparation:
             f"binarize {folder.name}",
             inputs,
             outputs(folder, self.data_bin / folder.name),
-            lambda: binarize(folder, self.dictionary, self.encoded, units, self.data_bin, workers),
+            lambda: binarize(folder, self.dictionary, digest, self.encoded, units, self.data_bin, workers),
         )
 
     def binarized(self) -> set[str]:
@@ -314,10 +314,14 @@ class _Preparation:
                 "remove it or name another folder"
             )
 
-    def remove_what_is_no_longer_described(self) -> None:
-        """Removes the folders of an earlier description, which have another vocabulary."""
+    def remove_what_is_no_longer_described(self, digest: str) -> None:
+        """Removes the folders of an earlier description, but for back-translated pairs of this dictionary."""
         for name in sorted(self.binarized() - {folder.name for folder in self.config.folders}):
-            shutil.rmtree(self.data_bin / name, ignore_errors=True)
+            kept = kept_pairs(self.data_bin / name, digest)
+            for path in set((self.data_bin / name).glob("*")) - set(kept):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if not kept:
+                shutil.rmtree(self.data_bin / name, ignore_errors=True)
             shutil.rmtree(self.encoded / name, ignore_errors=True)
             self.stages.forget(f"binarize {name}")
             logger.info("%s: removed, since it is no longer in the description", name)

@@ -1,6 +1,5 @@
 """Stages of a run; a stage with unchanged inputs and outputs is skipped."""
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -9,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.io import locks
 from fairseq_xl.io.files import read_json, write_json
 
 logger = logging.getLogger("preprocess")
@@ -72,9 +71,5 @@ def locked(stages: Stages) -> Iterator[None]:
     Raises UserError if another run has the lock.
     """
     stages.folder.mkdir(parents=True, exist_ok=True)
-    with open(stages.folder / "lock", "a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(f"{stages.data_bin}: another run is writing there") from error
+    with locks.locked(stages.folder / "lock", f"{stages.data_bin}: another run is writing there"):
         yield

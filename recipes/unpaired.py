@@ -5,7 +5,8 @@
 Odd pages of FOLDER/bitext/train.en-de become English text in OUTPUT, even pages German text. Empty lines separate
 pages. Pages of FOLDER/mono/train.* follow that have no line of the parallel text. With --parallel 0.1 every tenth
 parallel page stays parallel and is left out of the monolingual text. Validation and test text stays parallel, too.
-OUTPUT/corpus.yaml describes the text for `python -m preprocess`.
+OUTPUT/corpus.yaml describes the text for `python -m preprocess`. Pages repeat each other's lines: OUTPUT/manifest.json
+has the number of lines in each monolingual text, and of those that have a translation in the other one.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import yaml
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.compressed import read_text, stored
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.files import replacing, write_json
 from recipes.corpus import make
 
 
@@ -38,6 +39,13 @@ def own_pages(path: Path, parallel: list[list[bytes]]) -> list[list[bytes]]:
         return []
     known = {line for page in parallel for line in page}
     return [page for page in pages(path) if not known & {*page}]
+
+
+def translated(one: list[list[bytes]], other: list[list[bytes]], bitext: list[tuple[bytes, bytes]]) -> int:
+    """Number of lines of the pages `one` that have a translation in `bitext` that is a line of the pages `other`."""
+    known = {line for page in other for line in page}
+    found = {first for first, second in bitext if second in known}
+    return sum(line in found for page in one for line in page)
 
 
 def write(path: Path, text: list[list[bytes]]) -> None:
@@ -76,11 +84,28 @@ def main(arguments: list[str] | None = None) -> None:
     share = options.parallel
     parallel = [int((place + 1) * share) > int(place * share) for place in range(len(sides[0]))]  # at equal distances
     training = {"train": f"{output}/bitext/train.{pair}"} if any(parallel) else {}
+    texts = []
     for number, (code, side) in enumerate(zip(codes, sides)):
         alone = [page for page, both in zip(side, parallel) if not both]
-        write(output / f"mono/train.{code}", alone[number::2] + own_pages(folder / f"mono/train.{code}", side))
+        texts.append(alone[number::2] + own_pages(folder / f"mono/train.{code}", side))
+        if not texts[-1]:
+            if len(side) < 2:
+                raise UserError(f"{prefix} has {'one page' if side else 'no page'}: empty lines separate pages")
+            raise UserError(f"--parallel {share}: none of the {len(side)} pages of {prefix} is left as text of {code}")
+    for code, side, text in zip(codes, sides, texts):
+        write(output / f"mono/train.{code}", text)
         if training:
             write(output / f"bitext/train.{pair}.{code}", [page for page, both in zip(side, parallel) if both])
+    bitext = [lines for aligned in zip(*sides) for lines in zip(*aligned)]
+    counts = [
+        {"lines": sum(map(len, texts[place])), "translated": translated(texts[place], texts[1 - place], lines)}
+        for place, lines in enumerate((bitext, [(second, first) for first, second in bitext]))
+    ]
+    for (code, other), count in zip((codes, codes[::-1]), counts):
+        sys.stderr.write(
+            f"{code}: {count['translated']} of {count['lines']} lines have a translation in the text of {other}\n"
+        )
+    write_json(output / "manifest.json", dict(zip(codes, counts)))
     described = {
         "languages": codes,
         "vocabulary": {"model": "unigram", "size": options.vocabulary, "alpha": 0.5},

@@ -6,28 +6,33 @@ The checkpoint translates from TARGET into SOURCE. Writes DATA/SOURCE-TARGET/bac
 
 import argparse
 import json
+import math
 import sys
 
 from fairseq_xl import register
 from fairseq_xl.errors import UserError
 
+BEAM = 5  # our choice: the paper names none (X13)
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
-    for name in ("beam", "max_tokens", "length"):
-        if getattr(options, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)}: expected 1 or more")
-    if options.temperature <= 0:
+    for name in ("beam", "sampling_topk", "max_tokens", "length"):
+        if (number := getattr(options, name)) is not None and number < 1:
+            raise UserError(f"--{name.replace('_', '-')} {number}: expected 1 or more")
+    if not 0 < options.temperature < math.inf:
         raise UserError(f"--temperature {options.temperature}: expected a number above 0")
+    if options.sampling_topk and not options.sampling:
+        raise UserError("--sampling-topk needs --sampling")
+    if options.sampling and options.beam not in (None, 1):
+        raise UserError(f"--beam {options.beam}: --sampling draws one source for each sentence, leave out --beam")
     register()
     from fairseq_xl.back_translation import back_translate
 
-    chosen = {"beam": options.beam, "max_len_a": 1.3, "max_len_b": 5, "temperature": options.temperature}
+    chosen = {"beam": options.beam or BEAM, "max_len_a": 1.3, "max_len_b": 5, "temperature": options.temperature}
     if options.sampling:
         chosen |= {"sampling": True, "sampling_topk": options.sampling_topk or -1, "beam": 1}
-    elif options.sampling_topk:
-        raise UserError("--sampling-topk needs --sampling")
     result = back_translate(
         options.checkpoint,
         options.data,
@@ -49,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-s", "--source-lang", required=True, metavar="SOURCE", help="language to generate")
     parser.add_argument("-t", "--target-lang", required=True, metavar="TARGET", help="language of the text")
     parser.add_argument("--split", default="train", help="split of the monolingual text (default: train)")
-    parser.add_argument("--beam", type=int, default=5, help="beam size (default: 5)")
+    parser.add_argument("--beam", type=int, help=f"beam size (default: {BEAM})")
     parser.add_argument("--sampling", action="store_true", help="sample in place of beam search (Edunov et al. 2018)")
     parser.add_argument("--sampling-topk", type=int, help="sample from the K most probable symbols")
     parser.add_argument("--temperature", type=float, default=1.0, help="of the probabilities (default: 1)")

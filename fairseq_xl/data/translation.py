@@ -32,12 +32,6 @@ class Direction:
         self.tag, self.upsampling = tag, upsampling
 
 
-def back_translated_prefix(folder, source, target):
-    """Prefix of the back-translated pairs of a data folder: sources generated for text of the language `target`."""
-    pair = f"{source}-{target}"
-    return folder / pair / f"back-{target}.{pair}"
-
-
 class TranslationDataset(FairseqDataset):
     """Examples of one or more directions; with one direction over all lines, ids are line numbers.
 

@@ -7,9 +7,14 @@ from typing import Any
 from fairseq_xl.io.files import read_json, write_json
 
 
+def note_path(folder: Path) -> Path:
+    """The file of a folder of parts that holds their `made_with`."""
+    return folder / "made_with.json"
+
+
 def begin(folder: Path, made_with: dict[str, Any]) -> None:
     """Makes the folder of parts, and removes parts with another `made_with`, everything that the result depends on."""
-    note = folder / "made_with.json"
+    note = note_path(folder)
     if read_json(note) != made_with:
         if folder.is_dir():
             shutil.rmtree(folder)

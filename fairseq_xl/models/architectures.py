@@ -123,6 +123,7 @@ _XDAE_SIZES = {
     "large": (12, 12, _BIG),  # the released model
     "xlmr_tiny": (3, 3, _XLMR | _TINY),
     "xlmr_base": (12, 12, _XLMR | dict(embed_dim=768, ffn_dim=3072, heads=12)),
+    "xlmr_large": (24, 6, _XLMR | dict(embed_dim=1024, ffn_dim=4096, heads=16)),  # Luo et al. 2020
 }
 for _size, (_encoder, _decoder, _shape) in _XDAE_SIZES.items():
     register_architecture(

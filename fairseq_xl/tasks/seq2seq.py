@@ -46,7 +46,7 @@ class InitialWeightsConfig:
         default=None,
         metadata={
             "help": "initialize the token embeddings of encoder and decoder from this checkpoint, or from word vectors "
-            "of pieces, FILE.vec (Lample & Conneau 2019, section 4.2: EMB)"
+            "of pieces: .vec, .txt or .npz (Lample & Conneau 2019, section 4.2: EMB)"
         },
     )
 

@@ -12,11 +12,12 @@ from fairseq.tasks import register_task
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints import published
+from fairseq_xl.data.back_translated import back_translated_prefix, note_path, read_note
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sampling import smoothed_shares
-from fairseq_xl.data.translation import TranslationDataset, back_translated_prefix
+from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_weights
@@ -80,6 +81,11 @@ class XLTranslationTask(XLSeq2SeqTask):
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
             raise UserError(f"--lang-pairs {cfg.lang_pairs}: {repeated[0]} is named twice")
+        if not cfg.back_translated:
+            if cfg.tagged_back_translation:
+                raise UserError("--tagged-back-translation needs --back-translated")
+            if cfg.upsample_primary != 1:
+                raise UserError(f"--upsample-primary {cfg.upsample_primary} needs --back-translated")
         self.lang_pairs = [tuple(name.split("-")) for name in names]
         for language in sorted({language for pair in self.lang_pairs for language in pair}):
             dictionary.language_id(language)
@@ -180,12 +186,23 @@ class XLTranslationTask(XLSeq2SeqTask):
                 direction.upsampling = float(upsampling)
 
     def _back_translated(self, folder, source, target):
-        """The direction of back-translated pairs; raises `UserError` if there are none."""
+        """The direction of back-translated pairs.
+
+        Raises `UserError` if there are none, or if they are not complete or have the ids of another dictionary.
+        """
         prefix = back_translated_prefix(folder, source, target)
+        command = f"`fairseq-xl back-translate CHECKPOINT {folder} -s {source} -t {target}`"
         if not is_begun(f"{prefix}.{source}"):
+            raise UserError(f"--back-translated: no {prefix}.{source}; {command} writes it")
+        note = read_note(prefix)
+        if note is None:
             raise UserError(
-                f"--back-translated: no {prefix}.{source}; `fairseq-xl back-translate CHECKPOINT {folder} -s {source} "
-                f"-t {target}` writes it"
+                f"--back-translated: {prefix} is not complete, {note_path(prefix).name} is missing; run {command} again"
+            )
+        if note["made_with"].get("dictionary") != self.dictionary.digest():
+            raise UserError(
+                f"--back-translated: {prefix} was written with another dictionary than {folder / 'dict.txt'}; run "
+                f"{command} again"
             )
         pairs = SentencePairs(prefix, source, target, len(self.dictionary))
         tag = self.dictionary.mask_index if self.cfg.tagged_back_translation else None

@@ -9,6 +9,7 @@ from typing import Any, Optional
 import numpy as np
 import torch
 from fairseq.logging import metrics
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import register_task
 from torch import Tensor
 
@@ -85,12 +86,16 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> XLDenoisingModel:
         """Builds the model; a new one starts from the weights of --init-*-from."""
         self.check_architecture(cfg)
+        name = getattr(cfg, "_name", None) or cfg.arch
+        if not issubclass(ARCH_MODEL_REGISTRY[name], XLDenoisingModel):
+            raise UserError(
+                f"--arch {name}: unsupervised translation needs an encoder-decoder that objectives train, such as "
+                "xl_unmt_tiny"
+            )
         for name in self.added:
             settings = self.objectives[name].cfg
             settings.length = min(settings.length, cfg.max_positions - 1)
-        model = super().build_model(cfg, from_checkpoint)
-        if not isinstance(model, XLDenoisingModel):
-            raise UserError("--arch: unsupervised translation needs an encoder-decoder, such as xl_unmt_tiny")
+        model: XLDenoisingModel = super().build_model(cfg, from_checkpoint)
         self.transfer_initial_weights(model, self.weight_files, from_checkpoint)
         return model
 

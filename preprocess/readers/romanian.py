@@ -1,25 +1,46 @@
 """Normalizes Romanian text: ``python -m preprocess.readers.romanian [--remove-diacritics] <TEXT >NORMALIZED``.
 
+``--check FILE`` checks that a file has no diacritics.
+
 Replaces s and t with a cedilla by the correct letters with a comma below. Some Romanian text has no diacritics; with
 --remove-diacritics none has. Same letters as in the two programs of Sennrich et al. 2016, *Edinburgh Neural Machine
 Translation Systems for WMT 16*, which XLM's commands run.
 """
 
 import argparse
+import re
 import sys
+from pathlib import Path
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.compressed import stored
+from preprocess.files import read_blocks
 from preprocess.readers import command
 
 LANGUAGE = "ro"
 REMOVE_DIACRITICS = "write a, a, i, s, t in place of ă, â, î, ș, ț in Romanian text"  # the option's help
 COMMA_BELOW = str.maketrans("\u015f\u0163\u015e\u0162", "\u0219\u021b\u0218\u021a")
-WITHOUT_DIACRITICS = COMMA_BELOW | str.maketrans("ăâîșțşţĂÂÎȘȚŞŢ", "aaiststAAISTST")
+DIACRITICS = "ăâîșțşţĂÂÎȘȚŞŢ"
+WITHOUT_DIACRITICS = COMMA_BELOW | str.maketrans(DIACRITICS, "aaiststAAISTST")
 
 
 def normalize(text: str, remove_diacritics: bool = False) -> str:
     """Replaces s and t with a cedilla by those with a comma below, or removes all Romanian diacritics."""
     return text.translate(WITHOUT_DIACRITICS if remove_diacritics else COMMA_BELOW)
+
+
+def check_without_diacritics(path: Path) -> None:
+    """Raises UserError if a text file, compressed or not, has Romanian diacritics."""
+    number, letter = 1, re.compile(f"[{DIACRITICS}]")
+    for block in read_blocks(stored(path)):
+        text = block.decode("utf-8", "replace")
+        if found := letter.search(text):
+            number += text.count("\n", 0, found.start())
+            raise UserError(
+                f"{path} has {found[0]!r} in line {number}: remove its diacritics with `python -m "
+                "preprocess.readers.romanian --remove-diacritics`"
+            )
+        number += text.count("\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,9 +49,13 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m preprocess.readers.romanian", description="Normalizes Romanian text, from stdin to stdout."
     )
     parser.add_argument("--remove-diacritics", action="store_true", help=REMOVE_DIACRITICS)
+    parser.add_argument("--check", type=Path, metavar="FILE", help="fail if the file has diacritics; write nothing")
     options = parser.parse_args(arguments)
 
     def work() -> None:
+        if options.check:
+            check_without_diacritics(options.check)
+            return
         for number, line in enumerate(sys.stdin.buffer, start=1):
             try:
                 text = line.decode("utf-8")

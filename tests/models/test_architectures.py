@@ -34,6 +34,7 @@ ARCHITECTURES = {
     "xl_xdae_base": dict(encoder_layers=12, decoder_layers=6, embed_dim=1024, ffn_dim=4096, heads=8, dropout=0.1),
     "xl_xdae_large": dict(encoder_layers=12, decoder_layers=12, embed_dim=1024, max_positions=512),
     "xl_xdae_xlmr_base": dict(encoder_layers=12, decoder_layers=12, embed_dim=768, heads=12, output_form="dense"),
+    "xl_xdae_xlmr_large": dict(encoder_layers=24, decoder_layers=6, embed_dim=1024, heads=16, output_form="dense"),
     "xl_xfnp_tiny": dict(encoder_layers=3, decoder_layers=3, embed_dim=128, ffn_dim=512, heads=4, predicting_streams=2),
     "xl_xfnp_large": dict(
         encoder_layers=12,

@@ -11,7 +11,7 @@ from preprocess.clean import RULES, Cleaner, Trigrams, clean_files, trigrams, ty
 from preprocess.config import Clean, read_config
 from preprocess.pipeline import prepare
 
-OFF = Clean(longest=0, length_ratio=0, copies=False, duplicates=False, language=False)
+OFF = Clean(longest=0, length_ratio=0, token_ratio=0, copies=False, duplicates=False, language=False)
 SENTENCES = {
     "en": ["the house stands beside the river", "a small green book under the water", "she reads what he writes"],
     "de": ["das Haus steht neben dem Fluss", "ein kleines grünes Buch unter Wasser", "sie liest, was er schreibt"],
@@ -34,6 +34,12 @@ def rules(**changes):
         (("x" * 8, "y" * 16), {"length_ratio": 2}, None),
         (("x" * 7, "y" * 16), {"length_ratio": 2}, "length_ratio"),
         (("x" * 15, "y"), {"length_ratio": 2}, None),  # too short to tell
+        (("a b c", "x y"), {"token_ratio": 1.5}, None),
+        (("a b", "x y z"), {"token_ratio": 1.5}, None),
+        (("a b c d", "x y"), {"token_ratio": 1.5}, "token_ratio"),
+        (("a", "x y"), {"token_ratio": 1.5}, "token_ratio"),  # short pairs count, too
+        (("a " * 31, "x " * 20), {"token_ratio": 1.5}, "token_ratio"),
+        (("a " * 30, "x " * 20), {"token_ratio": 1.5}, None),
         (("Straße", "STRASSE"), {"copies": True}, "copy"),
         (("Straße", "Strasse 1"), {"copies": True}, None),
         (("a b c", "a b c"), {"longest": 2, "copies": True}, "too_long"),  # the first rule counts
@@ -41,6 +47,25 @@ def rules(**changes):
 )
 def test_rules(sides, changes, expected):
     assert Cleaner(rules(**changes), ("en", "de")).reason(sides) == expected
+
+
+def moses(first, second, ratio, shortest, longest):
+    """Whether clean-corpus-n.perl keeps a pair of numbers of tokens, in its own words."""
+    if first == 0 or second == 0:
+        return False
+    if first < shortest or second < shortest or first > longest or second > longest:
+        return False
+    return not (first / second > ratio or second / first > ratio)
+
+
+def test_the_filter_of_wmt14(tmp_path):
+    """clean-corpus-n.perl -ratio 1.5 CORPUS en fr OUTPUT 1 250, for all numbers of tokens."""
+    cleaner = Cleaner(rules(longest=250, token_ratio=1.5), ("en", "fr"))
+    for first in (*range(0, 12), 165, 166, 167, 249, 250, 251):
+        for second in (*range(0, 12), 165, 166, 167, 249, 250, 251):
+            if first or second:  # an empty pair ends a document
+                kept = cleaner.reason((" ".join("a" * first), " ".join("b" * second))) is None
+                assert kept == moses(first, second, 1.5, 1, 250), (first, second)
 
 
 def test_ratios_are_relative_to_the_typical_one(tmp_path):
@@ -110,7 +135,8 @@ def test_the_manifest_has_the_counts_and_stages_are_skipped(corpus, tmp_path, fa
     prepare(corpus, tmp_path / "data-bin")
     manifest = json.loads(read(tmp_path / "data-bin/manifest.json"))
     assert manifest["config"]["clean"] == {
-        **{"longest": 8, "length_ratio": 2.0, "copies": True, "duplicates": True, "language": False}
+        **{"longest": 8, "length_ratio": 2.0, "token_ratio": 0.0},
+        **{"copies": True, "duplicates": True, "language": False},
     }
     (pair, other) = [entry for entry in manifest["files"] if entry["path"].startswith("train.en-de.")]
     found = pair["cleaned"]
@@ -128,6 +154,27 @@ def test_the_manifest_has_the_counts_and_stages_are_skipped(corpus, tmp_path, fa
     assert json.loads(read(tmp_path / "data-bin/manifest.json"))["config"]["clean"]["longest"] == 250
 
 
+def test_lines_in_another_language_are_left_out(corpus, tmp_path, fairseq_in_process):
+    """Three German lines in the English text, and a pair whose sides changed places."""
+    german = [line for line in read(corpus.parent / "train.en-de.de").splitlines() if len(line) > 30]
+    english = [line for line in read(corpus.parent / "train.en-de.en").splitlines() if len(line) > 30]
+    path = corpus.parent / "train.en"
+    write(path, [*read(path).splitlines(), "", *german[:3]])
+    for code, line in (("en", german[3]), ("de", english[3])):
+        pairs = corpus.parent / f"train.en-de.{code}"
+        write(pairs, [*read(pairs).splitlines(), line])
+    change(corpus, clean={"longest": "0", "length_ratio": "0", "copies": "false", "duplicates": "false"})
+    prepare(corpus, tmp_path / "data-bin")
+    files = json.loads(read(tmp_path / "data-bin/manifest.json"))["files"]
+    left_out = {entry["path"]: entry["cleaned"] for entry in files if "cleaned" in entry}
+    assert {name: counts["language"] for name, counts in left_out.items()} == {
+        **{"train.en": 3, "train.en-de.en": 1, "train.en-de.de": 1}
+    }
+    assert all(counts["all"] == counts["kept"] + counts["language"] for counts in left_out.values())
+    kept = read(tmp_path / "data-bin/.stages/clean/en.0.en").splitlines()
+    assert not set(kept) & set(german) and kept[-1] == ""
+
+
 def test_folders_may_be_relative(corpus, tmp_path, fairseq_in_process, monkeypatch):
     change(corpus, clean={"language": "false"})
     monkeypatch.chdir(tmp_path)
@@ -138,10 +185,12 @@ def test_folders_may_be_relative(corpus, tmp_path, fairseq_in_process, monkeypat
 @pytest.mark.parametrize(
     "value, message",
     [
-        ({"longst": "3"}, "clean: unknown key 'longst'; valid keys: longest, length_ratio, copies"),
+        ({"longst": "3"}, "clean: unknown key 'longst'; valid keys: longest, length_ratio, token_ratio, copies"),
         ({"longest": "-1"}, "clean: longest must be 0 or more, found -1"),
         ({"longest": "many"}, "clean: longest must be of type int, found 'many'"),
         ({"length_ratio": "0.5"}, "clean: length_ratio must be 0 or more than 1, found 0.5"),
+        ({"token_ratio": "0.5"}, "clean: token_ratio must be 0, or 1 or more, found 0.5"),
+        ({"token_ratio": "nan"}, "clean: token_ratio must be 0, or 1 or more, found nan"),
         ({"copies": "perhaps"}, "clean: copies must be of type bool, found 'perhaps'"),
         (["longest"], "clean: expected a mapping"),
     ],

@@ -11,11 +11,14 @@ import pytest
 import sentencepiece
 from tiny_corpus import change, content, write_corpus
 
+from fairseq_xl.data.back_translated import back_translated_prefix, note_path, parts_path
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import parts
 from fairseq_xl.io.files import write_json
 from preprocess import binarize, files, stages
 from preprocess.__main__ import main
 from preprocess.config import read_config
+from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
 from preprocess.stages import Stages, locked
 
@@ -162,6 +165,76 @@ def test_a_folder_that_is_no_longer_described_goes(corpus, prepared):
     prepare(corpus, prepared)
     assert not (prepared / "en").exists() and (prepared / "de" / "train.bin").exists()
     assert "dict.txt" in content(prepared)
+
+
+def back_translated(data_bin, digest):
+    """Writes files with the names of back-translated pairs and of an unfinished run; returns their contents."""
+    prefix = back_translated_prefix(data_bin, "en", "de")
+    for language in ("en", "de"):
+        for end in ("bin", "idx"):
+            prefix.with_name(f"{prefix.name}.{language}.{end}").write_text(language + end)
+    write_json(note_path(prefix), {"made_with": {"dictionary": digest}})
+    parts.begin(parts_path(prefix), {"dictionary": digest})
+    return pairs_of(data_bin)
+
+
+def pairs_of(data_bin):
+    return {name: text for name, text in content(data_bin).items() if "/back-" in name}
+
+
+def digest_of(data_bin):
+    return json.loads((data_bin / "manifest.json").read_text(encoding="utf-8"))["dictionary"]["sha256"]
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_back_translated_pairs_stay_with_the_dictionary(corpus, prepared, fairseq_in_process, caplog, described):
+    """The bitext changes, or is no longer described; the vocabulary is the same."""
+    before = back_translated(prepared, digest_of(prepared))
+    vocabulary = {"spm_model": prepared / "sentencepiece.model", "dictionary": prepared / "dict.txt"}
+    if described:
+        (corpus.parent / "valid.en-de.en").write_text("another sentence .\n", encoding="utf-8")
+        (corpus.parent / "valid.en-de.de").write_text("ein Satz .\n", encoding="utf-8")
+    else:
+        change(corpus, bitext={}, monolingual={"en": {"train": "train.en"}, "de": {"train": "train.en-de.de"}})
+    prepare(corpus, prepared, **vocabulary)
+    assert pairs_of(prepared) == before and len(before) == 6 and "removed, since the dictionary" not in caplog.text
+    others = {path.name for path in (prepared / "en-de").iterdir() if not path.name.startswith("back-")}
+    assert ("train.en-de.en.bin" in others) if described else not others
+    verify(prepared)
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_back_translated_pairs_of_another_dictionary_are_removed(corpus, prepared, caplog, described):
+    back_translated(prepared, digest_of(prepared))
+    path = corpus.parent / "train.en"
+    path.write_text(path.read_text(encoding="utf-8").replace("house", "xyzzy"), encoding="utf-8")
+    if not described:
+        change(corpus, bitext={}, monolingual={"en": {"train": "train.en"}, "de": {"train": "train.en-de.de"}})
+    with caplog.at_level(logging.WARNING, logger="preprocess"):
+        prepare(corpus, prepared)
+    assert not pairs_of(prepared) and (prepared / "en-de").exists() == described
+    assert f"{prepared}/en-de/back-de.en-de: the back-translated pairs are removed, since the dictionary" in caplog.text
+
+
+def test_back_translated_pairs_outlive_an_interruption(corpus, prepared, fairseq_in_process, monkeypatch):
+    """A run is killed while it replaces the folder."""
+    before = back_translated(prepared, digest_of(prepared))
+    for code in ("en", "de"):
+        (corpus.parent / f"valid.en-de.{code}").write_text("one .\n", encoding="utf-8")
+    replace = os.replace
+
+    def interrupting(source, target):
+        if str(target) == str(prepared / "en-de"):
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
+        context.setattr(files.os, "replace", interrupting)
+        prepare(corpus, prepared)
+    assert not pairs_of(prepared)
+    prepare(corpus, prepared)
+    assert pairs_of(prepared) == before
+    check_against_sources(corpus, prepared)
 
 
 def test_a_folder_of_other_languages_stays(corpus, prepared):

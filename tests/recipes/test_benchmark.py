@@ -7,13 +7,17 @@ import subprocess
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from fairseq_xl.checkpoints.keys import from_fairseq_roberta, from_transformers_xlm_roberta
-from recipes.benchmark import systems
+from fairseq_xl.models.encoder_decoder import Decoder
+from recipes.benchmark import back_translation, systems
 from recipes.benchmark.breakdown import KINDS
 from recipes.benchmark.systems import NANO, SYSTEMS, Trainer, batch_of
+from tests.command_line import cli
+from tests.commands import run_train, unsupervised
 
 pytestmark = pytest.mark.usefixtures("warm")
 STILL = replace(NANO, layers=2, dropout=0.0)
@@ -112,3 +116,26 @@ def test_products_are_those_of_a_step():
     with FlopCounterMode(display=False) as counted:
         Trainer(SYSTEMS["fairseq"](NANO)).step(batch_of(NANO, 0))
     assert counted.get_total_flops() == systems.Products(NANO).operations
+
+
+def test_the_share_of_generation(data_bin, tmp_path, monkeypatch, capsys):
+    """The clock counts calls of the decoder: some in a translation, one more in a step."""
+    run_train(unsupervised(data_bin, tmp_path, *cli(langs="en,de", max_update=1, disable_validation=True)))
+    calls, extract = [], Decoder.extract_features
+
+    def counted(*arguments, **more):
+        calls.append(None)
+        return extract(*arguments, **more)
+
+    monkeypatch.setattr(Decoder, "extract_features", counted)
+    monkeypatch.setattr(back_translation.time, "perf_counter", lambda: len(calls))
+    back_translation.main(
+        [str(tmp_path / "checkpoint_last.pt"), str(data_bin), *"--batches 3 --max-tokens 256".split()]
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert found.keys() == {"device", "max_tokens", "share", "seconds"}
+    assert (found["device"], found["max_tokens"]) == ("cpu", 256)
+    generation, step = (np.array(found["seconds"][name]) for name in ("generation", "step"))
+    assert len(generation) == 3 and (generation > 1).all()
+    assert (step == generation + 1).all()
+    assert 0 < found["share"]["low"] <= found["share"]["median"] <= found["share"]["high"] < 1

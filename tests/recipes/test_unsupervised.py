@@ -65,6 +65,34 @@ def test_pages_that_only_one_language_has_follow(tmp_path):
     assert read(tmp_path / "out/mono/train.en") == "a\n\ny\nz\n" and read(tmp_path / "out/mono/train.de") == "B\n"
 
 
+def test_translations_that_both_halves_have_are_counted(tmp_path, capsys):
+    """English has pages 1, 3 and one of its own, German has page 2. "b" and "c" are in page 2, too; "d" is not."""
+    write_pages(tmp_path / "text", [["a", "b", "b"], ["b", "c"], ["d", "c"]])
+    (tmp_path / "text/mono").mkdir()
+    (tmp_path / "text/mono/train.en").write_text("x\n", encoding="utf-8")
+    unpaired.main([str(tmp_path / "text"), str(tmp_path / "out")])
+    counts = json.loads(read(tmp_path / "out/manifest.json"))
+    assert counts == {"en": {"lines": 6, "translated": 3}, "de": {"lines": 2, "translated": 2}}
+    assert capsys.readouterr().err.splitlines() == [
+        "en: 3 of 6 lines have a translation in the text of de",
+        "de: 2 of 2 lines have a translation in the text of en",
+    ]
+
+
+@pytest.mark.parametrize("share", ["0", "1"])
+def test_text_without_empty_lines(tmp_path, share):
+    write_pages(tmp_path / "text", [["a", "b", "c"]])
+    with pytest.raises(UserError, match="train.en-de has one page: empty lines separate pages"):
+        unpaired.main([str(tmp_path / "text"), str(tmp_path / "out"), "--parallel", share])
+    assert not (tmp_path / "out").exists()
+
+
+def test_text_that_stays_parallel_as_a_whole(tmp_path):
+    write_pages(tmp_path / "text", [["a"], ["b"], ["c"]])
+    with pytest.raises(UserError, match=r"--parallel 1.0: none of the 3 pages of .*train.en-de is left as text of en"):
+        unpaired.main([str(tmp_path / "text"), str(tmp_path / "out"), "--parallel", "1"])
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

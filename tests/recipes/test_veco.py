@@ -93,6 +93,9 @@ def test_two_stages_each_from_the_one_before(pretrained):
 def test_wmt14_from_official_files_to_bleu(pretrained, official, tmp_path, pair, settings, averaged):
     folder, corpus, output = pretrained[0], tmp_path / "wmt", tmp_path / "out"
     assert read_wmt([str(corpus), "--pairs", "en-de,en-fr"]) == 0
+    for language, text in (("en", "one two"), ("fr", "un deux trois quatre")):
+        with open(corpus / f"bitext/train.en-fr.{language}", "a") as file:
+            file.write(f"{text}\n")
     settings = {"save-interval-updates": 1, "log-interval": 1} | settings
     (tmp_path / "nano.yaml").write_text(SHAPE + "".join(f"{name}: {value}\n" for name, value in settings.items()))
     start = [pair, folder / "data-bin", folder / "veco/checkpoint_last.pt", output, "--corpus", corpus]
@@ -116,6 +119,27 @@ def test_wmt14_from_official_files_to_bleu(pretrained, official, tmp_path, pair,
         for place in (folder / "data-bin", data)
     ]
     assert symbols[0] == symbols[1]
+    manifest = json.loads((data / "manifest.json").read_text())
+    if pair == "en-de":
+        assert "clean" not in manifest["config"]
+        check_back_translation(tmp_path, start, small)
+    else:
+        assert manifest["config"]["clean"]["token_ratio"] == 1.5
+        cleaned = next(file["cleaned"] for file in manifest["files"] if file["path"].endswith("train.en-fr.fr"))
+        left_out = {name: count for name, count in cleaned.items() if count}
+        assert left_out == {"all": 51, "kept": 50, "token_ratio": 1}
+
+
+def check_back_translation(folder, start, small):
+    """A model of de-en learns from two sentences that the model of en-de translates."""
+    (folder / "wmt/mono").mkdir()
+    (folder / "wmt/mono/train.en").write_text("one sentence\ntwo\n")
+    _, *data_and_weights = start[:3]
+    more = [folder / "back", "--corpus", folder / "wmt", "--back-translate", folder / "out/average.pt"]
+    shown, printed = succeeded(run("bash", "recipes/wmt.sh", "veco", "de-en", *data_and_weights, *more, *small))
+    (made,) = [json.loads(line) for line in printed.splitlines() if line.startswith('{"made_with"')]
+    assert made["pairs"] == 2 and "--back-translated --lang-pairs de-en" in shown
+    assert json.loads((folder / "back/de-en/bleu.json").read_text())["lines"] == 4
 
 
 def test_nothing_to_average_but_the_last_checkpoint(pretrained, tmp_path):

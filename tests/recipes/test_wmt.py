@@ -5,6 +5,7 @@ import json
 import os
 
 import pytest
+import yaml
 
 from fairseq_xl.io.files import write_json
 from preprocess.__main__ import main as preprocess
@@ -154,6 +155,49 @@ def test_wrong_arguments_are_one_sentence(system, directions, status, message, t
     done = wmt(system, directions, "data", "checkpoint", tmp_path / "out", "--corpus", tmp_path / "wmt")
     assert done.returncode == status and done.stderr == message
     assert not (tmp_path / "out").exists()
+
+
+def test_a_corpus_of_another_pair_stays(tmp_path):
+    """Its description may have been edited."""
+    (tmp_path / "wmt").mkdir()
+    write_json(tmp_path / "wmt/manifest.json", {"pairs": ["en-de"], "remove diacritics": False})
+    done = wmt("xlm", "en-fr", "data", "random", tmp_path / "out", "--corpus", tmp_path / "wmt")
+    assert done.returncode == 2
+    assert done.stderr == f"wmt.sh: --corpus {tmp_path / 'wmt'} has no text of en-fr: name another folder\n"
+
+
+def test_monolingual_text_with_diacritics_is_refused(tmp_path):
+    (tmp_path / "wmt/mono").mkdir(parents=True)
+    write_json(tmp_path / "wmt/manifest.json", MANIFEST)
+    path = tmp_path / "wmt/mono/train.ro"
+    path.write_text("una\no țară\n", encoding="utf-8")
+    given = ["--corpus", tmp_path / "wmt", "--back-translate", "model.pt"]
+    done = wmt("xlm", "ro-en,en-ro", "data", "random", tmp_path / "out", *given)
+    assert done.returncode == 1 and not (tmp_path / "out").exists()
+    assert done.stderr.splitlines()[-1].startswith(f"romanian: {path} has 'ț' in line 2: remove its diacritics with")
+
+
+@pytest.mark.parametrize(
+    "pair, options, cleaned", [("en-fr", [], 1.5), ("en-fr", ["--keep-all-pairs"], None), ("en-de", [], None)]
+)
+def test_pairs_of_english_and_french_are_filtered(pair, options, cleaned, tmp_path, monkeypatch):
+    """A stand-in for Python fails at `python -m preprocess`."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").write_text('#!/bin/sh\necho "$@"\n[ "$2" != preprocess ] || exit 3\n')
+    (tmp_path / "bin/python").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    (tmp_path / "wmt").mkdir()
+    write_json(tmp_path / "wmt/manifest.json", {"pairs": [pair]})
+    done = wmt("xlm", pair, "data", "random", tmp_path / "out", "--corpus", tmp_path / "wmt", *options)
+    assert done.returncode == 3
+    (checked,) = [line for line in done.stdout.splitlines() if line.startswith(CHECKED)]
+    described = yaml.safe_load((tmp_path / "out/corpus.yaml").read_text())
+    assert described.get("clean", {}).get("token_ratio") == cleaned and ("token_ratio: 1.5" in checked) == bool(cleaned)
+
+
+def test_only_english_and_french_is_filtered(tmp_path):
+    done = wmt("xlm", "en-de", "data", "random", tmp_path / "out", "--keep-all-pairs")
+    assert (done.returncode, done.stderr) == (2, "wmt.sh: --keep-all-pairs: only en-fr is filtered\n")
 
 
 def test_flags_of_back_translation_need_its_model(tmp_path):

@@ -13,6 +13,7 @@ from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json
+from fairseq_xl.io.locks import locked
 from tests.command_line import cli
 from tests.commands import MAX_POSITIONS, run_generate, run_train, translation, unsupervised
 
@@ -79,6 +80,23 @@ def test_sampling_depends_on_the_seed_alone(place, data, capsys):
     assert made[0] == made[2] != made[1]
 
 
+def test_sampling_from_the_most_probable_symbol_is_greedy_search(place, data, capsys):
+    run(place[1], data, capsys, "--sampling", "--sampling-topk", 1)
+    sampled = sources(data)
+    run(place[1], data, capsys, "--beam", 1)
+    assert sampled == sources(data)
+
+
+def test_a_second_run_at_the_same_time_is_refused(place, data, capsys):
+    """The lock of a run that is over, or was killed, is no obstacle."""
+    path = data / "en-de/back-de.en-de.lock"
+    with locked(path, ""), pytest.raises(UserError, match="back-de.en-de: another `fairseq-xl back-translate` is writ"):
+        run(place[1], data, capsys)
+    assert not (data / "en-de/back-de.en-de.json").exists() and path.exists()
+    run(place[1], data, capsys)
+    assert len(sources(data)) == 12
+
+
 def test_a_stopped_run_continues(place, data, capsys, monkeypatch):
     run(place[1], data, capsys)
     whole = sources(data)
@@ -113,6 +131,56 @@ def test_another_text_is_translated_anew(place, data, capsys):
     write_items(data / "de/few", items[::-1])
     run(place[1], data, capsys)
     assert sources(data) == before[::-1] != before
+
+
+def train_on_pairs(data, folder):
+    more = cli(s="en", t="de", back_translated=True, max_update=1, disable_validation=True)
+    return run_train(translation(data, folder, *more))
+
+
+def test_pairs_whose_sides_are_of_two_texts_are_refused(place, data, tmp_path, capsys, monkeypatch):
+    """The text changes; the run is killed when the new sources are written and the new targets are not."""
+    run(place[1], data, capsys)
+    text = open_text(data / "de/few", "de")
+    items = [text[line].tolist() for line in range(len(text))]
+    del text
+    write_items(data / "de/few", items[::-1])
+    write = back_translation.write_binarized
+
+    def interrupted(prefix, *arguments):
+        if prefix.endswith(".de"):
+            raise KeyboardInterrupt
+        return write(prefix, *arguments)
+
+    with monkeypatch.context() as context, pytest.raises(SystemExit):
+        context.setattr(back_translation, "write_binarized", interrupted)
+        run(place[1], data, capsys)
+    message = "en-de/back-de.en-de is not complete, back-de.en-de.json is missing; run `fairseq-xl back-translate"
+    with pytest.raises(UserError, match=message):
+        train_on_pairs(data, tmp_path / "run")
+    run(place[1], data, capsys)
+    assert len(sources(data)) == 12 and train_on_pairs(data, tmp_path / "run").updates
+
+
+def test_pairs_of_another_dictionary_are_refused(place, data, tmp_path, capsys):
+    """Two pieces change places: the ids are valid, but of other words."""
+    run(place[1], data, capsys)
+    (data / "manifest.json").unlink()  # as if all other text had been binarized with the new dictionary
+    first, second, *rest = (data / "dict.txt").read_text(encoding="utf-8").splitlines()
+    for path in data.rglob("dict*.txt"):
+        path.write_text("\n".join([second, first, *rest]) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match="back-de.en-de was written with another dictionary than .*dict.txt; run `fair"):
+        train_on_pairs(data, tmp_path / "run")
+
+
+def test_missing_pairs_are_written_again(place, data, capsys):
+    """The note alone shows nothing."""
+    run(place[1], data, capsys)
+    whole = sources(data)
+    for path in (data / "en-de").glob("back-*.??.*"):
+        path.unlink()
+    run(place[1], data, capsys)
+    assert sources(data) == whole
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +220,12 @@ def test_pairs_for_the_other_direction_are_not_mistaken(with_pairs, tmp_path):
         run_train(translation(with_pairs, tmp_path, *cli(s="de", t="en", back_translated=True, max_update=1)))
 
 
+@pytest.mark.parametrize("option", ["--tagged-back-translation", "--upsample-primary 2"])
+def test_options_of_back_translated_pairs_need_them(data_bin, tmp_path, option):
+    with pytest.raises(UserError, match=f"^{option} needs --back-translated$"):
+        run_train(translation(data_bin, tmp_path, *cli(s="en", t="de", max_update=1), *option.split()))
+
+
 def test_a_model_of_unsupervised_translation_may_generate(place, data, tmp_path, capsys):
     more = cli(langs="en,de", updates_per_epoch=2, max_update=2, disable_validation=True)
     run_train(unsupervised(data, tmp_path / "un", *more))
@@ -169,7 +243,13 @@ def test_a_model_of_unsupervised_translation_may_generate(place, data, tmp_path,
         (["--split", "test"], "no binarized text of language 'de'"),
         (["--beam", "0"], "--beam 0: expected 1 or more"),
         (["--sampling-topk", "3"], "--sampling-topk needs --sampling"),
+        (["--sampling", "--sampling-topk", "0"], "--sampling-topk 0: expected 1 or more"),
+        (["--sampling", "--sampling-topk", "-1"], "--sampling-topk -1: expected 1 or more"),
+        (["--sampling", "--sampling-topk", "9999"], "--sampling-topk 9999: expected at most .*, the number of symbols"),
+        (["--sampling", "--beam", "5"], "--beam 5: --sampling draws one source for each sentence, leave out --beam"),
         (["--temperature", "0"], "--temperature 0.0: expected a number above 0"),
+        (["--temperature", "nan"], "--temperature nan: expected a number above 0"),
+        (["--temperature", "inf"], "--temperature inf: expected a number above 0"),
         (["--length", "2"], "every sentence has more than 2 tokens"),
     ],
 )

@@ -2,16 +2,19 @@
 
 import shutil
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 from fairseq.data import data_utils
 from tiny_data import write_data_bin, write_items
 
+from fairseq_xl.data.back_translated import back_translated_prefix, note_path
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import write_json
 from tests.command_line import cli
 from tests.commands import run_interactive, run_train, translation
 from tests.tasks.resuming import LAST, check_stop
@@ -79,10 +82,12 @@ def test_a_direction_that_almost_vanishes_keeps_a_line():
 def test_back_translated_pairs_belong_to_their_direction(data, tmp_path):
     """en-de has 2 x 60 real and 15 generated pairs, de-en 2 x 60 and 615: sqrt(135) : sqrt(735) = 3 : 7 of 870."""
     data = shutil.copytree(data, tmp_path / "data-bin")
+    digest = XLDictionary.load(data / "dict.txt").digest()
     for (source, target), count in ((("en", "de"), 15), (("de", "en"), 615)):
+        prefix = back_translated_prefix(data, source, target)
         for language in (source, target):
-            prefix = data / f"{source}-{target}/back-{target}.{source}-{target}.{language}"
-            write_items(prefix, [[10 + number % 5, 2] for number in range(count)])
+            write_items(Path(f"{prefix}.{language}"), [[10 + number % 5, 2] for number in range(count)])
+        write_json(note_path(prefix), {"made_with": {"dictionary": digest}})
     more = cli(lang_pairs="en-de,de-en", back_translated=True, upsample_primary=2, sampling_temperature=2, max_epoch=1)
     output = run_train(train(data, tmp_path / "run", *more))
     found = drawn(output, data, output.updates)

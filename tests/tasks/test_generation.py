@@ -1,5 +1,6 @@
 """fairseq-generate and fairseq-interactive with xl_translation."""
 
+import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
@@ -79,6 +80,32 @@ def test_batch_of_one_equals_batch_of_many(data_bin, both_ways, beam):
     many = generate(data_bin, both_ways, "--beam", beam, "--batch-size", 8)
     assert_equal_hypotheses(many, generate(data_bin, both_ways, "--beam", beam, "--batch-size", 1))
     assert_equal_hypotheses(many, generate(data_bin, both_ways, "--beam", beam, "--max-tokens", 90))
+
+
+@pytest.fixture(scope="module")
+def other_model(data_bin, tmp_path_factory):
+    """A checkpoint of the same form with other weights."""
+    folder = tmp_path_factory.mktemp("other")
+    more = cli(lang_pairs="en-de,de-en", max_update=20, lr=0.01, seed=7, disable_validation=True)
+    run_train(translation(data_bin, folder, *more))
+    return folder / "checkpoint_last.pt"
+
+
+def test_two_copies_of_a_model_translate_like_one(data_bin, both_ways):
+    one, two = (generate(data_bin, path, "--beam", 3) for path in (both_ways, f"{both_ways}:{both_ways}"))
+    assert_equal_hypotheses(one, two)
+
+
+def test_an_ensemble_averages_probabilities(data_bin, both_ways, other_model):
+    """Of each token of the reference, which is forced as a prefix; the translations are those of neither model."""
+    paths = (both_ways, other_model, f"{both_ways}:{other_model}")
+    forced = [hypotheses(generate(data_bin, path, "--beam", 1, "--prefix-size", 99)) for path in paths]
+    for one, other, both in zip(*forced, strict=True):
+        assert one[3] == other[3] == both[3]
+        means = np.mean([np.exp2(one[2]), np.exp2(other[2])], axis=0)
+        assert np.exp2(both[2]) == pytest.approx(means, abs=2e-4)
+    free = [[tokens for *_, tokens in hypotheses(generate(data_bin, path))] for path in paths]
+    assert free[2] != free[0] and free[2] != free[1]
 
 
 def test_every_line_gets_one_hypothesis(data_bin, both_ways):

@@ -2,15 +2,18 @@
 
 import shutil
 
+import numpy as np
 import pytest
 import sacrebleu
 import torch
 from fairseq import checkpoint_utils
 
 from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.errors import UserError
+from fairseq_xl.tasks import unsupervised_translation
 from tests.command_line import cli
 from tests.commands import (
     UNSUPERVISED,
@@ -38,6 +41,15 @@ def whole(data_bin, tmp_path_factory):
     """Folder and output of a run of 8 updates."""
     folder = tmp_path_factory.mktemp("whole")
     return folder, run_train(line(data_bin, folder, "--max-update", 8, "--no-epoch-checkpoints"))
+
+
+@pytest.fixture(scope="module")
+def untrained(data_bin, tmp_path_factory):
+    """Folder and output of a run that leaves the random weights as they are: it writes words of all languages."""
+    folder = tmp_path_factory.mktemp("untrained")
+    return folder, run_train(
+        unsupervised(data_bin, folder, *cli(langs="en,de", updates_per_epoch=1, max_update=1, lr=0, init_std=0.5))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +81,14 @@ def test_every_parameter_is_trained(data_bin, tmp_path, whole):
     check_all_trained(load(tmp_path / "checkpoint_last.pt"), load(whole[0] / "checkpoint_last.pt"))
 
 
-def test_bleu_is_that_of_the_validation_text(data_bin, whole):
-    """Sentences translated one by one, and sacreBLEU's score of all of them; there and back, too."""
-    path = str(whole[0] / "checkpoint_last.pt")
+@pytest.mark.parametrize("run", ["whole", "untrained"])
+def test_bleu_is_that_of_the_validation_text(data_bin, request, run):
+    """Sentences translated one by one, and sacreBLEU's score of all of them; there and back, too.
+
+    Shares of wrong languages and ratios of lengths are recomputed from the same translations.
+    """
+    folder, output = request.getfixturevalue(run)
+    path = str(folder / "checkpoint_last.pt")
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path], {"data": str(data_bin)})
     back, dictionary, codes = task.objectives["back_translation"], task.dictionary, ("en", "de")
 
@@ -83,6 +100,12 @@ def test_bleu_is_that_of_the_validation_text(data_bin, whole):
     def text(sentence):
         return dictionary.string(sentence, "sentencepiece")
 
+    logs = {}  # of the shares of each piece in the training text of a language, with one added
+    for code in codes:
+        text_of_code = open_text(data_bin / code / "train", code)
+        tokens = np.concatenate([text_of_code[line].numpy() for line in range(len(text_of_code))])
+        counts = np.bincount(tokens, minlength=len(dictionary)) + 1
+        logs[code] = np.log(counts / counts.sum())
     pairs = SentencePairs(data_bin / "en-de" / "valid.en-de", *codes)
     directions = {"en-de": (0, 1), "de-en": (1, 0)}
     for direction, (source, target) in directions.items():
@@ -90,29 +113,50 @@ def test_bleu_is_that_of_the_validation_text(data_bin, whole):
         names = codes[source], codes[target]
         hypotheses = [text(translated(torch.from_numpy(each)[None], *names)[0]) for each in sides[source]]
         score = sacrebleu.corpus_bleu(hypotheses, [[text(torch.from_numpy(each)) for each in sides[target]]])
-        assert float(whole[1].statistics(f"bleu_{direction}")[-1]) == pytest.approx(score.score, abs=0.006)
+        assert float(output.statistics(f"bleu_{direction}")[-1]) == pytest.approx(score.score, abs=0.006)
         mono = Sentences(data_bin / names[0] / "valid", names[0])
         sentences = [
             torch.from_numpy(each.astype("int64"))[None] for (each,) in mono.texts(mono.all_examples(99)[0], 99)
         ]
-        returned = [text(translated(translated(each, *names), *names[::-1])[0]) for each in sentences]
+        there = [translated(each, *names) for each in sentences]
+        pieces, of_source = (
+            [each[0][torch.from_numpy(dictionary.is_piece)[each[0]]] for each in rows] for rows in (there, sentences)
+        )
+        logged = [float(output.statistics(f"{key}_{direction}")[-1]) for key in ("wrong_language", "length_ratio")]
+        likelier = [logs[names[0]][row].sum() > logs[names[1]][row].sum() for row in pieces]
+        assert logged[0] == pytest.approx(100 * np.mean(likelier), abs=0.051)
+        assert logged[1] == pytest.approx(sum(map(len, pieces)) / sum(map(len, of_source)), abs=0.0051)
+        returned = [text(translated(each, *names[::-1])[0]) for each in there]
         score = sacrebleu.corpus_bleu(returned, [[text(each[0]) for each in sentences]])
-        assert float(whole[1].statistics(f"round_trip_bleu_{direction}")[-1]) == pytest.approx(score.score, abs=0.006)
-    means = [float(whole[1].statistics(name)[-1]) for name in ("bleu", "bleu_en-de", "bleu_de-en")]
+        assert float(output.statistics(f"round_trip_bleu_{direction}")[-1]) == pytest.approx(score.score, abs=0.006)
+    means = [float(output.statistics(name)[-1]) for name in ("bleu", "bleu_en-de", "bleu_de-en")]
     assert means[0] == pytest.approx(sum(means[1:]) / 2, abs=0.006)
 
 
+ROUND_TRIP = cli(best_checkpoint_metric="round_trip_bleu", maximize_best_checkpoint_metric=True)
+
+
 def test_round_trip_without_parallel_text(without_bitext, tmp_path):
-    output = run_train(
-        line(
-            without_bitext,
-            tmp_path,
-            *cli(max_update=4, best_checkpoint_metric="round_trip_bleu", maximize_best_checkpoint_metric=True),
-        )
-    )
-    assert output.statistics("round_trip_bleu")
+    output = run_train(line(without_bitext, tmp_path, "--max-update", 8, *ROUND_TRIP))
+    logged = [float(value) for value in output.statistics("round_trip_bleu")]
+    assert len(logged) == 2
     assert not output.statistics("bleu") and not output.statistics("translation_ppl")
-    assert (tmp_path / "checkpoint_best.pt").is_file()
+    best = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_best.pt"))
+    assert best["extra_state"]["best"] == pytest.approx(max(logged), abs=0.006)
+
+
+def test_a_higher_bleu_of_round_trips_is_better(without_bitext, tmp_path, monkeypatch):
+    """Validations score 3, 7 and 5: the second is the best, and the third ends training with --patience 1."""
+    task, validations = unsupervised_translation.XLUnsupervisedTranslationTask, []
+    scores = unsupervised_translation.scores
+    monkeypatch.setattr(task, "begin_valid_epoch", lambda self, epoch, model: validations.append(epoch))
+    monkeypatch.setattr(
+        unsupervised_translation, "scores", lambda sums: scores(sums) | {"bleu": (3.0, 7.0, 5.0)[len(validations) - 1]}
+    )
+    output = run_train(line(without_bitext, tmp_path, "--max-update", 20, "--patience", 1, *ROUND_TRIP))
+    assert output.statistics("round_trip_bleu") == ["3", "7", "5"] and len(output.updates) == 3 * EPOCH
+    best = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_best.pt"))
+    assert best["extra_state"]["best"] == 7 and best["optimizer_history"][-1]["num_updates"] == 2 * EPOCH
 
 
 def test_weights_follow_their_schedule(data_bin, tmp_path):
@@ -200,6 +244,21 @@ def test_it_starts_from_veco_and_xdae(data_bin, tmp_path, kind):
     name = "layers.0.cross_attention.query.weight"
     assert torch.equal(state[f"decoder.{name}"], given[f"{'encoder' if kind == 'veco' else 'decoder'}.{name}"])
     assert torch.equal(state["encoder.layers.0.ffn.up.weight"], given["encoder.layers.0.ffn.up.weight"])
+
+
+def test_the_last_layers_of_veco_become_the_decoder(data_bin, tmp_path):
+    """As in supervised translation (V10, V13)."""
+    size = cli(max_update=1, disable_validation=True)
+    more = cli(arch="xl_veco_tiny", layers=2)
+    run_train(pretraining(data_bin, tmp_path / "veco", *size, *more, objectives="veco_bi"))
+    path = tmp_path / "veco/checkpoint_last.pt"
+    more = cli(arch="xl_xdae_xlmr_tiny", encoder_layers=2, decoder_layers=1, init_decoder_layers="last", lr=0)
+    more += cli(init_encoder_from=path, init_decoder_from=path)
+    run_train(line(data_bin, tmp_path / "un", *size, *more))
+    given, state = load(path), load(tmp_path / "un/checkpoint_last.pt")
+    for name in ("cross_attention.query.weight", "ffn.up.weight"):
+        assert torch.equal(state[f"decoder.layers.0.{name}"], given[f"encoder.layers.1.{name}"])
+    assert torch.equal(state["encoder.layers.1.ffn.up.weight"], given["encoder.layers.1.ffn.up.weight"])
 
 
 def test_embeddings_start_from_word_vectors(data_bin, tmp_path):
@@ -296,7 +355,7 @@ def test_supervised_training_of_the_same_architecture(data_bin, tmp_path):
     [
         (cli(objective_options=f"{UNSUPERVISED} xdae.weight=0 back_translation.weight=0"), "weights of all .* are 0"),
         (cli(langs="en"), "unsupervised translation needs text of two languages, .* has that of en"),
-        (cli(arch="xl_mt_tiny"), "xdae needs an encoder-decoder: --arch xl_xdae_tiny and the like"),
+        (cli(arch="xl_mt_tiny"), "--arch xl_mt_tiny: .* needs an encoder-decoder .* such as xl_unmt_tiny$"),
         (cli(arch="xl_xfnp_tiny"), "xdae predicts one token at a step"),
         (cli(init_from="x.pt", init_encoder_from="y.pt"), "--init-from initializes encoder, decoder and embeddings"),
         (cli(best_checkpoint_metric="bleu_en-fr"), "--best-checkpoint-metric bleu_en-fr: choose one of .*bleu_en-de"),

@@ -14,6 +14,7 @@ import sacrebleu
 import yaml
 
 from fairseq_xl.errors import UserError
+from preprocess import files
 from preprocess.__main__ import main as preprocess
 from preprocess.readers import romanian
 from preprocess.readers.download import download
@@ -180,6 +181,19 @@ def test_romanian_from_stdin_to_stdout(options, written, monkeypatch, capfdbinar
     monkeypatch.undo()
     sys.stdout.flush()
     assert capfdbinary.readouterr().out.decode() == written
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_text_with_diacritics_is_found(tmp_path, capsys, monkeypatch, compressed):
+    monkeypatch.setattr(files, "BLOCK", 8)
+    path, text = tmp_path / "train.ro", "una\ndoua si trei\n\npatru ș\n".encode()
+    path.with_name("train.ro.gz" if compressed else path.name).write_bytes(gzip.compress(text) if compressed else text)
+    assert romanian.main(["--check", str(path)]) == 1
+    assert capsys.readouterr().err.startswith(f"romanian: {path} has 'ș' in line 4: remove its diacritics with `python")
+    (tmp_path / "clean.ro").write_text("una, noël, ñ\n", encoding="utf-8")
+    assert romanian.main(["--check", str(tmp_path / "clean.ro")]) == 0 and not capsys.readouterr().out
+    assert romanian.main(["--check", str(tmp_path / "missing.ro")]) == 1
+    assert capsys.readouterr().err == f"romanian: {tmp_path / 'missing.ro'}: No such file or directory\n"
 
 
 def test_romanian_that_is_not_utf8(monkeypatch, capsys, tmp_path):

@@ -1,0 +1,48 @@
+"""Back-translated pairs of a data folder: their files, and the note that they are complete and of which dictionary.
+
+Imports neither torch nor fairseq.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from fairseq_xl.io import parts
+from fairseq_xl.io.files import read_json
+
+
+def back_translated_prefix(folder: Path, source: str, target: str) -> Path:
+    """Prefix of the back-translated pairs of a data folder: sources generated for text of the language `target`."""
+    pair = f"{source}-{target}"
+    return folder / pair / f"back-{target}.{pair}"
+
+
+def note_path(prefix: Path) -> Path:
+    """``PREFIX.json``, the note of complete pairs: it is removed before they are written, and written after them."""
+    return Path(f"{prefix}.json")
+
+
+def parts_path(prefix: Path) -> Path:
+    """``PREFIX.part``, the folder of an unfinished run."""
+    return Path(f"{prefix}.part")
+
+
+def lock_path(prefix: Path) -> Path:
+    """``PREFIX.lock``, the file that a run locks; it is not removed."""
+    return Path(f"{prefix}.lock")
+
+
+def read_note(prefix: Path) -> dict[str, Any] | None:
+    """The note of the pairs, or None if they are not complete."""
+    note = read_json(note_path(prefix))
+    return note if isinstance(note, dict) and isinstance(note.get("made_with"), dict) else None
+
+
+def has_dictionary(prefix: Path, digest: str) -> bool:
+    """Whether the pairs, or those of an unfinished run, have the ids of the dictionary with this digest."""
+    made_with = [(read_note(prefix) or {}).get("made_with"), read_json(parts.note_path(parts_path(prefix)))]
+    return any(isinstance(each, dict) and each.get("dictionary") == digest for each in made_with)
+
+
+def all_files(folder: Path) -> list[Path]:
+    """The files of back-translated pairs, complete or not, in a subfolder of a data folder such as ``en-de``."""
+    return sorted(path for path in folder.glob("back-*") if path.suffix != ".lock")

@@ -97,7 +97,7 @@ class Cleaner:
             long = max(map(len, sides)) > SHORT
             if self.rules.length_ratio and long and max(ratio, 1 / ratio) > self.rules.length_ratio:
                 return "length_ratio"
-            if self.rules.token_ratio and max(words) / min(words) > self.rules.token_ratio:
+            if self.rules.token_ratio and max(words) > self.rules.token_ratio * min(words):
                 return "token_ratio"
             if self.rules.copies and sides[0].casefold() == sides[1].casefold():
                 return "copy"

@@ -184,12 +184,6 @@ TINY_XLM_R = {
     "learn-language-module.sh": "--arch xl_monotrans_tiny --update-freq 1 --objective-options mlm.length=32",
 }
 XLM_R = "xlm-roberta-base"
-#: what is added to commands without a configuration, whose models have the size of a paper
-TINY = {
-    "pretrain.sh": "--arch xl_xlm_tiny",
-    "unsupervised.sh": "--arch xl_unmt_tiny",
-    "translate.sh": "--arch xl_mt_tiny",
-}
 
 
 def write_xlm_r(folder, data_bin):
@@ -243,8 +237,7 @@ def test_commands_run_one_after_the_other(tmp_path, monkeypatch):
     done, kinds = 0, set()
     for line in [*lines, [sys.executable, "-c", in_python]]:
         kind = Path(line[1]).name if line[0] == "bash" else line[0]
-        sizes = TINY_XLM_R if XLM_R in line else {} if any(word.endswith(".yaml") for word in line) else TINY
-        tiny = sizes.get(kind, "").split()
+        tiny = TINY_XLM_R.get(kind, "").split() if XLM_R in line else []
         if line[:2] == ["fairseq-xl", "average"]:  # two updates make no epoch, whose checkpoints it reads
             for epoch in range(1, 6):
                 shutil.copy(

@@ -41,8 +41,8 @@ def test_every_model_is_trained_and_shown(corpus, tmp_path, capsys):
     )
     shown = capsys.readouterr().out
     for name, folder in (
-        (r"`complete`, sinusoidal init \(pretrain.yaml\)", "complete-sinusoidal-1"),
-        ("transformers' XLM, `complete`, random init", "transformers-complete-1"),
+        (r"`complete`, `sinusoidal` \(pretrain.yaml\)", "complete-sinusoidal-1"),
+        ("transformers' XLM, `complete`, `normal`", "transformers-complete-1"),
         ("fairseq's RoBERTa, `complete`", "fairseq-roberta-complete-1"),
         ("fairseq's masked_lm, `complete`", "fairseq-complete-1"),
         ("fairseq's masked_lm, `none`", "fairseq-none-1"),
@@ -69,7 +69,8 @@ def test_deep_models_are_trained_and_shown(corpus, tmp_path, capsys):
         [
             str(ROOT / "recipes/learning/deep.yaml"),
             *("--output", str(tmp_path), f"corpus={corpus}", "vocabulary=300", "checkpoints=2"),
-            *("models=clm-3,clm-3-fairseq,clm-6,translation-3,translation-3-fairseq", "ablations=norm", "--updates", "2"),
+            *("models=clm-3,clm-3-fairseq,clm-6,translation-3,translation-3-fairseq", "ablations=norm"),
+            *("--updates", "2"),
         ]
     )
     shown = capsys.readouterr().out

@@ -185,7 +185,7 @@ def test_the_comparison_starts_each_model_from_its_own_weights(tmp_path):
     assert started["mlm"] == [] and started["xlm"] == [f"--init-from {weights['mlm']}"]
     assert f"{tmp_path}/veco {weights['mlm']} recipes/veco/lohelp/pretrain.yaml" in commands["veco"]
     for target in ("de", "fr"):
-        assert started[f"translate/random/{target}"] == []
+        assert started[f"translate/random/{target}"] == ["--init-std 0.02"]
         for name, model, layers in (
             ("xlm-last", "xlm", "last"),
             ("veco-first", "veco", "first"),

@@ -18,7 +18,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser("fairseq-xl average", description=__doc__)
     inputs = parser.add_mutually_exclusive_group(required=True)
-    inputs.add_argument("--inputs", nargs="+", metavar="FILE", help="the checkpoints, oldest first")
+    inputs.add_argument("--inputs", action="extend", nargs="+", metavar="FILE", help="the checkpoints, oldest first")
     inputs.add_argument("--last", nargs=2, metavar=("N", "FOLDER"), help="the newest N checkpoints of a run")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--epochs", action="store_true", help="with --last: those of epochs (the default)")

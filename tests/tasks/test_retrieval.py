@@ -66,6 +66,18 @@ def test_every_layer_and_pooling_is_tried_and_the_best_is_reported(data_bin, che
     assert on_dev["average"]["margin"] == tried[best]
     entry = result["test"]["en-de"]
     accuracies = [entry["margin"][way]["accuracy"] for way in ("forward", "backward")]
+    repeated = retrieve(
+        capsys,
+        checkpoint,
+        data_bin,
+        "--dev",
+        named[0],
+        "--test",
+        named[1],
+        "--test",
+        named[0].replace("en-de", "de-en"),
+    )
+    assert list(repeated["test"]) == ["en-de", "de-en"] and repeated["test"]["en-de"] == entry
     assert entry["pairs"] == 30 and result["average"]["margin"] == round(sum(accuracies) / 2, 2)
 
 

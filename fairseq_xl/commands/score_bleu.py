@@ -19,6 +19,7 @@ from fairseq_xl.evaluation.bleu import (
     bleu,
     chrf,
     detokenized,
+    equal_targets,
     paired,
     primary_code,
     read_lines,
@@ -46,6 +47,12 @@ def main(arguments: list[str] | None = None) -> None:
             raise UserError(
                 f"{path}: {len(systems[-1])} hypotheses but {len(references)} references in {options.reference}"
             )
+    equal, compared = (0, 0) if options.plain else equal_targets(options.generated, references)
+    if equal < compared / 2:
+        logger.warning(
+            "%s: only %d of %d lines equal the target text of %s. Is it the reference of this test set?",
+            *(options.reference, equal, compared, options.generated),
+        )
     hypotheses = systems[0]
     if options.against and options.bootstrap < 1:
         raise UserError(f"--against needs resamples: --bootstrap {options.bootstrap} must be 1 or more")

@@ -1,6 +1,7 @@
 """sacreBLEU with the tokenizer of a language, tokenized BLEU, chrF, and the paired bootstrap of two systems."""
 
 import re
+import unicodedata
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
@@ -24,6 +25,7 @@ LANGUAGES = frozenset(
 """.split()
 )
 
+TARGET = re.compile(r"T-(\d+)\t(.*)", re.DOTALL)
 HYPOTHESIS = re.compile(r"D-(\d+)\t[^\t]*\t(.*)", re.DOTALL)
 
 
@@ -63,6 +65,21 @@ def detokenized(path):
             f"{path}: expected one D- line for each test line, found {len(best)} of {max(best, default=-1) + 1}"
         )
     return [best[number] for number in range(len(best))]
+
+
+def equal_targets(path, references):
+    """Compares the target text in a fairseq-generate output (its ``T-`` lines) with the references, without spaces.
+
+    Returns: the number of equal lines and the number of lines compared: without those of unknown pieces.
+    """
+
+    def letters(text):
+        return re.sub(r"[\s▁]", "", unicodedata.normalize("NFKC", text)).casefold()
+
+    found = {int(each[1]): each[2] for each in map(TARGET.fullmatch, read_lines(path)) if each}
+    compared = {number: text for number, text in found.items() if "<unk>" not in text and number < len(references)}
+    equal = sum(letters(text) == letters(references[number]) for number, text in compared.items())
+    return equal, len(compared)
 
 
 def primary_code(language):

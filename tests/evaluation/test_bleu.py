@@ -84,6 +84,20 @@ def test_the_score_is_sacrebleus(files, tmp_path):
     assert result["signature"] == expected["signature"]
 
 
+def test_a_reference_of_other_lines_is_named(tmp_path, caplog):
+    lines = ["an ▁unknown ▁<unk>", *(line.replace(" ", " ▁") for line in REFERENCES)]
+    generated = tmp_path / "generate-test.txt"
+    generated.write_text("".join(f"T-{n}\t▁{line}\nD-{n}\t-1\t{line}\n" for n, line in enumerate(lines)))
+    reference = tmp_path / "reference"
+    arguments = [str(generated), str(reference), "--tokenize", "13a", "--bootstrap", "0"]
+    reference.write_text("\n".join(["an unknown word", *REFERENCES]) + "\n")
+    main(arguments)
+    assert caplog.text == ""
+    reference.write_text("\n".join([*REFERENCES, "an unknown word"]) + "\n")
+    main(arguments)
+    assert f"{reference}: only 0 of 3 lines equal the target text of {generated}." in caplog.text
+
+
 def test_a_perfect_score_and_none():
     assert bleu(REFERENCES, REFERENCES)["score"] == 100
     assert bleu(["x", "y", "z"], REFERENCES)["score"] == 0

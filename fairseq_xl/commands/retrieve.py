@@ -59,8 +59,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl retrieve", description=__doc__)
     parser.add_argument("checkpoint", help="checkpoint of any task")
     parser.add_argument("data", help="folder with its dict.txt and sentencepiece.model")
-    parser.add_argument("--test", action="extend", nargs="+", required=True, metavar="XX-YY=PREFIX", help="test pairs of files")
-    parser.add_argument("--dev", action="extend", nargs="+", default=[], metavar="XX-YY=PREFIX", help="held-out pairs of files")
+    parser.add_argument(
+        "--test", action="extend", nargs="+", required=True, metavar="XX-YY=PREFIX", help="test pairs of files"
+    )
+    parser.add_argument(
+        "--dev", action="extend", nargs="+", default=[], metavar="XX-YY=PREFIX", help="held-out pairs of files"
+    )
     parser.add_argument(
         "--lang",
         action="append",

@@ -168,7 +168,9 @@ def main() -> None:
     parser.add_argument("output", type=Path, help="folder for benchmark.json, benchmark.png and profile.txt")
     parser.add_argument("--rounds", type=int, default=15, help="counted steps of each system (default: %(default)s)")
     parser.add_argument("--device", choices=SHAPES, default="cpu")
-    parser.add_argument("--shape", action="extend", nargs="*", default=[], metavar="KEY=VALUE", help="other sizes: layers=12 …")
+    parser.add_argument(
+        "--shape", action="extend", nargs="*", default=[], metavar="KEY=VALUE", help="other sizes: layers=12 …"
+    )
     parser.add_argument("--large-vocabulary", type=int, default=LARGE_VOCABULARY, help="second vocabulary, for memory")
     options = parser.parse_args()
     shape, log = _shape(options.device, options.shape), options.output / "workers.log"

@@ -33,6 +33,7 @@ LAYERS = {
     "modules": {"data", "patches"},
     "models": {"data", "modules", "checkpoints", "patches"},
     "objectives": {"data", "modules", "models", "patches"},
+    "finetuning": {"data", "modules", "evaluation"},
     "criterions": {"data", "modules", "models", "objectives", "patches"},
     "tasks": {
         *(
@@ -40,6 +41,7 @@ LAYERS = {
             "modules",
             "models",
             "objectives",
+            "finetuning",
             "criterions",
             "checkpoints",
             "evaluation",

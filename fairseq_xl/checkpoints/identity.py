@@ -22,6 +22,7 @@ REQUIRED = {
 }
 #: keys that some tasks add
 OPTIONAL = {
+    "head": str,
     "labels": list[str] | None,
     "sides": int | None,
     "lang_pairs": list[str],
@@ -31,6 +32,11 @@ OPTIONAL = {
     "length": int | None,
     "body": str,
 }
+
+
+def head_of(identity):
+    """Name of the fine-tuning head of a checkpoint with this identity; None without one."""
+    return identity.get("head", "classification" if "labels" in identity else None)  # earlier versions lack "head"
 
 
 def check_identity(identity, origin, dictionary, dictionary_file):

@@ -27,6 +27,9 @@ COMMANDS = {
     "score bleu": "BLEU of generated translations",
     "score classification": "accuracy and macro-F1 of predictions, per language",
     "score generation": "BLEU, ROUGE-L and wrong language of generated text, per language",
+    "score question-answering": "exact match and F1 of answers, per language",
+    "score ranking": "nDCG of ranked texts, per language",
+    "score tagging": "F1 of spans and accuracy of words, per language",
     "skipgram": "train skip-gram embeddings of a language's pieces",
 }
 HELP = ("-h", "--help")

@@ -3,6 +3,7 @@
 =========== ===================================
 sentence    ``<s> x </s>``
 pair        ``<s> x </s> </s> y </s>``
+triple      ``<s> x </s> </s> y </s> </s> z </s>``
 stream      ``<s>`` + sentences that end in ``</s>``
 generation  decoder input ``[xx] y``, output ``y </s>``
 =========== ===================================
@@ -55,7 +56,12 @@ class Framing:
 
         Returns: tokens (n+m+2,) and the length n+1 of the first half.
         """
-        return np.concatenate(([self.start], ended_x, [self.eos], ended_y)), len(ended_x) + 1
+        return self.texts([ended_x, ended_y]), len(ended_x) + 1
+
+    def texts(self, ended):
+        """Frames one or several texts that end in ``</s>`` as one sequence (T,)."""
+        parts = [part for text in ended for part in ([self.eos], text)]
+        return np.concatenate(([self.start], *parts[1:]))
 
 
 def pad_rows(rows, fill):

@@ -73,6 +73,24 @@ class TextEncoder:
         pieces = processor.encode(text, out_type=int) or [processor.unk_id()]
         return np.append(indices[pieces], self.eos)
 
+    def spans(self, text, language):
+        """Text of a language -> ids (t,), without ``</s>``, and the characters [begin, end) of each, (t, 2).
+
+        Raises `UserError` for a language with a tokenizer, which changes the text.
+        """
+        if language in self.tokenizers:
+            raise UserError(
+                f"{language} has the tokenizer {self.tokenizers[language]!r}: characters of its text cannot be located"
+            )
+        processor, indices = self.models[language if language in self.models else None]
+        try:
+            found = processor.encode(text, return_type="offset_mapping")
+            pieces, characters = found["ids"], found["offsets"]
+        except TypeError:  # sentencepiece before 0.2.3
+            found = processor.encode(text, out_type="immutable_proto").pieces
+            pieces, characters = [each.id for each in found], [(each.begin, each.end) for each in found]
+        return indices[np.array(pieces, dtype=np.int64)], np.array(characters, dtype=np.int64).reshape(-1, 2)
+
 
 def cut(ended, room):
     """An ended sentence (t,) -> its first `room` tokens, of which the last is ``</s>`` again."""

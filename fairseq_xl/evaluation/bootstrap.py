@@ -1,5 +1,6 @@
 """Bootstrap intervals of accuracies and other means."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,3 +32,18 @@ def mean(values: ArrayLike, resamples: int = RESAMPLES) -> dict[str, Any]:
         means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(resamples)]
         result["interval"] = [round(float(bound), 2) for bound in np.percentile(means, (2.5, 97.5))]
     return result
+
+
+def of_sums(statistics: ArrayLike, measure: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
+    """A measure of summed statistics, "score", and its 95 % bootstrap "interval".
+
+    Args:
+        statistics: (n, k), k numbers of each of n examples; a resample draws n examples.
+        measure: function of sums (…, k) -> (…).
+    """
+    statistics, rng = np.asarray(statistics, dtype=np.float64), np.random.default_rng(1)
+    n = len(statistics)
+    sums = np.stack([rng.multinomial(n, np.full(n, 1 / n)) @ statistics for _ in range(RESAMPLES)])
+    bounds = np.percentile(measure(sums), (2.5, 97.5))
+    score = round(float(measure(statistics.sum(axis=0))), 2)
+    return {"score": score, "interval": [round(float(bound), 2) for bound in bounds]}

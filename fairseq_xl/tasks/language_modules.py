@@ -7,6 +7,7 @@ from typing import Optional
 
 from omegaconf import open_dict
 
+from fairseq_xl.checkpoints.identity import head_of
 from fairseq_xl.checkpoints.language_modules import body_digest, in_module, read, split
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.monotrans import XLMonoTransModel
@@ -143,7 +144,7 @@ class TaskLanguageModule:
             return pretrained
         positions, identity, state = model.cfg.language_positions, pretrained.identity, pretrained.state
         # a new module is learned with the classifier's body, not with the one that the classifier was tuned from
-        stored = None if "labels" in identity and self.new else identity.get("body")
+        stored = None if head_of(identity) and self.new else identity.get("body")
         self.body = stored or body_digest(state, positions)
         if self.replacement is not None:
             state = self._replaced(state)
@@ -162,7 +163,7 @@ class TaskLanguageModule:
         new = report.new["model"]
         lacking = [name for name, parameter in _shared(model) if name in new and not parameter.requires_grad]
         if lacking:
-            kind = "a classifier, " if "labels" in report.pretrained.identity else ""
+            kind = "a fine-tuned model, " if head_of(report.pretrained.identity) else ""
             raise UserError(
                 f"{report.pretrained.path}, {kind}lacks {lacking[0]}, which would stay random: train it, or do "
                 "without it"

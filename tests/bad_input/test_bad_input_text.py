@@ -211,7 +211,7 @@ def test_a_mark_at_the_beginning_of_pairs(tmp_path):
 @pytest.mark.parametrize(
     "mistake, sentence",
     [
-        (lambda text: b"", "line 1: expected label TAB text"),
+        (lambda text: b"", "line 1: the file is empty"),
         (lambda text: b"river\ta\xff\n" + text, "line 1: not UTF-8"),
         (lambda text: text + b"\nriver\ta\n", "line 121: expected label TAB text, found 1 field"),
         (None, "no such file of labeled text in language 'de'"),

@@ -226,6 +226,14 @@ def test_commands_run_one_after_the_other(tmp_path, monkeypatch):
         text = {split: f"my/mono/{split}.{code}" for split in ("train", "valid")}
         alone = {"languages": [code], "vocabulary": {"size": 300}, "monolingual": {code: text}}
         (tmp_path / f"corpora/{code}.yaml").write_text(json.dumps(alone))
+    (tmp_path / "corpora/my/tasks/ner").mkdir()
+    for code in ("en", "de", "fr"):  # capitalized words are entities
+        for split in ("train", "valid", "test"):
+            text = (tmp_path / f"corpora/my/mono/train.{code}").read_text("utf-8").split()[:200]
+            rows = "".join(
+                f"{word}\t{'B-X' if word[0].isupper() else 'O'}\n" + "\n" * (word[-1] == ".") for word in text
+            )
+            (tmp_path / f"corpora/my/tasks/ner/{split}.{code}.tsv").write_text(rows, "utf-8")
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "OMP_NUM_THREADS": "1",
@@ -265,6 +273,7 @@ def test_commands_run_one_after_the_other(tmp_path, monkeypatch):
     assert kinds >= set(NANO) and done == len(lines) + 1 == len(COMMANDS)
     for path in (
         "my/nc/scores",
+        "my/ner/scores",
         "my/ntg/scores",
         "my/retrieval",
         "toy/en-de/bleu",

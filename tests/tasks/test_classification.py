@@ -9,9 +9,9 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_xl.commands import score_classification
-from fairseq_xl.criterions.classification import class_scores
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import classification as scores
+from fairseq_xl.finetuning.classification import Classification
 from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from tests.command_line import cli
 from tests.commands import classification, load, pretraining, run_train, run_validate
@@ -131,7 +131,8 @@ def test_the_head_reads_the_first_token():
 
     hidden = torch.tensor([[[1.0, 2.0], [50.0, 60.0]], [[3.0, 4.0], [70.0, 80.0]]])
     Model.heads["classification"].weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    assert class_scores(Model(), {"tokens": None}).tolist() == [[1, 2, 3], [3, 4, 7]]
+    task = Classification(None, None)
+    assert task.outputs(Model(), {"batch": {"tokens": None}}).tolist() == [[1, 2, 3], [3, 4, 7]]
 
 
 @pytest.mark.parametrize("sides", [1, 2])

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from fairseq_xl.data.classification import ClassificationDataset, Example, frame, read_examples, segments
+from fairseq_xl.data.finetuning import FineTuningDataset, Input, frame, segments
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
+from fairseq_xl.finetuning.classification import Classification, Example, read_examples
 
 S, PAD, END = 0, 1, 2
 
@@ -20,8 +21,8 @@ def ended(first, count):
 
 
 def test_a_sentence_is_truncated(framing):
-    assert frame([ended(5, 3)], framing, 5).tolist() == [S, 5, 6, 7, END]
-    assert frame([ended(5, 3)], framing, 4).tolist() == [S, 5, 6, END]
+    assert frame([ended(5, 3)], framing, 5).tokens.tolist() == [S, 5, 6, 7, END]
+    assert frame([ended(5, 3)], framing, 4).tokens.tolist() == [S, 5, 6, END]
 
 
 @pytest.mark.parametrize(
@@ -36,15 +37,26 @@ def test_a_sentence_is_truncated(framing):
     ],
 )
 def test_the_longer_side_of_a_pair_is_truncated_first(framing, sizes, longest, kept):
-    tokens = frame([ended(5, sizes[0]), ended(30, sizes[1])], framing, longest).tolist()
+    made = frame([ended(5, sizes[0]), ended(30, sizes[1])], framing, longest)
+    tokens = made.tokens.tolist()
+    assert made.truncated == (kept != sizes)
     assert tokens == [S, *range(5, 5 + kept[0]), END, END, *range(30, 30 + kept[1]), END]
     assert len(tokens) <= longest
 
 
+def test_a_triple_is_truncated_to_equal_lengths(framing):
+    made = frame([ended(5, 9), ended(30, 1), ended(40, 7)], framing, 16)
+    assert made.tokens.tolist() == [S, *range(5, 10), END, END, 30, END, END, *range(40, 44), END] and made.truncated
+
+
 def dataset(dictionary, sizes, split="train", per_epoch=None):
     examples = [Example("ab"[n % 2], ("text",), ["en", "fr"][n % 2], "file", n + 1) for n in range(len(sizes))]
-    rows = [np.array([S, *[7] * (size - 2), END]) for size in sizes]
-    return ClassificationDataset(split, examples, ["a", "b"], rows, dictionary, per_epoch)
+    task = Classification(None, None)
+    task.learn([Example(label, ("text",), "en", "file", 1) for label in "ab"])
+    inputs = [
+        [Input(np.array([S, *[7] * (size - 2), END]), {"class": number % 2})] for number, size in enumerate(sizes)
+    ]
+    return FineTuningDataset(split, examples, inputs, task.collate, dictionary, per_epoch)
 
 
 def test_a_batch(dictionary):
@@ -52,7 +64,7 @@ def test_a_batch(dictionary):
     assert sample["batch"]["tokens"].tolist() == [[S, 7, 7, END], [S, 7, END, PAD]]
     assert sample["batch"]["padding_mask"].tolist() == [[False] * 4, [False, False, False, True]]
     assert sample["batch"]["languages"].tolist() == [[1], [2]]  # de en fr
-    assert sample["target"].tolist() == [0, 1] and sample["ntokens"] == 7 and sample["id"].tolist() == [0, 1]
+    assert sample["target"]["class"].tolist() == [0, 1] and sample["ntokens"] == 7 and sample["id"].tolist() == [0, 1]
     assert dataset(dictionary, [4, 3, 4]).collater([0, 2])["batch"]["padding_mask"] is None
     assert dataset(dictionary, [4]).collater([]) == {}
 
@@ -63,7 +75,7 @@ def test_segments_of_a_pair_are_its_sides(dictionary):
     assert segments(rows, END, PAD).tolist() == [[0, 0, 0, 0, 1, 1, 1, 0], [0] * 8]
     assert segments(np.array([[END, 4, END, END, 6, END]]), END, PAD).tolist() == [[0, 0, 0, 1, 1, 1]]
     data = dataset(dictionary, [4, 3])
-    data.rows[0] = rows[0, :-1]
+    data.inputs[0] = [Input(rows[0, :-1], {"class": 0})]
     assert data.collater([0, 1])["batch"]["segments"].tolist() == [[0, 0, 0, 0, 1, 1, 1], [0] * 7]
 
 
@@ -92,12 +104,12 @@ def test_reading(tmp_path):
     [
         (b"a\tx\na\tx\ty\n", "line 2: expected label TAB text, found 3 fields"),
         (b"a\tx\ty\na\tx\n", "line 2: expected label TAB text TAB text, found 2 fields"),
-        (b"a\n", "line 1: expected label TAB text or label TAB text TAB text, found 1 field"),
-        (b"a\tx\ty\tz\n", "line 1: expected .* found 4 fields"),
+        (b"a\n", "line 1: expected label TAB text, with up to three texts, found 1 field"),
+        (b"a\tx\ty\tz\tz\n", "line 1: expected .* found 5 fields"),
         (b"a\tx\n\na\tx\n", "line 2: expected label TAB text, found 1 field"),
         (b"a\tx\na\t\xff\n", "line 2: not UTF-8"),
         (b"a\t \n", "line 1: an empty label or text"),
-        (b"", "line 1: expected"),
+        (b"", "line 1: the file is empty"),
     ],
 )
 def test_files_that_are_wrong(tmp_path, content, sentence):
@@ -107,8 +119,8 @@ def test_files_that_are_wrong(tmp_path, content, sentence):
         read_examples(path, "en")
 
 
-def test_a_label_that_was_not_trained(dictionary):
+def test_a_label_that_was_not_trained():
+    task = Classification(None, None)
+    task.learn([Example(label, ("x",), "en", "train.en.tsv", 1) for label in "ab"])
     with pytest.raises(UserError, match="valid.en.tsv, line 4: label 'c' is not one of the classes a, b"):
-        ClassificationDataset(
-            "valid", [Example("c", ("x",), "en", "valid.en.tsv", 4)], ["a", "b"], [ended(5, 1)], dictionary
-        )
+        task.check([Example("c", ("x",), "en", "valid.en.tsv", 4)])

@@ -1,0 +1,38 @@
+"""Scores of answers from the files that fairseq-validate wrote with ``--predictions-to``.
+
+Prints one JSON line: exact match and F1 as SQuAD's program computes them, or MLQA's. Averages appear only over a
+complete set of languages.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.by_language import parser, scored
+from fairseq_xl.evaluation.question_answering import NORMALIZATIONS, score
+from fairseq_xl.evaluation.squad import read_questions
+from fairseq_xl.io.compressed import read_text
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    made = parser("question-answering", __doc__, "SPLIT.LANGUAGE.json, {id: answer}")
+    made.add_argument("--references", required=True, help="folder of SPLIT.LANGUAGE.json in SQuAD's format")
+    made.add_argument("--normalization", choices=NORMALIZATIONS, default="squad", help="(default: %(default)s)")
+    options = made.parse_args(arguments)
+
+    def scores(path: Path, language: str) -> dict[str, Any]:
+        try:
+            answers = json.loads(read_text(path))
+        except ValueError:
+            answers = None
+        if not isinstance(answers, dict) or not all(isinstance(answer, str) for answer in answers.values()):
+            raise UserError(f"{path}: expected one JSON object of answers by id")
+        questions = read_questions(Path(options.references) / path.name, language)
+        references = {question.id: [text for text, _ in question.answers] for question in questions}
+        return score(answers, references, options.normalization, language)
+
+    result = scored(options, "json", scores, ("exact_match", "f1")) | {"normalization": options.normalization}
+    sys.stdout.write(json.dumps(result) + "\n")

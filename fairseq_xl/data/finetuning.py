@@ -1,0 +1,150 @@
+"""Inputs of fine-tuning tasks, and batches of whole examples. B: inputs, T: time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+
+from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.text import cut
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.compressed import read_text, stored
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of the encoder; an example has one or several."""
+
+    tokens: np.ndarray  # (t,), framed
+    target: dict[str, Any] = field(default_factory=dict)  # what the task type trains on and predicts from
+    truncated: bool = False  # whether text of the example is missing
+
+
+def read_lines(path, language):
+    """Yields (number, line) of a UTF-8 file, from 1 on; a line ends in LF or CR LF.
+
+    Raises `UserError` that names the file for a missing or empty one, and the line for text that is not UTF-8.
+    """
+    path = stored(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such file of labeled text in language {language!r}")
+    content = read_text(path)
+    if not content.strip():
+        raise UserError(f"{path}, line 1: the file is empty")
+    for number, raw in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
+        try:
+            yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise UserError(f"{path}, line {number}: not UTF-8") from None
+
+
+def frame(sides, framing, longest):
+    """Frames texts that end in ``</s>`` as at most `longest` tokens (t,); the longest text is truncated first.
+
+    Returns: `Input`.
+    """
+    room, kept = longest - len(sides), list(sides)  # <s>, and </s> between two texts
+    for left, number in enumerate(sorted(range(len(sides)), key=lambda number: len(sides[number]))):
+        kept[number] = cut(sides[number], room // (len(sides) - left))
+        room -= len(kept[number])
+    return Input(framing.texts(kept), truncated=sum(map(len, kept)) < sum(map(len, sides)))
+
+
+def segments(tokens, eos, pad):
+    """Segment ids (B, T) of framed texts (B, T): 1 from the second text on, else 0."""
+    ends = tokens == eos
+    ends[:, 0] = False  # the framing `xlm` begins with </s>
+    return ((np.cumsum(ends, axis=1) > ends) & (tokens != pad)).astype(np.int64)
+
+
+class FineTuningDataset(FairseqDataset):
+    """Examples as framed token sequences; all inputs of an example are in the same batch.
+
+    Args:
+        split: name of the split; the examples of `train` are shuffled.
+        examples: the examples, with a `language` each.
+        inputs: for each example, the list of its `Input`.
+        collate: function from the `Input`s of a batch to a dict of tensors, the targets.
+        dictionary: the joint `XLDictionary`.
+        per_epoch: number of random examples in each epoch; None: all of them, once.
+    """
+
+    #: each epoch samples its own examples and batches: with fairseq's cache resuming would be inexact
+    can_reuse_epoch_itr_across_epochs = False
+
+    def __init__(
+        self,
+        split: str,
+        examples: list[Any],
+        inputs: list[list[Input]],
+        collate: Callable[[list[Input]], dict[str, torch.Tensor]],
+        dictionary: Any,
+        per_epoch: int | None = None,
+    ):
+        self.split, self.examples, self.inputs, self.per_epoch = split, examples, inputs, per_epoch
+        self.collate_target = collate
+        self.pad, self.eos = dictionary.pad(), dictionary.eos()
+        self.languages = np.array([dictionary.language_id(example.language) for example in examples])
+        self.sizes = np.array([max(len(each.tokens) for each in of_one) for of_one in inputs])  # longest inputs
+        self.tokens = self.sizes * np.array([len(of_one) for of_one in inputs])  # padding included
+
+    def __len__(self):
+        return len(self.examples)
+
+    def num_tokens(self, index):
+        """Tokens of an example, padding included."""
+        return int(self.tokens[index])
+
+    def num_tokens_vec(self, indices):
+        """(n,) tokens of examples, padding included."""
+        return self.tokens[indices]
+
+    def size(self, index):
+        """Tokens of an example's longest input."""
+        return int(self.sizes[index])
+
+    def ordered_indices(self):
+        """The examples of this epoch, sorted by number of tokens, ties in random order.
+
+        If `per_epoch` exceeds the number of examples, they come from several passes, each of which has every example
+        once. fairseq seeds numpy with seed and epoch around this call.
+        """
+        indices = np.arange(len(self))
+        if self.split == "train":
+            wanted = self.per_epoch or len(self)
+            passes = [np.random.permutation(len(self)) for _ in range(-(-wanted // len(self)))]
+            indices = np.concatenate(passes)[:wanted]
+        return indices[np.argsort(self.tokens[indices], kind="stable")]
+
+    def __getitem__(self, index):
+        return index
+
+    def collater(self, indices):
+        """Collates n examples of B inputs.
+
+        Returns: {"id": (n,), "sizes": the number of inputs of each example, "target": of the task type, "batch":
+        tokens, segments, padding_mask (B, T) and languages (B, 1)} and fairseq's counts.
+        """
+        if not indices:
+            return {}
+        inputs = [each for index in indices for each in self.inputs[index]]
+        sizes = [len(self.inputs[index]) for index in indices]
+        tokens = pad_rows([each.tokens for each in inputs], self.pad)
+        padding = torch.from_numpy(tokens == self.pad)
+        return {
+            "id": torch.tensor(indices),
+            "split": self.split,
+            "nsentences": len(indices),
+            "ntokens": int((~padding).sum()),
+            "sizes": sizes,
+            "target": self.collate_target(inputs),
+            "batch": {
+                "tokens": torch.from_numpy(tokens),
+                "segments": torch.from_numpy(segments(tokens, self.eos, self.pad)),
+                "languages": torch.from_numpy(np.repeat(self.languages[indices], sizes))[:, None],
+                "padding_mask": padding if padding.any() else None,
+            },
+        }

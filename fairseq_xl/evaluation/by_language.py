@@ -1,0 +1,42 @@
+"""Scores of one file for each language, with averages over a complete set of languages."""
+
+import argparse
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from fairseq_xl.errors import UserError, names_of
+
+
+def parser(name: str, description: str | None, files: str) -> argparse.ArgumentParser:
+    """The arguments of `fairseq-xl score NAME`; `files` describes the files of its folder."""
+    made = argparse.ArgumentParser(f"fairseq-xl score {name}", description=description)
+    made.add_argument("folder", help=f"folder of {files}, written by fairseq-validate --predictions-to")
+    made.add_argument("--split", default="test", help="split (default: test)")
+    made.add_argument("--langs", required=True, help="languages to score and average, separated by commas")
+    return made
+
+
+def scored(
+    options: argparse.Namespace, suffix: str, score: Callable[[Path, str], dict[str, Any]], averaged: Iterable[str]
+) -> dict[str, Any]:
+    """Scores the files ``SPLIT.LANGUAGE.suffix`` of a folder.
+
+    Args:
+        options: arguments of `parser`.
+        score: function of a file and its language.
+        averaged: scores that are averaged if no language is missing.
+
+    Returns: {"languages": {code: scores}, "missing": codes without a file} and the averages.
+    Raises `UserError` if no language has a file.
+    """
+    codes = names_of("--langs", options.langs)
+    files = {code: Path(options.folder) / f"{options.split}.{code}.{suffix}" for code in codes}
+    scores = {code: score(path, code) for code, path in files.items() if path.is_file()}
+    if not scores:
+        raise UserError(f"{options.folder}: no prediction file {options.split}.LANGUAGE.{suffix} of {options.langs}")
+    result: dict[str, Any] = {"languages": scores, "missing": [code for code in codes if code not in scores]}
+    if not result["missing"]:
+        for name in averaged:
+            result[name] = round(sum(of_one[name] for of_one in scores.values()) / len(scores), 2)
+    return result

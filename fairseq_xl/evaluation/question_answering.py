@@ -1,0 +1,88 @@
+"""Exact match and F1 of answers: SQuAD's definition (Rajpurkar et al. 2016) and MLQA's (Lewis et al. 2020)."""
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import bootstrap
+from fairseq_xl.evaluation.bleu import primary_code
+
+NORMALIZATIONS = ("squad", "mlqa")
+
+#: articles that MLQA's normalization removes
+ARTICLES = {
+    "en": "a an the",
+    "es": "un una unos unas el la los las",
+    "vi": "của là cái chiếc những",
+    "de": "ein eine einen einem eines einer der die das den dem des",
+}
+UNSPACED = re.compile(r"[぀-ヿ㐀-鿿豈-﫿฀-๿]")  # kana, Chinese characters, Thai
+UNSPACED_LANGUAGES = ("zh", "ja", "th")
+
+
+def words(answer: str, normalization: str, language: str) -> list[str]:
+    """The words of an answer in lower case, without punctuation and articles.
+
+    Args:
+        normalization: squad: ASCII punctuation and English articles, words at spaces, whatever the language. mlqa: all
+            punctuation, articles of the language, and in Chinese, as here in Japanese and Thai, each character is a
+            word. MLQA's program also splits English contractions in Chinese text, which this one does not.
+        language: code of the language.
+    """
+    text, language = answer.lower(), primary_code(language)
+    if normalization == "squad":
+        text = "".join(character for character in text if character not in string.punctuation)
+        return re.sub(r"\b(a|an|the)\b", " ", text).split()
+    text = "".join(character for character in text if not is_punctuation(character))
+    if language in ARTICLES:
+        text = re.sub(rf"\b({'|'.join(ARTICLES[language].split())})\b", " ", text)
+    if language == "ar":
+        text = text.replace("ال", " ")
+    if language in UNSPACED_LANGUAGES:
+        text = UNSPACED.sub(r" \g<0> ", text)
+    return text.split()
+
+
+def is_punctuation(character: str) -> bool:
+    """Whether a character is punctuation in Unicode or one of ASCII's symbols."""
+    return unicodedata.category(character).startswith("P") or character in string.punctuation
+
+
+def scores(answer: str, references: Iterable[str], normalization: str, language: str) -> tuple[float, float]:
+    """Exact match (0 or 1) and F1 (0 to 1) of an answer: the best over the references, each by itself."""
+    found = words(answer, normalization, language)
+    each = [_against(found, words(reference, normalization, language)) for reference in references]
+    return max(exact for exact, _ in each), max(f1 for _, f1 in each)
+
+
+def _against(found: list[str], right: list[str]) -> tuple[float, float]:
+    common = sum((Counter(found) & Counter(right)).values())
+    return float(found == right), 2 * common / (len(found) + len(right)) if common else 0.0
+
+
+def score(
+    answers: dict[str, str], references: dict[str, list[str]], normalization: str, language: str
+) -> dict[str, Any]:
+    """Exact match and F1 in percent, with 95 % intervals over questions.
+
+    Args:
+        answers: {id of a question: answer}.
+        references: {id: its answers}; a question without one is left out.
+        normalization, language: as in `words`.
+
+    Raises `UserError` for a question without a prediction.
+    """
+    asked = {name: expected for name, expected in references.items() if expected}
+    missing = [name for name in asked if name not in answers]
+    if missing or not asked:
+        raise UserError(f"{len(missing)} of {len(asked)} questions have no prediction: {', '.join(missing[:3])}")
+    pairs = [scores(answers[name], expected, normalization, language) for name, expected in asked.items()]
+    result: dict[str, Any] = {"n": len(pairs)}
+    for name, values in zip(("exact_match", "f1"), zip(*pairs)):
+        measured = bootstrap.mean([100 * value for value in values])
+        result |= {name: measured["score"], f"{name}_interval": measured["interval"]}
+    return result

@@ -1,0 +1,88 @@
+"""Spans in sequences of tags, as conlleval and seqeval's default mode define them."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import bootstrap
+from fairseq_xl.evaluation.bleu import read_lines
+
+Span = tuple[str, int, int]  # type, first and last word
+
+
+def spans(tags: Sequence[str]) -> list[Span]:
+    """Spans of a sentence's tags: B-, I-, E-, S- and a type, or O.
+
+    A span also begins where an I- follows another type or O. Tags without these prefixes, such as parts of speech, give
+    a span for each run of equal tags; but a tag whose first letter is B or S begins a new span at each word, and one
+    whose first letter is O is no span, and one of a single letter, such as X, is no span at the end of a sentence.
+    seqeval, and XTREME's scores of POS with it, do the same.
+    """
+    found, begin, previous = [], 0, ("O", "")
+    for number, tag in enumerate((*tags, "O")):
+        prefix, kind = tag[0], tag[1:].split("-", 1)[-1] or "_"
+        before, kind_before = previous
+        changed = kind != kind_before
+        if before in "ES" or (before in "BI" and prefix in "BSO") or (before not in "O." and changed):
+            found.append((kind_before, begin, number - 1))
+        if prefix in "BS" or (before in "ESO" and prefix in "EI") or (prefix not in "O." and changed):
+            begin = number
+        previous = prefix, kind
+    return found
+
+
+def f1(found: float, predicted: float, gold: float) -> float:
+    """F1 in percent of `found` spans that are both predicted and right, of `predicted` and `gold` ones."""
+    return 200 * found / (predicted + gold) if predicted + gold else 0.0
+
+
+def span_f1(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> float:
+    """F1 in percent over the spans of all sentences, from their tags."""
+    pairs = [(set(spans(right)), set(spans(ours))) for right, ours in zip(gold, predicted, strict=True)]
+    return f1(*(sum(map(len, sets)) for sets in zip(*((a & b, b, a) for a, b in pairs))))
+
+
+def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
+    """A file of lines ``word TAB tag TAB prediction``: tags and predictions of its sentences.
+
+    Raises `UserError` that names file and line for another line, unless it is the empty one after a sentence.
+    """
+    sentences: list[list[tuple[str, str]]] = [[]]
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if len(fields) == 3 and all(fields):
+            sentences[-1].append((fields[1], fields[2]))
+        elif not line:
+            sentences.append([])
+        else:
+            raise UserError(f"{path}, line {number}: expected word TAB tag TAB prediction, found {line[:40]!r}")
+    if sentences[-1]:
+        raise UserError(f"{path} is not complete: there is no empty line at its end")
+    found = [sentence for sentence in sentences if sentence]
+    if not found:
+        raise UserError(f"{path} holds no predictions")
+    return [[tag for tag, _ in each] for each in found], [[tag for _, tag in each] for each in found]
+
+
+def score(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:
+    """F1 of spans and accuracy of words with 95 % intervals over sentences, in percent.
+
+    `majority` is the accuracy of the most frequent tag.
+    """
+    rows = []
+    for right, ours in zip(gold, predicted, strict=True):
+        pair = set(spans(right)), set(spans(ours))
+        same = sum(a == b for a, b in zip(right, ours, strict=True))
+        rows.append((len(pair[0] & pair[1]), len(pair[1]), len(pair[0]), same, len(right)))
+    measured = {
+        "f1": bootstrap.of_sums(rows, lambda sums: 200 * sums[..., 0] / np.maximum(sums[..., 1] + sums[..., 2], 1)),
+        "accuracy": bootstrap.of_sums(rows, lambda sums: 100 * sums[..., 3] / sums[..., 4]),
+    }
+    tags = Counter(tag for sentence in gold for tag in sentence)
+    result: dict[str, Any] = {"n": len(rows), "words": tags.total()}
+    for name, value in measured.items():
+        result |= {name: value["score"], f"{name}_interval": value["interval"]}
+    return result | {"majority": round(100 * max(tags.values()) / tags.total(), 2)}

@@ -1,0 +1,1 @@
+"""Task types of fine-tuning, one file each: what is read, predicted and measured."""

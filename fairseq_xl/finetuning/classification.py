@@ -1,0 +1,135 @@
+"""Classification of sentences, pairs and triples (Lample & Conneau 2019, section 4.1). B: examples, C: channels."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fairseq_xl.data.finetuning import Input, frame, read_lines
+from fairseq_xl.errors import UserError
+from fairseq_xl.finetuning.base import Encode, Measure, Sample, TaskType
+
+FIELDS = {1: "label TAB text", 2: "label TAB text TAB text", 3: "label TAB text TAB text TAB text"}
+ANY = "label TAB text, with up to three texts"
+
+Prediction = tuple[int, float]  # class and probability
+
+
+@dataclass(frozen=True)
+class Example:
+    """A labeled sentence, pair or triple."""
+
+    label: str
+    texts: tuple[Any, ...]  # one to three texts
+    language: str
+    file: str
+    line: int  # line of the file, from 1 on
+
+
+def read_examples(path: Any, language: str) -> list[Example]:
+    """Reads a file of lines ``label TAB text``, with up to three texts: a list of `Example`.
+
+    Raises `UserError` that names file and line for a missing file, text that is not UTF-8, another number of fields
+    than in the first line, and an empty label or text.
+    """
+    examples = []
+    for number, line in read_lines(path, language):
+        label, *texts = line.split("\t")
+        expected = FIELDS[len(examples[0].texts)] if examples else ANY
+        if len(texts) not in ([len(examples[0].texts)] if examples else FIELDS):
+            found = f"{len(texts) + 1} fields" if texts else "1 field"
+            raise UserError(f"{path}, line {number}: expected {expected}, found {found}")
+        if not all(part.strip() for part in (label, *texts)):
+            raise UserError(f"{path}, line {number}: an empty label or text")
+        examples.append(Example(label, tuple(texts), language, str(path), number))
+    return examples
+
+
+class Classification(TaskType):
+    """The class of a sentence, pair or triple, from the first token's last hidden state."""
+
+    name = "classification"
+    files = f"SPLIT.LANGUAGE.tsv: {ANY}"
+    state = ("labels", "sides")
+    measured_in_training = True
+    labels: Sequence[str] = ()  # the classes in order
+    sides = 0  # number of texts
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Names of the statistics: right answers, and how often each class is predicted and right."""
+        return ("right", *(f"{what} {label}" for what in ("predicted", "gold") for label in range(len(self.labels))))
+
+    def read(self, path: Any, language: str) -> list[Example]:
+        """The examples of a file."""
+        return read_examples(path, language)
+
+    def learn(self, examples: list[Example]) -> None:
+        """Takes the classes and the number of texts from the training examples."""
+        self.labels = sorted({example.label for example in examples})
+        self.sides = len(examples[0].texts)
+        if len(self.labels) < 2:
+            raise UserError(f"{self.cfg.task_files}: the training files have one label only: {self.labels[0]!r}")
+
+    def check(self, examples: list[Example]) -> None:
+        """Raises `UserError` for another number of texts than in training, and an unknown label."""
+        for example in examples:
+            if len(example.texts) != self.sides:
+                raise UserError(
+                    f"{example.file}: expected {FIELDS[self.sides]} as in the other files, "
+                    f"found {len(example.texts) + 1} fields"
+                )
+            if example.label not in self.labels:
+                raise UserError(
+                    f"{example.file}, line {example.line}: label {example.label!r} is not one of the classes "
+                    f"{', '.join(self.labels)}"
+                )
+
+    def inputs(self, example: Example, encode: Encode) -> list[Input]:
+        """One input: the texts, of which the longest is truncated first."""
+        made = frame([encode(text, example.language) for text in example.texts], self.framing, self.cfg.length)
+        return [Input(made.tokens, {"class": self.labels.index(example.label)}, made.truncated)]
+
+    def collate(self, inputs: list[Input]) -> dict[str, Any]:
+        """{"class": (B,)}."""
+        return {"class": torch.tensor([each.target["class"] for each in inputs])}
+
+    def outputs_of_head(self) -> int:
+        """One output for each class."""
+        return len(self.labels)
+
+    def outputs(self, model: Any, sample: Sample) -> Tensor:
+        """Logits (B, classes) of the first token's last hidden state."""
+        return model.heads[self.name](model.encode(**sample["batch"])[:, 0])
+
+    def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
+        """Cross-entropy of the class."""
+        return F.cross_entropy(outputs.float(), sample["target"]["class"], reduction="sum"), len(outputs)
+
+    def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
+        """(class, probability) of each example."""
+        best = outputs.float().softmax(-1).max(-1)
+        return list(zip(best.indices.tolist(), best.values.tolist()))
+
+    def count(self, example: Example, prediction: Prediction) -> dict[str, float]:
+        """Whether the class is right, and which classes were predicted and are right."""
+        predicted, gold = prediction[0], self.labels.index(example.label)
+        return {"right": predicted == gold, f"predicted {predicted}": 1, f"gold {gold}": 1}
+
+    def measures(self) -> dict[str, Measure]:
+        """Accuracy, in percent."""
+        return {"accuracy": lambda sums: 100 * sums["right"] / sums["examples"]}
+
+    def shares(self, sums: dict[str, float]) -> Iterator[tuple[str, float, float]]:
+        """Shares of each class."""
+        for number, label in enumerate(self.labels):
+            predicted, gold = (100 * sums[f"{what} {number}"] / sums["examples"] for what in ("predicted", "gold"))
+            yield label, predicted, gold
+
+    def written(self, example: Example, prediction: Prediction) -> str:
+        """Line, label, prediction, probability."""
+        predicted, probability = prediction
+        return f"{example.line}\t{example.label}\t{self.labels[predicted]}\t{probability:.6f}\n"

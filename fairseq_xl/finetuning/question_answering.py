@@ -1,0 +1,183 @@
+"""Extractive question answering (Rajpurkar et al. 2016; Liang et al. 2020, section 2.2). B: windows, T: time."""
+
+import json
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fairseq_xl.data.finetuning import Input
+from fairseq_xl.data.text import cut
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.question_answering import scores
+from fairseq_xl.evaluation.squad import Question, read_questions
+from fairseq_xl.finetuning.base import Encode, Measure, Sample, TaskType
+
+SYMBOLS = 4  # of <s> question </s> </s> context </s>
+SHORTEST = 16  # minimum room of a window for the context, in tokens
+
+Prediction = tuple[int, int, float]  # first character, the one after the last, score
+
+
+class QuestionAnswering(TaskType):
+    """The first and the last token of the answer, from all last hidden states (Devlin et al. 2019, section 4.2).
+
+    A long context is divided into windows that overlap. In a window without the answer, both are the first token, <s>.
+    Windows are trained one by one; a prediction is the best answer of all windows of a question.
+    """
+
+    name = "question_answering"
+    suffix = "json"
+    files = "SPLIT.LANGUAGE.json in SQuAD's format"
+    what = "a question with its context"
+    statistics = ("f1", "exact")
+
+    def __init__(self, cfg: Any, framing: Any):
+        super().__init__(cfg, framing)
+        needed = cfg.question_length + SYMBOLS + SHORTEST
+        if cfg.length < needed:
+            raise UserError(
+                f"--length {cfg.length}: --question-length {cfg.question_length} needs at least {needed} tokens"
+            )
+
+    def read(self, path: Any, language: str) -> list[Question]:
+        """The questions of a file."""
+        return read_questions(path, language)
+
+    def inputs(self, example: Question, encode: Encode) -> list[Input]:
+        """The windows of a question."""
+        question = encode(example.question, example.language)
+        shortened = cut(question, self.cfg.question_length + 1)
+        end = question[-1:]
+        context, characters = encode.spans(example.context, example.language)
+        if not len(context):
+            raise UserError(f"{example.file}: the context of question {example.id!r} has no pieces")
+        room = self.cfg.length - len(shortened) + 1 - SYMBOLS
+        starts = range(0, max(1, len(context) - room + self._stride(room)), self._stride(room))
+        answer = answer_tokens(example.answers[0], characters) if example.answers else None
+        made, widest = [], np.full(len(context), -1.0)
+        for start in starts:
+            stop = min(start + room, len(context))
+            offset = len(shortened) + 2  # first token of the context
+            tokens = self.framing.texts([shortened, np.append(context[start:stop], end)])
+            span = (0, 0)
+            if answer is not None and start <= answer[0] and answer[1] < stop:
+                span = answer[0] + offset - start, answer[1] + offset - start
+            # the context on the shorter side of each token, which decides between windows
+            around = np.minimum(np.arange(stop - start), np.arange(stop - start)[::-1]) + 0.01 * (stop - start)
+            widest[start:stop] = np.maximum(widest[start:stop], around)
+            made.append((tokens, {"span": span, "offset": offset, "characters": characters[start:stop]}, around, start))
+        truncated = len(shortened) < len(question)
+        return [
+            Input(tokens, target | {"best": around >= widest[start : start + len(around)]}, truncated)
+            for tokens, target, around, start in made
+        ]
+
+    def _stride(self, room: int) -> int:
+        return min(self.cfg.stride, room)
+
+    def training_items(
+        self, examples: list[Question], inputs: list[list[Input]]
+    ) -> tuple[list[Question], list[list[Input]]]:
+        """Every window by itself; raises `UserError` for a question without an answer."""
+        for example in examples:
+            if not example.answers:
+                raise UserError(f"{example.file}: question {example.id!r} has no answer to train on")
+        pairs = [(example, [each]) for example, windows in zip(examples, inputs) for each in windows]
+        return [example for example, _ in pairs], [windows for _, windows in pairs]
+
+    def collate(self, inputs: list[Input]) -> dict[str, Any]:
+        """{"first": (B,), "last": (B,), "context": (B, T) bool, True where an answer, or none, may begin and end}."""
+        first, last = zip(*(each.target["span"] for each in inputs))
+        context = np.zeros((len(inputs), max(len(each.tokens) for each in inputs)), dtype=bool)
+        context[:, 0] = True
+        for row, each in enumerate(inputs):
+            offset = each.target["offset"]
+            context[row, offset : offset + len(each.target["characters"])] = True
+        return {"first": torch.tensor(first), "last": torch.tensor(last), "context": torch.from_numpy(context)}
+
+    def outputs_of_head(self) -> int:
+        """Two outputs: the logits of the first and the last token."""
+        return 2
+
+    def outputs(self, model: Any, sample: Sample) -> Tensor:
+        """Logits (B, T, 2) of the first and the last token of the answer; -inf outside of the context and <s>."""
+        logits = model.heads[self.name](model.encode(**sample["batch"])).float()
+        return logits.masked_fill(~sample["target"]["context"][..., None], -torch.inf)
+
+    def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
+        """Mean of the cross-entropies of first and last token, summed over windows."""
+        names = ("first", "last")
+        losses = [
+            F.cross_entropy(outputs[..., side], sample["target"][name], reduction="sum")
+            for side, name in enumerate(names)
+        ]
+        return torch.stack(losses).mean(), len(outputs)
+
+    def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
+        """For each question: first and last character of the answer, and its score."""
+        windows = iter(outputs.cpu().numpy())
+        return [
+            max((best_span(next(windows), each, self.cfg.answer_length) for each in of_one), key=lambda span: span[-1])
+            for of_one in inputs
+        ]
+
+    def answer(self, example: Question, prediction: Prediction) -> str:
+        """Text of a prediction."""
+        return example.context[prediction[0] : prediction[1]].strip()
+
+    def count(self, example: Question, prediction: Prediction) -> dict[str, float]:
+        """F1 and exact match of a question; one without an answer is left out."""
+        if not example.answers:
+            return {"examples": 0}
+        references = [text for text, _ in example.answers]
+        found = self.answer(example, prediction)
+        exact, f1 = scores(found, references, str(self.cfg.normalization), example.language)
+        return {"f1": f1, "exact": exact}
+
+    def measures(self) -> dict[str, Measure]:
+        """F1 and exact match, in percent."""
+        return {
+            "f1": lambda sums: 100 * sums["f1"] / sums["examples"],
+            "exact_match": lambda sums: 100 * sums["exact"] / sums["examples"],
+        }
+
+    def written(self, example: Question, prediction: Prediction) -> str:
+        """A line of the JSON object."""
+        answer = self.answer(example, prediction)
+        return ": ".join(json.dumps(text, ensure_ascii=False) for text in (example.id, answer))
+
+    def file_of(self, rows: list[tuple[Question, Prediction]]) -> str:
+        """One JSON object {id: answer}, as SQuAD's program reads it."""
+        return "{\n" + ",\n".join(self.written(example, prediction) for example, prediction in rows) + "\n}\n"
+
+
+def answer_tokens(answer: tuple[str, int], characters: np.ndarray) -> tuple[int, int] | None:
+    """First and last token that overlap an answer (text, first character); None if no token does.
+
+    Args:
+        characters: first character of each token and the one after its last (t, 2).
+    """
+    text, start = answer
+    begins, ends = characters[:, 0], characters[:, 1]
+    (inside,) = np.nonzero((begins < start + len(text)) & (ends > start) & (ends > begins))
+    return (int(inside[0]), int(inside[-1])) if len(inside) else None
+
+
+def best_span(logits: np.ndarray, window: Input, longest: int) -> tuple[int, int, float]:
+    """The best answer in a window: (first character, character after the last, sum of its two logits).
+
+    Args:
+        logits: (T, 2) of its first and last token.
+        window: the `Input`. An answer begins at a token that no other window has with more context around it.
+        longest: maximum number of tokens.
+    """
+    characters, offset = window.target["characters"], window.target["offset"]
+    first, last = logits[offset : offset + len(characters)].T
+    first = np.where(window.target["best"], first, -np.inf)
+    both = np.triu(first[:, None] + last) + np.tril(np.full((len(first), len(first)), -np.inf), -1)
+    both = np.where(np.subtract.outer(np.arange(len(first)), np.arange(len(first))) > -longest, both, -np.inf)
+    begin, end = np.unravel_index(both.argmax(), both.shape)
+    return int(characters[begin, 0]), int(characters[end, 1]), float(both[begin, end])

@@ -1,0 +1,113 @@
+"""Ranking of a query's texts by relevance (Liang et al. 2020, section 2.2). B: texts of all queries of a batch."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairseq_xl.data.finetuning import Input, frame, read_lines
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.ranking import ndcg
+from fairseq_xl.finetuning.base import Encode, Measure, Sample, TaskType, of_examples
+
+FIELDS = "relevance TAB query TAB text, with up to two texts"
+
+Prediction = np.ndarray  # a score for each text
+
+
+@dataclass(frozen=True)
+class Example:
+    """A query with its texts."""
+
+    query: str
+    texts: tuple[Any, ...]  # of each candidate: one or two texts, such as title and snippet
+    relevance: tuple[float, ...]  # of each candidate: 0 or more
+    lines: tuple[int, ...]  # of each candidate: its line in the file, from 1 on
+    language: str
+    file: str
+
+
+def read_queries(path: Any, language: str) -> list[Example]:
+    """Reads lines ``relevance TAB query TAB text``, with up to two texts; equal queries are one `Example`.
+
+    Raises `UserError` that names file and line for another number of fields, an empty one, and a relevance that is not
+    a number from 0 on.
+    """
+    queries = {}
+    for number, line in read_lines(path, language):
+        relevance, *texts = line.split("\t")
+        if not 2 <= len(texts) <= 3 or not all(text.strip() for text in texts):
+            raise UserError(f"{path}, line {number}: expected {FIELDS}, found {line[:40]!r}")
+        try:
+            value = float(relevance)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value < math.inf:
+            raise UserError(f"{path}, line {number}: expected a relevance of 0 or more, found {relevance[:40]!r}")
+        queries.setdefault(texts[0], []).append((tuple(texts[1:]), value, number))
+    found = ((query, *zip(*rows)) for query, rows in queries.items())
+    return [Example(query, texts, values, lines, language, str(path)) for query, texts, values, lines in found]
+
+
+class Ranking(TaskType):
+    """A score of each text of a query, from the first token's last hidden state, trained on whole queries.
+
+    The loss is that of ListNet (Cao et al. 2007): the cross-entropy between the softmax of the relevances and that of
+    the scores. The paper does not name its loss.
+    """
+
+    name = "ranking"
+    files = f"SPLIT.LANGUAGE.tsv: {FIELDS}"
+    what = "a query with all its texts"
+    statistics = ("ndcg",)
+
+    def read(self, path: Any, language: str) -> list[Example]:
+        """The queries of a file."""
+        return read_queries(path, language)
+
+    def inputs(self, example: Example, encode: Encode) -> list[Input]:
+        """An input for each text of a query; the longest text is truncated first."""
+        encoded = [[encode(text, example.language) for text in (example.query, *texts)] for texts in example.texts]
+        made = [frame(sides, self.framing, self.cfg.length) for sides in encoded]
+        return [
+            Input(each.tokens, {"relevance": value}, each.truncated) for each, value in zip(made, example.relevance)
+        ]
+
+    def collate(self, inputs: list[Input]) -> dict[str, Any]:
+        """{"relevance": (B,)}."""
+        return {"relevance": torch.tensor([each.target["relevance"] for each in inputs])}
+
+    def outputs_of_head(self) -> int:
+        """One score."""
+        return 1
+
+    def outputs(self, model: Any, sample: Sample) -> Tensor:
+        """Scores (B,) from the first token's last hidden state."""
+        return model.heads[self.name](model.encode(**sample["batch"])[:, 0]).squeeze(-1)
+
+    def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
+        """Cross-entropy of each query, in nats, and the number of queries."""
+        sizes = sample["sizes"]
+        pairs = zip(outputs.float().split(sizes), sample["target"]["relevance"].split(sizes))
+        return -sum((right.softmax(0) * scores.log_softmax(0)).sum() for scores, right in pairs), len(sizes)
+
+    def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
+        """The scores of each query's texts."""
+        return of_examples(outputs.float().cpu().numpy(), sample["sizes"])
+
+    def count(self, example: Example, prediction: Prediction) -> dict[str, float]:
+        """nDCG of a query; a query without a relevant text is left out."""
+        value = ndcg(example.relevance, prediction)
+        return {"examples": 0} if value is None else {"ndcg": value}
+
+    def measures(self) -> dict[str, Measure]:
+        """nDCG, in percent."""
+        return {"ndcg": lambda sums: 100 * sums["ndcg"] / sums["examples"]}
+
+    def written(self, example: Example, prediction: Prediction) -> str:
+        """Line, query, relevance and score of each text."""
+        rows = zip(example.lines, example.relevance, np.asarray(prediction).tolist())
+        return "".join(f"{line}\t{example.query}\t{relevance:g}\t{score:.6f}\n" for line, relevance, score in rows)

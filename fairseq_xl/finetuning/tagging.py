@@ -1,0 +1,159 @@
+"""Tagging of words (Liang et al. 2020, section 2.2). B: inputs, T: time, C: channels, N: words."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fairseq_xl.data.finetuning import Input, read_lines
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.spans import f1, spans
+from fairseq_xl.finetuning.base import Encode, Measure, Sample, TaskType
+
+logger = logging.getLogger(__name__)
+UNKNOWN = -100  # class of a tag that training text does not have: it has no loss, and no prediction is right
+
+Prediction = list[str]  # a tag for each word
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sentence, with a tag for each word."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    language: str
+    file: str
+    line: int  # line of the first word in the file, from 1 on
+
+
+def read_sentences(path: Any, language: str) -> list[Example]:
+    """Reads lines ``word TAB tag`` with an empty line after each sentence: a list of `Example`.
+
+    Raises `UserError` that names file and line for another number of fields and an empty word or tag.
+    """
+    examples, rows = [], []
+
+    def end() -> None:
+        if rows:
+            words, tags, lines = zip(*rows)
+            examples.append(Example(words, tags, language, str(path), lines[0]))
+            rows.clear()
+
+    for number, line in read_lines(path, language):
+        if not line.strip():
+            end()
+            continue
+        fields = line.split("\t")
+        if len(fields) != 2 or not all(field.strip() for field in fields):
+            raise UserError(f"{path}, line {number}: expected word TAB tag, found {line[:40]!r}")
+        rows.append((*fields, number))
+    end()
+    return examples
+
+
+class Tagging(TaskType):
+    """The tag of each word, from the last hidden state of its first piece (Devlin et al. 2019, section 5.3).
+
+    A sentence that is too long has several inputs, divided between words.
+    """
+
+    name = "tagging"
+    files = "SPLIT.LANGUAGE.tsv: word TAB tag, an empty line after each sentence"
+    what = "a sentence"
+    state = ("labels",)
+    labels: Sequence[str] = ()  # the tags in order
+    statistics = ("words", "right", "found", "predicted", "gold")
+
+    def read(self, path: Any, language: str) -> list[Example]:
+        """The sentences of a file."""
+        return read_sentences(path, language)
+
+    def learn(self, examples: list[Example]) -> None:
+        """Takes the tags from the training sentences."""
+        self.labels = sorted({tag for example in examples for tag in example.tags})
+
+    def check(self, examples: list[Example]) -> None:
+        """Warns of tags that no training sentence has."""
+        for file in dict.fromkeys(example.file for example in examples):
+            tags = {tag for example in examples if example.file == file for tag in example.tags}
+            unknown = sorted(tags - set(self.labels))
+            if unknown:
+                logger.warning(
+                    "%s: no training sentence has the tags %s; they count as errors", file, ", ".join(unknown)
+                )
+
+    def inputs(self, example: Example, encode: Encode) -> list[Input]:
+        """Inputs of whole words; a word that does not fit into an input is truncated."""
+        room = self.cfg.length - 2  # <s> and </s>
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        encoded = [encode(word, example.language) for word in example.words]
+        end, groups = encoded[0][-1:], [[]]
+        for ended, tag in zip(encoded, example.tags):
+            pieces = ended[:-1][:room]
+            if sum(len(each) for each, _ in groups[-1]) + len(pieces) > room:
+                groups.append([])
+            groups[-1].append((pieces, numbers.get(tag, UNKNOWN)))
+        truncated = any(len(ended) > room + 1 for ended in encoded)
+        return [self._input(group, end, truncated) for group in groups]
+
+    def _input(self, group: list[tuple[np.ndarray, int]], end: np.ndarray, truncated: bool) -> Input:
+        pieces, tags = zip(*group)
+        first = 1 + np.cumsum([0, *map(len, pieces[:-1])])  # after <s>
+        tokens = self.framing.sentence(np.concatenate([*pieces, end]))
+        return Input(tokens, {"first": first, "tags": np.array(tags)}, truncated)
+
+    def collate(self, inputs: list[Input]) -> dict[str, Any]:
+        """{"positions": first pieces of the words in the flat batch (N,), "tags": (N,), "count": tags with a loss}."""
+        longest = max(len(each.tokens) for each in inputs)
+        positions = [row * longest + each.target["first"] for row, each in enumerate(inputs)]
+        tags = np.concatenate([each.target["tags"] for each in inputs])
+        return {
+            "positions": torch.from_numpy(np.concatenate(positions)),
+            "tags": torch.from_numpy(tags),
+            "count": int((tags != UNKNOWN).sum()),
+        }
+
+    def outputs_of_head(self) -> int:
+        """One output for each tag."""
+        return len(self.labels)
+
+    def outputs(self, model: Any, sample: Sample) -> Tensor:
+        """Logits (N, tags) of the words."""
+        hidden = model.encode(**sample["batch"])
+        return model.heads[self.name](hidden.flatten(0, 1)[sample["target"]["positions"]])
+
+    def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
+        """Cross-entropy of the tags, summed over words."""
+        target = sample["target"]
+        loss = F.cross_entropy(outputs.float(), target["tags"], ignore_index=UNKNOWN, reduction="sum")
+        return loss, target["count"]
+
+    def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
+        """The tags of each sentence: lists of strings."""
+        predicted = iter(outputs.argmax(-1).tolist())
+        counts = [sum(len(each.target["tags"]) for each in of_one) for of_one in inputs]
+        return [[self.labels[next(predicted)] for _ in range(count)] for count in counts]
+
+    def count(self, example: Example, prediction: Prediction) -> dict[str, float]:
+        """Words and right tags; spans that are right, predicted, and both."""
+        gold, predicted = set(spans(example.tags)), set(spans(prediction))
+        right = sum(ours == tag for ours, tag in zip(prediction, example.tags, strict=True))
+        sizes = {"found": len(gold & predicted), "predicted": len(predicted), "gold": len(gold)}
+        return {"words": len(example.words), "right": right, **sizes}
+
+    def measures(self) -> dict[str, Measure]:
+        """F1 of spans (`fairseq_xl.evaluation.spans`) and accuracy of words, in percent."""
+        return {
+            "f1": lambda sums: f1(sums["found"], sums["predicted"], sums["gold"]),
+            "accuracy": lambda sums: 100 * sums["right"] / sums["words"],
+        }
+
+    def written(self, example: Example, prediction: Prediction) -> str:
+        """Word, tag and prediction on a line; an empty line."""
+        return "".join(f"{row}\n" for row in (*map("\t".join, zip(example.words, example.tags, prediction)), ""))

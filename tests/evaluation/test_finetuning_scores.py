@@ -1,0 +1,109 @@
+"""`fairseq-xl score` for tagging, ranking and question answering, from files; values worked out by hand."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from fairseq_xl.commands import score_question_answering, score_ranking, score_tagging
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import bootstrap
+
+TAGS = "a\tB-X\tB-X\nb\tI-X\tO\n\nc\tO\tO\nd\tB-Y\tB-Y\n\n"
+QUERIES = "1\tq\t2\t0.1\n2\tq\t0\t0.9\n3\tr\t0\t1\n4\ts\t1\t0.5\n"
+SQUAD = {
+    "data": [
+        {
+            "paragraphs": [
+                {
+                    "context": "Die Katze schläft.",
+                    "qas": [
+                        {"id": "1", "question": "Wer?", "answers": [{"text": "Die Katze", "answer_start": 0}]},
+                        {"id": "2", "question": "Was?", "answers": [{"text": "schläft", "answer_start": 10}]},
+                        {"id": "3", "question": "Wo?", "answers": []},
+                    ],
+                }
+            ]
+        }
+    ]
+}
+
+
+@pytest.fixture
+def folders(tmp_path):
+    for name in ("found", "right"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "right/test.de.json").write_text(json.dumps(SQUAD), encoding="utf-8")
+    (tmp_path / "found/test.de.json").write_text(json.dumps({"1": "Katze", "2": "Schläft."}), encoding="utf-8")
+    return tmp_path
+
+
+def printed(capsys, main, *arguments):
+    main([str(argument) for argument in arguments])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_tagging(tmp_path, capsys):
+    (tmp_path / "test.en.tsv").write_text(TAGS, encoding="utf-8")
+    result = printed(capsys, score_tagging.main, tmp_path, "--langs", "en")
+    # spans X(0, 1), Y(1, 1); predicted X(0, 0), Y(1, 1)
+    assert (result["f1"], result["accuracy"], result["missing"]) == (50, 75, [])
+    entry = result["languages"]["en"]
+    assert (entry["n"], entry["words"]) == (2, 4)
+    assert entry["f1_interval"] == [0, 100] and entry["accuracy_interval"] == [50, 100]
+    assert result["majority"] == 25
+    result = printed(capsys, score_tagging.main, tmp_path, "--langs", "en,de")
+    assert result["missing"] == ["de"] and "f1" not in result
+
+
+def test_ranking(tmp_path, capsys):
+    (tmp_path / "valid.en.tsv").write_text(QUERIES, encoding="utf-8")
+    result = printed(capsys, score_ranking.main, tmp_path, "--langs", "en", "--split", "valid")
+    second = 1 / math.log2(3)  # the discount of rank 2
+    assert result["ndcg"] == pytest.approx(100 * (second + 1) / 2, abs=0.01)
+    assert result["chance"] == pytest.approx(100 * ((1 + second) / 2 + 1) / 2, abs=0.01)
+    assert (result["languages"]["en"]["n"], result["languages"]["en"]["left_out"]) == (2, 1)
+
+
+def test_answers(folders, capsys):
+    more = ["--references", folders / "right", "--langs", "de"]
+    result = printed(capsys, score_question_answering.main, folders / "found", *more)
+    assert (result["exact_match"], result["normalization"]) == (50, "squad")
+    assert result["f1"] == pytest.approx(100 * (2 / 3 + 1) / 2, abs=0.01)
+    result = printed(capsys, score_question_answering.main, folders / "found", *more, "--normalization", "mlqa")
+    assert (result["exact_match"], result["f1"], result["languages"]["de"]["n"]) == (100, 100, 2)
+
+
+@pytest.mark.parametrize(
+    "main, name, content, message",
+    [
+        (score_tagging.main, "test.de.tsv", TAGS[:-1], "is not complete: there is no empty line at its end"),
+        (score_tagging.main, "test.de.tsv", "a\tO\n\n", "line 1: expected word TAB tag TAB prediction"),
+        (score_tagging.main, "test.de.tsv", "\n", "holds no predictions"),
+        (score_ranking.main, "test.de.tsv", "1\tq\t2\n", "line 1: expected line TAB query TAB relevance TAB score"),
+        (score_ranking.main, "test.de.tsv", "1\tq\ttwo\t3\n", "line 1: expected line TAB query"),
+        (score_ranking.main, "test.de.tsv", "1\tq\t0\t3\n", "no query has a relevant text"),
+        (score_question_answering.main, "test.de.json", "{", "expected one JSON object of answers by id"),
+        (score_question_answering.main, "test.de.json", '{"1": "Katze"}', "1 of 2 questions have no prediction: 2"),
+    ],
+)
+def test_files_that_are_wrong(folders, main, name, content, message):
+    (folders / "found" / name).write_text(content, encoding="utf-8")
+    more = ["--references", str(folders / "right")] if main is score_question_answering.main else []
+    with pytest.raises(UserError, match=message):
+        main([str(folders / "found"), "--langs", "de", *more])
+
+
+def test_no_language_has_a_file(tmp_path):
+    with pytest.raises(UserError, match=r"no prediction file test\.LANGUAGE\.tsv of en,de"):
+        score_tagging.main([str(tmp_path), "--langs", "en,de"])
+
+
+def test_the_bootstrap_of_sums_is_that_of_means():
+    """A measure that is a mean has the interval of `bootstrap.mean`, within the error of 1,000 resamples."""
+    values = np.random.default_rng(2).uniform(0, 100, 300)
+    of_sums = bootstrap.of_sums(values[:, None], lambda sums: sums[..., 0] / 300)
+    of_mean = bootstrap.mean(values)
+    assert of_sums["score"] == of_mean["score"]
+    assert of_sums["interval"] == pytest.approx(of_mean["interval"], abs=0.5)

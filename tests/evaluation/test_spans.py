@@ -1,0 +1,36 @@
+"""Spans of tags and their F1: values of seqeval 1.2.2 and by hand."""
+
+import pytest
+
+from fairseq_xl.evaluation.spans import f1, span_f1, spans
+
+#: what seqeval.metrics.sequence_labeling.get_entities returns
+SEQEVAL = {
+    "B-PER I-PER O B-LOC": [("PER", 0, 1), ("LOC", 3, 3)],
+    "I-PER I-PER I-LOC O": [("PER", 0, 1), ("LOC", 2, 2)],
+    "B-PER B-PER I-PER": [("PER", 0, 0), ("PER", 1, 2)],
+    "O I-A B-A": [("A", 1, 1), ("A", 2, 2)],
+    "S-A S-A E-A": [("A", 0, 0), ("A", 1, 1), ("A", 2, 2)],
+    "B-A I-A E-A I-A": [("A", 0, 2), ("A", 3, 3)],
+    "B-A E-B O": [("A", 0, 0), ("B", 1, 1)],
+    "B-A-B I-A-B": [("A-B", 0, 1)],
+    "NOUN NOUN VERB ADJ": [("OUN", 0, 1), ("ERB", 2, 2), ("DJ", 3, 3)],
+    "SCONJ SCONJ X": [("CONJ", 0, 0), ("CONJ", 1, 1)],
+    "X NOUN": [("_", 0, 0), ("OUN", 1, 1)],
+    "O O": [],
+}
+
+
+@pytest.mark.parametrize("tags", SEQEVAL)
+def test_spans_are_seqevals(tags):
+    assert spans(tags.split()) == SEQEVAL[tags]
+
+
+def test_f1_by_hand():
+    gold = ["B-PER I-PER O B-LOC".split(), "O B-ORG".split()]
+    predicted = ["B-PER I-PER O O".split(), "B-ORG B-ORG".split()]
+    assert span_f1(gold, predicted) == pytest.approx(200 * 2 / (3 + 3))
+    assert span_f1(gold, gold) == 100 and f1(0, 0, 0) == 0
+    assert span_f1(gold, [["O"] * 4, ["O"] * 2]) == 0
+    with pytest.raises(ValueError, match="shorter"):
+        span_f1(gold, gold[:1])

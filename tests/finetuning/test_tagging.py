@@ -1,0 +1,106 @@
+"""Tagging: reading, division of long sentences, loss, statistics."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_xl.data.framing import Framing
+from fairseq_xl.errors import UserError
+from fairseq_xl.finetuning.tagging import UNKNOWN, Example, Tagging, read_sentences
+
+END = 2
+
+
+def spelled(word, language):
+    """A piece for each letter: a = 10, b = 11, …"""
+    return np.array([*(ord(letter) - 87 for letter in word), END])
+
+
+@pytest.fixture
+def task():
+    made = Tagging(SimpleNamespace(length=8), Framing("xl", 0, END))
+    made.learn([sentence("x y", "B-A O"), sentence("x", "I-A")])
+    return made
+
+
+def sentence(words, tags):
+    return Example(tuple(words.split()), tuple(tags.split()), "en", "file", 1)
+
+
+def test_reading(tmp_path):
+    path = tmp_path / "train.en.tsv"
+    path.write_bytes("\ufeffNew York\tB-LOC\r\nis\tO\r\n\r\n\n \nbig\tO".encode())
+    first, second = read_sentences(path, "en")
+    assert (first.words, first.tags, first.line) == (("New York", "is"), ("B-LOC", "O"), 1)
+    assert (second.words, second.tags, second.line) == (("big",), ("O",), 6)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"a\tO\nb O\n", "line 2: expected word TAB tag, found 'b O'"),
+        (b"a\tO\tO\n", "line 1: expected word TAB tag"),
+        (b"a\t\n", "line 1: expected word TAB tag"),
+        (b"a\tO\n\xff\tO\n", "line 2: not UTF-8"),
+        (b"\n \n", "line 1: the file is empty"),
+    ],
+)
+def test_files_that_are_wrong(tmp_path, content, message):
+    (tmp_path / "f.tsv").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read_sentences(tmp_path / "f.tsv", "en")
+
+
+def test_long_sentences_are_divided_between_words_and_none_is_lost(task):
+    """Six pieces fit between <s> and </s>; the word of seven is truncated."""
+    example = sentence("abc de fgh ijklmno p", "B-A O I-A O B-A")
+    inputs = task.inputs(example, spelled)
+    assert [each.tokens.tolist() for each in inputs] == [
+        [0, 10, 11, 12, 13, 14, END],
+        [0, 15, 16, 17, END],
+        [0, 18, 19, 20, 21, 22, 23, END],
+        [0, 25, END],
+    ]
+    assert [each.target["first"].tolist() for each in inputs] == [[1, 4], [1], [1], [1]]
+    tags = [task.labels[tag] for each in inputs for tag in each.target["tags"]]
+    assert tags == list(example.tags) and all(each.truncated for each in inputs)
+    assert not task.inputs(sentence("abc de", "O O"), spelled)[0].truncated
+
+
+def test_a_batch_and_its_loss_by_hand(task):
+    """Logits are 0 but for one: cross-entropies log 3 and log(e + 2) - 1 or log(e + 2)."""
+    inputs = [*task.inputs(sentence("ab c", "B-A O"), spelled), *task.inputs(sentence("c", "X"), spelled)]
+    target = task.collate(inputs)
+    assert target["positions"].tolist() == [1, 3, 6] and target["count"] == 2
+    assert target["tags"].tolist() == [task.labels.index("B-A"), task.labels.index("O"), UNKNOWN]
+
+    class Model:
+        heads = {"tagging": lambda hidden: hidden[:, :3]}
+
+        def encode(self, tokens):
+            assert tokens.shape == (2, 5)
+            return torch.arange(10.0).view(2, 5, 1).expand(2, 5, 4)
+
+    sample = {"batch": {"tokens": torch.zeros(2, 5)}, "target": target}
+    assert task.outputs(Model(), sample)[:, 0].tolist() == [1, 3, 6]
+    logits = torch.zeros(3, 3)
+    logits[1, task.labels.index("O")] = 1.0
+    loss, count = task.loss(logits, sample)
+    assert count == 2 and loss.item() == pytest.approx(np.log(3) + np.log(np.e + 2) - 1)
+    assert task.predict(torch.eye(3), sample, [inputs[:1], inputs[1:]]) == [task.labels[:2], task.labels[2:]]
+
+
+def test_statistics_by_hand(task):
+    example = sentence("a b c d", "B-A I-A O B-A")
+    counted = task.count(example, ["B-A", "I-A", "B-A", "O"])
+    assert counted == {"words": 4, "right": 2, "found": 1, "predicted": 2, "gold": 2}
+    measures = task.measures()
+    assert measures["f1"](counted) == 50 and measures["accuracy"](counted) == 50
+    assert task.written(example, ["O"] * 4) == "a\tB-A\tO\nb\tI-A\tO\nc\tO\tO\nd\tB-A\tO\n\n"
+
+
+def test_tags_without_training_sentence_are_named(task, caplog):
+    task.check([sentence("a b", "O Z"), sentence("a", "Y")])
+    assert "file: no training sentence has the tags Y, Z; they count as errors" in caplog.text

@@ -1,0 +1,210 @@
+"""Ranking, tagging and question answering by fairseq-train and fairseq-validate: they learn, predict and resume."""
+
+import json
+import random
+
+import pytest
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.question_answering import scores
+from fairseq_xl.evaluation.ranking import ndcg
+from fairseq_xl.evaluation.spans import span_f1
+from fairseq_xl.evaluation.squad import read_questions
+from fairseq_xl.finetuning.ranking import read_queries
+from fairseq_xl.finetuning.tagging import read_sentences
+from tests.command_line import cli
+from tests.commands import equal_parameters, labeled, load, run_train, run_validate
+from tests.tasks.resuming import check_epochs_of_examples
+from tests.tasks.test_evaluation_commands import validation_losses
+from tests.tasks.tiny_text import WORDS, sentences
+
+CODES = ("en", "de", "fr")
+SPLITS = {"train": 120, "valid": 31, "test": 29}  # odd: last batches are partial
+LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dropout", 0, "--head-dropout", 0]
+NAMES = ("ranking", "tagging", "question_answering")
+
+
+def with_pair(code, line, rng, times=1):
+    """The words of a line, repeated, without those for `river` and `stone`, then these two at a random place."""
+    pair = WORDS[code][3:5]
+    words = [word for word in line.split() if word not in pair] * times or [WORDS[code][0]]
+    place = rng.randrange(len(words) + 1)
+    return [*words[:place], *pair, *words[place:]], place
+
+
+def tagged(code, lines, rng):
+    """The words for `river` and `stone` are a span."""
+    for line in lines:
+        words, place = with_pair(code, line, rng)
+        tags = ["O"] * place + ["B-X", "I-X"] + ["O"] * (len(words) - place - 2)
+        yield from map("\t".join, zip(words, tags))
+        yield ""
+
+
+def ranked(code, lines):
+    """A text is as relevant as it has words for `river`, at most 3; four texts a query, in two fields."""
+    for number, line in enumerate(lines):
+        words = line.split()
+        count = min(3, words.count(WORDS[code][3]))
+        yield f"{count}\tquery {number // 4}\t{words[0]}\t{line}"
+
+
+def asked(code, lines, rng):
+    """The answer is the words for `river` and `stone`."""
+    articles = []
+    for number, line in enumerate(lines):
+        words, place = with_pair(code, line, rng, rng.choice((1, 1, 6)))
+        answer = {"text": " ".join(words[place : place + 2]), "answer_start": len(" ".join([*words[:place], ""]))}
+        question = {"id": f"{code}-{number}", "question": WORDS[code][0], "answers": [answer]}
+        articles.append({"paragraphs": [{"context": " ".join(words), "qas": [question]}]})
+    return json.dumps({"data": articles}, ensure_ascii=False)
+
+
+@pytest.fixture(scope="module")
+def task_files(tmp_path_factory):
+    """{name of the task: folder of its files}. Read only."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in NAMES}
+    for split, count in SPLITS.items():
+        drawn, rng = sentences(WORDS, count, f"{split} words"), random.Random(split)
+        for code in CODES:
+            made = {
+                "tagging.tsv": "\n".join(tagged(code, drawn[code], rng)),
+                "ranking.tsv": "\n".join(ranked(code, drawn[code])),
+                "question_answering.json": asked(code, drawn[code], rng),
+            }
+            for name, content in made.items():
+                task, suffix = name.split(".")
+                (folders[task] / f"{split}.{code}.{suffix}").write_text(content, encoding="utf-8")
+    return folders
+
+
+def line(data, files, name, save_dir, *more):
+    """A command line of fairseq-train: one layer of 16 channels on the files of a task in English and German."""
+    arguments = [
+        *cli(task=f"xl_{name}", criterion=f"xl_{name}", arch="xl_xlm_tiny", layers=1),
+        *labeled(files[name], save_dir),
+    ]
+    short = ["--question-length", 8, "--stride", 8] if name == "question_answering" else []
+    return [data, *arguments, *short, *more]
+
+
+@pytest.fixture(scope="module")
+def learned(data_bin, task_files, tmp_path_factory):
+    """{name of the task: (folder of the run, its output)}."""
+    made = {}
+    for name, metric in zip(NAMES, ("ndcg", "f1", "f1")):
+        folder = tmp_path_factory.mktemp(name)
+        select = ["--best-checkpoint-metric", metric, "--maximize-best-checkpoint-metric", "--no-epoch-checkpoints"]
+        arguments = line(data_bin, task_files, name, folder, "--max-epoch", 8, "--lr", 0.01, *select, *LEARNING)
+        made[name] = folder, run_train(arguments)
+    return made
+
+
+def predicted(data, learned, name, to, *more):
+    """Runs fairseq-validate with --predictions-to; returns its metrics."""
+    options = cli(task=f"xl_{name}", path=learned[name][0] / "checkpoint_best.pt", user_dir="fairseq_xl", batch_size=8)
+    (found,) = validation_losses(run_validate([data, *options, "--predictions-to", to, *more]))
+    return found
+
+
+def rows(path):
+    return [row.split("\t") for row in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_ranking_is_learned_and_every_line_scored(data_bin, task_files, learned, tmp_path):
+    found = predicted(data_bin, learned, "ranking", tmp_path)
+    for code in ("en", "de"):
+        queries = read_queries(task_files["ranking"] / f"valid.{code}.tsv", code)
+        scored = {int(number): float(score) for number, _, _, score in rows(tmp_path / f"valid.{code}.tsv")}
+        assert sorted(scored) == list(range(1, SPLITS["valid"] + 1))
+        values = [ndcg(query.relevance, [scored[number] for number in query.lines]) for query in queries]
+        values = [value for value in values if value is not None]
+        assert 4 < len(values) <= len(queries) == 8
+        assert float(found[f"ndcg_{code}"]) == pytest.approx(100 * sum(values) / len(values), abs=0.01)
+    assert float(found["ndcg"]) > 95
+
+
+def test_tagging_is_learned_and_every_word_tagged(data_bin, task_files, learned, tmp_path):
+    found = predicted(data_bin, learned, "tagging", tmp_path, "--eval-langs", "en,de,fr", "--length", 12)
+    means = {"f1": [], "accuracy": []}
+    for code in CODES:
+        expected = read_sentences(task_files["tagging"] / f"valid.{code}.tsv", code)
+        written = rows(tmp_path / f"valid.{code}.tsv")
+        assert [row[:2] for row in written if row != [""]] == [
+            list(pair) for example in expected for pair in zip(example.words, example.tags)
+        ]
+        tags, place = [], 0
+        for example in expected:
+            tags.append([row[2] for row in written[place : place + len(example.words)]])
+            place += len(example.words) + 1
+        score = span_f1([example.tags for example in expected], tags)
+        assert float(found[f"f1_{code}"]) == pytest.approx(score, abs=0.01)
+        for measure, values in means.items():
+            values.append(float(found[f"{measure}_{code}"]))
+    for measure, values in means.items():
+        assert float(found[measure]) == pytest.approx(sum(values) / 3, abs=0.01)
+    assert means["f1"][0] > 90 and means["f1"][1] > 90 and means["accuracy"][0] > 95
+
+
+def test_answers_are_learned_and_every_question_answered(data_bin, task_files, learned, tmp_path):
+    found = predicted(data_bin, learned, "question_answering", tmp_path)
+    windows = 0
+    for code in ("en", "de"):
+        questions = read_questions(task_files["question_answering"] / f"valid.{code}.json", code)
+        answers = json.loads((tmp_path / f"valid.{code}.json").read_text(encoding="utf-8"))
+        assert list(answers) == [question.id for question in questions]
+        pairs = [scores(answers[each.id], [each.answers[0][0]], "squad", code) for each in questions]
+        for name, values in zip(("exact_match", "f1"), zip(*pairs)):
+            assert float(found[f"{name}_{code}"]) == pytest.approx(100 * sum(values) / len(values), abs=0.01)
+        windows += sum(len(each.context.split()) > 30 for each in questions)
+    assert windows > 5  # contexts that are longer than --length
+    assert float(found["f1"]) > 90
+
+
+@pytest.mark.parametrize("name", ["tagging", "question_answering"])
+def test_resume_is_exact(data_bin, task_files, tmp_path, name):
+    check_epochs_of_examples(lambda folder, *more: line(data_bin, task_files, name, folder, *more), tmp_path)
+
+
+def test_resume_of_ranking_is_exact(data_bin, task_files, tmp_path):
+    """An epoch has 60 queries of four texts, 4 updates of 16; the second one is left in its middle."""
+
+    def trained(folder, *ends):
+        for end in ends:
+            more = ["--max-update", end, "--disable-validation", "--no-epoch-checkpoints"]
+            output = run_train(line(data_bin, task_files, "ranking", tmp_path / folder, *more))
+        return output, load(tmp_path / folder / "checkpoint_last.pt")
+
+    whole, parts = trained("whole", 8), trained("parts", 6, 8)
+    assert parts[0].losses == whole[0].losses[6:] and equal_parameters(whole[1], parts[1])
+
+
+def test_a_head_of_another_task_is_refused(data_bin, task_files, learned, tmp_path):
+    checkpoint = learned["tagging"][0] / "checkpoint_best.pt"
+    options = cli(task="xl_ranking", path=checkpoint, user_dir="fairseq_xl", batch_size=8)
+    with pytest.raises(UserError, match="was trained with --task xl_tagging, not with xl_ranking"):
+        run_validate([data_bin, *options, "--task-files", task_files["ranking"]])
+    more = ["--finetune-from-model", checkpoint, *LEARNING]
+    with pytest.raises(UserError, match="has no head for xl_ranking; name it as --init-from to fine-tune its encoder"):
+        run_train(line(data_bin, task_files, "ranking", tmp_path, *more))
+
+
+def test_the_encoder_of_another_task_is_taken(data_bin, task_files, learned, tmp_path):
+    checkpoint = learned["tagging"][0] / "checkpoint_best.pt"
+    more = ["--init-from", checkpoint, "--max-update", 1, "--lr", 0, *LEARNING]
+    output = run_train(line(data_bin, task_files, "question_answering", tmp_path, *more))
+    assert len(output.updates) == 1
+
+
+def test_a_long_query_is_refused_with_a_way_out(data_bin, task_files, tmp_path):
+    with pytest.raises(UserError, match=r"a query with all its texts has \d+ tokens: raise --max-tokens 50 or lower"):
+        run_train(line(data_bin, task_files, "ranking", tmp_path, "--max-tokens", 50))
+
+
+def test_unknown_tags_count_as_errors(data_bin, task_files, learned, tmp_path):
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "valid.en.tsv").write_text("the\tO\nhouse\tB-NEW\n\nriver\tB-X\n", encoding="utf-8")
+    more = ["--task-files", files, "--eval-langs", "en"]
+    found = predicted(data_bin, learned, "tagging", tmp_path, *more)
+    assert (float(found["accuracy"]), float(found["f1"])) == (66.67, 66.67)

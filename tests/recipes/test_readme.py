@@ -159,7 +159,7 @@ def test_commands_take_what_was_written_before():
             save_dir = line[4] if line[1].endswith("finetune-generation.sh") else line[3]
             saved.add(save_dir)
             logs.add(f"{save_dir}/train.log")
-    assert len(sizes) == 4 and read > 10 and added
+    assert len(sizes) == 5 and read > 10 and added
 
 
 NANO = {

@@ -30,6 +30,8 @@ COMMANDS = {
     "score question-answering": "exact match and F1 of answers, per language",
     "score ranking": "nDCG of ranked texts, per language",
     "score tagging": "F1 of spans and accuracy of words, per language",
+    "score xglue": "scores of XGLUE's tasks, from files of predictions",
+    "score xtreme": "scores of XTREME's tasks, from files of predictions",
     "skipgram": "train skip-gram embeddings of a language's pieces",
 }
 HELP = ("-h", "--help")

@@ -9,11 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.benchmarks import answer_scores
 from fairseq_xl.evaluation.by_language import parser, scored
-from fairseq_xl.evaluation.question_answering import NORMALIZATIONS, score
-from fairseq_xl.evaluation.squad import read_questions
-from fairseq_xl.io.compressed import read_text
+from fairseq_xl.evaluation.question_answering import NORMALIZATIONS
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -24,15 +22,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = made.parse_args(arguments)
 
     def scores(path: Path, language: str) -> dict[str, Any]:
-        try:
-            answers = json.loads(read_text(path))
-        except ValueError:
-            answers = None
-        if not isinstance(answers, dict) or not all(isinstance(answer, str) for answer in answers.values()):
-            raise UserError(f"{path}: expected one JSON object of answers by id")
-        questions = read_questions(Path(options.references) / path.name, language)
-        references = {question.id: [text for text, _ in question.answers] for question in questions}
-        return score(answers, references, options.normalization, language)
+        return answer_scores(path, Path(options.references) / path.name, language, options.normalization)
 
     result = scored(options, "json", scores, ("exact_match", "f1")) | {"normalization": options.normalization}
     sys.stdout.write(json.dumps(result) + "\n")

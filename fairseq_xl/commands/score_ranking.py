@@ -1,18 +1,28 @@
 """Scores of ranking from the files that fairseq-validate wrote with ``--predictions-to``.
 
-Prints one JSON line: nDCG with gains of 2^relevance - 1 over all ranks, and, as `chance`, that of equal scores. Queries
-without a relevant text are left out. Averages appear only over a complete set of languages.
+Prints one JSON line: nDCG over all ranks, and, as `chance`, that of equal scores. Queries of a single text are left
+out. Averages appear only over a complete set of languages.
 """
 
 import json
 import sys
+from pathlib import Path
+from typing import Any
 
 from fairseq_xl.evaluation.by_language import parser, scored
-from fairseq_xl.evaluation.ranking import read_scores, score
+from fairseq_xl.evaluation.ranking import GAINS, read_scores, score
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    options = parser("ranking", __doc__, "SPLIT.LANGUAGE.tsv").parse_args(arguments)
-    result = scored(options, "tsv", lambda path, _: score(read_scores(path)), ("ndcg", "chance"))
+    made = parser("ranking", __doc__, "SPLIT.LANGUAGE.tsv")
+    made.add_argument(
+        "--gain", choices=GAINS, default="linear", help="linear: the relevance; exponential: 2^relevance - 1"
+    )
+    options = made.parse_args(arguments)
+
+    def scores(path: Path, _: str) -> dict[str, Any]:
+        return score(read_scores(path).values(), options.gain)
+
+    result = scored(options, "tsv", scores, ("ndcg", "chance"))
     sys.stdout.write(json.dumps(result) + "\n")

@@ -1,6 +1,6 @@
 """Normalized discounted cumulative gain of ranked texts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,22 +9,28 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
 from fairseq_xl.evaluation.bleu import read_lines
 
+GAINS = ("linear", "exponential")
 
-def ndcg(relevance: Sequence[float], scores: Sequence[float] | np.ndarray) -> float | None:
-    """nDCG of one query's texts (Järvelin & Kekäläinen 2002), from 0 to 1; None if no text is relevant.
 
-    The gain is 2^relevance - 1, the discount log2(1 + rank) (Burges et al. 2005), over all ranks. Texts of equal score
-    share the mean of their gains, so that the order in the file does not matter (McSherry & Najork 2008).
+def ndcg(relevance: Sequence[float], scores: Sequence[float] | np.ndarray, gain: str = "linear") -> float:
+    """nDCG of one query's texts (Järvelin & Kekäläinen 2002), from 0 to 1; 0 if no text is relevant.
+
+    The discount is log2(1 + rank), over all ranks. Texts of equal score share the mean of their gains, so that the
+    order in the file does not matter (McSherry & Najork 2008). With linear gains it is scikit-learn's `ndcg_score`,
+    which XGLUE's program calls.
 
     Args:
         relevance: rating of each text, 0 or more.
         scores: predicted score of each text.
+        gain: linear: the relevance; exponential: 2^relevance - 1 (Burges et al. 2005).
     """
-    gains = 2.0 ** np.asarray(relevance, dtype=float) - 1
+    gains = np.asarray(relevance, dtype=float)
+    if gain == "exponential":
+        gains = 2.0**gains - 1
     discounts = 1 / np.log2(np.arange(len(gains)) + 2)
     best = float(np.sort(gains)[::-1] @ discounts)
     if not best:
-        return None
+        return 0.0
     _, group, size = np.unique(-np.asarray(scores, dtype=float), return_inverse=True, return_counts=True)
     mean_gain = np.bincount(group, weights=gains) / size
     return float(np.repeat(mean_gain, size) @ discounts) / best
@@ -50,15 +56,21 @@ def read_scores(path: Any) -> dict[str, tuple[list[float], list[float]]]:
     return queries
 
 
-def score(queries: dict[str, tuple[list[float], list[float]]]) -> dict[str, Any]:
-    """nDCG in percent with its 95 % interval over queries; `chance` is that of equal scores."""
-    pairs = [(ndcg(relevance, found), ndcg(relevance, [0.0] * len(found))) for relevance, found in queries.values()]
-    values = [(100 * ours, 100 * chance) for ours, chance in pairs if ours is not None and chance is not None]
-    if not values:
-        raise UserError("no query has a relevant text")
-    measured = bootstrap.mean([ours for ours, _ in values])
+def score(queries: Iterable[tuple[list[float], list[float]]], gain: str = "linear") -> dict[str, Any]:
+    """nDCG in percent with its 95 % interval over queries; `chance` is that of equal scores.
+
+    Queries of a single text are left out, as in XGLUE's program.
+
+    Args:
+        queries: relevances and scores of each query.
+        gain: as in `ndcg`.
+    """
+    several = [(relevance, found) for relevance, found in queries if len(found) > 1]
+    if not several:
+        raise UserError("no query has two texts to rank")
+    measured = bootstrap.mean([100 * ndcg(relevance, found, gain) for relevance, found in several])
+    chance = [100 * ndcg(relevance, [0.0] * len(found), gain) for relevance, found in several]
     return {
-        **{"n": len(values), "left_out": len(pairs) - len(values)},
-        **{"ndcg": measured["score"], "ndcg_interval": measured["interval"]},
-        "chance": round(float(np.mean([chance for _, chance in values])), 2),
+        **{"n": len(several), "ndcg": measured["score"], "ndcg_interval": measured["interval"]},
+        **{"chance": round(float(np.mean(chance)), 2), "gain": gain},
     }

@@ -1,7 +1,7 @@
 """Spans in sequences of tags, as conlleval and seqeval's default mode define them."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,12 +39,6 @@ def f1(found: float, predicted: float, gold: float) -> float:
     return 200 * found / (predicted + gold) if predicted + gold else 0.0
 
 
-def span_f1(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> float:
-    """F1 in percent over the spans of all sentences, from their tags."""
-    pairs = [(set(spans(right)), set(spans(ours))) for right, ours in zip(gold, predicted, strict=True)]
-    return f1(*(sum(map(len, sets)) for sets in zip(*((a & b, b, a) for a, b in pairs))))
-
-
 def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
     """A file of lines ``word TAB tag TAB prediction``: tags and predictions of its sentences.
 
@@ -68,21 +62,28 @@ def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def score(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:
-    """F1 of spans and accuracy of words with 95 % intervals over sentences, in percent.
+    """Scores in percent of the tags of n sentences, with 95 % intervals over sentences.
 
-    `majority` is the accuracy of the most frequent tag.
+    Returns: F1, precision and recall of spans, accuracy of words, and, as `majority`, that of the most frequent tag.
     """
     rows = []
     for right, ours in zip(gold, predicted, strict=True):
-        pair = set(spans(right)), set(spans(ours))
-        same = sum(a == b for a, b in zip(right, ours, strict=True))
-        rows.append((len(pair[0] & pair[1]), len(pair[1]), len(pair[0]), same, len(right)))
-    measured = {
-        "f1": bootstrap.of_sums(rows, lambda sums: 200 * sums[..., 0] / np.maximum(sums[..., 1] + sums[..., 2], 1)),
-        "accuracy": bootstrap.of_sums(rows, lambda sums: 100 * sums[..., 3] / sums[..., 4]),
+        pair = set(spans(ours)), set(spans(right))
+        same = sum(a == b for a, b in zip(ours, right, strict=True))
+        rows.append((len(pair[0] & pair[1]), len(pair[0]), len(pair[1]), same, len(right)))
+
+    def ratio(above: Any, below: Any) -> Any:
+        return 100 * above / np.maximum(below, 1)
+
+    measures = {
+        "f1": lambda sums: ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2]),
+        "precision": lambda sums: ratio(sums[..., 0], sums[..., 1]),
+        "recall": lambda sums: ratio(sums[..., 0], sums[..., 2]),
+        "accuracy": lambda sums: ratio(sums[..., 3], sums[..., 4]),
     }
     tags = Counter(tag for sentence in gold for tag in sentence)
     result: dict[str, Any] = {"n": len(rows), "words": tags.total()}
-    for name, value in measured.items():
-        result |= {name: value["score"], f"{name}_interval": value["interval"]}
+    for name, measure in measures.items():
+        measured = bootstrap.of_sums(rows, measure)
+        result |= {name: measured["score"], f"{name}_interval": measured["interval"]}
     return result | {"majority": round(100 * max(tags.values()) / tags.total(), 2)}

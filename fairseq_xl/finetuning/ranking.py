@@ -99,9 +99,8 @@ class Ranking(TaskType):
         return of_examples(outputs.float().cpu().numpy(), sample["sizes"])
 
     def count(self, example: Example, prediction: Prediction) -> dict[str, float]:
-        """nDCG of a query; a query without a relevant text is left out."""
-        value = ndcg(example.relevance, prediction)
-        return {"examples": 0} if value is None else {"ndcg": value}
+        """nDCG of a query with linear gains; a query of a single text is left out."""
+        return {"ndcg": ndcg(example.relevance, prediction)} if len(example.texts) > 1 else {"examples": 0}
 
     def measures(self) -> dict[str, Measure]:
         """nDCG, in percent."""

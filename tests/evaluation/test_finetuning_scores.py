@@ -61,9 +61,10 @@ def test_ranking(tmp_path, capsys):
     (tmp_path / "valid.en.tsv").write_text(QUERIES, encoding="utf-8")
     result = printed(capsys, score_ranking.main, tmp_path, "--langs", "en", "--split", "valid")
     second = 1 / math.log2(3)  # the discount of rank 2
-    assert result["ndcg"] == pytest.approx(100 * (second + 1) / 2, abs=0.01)
-    assert result["chance"] == pytest.approx(100 * ((1 + second) / 2 + 1) / 2, abs=0.01)
-    assert (result["languages"]["en"]["n"], result["languages"]["en"]["left_out"]) == (2, 1)
+    assert result["ndcg"] == pytest.approx(100 * second, abs=0.01)
+    assert result["chance"] == pytest.approx(100 * (1 + second) / 2, abs=0.01)
+    entry = result["languages"]["en"]
+    assert (entry["n"], entry["gain"]) == (1, "linear")  # r and s have a single text
 
 
 def test_answers(folders, capsys):
@@ -83,7 +84,7 @@ def test_answers(folders, capsys):
         (score_tagging.main, "test.de.tsv", "\n", "holds no predictions"),
         (score_ranking.main, "test.de.tsv", "1\tq\t2\n", "line 1: expected line TAB query TAB relevance TAB score"),
         (score_ranking.main, "test.de.tsv", "1\tq\ttwo\t3\n", "line 1: expected line TAB query"),
-        (score_ranking.main, "test.de.tsv", "1\tq\t0\t3\n", "no query has a relevant text"),
+        (score_ranking.main, "test.de.tsv", "1\tq\t1\t3\n", "no query has two texts to rank"),
         (score_question_answering.main, "test.de.json", "{", "expected one JSON object of answers by id"),
         (score_question_answering.main, "test.de.json", '{"1": "Katze"}', "1 of 2 questions have no prediction: 2"),
     ],

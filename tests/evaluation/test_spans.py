@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_xl.evaluation.spans import f1, span_f1, spans
+from fairseq_xl.evaluation.spans import f1, score, spans
 
 #: what seqeval.metrics.sequence_labeling.get_entities returns
 SEQEVAL = {
@@ -26,11 +26,13 @@ def test_spans_are_seqevals(tags):
     assert spans(tags.split()) == SEQEVAL[tags]
 
 
-def test_f1_by_hand():
+def test_scores_by_hand():
     gold = ["B-PER I-PER O B-LOC".split(), "O B-ORG".split()]
     predicted = ["B-PER I-PER O O".split(), "B-ORG B-ORG".split()]
-    assert span_f1(gold, predicted) == pytest.approx(200 * 2 / (3 + 3))
-    assert span_f1(gold, gold) == 100 and f1(0, 0, 0) == 0
-    assert span_f1(gold, [["O"] * 4, ["O"] * 2]) == 0
+    result = score(gold, predicted)  # 2 of 3 predicted spans are right, of 3
+    assert [result[name] for name in ("f1", "precision", "recall", "accuracy")] == [66.67, 66.67, 66.67, 66.67]
+    assert (result["n"], result["words"], result["majority"]) == (2, 6, 33.33)
+    assert score(gold, gold)["f1"] == 100 and f1(0, 0, 0) == 0
+    assert score(gold, [["O"] * 4, ["O"] * 2])["precision"] == 0
     with pytest.raises(ValueError, match="shorter"):
-        span_f1(gold, gold[:1])
+        score(gold, gold[:1])

@@ -1,0 +1,184 @@
+"""Scores of a benchmark's tasks by language, from predictions and references in the benchmark's own files."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.evaluation import bootstrap, question_answering, spans
+from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.evaluation.squad import read_questions
+from fairseq_xl.io.files import replacing
+from fairseq_xl.versions import version
+
+#: scores of a language: each measure, and its interval with `_interval` behind the name
+Scores = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of a benchmark.
+
+    `score` is a function of the files of predictions and references, and the language: it returns `n` and the measures.
+    """
+
+    languages: tuple[str, ...]
+    measures: tuple[str, ...]  # the task's figure is their mean
+    metric: str  # how they are computed, for the signature
+    predictions: str  # path in the folder of predictions, with {language} and {split}
+    references: str  # path in the folder of references
+    score: Callable[[Path, Path, str], Scores]
+    paper: dict[str, float] = field(default_factory=dict)  # system -> published average
+
+
+def score_task(task: Task, predictions: Path, references: Path, split: str) -> dict[str, Any]:
+    """Scores the languages of a task that have predictions; the average appears if none is missing.
+
+    Raises `UserError` if a language with predictions has no references.
+    """
+    found = {}
+    for language in task.languages:
+        ours = predictions / task.predictions.format(language=language, split=split)
+        right = references / task.references.format(language=language, split=split)
+        if not ours.is_file():
+            continue
+        if not right.is_file():
+            raise UserError(f"{right}: no such file, with which {ours} would be compared")
+        found[language] = task.score(ours, right, language)
+    missing = [language for language in task.languages if language not in found]
+    result: dict[str, Any] = {"metric": task.metric, "languages": found, "missing": missing}
+    if not missing:
+        means = {name: mean(entry[name] for entry in found.values()) for name in task.measures}
+        result |= means | {"average": mean(means.values())}
+    return result | ({"paper": task.paper} if task.paper else {})
+
+
+def score_benchmark(
+    tasks: Mapping[str, Task], chosen: list[str], predictions: Path, references: Path, split: str
+) -> dict[str, Any]:
+    """Scores the chosen tasks that have predictions; the average appears over all tasks of the benchmark only.
+
+    Raises `UserError` if no task has predictions.
+    """
+    results = {name: score_task(tasks[name], predictions, references, split) for name in chosen}
+    results = {name: result for name, result in results.items() if result["languages"]}
+    if not results:
+        expected = tasks[chosen[0]].predictions.format(language=tasks[chosen[0]].languages[0], split=split)
+        raise UserError(f"{predictions}: no predictions of {', '.join(chosen)}; expected files such as {expected}")
+    result: dict[str, Any] = {"split": split, "tasks": results}
+    result["missing"] = [name for name in tasks if "average" not in results.get(name, {})]
+    if not result["missing"]:
+        result["average"] = mean(entry["average"] for entry in results.values())
+    return result
+
+
+def mean(values: Any) -> float:
+    """The mean, to two digits."""
+    return round(float(np.mean(list(values))), 2)
+
+
+def table(result: dict[str, Any], tasks: Mapping[str, Task]) -> str:
+    """Markdown: a row for each task, with its average, published ones, and its measures in each language."""
+    papers = list(dict.fromkeys(paper for name in result["tasks"] for paper in tasks[name].paper))
+    rows = [["task", "metric", "average", *papers, "by language"]]
+    for name, entry in result["tasks"].items():
+        task = tasks[name]
+        shown = [
+            f"{language} {' / '.join(f'{scores[measure]:.1f}' for measure in task.measures)}"
+            for language, scores in entry["languages"].items()
+        ]
+        missing = [f"missing: {' '.join(entry['missing'])}"] if entry["missing"] else []
+        average = f"{entry['average']:.1f}" if "average" in entry else ""
+        published = [f"{task.paper[paper]:.1f}" if paper in task.paper else "" for paper in papers]
+        rows.append([name, task.metric, average, *published, ", ".join([*shown, *missing])])
+    lines = [f"| {' | '.join(row)} |\n" for row in rows]
+    return "".join([lines[0], "|" + "---|" * len(rows[0]) + "\n", *lines[1:]])
+
+
+def run(name: str, description: str | None, tasks: Mapping[str, Task], arguments: list[str] | None) -> None:
+    """Runs `fairseq-xl score NAME`."""
+    parser = argparse.ArgumentParser(f"fairseq-xl score {name}", description=description)
+    parser.add_argument("--predictions", required=True, type=Path, help="folder of predictions")
+    parser.add_argument("--references", required=True, type=Path, help="folder of the labeled files")
+    parser.add_argument("--split", default="test", help="split in the names of files (default: %(default)s)")
+    parser.add_argument("--tasks", default=",".join(tasks), help="tasks, separated by commas (default: %(default)s)")
+    parser.add_argument("--table", help="write a table in Markdown to this file too")
+    options = parser.parse_args(arguments)
+    chosen = names_of("--tasks", options.tasks)
+    unknown = [task for task in chosen if task not in tasks]
+    if unknown:
+        raise UserError(f"--tasks {options.tasks}: {unknown[0]} is none of {', '.join(tasks)}")
+    result = score_benchmark(tasks, chosen, options.predictions, options.references, options.split)
+    if options.table:
+        with replacing(options.table) as file:
+            file.write(table(result, tasks).encode("utf-8"))
+    versions = {package: version(package) for package in ("fairseq_xl", "sacrebleu")}
+    sys.stdout.write(json.dumps({"benchmark": name, "versions": versions} | result) + "\n")
+
+
+# Scores of a language from two files
+
+
+def labels_accuracy(predictions: list[str], labels: list[str], path: Path) -> Scores:
+    """Accuracy of one label per line; `majority` is that of the most frequent label.
+
+    Raises `UserError` naming `path` for another number of predictions.
+    """
+    if len(predictions) != len(labels) or not labels:
+        raise UserError(f"{path}: {len(predictions)} predictions of {len(labels)} labels")
+    measured = bootstrap.accuracy([ours == label for ours, label in zip(predictions, labels)])
+    majority = max(map(labels.count, set(labels))) / len(labels)
+    return {
+        "n": len(labels),
+        "accuracy": measured["accuracy"],
+        "accuracy_interval": measured["interval"],
+        "majority": round(100 * majority, 2),
+    }
+
+
+def sentences_of(path: Path, column: int = -1, separator: str | None = None) -> list[list[str]]:
+    """Sentences of a file with a word per line and an empty line between sentences: a column of its words.
+
+    Lines that begin with -DOCSTART- are skipped.
+    """
+    found: list[list[str]] = [[]]
+    for line in read_lines(path):
+        if not line.strip():
+            found.append([])
+        elif not line.startswith("-DOCSTART-"):
+            found[-1].append(line.strip().split(separator)[column])
+    return [sentence for sentence in found if sentence]
+
+
+def span_scores(predicted: list[list[str]], gold: list[list[str]], path: Path) -> Scores:
+    """Scores of tags (`fairseq_xl.evaluation.spans`); `UserError` naming `path` for other sentences or words."""
+    if len(predicted) != len(gold) or not gold:
+        raise UserError(f"{path}: {len(predicted)} sentences of {len(gold)}")
+    for number, (ours, right) in enumerate(zip(predicted, gold), start=1):
+        if len(ours) != len(right):
+            raise UserError(f"{path}, sentence {number}: {len(ours)} tags of {len(right)} words")
+    return spans.score(gold, predicted)
+
+
+def answer_scores(predictions: Path, references: Path, language: str, normalization: str) -> Scores:
+    """F1 and exact match of a JSON object {id: answer} against a file in SQuAD's format."""
+    questions = read_questions(references, language)
+    expected = {question.id: [text for text, _ in question.answers] for question in questions}
+    return question_answering.score(read_answers(predictions), expected, normalization, language)
+
+
+def read_answers(path: Path) -> dict[str, str]:
+    """A JSON object {id: answer}; raises `UserError` for anything else."""
+    try:
+        found = json.loads("\n".join(read_lines(path)))
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(answer, str) for answer in found.values()):
+        raise UserError(f"{path}: expected one JSON object of answers by id")
+    return found

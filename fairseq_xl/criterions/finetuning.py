@@ -42,7 +42,7 @@ class FineTuningCriterion(FairseqCriterion):
         def total(key):
             return float(sum(log.get(key, 0) for log in logging_outputs))
 
-        size = total("sample_size")
+        size = total("sample_size") or 1  # 0 without any label
         metrics.log_scalar("loss", total("loss") / size / math.log(2), size, round=3)
         for key in logging_outputs[0]:
             if key.startswith("_"):

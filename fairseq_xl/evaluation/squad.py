@@ -20,6 +20,11 @@ class Question:
     language: str
     file: str
 
+    @property
+    def place(self) -> str:
+        """File and question, for messages."""
+        return f"{self.file}, question {self.id!r}"
+
 
 def read_questions(path: Any, language: str) -> list[Question]:
     """Reads a file in SQuAD's format: a list of `Question`.

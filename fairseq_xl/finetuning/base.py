@@ -11,6 +11,8 @@ from fairseq_xl.data.finetuning import Input
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.modules.initialization import init_weights
 
+UNLABELED = "_"  # label of text whose label is unknown: it can be predicted, and has no loss and no score
+NO_CLASS = -100  # its class, which torch's cross-entropy ignores
 Sample = dict[str, Any]  # what `FineTuningDataset.collater` returns
 Encode = Any  # `fairseq_xl.data.text.TextEncoder`
 #: function of the sums of the statistics over a language, and of "examples", their number
@@ -99,8 +101,12 @@ class TaskType(ABC):
         """Names of what `count` returns; `examples`, which is 1 by default, may be among it too."""
 
     @abstractmethod
+    def is_labeled(self, example: Any) -> bool:
+        """Whether the label of an example is known; otherwise it can only be predicted."""
+
+    @abstractmethod
     def count(self, example: Any, prediction: Any) -> dict[str, float]:
-        """`statistics` of an example: numbers that are summed over a language."""
+        """`statistics` of a labeled example: numbers that are summed over a language."""
 
     @abstractmethod
     def measures(self) -> dict[str, Measure]:

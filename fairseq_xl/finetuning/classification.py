@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from fairseq_xl.data.finetuning import Input, frame, read_lines
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning.base import Encode, Measure, Sample, TaskType
+from fairseq_xl.finetuning.base import NO_CLASS, UNLABELED, Encode, Measure, Sample, TaskType
 
 FIELDS = {1: "label TAB text", 2: "label TAB text TAB text", 3: "label TAB text TAB text TAB text"}
 ANY = "label TAB text, with up to three texts"
@@ -27,6 +27,11 @@ class Example:
     language: str
     file: str
     line: int  # line of the file, from 1 on
+
+    @property
+    def place(self) -> str:
+        """File and line, for messages."""
+        return f"{self.file}, line {self.line}"
 
 
 def read_examples(path: Any, language: str) -> list[Example]:
@@ -69,7 +74,7 @@ class Classification(TaskType):
 
     def learn(self, examples: list[Example]) -> None:
         """Takes the classes and the number of texts from the training examples."""
-        self.labels = sorted({example.label for example in examples})
+        self.labels = sorted({example.label for example in examples} - {UNLABELED})
         self.sides = len(examples[0].texts)
         if len(self.labels) < 2:
             raise UserError(f"{self.cfg.task_files}: the training files have one label only: {self.labels[0]!r}")
@@ -82,7 +87,7 @@ class Classification(TaskType):
                     f"{example.file}: expected {FIELDS[self.sides]} as in the other files, "
                     f"found {len(example.texts) + 1} fields"
                 )
-            if example.label not in self.labels:
+            if example.label not in (*self.labels, UNLABELED):
                 raise UserError(
                     f"{example.file}, line {example.line}: label {example.label!r} is not one of the classes "
                     f"{', '.join(self.labels)}"
@@ -91,11 +96,13 @@ class Classification(TaskType):
     def inputs(self, example: Example, encode: Encode) -> list[Input]:
         """One input: the texts, of which the longest is truncated first."""
         made = frame([encode(text, example.language) for text in example.texts], self.framing, self.cfg.length)
-        return [Input(made.tokens, {"class": self.labels.index(example.label)}, made.truncated)]
+        number = NO_CLASS if example.label == UNLABELED else self.labels.index(example.label)
+        return [Input(made.tokens, {"class": number}, made.truncated)]
 
     def collate(self, inputs: list[Input]) -> dict[str, Any]:
-        """{"class": (B,)}."""
-        return {"class": torch.tensor([each.target["class"] for each in inputs])}
+        """{"class": (B,), "count": the labeled inputs}."""
+        classes = torch.tensor([each.target["class"] for each in inputs])
+        return {"class": classes, "count": int((classes != NO_CLASS).sum())}
 
     def outputs_of_head(self) -> int:
         """One output for each class."""
@@ -107,12 +114,18 @@ class Classification(TaskType):
 
     def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
         """Cross-entropy of the class."""
-        return F.cross_entropy(outputs.float(), sample["target"]["class"], reduction="sum"), len(outputs)
+        target = sample["target"]
+        loss = F.cross_entropy(outputs.float(), target["class"], ignore_index=NO_CLASS, reduction="sum")
+        return loss, target["count"]
 
     def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
         """(class, probability) of each example."""
         best = outputs.float().softmax(-1).max(-1)
         return list(zip(best.indices.tolist(), best.values.tolist()))
+
+    def is_labeled(self, example: Example) -> bool:
+        """Whether the label is not `UNLABELED`."""
+        return example.label != UNLABELED
 
     def count(self, example: Example, prediction: Prediction) -> dict[str, float]:
         """Whether the class is right, and which classes were predicted and are right."""

@@ -81,10 +81,7 @@ class QuestionAnswering(TaskType):
     def training_items(
         self, examples: list[Question], inputs: list[list[Input]]
     ) -> tuple[list[Question], list[list[Input]]]:
-        """Every window by itself; raises `UserError` for a question without an answer."""
-        for example in examples:
-            if not example.answers:
-                raise UserError(f"{example.file}: question {example.id!r} has no answer to train on")
+        """Every window by itself."""
         pairs = [(example, [each]) for example, windows in zip(examples, inputs) for each in windows]
         return [example for example, _ in pairs], [windows for _, windows in pairs]
 
@@ -128,10 +125,12 @@ class QuestionAnswering(TaskType):
         """Text of a prediction."""
         return example.context[prediction[0] : prediction[1]].strip()
 
+    def is_labeled(self, example: Question) -> bool:
+        """Whether the question has an answer."""
+        return bool(example.answers)
+
     def count(self, example: Question, prediction: Prediction) -> dict[str, float]:
-        """F1 and exact match of a question; one without an answer is left out."""
-        if not example.answers:
-            return {"examples": 0}
+        """F1 and exact match of a question."""
         references = [text for text, _ in example.answers]
         found = self.answer(example, prediction)
         exact, f1 = scores(found, references, str(self.cfg.normalization), example.language)

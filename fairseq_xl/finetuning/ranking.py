@@ -11,8 +11,9 @@ from torch import Tensor
 from fairseq_xl.data.finetuning import Input, frame, read_lines
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.ranking import ndcg
-from fairseq_xl.finetuning.base import Encode, Measure, Sample, TaskType, of_examples
+from fairseq_xl.finetuning.base import UNLABELED, Encode, Measure, Sample, TaskType, of_examples
 
+NO_RELEVANCE = -1.0  # of an unlabeled text
 FIELDS = "relevance TAB query TAB text, with up to two texts"
 
 Prediction = np.ndarray  # a score for each text
@@ -28,6 +29,11 @@ class Example:
     lines: tuple[int, ...]  # of each candidate: its line in the file, from 1 on
     language: str
     file: str
+
+    @property
+    def place(self) -> str:
+        """File and line, for messages."""
+        return f"{self.file}, line {self.lines[0]}"
 
 
 def read_queries(path: Any, language: str) -> list[Example]:
@@ -45,7 +51,9 @@ def read_queries(path: Any, language: str) -> list[Example]:
             value = float(relevance)
         except ValueError:
             value = math.nan
-        if not 0 <= value < math.inf:
+        if relevance == UNLABELED:
+            value = NO_RELEVANCE
+        elif not 0 <= value < math.inf:
             raise UserError(f"{path}, line {number}: expected a relevance of 0 or more, found {relevance[:40]!r}")
         queries.setdefault(texts[0], []).append((tuple(texts[1:]), value, number))
     found = ((query, *zip(*rows)) for query, rows in queries.items())
@@ -89,14 +97,20 @@ class Ranking(TaskType):
         return model.heads[self.name](model.encode(**sample["batch"])[:, 0]).squeeze(-1)
 
     def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
-        """Cross-entropy of each query, in nats, and the number of queries."""
+        """Cross-entropy of each labeled query, in nats, and their number."""
         sizes = sample["sizes"]
-        pairs = zip(outputs.float().split(sizes), sample["target"]["relevance"].split(sizes))
-        return -sum((right.softmax(0) * scores.log_softmax(0)).sum() for scores, right in pairs), len(sizes)
+        pairs = list(zip(outputs.float().split(sizes), sample["target"]["relevance"].split(sizes)))
+        labeled = [pair for pair in pairs if bool((pair[1] != NO_RELEVANCE).all())]
+        losses = [-(right.softmax(0) * scores.log_softmax(0)).sum() for scores, right in labeled]
+        return torch.stack(losses).sum() if losses else 0 * outputs.sum(), len(losses)
 
     def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
         """The scores of each query's texts."""
         return of_examples(outputs.float().cpu().numpy(), sample["sizes"])
+
+    def is_labeled(self, example: Example) -> bool:
+        """Whether every text has a relevance."""
+        return NO_RELEVANCE not in example.relevance
 
     def count(self, example: Example, prediction: Prediction) -> dict[str, float]:
         """nDCG of a query with linear gains; a query of a single text is left out."""
@@ -108,5 +122,6 @@ class Ranking(TaskType):
 
     def written(self, example: Example, prediction: Prediction) -> str:
         """Line, query, relevance and score of each text."""
-        rows = zip(example.lines, example.relevance, np.asarray(prediction).tolist())
-        return "".join(f"{line}\t{example.query}\t{relevance:g}\t{score:.6f}\n" for line, relevance, score in rows)
+        shown = [UNLABELED if value == NO_RELEVANCE else f"{value:g}" for value in example.relevance]
+        rows = zip(example.lines, shown, np.asarray(prediction).tolist())
+        return "".join(f"{line}\t{example.query}\t{relevance}\t{score:.6f}\n" for line, relevance, score in rows)

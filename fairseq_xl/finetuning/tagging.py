@@ -13,10 +13,9 @@ from torch.nn import functional as F
 from fairseq_xl.data.finetuning import Input, read_lines
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.spans import f1, spans
-from fairseq_xl.finetuning.base import Encode, Measure, Sample, TaskType
+from fairseq_xl.finetuning.base import NO_CLASS, UNLABELED, Encode, Measure, Sample, TaskType
 
 logger = logging.getLogger(__name__)
-UNKNOWN = -100  # class of a tag that training text does not have: it has no loss, and no prediction is right
 
 Prediction = list[str]  # a tag for each word
 
@@ -30,6 +29,11 @@ class Example:
     language: str
     file: str
     line: int  # line of the first word in the file, from 1 on
+
+    @property
+    def place(self) -> str:
+        """File and line, for messages."""
+        return f"{self.file}, line {self.line}"
 
 
 def read_sentences(path: Any, language: str) -> list[Example]:
@@ -76,13 +80,13 @@ class Tagging(TaskType):
 
     def learn(self, examples: list[Example]) -> None:
         """Takes the tags from the training sentences."""
-        self.labels = sorted({tag for example in examples for tag in example.tags})
+        self.labels = sorted({tag for example in examples for tag in example.tags} - {UNLABELED})
 
     def check(self, examples: list[Example]) -> None:
         """Warns of tags that no training sentence has."""
         for file in dict.fromkeys(example.file for example in examples):
             tags = {tag for example in examples if example.file == file for tag in example.tags}
-            unknown = sorted(tags - set(self.labels))
+            unknown = sorted(tags - set(self.labels) - {UNLABELED})
             if unknown:
                 logger.warning(
                     "%s: no training sentence has the tags %s; they count as errors", file, ", ".join(unknown)
@@ -98,7 +102,7 @@ class Tagging(TaskType):
             pieces = ended[:-1][:room]
             if sum(len(each) for each, _ in groups[-1]) + len(pieces) > room:
                 groups.append([])
-            groups[-1].append((pieces, numbers.get(tag, UNKNOWN)))
+            groups[-1].append((pieces, numbers.get(tag, NO_CLASS)))
         truncated = any(len(ended) > room + 1 for ended in encoded)
         return [self._input(group, end, truncated) for group in groups]
 
@@ -116,7 +120,7 @@ class Tagging(TaskType):
         return {
             "positions": torch.from_numpy(np.concatenate(positions)),
             "tags": torch.from_numpy(tags),
-            "count": int((tags != UNKNOWN).sum()),
+            "count": int((tags != NO_CLASS).sum()),
         }
 
     def outputs_of_head(self) -> int:
@@ -131,7 +135,7 @@ class Tagging(TaskType):
     def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
         """Cross-entropy of the tags, summed over words."""
         target = sample["target"]
-        loss = F.cross_entropy(outputs.float(), target["tags"], ignore_index=UNKNOWN, reduction="sum")
+        loss = F.cross_entropy(outputs.float(), target["tags"], ignore_index=NO_CLASS, reduction="sum")
         return loss, target["count"]
 
     def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
@@ -139,6 +143,10 @@ class Tagging(TaskType):
         predicted = iter(outputs.argmax(-1).tolist())
         counts = [sum(len(each.target["tags"]) for each in of_one) for of_one in inputs]
         return [[self.labels[next(predicted)] for _ in range(count)] for count in counts]
+
+    def is_labeled(self, example: Example) -> bool:
+        """Whether every word has a tag."""
+        return UNLABELED not in example.tags
 
     def count(self, example: Example, prediction: Prediction) -> dict[str, float]:
         """Words and right tags; spans that are right, predicted, and both."""

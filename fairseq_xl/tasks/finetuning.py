@@ -199,6 +199,10 @@ class FineTuningTask(XLTask):
         """Reads and encodes the files of a split in its languages."""
         examples = self._examples(split)
         self.type.check(examples)
+        if split == "train":
+            for example in examples:
+                if not self.type.is_labeled(example):
+                    raise UserError(f"{example.place}: training text without a label")
         encode = TextEncoder(self.folder() / "sentencepiece.model", self.dictionary)
         inputs = [self.type.inputs(example, encode) for example in examples]
         cut = sum(any(each.truncated for each in of_one) for of_one in inputs)
@@ -249,8 +253,9 @@ class FineTuningTask(XLTask):
         names = ("examples", *self.type.statistics)
         sums = {f"_{name} {language}": 0.0 for language in self.dictionary.languages for name in names}
         for index, prediction in zip(sample["id"].tolist(), predictions, strict=True):
-            for name, value in ({"examples": 1} | self.type.count(examples[index], prediction)).items():
-                sums[f"_{name} {examples[index].language}"] += float(value)
+            if self.type.is_labeled(examples[index]):
+                for name, value in ({"examples": 1} | self.type.count(examples[index], prediction)).items():
+                    sums[f"_{name} {examples[index].language}"] += float(value)
         return sums
 
     def reduce_metrics(self, logging_outputs, criterion):

@@ -1,4 +1,4 @@
-"""Labeled pairs of sentences: reads published tab-separated files, writes files of `label TAB text TAB text`."""
+"""Files of labeled text: reads those of published corpora, writes those that fine-tuning reads."""
 
 import argparse
 import logging
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.compressed import stored, text_of
+from fairseq_xl.evaluation.squad import read_questions
+from fairseq_xl.io.compressed import read_text, stored, text_of
 from fairseq_xl.io.files import read_json, sha256_of, write_json
 from preprocess.files import replacing
 from preprocess.readers import command
@@ -23,12 +24,31 @@ SHOWN = 80  # most characters of a wrong header in an error
 logger = logging.getLogger("preprocess")
 
 
+UNLABELED = "_"  # in place of a label that a release does not have
+SENTENCE = "sentences"  # label of the end of a sentence, which manifests count
+
+
 class Example(NamedTuple):
-    """A row of a published file."""
+    """A row of a published file: a labeled text, or a tagged word, or the end of a sentence, or a whole file."""
 
     language: str
     label: str
     texts: tuple[str, ...]
+
+
+def labeled_line(example: Example) -> str:
+    """``label TAB text TAB text``."""
+    return "\t".join([example.label, *example.texts]) + "\n"
+
+
+def tagged_line(example: Example) -> str:
+    """``word TAB tag``, or an empty line at the end of a sentence."""
+    return "\n" if example.label == SENTENCE else "\t".join([*example.texts, example.label]) + "\n"
+
+
+def copied(example: Example) -> str:
+    """The text as it is."""
+    return example.texts[0]
 
 
 @dataclass(frozen=True)
@@ -42,6 +62,7 @@ class Part:
     placeholder: str = ""  # text in place of a missing sentence
     optional: bool = False  # whether a language without examples is left out; otherwise it is an error
     settings: tuple[str, ...] = ()  # other settings that the result depends on
+    line: Callable[[Example], str] = labeled_line  # what is written of an example
 
 
 # Reading
@@ -89,6 +110,44 @@ def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[s
     places = [header.index(name) for name in columns]
     for number, fields in rows:
         yield number, [fields[place] for place in places]
+
+
+def tagged(path: Path, language: str, separator: str, labels: bool = True) -> Iterator[Example]:
+    """Yields the words and ends of sentences of a file with a word per line and an empty line after each sentence.
+
+    Lines that begin with -DOCSTART- are skipped.
+
+    Args:
+        separator: what separates the word from its tag.
+        labels: whether there are tags; otherwise a line is a word, which stays unlabeled.
+
+    Raises UserError as `read_rows` does, and for a line without a tag.
+    """
+    inside = False
+    with open(path, "rb") as file:
+        for number, line in enumerate(text_of(file), start=1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
+            except UnicodeDecodeError:
+                raise UserError(f"{path}, line {number}: not UTF-8") from None
+            if not text.strip() or text.startswith("-DOCSTART-"):
+                if inside:
+                    yield Example(language, SENTENCE, ())
+                inside = False
+                continue
+            word, _, tag = text.strip().rpartition(separator) if labels else (text.strip(), "", UNLABELED)
+            if not word or not tag:
+                raise UserError(f"{path}, line {number}: expected a word and a tag, found {text[:40]!r}")
+            yield Example(language, tag, (" ".join(word.split()),))
+            inside = True
+    if inside:
+        yield Example(language, SENTENCE, ())
+
+
+def questions(path: Path, language: str) -> Iterator[Example]:
+    """Yields a file in SQuAD's format as one example; raises UserError as `read_questions` does."""
+    read_questions(path, language)
+    yield Example(language, "files", (read_text(path).decode("utf-8-sig"),))
 
 
 def one_of(path: Path, number: int, kind: str, found: str, valid: Mapping[str, str]) -> str:
@@ -139,14 +198,14 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
     counts = {name: {**empty, "labels": {}} for name in part.files.values()}
     with ExitStack() as stack:
         files = {}
-        for language, label, texts in tqdm(part.read(part.source), desc=part.name, unit=" pairs", unit_scale=True):
+        for language, label, texts in tqdm(part.read(part.source), desc=part.name, unit=" lines", unit_scale=True):
             name = part.files[language]
             if not all(texts) or part.placeholder in texts:
                 counts[name][part.placeholder if all(texts) else "empty"] += 1
                 continue
             if name not in files:
                 files[name] = stack.enter_context(replacing(folder / name))
-            files[name].write("\t".join([label, *texts]).encode() + b"\n")
+            files[name].write(part.line(Example(language, label, texts)).encode())
             counts[name]["lines"] += 1
             counts[name]["labels"][label] = counts[name]["labels"].get(label, 0) + 1
         for language, name in part.files.items():

@@ -8,7 +8,8 @@ import torch
 
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning.tagging import UNKNOWN, Example, Tagging, read_sentences
+from fairseq_xl.finetuning.base import NO_CLASS
+from fairseq_xl.finetuning.tagging import Example, Tagging, read_sentences
 
 END = 2
 
@@ -74,7 +75,7 @@ def test_a_batch_and_its_loss_by_hand(task):
     inputs = [*task.inputs(sentence("ab c", "B-A O"), spelled), *task.inputs(sentence("c", "X"), spelled)]
     target = task.collate(inputs)
     assert target["positions"].tolist() == [1, 3, 6] and target["count"] == 2
-    assert target["tags"].tolist() == [task.labels.index("B-A"), task.labels.index("O"), UNKNOWN]
+    assert target["tags"].tolist() == [task.labels.index("B-A"), task.labels.index("O"), NO_CLASS]
 
     class Model:
         heads = {"tagging": lambda hidden: hidden[:, :3]}

@@ -209,3 +209,46 @@ def test_unknown_tags_count_as_errors(data_bin, task_files, learned, tmp_path):
     more = ["--task-files", files, "--eval-langs", "en"]
     found = predicted(data_bin, learned, "tagging", tmp_path, *more)
     assert (float(found["accuracy"]), float(found["f1"])) == (66.67, 66.67)
+
+
+UNLABELED = {  # files with one labeled and one unlabeled example
+    "ranking": ("tsv", "1\tq\twater\n0\tq\tbook\n_\tr\twater\n_\tr\tbook\n"),
+    "tagging": ("tsv", "the\tO\n\nriver\t_\n"),
+    "question_answering": (
+        "json",
+        json.dumps(
+            {
+                "data": [
+                    {
+                        "paragraphs": [
+                            {
+                                "context": "the river stone",
+                                "qas": [
+                                    {"id": "1", "question": "a", "answers": [{"text": "river", "answer_start": 4}]},
+                                    {"id": "2", "question": "a"},
+                                ],
+                            }
+                        ]
+                    }
+                ]
+            }
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNLABELED)
+def test_text_without_labels_is_predicted_and_not_scored(data_bin, task_files, learned, tmp_path, name):
+    suffix, content = UNLABELED[name]
+    files = tmp_path / "files"
+    files.mkdir()
+    for split in ("train", "valid"):
+        (files / f"{split}.en.{suffix}").write_text(content, encoding="utf-8")
+    more = ["--task-files", files, "--eval-langs", "en"]
+    sample = predicted(data_bin, learned, name, tmp_path, *more)
+    assert sample["loss"] and (tmp_path / f"valid.en.{suffix}").read_text().count("\n") == content.count("\n") + (
+        4 if suffix == "json" else 1 if name == "tagging" else 0
+    )
+    arguments = line(data_bin, {name: files}, name, tmp_path / "run", "--train-langs", "en", "--eval-langs", "en")
+    with pytest.raises(UserError, match="(line 3|question '2'): training text without a label"):
+        run_train(arguments)

@@ -1,0 +1,128 @@
+"""The command: ``python -m preprocess.readers.xglue SOURCE DEST``, XGLUE's understanding tasks (Liang et al. 2020).
+
+DEST has a folder for each task, with the files that `xl_classification`, `xl_ranking`, `xl_tagging` and
+`xl_question_answering` read. Training text is English only. Test files of the first release had no labels; theirs are
+written as `_`, unlabeled. QAM is the public successor of XQA, which the Unicoder paper fine-tunes on and which was
+never distributed.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.evaluation.xglue import LANGUAGES as SCORED
+from preprocess.readers import command
+from preprocess.readers.labeled import (
+    UNLABELED,
+    Example,
+    Part,
+    argument_parser,
+    build,
+    chosen,
+    copied,
+    inside,
+    one_of,
+    questions,
+    read_rows,
+    read_table,
+    tagged,
+    tagged_line,
+)
+
+SPLITS = (("train", "train"), ("valid", "dev"), ("test", "test"))
+LANGUAGES = {name: tuple(codes.split()) for name, codes in SCORED.items() if name not in ("QG", "NTG")}
+LANGUAGES["WPR"] = (*LANGUAGES["WPR"], "es")  # which has files and is not scored
+ALL = tuple(sorted({language for codes in LANGUAGES.values() for language in codes}))
+CATEGORIES = "foodanddrink sports news entertainment health video finance travel lifestyle autos".split()
+LABELS: dict[str, Mapping[str, str]] = {
+    "NC": dict(zip(CATEGORIES, CATEGORIES)),
+    "XNLI": {name: name for name in ("contradiction", "entailment", "neutral")} | {"contradictory": "contradiction"},
+    "PAWSX": {"0": "0", "1": "1"},
+    "QADSM": {"Good": "Good", "Bad": "Bad"},
+    "WPR": {rating: rating for rating in "01234"},
+    "QAM": {"0": "0", "1": "1"},
+}
+TEXTS = {"NC": 2, "XNLI": 2, "PAWSX": 2, "QADSM": 3, "WPR": 3, "QAM": 2}  # of a line; NC may have a query before them
+
+
+def file_of(task: str, split: str, language: str) -> str:
+    """Path of a file in the folder of its task."""
+    if task in ("NER", "POS"):
+        return f"{language}.{split}"
+    if task == "XNLI":
+        return "multinli.train.en.tsv" if split == "train" else f"{language}.{split}"
+    if task == "PAWSX":
+        return f"{language}/{split if split == 'train' else f'{split}_2k'}.tsv"
+    if task == "MLQA":
+        pair = f"{split}-context-{language}-question-{language}.json"
+        return "squad1.1/train-v1.1.json" if split == "train" else f"MLQA_V1/{split}/{pair}"
+    return f"xglue.{task.lower()}.{language}.{split}"
+
+
+def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
+    """The parts of a task; `source` is its folder or the folder that contains it."""
+    for language in languages:
+        for split, theirs in SPLITS:
+            if split == "train" and language != "en":
+                continue
+            path = inside(source, task) / file_of(task, theirs, language)
+            name = f"{task}/{split}.{language}"
+            if task == "MLQA":
+                yield Part(name, path, {language: f"{name}.json"}, partial(questions, language=language), line=copied)
+            elif task in ("NER", "POS"):
+                read = partial(tagged, language=language, separator=" ")
+                yield Part(name, path, {language: f"{name}.tsv"}, read, line=tagged_line)
+            else:
+                read = partial(labeled, task=task, language=language)
+                yield Part(name, path, {language: f"{name}.tsv"}, read)
+
+
+def labeled(path: Path, task: str, language: str) -> Iterator[Example]:
+    """Yields the examples of a file; those of a test file without labels are unlabeled."""
+    rows: Iterator[tuple[int, list[str]]]
+    if task == "PAWSX":
+        rows = read_table(path, ("sentence1", "sentence2", "label"))
+    elif path.name.startswith("multinli"):
+        rows = read_table(path, ("premise", "hypo", "label"))
+    else:
+        rows = read_rows(path)
+    count, may_lack_labels = TEXTS[task], path.name.endswith(".test")
+    for number, fields in rows:
+        if may_lack_labels and len(fields) == count:
+            yield Example(language, UNLABELED, tuple(fields))
+            continue
+        if len(fields) != count + 1 and not (task == "NC" and len(fields) == count + 2):
+            raise UserError(f"{path}, line {number}: expected {count} texts and a label, found {len(fields)} fields")
+        label = one_of(path, number, "label", fields[-1], LABELS[task])
+        yield Example(language, label, tuple(fields[-1 - count : -1]))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns the exit status."""
+    release = "folder of the unpacked release, xglue_full_dataset or that of one task"
+    parser = argument_parser("xglue", "XGLUE's understanding tasks.", release, ALL)
+    parser.add_argument(
+        "--tasks", default=",".join(LANGUAGES), help="tasks, separated by commas (default: %(default)s)"
+    )
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        tasks, languages = names_of("--tasks", options.tasks), chosen(options.langs, ALL)
+        if unknown := [task for task in tasks if task not in LANGUAGES]:
+            raise UserError(f"--tasks {options.tasks}: {unknown[0]} is none of {', '.join(LANGUAGES)}")
+        found = [
+            part
+            for task in tasks
+            for part in parts(task, options.source, [code for code in LANGUAGES[task] if code in languages])
+        ]
+        described = {"corpus": ["XGLUE"], "tasks": tasks, "languages": languages}
+        build(options.destination, options.source, found, described)
+
+    return command.run("xglue", work)
+
+
+if __name__ == "__main__":
+    command.end_on_sigterm()
+    sys.exit(main())

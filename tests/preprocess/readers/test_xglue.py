@@ -1,0 +1,154 @@
+"""XGLUE's understanding tasks, from small files made here in the release's formats."""
+
+import gzip
+import json
+
+import pytest
+
+from fairseq_xl.evaluation.squad import read_questions
+from fairseq_xl.finetuning.classification import read_examples
+from fairseq_xl.finetuning.ranking import read_queries
+from fairseq_xl.finetuning.tagging import read_sentences
+from preprocess.readers.xglue import LANGUAGES, SPLITS, file_of, main
+
+QUESTIONS = {
+    "data": [
+        {
+            "title": "Elbe",
+            "paragraphs": [
+                {
+                    "context": "Der Fluss heißt Elbe.",
+                    "qas": [{"id": "a", "question": "Wie?", "answers": [{"text": "Elbe", "answer_start": 16}]}],
+                }
+            ],
+        }
+    ]
+}
+TRAIN = "premise\thypo\tlabel\na .\tb .\tcontradictory\n"
+PAIRS = "id\tsentence1\tsentence2\tlabel\n1\ta\tb\t0\n2\tc\td\t1\n"
+#: task -> (content of its files, what is written)
+FILES = {
+    "NER": ("-DOCSTART- O\n\nNew B-LOC\nYork I-LOC\n\nis O\n", "New\tB-LOC\nYork\tI-LOC\n\nis\tO\n\n"),
+    "POS": ("1 000 NUM\n\n\nx X\n\n", "1 000\tNUM\n\nx\tX\n\n"),
+    "NC": ('a "title\tbody  text\tsports\n', 'sports\ta "title\tbody text\n'),
+    "MLQA": (json.dumps(QUESTIONS), json.dumps(QUESTIONS)),
+    "XNLI": ("a .\tb .\tneutral\n", "neutral\ta .\tb .\n"),
+    "PAWSX": (PAIRS, "0\ta\tb\n1\tc\td\n"),
+    "QADSM": ("query\tad\tdescription\tGood\n", "Good\tquery\tad\tdescription\n"),
+    "WPR": ("query\tpage\tsnippet\t4\n", "4\tquery\tpage\tsnippet\n"),
+    "QAM": ("what is k2\tK2 is a mountain .\t1\n", "1\twhat is k2\tK2 is a mountain .\n"),
+}
+READERS = {"NER": read_sentences, "POS": read_sentences, "MLQA": read_questions, "WPR": read_queries}
+
+
+def each_file():
+    for task, languages in LANGUAGES.items():
+        for language in languages:
+            for split, theirs in SPLITS:
+                if split != "train" or language == "en":
+                    yield task, f"{task}/{file_of(task, theirs, language)}", split, language
+
+
+@pytest.fixture
+def source(tmp_path):
+    """The unpacked release, with the paths of XGLUE's description of its files."""
+    for task, name, split, _ in each_file():
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(TRAIN if (task, split) == ("XNLI", "train") else FILES[task][0], encoding="utf-8")
+    return tmp_path / "in"
+
+
+def read(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+def test_every_file_of_every_task(source, tmp_path):
+    """What is written is what the fine-tuning tasks read."""
+    assert read(source, tmp_path / "out") == 0
+    count = 0
+    for task, _, split, language in each_file():
+        path = tmp_path / f"out/{task}/{split}.{language}.{'json' if task == 'MLQA' else 'tsv'}"
+        expected = "contradiction\ta .\tb .\n" if (task, split) == ("XNLI", "train") else FILES[task][1]
+        assert path.read_text(encoding="utf-8") == expected
+        assert READERS.get(task, read_examples)(path, language)
+        count += 1
+    assert count == 2 * (4 + 18 + 5 + 7 + 15 + 4 + 3 + 7 + 3) + 9
+    counts = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))["counts"]
+    assert counts["NER/test.nl.tsv"]["labels"] == {"B-LOC": 1, "I-LOC": 1, "O": 1, "sentences": 2}
+    assert counts["QAM/valid.de.tsv"] == {"lines": 1, "empty": 0, "labels": {"1": 1}}
+
+
+def test_the_paths_of_the_release(source):
+    """As in the description that comes with it."""
+    for name in (
+        *("NER/en.train", "NER/nl.dev", "POS/th.test", "NC/xglue.nc.ru.dev", "MLQA/squad1.1/train-v1.1.json"),
+        *("MLQA/MLQA_V1/dev/dev-context-de-question-de.json", "XNLI/multinli.train.en.tsv", "XNLI/sw.test"),
+        *("PAWSX/en/train.tsv", "PAWSX/fr/test_2k.tsv", "QADSM/xglue.qadsm.de.dev", "WPR/xglue.wpr.zh.test"),
+    ):
+        assert (source / name).is_file(), name
+
+
+def test_one_task_from_its_folder_compressed(source, tmp_path):
+    for path in list((source / "QAM").iterdir()):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    assert read(source / "QAM", tmp_path / "out", "--tasks", "QAM", "--langs", "en,de") == 0
+    names = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.tsv"))
+    assert names == [f"QAM/{name}.tsv" for name in ("test.de", "test.en", "train.en", "valid.de", "valid.en")]
+
+
+def test_test_files_without_labels_are_unlabeled(source, tmp_path):
+    """The release as it was before its test labels were published; NC with a query, as its description has it."""
+    for task, text in (("QADSM", "q\tad\td\n"), ("WPR", "q\tp\ts\n"), ("QAM", "q\ta\n"), ("NC", "t\tb\n")):
+        (source / f"{task}/xglue.{task.lower()}.de.test").write_text(text, encoding="utf-8")
+    (source / "NC/xglue.nc.de.dev").write_text("query\ttitle\tbody\tnews\n", encoding="utf-8")
+    assert read(source, tmp_path / "out", "--tasks", "QADSM,WPR,QAM,NC", "--langs", "en,de") == 0
+    for task, expected in (
+        ("QADSM", "_\tq\tad\td\n"),
+        ("WPR", "_\tq\tp\ts\n"),
+        ("QAM", "_\tq\ta\n"),
+        ("NC", "_\tt\tb\n"),
+    ):
+        assert (tmp_path / f"out/{task}/test.de.tsv").read_text(encoding="utf-8") == expected
+    assert (tmp_path / "out/NC/valid.de.tsv").read_text(encoding="utf-8") == "news\ttitle\tbody\n"
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("QAM/xglue.qam.de.dev", None, "{path}: there is no such file"),
+        ("QAM/xglue.qam.de.dev", b"", "{path}, line 1: the file is empty"),
+        ("QAM/xglue.qam.de.dev", b"was\tDas .\tGood\n", "{path}, line 1: label 'Good' is none of 0, 1"),
+        ("QAM/xglue.qam.de.dev", b"was\tDas\n", "{path}, line 1: expected 2 texts and a label, found 2 fields"),
+        ("QAM/xglue.qam.en.train", b"7\ta\tb\t1\n", "{path}, line 1: expected 2 texts and a label, found 4 fields"),
+        (
+            "QAM/xglue.qam.de.test",
+            b"was\tDas .\t1\nwas\tDas .\n",
+            "{path}, line 2: expected 3 fields as in the first line, found 2",
+        ),
+        ("NER/de.dev", b"Das O\nHaus\n", "{path}, line 2: expected a word and a tag, found 'Haus'"),
+        ("NER/de.dev", b"Sch\xf6n O\n", "{path}, line 1: not UTF-8"),
+        ("WPR/xglue.wpr.de.dev", b"q\tt\ts\t5\n", "{path}, line 1: label '5' is none of 0, 1, 2, 3, 4"),
+        (
+            "MLQA/MLQA_V1/dev/dev-context-de-question-de.json",
+            json.dumps(QUESTIONS).replace("16", "15").encode(),
+            "{path}: 1 answers are not the text at their answer_start; the first is 'Elbe' at 15 of question 'a'",
+        ),
+    ],
+)
+def test_problems_are_one_sentence(name, content, message, source, tmp_path, capsys):
+    path = source / name
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    assert read(source, tmp_path / "out", "--langs", "en,de", "--tasks", "QAM,NER,WPR,MLQA") == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "xglue: " + message.format(path=path)
+    assert not (tmp_path / "out/manifest.json").exists() and not list(tmp_path.rglob("*.tmp"))
+
+
+def test_unknown_names_are_one_sentence(source, tmp_path, capsys):
+    assert read(source, tmp_path / "out", "--langs", "xx") == 1
+    assert "--langs: unknown 'xx'; valid: ar, bg," in capsys.readouterr().err
+    assert read(source, tmp_path / "out", "--tasks", "NTG") == 1
+    assert "xglue: --tasks NTG: NTG is none of NER, POS, NC" in capsys.readouterr().err

@@ -32,6 +32,7 @@ COMMANDS = {
     "score tagging": "F1 of spans and accuracy of words, per language",
     "score xglue": "scores of XGLUE's tasks, from files of predictions",
     "score xtreme": "scores of XTREME's tasks, from files of predictions",
+    "submission": "write predictions as submissions of XGLUE or XTREME have them",
     "skipgram": "train skip-gram embeddings of a language's pieces",
 }
 HELP = ("-h", "--help")

@@ -17,6 +17,7 @@ from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import replacing
 from fairseq_xl.versions import version
 
+SCORE = 3  # column of the scores of ranking in the files of --predictions-to
 #: scores of a language: each measure, and its interval with `_interval` behind the name
 Scores = dict[str, Any]
 
@@ -34,7 +35,43 @@ class Task:
     predictions: str  # path in the folder of predictions, with {language} and {split}
     references: str  # path in the folder of references
     score: Callable[[Path, Path, str], Scores]
+    column: int | None = 2  # of the files of --predictions-to, that submissions have; None: the whole file
     paper: dict[str, float] = field(default_factory=dict)  # system -> published average
+
+
+def write_submission(task: Task, predictions: Path, destination: Path, split: str) -> list[Path]:
+    """Writes the predictions of a fine-tuned model as submissions of the benchmark have them; returns the files.
+
+    Args:
+        predictions: folder of ``SPLIT.LANGUAGE`` files that fairseq-validate wrote with --predictions-to.
+        destination: folder of the submission.
+
+    Raises `UserError` if no language of the task has a file.
+    """
+    written = []
+    for language in task.languages:
+        path = predictions / f"{split}.{language}.{'json' if task.column is None else 'tsv'}"
+        if not path.is_file():
+            continue
+        lines = read_lines(path) if task.column is None else predicted_column(path, task.column)
+        made = destination / task.predictions.format(language=language, split=split)
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(made) as file:
+            file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+        written.append(made)
+    if not written:
+        raise UserError(f"{predictions}: no file {split}.LANGUAGE of {', '.join(task.languages)}")
+    return written
+
+
+def predicted_column(path: Path, column: int) -> list[str]:
+    """A column of a file of --predictions-to; scores of ranking in the order of the lines, and not by query."""
+    rows = [line.split("\t") for line in read_lines(path)]
+    if any(len(row) <= column and row != [""] for row in rows):
+        raise UserError(f"{path} is not a file of predictions: expected {column + 1} columns")
+    if column == SCORE:
+        rows.sort(key=lambda row: int(row[0]))
+    return [row[column] if row != [""] else "" for row in rows]
 
 
 def score_task(task: Task, predictions: Path, references: Path, split: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import ranking
 from fairseq_xl.evaluation.benchmarks import (
+    SCORE,
     Scores,
     Task,
     answer_scores,
@@ -120,5 +121,9 @@ def tasks() -> dict[str, Task]:
         default = (labels, named.format(name=name, lower=name.lower()), classification)
         (measure, metric), references, score = kinds.get(name, default)
         predictions = f"{name}/{{language}}.prediction"
-        found[name] = Task(tuple(languages.split()), (measure,), metric, predictions, references, score, PAPER[name])
+        column = {"MLQA": None, "WPR": SCORE}.get(name, 2)
+        measures = (measure,)
+        found[name] = Task(
+            tuple(languages.split()), measures, metric, predictions, references, score, column, PAPER[name]
+        )
     return found

@@ -89,6 +89,8 @@ def tasks() -> dict[str, Task]:
     found = {}
     for name, languages in LANGUAGES.items():
         measures, metric, score = other.get(name, (("accuracy",), "accuracy", classification))
-        path = f"{name}/{{split}}-{{language}}.{'json' if measures == both else 'tsv'}"
-        found[name] = Task(tuple(languages.split()), measures, metric, path, path, score, {"VECO": PAPER[name]})
+        answered = measures == both
+        path = f"{name}/{{split}}-{{language}}.{'json' if answered else 'tsv'}"
+        column, paper = None if answered else 2, {"VECO": PAPER[name]}
+        found[name] = Task(tuple(languages.split()), measures, metric, path, path, score, column, paper)
     return found

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fairseq_xl.commands import score_xglue, score_xtreme
+from fairseq_xl.commands import score_xglue, score_xtreme, submission
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import xglue, xtreme
 
@@ -144,3 +144,35 @@ def test_files_that_are_missing(xglue_files, capsys):
         printed(capsys, score_xglue.main, xglue_files, "--tasks", "NERD")
     with pytest.raises(UserError, match=r"no predictions of NER; expected files such as NER/de\.prediction"):
         score_xglue.main(["--predictions", "x", "--references", f"{xglue_files}/right", "--tasks", "NER"])
+
+
+PREDICTED = {  # what fairseq-validate writes -> what submissions have
+    ("xglue", "NC", "tsv"): ("1\tsports\tnews\t0.9\n2\t_\tsports\t0.8\n", "NC/de.prediction", "news\nsports\n"),
+    ("xglue", "NER", "tsv"): ("a b\tO\tB-X\nc\tO\tO\n\nd\tO\tO\n\n", "NER/de.prediction", "B-X\nO\n\nO\n\n"),
+    ("xglue", "WPR", "tsv"): (
+        *("1\tq\t2\t0.5\n3\tq\t0\t0.25\n2\tr\t_\t-1\n10\tr\t1\t7\n", "WPR/de.prediction"),
+        "0.5\n-1\n0.25\n7\n",
+    ),
+    ("xglue", "MLQA", "json"): ('{\n"a": "x\ty"\n}\n', "MLQA/de.prediction", '{\n"a": "x\ty"\n}\n'),
+    ("xtreme", "panx", "tsv"): ("c\tO\tB-X\n\n", "panx/test-de.tsv", "B-X\n\n"),
+    ("xtreme", "xquad", "json"): ('{\n"a": "x"\n}\n', "xquad/test-de.json", '{\n"a": "x"\n}\n'),
+}
+
+
+@pytest.mark.parametrize("benchmark, task, suffix", PREDICTED)
+def test_submissions(tmp_path, benchmark, task, suffix):
+    written, name, expected = PREDICTED[benchmark, task, suffix]
+    write(tmp_path / f"in/test.de.{suffix}", written)
+    submission.main([benchmark, task, str(tmp_path / "in"), str(tmp_path / "out")])
+    assert [str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*")] == [name]
+    assert (tmp_path / "out" / name).read_text(encoding="utf-8") == expected
+
+
+def test_submissions_that_cannot_be_written(tmp_path):
+    with pytest.raises(UserError, match="NTG is none of xglue's NER, POS"):
+        submission.main(["xglue", "NTG", str(tmp_path), str(tmp_path)])
+    with pytest.raises(UserError, match="no file test.LANGUAGE of de, en, es, nl"):
+        submission.main(["xglue", "NER", str(tmp_path), str(tmp_path)])
+    write(tmp_path / "test.de.tsv", "word\ttag\n")
+    with pytest.raises(UserError, match=r"test\.de\.tsv is not a file of predictions: expected 3 columns"):
+        submission.main(["xglue", "NER", str(tmp_path), str(tmp_path)])

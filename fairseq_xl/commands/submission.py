@@ -1,0 +1,34 @@
+"""Writes predictions of a fine-tuned model as submissions of XGLUE or XTREME have them.
+
+PREDICTIONS is a folder that fairseq-validate wrote with --predictions-to. `fairseq-xl score BENCHMARK --predictions
+DEST` scores the result.
+"""
+
+import argparse
+import logging
+from pathlib import Path
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import xglue, xtreme
+from fairseq_xl.evaluation.benchmarks import write_submission
+
+logger = logging.getLogger(__name__)
+
+BENCHMARKS = {"xglue": xglue.tasks, "xtreme": xtreme.tasks}
+WITHOUT = ("QG", "NTG", "bucc2018", "tatoeba")  # tasks that fairseq-validate does not predict
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    parser = argparse.ArgumentParser("fairseq-xl submission", description=__doc__)
+    parser.add_argument("benchmark", choices=BENCHMARKS)
+    parser.add_argument("task", help="name of the task: NER, XNLI, … or panx, xnli, …")
+    parser.add_argument("predictions", type=Path, metavar="PREDICTIONS", help="folder of SPLIT.LANGUAGE files")
+    parser.add_argument("destination", type=Path, metavar="DEST", help="folder of the submission")
+    parser.add_argument("--split", default="test", help="split of PREDICTIONS (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    tasks = {name: task for name, task in BENCHMARKS[options.benchmark]().items() if name not in WITHOUT}
+    if options.task not in tasks:
+        raise UserError(f"{options.task} is none of {options.benchmark}'s {', '.join(tasks)}")
+    written = write_submission(tasks[options.task], options.predictions, options.destination, options.split)
+    logger.info("%s: %d languages, %s", options.task, len(written), ", ".join(map(str, written[:3])))

@@ -1,13 +1,14 @@
 """Scores of XTREME from predictions in the form of its submissions.
 
 Prints one JSON line: for each task with predictions the scores of each language with 95 % bootstrap intervals, their
-average if no language is missing, and published averages. Scores are those of XTREME's own program.
+average if no language is missing, and published averages; averages over tasks if none of them is missing. Scores are
+those of XTREME's own program.
 """
 
 from fairseq_xl.evaluation.benchmarks import run
-from fairseq_xl.evaluation.xtreme import tasks
+from fairseq_xl.evaluation.xtreme import GROUPS, tasks
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    run("xtreme", __doc__, tasks(), arguments)
+    run("xtreme", __doc__, tasks(), GROUPS, arguments)

@@ -97,9 +97,14 @@ def score_task(task: Task, predictions: Path, references: Path, split: str) -> d
 
 
 def score_benchmark(
-    tasks: Mapping[str, Task], chosen: list[str], predictions: Path, references: Path, split: str
+    tasks: Mapping[str, Task],
+    groups: Mapping[str, tuple[str, ...]],
+    chosen: list[str],
+    predictions: Path,
+    references: Path,
+    split: str,
 ) -> dict[str, Any]:
-    """Scores the chosen tasks that have predictions; the average appears over all tasks of the benchmark only.
+    """Scores the chosen tasks that have predictions, and averages groups of tasks of which none is missing.
 
     Raises `UserError` if no task has predictions.
     """
@@ -109,9 +114,12 @@ def score_benchmark(
         expected = tasks[chosen[0]].predictions.format(language=tasks[chosen[0]].languages[0], split=split)
         raise UserError(f"{predictions}: no predictions of {', '.join(chosen)}; expected files such as {expected}")
     result: dict[str, Any] = {"split": split, "tasks": results}
-    result["missing"] = [name for name in tasks if "average" not in results.get(name, {})]
-    if not result["missing"]:
-        result["average"] = mean(entry["average"] for entry in results.values())
+    averages = {name: entry["average"] for name, entry in results.items() if "average" in entry}
+    result["missing"] = [name for name in tasks if name not in averages]
+    result["complete"] = len(averages)
+    for group, names in groups.items():
+        if averages.keys() >= set(names):
+            result[group] = mean(averages[name] for name in names)
     return result
 
 
@@ -138,8 +146,14 @@ def table(result: dict[str, Any], tasks: Mapping[str, Task]) -> str:
     return "".join([lines[0], "|" + "---|" * len(rows[0]) + "\n", *lines[1:]])
 
 
-def run(name: str, description: str | None, tasks: Mapping[str, Task], arguments: list[str] | None) -> None:
-    """Runs `fairseq-xl score NAME`."""
+def run(
+    name: str,
+    description: str | None,
+    tasks: Mapping[str, Task],
+    groups: Mapping[str, tuple[str, ...]],
+    arguments: list[str] | None,
+) -> None:
+    """Runs `fairseq-xl score NAME`; `groups` are those of tasks that are averaged."""
     parser = argparse.ArgumentParser(f"fairseq-xl score {name}", description=description)
     parser.add_argument("--predictions", required=True, type=Path, help="folder of predictions")
     parser.add_argument("--references", required=True, type=Path, help="folder of the labeled files")
@@ -151,7 +165,7 @@ def run(name: str, description: str | None, tasks: Mapping[str, Task], arguments
     unknown = [task for task in chosen if task not in tasks]
     if unknown:
         raise UserError(f"--tasks {options.tasks}: {unknown[0]} is none of {', '.join(tasks)}")
-    result = score_benchmark(tasks, chosen, options.predictions, options.references, options.split)
+    result = score_benchmark(tasks, groups, chosen, options.predictions, options.references, options.split)
     if options.table:
         with replacing(options.table) as file:
             file.write(table(result, tasks).encode("utf-8"))

@@ -35,6 +35,8 @@ LANGUAGES = {
     "QG": "de en fr",
     "NTG": "de en es fr ru",
 }
+#: averages of the paper
+GROUPS = {"understanding": tuple(LANGUAGES)[:9], "generation": tuple(LANGUAGES)[9:]}
 #: Liang et al. 2020, tables 4 and 5: averages of Unicoder (large corpus), xDAE and xFNP
 PAPER = {
     "NER": {"Unicoder": 79.7},

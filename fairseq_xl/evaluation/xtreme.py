@@ -37,6 +37,14 @@ LANGUAGES = {
         "ar he vi id jv tl eu ml ta te af nl de el bn hi mr ur fa fr it pt es bg ru ja ka ko th sw zh kk tr et fi hu"
     ),
 }
+#: averages of its program
+GROUPS = {
+    "average": tuple(LANGUAGES),
+    "classification": ("xnli", "pawsx"),
+    "tagging": ("udpos", "panx"),
+    "qa": ("xquad", "mlqa", "tydiqa"),
+    "retrieval": ("bucc2018", "tatoeba"),
+}
 #: Luo et al. 2020, table 3: transfer from English; of question answering F1 and exact match
 PAPER = {
     "xnli": 79.9,

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# finetune.sh TYPE DATA SAVE_DIR TASK_FILES TRAIN_LANGS EVAL_LANGS [CONFIG.yaml ...] [--flag value ...]: fine-tunes an
+# encoder for tasks of a TYPE: classification, ranking, tagging or question-answering. It selects the epoch with the best
+# validation average over EVAL_LANGS (accuracy, ndcg, f1, f1), predicts their test files and writes SAVE_DIR/scores.json.
+# Commas separate languages. --init-from CKPT sets the encoder's weights (default: random). Without CONFIG the model has
+# the size of XLM's for XNLI; xlm/config/classify-toy.yaml is small. A repeated run resumes.
+set -euo pipefail
+recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$recipes/common.sh"
+arguments 6 "$@"
+type=$1 data=$2 save=$3 files=$4 train=$5 evaluate=$6
+shift 6
+score=()
+case $type in
+    classification) metric=accuracy ;;
+    ranking) metric=ndcg ;;
+    tagging) metric=f1 ;;
+    question-answering) metric=f1 score=(--references "$files") ;;
+    *) refuse "TYPE $type: choose classification, ranking, tagging or question-answering" ;;
+esac
+task=xl_${type//-/_}
+export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
+mkdir -p "$save"
+python "$recipes/launch.py" train "$data" "$recipes/xlm/config/classify.yaml" "$@" --task "$task" --criterion "$task" \
+    --best-checkpoint-metric "$metric" --task-files "$files" --train-langs "$train" --eval-langs "$evaluate" \
+    --save-dir "$save" --log-file "$save/train.log"
+python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/classify-test.yaml" --task "$task" \
+    --path "$save/checkpoint_best.pt" --task-files "$files" --eval-langs "$evaluate" \
+    --predictions-to "$save/predictions" >"$save/test.log" 2>&1 ||
+    { what_failed "$save/test.log"; exit 1; }
+replacing "$save/scores.json" python -m fairseq_xl score "$type" "$save/predictions" --langs "$evaluate" \
+    ${score[@]+"${score[@]}"}

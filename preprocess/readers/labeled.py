@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.compressed import read_text, stored, text_of
 from fairseq_xl.io.files import read_json, sha256_of, write_json
@@ -251,6 +251,40 @@ def read_release(
         found = chosen(options.langs, languages)
         described = {"corpus": [corpus], "languages": found}
         build(options.destination, options.source, parts(options.source, found), described)
+
+    return command.run(name, work)
+
+
+def read_benchmark(
+    name: str,
+    corpus: str,
+    release: str,
+    languages: Mapping[str, Sequence[str]],
+    parts: Callable[[str, Path, list[str]], Iterator[Part]],
+    arguments: list[str] | None,
+) -> int:
+    """Runs a reader with --tasks: writes the `parts` of each task of SOURCE in --langs; returns the exit status.
+
+    Args:
+        languages: the languages of each task.
+    """
+    known = sorted({language for codes in languages.values() for language in codes})
+    parser = argument_parser(name, f"{corpus}.", release, known)
+    parser.add_argument(
+        "--tasks", default=",".join(languages), help="tasks, separated by commas (default: %(default)s)"
+    )
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        tasks, codes = names_of("--tasks", options.tasks), chosen(options.langs, known)
+        if unknown := [task for task in tasks if task not in languages]:
+            raise UserError(f"--tasks {options.tasks}: {unknown[0]} is none of {', '.join(languages)}")
+        found = [
+            part
+            for task in tasks
+            for part in parts(task, options.source, [code for code in languages[task] if code in codes])
+        ]
+        build(options.destination, options.source, found, {"corpus": [corpus], "tasks": tasks, "languages": codes})
 
     return command.run(name, work)
 

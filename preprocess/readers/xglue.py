@@ -11,20 +11,18 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.xglue import LANGUAGES as SCORED
 from preprocess.readers import command
 from preprocess.readers.labeled import (
     UNLABELED,
     Example,
     Part,
-    argument_parser,
-    build,
-    chosen,
     copied,
     inside,
     one_of,
     questions,
+    read_benchmark,
     read_rows,
     read_table,
     tagged,
@@ -102,25 +100,7 @@ def labeled(path: Path, task: str, language: str) -> Iterator[Example]:
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     release = "folder of the unpacked release, xglue_full_dataset or that of one task"
-    parser = argument_parser("xglue", "XGLUE's understanding tasks.", release, ALL)
-    parser.add_argument(
-        "--tasks", default=",".join(LANGUAGES), help="tasks, separated by commas (default: %(default)s)"
-    )
-    options = parser.parse_args(arguments)
-
-    def work() -> None:
-        tasks, languages = names_of("--tasks", options.tasks), chosen(options.langs, ALL)
-        if unknown := [task for task in tasks if task not in LANGUAGES]:
-            raise UserError(f"--tasks {options.tasks}: {unknown[0]} is none of {', '.join(LANGUAGES)}")
-        found = [
-            part
-            for task in tasks
-            for part in parts(task, options.source, [code for code in LANGUAGES[task] if code in languages])
-        ]
-        described = {"corpus": ["XGLUE"], "tasks": tasks, "languages": languages}
-        build(options.destination, options.source, found, described)
-
-    return command.run("xglue", work)
+    return read_benchmark("xglue", "XGLUE", release, LANGUAGES, parts, arguments)
 
 
 if __name__ == "__main__":

@@ -55,9 +55,11 @@ LAYERS = {
     "evaluation": set(),
     "retrieval": {"data", "models", "evaluation", "load"},
     "mining": {"data", "models", "retrieval", "patches", "load"},
+    "bitext_mining": {"evaluation"},
     "back_translation": {"data", "tasks"},
     "commands": {
-        *("data", "embeddings", "checkpoints", "evaluation", "retrieval", "mining", "back_translation", "patches"),
+        *("data", "embeddings", "checkpoints", "evaluation", "retrieval", "mining"),
+        *("bitext_mining", "back_translation", "patches"),
         "register",
     },
     "__main__": {"commands"},

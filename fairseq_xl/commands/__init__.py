@@ -20,6 +20,7 @@ COMMANDS = {
     "join-embeddings": "join mapped embeddings of several languages for a joint vocabulary",
     "language-module": "extract, pack, list or make language modules (MonoTrans)",
     "map-embeddings": "map the embeddings of one language into those of another",
+    "mine-bitext": "find parallel sentences in the text of two languages, without training",
     "mine-negatives": "find hard negatives for paraphrase classification (Unicoder)",
     "ngram-entropy": "bits per token of n-gram models, to compare the loss of MLM with",
     "retrieve": "find the translations of sentences with an encoder, without training",

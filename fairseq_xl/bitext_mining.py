@@ -1,0 +1,134 @@
+"""Parallel sentences found in the text of two languages by their vectors (Artetxe & Schwenk 2019).
+
+n source sentences, m target sentences, C channels, k neighbors. The command is `fairseq-xl mine-bitext`.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.bleu import read_lines
+
+NEIGHBORS = 4  # of the margin
+BLOCK = 1024  # source sentences whose similarities to all target sentences are in memory
+
+
+class Sentences(NamedTuple):
+    """The sentences of a file and their ids."""
+
+    ids: list[str]
+    texts: list[str]
+
+
+class Pair(NamedTuple):
+    """Two sentences, by their numbers, with their margin."""
+
+    score: float
+    source: int
+    target: int
+
+
+def read_sentences(path: str) -> Sentences:
+    """Reads a sentence from each line, or ``id TAB sentence`` as BUCC has them; other ids number the lines from 0 on.
+
+    Empty lines, which separate documents, are left out. Raises `UserError` for a missing or ill-encoded file, one
+    without sentences, and an id that occurs twice.
+    """
+    lines = {number: line for number, line in enumerate(read_lines(path)) if line.strip()}
+    if not lines:
+        raise UserError(f"{path} holds no sentences")
+    rows = [line.split("\t", 1) for line in lines.values()]
+    named = all(len(row) == 2 and row[1].strip() for row in rows)
+    ids = [row[0] for row in rows] if named else [str(number) for number in lines]
+    texts = [row[1] for row in rows] if named else list(lines.values())
+    if len(set(ids)) < len(ids):
+        double = next(name for number, name in enumerate(ids) if name in ids[:number])
+        raise UserError(f"{path}: the id {double} occurs twice")
+    return Sentences(ids, texts)
+
+
+def read_gold(path: str, sides: Sequence[Sentences]) -> set[tuple[int, int]]:
+    """Reads pairs of ids as pairs of sentence numbers; raises `UserError` for an unknown id and for no pair."""
+    numbers = [{name: number for number, name in enumerate(side.ids)} for side in sides]
+    found = set()
+    for number, line in enumerate(read_lines(path), start=1):
+        names = line.split("\t")
+        if len(names) != 2 or names[0] not in numbers[0] or names[1] not in numbers[1]:
+            raise UserError(f"{path}, line {number}: expected two ids of the files, found {line[:40]!r}")
+        found.add((numbers[0][names[0]], numbers[1][names[1]]))
+    if not found:
+        raise UserError(f"{path} holds no pairs")
+    return found
+
+
+def nearest(source: np.ndarray, target: np.ndarray, count: int, block: int = BLOCK) -> tuple[np.ndarray, np.ndarray]:
+    """Target sentences of highest cosine for each source sentence, by exact search in blocks.
+
+    Args:
+        source, target: vectors (n, C), (m, C).
+        count: k, at most m are returned.
+        block: source sentences at a time.
+
+    Returns: cosines (n, k) in descending order, and numbers of target sentences (n, k).
+    """
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    sides = [torch.nn.functional.normalize(torch.from_numpy(side).float(), dim=1) for side in (source, target)]
+    keys, found = sides[1].to(device).T, []
+    for start in range(0, len(source), block):
+        similarity = sides[0][start : start + block].to(device) @ keys
+        values, numbers = similarity.topk(min(count, len(target)), dim=1)
+        found.append((values.cpu().numpy(), numbers.cpu().numpy()))
+    return np.concatenate([values for values, _ in found]), np.concatenate([numbers for _, numbers in found])
+
+
+def mine(source: np.ndarray, target: np.ndarray, neighbors: int = NEIGHBORS, block: int = BLOCK) -> list[Pair]:
+    """Pairs by ratio margin, in descending order; each sentence is in one pair at most.
+
+    The margin is the cosine over the mean of both sentences' mean cosines to their `neighbors` nearest sentences (eq. 1
+    and 2 of the paper). The best candidate of each sentence in both directions is kept, and pairs are taken greedily.
+    """
+    forward, backward = nearest(source, target, neighbors, block), nearest(target, source, neighbors, block)
+    means = forward[0].mean(1), backward[0].mean(1)
+    candidates = {}
+    for cosines, numbers, swapped in ((*forward, False), (*backward, True)):
+        own, other = means[::-1] if swapped else means
+        margins = cosines / np.maximum((own[:, None] + other[numbers]) / 2, 1e-12)
+        best = margins.argmax(1)
+        for number, place in enumerate(best.tolist()):
+            pair = (number, int(numbers[number, place]))
+            candidates[pair[::-1] if swapped else pair] = float(margins[number, place])
+    taken: tuple[set[int], set[int]] = (set(), set())
+    found = []
+    for (first, second), score in sorted(candidates.items(), key=lambda item: (-item[1], item[0])):
+        if first not in taken[0] and second not in taken[1]:
+            found.append(Pair(score, first, second))
+            taken[0].add(first)
+            taken[1].add(second)
+    return found
+
+
+def best_threshold(pairs: Iterable[Pair], gold: set[tuple[int, int]]) -> dict[str, float]:
+    """The margin from which on pairs have the highest F1.
+
+    Args:
+        pairs: in descending order of their scores.
+        gold: numbers of the sentences of right pairs.
+
+    Returns: {"threshold", and in percent "f1", "precision", "recall"}.
+    """
+    best = {"threshold": float("inf"), "f1": 0.0, "precision": 0.0, "recall": 0.0}
+    right = 0
+    for count, pair in enumerate(pairs, start=1):
+        right += (pair.source, pair.target) in gold
+        f1 = 200 * right / (count + len(gold))
+        if f1 > best["f1"]:
+            best = {
+                "threshold": pair.score,
+                "f1": f1,
+                "precision": 100 * right / count,
+                "recall": 100 * right / len(gold),
+            }
+    return best

@@ -1,0 +1,78 @@
+"""Finds parallel sentences in the text of two languages with the encoder of a checkpoint, without training.
+
+Sentences are compared by the ratio margin of their vectors in one layer (Artetxe & Schwenk 2019). A line of a file is a
+sentence, or ``id TAB sentence`` as in BUCC. With --gold the threshold of the highest F1 is printed; with --threshold,
+or --gold, pairs below it are left out. The output has the two ids on each line, and without threshold the margin
+before them. With --nearest it has for each source sentence the id of the target sentence of highest cosine, as
+submissions of XTREME's Tatoeba have it. Prints one JSON line.
+"""
+
+import argparse
+import json
+import sys
+
+from fairseq_xl.bitext_mining import Sentences, best_threshold, mine, nearest, read_gold, read_sentences
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
+from fairseq_xl.retrieval import POOLINGS, Embedder
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    options = _parser().parse_args(arguments)
+    if options.nearest and (options.gold or options.threshold is not None):
+        raise UserError("--nearest finds a sentence for each source sentence: leave out --gold and --threshold")
+    (source, source_texts), (target, target_texts) = _files(options.files)
+    gold = read_gold(options.gold, (source_texts, target_texts)) if options.gold else None
+    if options.nearest and source_texts.ids != [str(number) for number in range(len(source_texts.ids))]:
+        raise UserError(f"{options.files[0]}: --nearest needs a sentence, without id, on each line")
+    embedder, choice = Embedder(options.checkpoint, options.data), (options.layer, options.pooling)
+    if choice not in embedder.choices:
+        raise UserError(f"--layer {options.layer}: the model has the layers 0 to {len(embedder.encoder.layers)}")
+    sides = ((source, source_texts), (target, target_texts))
+    first, second = (embedder(sentences.texts, language, [choice])[choice] for language, sentences in sides)
+    result: dict = {"sentences": [len(source_texts.texts), len(target_texts.texts)]}
+    if options.nearest:
+        _, numbers = nearest(first, second, 1)
+        lines = [target_texts.ids[number] for number in numbers[:, 0].tolist()]
+    else:
+        pairs = mine(first, second, options.neighbors)
+        threshold = options.threshold
+        if gold is not None:
+            result |= {name: round(value, 4) for name, value in best_threshold(pairs, gold).items()}
+            threshold = result["threshold"] if threshold is None else threshold
+        kept = [pair for pair in pairs if threshold is None or round(pair.score, 4) >= threshold]
+        names = [(source_texts.ids[pair.source], target_texts.ids[pair.target]) for pair in kept]
+        shown = [(f"{pair.score:.4f}", *ids) if threshold is None else ids for pair, ids in zip(kept, names)]
+        lines = ["\t".join(row) for row in shown]
+        result["pairs"] = len(lines)
+    if options.output:
+        with replacing(options.output) as file:
+            file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+def _files(named: list[str]) -> list[tuple[str, Sentences]]:
+    """Languages and sentences of XX=FILE YY=FILE."""
+    found = []
+    for text in named:
+        language, separator, path = text.partition("=")
+        if not separator or not language or not path:
+            raise UserError(f"{text}: expected LANGUAGE=FILE")
+        found.append((language, read_sentences(path)))
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("fairseq-xl mine-bitext", description=__doc__)
+    parser.add_argument("checkpoint", help="checkpoint of any task")
+    parser.add_argument("data", help="folder with its dict.txt and sentencepiece.model")
+    parser.add_argument("files", nargs=2, metavar="LANGUAGE=FILE", help="source, then target sentences")
+    parser.add_argument("--layer", type=int, required=True, help="layer of the vectors; 0: the embeddings")
+    parser.add_argument("--pooling", choices=POOLINGS, default="mean", help="(default: %(default)s)")
+    parser.add_argument("--neighbors", type=int, default=4, help="neighbors of the margin (default: %(default)s)")
+    parser.add_argument("--gold", help="right pairs, id TAB id, to find the threshold with")
+    parser.add_argument("--threshold", type=float, help="minimum margin of a pair")
+    parser.add_argument("--nearest", action="store_true", help="the nearest target sentence of each source sentence")
+    parser.add_argument("--output", help="file to write")
+    return parser

@@ -1,0 +1,130 @@
+"""Parallel sentences found by vectors: margins by hand and those of retrieval, BUCC's and Tatoeba's files."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fairseq_xl.bitext_mining import Pair, best_threshold, mine, nearest, read_sentences
+from fairseq_xl.commands import mine_bitext
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.retrieval import cosine, margin
+from tests.commands import pretraining, run_train
+from tests.tasks.tiny_text import WORDS, sentences
+
+
+def test_nearest_sentences_are_those_of_all_similarities():
+    rng = np.random.default_rng(1)
+    source, target = rng.normal(size=(23, 5)), rng.normal(size=(17, 5))
+    values, numbers = nearest(source, target, 3, block=4)
+    similarity = cosine(source, target)
+    assert np.array_equal(numbers, np.argsort(-similarity, axis=1)[:, :3])
+    assert np.allclose(values, np.take_along_axis(similarity, numbers, 1), atol=1e-6)
+    assert nearest(source, target[:2], 3)[1].shape == (23, 2)
+
+
+def test_margins_are_those_of_retrieval():
+    rng = np.random.default_rng(2)
+    source = rng.uniform(size=(12, 6))
+    target = source[::-1] + rng.normal(scale=0.02, size=(12, 6))
+    pairs = mine(source, target, block=5)
+    expected = margin(cosine(source, target))
+    assert sorted(pair.source for pair in pairs) == list(range(12)) == sorted(pair.target for pair in pairs)
+    assert all(pair.source == 11 - pair.target for pair in pairs)
+    for pair in pairs:
+        assert pair.score == pytest.approx(expected[pair.source, pair.target], abs=1e-5)
+    assert [pair.score for pair in pairs] == sorted((pair.score for pair in pairs), reverse=True)
+
+
+def test_a_sentence_is_in_one_pair():
+    """Both source sentences are nearest to the first target sentence; the nearer one gets it."""
+    source, target = np.array([[1.0, 0.0], [0.9, 0.1]]), np.array([[1.0, 0.01], [0.0, 1.0]])
+    pairs = mine(source, target, neighbors=1)
+    assert len({pair.target for pair in pairs}) == len(pairs) and (pairs[0].source, pairs[0].target) == (0, 0)
+
+
+def test_empty_lines_are_left_out(tmp_path):
+    (tmp_path / "file").write_text("a\tb\n\nc\n", encoding="utf-8")
+    assert read_sentences(tmp_path / "file") == (["0", "2"], ["a\tb", "c"])
+    (tmp_path / "file").write_text("x-1\tb\nx-2\tc d\te\n", encoding="utf-8")
+    assert read_sentences(tmp_path / "file") == (["x-1", "x-2"], ["b", "c d\te"])
+
+
+def test_the_threshold_of_the_highest_f1():
+    pairs = [Pair(1.5, 0, 0), Pair(1.4, 1, 2), Pair(1.3, 2, 1), Pair(1.2, 3, 3), Pair(1.1, 4, 4)]
+    # right: 1, 1, 2, 3, 3 of 1 to 5 pairs, of 4 right ones: F1 2/5, 2/6, 4/7, 6/8, 6/9
+    gold = {(0, 0), (2, 1), (3, 3), (7, 7)}
+    found = best_threshold(pairs, gold)
+    assert found == {"threshold": 1.2, "f1": 75, "precision": 75, "recall": 75}
+    assert best_threshold(pairs, {(9, 9)})["f1"] == 0
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data_bin, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder")
+    run_train(pretraining(data_bin, folder, "--max-update", 1, "--disable-validation"))
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The same 12 sentences twice, in BUCC's format and in another order, and their pairs."""
+    lines = list(dict.fromkeys(sentences(WORDS, 20, "mining")["en"]))[:12]
+    for name, order in (("one", range(12)), ("two", range(11, -1, -1))):
+        rows = [f"{name}-{number}\t{lines[number]}\n" for number in order]
+        (tmp_path / name).write_text("".join(rows), encoding="utf-8")
+        (tmp_path / f"{name}.plain").write_text("".join(f"{lines[number]}\n" for number in order), encoding="utf-8")
+    (tmp_path / "gold").write_text("".join(f"one-{number}\ttwo-{number}\n" for number in range(9)), encoding="utf-8")
+    return tmp_path
+
+
+def printed(capsys, data_bin, checkpoint, files, *more):
+    names = [f"en={files / name}" for name in ("one", "two")]
+    capsys.readouterr()
+    mine_bitext.main([str(word) for word in (checkpoint, data_bin, *names, "--layer", 1, *more)])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_bucc(data_bin, checkpoint, files, capsys):
+    """All sentences are found; nine pairs are gold, the other three lower the precision or are below the threshold."""
+    result = printed(capsys, data_bin, checkpoint, files, "--gold", files / "gold", "--output", files / "out")
+    assert result["sentences"] == [12, 12] and result["recall"] == 100 and 75 <= result["precision"] <= 100
+    rows = [line.split("\t") for line in (files / "out").read_text(encoding="utf-8").splitlines()]
+    assert len(rows) == result["pairs"] and all(a.split("-")[1] == b.split("-")[1] for a, b in rows)
+    more = ["--threshold", result["threshold"], "--output", files / "again"]
+    assert printed(capsys, data_bin, checkpoint, files, *more)["pairs"] == result["pairs"]
+    assert (files / "again").read_text() == (files / "out").read_text()
+    assert printed(capsys, data_bin, checkpoint, files, "--output", files / "all")["pairs"] == 12
+    assert len((files / "all").read_text().splitlines()[0].split("\t")) == 3
+
+
+def test_tatoeba(data_bin, checkpoint, files, capsys):
+    names = [f"en={files / name}.plain" for name in ("one", "two")]
+    more = ["--layer", "1", "--nearest", "--output", str(files / "out")]
+    mine_bitext.main([str(checkpoint), str(data_bin), *names, *more])
+    assert (files / "out").read_text().splitlines() == [str(number) for number in range(11, -1, -1)]
+
+
+@pytest.mark.parametrize(
+    "change, more, message",
+    [
+        (("one", "a\tx\na\ty\n"), [], "one: the id a occurs twice"),
+        (("one", "a\n\nb\n"), ["--nearest"], "one: --nearest needs a sentence, without id, on each line"),
+        (("one", ""), [], "one holds no sentences"),
+        (("gold", "one-0\tthree-0\n"), ["--gold", "gold"], "gold, line 1: expected two ids of the files"),
+        (("gold", ""), ["--gold", "gold"], "gold holds no pairs"),
+        (None, ["--nearest", "--threshold", "1"], "--nearest finds a sentence for each source sentence"),
+        (None, ["--layer", "9"], "--layer 9: the model has the layers 0 to"),
+    ],
+)
+def test_what_is_refused(data_bin, checkpoint, files, capsys, monkeypatch, change, more, message):
+    monkeypatch.chdir(files)
+    if change:
+        (files / change[0]).write_text(change[1], encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        printed(capsys, data_bin, checkpoint, files, *more)
+
+
+def test_files_without_a_language(data_bin, checkpoint):
+    with pytest.raises(UserError, match="one: expected LANGUAGE=FILE"):
+        mine_bitext.main([str(checkpoint), str(data_bin), "one", "two", "--layer", "1"])

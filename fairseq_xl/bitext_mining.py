@@ -3,6 +3,7 @@
 n source sentences, m target sentences, C channels, k neighbors. The command is `fairseq-xl mine-bitext`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -45,8 +46,8 @@ def read_sentences(path: str) -> Sentences:
     ids = [row[0] for row in rows] if named else [str(number) for number in lines]
     texts = [row[1] for row in rows] if named else list(lines.values())
     if len(set(ids)) < len(ids):
-        double = next(name for number, name in enumerate(ids) if name in ids[:number])
-        raise UserError(f"{path}: the id {double} occurs twice")
+        (duplicate, _), *_ = Counter(ids).most_common(1)
+        raise UserError(f"{path}: the id {duplicate} occurs twice")
     return Sentences(ids, texts)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # finetune.sh TYPE DATA SAVE_DIR TASK_FILES TRAIN_LANGS EVAL_LANGS [CONFIG.yaml ...] [--flag value ...]: fine-tunes an
 # encoder for tasks of a TYPE: classification, ranking, tagging or question-answering. It selects the epoch with the best
-# validation average over EVAL_LANGS (accuracy, ndcg, f1, f1), predicts their test files and writes SAVE_DIR/scores.json.
+# validation average over EVAL_LANGS (of accuracy, nDCG, or for the last two F1), predicts their test files and writes SAVE_DIR/scores.json.
 # Commas separate languages. --init-from CKPT sets the encoder's weights (default: random). Without CONFIG the model has
 # the size of XLM's for XNLI; xlm/config/classify-toy.yaml is small. A repeated run resumes.
 set -euo pipefail
@@ -15,7 +15,12 @@ case $type in
     classification) metric=accuracy ;;
     ranking) metric=ndcg ;;
     tagging) metric=f1 ;;
-    question-answering) metric=f1 score=(--references "$files") ;;
+    question-answering)
+        metric=f1 score=(--references "$files")
+        for ((place = 1; place < $#; place++)); do
+            value=$((place + 1))
+            [ "${!place}" != --normalization ] || score+=(--normalization "${!value}")
+        done ;;
     *) refuse "TYPE $type: choose classification, ranking, tagging or question-answering" ;;
 esac
 task=xl_${type//-/_}
@@ -29,4 +34,4 @@ python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/classify-test.
     --predictions-to "$save/predictions" >"$save/test.log" 2>&1 ||
     { what_failed "$save/test.log"; exit 1; }
 replacing "$save/scores.json" python -m fairseq_xl score "$type" "$save/predictions" --langs "$evaluate" \
-    ${score[@]+"${score[@]}"}
+    ${score[@]+"${score[@]}"} || { echo "finetune.sh: the predictions are in $save/predictions" >&2; exit 1; }

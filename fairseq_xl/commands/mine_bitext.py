@@ -12,7 +12,7 @@ import json
 import sys
 
 from fairseq_xl.bitext_mining import Sentences, best_threshold, mine, nearest, read_gold, read_sentences
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.files import replacing
 from fairseq_xl.retrieval import POOLINGS, Embedder
 
@@ -22,6 +22,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     if options.nearest and (options.gold or options.threshold is not None):
         raise UserError("--nearest finds a sentence for each source sentence: leave out --gold and --threshold")
+    check_number("--neighbors", options.neighbors, "1 or more")
     (source, source_texts), (target, target_texts) = _files(options.files)
     gold = read_gold(options.gold, (source_texts, target_texts)) if options.gold else None
     if options.nearest and source_texts.ids != [str(number) for number in range(len(source_texts.ids))]:

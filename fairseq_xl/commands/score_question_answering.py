@@ -5,6 +5,7 @@ complete set of languages.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,24 @@ from typing import Any
 from fairseq_xl.evaluation.benchmarks import answer_scores
 from fairseq_xl.evaluation.by_language import parser, scored
 from fairseq_xl.evaluation.question_answering import NORMALIZATIONS
+from fairseq_xl.io.compressed import stored
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     made = parser("question-answering", __doc__, "SPLIT.LANGUAGE.json, {id: answer}")
-    made.add_argument("--references", required=True, help="folder of SPLIT.LANGUAGE.json in SQuAD's format")
+    made.add_argument(
+        "--references",
+        required=True,
+        help="folder of SPLIT.LANGUAGE.json in SQuAD's format; several, separated by ':', are searched in order",
+    )
     made.add_argument("--normalization", choices=NORMALIZATIONS, default="squad", help="(default: %(default)s)")
     options = made.parse_args(arguments)
 
     def scores(path: Path, language: str) -> dict[str, Any]:
-        return answer_scores(path, Path(options.references) / path.name, language, options.normalization)
+        files = [stored(Path(folder) / path.name) for folder in options.references.split(os.pathsep)]
+        references = next((file for file in files if file.is_file()), files[0])
+        return answer_scores(path, references, language, options.normalization)
 
     result = scored(options, "json", scores, ("exact_match", "f1")) | {"normalization": options.normalization}
     sys.stdout.write(json.dumps(result) + "\n")

@@ -10,14 +10,14 @@ from fairseq.logging import metrics
 class FineTuningCriterion(FairseqCriterion):
     """The loss of the task's type, with its statistics by language.
 
-    The mean of a measure over languages selects checkpoints (Liang et al. 2020, section 6.1).
+    The mean of a metric over languages selects checkpoints (Liang et al. 2020, section 6.1).
     """
 
     def forward(self, model, sample, reduce=True):
         """Computes the summed loss in nats, the number of losses and the log of a `FineTuningDataset` sample."""
         outputs = model(self.task.type.outputs, sample)
         loss, size, log = self.score(outputs, sample)
-        if self.task.type.measured_in_training:
+        if self.task.type.metrics_in_training:
             log |= self.task.counted(sample, self.task.predict(outputs.detach(), sample))
         return loss, size, log
 
@@ -36,7 +36,7 @@ class FineTuningCriterion(FairseqCriterion):
     def reduce_metrics(logging_outputs):
         """Logs the mean loss in bits, and sums each statistic by language.
 
-        `_STATISTIC XX`, the sum over language XX, is not printed by fairseq; the task computes measures from it.
+        `_STATISTIC XX`, the sum over language XX, is not printed by fairseq; the task computes metrics from it.
         """
 
         def total(key):

@@ -107,7 +107,7 @@ class FineTuningDataset(FairseqDataset):
         return int(self.sizes[index])
 
     def ordered_indices(self):
-        """The examples of this epoch, sorted by number of tokens, ties in random order.
+        """The examples of this epoch, sorted by length, ties in random order.
 
         If `per_epoch` exceeds the number of examples, they come from several passes, each of which has every example
         once. fairseq seeds numpy with seed and epoch around this call.
@@ -117,7 +117,23 @@ class FineTuningDataset(FairseqDataset):
             wanted = self.per_epoch or len(self)
             passes = [np.random.permutation(len(self)) for _ in range(-(-wanted // len(self)))]
             indices = np.concatenate(passes)[:wanted]
-        return indices[np.argsort(self.tokens[indices], kind="stable")]
+        return indices[np.lexsort((self.tokens[indices], self.sizes[indices]))]
+
+    def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
+        """Batches of whole examples, in the order of `indices`.
+
+        A batch has at most `max_sentences` examples, and its inputs, padded to the longest one, at most `max_tokens`.
+        """
+        batches, batch, inputs, longest = [], [], 0, 0
+        for index in np.asarray(indices).tolist():
+            more, size = len(self.inputs[index]), int(self.sizes[index])
+            too_large = max_tokens is not None and max(longest, size) * (inputs + more) > max_tokens
+            if batch and (too_large or len(batch) == max_sentences):
+                batches.append(batch)
+                batch, inputs, longest = [], 0, 0
+            batch.append(index)
+            inputs, longest = inputs + more, max(longest, size)
+        return [*batches, batch] if batch else batches
 
     def __getitem__(self, index):
         return index

@@ -18,7 +18,7 @@ from fairseq_xl.io.files import replacing
 from fairseq_xl.versions import version
 
 SCORE = 3  # column of the scores of ranking in the files of --predictions-to
-#: scores of a language: each measure, and its interval with `_interval` behind the name
+#: scores of a language: each metric, and its interval with `_interval` behind the name
 Scores = dict[str, Any]
 
 
@@ -26,21 +26,22 @@ Scores = dict[str, Any]
 class Task:
     """A task of a benchmark.
 
-    `score` is a function of the files of predictions and references, and the language: it returns `n` and the measures.
+    `score` is a function of the files of predictions and references, and the language: it returns `n` and the metrics.
     """
 
     languages: tuple[str, ...]
-    measures: tuple[str, ...]  # the task's figure is their mean
-    metric: str  # how they are computed, for the signature
+    metrics: tuple[str, ...]  # the task's score is their mean
+    description: str  # how they are computed, for the table
     predictions: str  # path in the folder of predictions, with {language} and {split}
     references: str  # path in the folder of references
     score: Callable[[Path, Path, str], Scores]
-    column: int | None = 2  # of the files of --predictions-to, that submissions have; None: the whole file
+    column: int | None = 2  # of a prediction file, which the submission has; None: the whole file
     paper: dict[str, float] = field(default_factory=dict)  # system -> published average
+    others: tuple[str, ...] = ()  # languages that are scored, and not averaged: the published average is without them
 
 
 def write_submission(task: Task, predictions: Path, destination: Path, split: str) -> list[Path]:
-    """Writes the predictions of a fine-tuned model as submissions of the benchmark have them; returns the files.
+    """Writes the predictions of a fine-tuned model in the benchmark's submission format; returns the files.
 
     Args:
         predictions: folder of ``SPLIT.LANGUAGE`` files that fairseq-validate wrote with --predictions-to.
@@ -49,7 +50,7 @@ def write_submission(task: Task, predictions: Path, destination: Path, split: st
     Raises `UserError` if no language of the task has a file.
     """
     written = []
-    for language in task.languages:
+    for language in (*task.languages, *task.others):
         path = predictions / f"{split}.{language}.{'json' if task.column is None else 'tsv'}"
         if not path.is_file():
             continue
@@ -67,7 +68,8 @@ def write_submission(task: Task, predictions: Path, destination: Path, split: st
 def predicted_column(path: Path, column: int) -> list[str]:
     """A column of a file of --predictions-to; scores of ranking in the order of the lines, and not by query."""
     rows = [line.split("\t") for line in read_lines(path)]
-    if any(len(row) <= column and row != [""] for row in rows):
+    wrong = column == SCORE and not all(row[0].isdigit() for row in rows)
+    if wrong or any(len(row) <= column and row != [""] for row in rows):
         raise UserError(f"{path} is not a file of predictions: expected {column + 1} columns")
     if column == SCORE:
         rows.sort(key=lambda row: int(row[0]))
@@ -80,18 +82,18 @@ def score_task(task: Task, predictions: Path, references: Path, split: str) -> d
     Raises `UserError` if a language with predictions has no references.
     """
     found = {}
-    for language in task.languages:
+    for language in (*task.languages, *task.others):
         ours = predictions / task.predictions.format(language=language, split=split)
         right = references / task.references.format(language=language, split=split)
         if not ours.is_file():
             continue
         if not right.is_file():
-            raise UserError(f"{right}: no such file, with which {ours} would be compared")
+            raise UserError(f"{right}: no such file: the references of {ours}")
         found[language] = task.score(ours, right, language)
     missing = [language for language in task.languages if language not in found]
-    result: dict[str, Any] = {"metric": task.metric, "languages": found, "missing": missing}
+    result: dict[str, Any] = {"metric": task.description, "languages": found, "missing": missing}
     if not missing:
-        means = {name: mean(entry[name] for entry in found.values()) for name in task.measures}
+        means = {name: mean(found[language][name] for language in task.languages) for name in task.metrics}
         result |= means | {"average": mean(means.values())}
     return result | ({"paper": task.paper} if task.paper else {})
 
@@ -129,19 +131,19 @@ def mean(values: Any) -> float:
 
 
 def table(result: dict[str, Any], tasks: Mapping[str, Task]) -> str:
-    """Markdown: a row for each task, with its average, published ones, and its measures in each language."""
+    """Markdown: a row for each task, with its average, published ones, and its metrics in each language."""
     papers = list(dict.fromkeys(paper for name in result["tasks"] for paper in tasks[name].paper))
     rows = [["task", "metric", "average", *papers, "by language"]]
     for name, entry in result["tasks"].items():
         task = tasks[name]
         shown = [
-            f"{language} {' / '.join(f'{scores[measure]:.1f}' for measure in task.measures)}"
+            f"{language} {' / '.join(f'{scores[metric]:.1f}' for metric in task.metrics)}"
             for language, scores in entry["languages"].items()
         ]
         missing = [f"missing: {' '.join(entry['missing'])}"] if entry["missing"] else []
         average = f"{entry['average']:.1f}" if "average" in entry else ""
         published = [f"{task.paper[paper]:.1f}" if paper in task.paper else "" for paper in papers]
-        rows.append([name, task.metric, average, *published, ", ".join([*shown, *missing])])
+        rows.append([name, task.description, average, *published, ", ".join([*shown, *missing])])
     lines = [f"| {' | '.join(row)} |\n" for row in rows]
     return "".join([lines[0], "|" + "---|" * len(rows[0]) + "\n", *lines[1:]])
 
@@ -182,7 +184,7 @@ def labels_accuracy(predictions: list[str], labels: list[str], path: Path) -> Sc
     Raises `UserError` naming `path` for another number of predictions.
     """
     if len(predictions) != len(labels) or not labels:
-        raise UserError(f"{path}: {len(predictions)} predictions of {len(labels)} labels")
+        raise UserError(f"{path}: expected {len(labels)} predictions, one for each label, found {len(predictions)}")
     measured = bootstrap.accuracy([ours == label for ours, label in zip(predictions, labels)])
     majority = max(map(labels.count, set(labels))) / len(labels)
     return {
@@ -193,17 +195,20 @@ def labels_accuracy(predictions: list[str], labels: list[str], path: Path) -> Sc
     }
 
 
-def sentences_of(path: Path, column: int = -1, separator: str | None = None) -> list[list[str]]:
-    """Sentences of a file with a word per line and an empty line between sentences: a column of its words.
+def sentences_of(path: Path, columns: int = 1) -> list[list[str]]:
+    """Tags of the sentences of a file with a word per line and an empty line after each sentence: its last column.
 
-    Lines that begin with -DOCSTART- are skipped.
+    Lines that begin with -DOCSTART- are skipped. Raises `UserError` for a line of fewer than `columns`.
     """
     found: list[list[str]] = [[]]
-    for line in read_lines(path):
-        if not line.strip():
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split()
+        if not fields or line.startswith("-DOCSTART-"):
             found.append([])
-        elif not line.startswith("-DOCSTART-"):
-            found[-1].append(line.strip().split(separator)[column])
+        else:
+            if len(fields) < columns:
+                raise UserError(f"{path}, line {number}: no tag; expected {columns} columns, found {len(fields)}")
+            found[-1].append(fields[-1])
     return [sentence for sentence in found if sentence]
 
 
@@ -219,7 +224,7 @@ def span_scores(predicted: list[list[str]], gold: list[list[str]], path: Path) -
 
 def answer_scores(predictions: Path, references: Path, language: str, normalization: str) -> Scores:
     """F1 and exact match of a JSON object {id: answer} against a file in SQuAD's format."""
-    questions = read_questions(references, language)
+    questions = read_questions(references, language, check_offsets=False)
     expected = {question.id: [text for text, _ in question.answers] for question in questions}
     return question_answering.score(read_answers(predictions), expected, normalization, language)
 

@@ -1,6 +1,6 @@
 """Bootstrap intervals of accuracies and other means."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,16 +34,20 @@ def mean(values: ArrayLike, resamples: int = RESAMPLES) -> dict[str, Any]:
     return result
 
 
-def of_sums(statistics: ArrayLike, measure: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
-    """A measure of summed statistics, "score", and its 95 % bootstrap "interval".
+def of_sums(
+    statistics: ArrayLike, metrics: Mapping[str, Callable[[np.ndarray], np.ndarray]]
+) -> dict[str, dict[str, Any]]:
+    """Metrics of summed statistics: {name: {"score", its 95 % bootstrap "interval"}}.
 
     Args:
         statistics: (n, k), k numbers of each of n examples; a resample draws n examples.
-        measure: function of sums (…, k) -> (…).
+        metrics: functions of sums (…, k) -> (…).
     """
     statistics, rng = np.asarray(statistics, dtype=np.float64), np.random.default_rng(1)
     n = len(statistics)
     sums = np.stack([rng.multinomial(n, np.full(n, 1 / n)) @ statistics for _ in range(RESAMPLES)])
-    bounds = np.percentile(measure(sums), (2.5, 97.5))
-    score = round(float(measure(statistics.sum(axis=0))), 2)
-    return {"score": score, "interval": [round(float(bound), 2) for bound in bounds]}
+    found = {}
+    for name, metric in metrics.items():
+        bounds = [round(float(bound), 2) for bound in np.percentile(metric(sums), (2.5, 97.5))]
+        found[name] = {"score": round(float(metric(statistics.sum(axis=0))), 2), "interval": bounds}
+    return found

@@ -9,6 +9,8 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import accuracy
 
+UNLABELED = "_"  # in place of an unknown label
+
 
 def read_predictions(path):
     """A prediction file -> labels and predictions, two lists in the order of the lines.
@@ -21,6 +23,8 @@ def read_predictions(path):
             raise UserError(f"{path}, line {number}: expected {number} TAB label TAB prediction TAB probability")
     if not rows:
         raise UserError(f"{path} holds no predictions")
+    if any(row[1] == UNLABELED for row in rows):
+        raise UserError(f"{path} has predictions of text without labels ({UNLABELED}), which cannot be scored")
     return [row[1] for row in rows], [row[2] for row in rows]
 
 

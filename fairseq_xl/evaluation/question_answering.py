@@ -20,8 +20,9 @@ ARTICLES = {
     "vi": "của là cái chiếc những",
     "de": "ein eine einen einem eines einer der die das den dem des",
 }
-UNSPACED = re.compile(r"[぀-ヿ㐀-鿿豈-﫿฀-๿]")  # kana, Chinese characters, Thai
-UNSPACED_LANGUAGES = ("zh", "ja", "th")
+#: characters that are words: MLQA's range for Chinese; kana, Chinese characters and Thai for the other two
+CHARACTERS = {"zh": re.compile(r"[\u4e00-\u9fa5]")}
+CHARACTERS |= dict.fromkeys(("ja", "th"), re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0e7f]"))
 
 
 def words(answer: str, normalization: str, language: str) -> list[str]:
@@ -30,7 +31,7 @@ def words(answer: str, normalization: str, language: str) -> list[str]:
     Args:
         normalization: squad: ASCII punctuation and English articles, words at spaces, whatever the language. mlqa: all
             punctuation, articles of the language, and in Chinese, as here in Japanese and Thai, each character is a
-            word. MLQA's program also splits English contractions in Chinese text, which this one does not.
+            word.
         language: code of the language.
     """
     text, language = answer.lower(), primary_code(language)
@@ -42,8 +43,8 @@ def words(answer: str, normalization: str, language: str) -> list[str]:
         text = re.sub(rf"\b({'|'.join(ARTICLES[language].split())})\b", " ", text)
     if language == "ar":
         text = text.replace("ال", " ")
-    if language in UNSPACED_LANGUAGES:
-        text = UNSPACED.sub(r" \g<0> ", text)
+    if language in CHARACTERS:
+        text = CHARACTERS[language].sub(r" \g<0> ", text)
     return text.split()
 
 
@@ -78,7 +79,9 @@ def score(
     """
     asked = {name: expected for name, expected in references.items() if expected}
     missing = [name for name in asked if name not in answers]
-    if missing or not asked:
+    if not asked:
+        raise UserError("no question has an answer to compare with")
+    if missing:
         raise UserError(f"{len(missing)} of {len(asked)} questions have no prediction: {', '.join(missing[:3])}")
     pairs = [scores(answers[name], expected, normalization, language) for name, expected in asked.items()]
     result: dict[str, Any] = {"n": len(pairs)}

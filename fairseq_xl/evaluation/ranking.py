@@ -8,6 +8,7 @@ import numpy as np
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
 from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.evaluation.classification import UNLABELED
 
 GAINS = ("linear", "exponential")
 
@@ -43,6 +44,8 @@ def read_scores(path: Any) -> dict[str, tuple[list[float], list[float]]]:
     """
     queries: dict[str, tuple[list[float], list[float]]] = {}
     for number, line in enumerate(read_lines(path), start=1):
+        if f"\t{UNLABELED}\t" in line:
+            raise UserError(f"{path} has predictions of texts without relevance ({UNLABELED}), which cannot be scored")
         try:
             _, query, *values = line.split("\t")
             relevance, value = map(float, values)

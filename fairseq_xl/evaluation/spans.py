@@ -9,6 +9,7 @@ import numpy as np
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
 from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.evaluation.classification import UNLABELED
 
 Span = tuple[str, int, int]  # type, first and last word
 
@@ -34,6 +35,20 @@ def spans(tags: Sequence[str]) -> list[Span]:
     return found
 
 
+def spans_of_sentences(sentences: list[list[str]]) -> list[set[Span]]:
+    """Spans of each sentence, as seqeval finds them in a list of sentences, numbered through all of them.
+
+    It puts an O between sentences and goes on: for tags of a single letter, such as X, the spans of a sentence differ
+    from those of the sentence by itself.
+    """
+    flat = [tag for sentence in sentences for tag in (*sentence, "O")]
+    ends = np.cumsum([len(sentence) + 1 for sentence in sentences])
+    found: list[set[Span]] = [set() for _ in sentences]
+    for span in spans(flat):
+        found[int(np.searchsorted(ends, span[-1], side="right"))].add(span)
+    return found
+
+
 def f1(found: float, predicted: float, gold: float) -> float:
     """F1 in percent of `found` spans that are both predicted and right, of `predicted` and `gold` ones."""
     return 200 * found / (predicted + gold) if predicted + gold else 0.0
@@ -42,11 +57,13 @@ def f1(found: float, predicted: float, gold: float) -> float:
 def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
     """A file of lines ``word TAB tag TAB prediction``: tags and predictions of its sentences.
 
-    Raises `UserError` that names file and line for another line, unless it is the empty one after a sentence.
+    Raises `UserError` that names file and line for a line of another form, and for a word without a tag.
     """
     sentences: list[list[tuple[str, str]]] = [[]]
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.split("\t")
+        if len(fields) == 3 and fields[1] == UNLABELED:
+            raise UserError(f"{path} has predictions of words without tags ({UNLABELED}), which cannot be scored")
         if len(fields) == 3 and all(fields):
             sentences[-1].append((fields[1], fields[2]))
         elif not line:
@@ -67,15 +84,16 @@ def score(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:
     Returns: F1, precision and recall of spans, accuracy of words, and, as `majority`, that of the most frequent tag.
     """
     rows = []
-    for right, ours in zip(gold, predicted, strict=True):
-        pair = set(spans(ours)), set(spans(right))
+    for right, ours, *pair in zip(
+        gold, predicted, spans_of_sentences(predicted), spans_of_sentences(gold), strict=True
+    ):
         same = sum(a == b for a, b in zip(ours, right, strict=True))
         rows.append((len(pair[0] & pair[1]), len(pair[0]), len(pair[1]), same, len(right)))
 
     def ratio(above: Any, below: Any) -> Any:
         return 100 * above / np.maximum(below, 1)
 
-    measures = {
+    metrics = {
         "f1": lambda sums: ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2]),
         "precision": lambda sums: ratio(sums[..., 0], sums[..., 1]),
         "recall": lambda sums: ratio(sums[..., 0], sums[..., 2]),
@@ -83,7 +101,6 @@ def score(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:
     }
     tags = Counter(tag for sentence in gold for tag in sentence)
     result: dict[str, Any] = {"n": len(rows), "words": tags.total()}
-    for name, measure in measures.items():
-        measured = bootstrap.of_sums(rows, measure)
+    for name, measured in bootstrap.of_sums(rows, metrics).items():
         result |= {name: measured["score"], f"{name}_interval": measured["interval"]}
     return result | {"majority": round(100 * max(tags.values()) / tags.total(), 2)}

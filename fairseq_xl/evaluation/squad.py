@@ -26,11 +26,11 @@ class Question:
         return f"{self.file}, question {self.id!r}"
 
 
-def read_questions(path: Any, language: str) -> list[Question]:
+def read_questions(path: Any, language: str, check_offsets: bool = True) -> list[Question]:
     """Reads a file in SQuAD's format: a list of `Question`.
 
     Raises `UserError` that names file and question for a missing or damaged file, a missing field, an id that occurs
-    twice, and answers that are not the text at their offsets.
+    twice, no question, and, unless `check_offsets` is False, answers that are not the text at their offsets.
     """
     path = stored(path)
     if not path.is_file():
@@ -57,9 +57,14 @@ def read_questions(path: Any, language: str) -> list[Question]:
                 if not all(isinstance(text, str) and text.strip() for text in (made.question, made.context)):
                     raise UserError(f"{path}: {where} has an empty question or context")
                 examples[made.id] = made
-    except (KeyError, TypeError, AttributeError) as error:
+    except KeyError as error:
         raise UserError(f"{path} is not in SQuAD's format: {where} lacks {quoted(error.args[0])}") from None
-    _check_offsets(path, examples.values())
+    except (TypeError, AttributeError):
+        raise UserError(f"{path} is not in SQuAD's format: {where} has a value of another type") from None
+    if not examples:
+        raise UserError(f"{path} holds no questions")
+    if check_offsets:
+        _check_offsets(path, examples.values())
     return list(examples.values())
 
 

@@ -80,7 +80,7 @@ def mined(predictions: Path, references: Path, language: str) -> Scores:
     if not gold:
         raise UserError(f"{references} holds no pairs")
     rows = [(pair in found and pair in gold, pair in found, pair in gold) for pair in sorted(found | gold)]
-    measured = of_sums(rows, lambda sums: 200 * sums[..., 0] / (sums[..., 1] + sums[..., 2]))
+    measured = of_sums(rows, {"f1": lambda sums: 200 * sums[..., 0] / (sums[..., 1] + sums[..., 2])})["f1"]
     return {"n": len(gold), "f1": measured["score"], "f1_interval": measured["interval"]}
 
 
@@ -96,9 +96,9 @@ def tasks() -> dict[str, Task]:
     }
     found = {}
     for name, languages in LANGUAGES.items():
-        measures, metric, score = other.get(name, (("accuracy",), "accuracy", classification))
-        answered = measures == both
+        metrics, description, score = other.get(name, (("accuracy",), "accuracy", classification))
+        answered = metrics == both
         path = f"{name}/{{split}}-{{language}}.{'json' if answered else 'tsv'}"
         column, paper = None if answered else 2, {"VECO": PAPER[name]}
-        found[name] = Task(tuple(languages.split()), measures, metric, path, path, score, column, paper)
+        found[name] = Task(tuple(languages.split()), metrics, description, path, path, score, column, paper)
     return found

@@ -16,11 +16,11 @@ NO_CLASS = -100  # its class, which torch's cross-entropy ignores
 Sample = dict[str, Any]  # what `FineTuningDataset.collater` returns
 Encode = Any  # `fairseq_xl.data.text.TextEncoder`
 #: function of the sums of the statistics over a language, and of "examples", their number
-Measure = Callable[[dict[str, float]], float]
+Metric = Callable[[dict[str, float]], float]
 
 
 class TaskType(ABC):
-    """Reads the examples of a fine-tuning task, computes its loss, predicts and measures.
+    """Reads the examples of a fine-tuning task, computes its loss, predicts and metrics.
 
     Args:
         cfg: options of the task.
@@ -37,8 +37,8 @@ class TaskType(ABC):
     what = "an input"
     #: attributes learned from the training files, which checkpoints store
     state: tuple[str, ...] = ()
-    #: whether training logs the measures too
-    measured_in_training = False
+    #: whether training logs the metrics too
+    metrics_in_training = False
 
     def __init__(self, cfg: Any, framing: Framing):
         self.cfg, self.framing = cfg, framing
@@ -109,8 +109,8 @@ class TaskType(ABC):
         """`statistics` of a labeled example: numbers that are summed over a language."""
 
     @abstractmethod
-    def measures(self) -> dict[str, Measure]:
-        """The measures by name."""
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics by name."""
 
     def shares(self, sums: dict[str, float]) -> Iterable[tuple[str, float, float]]:
         """(class, percent of predictions, percent of right answers), to warn of a collapsed model."""

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from fairseq_xl.data.finetuning import Input, frame, read_lines
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning.base import NO_CLASS, UNLABELED, Encode, Measure, Sample, TaskType
+from fairseq_xl.finetuning.base import NO_CLASS, UNLABELED, Encode, Metric, Sample, TaskType
 
 FIELDS = {1: "label TAB text", 2: "label TAB text TAB text", 3: "label TAB text TAB text TAB text"}
 ANY = "label TAB text, with up to three texts"
@@ -59,7 +59,7 @@ class Classification(TaskType):
     name = "classification"
     files = f"SPLIT.LANGUAGE.tsv: {ANY}"
     state = ("labels", "sides")
-    measured_in_training = True
+    metrics_in_training = True
     labels: Sequence[str] = ()  # the classes in order
     sides = 0  # number of texts
 
@@ -77,7 +77,8 @@ class Classification(TaskType):
         self.labels = sorted({example.label for example in examples} - {UNLABELED})
         self.sides = len(examples[0].texts)
         if len(self.labels) < 2:
-            raise UserError(f"{self.cfg.task_files}: the training files have one label only: {self.labels[0]!r}")
+            found = f"one label only: {self.labels[0]!r}" if self.labels else "no label"
+            raise UserError(f"{self.cfg.task_files}: the training files have {found}")
 
     def check(self, examples: list[Example]) -> None:
         """Raises `UserError` for another number of texts than in training, and an unknown label."""
@@ -100,9 +101,9 @@ class Classification(TaskType):
         return [Input(made.tokens, {"class": number}, made.truncated)]
 
     def collate(self, inputs: list[Input]) -> dict[str, Any]:
-        """{"class": (B,), "count": the labeled inputs}."""
+        """{"class": (B,), "labeled": number of labeled inputs}."""
         classes = torch.tensor([each.target["class"] for each in inputs])
-        return {"class": classes, "count": int((classes != NO_CLASS).sum())}
+        return {"class": classes, "labeled": int((classes != NO_CLASS).sum())}
 
     def outputs_of_head(self) -> int:
         """One output for each class."""
@@ -116,7 +117,7 @@ class Classification(TaskType):
         """Cross-entropy of the class."""
         target = sample["target"]
         loss = F.cross_entropy(outputs.float(), target["class"], ignore_index=NO_CLASS, reduction="sum")
-        return loss, target["count"]
+        return loss, target["labeled"]
 
     def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
         """(class, probability) of each example."""
@@ -132,7 +133,7 @@ class Classification(TaskType):
         predicted, gold = prediction[0], self.labels.index(example.label)
         return {"right": predicted == gold, f"predicted {predicted}": 1, f"gold {gold}": 1}
 
-    def measures(self) -> dict[str, Measure]:
+    def metrics(self) -> dict[str, Metric]:
         """Accuracy, in percent."""
         return {"accuracy": lambda sums: 100 * sums["right"] / sums["examples"]}
 

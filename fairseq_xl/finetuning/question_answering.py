@@ -1,6 +1,7 @@
 """Extractive question answering (Rajpurkar et al. 2016; Liang et al. 2020, section 2.2). B: windows, T: time."""
 
 import json
+import logging
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from fairseq_xl.data.text import cut
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.question_answering import scores
 from fairseq_xl.evaluation.squad import Question, read_questions
-from fairseq_xl.finetuning.base import Encode, Measure, Sample, TaskType
+from fairseq_xl.finetuning.base import Encode, Metric, Sample, TaskType
+
+logger = logging.getLogger(__name__)
 
 SYMBOLS = 4  # of <s> question </s> </s> context </s>
 SHORTEST = 16  # minimum room of a window for the context, in tokens
@@ -81,7 +84,10 @@ class QuestionAnswering(TaskType):
     def training_items(
         self, examples: list[Question], inputs: list[list[Input]]
     ) -> tuple[list[Question], list[list[Input]]]:
-        """Every window by itself."""
+        """Every window by itself; warns of answers that no window has as a whole."""
+        lost = sum(all(each.target["span"] == (0, 0) for each in windows) for windows in inputs)
+        if lost:
+            logger.warning("%d of %d training questions have their answer in no window", lost, len(inputs))
         pairs = [(example, [each]) for example, windows in zip(examples, inputs) for each in windows]
         return [example for example, _ in pairs], [windows for _, windows in pairs]
 
@@ -136,7 +142,7 @@ class QuestionAnswering(TaskType):
         exact, f1 = scores(found, references, str(self.cfg.normalization), example.language)
         return {"f1": f1, "exact": exact}
 
-    def measures(self) -> dict[str, Measure]:
+    def metrics(self) -> dict[str, Metric]:
         """F1 and exact match, in percent."""
         return {
             "f1": lambda sums: 100 * sums["f1"] / sums["examples"],
@@ -175,7 +181,9 @@ def best_span(logits: np.ndarray, window: Input, longest: int) -> tuple[int, int
     """
     characters, offset = window.target["characters"], window.target["offset"]
     first, last = logits[offset : offset + len(characters)].T
-    first = np.where(window.target["best"], first, -np.inf)
+    empty = characters[:, 0] == characters[:, 1]
+    first = np.where(window.target["best"] & ~empty, first, -np.inf)
+    last = np.where(empty, -np.inf, last)
     both = np.triu(first[:, None] + last) + np.tril(np.full((len(first), len(first)), -np.inf), -1)
     both = np.where(np.subtract.outer(np.arange(len(first)), np.arange(len(first))) > -longest, both, -np.inf)
     begin, end = np.unravel_index(both.argmax(), both.shape)

@@ -11,7 +11,7 @@ from torch import Tensor
 from fairseq_xl.data.finetuning import Input, frame, read_lines
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.ranking import ndcg
-from fairseq_xl.finetuning.base import UNLABELED, Encode, Measure, Sample, TaskType, of_examples
+from fairseq_xl.finetuning.base import UNLABELED, Encode, Metric, Sample, TaskType, of_examples
 
 NO_RELEVANCE = -1.0  # of an unlabeled text
 FIELDS = "relevance TAB query TAB text, with up to two texts"
@@ -101,7 +101,7 @@ class Ranking(TaskType):
         sizes = sample["sizes"]
         pairs = list(zip(outputs.float().split(sizes), sample["target"]["relevance"].split(sizes)))
         labeled = [pair for pair in pairs if bool((pair[1] != NO_RELEVANCE).all())]
-        losses = [-(right.softmax(0) * scores.log_softmax(0)).sum() for scores, right in labeled]
+        losses = [-(right.float().softmax(0) * scores.log_softmax(0)).sum() for scores, right in labeled]
         return torch.stack(losses).sum() if losses else 0 * outputs.sum(), len(losses)
 
     def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
@@ -116,7 +116,7 @@ class Ranking(TaskType):
         """nDCG of a query with linear gains; a query of a single text is left out."""
         return {"ndcg": ndcg(example.relevance, prediction)} if len(example.texts) > 1 else {"examples": 0}
 
-    def measures(self) -> dict[str, Measure]:
+    def metrics(self) -> dict[str, Metric]:
         """nDCG, in percent."""
         return {"ndcg": lambda sums: 100 * sums["ndcg"] / sums["examples"]}
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fairseq_xl.data.finetuning import Input, read_lines
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.spans import f1, spans
-from fairseq_xl.finetuning.base import NO_CLASS, UNLABELED, Encode, Measure, Sample, TaskType
+from fairseq_xl.finetuning.base import NO_CLASS, UNLABELED, Encode, Metric, Sample, TaskType
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +81,8 @@ class Tagging(TaskType):
     def learn(self, examples: list[Example]) -> None:
         """Takes the tags from the training sentences."""
         self.labels = sorted({tag for example in examples for tag in example.tags} - {UNLABELED})
+        if not self.labels:
+            raise UserError(f"{self.cfg.task_files}: the training files have no tag")
 
     def check(self, examples: list[Example]) -> None:
         """Warns of tags that no training sentence has."""
@@ -113,14 +115,14 @@ class Tagging(TaskType):
         return Input(tokens, {"first": first, "tags": np.array(tags)}, truncated)
 
     def collate(self, inputs: list[Input]) -> dict[str, Any]:
-        """{"positions": first pieces of the words in the flat batch (N,), "tags": (N,), "count": tags with a loss}."""
+        """{"positions": first pieces of the words in the flat batch (N,), "tags": (N,), "labeled": tagged words}."""
         longest = max(len(each.tokens) for each in inputs)
         positions = [row * longest + each.target["first"] for row, each in enumerate(inputs)]
         tags = np.concatenate([each.target["tags"] for each in inputs])
         return {
             "positions": torch.from_numpy(np.concatenate(positions)),
             "tags": torch.from_numpy(tags),
-            "count": int((tags != NO_CLASS).sum()),
+            "labeled": int((tags != NO_CLASS).sum()),
         }
 
     def outputs_of_head(self) -> int:
@@ -136,7 +138,7 @@ class Tagging(TaskType):
         """Cross-entropy of the tags, summed over words."""
         target = sample["target"]
         loss = F.cross_entropy(outputs.float(), target["tags"], ignore_index=NO_CLASS, reduction="sum")
-        return loss, target["count"]
+        return loss, target["labeled"]
 
     def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
         """The tags of each sentence: lists of strings."""
@@ -155,7 +157,7 @@ class Tagging(TaskType):
         sizes = {"found": len(gold & predicted), "predicted": len(predicted), "gold": len(gold)}
         return {"words": len(example.words), "right": right, **sizes}
 
-    def measures(self) -> dict[str, Measure]:
+    def metrics(self) -> dict[str, Metric]:
         """F1 of spans (`fairseq_xl.evaluation.spans`) and accuracy of words, in percent."""
         return {
             "f1": lambda sums: f1(sums["found"], sums["predicted"], sums["gold"]),

@@ -46,9 +46,16 @@ class FineTuningConfig(LanguageModuleConfig):
     )
     train_langs: str = field(default="en", metadata={"help": "languages to train on, separated by commas"})
     eval_langs: str = field(default="en", metadata={"help": "languages of all other splits, separated by commas"})
+    valid_langs: Optional[str] = field(
+        default=None,
+        metadata={"help": "languages of the split `valid`, separated by commas (default: --eval-langs)"},
+    )
     length: int = field(
         default=256,
-        metadata={"help": "maximum length of an input, in tokens"},
+        metadata={
+            "help": "maximum length of an input, in tokens; longer texts are truncated, sentences to tag and contexts "
+            "of questions divided"
+        },
     )
     examples_per_epoch: Optional[int] = field(
         default=None,
@@ -93,6 +100,8 @@ class FineTuningTask(XLTask):
             self._work_on(cfg.lang or owners[0])
         named_languages("--train-langs", cfg.train_langs, dictionary)
         named_languages("--eval-langs", cfg.eval_langs, dictionary)
+        if cfg.valid_langs is not None:
+            named_languages("--valid-langs", cfg.valid_langs, dictionary)
         if cfg.length < SHORTEST:
             raise UserError(f"--length {cfg.length}: an input needs at least {SHORTEST} tokens")
 
@@ -100,6 +109,7 @@ class FineTuningTask(XLTask):
         run = run_config(self.cfg)
         for options in (self.cfg, self.cfg if run is None else run.task):
             options.train_langs = options.eval_langs = language
+            options.valid_langs = None
 
     # --- identity ----------------------------------------------------------------------------------------------
 
@@ -136,10 +146,10 @@ class FineTuningTask(XLTask):
     # --- model -------------------------------------------------------------------------------------------------
 
     def metrics(self):
-        """Names of the validation metrics: the task type's measures, `loss`, and each measure by language."""
-        measures = list(self.type.measures())
+        """Names of the validation metrics: the task type's metrics, `loss`, and each metric by language."""
+        names = list(self.type.metrics())
         languages = self._languages("valid")
-        return [*measures, "loss", *(f"{measure}_{language}" for measure in measures for language in languages)]
+        return [*names, "loss", *(f"{name}_{language}" for name in names for language in languages)]
 
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the encoder and the head; a new run takes the encoder of --init-from."""
@@ -173,7 +183,8 @@ class FineTuningTask(XLTask):
     # --- data --------------------------------------------------------------------------------------------------
 
     def _languages(self, split):
-        return (self.cfg.train_langs if split == "train" else self.cfg.eval_langs).split(",")
+        named = {"train": self.cfg.train_langs, "valid": self.cfg.valid_langs or self.cfg.eval_langs}
+        return named.get(split, self.cfg.eval_langs).split(",")
 
     def _file(self, split, language):
         """Path of a split in the first folder that has it; if none has it, the path in the first folder."""
@@ -248,10 +259,11 @@ class FineTuningTask(XLTask):
         return self.type.predict(outputs, sample, [dataset.inputs[index] for index in sample["id"].tolist()])
 
     def counted(self, sample, predictions):
-        """{"_STATISTIC XX": sum over the examples in language XX}, for all languages of the dictionary."""
+        """{"_STATISTIC XX": sum over the examples in language XX}, for all languages of the split."""
         examples = self.datasets[sample["split"]].examples
         names = ("examples", *self.type.statistics)
-        sums = {f"_{name} {language}": 0.0 for language in self.dictionary.languages for name in names}
+        languages = self._languages(sample["split"])
+        sums = {f"_{name} {language}": 0.0 for language in languages for name in names}
         for index, prediction in zip(sample["id"].tolist(), predictions, strict=True):
             if self.type.is_labeled(examples[index]):
                 for name, value in ({"examples": 1} | self.type.count(examples[index], prediction)).items():
@@ -259,17 +271,17 @@ class FineTuningTask(XLTask):
         return sums
 
     def reduce_metrics(self, logging_outputs, criterion):
-        """Logs the measures by language and their means over languages.
+        """Logs the metrics by language and their means over languages.
 
         In fairseq-validate, which calls no hook after validation, it also warns of collapse.
         """
         with metrics.aggregate() as found:
             super().reduce_metrics(logging_outputs, criterion)
             counted = [language for language in self.dictionary.languages if self._sums(found, language)]
-            for measure, function in self.type.measures().items():
+            for name, function in self.type.metrics().items():
                 for language in counted:
-                    metrics.log_derived(f"{measure}_{language}", self._measure(function, language))
-                metrics.log_derived(measure, self._mean(function))
+                    metrics.log_derived(f"{name}_{language}", self._metric(function, language))
+                metrics.log_derived(name, self._mean(function))
         if "train" not in self.datasets:
             self._warn_of_collapse(found)
 
@@ -279,12 +291,12 @@ class FineTuningTask(XLTask):
         sums = {name: meters[f"_{name} {language}"].sum for name in names if f"_{name} {language}" in meters}
         return {name: float(value) for name, value in sums.items()} if sums.get("examples") else None
 
-    def _measure(self, function, language):
-        def measured(meters):
+    def _metric(self, function, language):
+        def metric(meters):
             sums = self._sums(meters, language)
             return sums and round(function(sums), 2)
 
-        return measured
+        return metric
 
     def _mean(self, function):
         def mean(meters):
@@ -382,14 +394,20 @@ class XLQuestionAnsweringConfig(FineTuningConfig):
     )
     stride: int = field(
         default=128,
-        metadata={"help": "distance between the windows of a long context, in tokens", "range": "1 or more"},
+        metadata={
+            "help": "tokens between the starts of consecutive windows of a long context (doc_stride in BERT)",
+            "range": "1 or more",
+        },
     )
     answer_length: int = field(
         default=30, metadata={"help": "maximum length of a predicted answer, in tokens", "range": "1 or more"}
     )
     normalization: ChoiceEnum(NORMALIZATIONS) = field(
         default="squad",
-        metadata={"help": "how answers are compared: squad (English articles), or mlqa (articles of seven languages)"},
+        metadata={
+            "help": "normalization of answers before comparison: squad (removes English articles) or mlqa (removes "
+            "those of the language; characters are words in Chinese, Japanese and Thai)"
+        },
     )
 
 

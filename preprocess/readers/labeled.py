@@ -24,7 +24,7 @@ SHOWN = 80  # most characters of a wrong header in an error
 logger = logging.getLogger("preprocess")
 
 
-UNLABELED = "_"  # in place of a label that a release does not have
+UNLABELED = "_"  # in place of a label, or text, that a release does not have
 SENTENCE = "sentences"  # label of the end of a sentence, which manifests count
 
 
@@ -60,7 +60,8 @@ class Part:
     files: dict[str, str]  # language -> path in the output folder
     read: Callable[[Path], Iterator[Example]]  # languages whose examples are written
     placeholder: str = ""  # text in place of a missing sentence
-    optional: bool = False  # whether a language without examples is left out; otherwise it is an error
+    optional: bool = False  # if true, a language without examples is left out; otherwise it is an error
+    keeps_empty: bool = False  # if true, an empty text is written as `_`, so that no line is missing
     settings: tuple[str, ...] = ()  # other settings that the result depends on
     line: Callable[[Example], str] = labeled_line  # what is written of an example
 
@@ -130,15 +131,15 @@ def tagged(path: Path, language: str, separator: str, labels: bool = True) -> It
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
             except UnicodeDecodeError:
                 raise UserError(f"{path}, line {number}: not UTF-8") from None
-            if not text.strip() or text.startswith("-DOCSTART-"):
+            if not text.strip(" \t") or text.startswith("-DOCSTART-"):
                 if inside:
                     yield Example(language, SENTENCE, ())
                 inside = False
                 continue
-            word, _, tag = text.strip().rpartition(separator) if labels else (text.strip(), "", UNLABELED)
-            if not word or not tag:
+            word, _, tag = text.strip(" \t").rpartition(separator) if labels else (text, "", UNLABELED)
+            if not word or not tag.strip():
                 raise UserError(f"{path}, line {number}: expected a word and a tag, found {text[:40]!r}")
-            yield Example(language, tag, (" ".join(word.split()),))
+            yield Example(language, tag, (" ".join(word.split()) or UNLABELED,))
             inside = True
     if inside:
         yield Example(language, SENTENCE, ())
@@ -200,6 +201,9 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
         files = {}
         for language, label, texts in tqdm(part.read(part.source), desc=part.name, unit=" lines", unit_scale=True):
             name = part.files[language]
+            if part.keeps_empty and not all(texts):
+                counts[name]["empty"] += 1
+                texts = tuple(text or UNLABELED for text in texts)
             if not all(texts) or part.placeholder in texts:
                 counts[name][part.placeholder if all(texts) else "empty"] += 1
                 continue
@@ -215,7 +219,8 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
         if not count["lines"]:
             logger.warning("%s: no labeled pairs for %s, which is not written", part.source, name)
         elif any(count[reason] for reason in left_out):
-            logger.info("%s: left out %s", name, ", ".join(f"{count[reason]} {reason}" for reason in left_out))
+            done = "wrote as _" if part.keeps_empty else "left out"
+            logger.info("%s: %s %s", name, done, ", ".join(f"{count[reason]} {reason}" for reason in left_out))
     return counts
 
 

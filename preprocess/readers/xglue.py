@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.xglue import LANGUAGES as SCORED
+from fairseq_xl.evaluation.xglue import LANGUAGES as SCORED, OTHERS
 from preprocess.readers import command
 from preprocess.readers.labeled import (
     UNLABELED,
@@ -31,7 +31,7 @@ from preprocess.readers.labeled import (
 
 SPLITS = (("train", "train"), ("valid", "dev"), ("test", "test"))
 LANGUAGES = {name: tuple(codes.split()) for name, codes in SCORED.items() if name not in ("QG", "NTG")}
-LANGUAGES["WPR"] = (*LANGUAGES["WPR"], "es")  # which has files and is not scored
+LANGUAGES["WPR"] = (*LANGUAGES["WPR"], *OTHERS["WPR"])
 ALL = tuple(sorted({language for codes in LANGUAGES.values() for language in codes}))
 CATEGORIES = "foodanddrink sports news entertainment health video finance travel lifestyle autos".split()
 LABELS: dict[str, Mapping[str, str]] = {
@@ -74,7 +74,7 @@ def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
                 yield Part(name, path, {language: f"{name}.tsv"}, read, line=tagged_line)
             else:
                 read = partial(labeled, task=task, language=language)
-                yield Part(name, path, {language: f"{name}.tsv"}, read)
+                yield Part(name, path, {language: f"{name}.tsv"}, read, keeps_empty=True)
 
 
 def labeled(path: Path, task: str, language: str) -> Iterator[Example]:

@@ -5,6 +5,7 @@ written as `_`, unlabeled, and answers are left out. Training text is English on
 """
 
 import csv
+import io
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -65,7 +66,8 @@ def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
             if path.suffix == ".json":
                 yield Part(name, path, {language: f"{name}.json"}, partial(questions, language=language), line=copied)
             elif task in LABELS:
-                yield Part(name, path, {language: f"{name}.tsv"}, partial(pairs, task=task, language=language))
+                read = partial(pairs, task=task, language=language)
+                yield Part(name, path, {language: f"{name}.tsv"}, read, keeps_empty=True)
             else:
                 read = partial(tagged, language=language, separator="\t", labels=split != "test")
                 yield Part(name, path, {language: f"{name}.tsv"}, read, line=tagged_line)
@@ -78,7 +80,7 @@ def pairs(path: Path, task: str, language: str) -> Iterator[Example]:
     """
     with open(path, "rb") as file:
         try:
-            lines = text_of(file).read().decode("utf-8-sig").splitlines(keepends=True)
+            lines = io.StringIO(text_of(file).read().decode("utf-8-sig"), newline="")
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: not UTF-8: byte 0x{error.object[error.start]:02x}") from None
     rows = csv.reader(lines, delimiter="\t")

@@ -67,9 +67,9 @@ def test_every_task_of_xglue(xglue_files, capsys):
     for name, entry in result["tasks"].items():
         expected = XGLUE[name][3]
         german = entry["languages"]["de"]
-        measure = xglue.tasks()[name].measures[0]
-        assert german[measure] == pytest.approx(expected, abs=0.01), name
-        assert len(german[f"{measure}_interval"]) == 2
+        metric = xglue.tasks()[name].metrics[0]
+        assert german[metric] == pytest.approx(expected, abs=0.01), name
+        assert len(german[f"{metric}_interval"]) == 2
         if name != "MLQA":  # whose normalization depends on the language
             assert entry["average"] == pytest.approx(expected, abs=0.01)
     values = [entry["average"] for entry in result["tasks"].values()]
@@ -105,7 +105,7 @@ def test_xtreme(tmp_path, capsys):
     assert set(result["tasks"]) == set(files) and "average" not in result and len(result["missing"]) == 9
     for name, entry in result["tasks"].items():
         german, task = entry["languages"]["de"], xtreme.tasks()[name]
-        figure = sum(german[measure] for measure in task.measures) / len(task.measures)
+        figure = sum(german[metric] for metric in task.metrics) / len(task.metrics)
         assert figure == pytest.approx(files[name][2], abs=0.01), name
         assert (
             "average" not in entry and "de" not in entry["missing"] and len(entry["missing"]) == len(task.languages) - 1
@@ -117,15 +117,31 @@ def test_xtreme(tmp_path, capsys):
     [
         ("NER/de.prediction", "O\n\n", "1 sentences of 2"),
         ("NER/de.prediction", "O\nO\nO\n\nO\n\n", "sentence 1: 3 tags of 2 words"),
-        ("NC/de.prediction", "sports\n", "1 predictions of 2 labels"),
+        ("NC/de.prediction", "sports\n", "expected 2 predictions, one for each label, found 1"),
         ("WPR/de.prediction", "0\n4\n2\n0.1\nbad\n", "expected a rating or score on each line"),
-        ("WPR/de.prediction", "0\n", "1 predictions of 5 lines"),
+        ("WPR/de.prediction", "0\n", "expected 5 predictions, one for each line, found 1"),
         ("MLQA/de.prediction", "[]", "expected one JSON object of answers by id"),
         ("NTG/de.prediction", "a\nb\n", "2 hypotheses but 1 references"),
     ],
 )
 def test_predictions_that_do_not_fit(xglue_files, name, content, message):
     (xglue_files / "found" / name).write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        score_xglue.main(
+            ["--predictions", f"{xglue_files}/found", "--references", f"{xglue_files}/right", "--split", "dev"]
+        )
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("XNLI/de.dev", "a\tb\n", "line 1: no label; expected 3 columns, found 2"),
+        ("NER/de.dev", "New\n", "line 1: no tag; expected 2 columns, found 1"),
+        ("WPR/xglue.wpr.de.dev", "q\tt\ts\n", "line 1: no label; expected 4 columns, found 3"),
+    ],
+)
+def test_references_without_labels(xglue_files, name, content, message):
+    (xglue_files / "right" / name).write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=message):
         score_xglue.main(
             ["--predictions", f"{xglue_files}/found", "--references", f"{xglue_files}/right", "--split", "dev"]
@@ -139,7 +155,7 @@ def test_files_that_are_missing(xglue_files, capsys):
     assert result["tasks"]["NER"]["missing"] == ["nl"] and "average" not in result["tasks"]["NER"]
     assert "average" in result["tasks"]["QAM"] and "understanding" not in result and result["complete"] == 1
     (xglue_files / "right/NER/de.dev").unlink()
-    with pytest.raises(UserError, match=r"NER/de\.dev: no such file, with which .*de\.prediction would be compared"):
+    with pytest.raises(UserError, match=r"NER/de\.dev: no such file: the references of .*de\.prediction"):
         printed(capsys, score_xglue.main, xglue_files, *more)
     with pytest.raises(UserError, match="--tasks NERD: NERD is none of NER, POS"):
         printed(capsys, score_xglue.main, xglue_files, "--tasks", "NERD")

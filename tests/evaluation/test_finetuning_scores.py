@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from fairseq_xl.commands import score_question_answering, score_ranking, score_tagging
+from fairseq_xl.commands import score_classification, score_question_answering, score_ranking, score_tagging
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
 
@@ -85,6 +85,9 @@ def test_answers(folders, capsys):
         (score_ranking.main, "test.de.tsv", "1\tq\t2\n", "line 1: expected line TAB query TAB relevance TAB score"),
         (score_ranking.main, "test.de.tsv", "1\tq\ttwo\t3\n", "line 1: expected line TAB query"),
         (score_ranking.main, "test.de.tsv", "1\tq\t1\t3\n", "no query has two texts to rank"),
+        (score_tagging.main, "test.de.tsv", "a\t_\tO\n\n", "has predictions of words without tags"),
+        (score_ranking.main, "test.de.tsv", "1\tq\t_\t3\n", "has predictions of texts without relevance"),
+        (score_classification.main, "test.de.tsv", "1\t_\tx\t0.5\n", "has predictions of text without labels"),
         (score_question_answering.main, "test.de.json", "{", "expected one JSON object of answers by id"),
         (score_question_answering.main, "test.de.json", '{"1": "Katze"}', "1 of 2 questions have no prediction: 2"),
     ],
@@ -104,7 +107,7 @@ def test_no_language_has_a_file(tmp_path):
 def test_the_bootstrap_of_sums_is_that_of_means():
     """A measure that is a mean has the interval of `bootstrap.mean`, within the error of 1,000 resamples."""
     values = np.random.default_rng(2).uniform(0, 100, 300)
-    of_sums = bootstrap.of_sums(values[:, None], lambda sums: sums[..., 0] / 300)
+    of_sums = bootstrap.of_sums(values[:, None], {"mean": lambda sums: sums[..., 0] / 300})["mean"]
     of_mean = bootstrap.mean(values)
     assert of_sums["score"] == of_mean["score"]
     assert of_sums["interval"] == pytest.approx(of_mean["interval"], abs=0.5)

@@ -74,7 +74,7 @@ def test_a_batch_and_its_loss_by_hand(task):
     """Logits are 0 but for one: cross-entropies log 3 and log(e + 2) - 1 or log(e + 2)."""
     inputs = [*task.inputs(sentence("ab c", "B-A O"), spelled), *task.inputs(sentence("c", "X"), spelled)]
     target = task.collate(inputs)
-    assert target["positions"].tolist() == [1, 3, 6] and target["count"] == 2
+    assert target["positions"].tolist() == [1, 3, 6] and target["labeled"] == 2
     assert target["tags"].tolist() == [task.labels.index("B-A"), task.labels.index("O"), NO_CLASS]
 
     class Model:
@@ -97,8 +97,8 @@ def test_statistics_by_hand(task):
     example = sentence("a b c d", "B-A I-A O B-A")
     counted = task.count(example, ["B-A", "I-A", "B-A", "O"])
     assert counted == {"words": 4, "right": 2, "found": 1, "predicted": 2, "gold": 2}
-    measures = task.measures()
-    assert measures["f1"](counted) == 50 and measures["accuracy"](counted) == 50
+    metrics = task.metrics()
+    assert metrics["f1"](counted) == 50 and metrics["accuracy"](counted) == 50
     assert task.written(example, ["O"] * 4) == "a\tB-A\tO\nb\tI-A\tO\nc\tO\tO\nd\tB-A\tO\n\n"
 
 

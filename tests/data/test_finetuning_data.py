@@ -69,6 +69,22 @@ def test_a_batch(dictionary):
     assert dataset(dictionary, [4]).collater([]) == {}
 
 
+def test_batches_count_all_inputs_with_their_padding(dictionary):
+    """Two examples of one long input and two of ten short ones: at most 2,100 tokens in a batch with padding."""
+    examples = [Example("a", ("text",), "en", "file", 1)] * 4
+    sizes = [[52] * 10, [520], [52] * 10, [520]]
+    inputs = [[Input(np.full(size, 7), {"class": 0}) for size in of_one] for of_one in sizes]
+    data = FineTuningDataset("valid", examples, inputs, Classification(None, None).collate, dictionary)
+    order = data.ordered_indices()
+    assert order.tolist() == [0, 2, 1, 3]  # by the longest input
+    batches = data.batch_by_size(order, max_tokens=2100)
+    assert batches == [[0, 2], [1, 3]]
+    assert all(data.collater(batch)["batch"]["tokens"].numel() <= 2100 for batch in batches)
+    assert data.batch_by_size(order, max_tokens=2100, max_sentences=1) == [[0], [2], [1], [3]]
+    assert data.batch_by_size(order, max_tokens=600) == [[0], [2], [1], [3]]
+    assert data.batch_by_size(order) == [[0, 2, 1, 3]] and data.batch_by_size([]) == []
+
+
 def test_segments_of_a_pair_are_its_sides(dictionary):
     """In either framing segment 1 begins with the </s> before the second text; padding and sentences are segment 0."""
     rows = np.array([[S, 4, 5, END, END, 6, END, PAD], [S, 4, END, PAD, PAD, PAD, PAD, PAD]])

@@ -17,6 +17,7 @@ from fairseq_xl.evaluation.question_answering import scores, words
         ("«الكتاب» الكبير", "mlqa", "ar", ["كتاب", "كبير"]),
         ("中国,北京 2008", "mlqa", "zh", ["中", "国", "北", "京", "2008"]),
         ("中国,北京 2008", "squad", "zh", ["中国北京", "2008"]),
+        ("テスト中", "mlqa", "zh", ["テスト", "中"]),  # MLQA's range has no kana
         ("東京タワー", "mlqa", "ja_JP", ["東", "京", "タ", "ワ", "ー"]),
         ("กข abc", "mlqa", "th", ["ก", "ข", "abc"]),
         ("the", "squad", "en", []),

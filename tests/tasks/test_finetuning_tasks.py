@@ -190,6 +190,20 @@ def test_a_head_of_another_task_is_refused(data_bin, task_files, learned, tmp_pa
         run_train(line(data_bin, task_files, "ranking", tmp_path, *more))
 
 
+def test_validation_in_fewer_languages_than_the_test(data_bin, task_files, tmp_path):
+    files = {"tagging": tmp_path / "files"}
+    files["tagging"].mkdir()
+    for name in ("train.en", "train.de", "valid.en", "test.en", "test.de"):
+        (files["tagging"] / f"{name}.tsv").write_bytes((task_files["tagging"] / f"{name}.tsv").read_bytes())
+    output = run_train(line(data_bin, files, "tagging", tmp_path / "run", "--max-update", 1, "--valid-langs", "en"))
+    (found,) = validation_losses(output)
+    assert found["f1_en"] == found["f1"] and "f1_de" not in found
+    with pytest.raises(UserError, match="valid.de.tsv: no such file of labeled text"):
+        run_train(line(data_bin, files, "tagging", tmp_path / "other", "--max-update", 1))
+    with pytest.raises(UserError, match="language 'xx'"):
+        run_train(line(data_bin, files, "tagging", tmp_path / "other", "--valid-langs", "xx"))
+
+
 def test_the_encoder_of_another_task_is_taken(data_bin, task_files, learned, tmp_path):
     checkpoint = learned["tagging"][0] / "checkpoint_best.pt"
     more = ["--init-from", checkpoint, "--max-update", 1, "--lr", 0, *LEARNING]

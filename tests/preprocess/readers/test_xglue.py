@@ -114,6 +114,14 @@ def test_test_files_without_labels_are_unlabeled(source, tmp_path):
     assert (tmp_path / "out/NC/valid.de.tsv").read_text(encoding="utf-8") == "news\ttitle\tbody\n"
 
 
+def test_no_line_is_lost_for_an_empty_text(source, tmp_path, caplog):
+    caplog.set_level("INFO")
+    (source / "QADSM/xglue.qadsm.de.test").write_text("q\tad\t \tGood\nq\tad\td\tBad\n", encoding="utf-8")
+    assert read(source, tmp_path / "out", "--tasks", "QADSM", "--langs", "en,de") == 0
+    assert (tmp_path / "out/QADSM/test.de.tsv").read_text(encoding="utf-8") == "Good\tq\tad\t_\nBad\tq\tad\td\n"
+    assert "QADSM/test.de.tsv: wrote as _ 1 empty" in caplog.text
+
+
 @pytest.mark.parametrize(
     "name, content, message",
     [

@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 SYMBOLS = 4  # of <s> question </s> </s> context </s>
 SHORTEST = 16  # minimum room of a window for the context, in tokens
 
-Prediction = tuple[int, int, float]  # first character, the one after the last, score
+Prediction = tuple[int, int, float]  # start character, end character (exclusive), score
 
 
 class QuestionAnswering(TaskType):
-    """The first and the last token of the answer, from all last hidden states (Devlin et al. 2019, section 4.2).
+    """Predicts the start and the end token of the answer from the last hidden states (Devlin et al. 2019, section 4.2).
 
-    A long context is divided into windows that overlap. In a window without the answer, both are the first token, <s>.
-    Windows are trained one by one; a prediction is the best answer of all windows of a question.
+    A long context is divided into windows that overlap. In a window without the answer, start and end are <s>. Each
+    window is a training example; a prediction is the best answer of all windows of a question.
     """
 
     name = "question_answering"
@@ -68,7 +68,7 @@ class QuestionAnswering(TaskType):
             span = (0, 0)
             if answer is not None and start <= answer[0] and answer[1] < stop:
                 span = answer[0] + offset - start, answer[1] + offset - start
-            # the context on the shorter side of each token, which decides between windows
+            # BERT's rule of maximum context: a token is predicted in the window with most context on its shorter side
             around = np.minimum(np.arange(stop - start), np.arange(stop - start)[::-1]) + 0.01 * (stop - start)
             widest[start:stop] = np.maximum(widest[start:stop], around)
             made.append((tokens, {"span": span, "offset": offset, "characters": characters[start:stop]}, around, start))
@@ -92,27 +92,27 @@ class QuestionAnswering(TaskType):
         return [example for example, _ in pairs], [windows for _, windows in pairs]
 
     def collate(self, inputs: list[Input]) -> dict[str, Any]:
-        """{"first": (B,), "last": (B,), "context": (B, T) bool, True where an answer, or none, may begin and end}."""
-        first, last = zip(*(each.target["span"] for each in inputs))
+        """{"start": (B,), "end": (B,), "context": (B, T) bool, True where an answer, or none, may start and end}."""
+        start, end = zip(*(each.target["span"] for each in inputs))
         context = np.zeros((len(inputs), max(len(each.tokens) for each in inputs)), dtype=bool)
         context[:, 0] = True
         for row, each in enumerate(inputs):
             offset = each.target["offset"]
             context[row, offset : offset + len(each.target["characters"])] = True
-        return {"first": torch.tensor(first), "last": torch.tensor(last), "context": torch.from_numpy(context)}
+        return {"start": torch.tensor(start), "end": torch.tensor(end), "context": torch.from_numpy(context)}
 
     def outputs_of_head(self) -> int:
-        """Two outputs: the logits of the first and the last token."""
+        """Two outputs: the logits of start and end."""
         return 2
 
     def outputs(self, model: Any, sample: Sample) -> Tensor:
-        """Logits (B, T, 2) of the first and the last token of the answer; -inf outside of the context and <s>."""
+        """Logits (B, T, 2) of the start and the end of the answer; -inf outside of the context and <s>."""
         logits = model.heads[self.name](model.encode(**sample["batch"])).float()
         return logits.masked_fill(~sample["target"]["context"][..., None], -torch.inf)
 
     def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
-        """Mean of the cross-entropies of first and last token, summed over windows."""
-        names = ("first", "last")
+        """Mean of the cross-entropies of start and end, summed over windows."""
+        names = ("start", "end")
         losses = [
             F.cross_entropy(outputs[..., side], sample["target"][name], reduction="sum")
             for side, name in enumerate(names)
@@ -120,7 +120,7 @@ class QuestionAnswering(TaskType):
         return torch.stack(losses).mean(), len(outputs)
 
     def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
-        """For each question: first and last character of the answer, and its score."""
+        """For each question: start and end character of the answer, and its score."""
         windows = iter(outputs.cpu().numpy())
         return [
             max((best_span(next(windows), each, self.cfg.answer_length) for each in of_one), key=lambda span: span[-1])
@@ -172,19 +172,20 @@ def answer_tokens(answer: tuple[str, int], characters: np.ndarray) -> tuple[int,
 
 
 def best_span(logits: np.ndarray, window: Input, longest: int) -> tuple[int, int, float]:
-    """The best answer in a window: (first character, character after the last, sum of its two logits).
+    """The best answer in a window: (start character, end character, sum of its two logits).
 
     Args:
-        logits: (T, 2) of its first and last token.
-        window: the `Input`. An answer begins at a token that no other window has with more context around it.
+        logits: (T, 2) of its start and end token.
+        window: the `Input`. An answer may only start at tokens for which this window has the most context.
         longest: maximum number of tokens.
     """
     characters, offset = window.target["characters"], window.target["offset"]
-    first, last = logits[offset : offset + len(characters)].T
+    starts, ends = logits[offset : offset + len(characters)].T
     empty = characters[:, 0] == characters[:, 1]
-    first = np.where(window.target["best"] & ~empty, first, -np.inf)
-    last = np.where(empty, -np.inf, last)
-    both = np.triu(first[:, None] + last) + np.tril(np.full((len(first), len(first)), -np.inf), -1)
-    both = np.where(np.subtract.outer(np.arange(len(first)), np.arange(len(first))) > -longest, both, -np.inf)
-    begin, end = np.unravel_index(both.argmax(), both.shape)
-    return int(characters[begin, 0]), int(characters[end, 1]), float(both[begin, end])
+    starts = np.where(window.target["best"] & ~empty, starts, -np.inf)
+    ends = np.where(empty, -np.inf, ends)
+    places = np.arange(len(starts))
+    length = places - places[:, None]  # (start, end), of the answer less 1
+    both = np.where((length >= 0) & (length < longest), starts[:, None] + ends, -np.inf)
+    start, end = np.unravel_index(both.argmax(), both.shape)
+    return int(characters[start, 0]), int(characters[end, 1]), float(both[start, end])

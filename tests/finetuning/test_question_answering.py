@@ -131,7 +131,7 @@ def test_the_loss_by_hand(task):
     inputs = task.inputs(Question("q", "a", "xyz", (("y", 1),), "en", "file"), Letters())
     target = task.collate(inputs)
     assert target["context"].tolist() == [[True, False, False, False, True, True, True, False]]
-    assert (target["first"].tolist(), target["last"].tolist()) == ([5], [5])
+    assert (target["start"].tolist(), target["end"].tolist()) == ([5], [5])
 
     class Model:
         heads = {"question_answering": lambda hidden: hidden}

@@ -1,4 +1,4 @@
-"""Loss and statistics of fine-tuning tasks, whatever their type."""
+"""Loss and statistics of all fine-tuning tasks."""
 
 import math
 
@@ -22,7 +22,7 @@ class FineTuningCriterion(FairseqCriterion):
         return loss, size, log
 
     def score(self, outputs, sample):
-        """What `forward` returns, from the outputs of the head, without statistics."""
+        """Computes what `forward` returns, without statistics, from the outputs of the head."""
         loss, size = self.task.type.loss(outputs, sample)
         log = {
             "loss": loss.detach(),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.errors import UserError, names_of
-from fairseq_xl.evaluation import bootstrap, question_answering, spans
+from fairseq_xl.evaluation import classification, question_answering, spans
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import replacing
@@ -106,7 +106,7 @@ def score_benchmark(
     references: Path,
     split: str,
 ) -> dict[str, Any]:
-    """Scores the chosen tasks that have predictions, and averages groups of tasks of which none is missing.
+    """Scores the chosen tasks that have predictions. A group of tasks is averaged if it is complete.
 
     Raises `UserError` if no task has predictions.
     """
@@ -155,7 +155,7 @@ def run(
     groups: Mapping[str, tuple[str, ...]],
     arguments: list[str] | None,
 ) -> None:
-    """Runs `fairseq-xl score NAME`; `groups` are those of tasks that are averaged."""
+    """Runs `fairseq-xl score NAME`; `groups` name the tasks of each average."""
     parser = argparse.ArgumentParser(f"fairseq-xl score {name}", description=description)
     parser.add_argument("--predictions", required=True, type=Path, help="folder of predictions")
     parser.add_argument("--references", required=True, type=Path, help="folder of the labeled files")
@@ -185,13 +185,12 @@ def labels_accuracy(predictions: list[str], labels: list[str], path: Path) -> Sc
     """
     if len(predictions) != len(labels) or not labels:
         raise UserError(f"{path}: expected {len(labels)} predictions, one for each label, found {len(predictions)}")
-    measured = bootstrap.accuracy([ours == label for ours, label in zip(predictions, labels)])
-    majority = max(map(labels.count, set(labels))) / len(labels)
+    found = classification.score(labels, predictions)
     return {
-        "n": len(labels),
-        "accuracy": measured["accuracy"],
-        "accuracy_interval": measured["interval"],
-        "majority": round(100 * majority, 2),
+        "n": found["n"],
+        "accuracy": found["accuracy"],
+        "accuracy_interval": found["interval"],
+        "majority": found["majority"],
     }
 
 

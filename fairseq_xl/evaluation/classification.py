@@ -9,7 +9,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import accuracy
 
-UNLABELED = "_"  # in place of an unknown label
+UNLABELED = "_"  # label of text whose label is unknown: it can be predicted, and has no loss and no score
 
 
 def read_predictions(path):

@@ -1,8 +1,8 @@
 """XTREME's scores, from files as its submissions have them (Hu et al. 2020).
 
-Figures are those of its program: both tagging tasks have F1 of spans, also parts of speech, where a span is a run of
-equal tags; TyDiQA and XQuAD have SQuAD's normalization, MLQA its own. The figure of a question answering task is the
-mean of F1 and exact match.
+Scores are those of its program. Both tagging tasks have F1 of spans; for parts of speech a span is a run of equal tags.
+TyDiQA and XQuAD have SQuAD's normalization, MLQA its own. The score of a question answering task is the mean of F1 and
+exact match.
 """
 
 from collections.abc import Callable

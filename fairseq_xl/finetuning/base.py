@@ -11,8 +11,7 @@ from fairseq_xl.data.finetuning import Input
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.modules.initialization import init_weights
 
-UNLABELED = "_"  # label of text whose label is unknown: it can be predicted, and has no loss and no score
-NO_CLASS = -100  # its class, which torch's cross-entropy ignores
+NO_CLASS = -100  # class of unlabeled text, which torch's cross-entropy ignores
 Sample = dict[str, Any]  # what `FineTuningDataset.collater` returns
 Encode = Any  # `fairseq_xl.data.text.TextEncoder`
 #: function of the sums of the statistics over a language, and of "examples", their number

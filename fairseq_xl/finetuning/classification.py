@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from fairseq_xl.data.finetuning import Input, frame, read_lines
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning.base import NO_CLASS, UNLABELED, Encode, Metric, Sample, TaskType
+from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.finetuning.base import NO_CLASS, Encode, Metric, Sample, TaskType
 
 FIELDS = {1: "label TAB text", 2: "label TAB text TAB text", 3: "label TAB text TAB text TAB text"}
 ANY = "label TAB text, with up to three texts"

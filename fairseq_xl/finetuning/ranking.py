@@ -10,8 +10,9 @@ from torch import Tensor
 
 from fairseq_xl.data.finetuning import Input, frame, read_lines
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.ranking import ndcg
-from fairseq_xl.finetuning.base import UNLABELED, Encode, Metric, Sample, TaskType, of_examples
+from fairseq_xl.finetuning.base import Encode, Metric, Sample, TaskType, of_examples
 
 NO_RELEVANCE = -1.0  # of an unlabeled text
 FIELDS = "relevance TAB query TAB text, with up to two texts"

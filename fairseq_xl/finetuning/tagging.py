@@ -12,8 +12,9 @@ from torch.nn import functional as F
 
 from fairseq_xl.data.finetuning import Input, read_lines
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.spans import f1, spans
-from fairseq_xl.finetuning.base import NO_CLASS, UNLABELED, Encode, Metric, Sample, TaskType
+from fairseq_xl.finetuning.base import NO_CLASS, Encode, Metric, Sample, TaskType
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ class Tagging(TaskType):
         return {"words": len(example.words), "right": right, **sizes}
 
     def metrics(self) -> dict[str, Metric]:
-        """F1 of spans (`fairseq_xl.evaluation.spans`) and accuracy of words, in percent."""
+        """F1 of spans (`fairseq_xl.evaluation.spans`), each sentence by itself, and accuracy of words, in percent."""
         return {
             "f1": lambda sums: f1(sums["found"], sums["predicted"], sums["gold"]),
             "accuracy": lambda sums: 100 * sums["right"] / sums["words"],

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.compressed import read_text, stored, text_of
 from fairseq_xl.io.files import read_json, sha256_of, write_json
@@ -24,7 +25,6 @@ SHOWN = 80  # most characters of a wrong header in an error
 logger = logging.getLogger("preprocess")
 
 
-UNLABELED = "_"  # in place of a label, or text, that a release does not have
 SENTENCE = "sentences"  # label of the end of a sentence, which manifests count
 
 

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.xglue import LANGUAGES as SCORED, OTHERS
 from preprocess.readers import command
 from preprocess.readers.labeled import (
-    UNLABELED,
     Example,
     Part,
     copied,

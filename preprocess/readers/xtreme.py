@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.xtreme import LANGUAGES as SCORED
 from fairseq_xl.io.compressed import stored, text_of
 from preprocess.readers import command
 from preprocess.readers.labeled import (
-    UNLABELED,
     Example,
     Part,
     copied,

@@ -124,12 +124,10 @@ def test_xtreme(tmp_path, capsys):
         ("NTG/de.prediction", "a\nb\n", "2 hypotheses but 1 references"),
     ],
 )
-def test_predictions_that_do_not_fit(xglue_files, name, content, message):
+def test_predictions_that_do_not_fit(xglue_files, capsys, name, content, message):
     (xglue_files / "found" / name).write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=message):
-        score_xglue.main(
-            ["--predictions", f"{xglue_files}/found", "--references", f"{xglue_files}/right", "--split", "dev"]
-        )
+        printed(capsys, score_xglue.main, xglue_files, "--split", "dev")
 
 
 @pytest.mark.parametrize(
@@ -140,12 +138,10 @@ def test_predictions_that_do_not_fit(xglue_files, name, content, message):
         ("WPR/xglue.wpr.de.dev", "q\tt\ts\n", "line 1: no label; expected 4 columns, found 3"),
     ],
 )
-def test_references_without_labels(xglue_files, name, content, message):
+def test_references_without_labels(xglue_files, capsys, name, content, message):
     (xglue_files / "right" / name).write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=message):
-        score_xglue.main(
-            ["--predictions", f"{xglue_files}/found", "--references", f"{xglue_files}/right", "--split", "dev"]
-        )
+        printed(capsys, score_xglue.main, xglue_files, "--split", "dev")
 
 
 def test_files_that_are_missing(xglue_files, capsys):

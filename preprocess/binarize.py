@@ -2,9 +2,10 @@
 
 import errno
 import logging
+import multiprocessing
 import os
 import shutil
-import subprocess
+import signal
 import sys
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from preprocess.files import link, replace_folder, restore_folder
 from preprocess.fingerprints import fingerprint
 
 logger = logging.getLogger("preprocess")
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["fairseq_cli.preprocess"])
 
 
 def encoded_name(folder: Folder, split: str, language: str) -> str:
@@ -46,13 +50,31 @@ def arguments(folder: Folder, dictionary: Path, destination: Path, workers: int)
 
 
 def run_fairseq(options: list[str], cwd: Path, log: Path) -> None:
-    """Runs fairseq-preprocess; raises UserError with the last line of its output if it fails."""
+    """Runs fairseq-preprocess in a process of its own; raises UserError with the last line of its output if it fails.
+
+    The processes are forks of one that has imported fairseq, which takes seconds.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
+    log.touch()
+    process = FORKS.Process(target=_preprocess, args=(options, str(cwd), str(log.resolve())))
+    process.start()
+    process.join()
+    check_end(process.exitcode or 0, log)
+
+
+def _preprocess(options: list[str], cwd: str, log: str) -> None:
+    """fairseq-preprocess in this process, with its output in a file."""
+    import torch
+    from fairseq_cli.preprocess import cli_main
+
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with open(log, "wb") as output:
-        command = [sys.executable, "-m", "fairseq_cli.preprocess", *options]
-        environment = {"OMP_NUM_THREADS": "1", **os.environ}
-        result = subprocess.run(command, cwd=cwd, stdout=output, stderr=subprocess.STDOUT, env=environment)
-    check_end(result.returncode, log)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(output.fileno(), stream.fileno())
+    os.chdir(cwd)
+    sys.argv = ["fairseq-preprocess", *options]
+    torch.set_num_threads(1)
+    cli_main()
 
 
 def check_end(status: int, log: Path) -> None:

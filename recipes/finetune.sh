@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# finetune.sh TYPE DATA SAVE_DIR TASK_FILES TRAIN_LANGS EVAL_LANGS [CONFIG.yaml ...] [--flag value ...]: fine-tunes an
-# encoder for tasks of a TYPE: classification, ranking, tagging or question-answering. It selects the epoch with the best
-# validation average over EVAL_LANGS (of accuracy, nDCG, or for the last two F1), predicts their test files and writes SAVE_DIR/scores.json.
+# finetune.sh TYPE DATA SAVE_DIR TASK_FILES TRAIN_LANGS EVAL_LANGS [--no-scores] [CONFIG.yaml ...] [--flag value ...]:
+# fine-tunes an encoder for tasks of a TYPE: classification, ranking, tagging or question-answering. It selects the epoch
+# with the best validation average over EVAL_LANGS (of accuracy, nDCG, or for the last two F1), predicts their test files
+# and writes SAVE_DIR/scores.json. With --disable-validation it takes the last epoch. With --no-scores it only predicts:
+# for test files without labels.
 # Commas separate languages. --init-from CKPT sets the encoder's weights (default: random). Without CONFIG the model has
 # the size of XLM's for XNLI; xlm/config/classify-toy.yaml is small. A repeated run resumes.
 set -euo pipefail
@@ -10,7 +12,11 @@ recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 arguments 6 "$@"
 type=$1 data=$2 save=$3 files=$4 train=$5 evaluate=$6
 shift 6
-score=()
+scored=yes score=() words=()
+for word; do
+    if [ "$word" = --no-scores ]; then scored=; else words+=("$word"); fi
+done
+set -- ${words[@]+"${words[@]}"}
 case $type in
     classification) metric=accuracy ;;
     ranking) metric=ndcg ;;
@@ -29,9 +35,12 @@ mkdir -p "$save"
 python "$recipes/launch.py" train "$data" "$recipes/xlm/config/classify.yaml" "$@" --task "$task" --criterion "$task" \
     --best-checkpoint-metric "$metric" --task-files "$files" --train-langs "$train" --eval-langs "$evaluate" \
     --save-dir "$save" --log-file "$save/train.log"
+checkpoint=$save/checkpoint_best.pt
+[ -e "$checkpoint" ] || checkpoint=$save/checkpoint_last.pt
 python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/classify-test.yaml" --task "$task" \
-    --path "$save/checkpoint_best.pt" --task-files "$files" --eval-langs "$evaluate" \
+    --path "$checkpoint" --task-files "$files" --eval-langs "$evaluate" \
     --predictions-to "$save/predictions" >"$save/test.log" 2>&1 ||
     { what_failed "$save/test.log"; exit 1; }
+[ "$scored" ] || exit 0
 replacing "$save/scores.json" python -m fairseq_xl score "$type" "$save/predictions" --langs "$evaluate" \
     ${score[@]+"${score[@]}"} || { echo "finetune.sh: the predictions are in $save/predictions" >&2; exit 1; }

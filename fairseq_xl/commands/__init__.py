@@ -24,6 +24,7 @@ COMMANDS = {
     "mine-negatives": "find hard negatives for paraphrase classification (Unicoder)",
     "ngram-entropy": "bits per token of n-gram models, to compare the loss of MLM with",
     "retrieve": "find the translations of sentences with an encoder, without training",
+    "retrieve-xtreme": "BUCC and Tatoeba of XTREME with an encoder, without training",
     "score baselines": "compute baselines without a pre-trained model",
     "score bleu": "BLEU of generated translations",
     "score classification": "accuracy and macro-F1 of predictions, per language",

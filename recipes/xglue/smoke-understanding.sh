@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # smoke-understanding.sh [--output DIR] [--updates N]
 #
-# XGLUE's nine understanding tasks in minutes on two cores, on a small made-up release in XGLUE's formats: reader,
+# XGLUE's nine understanding tasks in minutes on two cores, on a small synthetic release in XGLUE's formats: reader,
 # pre-training, fine-tuning in English, predictions, submission and scores (understanding.yaml lists the commands). Ends
 # with
 #     xglue tasks=9 NER=<a> … QAM=<i> avg=<average>

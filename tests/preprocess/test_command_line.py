@@ -124,14 +124,15 @@ def test_arguments(arguments, expected, capsys):
     assert expected in capsys.readouterr().err
 
 
-def test_failure_of_fairseq_shows_its_last_line(tmp_path, monkeypatch):
-    program = tmp_path / "python"
-    program.write_text("#!/bin/sh\necho first\necho 'ValueError: the reason' >&2\nexit 3\n", encoding="utf-8")
-    program.chmod(0o755)
-    monkeypatch.setattr(binarize.sys, "executable", str(program))
-    with pytest.raises(UserError, match="fairseq-preprocess failed .*en.log.*: ValueError: the reason"):
+def test_failure_of_fairseq_shows_its_last_line(tmp_path):
+    with pytest.raises(UserError, match="fairseq-preprocess failed .*en.log.*: AssertionError: --trainpref must"):
         binarize.run_fairseq([], tmp_path, tmp_path / "logs" / "en.log")
-    assert (tmp_path / "logs" / "en.log").read_text(encoding="utf-8").startswith("first")
+    log = (tmp_path / "logs" / "en.log").read_text(encoding="utf-8")
+    assert log.startswith("Traceback") or "Namespace" in log.splitlines()[0]
+    with pytest.raises(UserError, match="de.log.*: .*no-such-dict"):  # a second process of the same server
+        options = ["--only-source", "--trainpref", "train", "--srcdict", "no-such-dict", "--destdir", str(tmp_path)]
+        binarize.run_fairseq(options, tmp_path, tmp_path / "logs" / "de.log")
+    assert (tmp_path / "logs" / "en.log").read_text(encoding="utf-8") == log
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the processes in /proc")

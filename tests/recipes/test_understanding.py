@@ -1,12 +1,16 @@
-"""Fine-tuning of every type by finetune.sh, and XGLUE's understanding tasks on the small made-up release."""
+"""Fine-tuning of every type by finetune.sh, and the small synthetic releases of XGLUE and XTREME."""
 
 import json
 import re
 
 import pytest
 
-from preprocess.readers import xglue
+from fairseq_xl.evaluation import xtreme as xtreme_scores
+from fairseq_xl.evaluation.benchmarks import score_benchmark
+from preprocess.readers import xglue, xtreme
+from recipes.twelve_words import WORDS
 from recipes.xglue import small_release
+from recipes.xtreme import small_release as small_xtreme
 from tests.commands import MAX_POSITIONS
 from tests.recipes.test_configurations import RECIPES
 from tests.recipes.test_veco import run, succeeded
@@ -68,8 +72,54 @@ def test_the_small_release_is_read(tmp_path):
         assert path.read_bytes() == (tmp_path / "again" / path.relative_to(tmp_path / "release")).read_bytes()
     for task in ("NER", "POS", "NC", "XNLI", "PAWSX", "QADSM", "WPR", "QAM"):
         assert len(counts[f"{task}/train.en.tsv"]["labels"]) > 1, task
-    assert len({len(words.split()) for words in small_release.WORDS.values()}) == 1
-    assert set(small_release.WORDS) == set(xglue.ALL)
+    assert {len(words.split()) for words in WORDS.values()} == {12}
+    assert all(len(set(words.split())) == 12 for words in WORDS.values())
+
+
+def test_the_small_xtreme_is_read(tmp_path):
+    """It has the files of XTREME's download folder, test files without labels, and labels that score as right."""
+    small_xtreme.main([str(tmp_path / name) for name in ("download", "labels", "corpus")])
+    assert xtreme.main([str(tmp_path / "download"), str(tmp_path / "tasks")]) == 0
+    counts = json.loads((tmp_path / "tasks/manifest.json").read_text(encoding="utf-8"))["counts"]
+    for task, languages in xtreme.LANGUAGES.items():
+        assert {name for name in counts if name.startswith(f"{task}/test.")} == {
+            f"{task}/test.{code}.{'json' if task in ('xquad', 'mlqa', 'tydiqa') else 'tsv'}" for code in languages
+        }
+    assert set(counts["xnli/test.de.tsv"]["labels"]) == {"_"} and len(counts["xnli/train.en.tsv"]["labels"]) == 3
+    languages = {code for codes in xtreme_scores.LANGUAGES.values() for code in codes.split()}
+    assert set(WORDS) == languages | set(xglue.ALL)
+    gold = (tmp_path / "download/bucc2018/de-en.dev.gold").read_text(encoding="utf-8").splitlines()
+    german, english = (
+        dict(line.split("\t") for line in (tmp_path / f"download/bucc2018/de-en.dev.{code}").open(encoding="utf-8"))
+        for code in ("de", "en")
+    )
+    words = dict(zip(WORDS["de"].split(), WORDS["en"].split()))
+    translated = {" ".join(words[word] for word in german[pair.split("\t")[0]].split()) for pair in gold}
+    assert translated == {english[pair.split("\t")[1]].strip() for pair in gold} and len(translated) == 40
+    tasks, labels = xtreme_scores.tasks(), tmp_path / "labels"
+    chosen = [name for name in tasks if tasks[name].references.endswith("tsv")]
+    found = score_benchmark(tasks, {"average": tuple(chosen)}, chosen, labels, labels, "test")
+    assert found["average"] == 100 and found["missing"] == ["xquad", "mlqa", "tydiqa"]
+
+
+def test_text_without_labels_is_only_predicted(data_bin, tmp_path):
+    """The last epoch, since there is no validation."""
+    (tmp_path / "train.en.tsv").write_text(TAGGED, encoding="utf-8")
+    (tmp_path / "test.en.tsv").write_text(re.sub(r"\t.*", "\t_", TAGGED), encoding="utf-8")
+    arguments = [data_bin, tmp_path / "run", tmp_path, "en", "en", RECIPES / "xlm/config/classify-toy.yaml"]
+    small = ["--length", 32, "--max-positions", MAX_POSITIONS, "--embed-dim", 16, "--ffn-dim", 32, "--heads", 2]
+    limits = ["--layers", 1, "--max-update", 2, "--cpu", "--disable-validation"]
+    succeeded(run("bash", "recipes/finetune.sh", "tagging", *arguments, *small, "--no-scores", *limits))
+    predicted = (tmp_path / "run/predictions/test.en.tsv").read_text(encoding="utf-8").splitlines()
+    assert [line.split("\t")[:2] for line in predicted] == [
+        ["the", "_"],
+        ["river", "_"],
+        ["stone", "_"],
+        [""],
+        ["water", "_"],
+        [""],
+    ]
+    assert not (tmp_path / "run/scores.json").exists() and not (tmp_path / "run/checkpoint_best.pt").exists()
 
 
 @pytest.mark.slow
@@ -79,4 +129,13 @@ def test_smoke_ends_with_its_scores(tmp_path):
     names = "NER POS NC MLQA XNLI PAWSX QADSM WPR QAM avg".split()
     figures = " ".join(rf"{name}=\d+\.\d+" for name in names)
     assert re.fullmatch(rf"xglue tasks=9 {figures}", printed.splitlines()[-1])
+    assert (tmp_path / "scores/table.md").read_text(encoding="utf-8").count("\n") == 11
+
+
+@pytest.mark.slow
+def test_xtreme_ends_with_its_scores(tmp_path):
+    done = run("bash", "recipes/xtreme/smoke.sh", "--output", tmp_path, "--updates", 3)
+    _, printed = succeeded(done)
+    figures = " ".join(rf"{name}=\d+\.\d+" for name in [*xtreme_scores.LANGUAGES, "avg"])
+    assert re.fullmatch(rf"xtreme tasks=9 {figures}", printed.splitlines()[-1])
     assert (tmp_path / "scores/table.md").read_text(encoding="utf-8").count("\n") == 11

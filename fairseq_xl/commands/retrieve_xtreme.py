@@ -1,0 +1,127 @@
+"""XTREME's retrieval tasks, BUCC and Tatoeba, with the encoder of a checkpoint, without training (Hu et al. 2020).
+
+DOWNLOAD is the folder that download_data.sh of XTREME fills. A sentence is represented by the mean over its tokens, or
+by its first token, in one layer. BUCC's pairs are those of a ratio margin above a threshold, for each language the
+threshold of the highest F1 on its dev files. In Tatoeba the English sentence of highest cosine is found for each
+sentence. Layer and pooling are given, or those of the best average F1 on BUCC's dev files. Writes
+DEST/TASK/test-XX.tsv, as submissions have them. Prints one JSON line.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_xl.bitext_mining import Pair, Sentences, best_threshold, mine, nearest, read_gold, read_sentences
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.evaluation.xtreme import LANGUAGES
+from fairseq_xl.io.files import replacing
+from fairseq_xl.retrieval import POOLINGS, Embedder
+
+BUCC, TATOEBA = "bucc2018", "tatoeba"
+Choice = tuple[int, str]  # layer and pooling
+Texts = dict[str, tuple[Sentences, Sentences]]  # by language: its sentences and the English ones
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    options = _parser().parse_args(arguments)
+    bucc, tatoeba = options.download / BUCC, options.download / TATOEBA
+    languages = _languages(options.langs)
+    dev, test = (_read(bucc, languages[BUCC], f"-en.{split}") for split in ("dev", "test"))
+    gold = {code: read_gold(str(bucc / f"{code}-en.dev.gold"), sides) for code, sides in dev.items()}
+    sentences = _read(tatoeba, languages[TATOEBA], "-en")
+    for code, (lines, _) in sentences.items():
+        if lines.ids != [str(number) for number in range(len(lines.ids))]:
+            raise UserError(f"{tatoeba / code}-en.{code}: expected a sentence on each line")
+    embedder = Embedder(options.checkpoint, options.data)
+    choices = [
+        (layer, pooling)
+        for layer, pooling in embedder.choices
+        if options.layer in (None, layer) and options.pooling in (None, pooling)
+    ]
+    if not choices:
+        raise UserError(f"--layer {options.layer}: the model has the layers 0 to {len(embedder.encoder.layers)}")
+    if len(choices) > 1 and not dev:
+        raise UserError("give --layer and --pooling: without BUCC nothing is there to select them on")
+    tried: dict[Choice, dict[str, dict[str, float]]] = {choice: {} for choice in choices}
+    for code, sides in dev.items():
+        for choice, pairs in _mined(embedder, code, sides, choices).items():
+            tried[choice][code] = best_threshold(pairs, gold[code])
+    choice = max(choices, key=lambda choice: sum(found["f1"] for found in tried[choice].values()))
+    for code, sides in test.items():
+        pairs, threshold = _mined(embedder, code, sides, [choice])[choice], tried[choice][code]["threshold"]
+        kept = [(sides[0].ids[pair.source], sides[1].ids[pair.target]) for pair in pairs if pair.score >= threshold]
+        _write(options.destination / BUCC / f"test-{code}.tsv", ["\t".join(ids) for ids in kept])
+    for code, sides in sentences.items():
+        source, target = _vectors(embedder, code, sides, [choice])
+        _, numbers = nearest(source[choice], target[choice], 1)
+        found = [sides[1].ids[number] for number in numbers[:, 0].tolist()]
+        _write(options.destination / TATOEBA / f"test-{code}.tsv", found)
+    table = [
+        {"layer": layer, "pooling": pooling, "dev": {code: _rounded(scores) for code, scores in found.items()}}
+        for (layer, pooling), found in tried.items()
+    ]
+    result = {"layer": choice[0], "pooling": choice[1], "choices": table}
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+def _languages(named: str) -> dict[str, list[str]]:
+    """Languages of both tasks, or those of them that are named; `UserError` for one that neither has."""
+    theirs = {name: LANGUAGES[name].split() for name in (BUCC, TATOEBA)}
+    if not named:
+        return theirs
+    chosen = names_of("--langs", named)
+    unknown = [code for code in chosen if not any(code in codes for codes in theirs.values())]
+    if unknown:
+        raise UserError(f"--langs {named}: neither BUCC nor Tatoeba of XTREME has {unknown[0]}")
+    return {name: [code for code in codes if code in chosen] for name, codes in theirs.items()}
+
+
+def _read(folder: Path, languages: list[str], middle: str) -> Texts:
+    """The sentences of FOLDER/XX{middle}.XX and of FOLDER/XX{middle}.en of each language XX."""
+    return {
+        code: (read_sentences(f"{folder}/{code}{middle}.{code}"), read_sentences(f"{folder}/{code}{middle}.en"))
+        for code in languages
+    }
+
+
+def _vectors(
+    embedder: Embedder, code: str, sides: tuple[Sentences, Sentences], choices: list[Choice]
+) -> list[dict[Choice, np.ndarray]]:
+    """Vectors of both sides: {choice: (n, C)} and {choice: (m, C)}."""
+    return [embedder(side.texts, language, choices) for side, language in zip(sides, (code, "en"))]
+
+
+def _mined(
+    embedder: Embedder, code: str, sides: tuple[Sentences, Sentences], choices: list[Choice]
+) -> dict[Choice, list[Pair]]:
+    """Pairs by margin, in descending order, for each choice."""
+    source, target = _vectors(embedder, code, sides, choices)
+    return {choice: mine(source[choice], target[choice]) for choice in choices}
+
+
+def _rounded(scores: dict[str, float]) -> dict[str, float]:
+    """Scores with four digits."""
+    return {name: round(value, 4) for name, value in scores.items()}
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    """Writes lines to a file, and its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("fairseq-xl retrieve-xtreme", description=__doc__)
+    parser.add_argument("checkpoint", help="checkpoint of any task")
+    parser.add_argument("data", help="folder with its dict.txt and sentencepiece.model")
+    parser.add_argument("download", type=Path, metavar="DOWNLOAD", help="folder with bucc2018 and tatoeba")
+    parser.add_argument("destination", type=Path, metavar="DEST", help="folder of the submission")
+    parser.add_argument("--langs", default="", metavar="XX,YY", help="only these languages")
+    parser.add_argument("--layer", type=int, help="only this layer; 0: the embeddings")
+    parser.add_argument("--pooling", choices=POOLINGS, help="only the mean over tokens, or only the first token")
+    return parser

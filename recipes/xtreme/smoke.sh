@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# smoke.sh [--output DIR] [--updates N]
+#
+# XTREME's nine tasks in minutes on two cores, on a small synthetic release in XTREME's formats: reader, pre-training,
+# fine-tuning in English, retrieval, predictions, submission and scores (smoke.yaml lists the commands). Ends with
+#     xtreme tasks=9 xnli=<a> … tatoeba=<i> avg=<average>
+# DIR/scores/table.md has the table. The scores say nothing about real text: sentences are twelve words in a few
+# orders. Paths are relative to the repository. A repeated run resumes.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+. "$root/recipes/common.sh"
+arguments 0 "$@"
+cd "$root"
+. recipes/environment.sh
+exec python -m recipes.experiment recipes/xtreme/smoke.yaml --jobs 2 "$@"

@@ -3,6 +3,7 @@
 n source sentences, m target sentences, C channels, k neighbors. The command is `fairseq-xl mine-bitext`.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 
 NEIGHBORS = 4  # of the margin
+DIGITS = 4  # of scores that are printed and compared
 BLOCK = 1024  # source sentences whose similarities to all target sentences are in memory
 
 
@@ -133,3 +135,8 @@ def best_threshold(pairs: Iterable[Pair], gold: set[tuple[int, int]]) -> dict[st
                 "recall": 100 * right / len(gold),
             }
     return best
+
+
+def rounded(scores: dict[str, float]) -> dict[str, float | None]:
+    """Scores of `best_threshold` as they are printed; without a right pair there is no threshold."""
+    return {name: round(value, DIGITS) if math.isfinite(value) else None for name, value in scores.items()}

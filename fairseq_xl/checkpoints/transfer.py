@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 #: part of a model that can be transferred -> rank: fields of this rank and of lower ranks are compared
 PARTS = {"embeddings": 0, "encoder": 1, "decoder": 2, "model": 2}
+#: name of the pooler in pre-training with next-sentence prediction (`fairseq_xl.objectives.nsp`)
+POOLER = "heads.nsp.0"
 #: metadata of a config field: the first part whose weights mean something else if the field has another value
 TRANSFER = "transfer"
 #: metadata of such a field: value that describes models without it; without this entry they are not compared
@@ -123,7 +125,11 @@ def _copy(pretrained: Pretrained, model: dict[str, Tensor], part: str, layers: s
         return copy_stack(model, given, "decoder", path, layers=layers)
     if part == "encoder":
         copied, new = copy_stack(model, given, "encoder", path)
-        return copied | {key: given[key] for key in model if key.startswith("output.") and key in given}, new
+        # the pooler of a fine-tuning head is that of next-sentence prediction
+        sources = {key: f"{POOLER}.{key.rsplit('.', 1)[1]}" for key in model if ".pooler." in key}
+        sources |= {key: key for key in model if key.startswith("output.")}
+        found = {key: given[source] for key, source in sources.items() if source in given}
+        return copied | found, [*new, *(key for key in sources if ".pooler." in key and key not in found)]
     copied = {}
     for stack in ("encoder", "decoder"):
         copied |= copy_stack(model, given, stack, path, only="token_embeddings.table")[0]

@@ -11,7 +11,16 @@ import argparse
 import json
 import sys
 
-from fairseq_xl.bitext_mining import Sentences, best_threshold, mine, nearest, read_gold, read_sentences
+from fairseq_xl.bitext_mining import (
+    DIGITS,
+    Sentences,
+    best_threshold,
+    mine,
+    nearest,
+    read_gold,
+    read_sentences,
+    rounded,
+)
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.files import replacing
 from fairseq_xl.retrieval import POOLINGS, Embedder
@@ -40,9 +49,10 @@ def main(arguments: list[str] | None = None) -> None:
         pairs = mine(first, second, options.neighbors)
         threshold = options.threshold
         if gold is not None:
-            result |= {name: round(value, 4) for name, value in best_threshold(pairs, gold).items()}
-            threshold = result["threshold"] if threshold is None else threshold
-        kept = [pair for pair in pairs if threshold is None or round(pair.score, 4) >= threshold]
+            found = best_threshold(pairs, gold)
+            result |= rounded(found)
+            threshold = round(found["threshold"], DIGITS) if threshold is None else threshold
+        kept = [pair for pair in pairs if threshold is None or round(pair.score, DIGITS) >= threshold]
         names = [(source_texts.ids[pair.source], target_texts.ids[pair.target]) for pair in kept]
         shown = [(f"{pair.score:.4f}", *ids) if threshold is None else ids for pair, ids in zip(kept, names)]
         lines = ["\t".join(row) for row in shown]

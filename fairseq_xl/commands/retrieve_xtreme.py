@@ -14,7 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.bitext_mining import Pair, Sentences, best_threshold, mine, nearest, read_gold, read_sentences
+from fairseq_xl.bitext_mining import (
+    DIGITS,
+    Pair,
+    Sentences,
+    best_threshold,
+    mine,
+    nearest,
+    read_gold,
+    read_sentences,
+    rounded,
+)
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.xtreme import LANGUAGES
 from fairseq_xl.io.files import replacing
@@ -52,16 +62,19 @@ def main(arguments: list[str] | None = None) -> None:
             tried[choice][code] = best_threshold(pairs, gold[code])
     choice = max(choices, key=lambda choice: sum(found["f1"] for found in tried[choice].values()))
     for code, sides in test.items():
-        pairs, threshold = _mined(embedder, code, sides, [choice])[choice], tried[choice][code]["threshold"]
-        kept = [(sides[0].ids[pair.source], sides[1].ids[pair.target]) for pair in pairs if pair.score >= threshold]
-        _write(options.destination / BUCC / f"test-{code}.tsv", ["\t".join(ids) for ids in kept])
+        threshold = round(tried[choice][code]["threshold"], DIGITS)
+        pairs = [
+            pair for pair in _mined(embedder, code, sides, [choice])[choice] if round(pair.score, DIGITS) >= threshold
+        ]
+        found = [f"{sides[0].ids[pair.source]}\t{sides[1].ids[pair.target]}" for pair in pairs]
+        _write(options.destination / BUCC / f"test-{code}.tsv", found)
     for code, sides in sentences.items():
         source, target = _vectors(embedder, code, sides, [choice])
         _, numbers = nearest(source[choice], target[choice], 1)
         found = [sides[1].ids[number] for number in numbers[:, 0].tolist()]
         _write(options.destination / TATOEBA / f"test-{code}.tsv", found)
     table = [
-        {"layer": layer, "pooling": pooling, "dev": {code: _rounded(scores) for code, scores in found.items()}}
+        {"layer": layer, "pooling": pooling, "dev": {code: rounded(scores) for code, scores in found.items()}}
         for (layer, pooling), found in tried.items()
     ]
     result = {"layer": choice[0], "pooling": choice[1], "choices": table}
@@ -101,11 +114,6 @@ def _mined(
     """Pairs by margin, in descending order, for each choice."""
     source, target = _vectors(embedder, code, sides, choices)
     return {choice: mine(source[choice], target[choice]) for choice in choices}
-
-
-def _rounded(scores: dict[str, float]) -> dict[str, float]:
-    """Scores with four digits."""
-    return {name: round(value, 4) for name, value in scores.items()}
 
 
 def _write(path: Path, lines: list[str]) -> None:

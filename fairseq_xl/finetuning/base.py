@@ -1,6 +1,7 @@
 """The interface of a task type. B: inputs, T: time, C: channels."""
 
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -75,10 +76,14 @@ class TaskType(ABC):
         """Number of outputs of the head, for each hidden state that it reads."""
 
     def head(self, model_cfg: Any) -> nn.Module:
-        """Dropout and a linear layer: (…, C) -> (…, outputs)."""
-        layer = nn.Linear(model_cfg.embed_dim, self.outputs_of_head())
-        init_weights(layer, model_cfg.init_std)
-        return nn.Sequential(nn.Dropout(self.cfg.head_dropout), layer)
+        """Dropout and a linear layer: (…, C) -> (…, outputs); with --pooler a linear layer (C, C) and tanh before."""
+        channels, dropout = model_cfg.embed_dim, nn.Dropout(self.cfg.head_dropout)
+        head = nn.Sequential(dropout, nn.Linear(channels, self.outputs_of_head()))
+        if getattr(self.cfg, "pooler", False):
+            named = {"pooler": nn.Linear(channels, channels), "tanh": nn.Tanh(), "dropout": dropout, "output": head[1]}
+            head = nn.Sequential(OrderedDict(named))
+        head.apply(lambda module: init_weights(module, model_cfg.init_std))
+        return head
 
     @abstractmethod
     def outputs(self, model: Any, sample: Sample) -> Tensor:

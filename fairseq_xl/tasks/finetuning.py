@@ -349,7 +349,20 @@ class FineTuningTask(XLTask):
 
 
 @dataclass
-class XLClassificationConfig(FineTuningConfig):
+class FirstTokenConfig(FineTuningConfig):
+    """Options of tasks whose head reads the first token."""
+
+    pooler: bool = field(
+        default=False,
+        metadata={
+            "help": "BERT's linear layer and tanh before the output layer; its weights are those of next-sentence "
+            "prediction if the checkpoint of --init-from has them"
+        },
+    )
+
+
+@dataclass
+class XLClassificationConfig(FirstTokenConfig):
     """Options of `xl_classification`."""
 
 
@@ -361,7 +374,7 @@ class XLClassificationTask(FineTuningTask):
 
 
 @dataclass
-class XLRankingConfig(FineTuningConfig):
+class XLRankingConfig(FirstTokenConfig):
     """Options of `xl_ranking`."""
 
 

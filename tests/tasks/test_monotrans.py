@@ -132,6 +132,23 @@ def module_files(steps, tmp_path_factory):
     return files
 
 
+def test_the_pooler_of_next_sentence_prediction(text, task_files, steps, tmp_path):
+    """BERT's classifier (M7): its pooler comes with the body."""
+    tuned = finetuning(text["en"], task_files, steps["L1"], tmp_path, "--pooler", "--lr", 0, "--max-update", 1)
+    run_train(tuned)
+    model, given = load(tmp_path / "checkpoint_last.pt"), load(steps["L1"])
+    for name in ("weight", "bias"):
+        assert torch.equal(model[f"heads.classification.pooler.{name}"], given[f"heads.nsp.0.{name}"])
+    assert model["heads.classification.output.weight"].shape == (2, 16)
+
+
+def test_the_pooler_is_new_without_next_sentence_prediction(text, task_files, tmp_path):
+    run_train(pretraining(text["en"], tmp_path / "L1", "--max-update", 1, *ONLY_WORDS))
+    body = tmp_path / "L1/checkpoint_last.pt"
+    tuned = finetuning(text["en"], task_files, body, tmp_path / "tuned", "--pooler", "--max-update", 1)
+    assert "heads.classification.pooler.weight, heads.classification.pooler.bias" in run_train(tuned).log
+
+
 def changed(one, other):
     """Names of the parameters that differ in shape or in any bit."""
     assert one.keys() == other.keys()

@@ -4,11 +4,18 @@ import contextlib
 import importlib.metadata
 import platform
 
+import fairseq_xl
+
 PACKAGES = ("fairseq", "torch", "numpy", "sentencepiece", "sacrebleu", "sacremoses", "rouge-score", "py3langid")
 
 
 def version(package: str) -> "str | None":
-    """The version of a package, under its name or as PACKAGE-fixed; None if it is not installed."""
+    """The version of a package, under its name or as PACKAGE-fixed; None if it is not installed.
+
+    That of fairseq_xl is known without an installation too.
+    """
+    if package == "fairseq_xl":
+        return fairseq_xl.__version__
     for name in (package, f"{package}-fixed"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(name)

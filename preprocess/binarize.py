@@ -64,7 +64,6 @@ def run_fairseq(options: list[str], cwd: Path, log: Path) -> None:
 
 def _preprocess(options: list[str], cwd: str, log: str) -> None:
     """fairseq-preprocess in this process, with its output in a file."""
-    import torch
     from fairseq_cli.preprocess import cli_main
 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -73,7 +72,6 @@ def _preprocess(options: list[str], cwd: str, log: str) -> None:
             os.dup2(output.fileno(), stream.fileno())
     os.chdir(cwd)
     sys.argv = ["fairseq-preprocess", *options]
-    torch.set_num_threads(1)
     cli_main()
 
 

@@ -5,7 +5,8 @@ import sys
 import numpy
 import torch
 
-from fairseq_xl.versions import versions as installed_versions
+import fairseq_xl
+from fairseq_xl.versions import version, versions as installed_versions
 
 
 def test_versions_name_what_is_installed():
@@ -17,3 +18,8 @@ def test_versions_name_what_is_installed():
     packages = {"sentencepiece", "sacrebleu", "sacremoses", "rouge-score", "py3langid"}
     assert set(versions) == {"python", "fairseq", "torch", "numpy", *packages}
     assert versions["fairseq"]
+
+
+def test_the_version_of_the_package_needs_no_installation():
+    assert version("fairseq_xl") == fairseq_xl.__version__
+    assert version("no-such-package") is None

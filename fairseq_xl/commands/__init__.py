@@ -23,6 +23,7 @@ COMMANDS = {
     "mine-bitext": "find parallel sentences in the text of two languages, without training",
     "mine-negatives": "find hard negatives for paraphrase classification (Unicoder)",
     "ngram-entropy": "bits per token of n-gram models, to compare the loss of MLM with",
+    "results": "write a page of results, HTML, from scores of XGLUE and XTREME",
     "retrieve": "find the translations of sentences with an encoder, without training",
     "retrieve-xtreme": "BUCC and Tatoeba of XTREME with an encoder, without training",
     "score baselines": "compute baselines without a pre-trained model",

@@ -5,8 +5,9 @@
 # pre-training, fine-tuning in English, predictions, submission and scores (understanding.yaml lists the commands). Ends
 # with
 #     xglue tasks=9 NER=<a> … QAM=<i> avg=<average>
-# DIR/scores/table.md has the table. The scores say nothing about real text: sentences are twelve words in a few
-# orders. Paths are relative to the repository. A repeated run resumes.
+# DIR/scores/table.md has the table, DIR/page/page.html the scores of each language in tables and charts. The scores say
+# nothing about real text: sentences are twelve words in a few orders. Paths are relative to the repository. A repeated
+# run resumes.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$root/recipes/common.sh"

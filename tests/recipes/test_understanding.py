@@ -130,6 +130,7 @@ def test_smoke_ends_with_its_scores(tmp_path):
     figures = " ".join(rf"{name}=\d+\.\d+" for name in names)
     assert re.fullmatch(rf"xglue tasks=9 {figures}", printed.splitlines()[-1])
     assert (tmp_path / "scores/table.md").read_text(encoding="utf-8").count("\n") == 11
+    assert (tmp_path / "page/page.html").read_text(encoding="utf-8").count("<h3 id=") == 9
 
 
 @pytest.mark.slow

@@ -1,0 +1,404 @@
+"""`fairseq-xl results`: a page of score files that `fairseq-xl score` printed for small files, read with a parser."""
+
+import html.parser
+import json
+import re
+
+import pytest
+
+from fairseq_xl.commands import results, score_xglue, score_xtreme
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import page_parts, xglue, xtreme
+from tests.evaluation.test_benchmarks import ANSWERS, QUESTIONS, XGLUE, write
+
+HOSTILE = "<script>alert('1')</script>\"><img src=x onerror=alert(2)> & <b>"
+VOID = {"meta"}
+
+
+class Page(html.parser.HTMLParser):
+    """The elements of a page, the text of the cells of its tables, and all of its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.tables, self.text = [], [], [], ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, name, attributes):
+        self.elements.append((name, dict(attributes)))
+        if name not in VOID:
+            self.open.append(name)
+        if name == "table":
+            self.tables.append([])
+        elif name == "tr":
+            self.tables[-1].append([])
+        elif name in ("th", "td"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, name):
+        assert self.open.pop() == name
+
+    def handle_data(self, text):
+        if "style" not in self.open:
+            self.text += text
+        if {"th", "td"} & set(self.open):
+            self.tables[-1][-1][-1] += text
+
+    def named(self, name):
+        """The attributes of the elements of a name."""
+        return [attributes for found, attributes in self.elements if found == name]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Score files: XGLUE's tasks, all complete; and four of XTREME's in German."""
+    folder = tmp_path_factory.mktemp("scores")
+    for name, task in xglue.tasks().items():
+        _, labeled, predicted, _ = XGLUE[name]
+        for language in (*task.languages, *task.others):
+            write(folder / "right" / task.references.format(language=language, split="test"), labeled)
+            write(folder / "found" / task.predictions.format(language=language, split="test"), predicted)
+    for name, labeled, predicted in (
+        ("udpos", "NOUN\nVERB\n\nADJ\n\n", "NOUN\nNOUN\n\nADJ\n\n"),
+        ("tatoeba", "0\n1\n2\n3\n", "0\n1\n2\n2\n"),
+        ("mlqa", json.dumps(QUESTIONS), json.dumps(ANSWERS)),
+    ):
+        suffix = "json" if name == "mlqa" else "tsv"
+        write(folder / f"right/{name}/test-de.{suffix}", labeled)
+        write(folder / f"found/{name}/test-de.{suffix}", predicted)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, main in (("xglue", score_xglue.main), ("xtreme", score_xtreme.main)):
+            with open(folder / f"{name}.json", "w", encoding="utf-8") as file:
+                patch.setattr("sys.stdout", file)
+                main(["--predictions", str(folder / "found"), "--references", str(folder / "right")])
+    return folder
+
+
+@pytest.fixture
+def scores(files):
+    return json.loads((files / "xglue.json").read_text(encoding="utf-8"))
+
+
+def made(folder, *arguments):
+    """The page of `fairseq-xl results`."""
+    results.main([*map(str, arguments), "--output", str(folder / "page.html")])
+    return Page((folder / "page.html").read_text(encoding="utf-8"))
+
+
+def saved(path, content):
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def table(page, first, last=None):
+    """The rows by their first cells, of the first table with a row `first` and, if given, a last column `last`."""
+    rows = next(
+        rows for rows in page.tables if any(row[0] == first for row in rows) and (not last or rows[0][-1] == last)
+    )
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_averages_beside_those_of_the_paper(files, tmp_path):
+    page = made(tmp_path, files / "xglue.json", "--title", "Scores of a model", "--note", "Made-up data")
+    averages = table(page, "NER")
+    assert averages["task"] == ["ours", "050100", "paper", "minus paper", "languages", "metric"]
+    assert averages["NER"] == ["66.7", "", "Unicoder 79.7", "−13.0", "4 of 4", "F1 of spans, as seqeval"]
+    assert averages["QG"][2:5] == ["xDAE 7.9xFNP 6.5", "+92.1+93.5", "3 of 3"]  # es, it, pt are not averaged
+    assert averages["WPR"][4] == "6 of 6" and averages["POS"][4] == "18 of 18"
+    of_tasks = [float(averages[name][0]) for name in xglue.GROUPS["understanding"]]
+    assert float(averages["understanding"][0]) == pytest.approx(sum(of_tasks) / 9, abs=0.06)
+    assert averages["generation"] == ["50.0", "", "", "", "", "mean of 2 tasks"]
+    assert page.text.count("Scores of a model") == 2 and "Scores of a modelMade-up data" in page.text
+
+
+def test_languages_have_intervals_as_numbers_and_whiskers(files, scores, tmp_path):
+    page = made(tmp_path, files / "xglue.json")
+    by_language = table(page, "ru", last="majority")
+    low, high = scores["tasks"]["NC"]["languages"]["de"]["accuracy_interval"]
+    assert by_language["de"] == [f"50.0 {low:.1f}–{high:.1f}", "", "50.0"]
+    assert by_language["average"] == ["50.0", "", ""]
+    section = (tmp_path / "page.html").read_text(encoding="utf-8").partition('<h3 id="xglue-NC">')[2]
+    row = re.search(r'<tr><th scope="row">de</th>.*?</tr>', section)[0]
+    assert re.findall(r'<rect class="s0" y="4" width="(.*?)"', row) == ["50.00%"]
+    whiskers = re.findall(r'<line class="whisker" x1="(.*?)" x2="(.*?)"', row)
+    bounds = f"{low:.2f}%", f"{high:.2f}%"
+    assert whiskers == [bounds, (bounds[0],) * 2, (bounds[1],) * 2]
+    assert re.findall(r'<line class="baseline" x1="(.*?)"', row) == ["50.00%"]
+    ranked = table(page, "zh", last="chance")
+    expected = scores["tasks"]["WPR"]["languages"]["zh"]
+    assert ranked["zh"][0].split()[0] == f"{expected['ndcg']:.1f}" and ranked["zh"][2] == f"{expected['chance']:.1f}"
+    assert "es (not averaged)" in ranked
+
+
+def test_a_majority_of_words_is_no_baseline_of_spans(files, scores, tmp_path):
+    assert "majority" in scores["tasks"]["NER"]["languages"]["de"]
+    page = made(tmp_path, files / "xglue.json")
+    (tagged,) = [rows for rows in page.tables if [row[0] for row in rows[1:-1]] == ["de", "en", "es", "nl"]]
+    assert tagged[0] == ["language", "ours", "050100"]
+
+
+def test_two_metrics_have_a_table_each(files, scores, tmp_path):
+    page = made(tmp_path, f"VECO={files / 'xtreme.json'}")
+    captions = re.findall("<caption>(.*?)</caption>", (tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert [caption.split(";")[0] for caption in captions if "MLQA" in caption] == ["F1", "exact match"]
+    averages = table(page, "udpos")
+    assert averages["udpos"][0] == "–" and averages["udpos"][3] == "–"
+    missing = [language for language in xtreme.tasks()["udpos"].languages if language != "de"]
+    assert averages["udpos"][4] == f"1 of 33, missing {', '.join(missing)}"
+    assert "No average of xnli, pawsx" in page.text and table(page, "af")["af"][0] == "–"
+
+
+def test_systems_are_side_by_side(files, scores, tmp_path):
+    other = saved(tmp_path / "other.json", scores)
+    del scores["tasks"]["NER"]["languages"]["nl"], scores["tasks"]["NER"]["average"], scores["tasks"]["NER"]["f1"]
+    del scores["understanding"], scores["tasks"]["QAM"]
+    scores["tasks"]["NER"]["missing"] = ["nl"]
+    saved(other, scores)
+    page = made(tmp_path, f"one={files / 'xglue.json'}", f"two={other}", f"one={files / 'xtreme.json'}")
+    averages = table(page, "NER")
+    assert averages["task"][:2] == ["one", "two"]
+    assert averages["task"][4:6] == ["one minus paper", "two minus paper"]
+    assert averages["NER"][:2] == ["66.7", "–"] and averages["NER"][4:6] == ["−13.0", "–"]
+    assert averages["NER"][6] == "one: 4 of 4two: 3 of 4, missing nl" and averages["NC"][6] == "5 of 5"
+    assert averages["understanding"][1] == "–" and averages["generation"][:2] == ["50.0", "50.0"]
+    (tagged,) = [rows for rows in page.tables if [row[0] for row in rows[1:-1]] == ["de", "en", "es", "nl"]]
+    assert tagged[4][1].startswith("66.7 ") and tagged[4][2] == "–" and tagged[5][1:3] == ["66.7", "–"]
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    both = re.search(r'<h3 id="xglue-NC">.*?<th scope="row">de</th>.*?</tr>', text)[0]
+    assert re.findall(r'<rect class="(s\d)" y="(\d+)" width="50.00%"', both) == [("s0", "4"), ("s1", "19")]
+    assert "two: no average of NER, QAM." in page.text and "XTREME" in page.text
+
+
+def test_the_page_is_accessible_and_needs_nothing_else(files, tmp_path):
+    page = made(tmp_path, f"one={files / 'xglue.json'}", f"two={files / 'xglue.json'}", f"one={files / 'xtreme.json'}")
+    assert page.named("html") == [{"lang": "en"}] and len(page.named("h1")) == 1
+    assert len(page.named("table")) == len(page.named("caption")) == len(page.tables)
+    assert all(cell["scope"] in ("row", "col") for cell in page.named("th"))
+    assert all(len(row) == len(rows[0]) for rows in page.tables for row in rows)
+    names = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    linked = [link["href"] for link in page.named("a")]
+    assert len(names) == len(set(names)) and {f"#{name}" for name in names} == set(linked)
+    assert all(drawing.get("aria-hidden") or drawing.get("overflow") for drawing in page.named("svg"))
+    assert not {"script", "link", "img", "iframe", "object"} & {name for name, _ in page.elements}
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|url\(|@import|\bsrc=|\bon\w+=", text)
+    assert "default-src 'none'" in page.named("meta")[3]["content"].replace("&#x27;", "'")
+
+
+def luminance(color):
+    """WCAG 2.1's relative luminance of #rrggbb."""
+    parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, two):
+    low, high = sorted(map(luminance, (one, two)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [page_parts.LIGHT, page_parts.DARK], ids=["light", "dark"])
+def test_contrasts(theme):
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast(theme["text"], theme["ground"]) >= 4.5 and contrast(theme["text"], theme["note"]) >= 4.5
+    assert contrast(theme["quiet"], theme["ground"]) >= 4.5
+    for bar in page_parts.BARS:
+        assert contrast(bar, theme["ground"]) >= 3 and contrast(bar, theme["text"]) >= 3, bar
+
+
+def test_hostile_text_is_text(scores, tmp_path):
+    scores["split"] = scores["versions"][HOSTILE] = scores["tasks"]["NER"]["metric"] = HOSTILE
+    scores["tasks"]["NER"]["paper"] = {HOSTILE: 1.0}
+    scores["tasks"]["QG"]["languages"]["de"]["signature"] = HOSTILE
+    scores["versions"]["sacrebleu"] = "\ud800"  # half of a pair
+    folder = tmp_path / "<script>alert(1)<"
+    folder.mkdir()
+    written = saved(folder / "scores.json", scores)
+    step = saved(folder / "step.json", {"commands": [["bash", HOSTILE]]})
+    (folder / "a.yaml").write_text(json.dumps({HOSTILE: {"b": HOSTILE}}), encoding="utf-8")
+    more = ["--title", HOSTILE, "--note", HOSTILE, "--settings", step, "--settings", folder / "a.yaml"]
+    page = made(tmp_path, f"{HOSTILE}={written}".replace("src=x onerror=", "src onerror "), *more)
+    assert not {"script", "img", "b"} & {name for name, _ in page.elements}
+    assert not [key for _, attributes in page.elements for key in attributes if key.startswith("on")]
+    assert page.text.count(HOSTILE) >= 10 and str(written) in page.text
+
+
+def test_a_hostile_language_is_refused(scores, tmp_path):
+    languages = scores["tasks"]["NER"]["languages"]
+    languages[HOSTILE] = languages["de"]
+    with pytest.raises(UserError, match="tasks.NER.languages: .*script.* is none of the task's languages"):
+        made(tmp_path, saved(tmp_path / "scores.json", scores))
+
+
+def test_settings_and_versions(files, scores, tmp_path, monkeypatch):
+    (tmp_path / "a.yaml").write_text("lr: 0.001\ntask:\n  langs: [en, de]\n  name: null\n", encoding="utf-8")
+    step = saved(tmp_path / "step.json", {"commands": [["fairseq-xl", "a b"], ["c"]], "files": {"x": "0"}})
+    page = made(tmp_path, files / "xglue.json", "--settings", tmp_path / "a.yaml", "--settings", step)
+    assert ["lr", "0.001"] in page.tables[-1] and ["task.langs", '["en", "de"]'] in page.tables[-1]
+    assert ["task.name", "null"] in page.tables[-1]
+    assert page.text.rstrip().endswith("fairseq-xl 'a b'\nc")
+    (versions,) = [rows for rows in page.tables if rows[0][0] == "system"]
+    monkeypatch.chdir(files)
+    assert f"{files / 'xglue.json'}" in page.text and versions[1][5] != "xglue.json"
+    assert made(tmp_path, files / "xglue.json").text.count(str(files)) == 0
+    found = scores["versions"]
+    assert found["fairseq_xl"] and versions[0] == ["system", "benchmark", "split", "fairseq_xl", "sacrebleu", "file"]
+    assert versions[1][:5] == ["ours", "XGLUE", "test", found["fairseq_xl"], found["sacrebleu"]]
+    (signatures,) = [rows for rows in page.tables if rows[0] == ["task", "signature"]]
+    assert [row[0] for row in signatures[1:]] == ["QG", "NTG"] and "case:lc" in signatures[1][1]
+
+
+def test_small_scores_have_a_short_axis(scores, tmp_path):
+    for language in scores["tasks"]["NTG"]["languages"].values():
+        language |= {"bleu": 5.0, "bleu_interval": [-1.0, 11.0]}
+    made(tmp_path, saved(tmp_path / "scores.json", scores))
+    section = (tmp_path / "page.html").read_text(encoding="utf-8").partition('<h3 id="xglue-NTG">')[2]
+    assert 'aria-label="chart from 0 to 25"' in section and "5.0 " in section and "−1.0–11.0" in section
+    row = re.search(r'<tr><th scope="row">de</th>.*?</tr>', section)[0]
+    assert 'width="20.00%"' in row and '<line class="whisker" x1="0.00%" x2="44.00%"' in row
+
+
+def without(*keys):
+    """Removes the value at a path of keys."""
+
+    def change(content):
+        for key in keys[:-1]:
+            content = content[key]
+        del content[keys[-1]]
+
+    return change
+
+
+def replaced(value, *keys):
+    """Sets the value at a path of keys."""
+
+    def change(content):
+        for key in keys[:-1]:
+            content = content[key]
+        content[keys[-1]] = value
+
+    return change
+
+
+GERMAN = ("tasks", "NER", "languages", "de")
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (without("benchmark"), "is not a score file of `fairseq-xl score xglue` or .*: its benchmark is None"),
+        (replaced(["xglue"], "benchmark"), r"its benchmark is \['xglue'\]"),
+        (without("split"), "split: expected a string, found None"),
+        (without("versions"), "versions: expected an object, found None"),
+        (replaced([], "tasks"), r"tasks: expected an object, found \[\]"),
+        (replaced({}, "tasks"), "tasks is empty"),
+        (replaced({}, "tasks", "NERD"), "'NERD' is none of xglue's tasks NER, POS"),
+        (replaced(3, "tasks", "NER"), "tasks.NER: expected an object, found 3"),
+        (without("tasks", "NER", "metric"), "tasks.NER.metric: expected a string"),
+        (without("tasks", "NER", "languages"), "tasks.NER.languages: expected an object"),
+        (without("tasks", "NER", "average"), "tasks.NER.average: expected a number, found None"),
+        (without("tasks", "NER", "missing"), r"tasks.NER.missing: expected \[\], found None"),
+        (without(*GERMAN), r"tasks.NER.missing: expected \['de'\], found \[\]"),
+        (replaced(["x"], "tasks", "NER", "paper"), "tasks.NER.paper: expected an object"),
+        (
+            replaced("80", "tasks", "NER", "paper", "Unicoder"),
+            "tasks.NER.paper.Unicoder: expected a number, found '80'",
+        ),
+        (replaced(None, *GERMAN), "tasks.NER.languages.de: expected an object, found None"),
+        (without(*GERMAN, "f1"), "tasks.NER.languages.de.f1: expected a number, found None"),
+        (replaced(float("nan"), *GERMAN, "f1"), "tasks.NER.languages.de.f1: expected a number, found nan"),
+        (replaced(10**400, *GERMAN, "n"), "tasks.NER.languages.de.n: expected a number"),
+        (replaced(True, *GERMAN, "n"), "tasks.NER.languages.de.n: expected a number, found True"),
+        (without(*GERMAN, "f1_interval"), "tasks.NER.languages.de.f1_interval: expected a list"),
+        (replaced([1], *GERMAN, "f1_interval"), r"f1_interval: expected two numbers, found \[1\]"),
+        (replaced([1, "2"], *GERMAN, "f1_interval"), "f1_interval: expected a number, found '2'"),
+        (without("tasks", "NC"), "understanding: an average without NC"),
+    ],
+)
+def test_files_without_what_is_expected(scores, tmp_path, change, message):
+    change(scores)
+    with pytest.raises(UserError, match=message):
+        made(tmp_path, saved(tmp_path / "scores.json", scores))
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_an_average_of_a_task_that_is_not_complete(scores, tmp_path):
+    without(*GERMAN)(scores)
+    scores["tasks"]["NER"]["missing"] = ["de"]
+    with pytest.raises(UserError, match="tasks.NER: an average without de"):
+        made(tmp_path, saved(tmp_path / "scores.json", scores))
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"| task | metric |\n", "is not JSON: line 1, column 1: Expecting value"),
+        (b'{"a": 1,\n}', "is not JSON: line 2, column 1"),
+        (b"[1]", r"expected one JSON object, found \[1\]"),
+        (b"\xff{}", "is not UTF-8: line 1 has the byte 0xff"),
+        (b"", "is not JSON"),
+        (b"[" * 100_000, "is not JSON that can be read"),
+        (b'{"n": ' + b"1" * 5000 + b"}", "is not JSON that can be read"),
+    ],
+    ids=["Markdown", "comma", "list", "bytes", "empty", "deep", "long"],
+)
+def test_files_that_are_no_json_objects(tmp_path, content, message):
+    (tmp_path / "scores.json").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        made(tmp_path, tmp_path / "scores.json")
+
+
+def test_files_that_do_not_go_together(files, scores, tmp_path):
+    first = files / "xglue.json"
+    with pytest.raises(UserError, match="are both scores of 'ours' on xglue: give one of them another name, NAME=FILE"):
+        made(tmp_path, first, first)
+    other = saved(tmp_path / "other.json", scores | {"split": "dev"})
+    with pytest.raises(UserError, match="has scores of the split 'test', .*other.json of 'dev'"):
+        made(tmp_path, first, f"b={other}")
+    scores["tasks"]["XNLI"]["languages"]["sw"]["n"] = 3
+    saved(other, scores)
+    with pytest.raises(UserError, match="scores of different references: n of XNLI in sw is 2 and 3"):
+        made(tmp_path, first, f"b={other}")
+
+
+def test_arguments_that_are_wrong(files, tmp_path):
+    scores = files / "xglue.json"
+    with pytest.raises(UserError, match="absent.json: no such file"):
+        made(tmp_path, "a=absent.json")
+    for argument in ("=scores.json", "name="):
+        with pytest.raises(UserError, match=f"{argument}: expected NAME=FILE or FILE"):
+            made(tmp_path, argument)
+    with pytest.raises(UserError, match=r"absent/page\.html was not written: No such file or directory"):
+        made(tmp_path / "absent", scores)
+    (tmp_path / "page.html").mkdir()
+    with pytest.raises(UserError, match=r"page\.html was not written: it is there and not a file"):
+        made(tmp_path, scores)
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("a.yaml", "a: [", "a.yaml is not YAML: while parsing"),
+        ("a.yaml", "- a", r"a.yaml: expected a mapping of settings, found \['a'\]"),
+        (
+            "a.yaml",
+            "a: !!python/object/apply:os.system ['true']",
+            "a.yaml is not YAML: could not determine a constructor",
+        ),
+        ("a.yaml", "a: 2024-13-45", "a.yaml is not YAML: month must be"),
+        ("a.json", "a: 1", "a.json is not JSON"),
+        ("a.json", "[]", r"a.json: expected one JSON object, found \[\]"),
+    ],
+)
+def test_settings_that_cannot_be_read(files, tmp_path, name, content, message):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        made(tmp_path, files / "xglue.json", "--settings", tmp_path / name)
+
+
+def test_settings_that_are_absent_or_named_twice(files, tmp_path):
+    with pytest.raises(UserError, match="absent.yaml: no such file"):
+        made(tmp_path, files / "xglue.json", "--settings", "absent.yaml")
+    with pytest.raises(UserError, match="--settings a --settings a: a file is named twice"):
+        made(tmp_path, files / "xglue.json", "--settings", "a", "--settings", "a")

@@ -5,10 +5,16 @@
 - ``classification TASK_FILES OUTPUT`` is logistic regression on tf-idf of character n-grams;
 - ``pairs TASK_FILES OUTPUT`` is logistic regression on the n-gram overlap and the lengths of two texts: a task that it
   solves as well as a model does not show any understanding by the model;
-- ``titles TASK_FILES OUTPUT`` writes the first words of the source; their number scores best on the validation text.
+- ``titles TASK_FILES OUTPUT`` writes the first words of the source; their number scores best on the validation text;
+- ``tagging TASK_FILES OUTPUT`` tags the spans of training text wherever they occur, or with --method capitals runs of
+  capitalized words, or with --method outside no word;
+- ``question-answering TASK_FILES OUTPUT`` answers with the paragraph of the context that is most similar to the
+  question, or with --method first with the first one;
+- ``ranking TASK_FILES OUTPUT`` ranks texts by their similarity with the query.
 
-OUTPUT gets the files that fairseq-validate and fairseq-generate write for a model, which
-`fairseq-xl score classification` and `fairseq-xl score generation` read. All but titles need scikit-learn.
+OUTPUT gets the files that fairseq-validate and fairseq-generate write for a model, which `fairseq-xl score
+classification` (for pairs too), `score generation`, `score tagging`, `score question-answering` and `score ranking`
+read. tf-idf and logistic regression need scikit-learn.
 """
 
 import argparse
@@ -18,6 +24,7 @@ from pathlib import Path
 
 from fairseq_xl.errors import names_of
 from fairseq_xl.evaluation.baselines import CLASSIFIERS, classify, similarity, titles
+from fairseq_xl.evaluation.finetuning_baselines import METHODS, predict
 from fairseq_xl.evaluation.retrieval import averages, evaluate_similarity, read_named_pairs
 from fairseq_xl.io.files import replacing
 
@@ -26,6 +33,9 @@ BASELINES = {
     "classification": "tf-idf of character n-grams, logistic regression",
     "pairs": "n-gram overlap and lengths of two texts, logistic regression",
     "titles": "the first words of the source",
+    "tagging": "spans of training text, wherever they occur",
+    "question-answering": "the paragraph of the context that is most similar to the question",
+    "ranking": "similarity of query and text",
 }
 
 
@@ -47,7 +57,12 @@ def main(arguments: list[str] | None = None) -> None:
             _write(options.output / code / f"generate-{options.split}.txt", lines)
             sys.stdout.write(f"{code}: the first {number} words\n")
         return
-    trained = names_of("--train-langs", options.train_langs) if options.train_langs else []
+    trained = names_of("--train-langs", options.train_langs) if getattr(options, "train_langs", "") else []
+    if options.name in METHODS:
+        files = predict(options.name, options.method, options.files.split(":"), languages, trained, options.split)
+        for name, content in files:
+            _write(options.output / name, content.removesuffix("\n").split("\n"))
+        return
     predicted = classify(options.name, options.files.split(":"), languages, trained, options.split)
     for code, columns in predicted.items():
         rows = [f"{label}\t{guess}\t{share:.4f}" for label, guess, share in zip(*columns)]
@@ -68,8 +83,12 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("output", type=Path, help="folder for the predictions or titles")
         command.add_argument("--langs", required=True, help="the languages to test, separated by commas")
         command.add_argument("--split", default="test", help="split (default: test)")
-        if name in CLASSIFIERS:
-            described = "languages to train one classifier on (default: one classifier per language)"
+        if name in METHODS:
+            command.add_argument(
+                "--method", choices=METHODS[name], default=METHODS[name][0], help="(default: %(default)s)"
+            )
+        if name in (*CLASSIFIERS, "tagging"):
+            described = "languages to train on together (default: each language on its own text)"
             command.add_argument("--train-langs", default="", help=described)
     return parser
 

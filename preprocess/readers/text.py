@@ -5,8 +5,8 @@ import unicodedata
 
 INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 # a line end between Chinese or Japanese characters comes from an editor and means no blank
-_WIDE = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"
-WRAPPED = re.compile(rf"(?<=[{_WIDE}])[ \t]*\n\s*(?=[{_WIDE}])")
+WIDE = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"
+WRAPPED = re.compile(rf"(?<=[{WIDE}])[ \t]*\n\s*(?=[{WIDE}])")
 # a blank between two tags; before ; : ! ? French has blanks
 LOOSE_STOP = re.compile(r"(?<=\w) ([.,)])(?=\s|$)")
 

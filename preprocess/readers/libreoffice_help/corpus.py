@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -11,14 +12,14 @@ from fairseq_xl.io.files import read_json, sha256_of, write_json
 from preprocess.config import SPLITS
 from preprocess.files import replacing
 from preprocess.readers.folder import bitext_path, describe, mono_path, write_aligned
-from preprocess.readers.libreoffice_help import packages, tasks
+from preprocess.readers.libreoffice_help import packages, questions, tagging, tasks
 from preprocess.readers.libreoffice_help.languages import Language
-from preprocess.readers.libreoffice_help.page import INTERFACE, read_page
+from preprocess.readers.libreoffice_help.page import INTERFACE, Mark, read_page
 from preprocess.readers.libreoffice_help.translation import has_other_numbers, is_translated
 from preprocess.readers.splitting import SHORT, Documents, split, without_leaks
 from preprocess.stages import Stages, locked
 
-FORMAT = 2  # of outputs; if it changes, every stage runs again
+FORMAT = 3  # of outputs; if it changes, every stage runs again
 
 logger = logging.getLogger("preprocess")
 
@@ -82,7 +83,7 @@ def _found(languages: list[Language], given: Path | None, fetched: Path) -> dict
 
 
 def _read_package(package: Path, language: Language, target: Path, copyright_file: Path) -> dict:
-    """Reads every page of a package, and writes them to a JSON file: page -> id -> [kind, text]."""
+    """Reads every page of a package, and writes them to a JSON file: page -> id -> [kind, text, marks, entries]."""
     pages = {}
     with tqdm(packages.members(package, language), desc=f"pages {language.code}", unit=" pages") as bar:
         for name, content in bar:
@@ -107,9 +108,14 @@ def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) ->
     whole, kinds = _texts(english_path), _kinds(english_path)
     splits = split(whole)
     english = without_leaks(whole, splits, SHORT)
+    marks, entries = _marks(english_path), _entries(english_path)
+    indexed = questions.with_entries(english, entries)
     items = tasks.plan(english, kinds, splits)
+    marked, asked = tagging.plan(english, kinds, marks, splits), questions.plan(indexed, kinds, splits)
     counts = _write_monolingual(folder, english_name.code, english, splits)
     counts |= tasks.write(folder, english_name.code, items, english, english)
+    counts |= tagging.write(folder, english_name.code, marked, english, marks)
+    counts |= questions.write(folder, english_name.code, asked, indexed)
     paired = {code: {} for pair in pairs for code in pair.split("-")}
     with tqdm(others, desc="corpus", unit=" languages") as bar:
         for language, path in bar:
@@ -118,6 +124,9 @@ def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) ->
             aligned = _aligned(text, english)
             counts |= _write_bitext(folder, f"en-{language.code}", english, aligned, splits)
             counts |= tasks.write(folder, language.code, items, aligned, english)
+            counts |= tagging.write(folder, language.code, marked, aligned, _marks(path))
+            own_entries = _translated_entries(_entries(path), entries, language)
+            counts |= questions.write(folder, language.code, asked, questions.with_entries(aligned, own_entries))
             if language.code in paired:
                 paired[language.code] = aligned
     for pair in pairs:
@@ -126,12 +135,26 @@ def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) ->
     return counts
 
 
-def _texts(path: Path) -> Documents:
-    return {name: {identity: text for identity, (_, text) in page.items()} for name, page in read_json(path).items()}
+def _column(path: Path, number: int) -> dict[str, dict[str, Any]]:
+    """One field of each paragraph: page -> id -> field."""
+    return {name: {identity: row[number] for identity, row in page.items()} for name, page in read_json(path).items()}
 
 
 def _kinds(path: Path) -> tasks.Kinds:
-    return {name: {identity: kind for identity, (kind, _) in page.items()} for name, page in read_json(path).items()}
+    return _column(path, 0)
+
+
+def _texts(path: Path) -> Documents:
+    return _column(path, 1)
+
+
+def _marks(path: Path) -> tagging.Marks:
+    columns = _column(path, 2)
+    return {page: {name: [Mark(*mark) for mark in marks] for name, marks in of.items()} for page, of in columns.items()}
+
+
+def _entries(path: Path) -> questions.Entries:
+    return _column(path, 3)
 
 
 def _translated(pages: Documents, english: Documents, language: Language) -> Iterator[tuple[str, dict[str, str]]]:
@@ -146,6 +169,20 @@ def _translated(pages: Documents, english: Documents, language: Language) -> Ite
                 if identity in own and is_translated(own[identity], original, language)
             },
         )
+
+
+def _translated_entries(
+    entries: questions.Entries, english: questions.Entries, language: Language
+) -> questions.Entries:
+    """Index entries of the paragraphs that have as many as in English, with "" for those that are not translated."""
+    return {
+        page: {
+            identity: [own if is_translated(own, original, language) else "" for own, original in zip(found, originals)]
+            for identity, found in of_page.items()
+            if len(found) == len(originals := english.get(page, {}).get(identity, []))
+        }
+        for page, of_page in entries.items()
+    }
 
 
 def _aligned(text: Documents, english: Documents) -> Documents:
@@ -182,5 +219,5 @@ def _write_bitext(folder: Path, pair: str, first: Documents, second: Documents, 
 def _outputs(folder: Path, codes: list[str], pairs: list[str]) -> list[Path]:
     names = [mono_path(name, code) for name in SPLITS for code in codes]
     names += [f"{bitext_path(name, pair)}.{side}" for name in SPLITS for pair in pairs for side in pair.split("-")]
-    names += [name for code in codes for name in tasks.outputs(code)]
+    names += [name for code in codes for part in (tasks, tagging, questions) for name in part.outputs(code)]
     return [folder / name for name in names]

@@ -1,20 +1,22 @@
-"""A help page: ids, kinds and texts of its paragraphs.
+"""A help page: ids, kinds, texts, marked text and index entries of its paragraphs.
 
 Paragraphs embedded from other pages, links to further pages and code are left out. Of paragraphs that depend on the
 system or the application ("switch"), one variant is read.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
 from lxml import etree, html
 
-from preprocess.readers.text import has_letter, one_line
+from preprocess.readers.text import INVISIBLE, has_letter, one_line
 
 BLOCKS = ("h1", "h2", "h3", "h4", "h5", "h6", "p", "pre")
 NESTED = {*BLOCKS, "table", "ul", "ol", "br"}  # inline elements that are a blank in the text of a block
-CODE = {"code", "codeintable", "smathcode"}
+CODE_STYLES = {"code", "codeintable", "smathcode"}
 CODE_BOXES = {"bascode", "pycode", "sqlcode"}
 LINK_BOXES = {"relatedbody", "relatedtopics"}
 BOILERPLATE = {"howtogetheader", "youtube_consent", "bug"}
@@ -36,7 +38,22 @@ VARIANTS = ("UNIX", "WIN", *APPLICATIONS.values())
 
 TEXT, CELL = "text", "cell"  # kinds of paragraphs: running text and cells of tables; headings are h1 to h6
 
+UI, KEY, CODE = "UI", "KEY", "CODE"  # kinds of marked text: names of user interface elements, keys, code and input
+UNCLEAR = "?"  # text that is marked for one of several reasons
+EMPHASIS = "emph"  # class of names of user interface elements, and on pages about code of arguments and values too
+MARKS = {"menuitem": UI, "widget": UI, "keycode": KEY, "literal": CODE, "input": CODE, "code": CODE}  # class -> kind
+FORMULAS = "smath"  # the application on whose pages commands of formulas are emphasized
+PATH_SIGNS = re.compile(r"[\s+>\u2010-\u2015\u2192-]+")  # between parts of a menu path or of a key combination
+
 Element: TypeAlias = etree._Element  # lxml's documented name for annotations
+
+
+class Mark(NamedTuple):
+    """Marked text of a paragraph."""
+
+    start: int  # first character
+    end: int  # the one after the last
+    kind: str  # UI, KEY, CODE or UNCLEAR
 
 
 class Paragraph(NamedTuple):
@@ -44,6 +61,8 @@ class Paragraph(NamedTuple):
 
     kind: str  # TEXT, CELL, or a heading's tag
     text: str
+    marks: tuple[Mark, ...] = ()  # in order
+    entries: tuple[str, ...] = ()  # entries of the index that lead to it
 
 
 def read_page(content: bytes, name: str) -> dict[str, Paragraph]:
@@ -60,31 +79,42 @@ def read_page(content: bytes, name: str) -> dict[str, Paragraph]:
     application = APPLICATIONS.get(name.split("/")[0])
     paragraphs = {}
     for area in tree.xpath('//div[@id="DisplayArea"]'):
-        for identity, block in _identified(area):
+        emphasis = UNCLEAR if name.startswith(f"{FORMULAS}/") or _has_code(area) else UI
+        for identity, block, entries in _identified(area):
             if _is_text(block):
-                text = one_line("".join(_strings(block, application)))
+                pieces = list(_strings(block, application))
+                text = one_line("".join(piece for piece, _ in pieces))
                 if has_letter(text):
-                    paragraphs[identity] = Paragraph(_kind(block), text)
+                    marks = _marks(text, pieces, MARKS | {EMPHASIS: emphasis})
+                    paragraphs[identity] = Paragraph(_kind(block), text, marks, entries)
     return paragraphs
 
 
-def _identified(area: Element) -> Iterator[tuple[str, Element]]:
-    """Yields every block with its id, also blocks that are left out later, so that ids do not depend on them."""
-    seen, nameless = Counter(), Counter()
-    for block in area.iter(*BLOCKS):
+def _identified(area: Element) -> Iterator[tuple[str, Element, tuple[str, ...]]]:
+    """Yields every block with its id and its index entries, also blocks that are left out later.
+
+    Ids thus do not depend on what is left out. Index entries stand in front of their block.
+    """
+    seen, nameless, entries = Counter(), Counter(), []
+    for block in area.iter("meta", *BLOCKS):
+        if block.tag == "meta":
+            if block.get("itemprop") == "keywords" and (entry := one_line(block.get("content") or "")):
+                entries.append(entry)
+            continue
         identity = block.get("id")
         if not identity:
             kind = f"{block.tag}.{block.get('class') or ''}"
             nameless[kind] += 1
             identity = f"{kind}.{nameless[kind]}"
         seen[identity] += 1
-        yield identity if seen[identity] == 1 else f"{identity}.{seen[identity]}", block
+        yield identity if seen[identity] == 1 else f"{identity}.{seen[identity]}", block, tuple(entries)
+        entries.clear()
 
 
 def _is_text(block: Element) -> bool:
     style = block.get("class") or ""
     boxes = {box.get("class") for box in block.iterancestors("div")}
-    code = block.tag == "pre" or style in CODE or boxes & CODE_BOXES
+    code = block.tag == "pre" or style in CODE_STYLES or boxes & CODE_BOXES
     link = style == "related" or boxes & LINK_BOXES
     elsewhere = style == "embedded" or "embedded" in boxes
     return not (code or link or elsewhere or style in BOILERPLATE or _hidden(block))
@@ -105,19 +135,52 @@ def _hidden(block: Element) -> bool:
     return False
 
 
-def _strings(node: Element, application: str | None) -> Iterator[str]:
-    """Text of a block without its nested blocks, with the shown variant of each switch."""
-    yield node.text or ""
+def _has_code(area: Element) -> bool:
+    """Whether a page has code or input, in blocks or in text."""
+    classes = {element.get("class") for element in area.iter("p", "span", "div")}
+    coded = {name for name, kind in MARKS.items() if kind == CODE}
+    return bool(classes & (CODE_STYLES | CODE_BOXES | coded)) or next(area.iter("pre"), None) is not None
+
+
+def _strings(node: Element, application: str | None, mark: str = "") -> Iterator[tuple[str, str]]:
+    """Text of a block without its nested blocks, with the shown variant of each switch, and the class that marks it."""
+    yield node.text or "", mark
     for child in node:
         if child.tag in NESTED:
-            yield " "
+            yield " ", mark
         elif child.tag == "span" and child.get("class") == "switchinline":
             shown = _shown(child, application)
             if shown is not None:
-                yield from _strings(shown, application)
+                yield from _strings(shown, application, mark)
         elif isinstance(child.tag, str):  # not a comment
-            yield from _strings(child, application)
-        yield child.tail or ""
+            own = child.get("class") or ""
+            yield from _strings(child, application, own if own in MARKS or own == EMPHASIS else mark)
+        yield child.tail or "", mark
+
+
+def _marks(text: str, pieces: list[tuple[str, str]], kinds: dict[str, str]) -> tuple[Mark, ...]:
+    """The marked parts of a paragraph.
+
+    Args:
+        text: the paragraph as one line: `one_line` removes or adds only white space and invisible characters.
+        pieces: its text before that, in parts, each with its class or "".
+        kinds: kind of each class.
+
+    Parts of the same kind are one mark if only white space and signs of a menu path are between them.
+    """
+    written = "".join(piece for piece, _ in pieces)
+    classes = [mark for piece, mark in pieces for _ in piece]
+    shown = (mark for letter, mark in zip(written, classes) if not letter.isspace() and not INVISIBLE.fullmatch(letter))
+    places = [(place, next(shown)) for place, letter in enumerate(text) if not letter.isspace()]
+    found: list[Mark] = []
+    for kind, run in groupby(places, key=lambda place: kinds.get(place[1], "")):
+        inside = [place for place, _ in run]
+        start, end = inside[0], inside[-1] + 1
+        if kind and found and found[-1].kind == kind and PATH_SIGNS.fullmatch(text, found[-1].end, start):
+            start = found.pop().start
+        if kind:
+            found.append(Mark(start, end, kind))
+    return tuple(found)
 
 
 def _shown(switch: Element, application: str | None) -> Element | None:

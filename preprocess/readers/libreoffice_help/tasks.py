@@ -1,4 +1,4 @@
-"""Tasks made of the pages: the choice of items, and their files in each language.
+"""Tasks nc, qam, ntg and retrieval, made of the pages: the choice of items, and their files in each language.
 
 The paragraphs of an item are chosen in English, by kind, number of words and hashes of names. A language has an item
 if it has all of its paragraphs, so that an item is the same in all languages. The items of a split use its pages only,
@@ -34,7 +34,7 @@ Kinds = dict[str, dict[str, str]]  # page -> id -> kind of the paragraph
 
 
 class Item(NamedTuple):
-    """An item of a task: the paragraphs of each of its texts, and for nc the application."""
+    """An item of a task: the paragraphs of each of its texts, and for nc the application, for ui the kinds of spans."""
 
     split: str
     texts: tuple[tuple[Place, ...], ...]
@@ -61,13 +61,13 @@ def plan(english: Documents, kinds: Kinds, splits: dict[str, str]) -> Plan:
     by_split = {split: {name: english[name] for name in sorted(english) if splits[name] == split} for split in SPLITS}
 
     def every(choose: Callable) -> list[Item]:
-        return [item for split, pages in by_split.items() for item in _shuffled(choose(split, pages, kinds))]
+        return [item for split, pages in by_split.items() for item in shuffled(choose(split, pages, kinds))]
 
     return Plan(
         _balanced(every(_passages)),
         every(_sections),
         every(_titles),
-        _shuffled(_sentences("test", by_split["test"], kinds)),
+        shuffled(_sentences("test", by_split["test"], kinds)),
     )
 
 
@@ -86,15 +86,15 @@ def write(folder: Path, code: str, items: Plan, text: Documents, english: Docume
     counts = {}
     for split in SPLITS:
         extra = "translate_train/" if split == "train" and code != "en" else ""
-        rows = [f"{item.label}\t{passage}" for item, (passage,) in _found(items.nc, split, text)]
+        rows = [f"{item.label}\t{passage}" for item, (passage,) in available(items.nc, split, text)]
         counts |= _write_lines(folder, f"tasks/nc/{extra}{split}.{code}.tsv", [""], [(row,) for row in rows])
-        rows = _matches([texts for _, texts in _found(items.qam, split, text)])
+        rows = _matches([texts for _, texts in available(items.qam, split, text)])
         counts |= _write_lines(folder, f"tasks/qam/{extra}{split}.{code}.tsv", [""], [(row,) for row in rows])
-        titles = [texts for _, texts in _found(items.ntg, split, text)]
+        titles = [texts for _, texts in available(items.ntg, split, text)]
         counts |= _write_lines(folder, f"tasks/ntg/{split}.{code}", [".src", ".tgt"], titles)
     if code != "en":
         pairs = _unique(
-            (_joined(item.texts[0], english), own) for item, (own,) in _found(items.retrieval, "test", text)
+            (_joined(item.texts[0], english), own) for item, (own,) in available(items.retrieval, "test", text)
         )
         counts |= _write_lines(folder, f"tasks/retrieval/en-{code}", [".en", f".{code}"], pairs)
     return counts
@@ -146,7 +146,7 @@ def _sections(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
     paragraph of the page's next section. If the page has only one section, it is that of another such page of the
     application.
     """
-    sections = {name: list(_headed(texts, kinds[name])) for name, texts in pages.items()}
+    sections = {name: list(headed(texts, kinds[name])) for name, texts in pages.items()}
     same = Counter(letters_and_digits(pages[name][heading]) for name, found in sections.items() for heading, _ in found)
     rings, singles = [], defaultdict(list)
     for name, found in sections.items():
@@ -159,13 +159,13 @@ def _sections(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
             rings.append(usable)
         else:
             singles[name.split("/")[0]] += usable
-    for ring in [*rings, *(sorted(found, key=_place) for found in singles.values())]:
+    for ring in [*rings, *(sorted(found, key=hashed) for found in singles.values())]:
         if len(ring) > 1:
             for (heading, paragraph), (_, wrong) in zip(ring, [*ring[1:], ring[0]]):
                 yield Item(split, ((heading,), (paragraph,), (wrong,)))
 
 
-def _headed(texts: dict[str, str], kinds: dict[str, str]) -> Iterator[tuple[str, str]]:
+def headed(texts: dict[str, str], kinds: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Headings of a page with the paragraph beneath, where nothing between them has been left out."""
     for first, second in pairwise(kinds):
         if kinds[first] not in (TEXT, CELL) and kinds[second] == TEXT and first in texts and second in texts:
@@ -195,19 +195,19 @@ def _sentences(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
                 yield Item(split, (((name, identity),),))
 
 
-def _place(value: Any) -> str:
+def hashed(value: Any) -> str:
     """Sorting key, a hash: an order that does not depend on that of the pages."""
     return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
-def _shuffled(items: Iterator[Item]) -> list[Item]:
-    return sorted(items, key=lambda item: _place(item.texts))
+def shuffled(items: Iterator[Item]) -> list[Item]:
+    return sorted(items, key=lambda item: hashed(item.texts))
 
 
 # Writing
 
 
-def _found(items: list[Item], split: str, text: Documents) -> Iterator[tuple[Item, list[str]]]:
+def available(items: list[Item], split: str, text: Documents) -> Iterator[tuple[Item, list[str]]]:
     """Items of a split that the language has, and their texts."""
     for item in items:
         if item.split == split and all(identity in text[page] for places in item.texts for page, identity in places):

@@ -10,7 +10,13 @@ from preprocess.readers.libreoffice_help.translation import has_other_numbers, i
 
 
 def read(body, name="swriter/01/page.html"):
-    return {identity: text for identity, (_, text) in read_page(html(body).encode(), name).items()}
+    return {identity: paragraph.text for identity, paragraph in read_page(html(body).encode(), name).items()}
+
+
+def marked(body, name="swriter/01/page.html"):
+    """Kind and text of each mark of the only paragraph."""
+    (paragraph,) = read_page(html(body).encode(), name).values()
+    return [(mark.kind, paragraph.text[mark.start : mark.end]) for mark in paragraph.marks]
 
 
 def test_headings_paragraphs_lists_tables_and_notes_are_read_in_order():
@@ -113,6 +119,72 @@ def test_a_line_end_between_chinese_characters_is_no_blank():
 
 def test_a_page_without_display_area_is_empty():
     assert read_page(b"<html><body><p id='a'>Text</p></body></html>", "x.html") == {}
+
+
+@pytest.mark.parametrize(
+    "style, kind",
+    [
+        *[("emph", "UI"), ("menuitem", "UI"), ("widget", "UI"), ("keycode", "KEY")],
+        *[("literal", "CODE"), ("input", "CODE"), ("code", "CODE")],
+    ],
+)
+def test_a_class_marks_its_text(style, kind):
+    body = f'<p id="a">\n  Then choose &shy;<span class="{style}">\n Insert\u00a0 <b>now</b></span> .</p>'
+    assert marked(body) == [(kind, "Insert now")]
+    assert marked(f'<p id="a">All <span class="{style}">Insert</span></p>') == [(kind, "Insert")]
+
+
+@pytest.mark.parametrize("style", ["avis", "acronym", "productname", "sup"])
+def test_other_classes_mark_nothing(style):
+    assert marked(f'<p id="a">Then <span class="{style}">Insert</span>.</p>') == []
+    inner = f'<p id="a"><span class="{style}">Then choose <span class="emph">Insert</span></span>.</p>'
+    assert marked(inner) == [("UI", "Insert")]
+
+
+@pytest.mark.parametrize(
+    "between, joined",
+    [(" - ", True), (" – ", True), (" ", True), ("", True), (" ▸ ", False), (" and ", False), (", ", False)],
+)
+def test_parts_of_a_menu_path_are_one_mark(between, joined):
+    body = f'<p id="a">In <span class="emph">Insert</span>{between}<span class="menuitem">Frame</span>.</p>'
+    assert marked(body) == ([("UI", f"Insert{between}Frame")] if joined else [("UI", "Insert"), ("UI", "Frame")])
+
+
+def test_keys_of_the_shown_variant_are_marked():
+    switch = SWITCH.format('<span class="MAC"><span class="keycode">Command</span></span><span>Ctrl</span>')
+    assert marked(switch.replace("<span>Ctrl", '<span><span class="keycode">Ctrl</span>')) == [("KEY", "Ctrl")]
+    pair = '<p id="a">Press <span class="keycode">Ctrl</span>+<span class="keycode">F8</span> <i>now</i></p>'
+    assert marked(pair) == [("KEY", "Ctrl+F8")]
+
+
+def test_marks_of_other_kinds_stay_apart():
+    body = '<p id="a">名称<span class="emph">打开</span><span class="literal">Sub\n</span>文件</p>'
+    assert marked(f"{body}") == [("?", "打开"), ("CODE", "Sub")]
+
+
+@pytest.mark.parametrize(
+    "body, name, kind",
+    [
+        ("", "scalc/x.html", "UI"),
+        ('<p class="code">PRINT 1</p>', "scalc/x.html", "?"),
+        ("<pre>PRINT 1</pre>", "scalc/x.html", "?"),
+        ('<div class="bascode"><p>PRINT 1</p></div>', "swriter/x.html", "?"),
+        ('<p>1 <span class="input">2</span></p>', "swriter/x.html", "?"),
+        ("", "smath/x.html", "?"),
+    ],
+)
+def test_emphasis_is_unclear_on_pages_with_code(body, name, kind):
+    paragraphs = read_page(html(f'<p id="a">The <span class="emph">Number</span></p>{body}').encode(), name)
+    assert [mark.kind for mark in paragraphs["a"].marks] == [kind]
+
+
+def test_index_entries_stand_in_front_of_their_paragraph():
+    entry = '<meta itemprop="keywords" content="{}">'
+    body = f"""<a name="bm_1"></a>{entry.format("frames,adding ")}{entry.format("pictures")}<h1 id="a">Frames</h1>
+    <p id="b">Text</p>{entry.format("gone")}<p id="c" class="code">PRINT</p><p id="d">More</p>
+    {entry.format("")}<meta name="other" content="x"><h2 id="e">Last</h2>{entry.format("nothing")}"""
+    found = {identity: paragraph.entries for identity, paragraph in read_page(html(body).encode(), "x.html").items()}
+    assert found == {"a": ("frames,adding", "pictures"), "b": (), "d": (), "e": ()}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,263 @@
+"""Baselines of tagging, question answering and ranking: a dictionary of spans, capitals, shared words, tf-idf."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.baselines import NGRAMS, scikit_learn
+from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.evaluation.question_answering import words
+from fairseq_xl.evaluation.spans import spans
+from fairseq_xl.evaluation.squad import read_questions
+from fairseq_xl.io.compressed import stored
+
+OUTSIDE = "O"
+CLAUSE_END, SENTENCE_ENDS = tuple(",;.!?:"), tuple(".!?:")  # of words, behind which a span, a sentence ends
+EDGES = re.compile(r"^\W+|\W+$")  # punctuation around a word
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+METHODS = {
+    "tagging": ("dictionary", "capitals", "outside"),
+    "question-answering": ("overlap", "tf-idf", "first"),
+    "ranking": ("tf-idf", "overlap"),
+}
+
+Sentence = tuple[list[str], list[str]]  # words, tags
+Dictionary = dict[tuple[str, ...], str]  # words of a span -> its type
+
+
+def file_in(folders: Sequence[Any], name: str) -> Path:
+    """The file in the first of the folders that has it, compressed or not; raises `UserError` if none has it."""
+    for folder in folders:
+        if stored(Path(folder) / name).is_file():
+            return Path(folder) / name
+    raise UserError(f"no file {name} in {', '.join(map(str, folders))}")
+
+
+# Tagging
+
+
+def read_sentences(path: Any) -> list[Sentence]:
+    """A file of lines ``word TAB tag`` with an empty line after each sentence.
+
+    Raises `UserError` that names file and line for a line of another form, and for a file without sentences.
+    """
+    found: list[Sentence] = [([], [])]
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if not line.strip():
+            found.append(([], []))
+        elif len(fields) == 2 and all(field.strip() for field in fields):
+            found[-1][0].append(fields[0])
+            found[-1][1].append(fields[1])
+        else:
+            raise UserError(f"{path}, line {number}: expected word TAB tag, found {line[:40]!r}")
+    sentences = [sentence for sentence in found if sentence[0]]
+    if not sentences:
+        raise UserError(f"{path} is empty")
+    return sentences
+
+
+def dictionary_of(sentences: Iterable[Sentence]) -> Dictionary:
+    """The spans of training sentences that are spans in at least half of the places where their words occur.
+
+    A span that has several types gets the most frequent one. Punctuation around words is ignored.
+    """
+    marked: dict[tuple[str, ...], Counter[str]] = {}
+    read = [(_bare(sentence), tags) for sentence, tags in sentences]
+    for bare, tags in read:
+        for kind, first, last in spans(tags):
+            marked.setdefault(tuple(bare[first : last + 1]), Counter())[kind] += 1
+    lengths = sorted({len(span) for span in marked})
+    occurring = Counter(
+        span
+        for bare, _ in read
+        for start in range(len(bare))
+        for length in lengths
+        if (span := tuple(bare[start : start + length])) in marked and len(span) == length
+    )
+    return {span: kinds.most_common(1)[0][0] for span, kinds in marked.items() if 2 * kinds.total() >= occurring[span]}
+
+
+def tag(sentence: list[str], dictionary: Dictionary) -> list[str]:
+    """Tags of a sentence's words, B-, I- and O: from left to right the longest span of the dictionary at each word."""
+    bare, tags, place = _bare(sentence), [OUTSIDE] * len(sentence), 0
+    longest = max(map(len, dictionary), default=0)
+    while place < len(bare):
+        ends = range(min(place + longest, len(bare)), place, -1)
+        end = next((end for end in ends if tuple(bare[place:end]) in dictionary), None)
+        if end is None:
+            place += 1
+            continue
+        kind = dictionary[tuple(bare[place:end])]
+        tags[place:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - place - 1)]
+        place = end
+    return tags
+
+
+def most_frequent_type(sentences: Iterable[Sentence]) -> str:
+    """The most frequent type of the spans of sentences; raises `UserError` if there is no span."""
+    kinds = Counter(kind for _, tags in sentences for kind, _, _ in spans(tags))
+    if not kinds:
+        raise UserError("the training text has no span")
+    return kinds.most_common(1)[0][0]
+
+
+def tag_capitals(sentence: list[str], kind: str) -> list[str]:
+    """Tags of a sentence's words: each run of capitalized words is a span of the type `kind`.
+
+    Words at the beginning of a sentence are in no span. A word without letters and digits between two words of a run,
+    such as the hyphen of a menu path, belongs to it. Punctuation ends a run.
+    """
+    bare, tags, inside = _bare(sentence), [OUTSIDE] * len(sentence), False
+    for place in range(1, len(sentence)):
+        capital = bare[place][:1].isupper() and not sentence[place - 1].endswith(SENTENCE_ENDS)
+        following = bare[place + 1][:1].isupper() if place + 1 < len(bare) else False
+        joins = inside and following and not any(map(str.isalnum, sentence[place]))
+        if capital or joins:
+            tags[place] = f"{'I' if inside else 'B'}-{kind}"
+        inside = (capital or joins) and not sentence[place].endswith(CLAUSE_END)
+    return tags
+
+
+def _bare(sentence: list[str]) -> list[str]:
+    return [EDGES.sub("", word) or word for word in sentence]
+
+
+# Question answering and ranking
+
+
+def similarities(method: str, pairs: Sequence[tuple[str, str]], language: str) -> np.ndarray:
+    """Similarity of the texts of each pair, a query and a text (n,).
+
+    Args:
+        method: overlap: share of the query's words, each counted once, that the text has, where words are those of
+            MLQA's normalization (a character in Chinese, Japanese and Thai); tf-idf: cosine of the tf-idf of character
+            n-grams, with document frequencies over all different queries and texts.
+        pairs: queries and texts.
+        language: code of the language.
+    """
+    if method == "overlap":
+        return np.array([_overlap(*pair, language) for pair in pairs])
+    texts = sorted({text for pair in pairs for text in pair})
+    vectorizer = scikit_learn().feature_extraction.text.TfidfVectorizer(**NGRAMS)
+    try:
+        vectors = vectorizer.fit_transform(texts)
+    except ValueError as error:  # from scikit-learn, for texts too short to hold n-grams
+        raise UserError(f"tf-idf of the texts in {language} cannot be computed: {error}") from None
+    places = {text: place for place, text in enumerate(texts)}
+    left, right = (vectors[[places[pair[side]] for pair in pairs]] for side in (0, 1))
+    return np.asarray(left.multiply(right).sum(axis=1)).ravel()
+
+
+def _overlap(query: str, text: str, language: str) -> float:
+    asked = set(words(query, "mlqa", language))
+    return len(asked & set(words(text, "mlqa", language))) / len(asked) if asked else 0.0
+
+
+def parts_of(context: str) -> list[str]:
+    """The lines of a context; its sentences if it has one line only."""
+    lines = [line.strip() for line in context.split("\n") if line.strip()]
+    return lines if len(lines) > 1 else [part for part in SENTENCE_END.split(context.strip()) if part.strip()]
+
+
+def answers(path: Any, language: str, method: str) -> dict[str, str]:
+    """{id: answer} for a file in SQuAD's format: a paragraph of the context, or a sentence if it has no line ends.
+
+    Args:
+        path: the file.
+        language: code of the language.
+        method: first, the first one, or that with the highest similarity (`similarities`) with the question, the first
+            of several.
+    """
+    asked = [(question, parts_of(question.context)) for question in read_questions(path, language)]
+    if method == "first":
+        return {question.id: parts[0] for question, parts in asked}
+    found = iter(
+        similarities(method, [(question.question, part) for question, parts in asked for part in parts], language)
+    )
+    return {question.id: parts[int(np.argmax([next(found) for _ in parts]))] for question, parts in asked}
+
+
+def read_queries(path: Any) -> list[tuple[str, str, str]]:
+    """Relevance, query and text of each line ``relevance TAB query TAB text [TAB text]``; two texts are joined.
+
+    Raises `UserError` that names file and line for another number of fields, an empty one, and a relevance that is not
+    a number from 0 on.
+    """
+    rows = []
+    for number, line in enumerate(read_lines(path), start=1):
+        relevance, *texts = line.split("\t")
+        if len(texts) not in (2, 3) or not all(text.strip() for text in texts):
+            raise UserError(
+                f"{path}, line {number}: expected relevance TAB query TAB text, with up to two texts, "
+                f"found {line[:40]!r}"
+            )
+        if relevance != UNLABELED and not _is_relevance(relevance):
+            raise UserError(f"{path}, line {number}: expected a relevance of 0 or more, found {relevance[:40]!r}")
+        rows.append((relevance, texts[0], " ".join(texts[1:])))
+    if not rows:
+        raise UserError(f"{path} is empty")
+    return rows
+
+
+def _is_relevance(text: str) -> bool:
+    try:
+        return 0 <= float(text) < float("inf")
+    except ValueError:
+        return False
+
+
+# Files of predictions
+
+
+def predict(
+    name: str, method: str, folders: Sequence[Any], languages: list[str], trained: list[str], split: str
+) -> Iterator[tuple[str, str]]:
+    """Yields for each language the name and the content of a file of predictions, as fairseq-validate writes it.
+
+    Args:
+        name, method: a key of `METHODS` and one of its values.
+        folders: folders of task files, searched in order.
+        languages: languages to predict.
+        trained: languages whose training files tagging reads; if empty, each language reads its own.
+        split: the split to predict.
+    """
+    tagger = _tagger(method, folders, trained) if name == "tagging" and trained else None
+    for code in languages:
+        path = file_in(folders, f"{split}.{code}.{'json' if name == 'question-answering' else 'tsv'}")
+        if name == "question-answering":
+            content = json.dumps(answers(path, code, method), ensure_ascii=False, indent=0) + "\n"
+        elif name == "ranking":
+            rows = read_queries(path)
+            found = similarities(method, [(query, text) for _, query, text in rows], code)
+            lines = zip(rows, found.tolist())
+            content = "".join(
+                f"{number}\t{query}\t{relevance}\t{score:.6f}\n"
+                for number, ((relevance, query, _), score) in enumerate(lines, start=1)
+            )
+        else:
+            own = tagger or _tagger(method, folders, [code])
+            sentences = ((sentence, tags, own(sentence)) for sentence, tags in read_sentences(path))
+            content = "".join(
+                "".join(f"{row}\n" for row in (*map("\t".join, zip(*columns)), "")) for columns in sentences
+            )
+        yield path.name, content
+
+
+def _tagger(method: str, folders: Sequence[Any], languages: list[str]) -> Callable[[list[str]], list[str]]:
+    """The function of `method` that tags a sentence, with what it needs from the training files of the languages."""
+    if method == "outside":
+        return lambda sentence: [OUTSIDE] * len(sentence)
+    files = [file_in(folders, f"train.{code}.tsv") for code in languages]
+    sentences = [sentence for file in files for sentence in read_sentences(file)]
+    if method == "capitals":
+        return partial(tag_capitals, kind=most_frequent_type(sentences))
+    return partial(tag, dictionary=dictionary_of(sentences))

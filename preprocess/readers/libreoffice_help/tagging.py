@@ -1,0 +1,127 @@
+"""The task ui: tags of words that name user interface elements, keys and code, from the markup of the pages."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from preprocess.config import SPLITS
+from preprocess.files import replacing
+from preprocess.readers.libreoffice_help.page import CELL, TEXT, UI, UNCLEAR, Mark
+from preprocess.readers.libreoffice_help.tasks import Item, Kinds, available, shuffled
+from preprocess.readers.splitting import Documents
+from preprocess.readers.text import WIDE, letters_and_digits
+
+WORDS = 5, 60  # least and most words of an English paragraph
+OUTSIDE = "O"
+UNSPACED = {"ja", "zh"}  # languages in which each Chinese character, kana and wide sign is a word
+WORD = re.compile(r"\S+")
+UNSPACED_WORD = re.compile(rf"[{WIDE}]|[^\s{WIDE}]+")
+#: English names of keys, in lower case: where they are emphasized, kinds UI and KEY cannot be told apart
+KEYS = set(
+    "alt arrow backspace command ctrl del down end enter esc escape home left option page return right shift space "
+    "spacebar tab up".split()
+) | {f"f{number}" for number in range(1, 13)}
+
+Marks = dict[str, dict[str, list[Mark]]]  # page -> id -> marks of the paragraph
+
+
+def plan(english: Documents, kinds: Kinds, marks: Marks, splits: dict[str, str]) -> list[Item]:
+    """Chooses the paragraphs: running text and cells of pages on which something is marked.
+
+    Args:
+        english: English pages, without text that two splits share.
+        kinds: kinds of their paragraphs.
+        marks: their marks.
+        splits: the split of each page.
+
+    A paragraph whose markup is unclear is left out. The label of an item has the kinds of its spans, in order.
+    """
+
+    def every(split: str) -> Iterator[Item]:
+        for page in sorted(name for name in english if splits[name] == split and any(marks[name].values())):
+            for identity, text in english[page].items():
+                if kinds[page][identity] in (TEXT, CELL) and WORDS[0] <= len(text.split()) <= WORDS[1]:
+                    of_one = marks[page][identity]
+                    tagged = tags(text, of_one, "en")
+                    if tagged and not any(_is_key(text, mark) for mark in of_one):
+                        yield Item(split, (((page, identity),),), _spans(tagged))
+
+    return [item for split in SPLITS for item in shuffled(every(split))]
+
+
+def write(folder: Path, code: str, items: list[Item], text: Documents, marks: Marks) -> dict[str, dict[str, int]]:
+    """Writes a language's sentences with a word and its tag on a line, and the item of each sentence.
+
+    Args:
+        folder: the corpus folder.
+        code: the language.
+        items: the result of `plan`.
+        text: the language's pages, without text that two splits share.
+        marks: their marks.
+
+    A paragraph with other kinds of spans than the English one is left out, and so is repeated text. Returns for each
+    file its lines, and for those with tags the sentences, the words, and the spans of each kind.
+    """
+    counts = {}
+    for split in SPLITS:
+        rows, names, seen = [], [], set()
+        for item, (paragraph,) in available(items, split, text):
+            ((page, identity),) = item.texts[0]
+            tagged, key = tags(paragraph, marks[page][identity], code), letters_and_digits(paragraph)
+            if tagged and _spans(tagged) == item.label and key not in seen:
+                seen.add(key)
+                rows.append(tagged)
+                names.append(f"{page}#{identity}")
+        path, ids = _paths(split, code)
+        with replacing(folder / path) as file:
+            for row in rows:
+                file.write("".join(f"{word}\t{tag}\n" for word, tag in row).encode() + b"\n")
+        with replacing(folder / ids) as file:
+            file.writelines(f"{name}\n".encode() for name in names)
+        spans = Counter(tag[2:] for row in rows for _, tag in row if tag.startswith("B-"))
+        words = sum(map(len, rows))
+        counts[path] = {"lines": words + len(rows), "sentences": len(rows), "words": words}
+        counts[path] |= {f"spans {kind}": number for kind, number in sorted(spans.items())}
+        counts[ids] = {"lines": len(names)}
+    return counts
+
+
+def outputs(code: str) -> list[str]:
+    """Paths in the corpus folder of all files of `write`."""
+    return [path for split in SPLITS for path in _paths(split, code)]
+
+
+def tags(text: str, marks: list[Mark], code: str) -> list[tuple[str, str]]:
+    """The words of a paragraph, each with its tag; none if a mark is unclear or no word is in it.
+
+    A word is in a mark if the mark has at least half of the word's letters and digits. Words end at white space. In
+    Chinese and Japanese each Chinese character, kana and wide sign is a word of its own.
+    """
+    pattern = UNSPACED_WORD if code in UNSPACED else WORD
+    tagged, begun = [], set()
+    for match in pattern.finditer(text):
+        letters = [place for place in range(*match.span()) if text[place].isalnum()] or list(range(*match.span()))
+        held = [sum(mark.start <= place < mark.end for place in letters) for mark in marks]
+        number = max(range(len(marks)), key=held.__getitem__, default=None)
+        tag = OUTSIDE
+        if number is not None and 2 * held[number] >= len(letters):
+            tag = f"{'I' if number in begun else 'B'}-{marks[number].kind}"
+            begun.add(number)
+        tagged.append((match[0], tag))
+    unclear = any(mark.kind == UNCLEAR for mark in marks)
+    return [] if unclear or len(begun) < len(marks) else tagged
+
+
+def _spans(tagged: list[tuple[str, str]]) -> str:
+    return " ".join(sorted(tag[2:] for _, tag in tagged if tag.startswith("B-")))
+
+
+def _is_key(text: str, mark: Mark) -> bool:
+    """Whether an English mark of the kind UI has no word but names of keys, such as "Shift+F1"."""
+    return mark.kind == UI and set(re.findall(r"\w+", text[mark.start : mark.end].lower())) <= KEYS
+
+
+def _paths(split: str, code: str) -> tuple[str, str]:
+    extra = "translate_train/" if split == "train" and code != "en" else ""
+    return f"tasks/ui/{extra}{split}.{code}.tsv", f"tasks/ui/{extra}{split}.{code}.ids"

@@ -20,6 +20,7 @@ from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.compressed import read_text, stored
 from fairseq_xl.io.files import replacing
+from fairseq_xl.io.locks import locked
 
 CORPORA = Path(__file__).resolve().parent.parent / "corpora"
 MADE = (CORPORA / "lohelp", CORPORA / "sample")
@@ -29,14 +30,27 @@ COMPLETE = "COMPLETE"  # file that marks a complete sample
 def make(folder: Path, languages: list[str], pairs: str = "") -> None:
     """Makes corpora/lohelp or corpora/sample. Does nothing for other folders.
 
+    Languages and pairs that corpora/lohelp already has stay in it. Waits for another process that makes a corpus.
+
     Args:
         pairs: pairs without English whose bitext corpora/lohelp needs, joined by commas.
     """
+    if folder not in MADE:
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.parent / f".{folder.name}.lock", None):
+        _make(folder, languages, pairs)
+
+
+def _make(folder: Path, languages: list[str], pairs: str) -> None:
     lohelp, sample = MADE
-    if folder == lohelp and (not folder.exists() or (folder / "manifest.json").is_file()):
+    if folder == lohelp and (not folder.exists() or (folder / ".stages").is_dir()):
         from preprocess.readers.libreoffice_help.__main__ import main as read_help
 
-        if status := read_help([str(folder), "--langs", ",".join(languages), "--pairs", pairs]):
+        codes = [path.name.split(".")[1] for path in sorted(folder.glob(".stages/pages.*.json"))] + languages
+        every = [path.name.split(".")[1] for path in sorted(folder.glob("bitext/test.*-*.*"))] + pairs.split(",")
+        others = {frozenset(pair.split("-")): pair for pair in every if pair and "en" not in pair.split("-")}
+        if status := read_help([str(folder), "--langs", ",".join(codes), "--pairs", ",".join(others.values())]):
             sys.exit(status)
     elif folder == sample and not ((folder / COMPLETE).is_file() and (folder / "tasks/form").is_dir()):
         from preprocess.sample.__main__ import main as write_sample

@@ -9,12 +9,16 @@ from fairseq_xl.errors import UserError
 
 
 @contextmanager
-def locked(path: str | os.PathLike[str], message: str) -> Iterator[None]:
+def locked(path: str | os.PathLike[str], message: str | None) -> Iterator[None]:
     """Locks the file `path`, which is made and stays. The system releases the lock when the process ends.
 
-    Raises `UserError` with the message if another process has the lock.
+    If another process has the lock, raises `UserError` with the message; without a message, waits for it.
     """
     with open(path, "a") as file:
+        if message is None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+            return
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

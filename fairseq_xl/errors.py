@@ -2,9 +2,11 @@
 
 import math
 import reprlib
+from collections.abc import Sequence
 from typing import Any
 
 QUOTED = 100  # characters of a wrong value that a message shows
+LISTED = 20  # problems of files that a message shows
 _REPR = reprlib.Repr()
 _REPR.maxlevel, _REPR.maxlist, _REPR.maxtuple, _REPR.maxdict, _REPR.maxstring, _REPR.maxother = 2, 10, 10, 10, 80, 80
 
@@ -31,6 +33,20 @@ def quoted(value: object) -> str:
     """A value as messages show it: at most `QUOTED` characters of its repr."""
     text = " ".join(_REPR.repr(value).split())
     return text if len(text) <= QUOTED else f"{text[:QUOTED]} …"
+
+
+def listed(problems: Sequence[str], count: int | None = None) -> str:
+    """Problems as a message: the only one, or their number and the first `LISTED`, each on its own line.
+
+    Args:
+        problems: the problems, or the first ones.
+        count: number of all problems, if `problems` has only the first ones.
+    """
+    count = len(problems) if count is None else count
+    if count == 1:
+        return problems[0]
+    more = f"\n  and {count - LISTED} more" if count > LISTED else ""
+    return f"{count} problems:" + "".join(f"\n  - {problem}" for problem in problems[:LISTED]) + more
 
 
 def names_of(option: str, text: str) -> list[str]:

@@ -1,12 +1,17 @@
 """Files in SQuAD's format (Rajpurkar et al. 2016), which XQuAD, MLQA and TyDiQA-GoldP share."""
 
+import bisect
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
-from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.errors import UserError, listed, quoted
 from fairseq_xl.io.compressed import read_text, stored
+
+ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')  # in a string of JSON, quotes have a backslash
 
 
 @dataclass(frozen=True)
@@ -26,58 +31,122 @@ class Question:
         return f"{self.file}, question {self.id!r}"
 
 
+@dataclass
+class Wrong:
+    """What is wrong with a question: either the question itself, or some of its answers."""
+
+    number: int  # of the question in the file, from 0 on
+    question: str = ""  # what is wrong with the question
+    answers: dict[int, str] = field(default_factory=dict)  # number of an answer -> what is wrong with it
+
+
 def read_questions(path: Any, language: str, check_offsets: bool = True) -> list[Question]:
     """Reads a file in SQuAD's format: a list of `Question`.
 
-    Raises `UserError` that names file and question for a missing or damaged file, a missing field, an id that occurs
-    twice, no question, and, unless `check_offsets` is False, answers that are not the text at their offsets.
+    Raises `UserError` for a missing or damaged file. It lists file, line and question of a missing field, an empty
+    question or context, an id that occurs twice, and, unless `check_offsets` is False, answers that are not the text at
+    their offsets.
     """
+    text, content = read_content(path, language)
+    found, wrong = examine(content, path, language)
+    problems = described(text, path, [each for each in wrong if each.question or check_offsets])
+    if problems:
+        raise UserError(listed(problems))
+    return found
+
+
+def read_content(path: Any, language: str) -> tuple[str, Any]:
+    """The text of a JSON file and its content; raises `UserError` for a missing or damaged file."""
     path = stored(path)
     if not path.is_file():
         raise UserError(f"{path}: no such file of questions in language {language!r}")
     try:
-        content = json.loads(read_text(path).decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not UTF-8") from None
+        text = read_text(path).decode("utf-8-sig")
+        return text, json.loads(text)
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}, line {line}: not UTF-8") from None
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {error.lineno}: not JSON: {error.msg}") from None
-    examples, where = {}, "the file"
+
+
+def examine(content: Any, path: Any, language: str) -> tuple[list[Question], list[Wrong]]:
+    """The questions of a file, and what is wrong with some of them; raises `UserError` for another format.
+
+    A question that is wrong itself is not in the first list; one with wrong answers is.
+    """
+    found, wrong, ids = [], [], set()
     try:
-        for paragraph in (each for article in content["data"] for each in article["paragraphs"]):
-            for question in paragraph["qas"]:
-                where = f"question {question['id']!r}"
-                if str(question["id"]) in examples:
-                    raise UserError(f"{path}: {where} occurs twice")
-                found = ((each["text"], each["answer_start"]) for each in question.get("answers", ()))
-                answers = tuple(answer for answer in found if answer != ("", 0))  # XTREME's test files
-                made = Question(
-                    *(str(question["id"]), question["question"], paragraph["context"]),
-                    *(answers, language, str(path)),
-                )
-                if not all(isinstance(text, str) and text.strip() for text in (made.question, made.context)):
-                    raise UserError(f"{path}: {where} has an empty question or context")
-                examples[made.id] = made
+        asked = list(each_question(content))
     except KeyError as error:
-        raise UserError(f"{path} is not in SQuAD's format: {where} lacks {quoted(error.args[0])}") from None
+        raise UserError(f"{path} is not in SQuAD's format: it lacks {quoted(error.args[0])}") from None
     except (TypeError, AttributeError):
-        raise UserError(f"{path} is not in SQuAD's format: {where} has a value of another type") from None
-    if not examples:
+        raise UserError(f"{path} is not in SQuAD's format: it has a value of another type") from None
+    if not asked:
         raise UserError(f"{path} holds no questions")
-    if check_offsets:
-        _check_offsets(path, examples.values())
-    return list(examples.values())
+    for number, (paragraph, question) in enumerate(asked):
+        try:
+            made = _question(paragraph, question, str(path), language)
+        except KeyError as error:
+            wrong.append(Wrong(number, f"not in SQuAD's format: it lacks {quoted(error.args[0])}"))
+            continue
+        except (TypeError, AttributeError):
+            wrong.append(Wrong(number, "not in SQuAD's format: it has a value of another type"))
+            continue
+        if made.id in ids:
+            wrong.append(Wrong(number, "the id occurs twice"))
+        elif not made.question.strip() or not made.context.strip():
+            wrong.append(Wrong(number, "an empty question or context"))
+        else:
+            found.append(made)
+            if answers := _wrong_answers(made):
+                wrong.append(Wrong(number, answers=answers))
+        ids.add(made.id)
+    return found, wrong
 
 
-def _check_offsets(path: Any, examples: Iterable[Question]) -> None:
-    wrong = [
-        (example, text, start)
-        for example in examples
-        for text, start in example.answers
-        if not isinstance(start, int) or start < 0 or not text or not example.context.startswith(text, start)
-    ]
-    if wrong:
-        example, text, start = wrong[0]
-        raise UserError(
-            f"{path}: {len(wrong)} answers are not the text at their answer_start; the first is {quoted(text)} at "
-            f"{start} of question {example.id!r}"
-        )
+def each_question(content: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields the paragraph and the question of each question of a file in order."""
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            for question in paragraph["qas"]:
+                yield paragraph, question
+
+
+def _question(paragraph: Any, question: Any, file: str, language: str) -> Question:
+    found = tuple((each["text"], each["answer_start"]) for each in question.get("answers", ()))
+    texts = question["question"], paragraph["context"], *(text for text, _ in found)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError
+    answers = () if found == (("", 0),) else found  # XTREME's test files
+    return Question(str(question["id"]), question["question"], paragraph["context"], answers, language, file)
+
+
+def _wrong_answers(question: Question) -> dict[int, str]:
+    wrong = {}
+    for number, (text, start) in enumerate(question.answers):
+        if isinstance(start, int) and start >= 0 and text and question.context.startswith(text, start):
+            continue
+        there = question.context[start : start + len(text)] if isinstance(start, int) and start >= 0 else ""
+        at = f"at {start!r}, where there is {quoted(there) if there else 'no text'}"
+        wrong[number] = f"the answer {quoted(text)} is not {at}"
+    return wrong
+
+
+def described(text: str, path: Any, wrong: list[Wrong]) -> list[str]:
+    """What is wrong, a sentence each, with file, line and id; `text` is that of the file."""
+    if not wrong:
+        return []
+    ends = [match.start() for match in re.finditer("\n", text)]
+    ids = defaultdict(list)  # id -> lines
+    for match in ID.finditer(text):
+        ids[str(json.loads(match[1]))].append(bisect.bisect_left(ends, match.start()) + 1)
+    seen, places = defaultdict(int), []
+    for _, question in each_question(json.loads(text)):
+        name = str(question.get("id")) if isinstance(question, dict) else ""
+        lines = ids[name]
+        line = lines[min(seen[name], len(lines) - 1)] if lines else 1
+        places.append(f"{path}, line {line}, question {quoted(name)}")
+        seen[name] += 1
+    sentences = [(each.number, what) for each in wrong for what in (each.answers.values() or [each.question])]
+    return [f"{places[number]}: {what}" for number, what in sentences]

@@ -58,13 +58,13 @@ def test_reading(tmp_path):
         (b"{", "line 1: not JSON"),
         (b"\xff", "not UTF-8"),
         (b"[]", "is not in SQuAD's format"),
-        (b'{"data": [{"paragraphs": [{"qas": [{"id": "a", "question": "b"}]}]}]}', "question 'a' lacks 'context'"),
-        (json.dumps(squad(question=" ")).encode(), "question 'q1' has an empty question or context"),
+        (b'{"data": [{"paragraphs": [{"qas": [{"id": "a", "question": "b"}]}]}]}', "question 'a': not in SQuAD's format: it lacks 'context'"),
+        (json.dumps(squad(question=" ")).encode(), "question 'q1': an empty question or context"),
         (
             json.dumps(squad(answers=[{"text": "in Rome", "answer_start": 9}])).encode(),
-            "1 answers are not the text at their answer_start; the first is 'in Rome' at 9 of question 'q1'",
+            "f.json, line 1, question 'q1': the answer 'in Rome' is not at 9, where there is ' in Rom'",
         ),
-        (json.dumps({"data": squad()["data"] * 2}).encode(), "question 'q1' occurs twice"),
+        (json.dumps({"data": squad()["data"] * 2}).encode(), "question 'q1': the id occurs twice"),
     ],
 )
 def test_files_that_are_wrong(tmp_path, content, message):

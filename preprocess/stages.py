@@ -31,20 +31,24 @@ class Stages:
 
     def run(self, name: str, inputs: Any, outputs: list[Path], work: Callable[[], dict]) -> dict:
         """Returns the result of `work`, or that of its record if `inputs` (a JSON value) have not changed."""
-        key = key_of(inputs)
-        path = self._path(name)
-        record = read_json(path)
-        if record and record["key"] == key and record["sizes"] == self._sizes(outputs):
+        if record := self.record(name, inputs, outputs):
             logger.info("%s: up to date", name)
             return record["result"]
+        path = self._path(name)
         # a manifest would show that the data folder is complete
         (self.data_bin / "manifest.json").unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         logger.info("%s", name)
         result = work()
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"name": name, "key": key, "sizes": self._sizes(outputs), "result": result})
+        write_json(path, {"name": name, "key": key_of(inputs), "sizes": self._sizes(outputs), "result": result})
         return result
+
+    def record(self, name: str, inputs: Any, outputs: list[Path]) -> dict | None:
+        """The record of a stage that is up to date; None if the stage has to run."""
+        record = read_json(self._path(name))
+        current = record and record["key"] == key_of(inputs) and record["sizes"] == self._sizes(outputs)
+        return record if current else None
 
     def names(self) -> list[str]:
         """The stages that have a record."""

@@ -49,7 +49,7 @@ def read_questions(path: Any, language: str, check_offsets: bool = True) -> list
     """
     text, content = read_content(path, language)
     found, wrong = examine(content, path, language)
-    problems = described(text, path, [each for each in wrong if each.question or check_offsets])
+    problems = described(text, content, path, [each for each in wrong if each.question or check_offsets])
     if problems:
         raise UserError(listed(problems))
     return found
@@ -133,8 +133,8 @@ def _wrong_answers(question: Question) -> dict[int, str]:
     return wrong
 
 
-def described(text: str, path: Any, wrong: list[Wrong]) -> list[str]:
-    """What is wrong, a sentence each, with file, line and id; `text` is that of the file."""
+def described(text: str, content: Any, path: Any, wrong: list[Wrong]) -> list[str]:
+    """What is wrong in `content`, a sentence each, with file, line and id; `text` is that of the file."""
     if not wrong:
         return []
     ends = [match.start() for match in re.finditer("\n", text)]
@@ -142,7 +142,7 @@ def described(text: str, path: Any, wrong: list[Wrong]) -> list[str]:
     for match in ID.finditer(text):
         ids[str(json.loads(match[1]))].append(bisect.bisect_left(ends, match.start()) + 1)
     seen, places = defaultdict(int), []
-    for _, question in each_question(json.loads(text)):
+    for _, question in each_question(content):
         name = str(question.get("id")) if isinstance(question, dict) else ""
         lines = ids[name]
         line = lines[min(seen[name], len(lines) - 1)] if lines else 1

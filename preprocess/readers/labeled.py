@@ -12,11 +12,11 @@ from tqdm import tqdm
 
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.classification import UNLABELED
-from fairseq_xl.evaluation.squad import read_questions
-from fairseq_xl.io.compressed import read_text, stored, text_of
+from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import read_json, sha256_of, write_json
 from preprocess.files import replacing
 from preprocess.readers import command
+from preprocess.readers.problems import Problems, decoded
 from preprocess.stages import Stages, locked
 
 FORMAT = 1  # of outputs; if it changes, every stage runs again
@@ -58,111 +58,63 @@ class Part:
     name: str  # of the stage
     source: Path
     files: dict[str, str]  # language -> path in the output folder
-    read: Callable[[Path], Iterator[Example]]  # languages whose examples are written
+    read: Callable[[Path, Problems], Iterator[Example]]  # adds what is wrong to the problems
     placeholder: str = ""  # text in place of a missing sentence
     optional: bool = False  # if true, a language without examples is left out; otherwise it is an error
     keeps_empty: bool = False  # if true, an empty text is written as `_`, so that no line is missing
     settings: tuple[str, ...] = ()  # other settings that the result depends on
     line: Callable[[Example], str] = labeled_line  # what is written of an example
+    leave_out: bool = False  # if true, wrong lines and answers are left out; otherwise they are errors
 
 
 # Reading
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def read_rows(path: Path, problems: Problems) -> Iterator[tuple[int, list[str]]]:
     r"""Yields the number and the fields of each line, with one space for each run of white space in a field.
 
-    Only b"\n" ends a line and only a tab ends a field: quote characters are text. Empty lines are skipped.
-
-    Raises UserError for a line that is not UTF-8 or has another number of fields than the first, and for an empty file.
+    Only b"\n" ends a line and only a tab ends a field: quote characters are text. Empty lines are skipped. Problems
+    are those of `decoded`, and a line with another number of fields than the first.
     """
     expected = 0
-    with open(path, "rb") as file:
-        for number, line in enumerate(text_of(file), start=1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError:
-                raise UserError(f"{path}, line {number}: not UTF-8") from None
-            if not text.strip("\r\n"):
-                continue
-            fields = [" ".join(field.split()) for field in text.split("\t")]
-            expected = expected or len(fields)
-            if len(fields) != expected:
-                raise UserError(
-                    f"{path}, line {number}: expected {expected} fields as in the first line, found {len(fields)}"
-                )
+    for number, text in decoded(path, problems):
+        if not text.strip("\r\n"):
+            continue
+        fields = [" ".join(field.split()) for field in text.split("\t")]
+        expected = expected or len(fields)
+        if len(fields) == expected:
             yield number, fields
-    if not expected:
-        raise UserError(f"{path}, line 1: the file is empty")
+            continue
+        problems.wrong(
+            "wrong columns",
+            f"{path}, line {number}: expected {expected} fields as in the first line, found {len(fields)}",
+        )
 
 
-def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+def read_table(path: Path, problems: Problems, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Yields the number of each line below the header, and its fields in the order of `columns`.
 
-    Raises UserError as `read_rows` does, and if the header lacks a column.
+    Problems are those of `read_rows`, and a header that lacks a column.
     """
-    rows = read_rows(path)
-    number, header = next(rows)
+    rows = read_rows(path, problems)
+    number, header = next(rows, (0, []))
     if missing := [name for name in columns if name not in header]:
-        raise UserError(
-            f"{path}, line {number}: expected a header with {', '.join(columns)}; {', '.join(missing)} is not in "
-            f"{' '.join(header)[:SHOWN]!r}"
-        )
+        if number:
+            problems.add(
+                f"{path}, line {number}: expected a header with {', '.join(columns)}; {', '.join(missing)} is not in "
+                f"{' '.join(header)[:SHOWN]!r}"
+            )
+        return
     places = [header.index(name) for name in columns]
     for number, fields in rows:
         yield number, [fields[place] for place in places]
-
-
-def tagged(path: Path, language: str, separator: str, labels: bool = True) -> Iterator[Example]:
-    """Yields the words and ends of sentences of a file with a word per line and an empty line after each sentence.
-
-    Lines that begin with -DOCSTART- are skipped.
-
-    Args:
-        separator: what separates the word from its tag.
-        labels: whether there are tags; otherwise a line is a word, which stays unlabeled.
-
-    Raises UserError as `read_rows` does, and for a line without a tag.
-    """
-    inside = False
-    with open(path, "rb") as file:
-        for number, line in enumerate(text_of(file), start=1):
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip("\r\n")
-            except UnicodeDecodeError:
-                raise UserError(f"{path}, line {number}: not UTF-8") from None
-            if not text.strip(" \t") or text.startswith("-DOCSTART-"):
-                if inside:
-                    yield Example(language, SENTENCE, ())
-                inside = False
-                continue
-            word, _, tag = text.strip(" \t").rpartition(separator) if labels else (text, "", UNLABELED)
-            if not word or not tag.strip():
-                raise UserError(f"{path}, line {number}: expected a word and a tag, found {text[:40]!r}")
-            yield Example(language, tag, (" ".join(word.split()) or UNLABELED,))
-            inside = True
-    if inside:
-        yield Example(language, SENTENCE, ())
-
-
-def questions(path: Path, language: str) -> Iterator[Example]:
-    """Yields a file in SQuAD's format as one example; raises UserError as `read_questions` does."""
-    read_questions(path, language)
-    yield Example(language, "files", (read_text(path).decode("utf-8-sig"),))
-
-
-def one_of(path: Path, number: int, kind: str, found: str, valid: Mapping[str, str]) -> str:
-    """The value of a field in `valid`; raises UserError that names the line if there is none."""
-    if found not in valid:
-        raise UserError(f"{path}, line {number}: {kind} {found!r} is none of {', '.join(valid)}")
-    return valid[found]
 
 
 # Writing
 
 
 def build(folder: Path, source: Path, parts: Sequence[Part], described: dict) -> None:
-    """Writes the files of every part, and the manifest; skips parts that are up to date.
+    """Checks every part, then writes the files of each, and the manifest; skips parts that are up to date.
 
     Args:
         folder: folder to write.
@@ -170,57 +122,95 @@ def build(folder: Path, source: Path, parts: Sequence[Part], described: dict) ->
         parts: the parts to write.
         described: first entries of the manifest.
 
-    Raises UserError for errors that the user can correct.
+    Raises UserError for errors that the user can correct. It lists the problems of all files, and nothing is written.
     """
     parts = [replace(part, source=stored(part.source)) for part in parts]
-    for part in parts:
-        if not part.source.is_file():
-            raise UserError(f"{part.source}: there is no such file")
+    problems = Problems()
+    for path in dict.fromkeys(part.source for part in parts if not part.source.is_file()):
+        problems.add(f"{path}: there is no such file")
+    problems.refuse()
     stages = Stages(folder)
     with locked(stages):
-        counts, hashes = {}, {}
+        counts, hashes, runs = {}, {}, []
         for part in parts:
-            sha256 = hashes[str(part.source.relative_to(source))] = sha256_of(part.source)
-            counts |= stages.run(
-                part.name,
-                [FORMAT, sha256, part.files, part.settings],
-                [folder / name for name in part.files.values()],
-                lambda: _write(folder, part),
-            )
+            name = name_in(source, part.source)
+            hashes[name] = hashes.get(name) or sha256_of(part.source)
+            settings = [*part.settings, *(["leave out"] if part.leave_out else [])]
+            outputs = [folder / path for path in part.files.values()]
+            runs.append((part, [FORMAT, hashes[name], part.files, settings], outputs))
+        for part, inputs, outputs in runs:
+            if not stages.record(part.name, inputs, outputs):
+                problems.merge(check(part))
+        problems.refuse()
+        for part, inputs, outputs in runs:
+            counts |= stages.run(part.name, inputs, outputs, lambda: _write(folder, part))
         manifest = {"format": FORMAT, **described, "counts": counts, "files": hashes}
         if read_json(folder / "manifest.json") != manifest:
             write_json(folder / "manifest.json", manifest)
 
 
+def name_in(folder: Path, path: Path) -> str:
+    """The path relative to the folder, or the path itself if it is elsewhere."""
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
+def check(part: Part) -> Problems:
+    """The problems of a part."""
+    problems = Problems(part.leave_out)
+    for _ in _kept(part, problems, _no_counts(part), f"check {part.name}"):
+        pass
+    return problems
+
+
+def _reasons(part: Part) -> list[str]:
+    """Why a pair is left out of any part."""
+    return ["empty", *([part.placeholder] if part.placeholder else [])]
+
+
+def _no_counts(part: Part) -> dict[str, dict[str, Any]]:
+    """Counts of each file, for the manifest, at the beginning."""
+    return {name: {"lines": 0, **dict.fromkeys(_reasons(part), 0), "labels": {}} for name in part.files.values()}
+
+
+def _kept(part: Part, problems: Problems, counts: dict[str, dict], description: str) -> Iterator[tuple[str, Example]]:
+    """Yields the output file and the example of what is written of a part, and adds to the counts."""
+    examples = part.read(part.source, problems)
+    for language, label, texts in tqdm(examples, desc=description, unit=" lines", unit_scale=True):
+        name = part.files[language]
+        if part.keeps_empty and not all(texts):
+            counts[name]["empty"] += 1
+            texts = tuple(text or UNLABELED for text in texts)
+        if not all(texts) or part.placeholder in texts:
+            counts[name][part.placeholder if all(texts) else "empty"] += 1
+            continue
+        counts[name]["lines"] += 1
+        counts[name]["labels"][label] = counts[name]["labels"].get(label, 0) + 1
+        yield name, Example(language, label, texts)
+    for language, name in part.files.items():
+        if not part.optional and not counts[name]["lines"] and not problems.count:
+            problems.add(f"{part.source}: there is no labeled pair in language {language!r}")
+    if problems.left_out:  # of parts with one file
+        counts[next(iter(part.files.values()))]["left out"] = dict(sorted(problems.left_out.items()))
+
+
 def _write(folder: Path, part: Part) -> dict[str, dict]:
-    """Writes a part; returns, for each file, its lines, lines by label, and pairs left out for a missing sentence."""
-    left_out = ["empty", *([part.placeholder] if part.placeholder else [])]
-    empty: dict[str, Any] = {"lines": 0, **dict.fromkeys(left_out, 0)}
-    counts = {name: {**empty, "labels": {}} for name in part.files.values()}
+    """Writes a part; returns, for each file, its lines, lines by label, and what is left out and why."""
+    problems, counts, files = Problems(part.leave_out), _no_counts(part), {}
     with ExitStack() as stack:
-        files = {}
-        for language, label, texts in tqdm(part.read(part.source), desc=part.name, unit=" lines", unit_scale=True):
-            name = part.files[language]
-            if part.keeps_empty and not all(texts):
-                counts[name]["empty"] += 1
-                texts = tuple(text or UNLABELED for text in texts)
-            if not all(texts) or part.placeholder in texts:
-                counts[name][part.placeholder if all(texts) else "empty"] += 1
-                continue
+        for name, example in _kept(part, problems, counts, part.name):
             if name not in files:
                 files[name] = stack.enter_context(replacing(folder / name))
-            files[name].write(part.line(Example(language, label, texts)).encode())
-            counts[name]["lines"] += 1
-            counts[name]["labels"][label] = counts[name]["labels"].get(label, 0) + 1
-        for language, name in part.files.items():
-            if not part.optional and name not in files:
-                raise UserError(f"{part.source}: there is no labeled pair in language {language!r}")
+            files[name].write(part.line(example).encode())
+        problems.refuse()  # of a file that has changed since it was checked
     for name, count in counts.items():
         if not count["lines"]:
             logger.warning("%s: no labeled pairs for %s, which is not written", part.source, name)
-        elif any(count[reason] for reason in left_out):
+        elif any(count[reason] for reason in _reasons(part)):
             done = "wrote as _" if part.keeps_empty else "left out"
-            logger.info("%s: %s %s", name, done, ", ".join(f"{count[reason]} {reason}" for reason in left_out))
+            logger.info("%s: %s %s", name, done, ", ".join(f"{count[reason]} {reason}" for reason in _reasons(part)))
+    if problems.left_out:
+        found = ", ".join(f"{count} {kind}" for kind, count in sorted(problems.left_out.items()))
+        logger.warning("%s: left out %s", part.source, found)
     return counts
 
 
@@ -265,19 +255,21 @@ def read_benchmark(
     corpus: str,
     release: str,
     languages: Mapping[str, Sequence[str]],
-    parts: Callable[[str, Path, list[str]], Iterator[Part]],
+    parts: Callable[[str, Path, list[str], bool], Iterator[Part]],
     arguments: list[str] | None,
 ) -> int:
     """Runs a reader with --tasks: writes the `parts` of each task of SOURCE in --langs; returns the exit status.
 
     Args:
         languages: the languages of each task.
+        parts: a function of task, SOURCE, languages and whether --leave-out-wrong is given.
     """
     known = sorted({language for codes in languages.values() for language in codes})
     parser = argument_parser(name, f"{corpus}.", release, known)
     parser.add_argument(
         "--tasks", default=",".join(languages), help="tasks, separated by commas (default: %(default)s)"
     )
+    leave_out_option(parser)
     options = parser.parse_args(arguments)
 
     def work() -> None:
@@ -287,11 +279,24 @@ def read_benchmark(
         found = [
             part
             for task in tasks
-            for part in parts(task, options.source, [code for code in languages[task] if code in codes])
+            for part in parts(
+                *(task, options.source, [code for code in languages[task] if code in codes]),
+                options.leave_out_wrong,
+            )
         ]
         build(options.destination, options.source, found, {"corpus": [corpus], "tasks": tasks, "languages": codes})
 
     return command.run(name, work)
+
+
+def leave_out_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --leave-out-wrong."""
+    parser.add_argument(
+        "--leave-out-wrong",
+        action="store_true",
+        help="leave out answers that are not the text at their offset, and wrong lines and questions of training text; "
+        "the manifest counts them",
+    )
 
 
 def chosen(option: str, languages: Sequence[str]) -> list[str]:

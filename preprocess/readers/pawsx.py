@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from preprocess.readers import command
-from preprocess.readers.labeled import Example, Part, inside, one_of, read_release, read_table, train_path
+from preprocess.readers.labeled import Example, Part, inside, read_release, read_table, train_path
+from preprocess.readers.problems import Problems
 
 LANGUAGES = ("de", "en", "es", "fr", "ja", "ko", "zh")
 LABELS = {"0": "0", "1": "1"}
@@ -33,10 +34,11 @@ def parts(source: Path, languages: list[str]) -> list[Part]:
     return found
 
 
-def examples(path: Path, language: str) -> Iterator[Example]:
+def examples(path: Path, problems: Problems, language: str) -> Iterator[Example]:
     """Yields the examples of a file."""
-    for number, (first, second, label) in read_table(path, ("sentence1", "sentence2", "label")):
-        yield Example(language, one_of(path, number, "label", label, LABELS), (first, second))
+    for number, (first, second, label) in read_table(path, problems, ("sentence1", "sentence2", "label")):
+        if known := problems.label(path, number, "label", label, LABELS):
+            yield Example(language, known, (first, second))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.xglue import LANGUAGES as SCORED, OTHERS
 from preprocess.readers import command
@@ -20,14 +19,14 @@ from preprocess.readers.labeled import (
     Part,
     copied,
     inside,
-    one_of,
-    questions,
     read_benchmark,
     read_rows,
     read_table,
-    tagged,
     tagged_line,
 )
+from preprocess.readers.problems import Problems
+from preprocess.readers.questions import read_file
+from preprocess.readers.tagged import UPOS, Columns, read_tagged, span_tags
 
 SPLITS = (("train", "train"), ("valid", "dev"), ("test", "test"))
 LANGUAGES = {name: tuple(codes.split()) for name, codes in SCORED.items() if name not in ("QG", "NTG")}
@@ -42,6 +41,9 @@ LABELS: dict[str, Mapping[str, str]] = {
     "WPR": {rating: rating for rating in "01234"},
     "QAM": {"0": "0", "1": "1"},
 }
+#: words of POS may contain blanks, as those of Universal Dependencies; a tag `_` stays unlabeled
+COLUMNS = {"NER": Columns(2, separator=" "), "POS": Columns(2, separator=" ", blanks=True)}
+TAGS = {"NER": span_tags("LOC MISC ORG PER"), "POS": UPOS | {UNLABELED}}
 TEXTS = {"NC": 2, "XNLI": 2, "PAWSX": 2, "QADSM": 3, "WPR": 3, "QAM": 2}  # of a line; NC may have a query before them
 
 
@@ -59,7 +61,7 @@ def file_of(task: str, split: str, language: str) -> str:
     return f"xglue.{task.lower()}.{language}.{split}"
 
 
-def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
+def parts(task: str, source: Path, languages: list[str], leave_out: bool) -> Iterator[Part]:
     """The parts of a task; `source` is its folder or the folder that contains it."""
     for language in languages:
         for split, theirs in SPLITS:
@@ -67,34 +69,37 @@ def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
                 continue
             path = inside(source, task) / file_of(task, theirs, language)
             name = f"{task}/{split}.{language}"
+            tsv, training = {language: f"{name}.tsv"}, split == "train"
             if task == "MLQA":
-                yield Part(name, path, {language: f"{name}.json"}, partial(questions, language=language), line=copied)
-            elif task in ("NER", "POS"):
-                read = partial(tagged, language=language, separator=" ")
-                yield Part(name, path, {language: f"{name}.tsv"}, read, line=tagged_line)
+                read = partial(read_file, language=language, training=training)
+                yield Part(name, path, {language: f"{name}.json"}, read, line=copied, leave_out=leave_out)
+            elif task in COLUMNS:
+                read = partial(read_tagged, language=language, columns=COLUMNS[task], tags=TAGS[task])
+                yield Part(name, path, tsv, read, line=tagged_line)
             else:
                 read = partial(labeled, task=task, language=language)
-                yield Part(name, path, {language: f"{name}.tsv"}, read, keeps_empty=True)
+                yield Part(name, path, tsv, read, keeps_empty=True, leave_out=leave_out and training)
 
 
-def labeled(path: Path, task: str, language: str) -> Iterator[Example]:
+def labeled(path: Path, problems: Problems, task: str, language: str) -> Iterator[Example]:
     """Yields the examples of a file; those of a test file without labels are unlabeled."""
     rows: Iterator[tuple[int, list[str]]]
     if task == "PAWSX":
-        rows = read_table(path, ("sentence1", "sentence2", "label"))
+        rows = read_table(path, problems, ("sentence1", "sentence2", "label"))
     elif path.name.startswith("multinli"):
-        rows = read_table(path, ("premise", "hypo", "label"))
+        rows = read_table(path, problems, ("premise", "hypo", "label"))
     else:
-        rows = read_rows(path)
+        rows = read_rows(path, problems)
     count, may_lack_labels = TEXTS[task], path.name.endswith(".test")
     for number, fields in rows:
         if may_lack_labels and len(fields) == count:
             yield Example(language, UNLABELED, tuple(fields))
-            continue
-        if len(fields) != count + 1 and not (task == "NC" and len(fields) == count + 2):
-            raise UserError(f"{path}, line {number}: expected {count} texts and a label, found {len(fields)} fields")
-        label = one_of(path, number, "label", fields[-1], LABELS[task])
-        yield Example(language, label, tuple(fields[-1 - count : -1]))
+        elif len(fields) == count + 1 or (task == "NC" and len(fields) == count + 2):
+            if label := problems.label(path, number, "label", fields[-1], LABELS[task]):
+                yield Example(language, label, tuple(fields[-1 - count : -1]))
+        else:
+            found = f"expected {count} texts and a label, found {len(fields)} fields"
+            problems.wrong("wrong columns", f"{path}, line {number}: {found}")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -19,10 +19,10 @@ from preprocess.readers.labeled import (
     build,
     chosen,
     inside,
-    one_of,
     read_table,
     train_path,
 )
+from preprocess.readers.problems import Problems
 
 LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
 LABELS = {name: name for name in ("contradiction", "entailment", "neutral")} | {"contradictory": "contradiction"}
@@ -60,20 +60,21 @@ def parts(source: Path, languages: list[str], columns: tuple[str, str]) -> list[
     return found
 
 
-def training(path: Path, language: str) -> Iterator[Example]:
+def training(path: Path, problems: Problems, language: str) -> Iterator[Example]:
     """Yields the examples of a training file."""
-    for number, (premise, hypothesis, label) in read_table(path, ("premise", "hypo", "label")):
-        yield Example(language, one_of(path, number, "label", label, LABELS), (premise, hypothesis))
+    for number, (premise, hypothesis, label) in read_table(path, problems, ("premise", "hypo", "label")):
+        if known := problems.label(path, number, "label", label, LABELS):
+            yield Example(language, known, (premise, hypothesis))
 
 
-def evaluation(path: Path, languages: list[str], columns: tuple[str, str]) -> Iterator[Example]:
+def evaluation(path: Path, problems: Problems, languages: list[str], columns: tuple[str, str]) -> Iterator[Example]:
     """Yields the examples in `languages` of a file that has all languages."""
     valid = {language: language for language in LANGUAGES}
-    for number, (language, label, *texts) in read_table(path, ("language", "gold_label", *columns)):
-        one_of(path, number, "language", language, valid)
-        label = one_of(path, number, "label", label, LABELS)
-        if language in languages:
-            yield Example(language, label, tuple(texts))
+    for number, (language, label, *texts) in read_table(path, problems, ("language", "gold_label", *columns)):
+        found = problems.label(path, number, "language", language, valid)
+        known = problems.label(path, number, "label", label, LABELS)
+        if found in languages and known:
+            yield Example(language, known, tuple(texts))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,31 +1,24 @@
 """The command: ``python -m preprocess.readers.xtreme SOURCE DEST``, XTREME's tasks but for retrieval (Hu et al. 2020).
 
 SOURCE is the folder `download` that XTREME's own download_data.sh fills. Its test files have no labels: theirs are
-written as `_`, unlabeled, and answers are left out. Training text is English only.
+written as `_`, unlabeled, and answers are left out. Training text is English, and, if SOURCE has the folder
+`xtreme_translations`, its translations, which are written to translate_train (Luo et al. 2020, translate-train-all).
 """
 
 import csv
-import io
 import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.xtreme import LANGUAGES as SCORED
-from fairseq_xl.io.compressed import stored, text_of
+from fairseq_xl.io.compressed import stored
 from preprocess.readers import command
-from preprocess.readers.labeled import (
-    Example,
-    Part,
-    copied,
-    one_of,
-    questions,
-    read_benchmark,
-    tagged,
-    tagged_line,
-)
+from preprocess.readers.labeled import Example, Part, copied, read_benchmark, read_rows, tagged_line
+from preprocess.readers.problems import Problems, decoded
+from preprocess.readers.questions import read_file
+from preprocess.readers.tagged import UPOS, Columns, read_tagged, span_tags
 
 SPLITS = (("train", "train"), ("valid", "dev"), ("test", "test"))
 RETRIEVAL = ("bucc2018", "tatoeba")  # have nothing to train on
@@ -34,7 +27,17 @@ LABELS = {
     "xnli": {name: name for name in ("contradiction", "entailment", "neutral")},
     "pawsx": {"0": "0", "1": "1"},
 }
+CONTRADICTORY = {"contradictory": "contradiction"}  # in XNLI's translations
+TAGS = {"udpos": UPOS, "panx": span_tags("LOC ORG PER")}
 TEXTS = 2  # of a line of xnli and pawsx
+TRANSLATED = "xtreme_translations"  # folder of XTREME's translations in SOURCE
+TRANSLATIONS = {  # files of training text translated from English; mlqa is trained on SQuAD, as xquad
+    "xnli": "XNLI/translate-train/en-{}-translated.tsv",
+    "pawsx": "PAWSX/translate-train/en-{}-translated.tsv",
+    "xquad": "SQuAD/translate-train/squad.translate.train.en-{}.json",
+    "mlqa": "SQuAD/translate-train/squad.translate.train.en-{}.json",
+    "tydiqa": "TyDiQA-GoldP/translate-train/tydiqa.translate.train.en-{}.json",
+}
 
 
 def file_of(task: str, split: str, language: str) -> str | None:
@@ -53,50 +56,83 @@ def file_of(task: str, split: str, language: str) -> str | None:
     return f"{task}/{split}-{language}.tsv"
 
 
-def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
+def parts(task: str, source: Path, languages: list[str], leave_out: bool) -> Iterator[Part]:
     """The parts of a task. udpos has no validation file in some languages; these are left out."""
     for language in languages:
         for split, theirs in SPLITS:
             file = file_of(task, theirs, language)
-            if file is None or (split == "train" and language != "en"):
+            if not file or (split == "train" and language != "en"):
                 continue
-            path, name = source / file, f"{task}/{split}.{language}"
+            path, name, training = source / file, f"{task}/{split}.{language}", split == "train"
             if task == "udpos" and split == "valid" and not stored(path).is_file():
                 continue
+            tsv = {language: f"{name}.tsv"}
             if path.suffix == ".json":
-                yield Part(name, path, {language: f"{name}.json"}, partial(questions, language=language), line=copied)
+                read = partial(read_file, language=language, training=training)
+                yield Part(name, path, {language: f"{name}.json"}, read, line=copied, leave_out=leave_out)
             elif task in LABELS:
                 read = partial(pairs, task=task, language=language)
-                yield Part(name, path, {language: f"{name}.tsv"}, read, keeps_empty=True)
+                yield Part(name, path, tsv, read, keeps_empty=True, leave_out=leave_out and training)
             else:
-                read = partial(tagged, language=language, separator="\t", labels=split != "test")
-                yield Part(name, path, {language: f"{name}.tsv"}, read, line=tagged_line)
+                columns = Columns(1, tag=None) if split == "test" else Columns(2)
+                read = partial(read_tagged, language=language, columns=columns, tags=TAGS[task])
+                yield Part(name, path, tsv, read, line=tagged_line)
+        yield from translated(task, source, language, leave_out)
 
 
-def pairs(path: Path, task: str, language: str) -> Iterator[Example]:
+def translated(task: str, source: Path, language: str, leave_out: bool) -> Iterator[Part]:
+    """The part of training text translated from English, if SOURCE has the folder of the task's translations."""
+    if task not in TRANSLATIONS or language == "en":
+        return
+    path = source / TRANSLATED / TRANSLATIONS[task].format(language)
+    if not path.parent.is_dir():
+        return
+    name = f"{task}/translate_train/train.{language}"
+    if path.suffix == ".json":
+        read = partial(read_file, language=language, training=True)
+        yield Part(name, path, {language: f"{name}.json"}, read, line=copied, leave_out=leave_out)
+    else:
+        read = partial(translated_pairs, task=task, language=language)
+        yield Part(name, path, {language: f"{name}.tsv"}, read, leave_out=leave_out)
+
+
+def pairs(path: Path, problems: Problems, task: str, language: str) -> Iterator[Example]:
     """Yields the pairs of a file, with two texts and a label on a line; without labels in a test file.
 
-    Python's csv wrote these files: a field with a quote character is quoted.
+    Python's csv wrote these files: a field with a quote character is quoted, and may contain line ends.
     """
-    with open(path, "rb") as file:
-        try:
-            lines = io.StringIO(text_of(file).read().decode("utf-8-sig"), newline="")
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path}: not UTF-8: byte 0x{error.object[error.start]:02x}") from None
-    rows = csv.reader(lines, delimiter="\t")
-    for row in rows:
-        if not row:
-            continue
-        fields = [" ".join(field.split()) for field in row]
-        if len(fields) == TEXTS and path.name.startswith("test"):
-            yield Example(language, UNLABELED, tuple(fields))
-        elif len(fields) == TEXTS + 1:
-            label = one_of(path, rows.line_num, "label", fields[-1], LABELS[task])
-            yield Example(language, label, tuple(fields[:TEXTS]))
-        else:
-            raise UserError(f"{path}, line {rows.line_num}: expected two texts and a label, found {len(fields)} fields")
-    if not rows.line_num:
-        raise UserError(f"{path}, line 1: the file is empty")
+    test, numbers = path.name.startswith("test"), []
+
+    def lines() -> Iterator[str]:
+        for number, text in decoded(path, problems):
+            numbers.append(number)
+            yield text
+
+    try:
+        for row in csv.reader(lines(), delimiter="\t"):
+            first, fields = numbers[0], [" ".join(field.split()) for field in row]
+            numbers.clear()
+            if len(fields) == TEXTS and test:
+                yield Example(language, UNLABELED, tuple(fields))
+            elif len(fields) == TEXTS + 1:
+                if label := problems.label(path, first, "label", fields[-1], LABELS[task]):
+                    yield Example(language, label, tuple(fields[:TEXTS]))
+            elif row:
+                found = f"expected two texts and a label, found {len(fields)} fields"
+                problems.wrong("wrong columns", f"{path}, line {first}: {found}")
+    except csv.Error as error:
+        problems.add(f"{path}, line {numbers[0]}: not as Python's csv writes it: {error}")
+
+
+def translated_pairs(path: Path, problems: Problems, task: str, language: str) -> Iterator[Example]:
+    """Yields the pairs of a file of translations: two texts in English, their translations and a label on a line."""
+    valid = LABELS[task] | (CONTRADICTORY if task == "xnli" else {})
+    for number, fields in read_rows(path, problems):
+        if len(fields) != 2 * TEXTS + 1:
+            found = f"expected two texts in English, two translations and a label, found {len(fields)} fields"
+            problems.wrong("wrong columns", f"{path}, line {number}: {found}")
+        elif label := problems.label(path, number, "label", fields[-1], valid):
+            yield Example(language, label, tuple(fields[TEXTS : 2 * TEXTS]))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -58,7 +58,10 @@ def test_reading(tmp_path):
         (b"{", "line 1: not JSON"),
         (b"\xff", "not UTF-8"),
         (b"[]", "is not in SQuAD's format"),
-        (b'{"data": [{"paragraphs": [{"qas": [{"id": "a", "question": "b"}]}]}]}', "question 'a': not in SQuAD's format: it lacks 'context'"),
+        (
+            b'{"data": [{"paragraphs": [{"qas": [{"id": "a", "question": "b"}]}]}]}',
+            "question 'a': not in SQuAD's format: it lacks 'context'",
+        ),
         (json.dumps(squad(question=" ")).encode(), "question 'q1': an empty question or context"),
         (
             json.dumps(squad(answers=[{"text": "in Rome", "answer_start": 9}])).encode(),

@@ -141,7 +141,7 @@ def test_no_line_is_lost_for_an_empty_text(source, tmp_path, caplog):
         (
             "MLQA/MLQA_V1/dev/dev-context-de-question-de.json",
             json.dumps(QUESTIONS).replace("16", "15").encode(),
-            "{path}: 1 answers are not the text at their answer_start; the first is 'Elbe' at 15 of question 'a'",
+            "{path}, line 1, question 'a': the answer 'Elbe' is not at 15, where there is ' Elb'",
         ),
     ],
 )

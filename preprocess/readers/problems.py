@@ -1,0 +1,66 @@
+"""Problems of published files: readers collect them, and all are shown before anything is written."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairseq_xl.errors import LISTED, UserError, listed
+from fairseq_xl.io.compressed import text_of
+
+
+@dataclass
+class Problems:
+    """The number of problems, the first ones, and how many wrong lines or answers were left out."""
+
+    leave_out: bool = False  # if true, wrong lines and answers are counted, and are no problems
+    count: int = 0
+    first: list[str] = field(default_factory=list)  # at most `LISTED`
+    left_out: Counter[str] = field(default_factory=Counter)  # kind -> number
+
+    def add(self, problem: str) -> None:
+        """Adds a problem of a file as a whole: a sentence that names the file."""
+        self.count += 1
+        if len(self.first) < LISTED:
+            self.first.append(problem)
+
+    def wrong(self, kind: str, problem: str) -> None:
+        """Adds a wrong line or answer, or counts it as left out under `kind`."""
+        if self.leave_out:
+            self.left_out[kind] += 1
+        else:
+            self.add(problem)
+
+    def label(self, path: Path, number: int, kind: str, found: str, valid: Mapping[str, str]) -> str | None:
+        """The value of a label of line `number` in `valid`; None if there is none, which is a problem."""
+        if found not in valid:
+            self.wrong(f"wrong {kind}", f"{path}, line {number}: {kind} {found!r} is none of {', '.join(valid)}")
+        return valid.get(found)
+
+    def merge(self, other: "Problems") -> None:
+        """Adds the problems of another file."""
+        self.count += other.count
+        self.first += other.first[: LISTED - len(self.first)]
+
+    def refuse(self) -> None:
+        """Raises `UserError` if there are problems."""
+        if self.count:
+            raise UserError(listed(self.first, self.count))
+
+
+def decoded(path: Path, problems: Problems, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+    """Yields the number and the text of each line; one of another encoding is skipped.
+
+    Such a line and an empty file are problems. Only b"\\n" ends a line; a byte-order mark is left out.
+    """
+    number = 0
+    with open(path, "rb") as file:
+        for number, line in enumerate(text_of(file), start=1):
+            try:
+                text = line.decode("utf-8-sig" if number == 1 and encoding == "utf-8" else encoding)
+            except UnicodeDecodeError:
+                problems.wrong("not UTF-8", f"{path}, line {number}: not UTF-8")
+                continue
+            yield number, text
+    if not number:
+        problems.add(f"{path}, line 1: the file is empty")

@@ -1,0 +1,91 @@
+"""Reads files with a word per line and an empty line after each sentence, in columns."""
+
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from fairseq_xl.evaluation.classification import UNLABELED
+from preprocess.readers.labeled import SENTENCE, Example
+from preprocess.readers.problems import Problems, decoded
+
+#: parts of speech of Universal Dependencies
+UPOS = frozenset("ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split())
+SHOWN = 60  # most characters of a wrong line in a message
+
+
+def span_tags(types: str) -> frozenset[str]:
+    """Tags of spans: O, and B- and I- with each of the types, which blanks separate."""
+    return frozenset({"O"} | {f"{prefix}-{kind}" for prefix in "BI" for kind in types.split()})
+
+
+class Columns(NamedTuple):
+    """Columns of a file."""
+
+    count: int
+    tag: int | None = 1  # column of the tag, from 0 on; None: words have no tag
+    word: int = 0  # column of the word
+    separator: str = "\t"  # regular expression of what separates columns
+    blanks: bool = False  # whether blanks, which separate the word from its tag, may also be in the word
+    conllu: bool = False  # CoNLL-U: comments, multi-word tokens and empty words are skipped
+
+
+def read_tagged(
+    path: Path,
+    problems: Problems,
+    language: str,
+    columns: Columns,
+    tags: Collection[str],
+    encoding: str = "utf-8",
+) -> Iterator[Example]:
+    """Yields the words and ends of sentences of a file; lines that begin with -DOCSTART- are skipped.
+
+    Another number of columns, an empty word or an unknown tag is a problem.
+    """
+    inside, fewest = False, 0
+    for number, line in decoded(path, problems, encoding):
+        text = line.strip("\r\n")
+        if not text.strip(" \t") or text.startswith("-DOCSTART-"):
+            if inside:
+                yield Example(language, SENTENCE, ())
+            inside = False
+            continue
+        if columns.conllu and text.startswith("#"):
+            continue
+        fields = fields_of(text, columns)
+        if len(fields) != columns.count:
+            problems.add(f"{path}, line {number}: expected {expected(columns)}, found {text[:SHOWN]!r}")
+            continue
+        if columns.conllu and not fields[0].isdigit():
+            continue  # 3-4, a token of several words, or 5.1, an empty word
+        fewest = min(fewest or len(text.split()), len(text.split()))
+        word = " ".join(fields[columns.word].split())
+        tag = UNLABELED if columns.tag is None else fields[columns.tag]
+        if columns.tag is not None and not word:
+            problems.add(f"{path}, line {number}: expected {expected(columns)}, found {text[:SHOWN]!r}")
+        elif columns.tag is not None and tag not in tags:
+            problems.add(f"{path}, line {number}: tag {tag!r} is none of {', '.join(sorted(tags))}")
+        yield Example(language, tag, (word or UNLABELED,))
+        inside = True
+    if inside:
+        yield Example(language, SENTENCE, ())
+    if columns.blanks and fewest > columns.count:
+        problems.add(f"{path}: expected {expected(columns)}, found {fewest} columns or more in every line")
+
+
+def fields_of(text: str, columns: Columns) -> list[str]:
+    """The fields of a line."""
+    if columns.blanks:
+        return text.strip(" \t").rsplit(" ", columns.count - 1)
+    if columns.separator == "\t":
+        return text.split("\t")
+    return re.split(columns.separator, text.strip(" \t"))
+
+
+def expected(columns: Columns) -> str:
+    """The columns, for messages."""
+    if columns.tag is None:
+        return "a word"
+    if columns.count == 2:
+        return "a word and a tag"
+    return f"{columns.count} columns, the word in {columns.word + 1} and the tag in {columns.tag + 1}"

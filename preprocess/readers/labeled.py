@@ -138,9 +138,12 @@ def build(folder: Path, source: Path, parts: Sequence[Part], described: dict) ->
             settings = [*part.settings, *(["leave out"] if part.leave_out else [])]
             outputs = [folder / path for path in part.files.values()]
             runs.append((part, [FORMAT, hashes[name], part.files, settings], outputs))
+        checked = set()
         for part, inputs, outputs in runs:
-            if not stages.record(part.name, inputs, outputs):
+            read = (part.source, *part.files, *part.settings)  # tasks share training files
+            if read not in checked and not stages.record(part.name, inputs, outputs):
                 problems.merge(check(part))
+                checked.add(read)
         problems.refuse()
         for part, inputs, outputs in runs:
             counts |= stages.run(part.name, inputs, outputs, lambda: _write(folder, part))

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
@@ -153,6 +154,121 @@ def test_problems_are_one_sentence(name, content, message, source, tmp_path, cap
     assert read(source, tmp_path / "out", "--langs", "en,de", "--tasks", "QAM,NER,WPR,MLQA") == 1
     assert capsys.readouterr().err.splitlines()[-1] == "xglue: " + message.format(path=path)
     assert not (tmp_path / "out/manifest.json").exists() and not list(tmp_path.rglob("*.tmp"))
+
+
+def listed(error):
+    """The lines of a message, without the name of the command."""
+    first, *rest = error.split("xglue: ", 1)[1].splitlines()
+    return [first, *rest]
+
+
+def test_all_problems_of_all_files_are_listed_and_nothing_is_written(source, tmp_path, capsys):
+    """Wrong columns, labels and tags, invalid UTF-8, and wrong answers; of many problems, the first twenty."""
+    ner, qam, mlqa = "NER/de.dev", "QAM/xglue.qam.de.dev", "MLQA/MLQA_V1/dev/dev-context-de-question-de.json"
+    (source / ner).write_bytes(b"EU NNP B-NP B-ORG\nlehnt O\nab VERB\nSch\xf6n O\n")
+    (source / qam).write_text("was\tDas .\t2\nwas\t1\nwas\tDas .\t1\nwas\tDas .\t\n", encoding="utf-8")
+    two = json.dumps(QUESTIONS, indent=1, ensure_ascii=False).replace("16", "15")
+    (source / mlqa).write_text(two, encoding="utf-8")
+    line = next(number for number, text in enumerate(two.splitlines(), start=1) if '"id"' in text)
+    assert read(source, tmp_path / "out", "--tasks", "NER,MLQA,QAM", "--langs", "en,de") == 1
+    tags = "B-LOC, B-MISC, B-ORG, B-PER, I-LOC, I-MISC, I-ORG, I-PER, O"
+    assert listed(capsys.readouterr().err) == [
+        "7 problems:",
+        f"  - {source / ner}, line 1: expected a word and a tag, found 'EU NNP B-NP B-ORG'",
+        f"  - {source / ner}, line 3: tag 'VERB' is none of {tags}",
+        f"  - {source / ner}, line 4: not UTF-8",
+        f"  - {source / mlqa}, line {line}, question 'a': the answer 'Elbe' is not at 15, where there is ' Elb'",
+        f"  - {source / qam}, line 1: label '2' is none of 0, 1",
+        f"  - {source / qam}, line 2: expected 3 fields as in the first line, found 2",
+        f"  - {source / qam}, line 4: label '' is none of 0, 1",
+    ]
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.name != "lock"]
+    (source / qam).write_text("was\tDas .\t2\n" * 30, encoding="utf-8")
+    assert read(source, tmp_path / "out", "--tasks", "NER,MLQA,QAM", "--langs", "en,de") == 1
+    found = listed(capsys.readouterr().err)
+    assert found[0] == "34 problems:" and found[-1] == "  and 14 more" and len(found) == 22
+
+
+def test_all_missing_files_are_named(source, tmp_path, capsys):
+    missing = [source / "NER/de.dev", source / "NER/de.test"]
+    for path in missing:
+        path.unlink()
+    assert read(source, tmp_path / "out", "--tasks", "NER", "--langs", "en,de") == 1
+    assert listed(capsys.readouterr().err) == [
+        "2 problems:",
+        *(f"  - {path}: there is no such file" for path in missing),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("the NOUN\nEU NNP\n", "{path}, line 2: tag 'NNP' is none of ADJ, ADP"),
+        ("EU NNP PROPN\nis VBZ VERB\n", "{path}: expected a word and a tag, found 3 columns or more in every line"),
+    ],
+)
+def test_parts_of_speech_are_those_of_universal_dependencies(text, problem, source, tmp_path, capsys):
+    """A word may contain blanks; if every line has more than two columns, they are not in words."""
+    (source / "POS/de.dev").write_text(text, encoding="utf-8")
+    assert read(source, tmp_path / "out", "--tasks", "POS", "--langs", "en,de") == 1
+    assert listed(capsys.readouterr().err)[0].startswith(problem.format(path=source / "POS/de.dev"))
+
+
+def test_wrong_training_lines_and_answers_can_be_left_out(source, tmp_path, capsys, caplog):
+    """The manifest counts them. A wrong line of an evaluation file is an error all the same."""
+    answers = [{"text": "Elbe", "answer_start": 1}, {"text": "Elbe", "answer_start": 16}]
+    both = [
+        {"id": "a", "question": "Wie?", "answers": answers},
+        {"id": "b", "question": "Wie?", "answers": answers[:1]},
+    ]
+    content = {"data": [{"paragraphs": [{"context": "Der Fluss heißt Elbe.", "qas": both}]}]}
+    for name in ("squad1.1/train-v1.1.json", "MLQA_V1/test/test-context-de-question-de.json"):
+        (source / "MLQA" / name).write_text(json.dumps(content), encoding="utf-8")
+    (source / "QAM/xglue.qam.en.train").write_text("a\tb\t1\na\tb\tx\na\t1\n", encoding="utf-8")
+    arguments = (source, tmp_path / "out", "--tasks", "MLQA,QAM", "--langs", "en,de")
+    assert read(*arguments) == 1 and listed(capsys.readouterr().err)[0] == "6 problems:"
+    assert read(*arguments, "--leave-out-wrong") == 0
+    counts = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))["counts"]
+    assert counts["MLQA/train.en.json"]["left out"] == {"questions without a right answer": 1, "wrong answers": 2}
+    assert counts["MLQA/test.de.json"]["left out"] == {"wrong answers": 2}
+    assert counts["QAM/train.en.tsv"]["left out"] == {"wrong columns": 1, "wrong label": 1}
+    assert "left out" not in counts["QAM/valid.de.tsv"]
+    right = (("Elbe", 16),)
+    assert [each.answers for each in read_questions(tmp_path / "out/MLQA/train.en.json", "en")] == [right]
+    assert [each.answers for each in read_questions(tmp_path / "out/MLQA/test.de.json", "de")] == [right, ()]
+    assert (tmp_path / "out/QAM/train.en.tsv").read_text(encoding="utf-8") == "1\ta\tb\n"
+    assert "xglue.qam.en.train: left out 1 wrong columns, 1 wrong label" in caplog.text
+    (source / "QAM/xglue.qam.de.dev").write_text("a\tb\tx\n", encoding="utf-8")
+    assert read(*arguments, "--leave-out-wrong") == 1
+    assert "xglue.qam.de.dev, line 1: label 'x' is none of 0, 1" in capsys.readouterr().err
+
+
+FILES_OF_TESTS = Path(__file__).parents[1] / "files"
+WRITTEN = {  # of the files that are stored with the tests
+    "NER/train.en.tsv": (
+        "Mary\tI-PER\nmoved\tO\nto\tO\nNew\tI-LOC\nHaven\tI-LOC\n.\tO\n\n"
+        "Baker\tB-ORG\nBank\tI-ORG\nhired\tO\nher\tO\n.\tO\n\n"
+    ),
+    "POS/train.en.tsv": (
+        "Birds\tNOUN\nsing\tVERB\n.\tPUNCT\n\nIt\tPRON\ncost\tVERB\n1 000\tNUM\neuros\tNOUN\n.\tPUNCT\n\n"
+    ),
+    "NC/valid.de.tsv": "news\tEine neue Brücke\tSie wird im Mai eröffnet.\n",
+    "XNLI/train.en.tsv": "entailment\tHe opened the window .\tThe window was closed before .\n"
+    'contradiction\tShe never left town .\tShe left town twice .\nneutral\tThey ate early .\tThey ate " soup " .\n',
+    "PAWSX/test.de.tsv": "1\tAnn traf Bo im Mai.\tIm Mai traf Ann Bo.\n0\tAnn lehrte Bo.\tBo lehrte Ann.\n",
+    "QADSM/valid.de.tsv": "Good\tzelte\tZelte für zwei\tLeicht und trocken\n",
+    "WPR/test.en.tsv": "3\tmaps\tMaps of cities\tTo print\n0\tmaps\tMops\tFor floors\n",
+    "QAM/valid.en.tsv": "1\twho made the lamp\tThe lamp was made by Ida .\n",
+}
+
+
+def test_files_in_the_formats_of_the_release(tmp_path):
+    assert read(FILES_OF_TESTS / "xglue", tmp_path, "--langs", "en,de") == 0
+    for name, text in WRITTEN.items():
+        assert (tmp_path / name).read_text(encoding="utf-8") == text, name
+    assert len(list(tmp_path.rglob("*.tsv"))) == 8 * 5 and len(list(tmp_path.rglob("MLQA/*.json"))) == 5
+    (question, _) = read_questions(tmp_path / "MLQA/test.de.json", "de")
+    assert question.answers == (("bei dem Dorf Tov", 26),) and question.context[26:42] == "bei dem Dorf Tov"
 
 
 def test_unknown_names_are_one_sentence(source, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """XTREME's tasks, from small files made here in the formats that its download_data.sh writes."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -108,6 +109,88 @@ def test_problems_are_one_sentence(name, content, message, source, tmp_path, cap
     assert read(source, tmp_path / "out", "--langs", "en,de", "--tasks", "panx,xnli,xquad") == 1
     assert capsys.readouterr().err.splitlines()[-1] == "xtreme: " + message.format(path=path)
     assert not (tmp_path / "out/manifest.json").exists() and not list(tmp_path.rglob("*.tmp"))
+
+
+def test_all_problems_are_listed(source, tmp_path, capsys):
+    """A test file has no labels: a line with two columns is wrong. Lines of csv are those of the file."""
+    names = ("panx/test-de.tsv", "panx/dev-de.tsv", "udpos/dev-de.tsv", "xnli/dev-de.tsv")
+    test, panx, udpos, xnli = (source / name for name in names)
+    test.write_text("New\tB-LOC\n", encoding="utf-8")
+    panx.write_text("New\tB-MISC\n", encoding="utf-8")
+    udpos.write_text("New\tADJ\tJJ\nYork\tNNP\n", encoding="utf-8")
+    xnli.write_bytes(b'"a\nb"\tc\tneutral\na\xff\tb\tneutral\na\tb\tyes\n')
+    assert read(source, tmp_path / "out", "--langs", "en,de", "--tasks", "panx,udpos,xnli") == 1
+    assert capsys.readouterr().err.split("xtreme: ", 1)[1].splitlines() == [
+        "6 problems:",
+        f"  - {panx}, line 1: tag 'B-MISC' is none of B-LOC, B-ORG, B-PER, I-LOC, I-ORG, I-PER, O",
+        f"  - {test}, line 1: expected a word, found 'New\\tB-LOC'",
+        f"  - {udpos}, line 1: expected a word and a tag, found 'New\\tADJ\\tJJ'",
+        f"  - {udpos}, line 2: tag 'NNP' is none of ADJ, ADP, ADV, AUX, CCONJ, DET, INTJ, NOUN, NUM, PART, PRON, "
+        "PROPN, PUNCT, SCONJ, SYM, VERB, X",
+        f"  - {xnli}, line 3: not UTF-8",
+        f"  - {xnli}, line 4: label 'yes' is none of contradiction, entailment, neutral",
+    ]
+
+
+STORED = Path(__file__).parents[1] / "files/xtreme/download"
+WRITTEN = {  # of the files that are stored with the tests
+    "xnli/train.en.tsv": "entailment\tHe opened the window .\tThe window was closed before .\n"
+    'contradiction\tShe never left town .\tShe left " town " twice .\nneutral\tThey ate early .\tThey ate soup .\n',
+    "xnli/translate_train/train.de.tsv": "entailment\tEr öffnete das Fenster.\tDas Fenster war vorher zu.\n"
+    'contradiction\tSie verließ die Stadt nie.\tSie verließ die "Stadt" zweimal.\n',
+    "pawsx/translate_train/train.ko.tsv": "1\t그는 노래를 쓰고 불렀다.\t그는 노래를 부르고 썼다.\n",
+    "pawsx/test.de.tsv": "_\tHoch ist der Turm.\tDer Turm ist hoch.\n_\tAnn lehrte Bo.\tBo lehrte Ann.\n",
+    "udpos/train.en.tsv": (
+        "Birds\tNOUN\nsing\tVERB\n.\tPUNCT\n\nIt\tPRON\ncost\tVERB\n1000\tNUM\neuros\tNOUN\n.\tPUNCT\n\n"
+    ),
+    "panx/test.de.tsv": "Bad\t_\nEms\t_\nan\t_\nder\t_\nLahn\t_\n\nAnna\t_\n\n",
+}
+
+
+def test_files_in_the_formats_of_the_download(tmp_path, capsys):
+    """A question of the translations has an answer that is not in its context: it is left out on demand."""
+    arguments = (STORED, tmp_path, "--langs", "en,de,ko")
+    assert read(*arguments) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    translated = STORED / "xtreme_translations/SQuAD/translate-train/squad.translate.train.en-de.json"
+    problem = "the answer 'Ein Hochwasser' is not at -1, where there is no text"
+    assert error == f"xtreme: {translated}, line 1, question 't2': {problem}"
+    assert read(*arguments, "--leave-out-wrong") == 0
+    for name, text in WRITTEN.items():
+        assert (tmp_path / name).read_text(encoding="utf-8") == text, name
+    for task in ("xquad", "mlqa"):
+        (question,) = read_questions(tmp_path / task / "translate_train/train.de.json", "de")
+        assert question.answers == (("1802", 26),) and question.id == "t1"
+    (question,) = read_questions(tmp_path / "tydiqa/translate_train/train.ko.json", "ko")
+    assert question.answers == (("1802년", 9),)
+    (question,) = read_questions(tmp_path / "tydiqa/test.ko.json", "ko")
+    assert question.answers == ()
+    counts = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))["counts"]
+    expected = {"questions without a right answer": 1, "wrong answers": 1}
+    assert counts["mlqa/translate_train/train.de.json"]["left out"] == expected
+
+
+def test_translations_are_read_as_they_are(tmp_path, source, capsys):
+    """Two texts in English, two translations and a label; a folder that is there has every language of the task."""
+    path = source / "xtreme_translations/PAWSX/translate-train/en-de-translated.tsv"
+    path.parent.mkdir(parents=True)
+    path.write_text('a\tb\t"c\td"\t1\na\tb\tc\t\t1\na\tb\tc\td\te\na\tb\tc\t1\n', encoding="utf-8")
+    arguments = (source, tmp_path / "out", "--tasks", "pawsx", "--langs", "en,de")
+    assert read(*arguments) == 1
+    assert capsys.readouterr().err.split("xtreme: ", 1)[1].splitlines() == [
+        "2 problems:",
+        f"  - {path}, line 3: label 'e' is none of 0, 1",
+        f"  - {path}, line 4: expected 5 fields as in the first line, found 4",
+    ]
+    assert read(*arguments, "--leave-out-wrong") == 0
+    assert (tmp_path / "out/pawsx/translate_train/train.de.tsv").read_text(encoding="utf-8") == '1\t"c\td"\n'
+    counts = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))["counts"]
+    assert counts["pawsx/translate_train/train.de.tsv"] == {
+        **{"lines": 1, "empty": 1, "labels": {"1": 1}},
+        "left out": {"wrong columns": 1, "wrong label": 1},
+    }
+    assert read(*arguments[:-1], "en,de,ko") == 1
+    assert "en-ko-translated.tsv: there is no such file" in capsys.readouterr().err
 
 
 def test_an_unknown_task_is_one_sentence(source, tmp_path, capsys):

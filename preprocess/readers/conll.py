@@ -1,0 +1,72 @@
+"""The command: ``python -m preprocess.readers.conll DEST SPLIT.XX=FILE …``, tagged words in columns.
+
+Files are those of the shared tasks of CoNLL-2002 and 2003, names (Tjong Kim Sang 2002; Tjong Kim Sang & De Meulder
+2003), whose columns the options describe, or CoNLL-U, parts of speech of Universal Dependencies.
+"""
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+
+from fairseq_xl.errors import UserError
+from preprocess.readers import command
+from preprocess.readers.labeled import Part, build, tagged_line
+from preprocess.readers.named import add_arguments, named_files
+from preprocess.readers.tagged import UPOS, Columns, read_tagged, span_tags
+
+ENCODINGS = ("utf-8", "iso-8859-1")
+CONLLU = Columns(10, tag=3, word=1, conllu=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m preprocess.readers.conll",
+        description="Tagged words: columns of CoNLL-2002 and 2003, or CoNLL-U.",
+    )
+    add_arguments(parser, "SPLIT.XX=FILE")
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--columns", type=int, metavar="N", help="columns of the files, of which the first is the word")
+    kind.add_argument("--conllu", action="store_true", help="CoNLL-U: the tag is the part of speech (UPOS)")
+    parser.add_argument("--tag-column", type=int, metavar="N", help="column of the tag, from 1 on (default: the last)")
+    parser.add_argument(
+        "--types", default="LOC,MISC,ORG,PER", metavar="X,Y", help="types of names in the tags (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--encoding", choices=ENCODINGS, default="utf-8", help="encoding of the files (default: %(default)s)"
+    )
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        columns, tags = CONLLU, UPOS
+        if not options.conllu:
+            columns, tags = _columns(options.columns, options.tag_column), span_tags(options.types.replace(",", " "))
+        settings = (str(columns), *sorted(tags), options.encoding)
+        parts = []
+        for split, languages, path in named_files(options.files):
+            if len(languages) > 1:
+                raise UserError(f"{path}: expected one language, found {', '.join(languages)}")
+            read = partial(read_tagged, language=languages[0], columns=columns, tags=tags, encoding=options.encoding)
+            name = f"{split}.{languages[0]}"
+            parts.append(Part(name, path, {languages[0]: f"{name}.tsv"}, read, line=tagged_line, settings=settings))
+        described = {
+            "corpus": ["CoNLL-U" if options.conllu else "CoNLL"],
+            "languages": list(dict.fromkeys(language for part in parts for language in part.files)),
+        }
+        build(options.destination, Path(), parts, described)
+
+    return command.run("conll", work)
+
+
+def _columns(count: int, tag: int | None) -> Columns:
+    """The columns of the options; raises UserError for a tag that is not behind the word."""
+    tag = count if tag is None else tag
+    if not 2 <= tag <= count:
+        raise UserError(f"--columns {count}: expected the tag in a column from 2 to {max(2, count)}, found {tag}")
+    return Columns(count, tag=tag - 1, separator="[ \t]+")
+
+
+if __name__ == "__main__":
+    command.end_on_sigterm()
+    sys.exit(main())

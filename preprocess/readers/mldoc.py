@@ -1,0 +1,88 @@
+"""The command: ``python -m preprocess.readers.mldoc SOURCE DEST``, topics of news in eight languages.
+
+MLDoc (Schwenk & Li 2018) is distributed as a list of documents of Reuters' corpora RCV1 and RCV2, which NIST gives
+out. SOURCE has the files ``LANGUAGE.{train.SIZE,dev,test}`` that its generate_documents.py makes of both, with lines
+``label TAB text``.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from fairseq_xl.io.compressed import stored
+from preprocess.readers import command
+from preprocess.readers.labeled import Example, Part, argument_parser, build, chosen, inside, read_rows
+from preprocess.readers.problems import Problems
+
+LANGUAGES = {
+    "de": "german",
+    "en": "english",
+    "es": "spanish",
+    "fr": "french",
+    "it": "italian",
+    "ja": "japanese",
+    "ru": "russian",
+    "zh": "chinese",
+}
+LABELS = {label: label for label in ("CCAT", "ECAT", "GCAT", "MCAT")}
+SIZES = (1000, 2000, 5000, 10000)
+
+
+def parts(source: Path, languages: list[str], size: int) -> Iterator[Part]:
+    """The parts of MLDoc; the files of a language may be in a folder of their own."""
+    for language in languages:
+        name = LANGUAGES[language]
+        for split, theirs in (("train", f"train.{size}"), ("valid", "dev"), ("test", "test")):
+            read = partial(documents, language=language)
+            path = inside(source, name) / f"{name}.{theirs}"
+            yield Part(f"{split}.{language}", stored(path), {language: f"{split}.{language}.tsv"}, read)
+
+
+def documents(path: Path, problems: Problems, language: str) -> Iterator[Example]:
+    """Yields the documents of a file."""
+    for number, fields in read_rows(path, problems):
+        if len(fields) != 2:
+            problems.add(f"{path}, line {number}: expected a label and a text, found {len(fields)} fields")
+            continue
+        label, text = problems.label(path, number, "label", fields[0], LABELS), plain(fields[1])
+        if not text:
+            problems.add(f"{path}, line {number}: an empty text")
+        elif label:
+            yield Example(language, label, (text,))
+
+
+def plain(text: str) -> str:
+    """The text of a document, which generate_documents.py writes as b'…' if Python 3 runs it."""
+    if text[:2] not in ("b'", 'b"') or text[-1] != text[1]:
+        return text
+    try:
+        return " ".join(ast.literal_eval(text).decode("utf-8").split())
+    except (SyntaxError, ValueError):  # a text that only begins as such a one
+        return text
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns the exit status."""
+    parser = argument_parser("mldoc", "MLDoc.", "folder with the files of generate_documents.py", list(LANGUAGES))
+    parser.add_argument(
+        "--size",
+        type=int,
+        choices=SIZES,
+        default=SIZES[0],
+        help="documents of a training file (default: %(default)s)",
+    )
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        languages = chosen(options.langs, list(LANGUAGES))
+        described = {"corpus": ["MLDoc"], "languages": languages, "size": options.size}
+        build(options.destination, options.source, list(parts(options.source, languages, options.size)), described)
+
+    return command.run("mldoc", work)
+
+
+if __name__ == "__main__":
+    command.end_on_sigterm()
+    sys.exit(main())

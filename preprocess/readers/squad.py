@@ -1,0 +1,66 @@
+"""The command: ``python -m preprocess.readers.squad DEST SPLIT.XX=FILE …``, questions in SQuAD's format.
+
+Files are those of SQuAD 1.1, XQuAD, MLQA and TyDiQA-GoldP. Those of TyDiQA-GoldP have several languages, which the ids
+of their questions name (Clark et al. 2020): ``train.ar,en=FILE`` reads two of them.
+"""
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+
+from fairseq_xl.errors import UserError
+from preprocess.readers import command
+from preprocess.readers.labeled import Part, build, copied, leave_out_option
+from preprocess.readers.named import add_arguments, named_files
+from preprocess.readers.questions import read_file
+
+#: language -> its name in ids of TyDiQA-GoldP, such as arabic-2387335860751143628-1
+NAMES = {
+    "ar": "arabic",
+    "bn": "bengali",
+    "en": "english",
+    "fi": "finnish",
+    "id": "indonesian",
+    "ko": "korean",
+    "ru": "russian",
+    "sw": "swahili",
+    "te": "telugu",
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m preprocess.readers.squad",
+        description="Questions in SQuAD's format: SQuAD 1.1, XQuAD, MLQA, TyDiQA-GoldP.",
+    )
+    add_arguments(parser, "SPLIT.XX=FILE")
+    leave_out_option(parser)
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        parts = []
+        for split, languages, path in named_files(options.files):
+            for language in languages:
+                prefix = f"{_name(language)}-" if len(languages) > 1 else ""
+                read = partial(read_file, language=language, training=split == "train", prefix=prefix)
+                name = f"{split}.{language}"
+                files, leave_out = {language: f"{name}.json"}, options.leave_out_wrong
+                parts.append(Part(name, path, files, read, line=copied, settings=(prefix,), leave_out=leave_out))
+        found = list(dict.fromkeys(language for part in parts for language in part.files))
+        build(options.destination, Path(), parts, {"corpus": ["SQuAD"], "languages": found})
+
+    return command.run("squad", work)
+
+
+def _name(language: str) -> str:
+    """The name of a language in ids of TyDiQA-GoldP; raises UserError if it is none of its languages."""
+    if language not in NAMES:
+        raise UserError(f"a file of several languages: {language} is none of TyDiQA-GoldP's {', '.join(NAMES)}")
+    return NAMES[language]
+
+
+if __name__ == "__main__":
+    command.end_on_sigterm()
+    sys.exit(main())

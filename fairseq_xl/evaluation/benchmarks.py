@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import replacing
 from fairseq_xl.versions import version
+
+logger = logging.getLogger(__name__)
 
 SCORE = 3  # column of the scores of ranking in the files of --predictions-to
 #: scores of a language: each metric, and its interval with `_interval` behind the name
@@ -43,16 +46,19 @@ class Task:
 def write_submission(task: Task, predictions: Path, destination: Path, split: str) -> list[Path]:
     """Writes the predictions of a fine-tuned model in the benchmark's submission format; returns the files.
 
+    A warning names the languages without predictions.
+
     Args:
         predictions: folder of ``SPLIT.LANGUAGE`` files that fairseq-validate wrote with --predictions-to.
         destination: folder of the submission.
 
     Raises `UserError` if no language of the task has a file.
     """
-    written = []
+    written, missing = [], []
     for language in (*task.languages, *task.others):
         path = predictions / f"{split}.{language}.{'json' if task.column is None else 'tsv'}"
         if not path.is_file():
+            missing.append(language)
             continue
         lines = read_lines(path) if task.column is None else predicted_column(path, task.column)
         made = destination / task.predictions.format(language=language, split=split)
@@ -62,6 +68,8 @@ def write_submission(task: Task, predictions: Path, destination: Path, split: st
         written.append(made)
     if not written:
         raise UserError(f"{predictions}: no file {split}.LANGUAGE of {', '.join(task.languages)}")
+    if missing:
+        logger.warning("%s: no predictions of %s, which the submission lacks", predictions, ", ".join(missing))
     return written
 
 

@@ -22,7 +22,7 @@ def span_tags(types: str) -> frozenset[str]:
 class Columns(NamedTuple):
     """Columns of a file."""
 
-    count: int
+    number: int
     tag: int | None = 1  # column of the tag, from 0 on; None: words have no tag
     word: int = 0  # column of the word
     separator: str = "\t"  # regular expression of what separates columns
@@ -53,7 +53,7 @@ def read_tagged(
         if columns.conllu and text.startswith("#"):
             continue
         fields = fields_of(text, columns)
-        if len(fields) != columns.count:
+        if len(fields) != columns.number:
             problems.add(f"{path}, line {number}: expected {expected(columns)}, found {text[:SHOWN]!r}")
             continue
         if columns.conllu and not fields[0].isdigit():
@@ -69,14 +69,14 @@ def read_tagged(
         inside = True
     if inside:
         yield Example(language, SENTENCE, ())
-    if columns.blanks and fewest > columns.count:
+    if columns.blanks and fewest > columns.number:
         problems.add(f"{path}: expected {expected(columns)}, found {fewest} columns or more in every line")
 
 
 def fields_of(text: str, columns: Columns) -> list[str]:
     """The fields of a line."""
     if columns.blanks:
-        return text.strip(" \t").rsplit(" ", columns.count - 1)
+        return text.strip(" \t").rsplit(" ", columns.number - 1)
     if columns.separator == "\t":
         return text.split("\t")
     return re.split(columns.separator, text.strip(" \t"))
@@ -86,6 +86,6 @@ def expected(columns: Columns) -> str:
     """The columns, for messages."""
     if columns.tag is None:
         return "a word"
-    if columns.count == 2:
+    if columns.number == 2:
         return "a word and a tag"
-    return f"{columns.count} columns, the word in {columns.word + 1} and the tag in {columns.tag + 1}"
+    return f"{columns.number} columns, the word in {columns.word + 1} and the tag in {columns.tag + 1}"

@@ -181,6 +181,19 @@ def test_submissions(tmp_path, benchmark, task, suffix):
     assert (tmp_path / "out" / name).read_text(encoding="utf-8") == expected
 
 
+def test_a_submission_names_the_languages_that_it_lacks(tmp_path, caplog):
+    """WPR's Spanish, which is not averaged, is one of them."""
+    for language in ("de", "en", "fr", "zh"):
+        write(tmp_path / f"in/test.{language}.tsv", "1\tq\t2\t0.5\n")
+    submission.main(["xglue", "WPR", str(tmp_path / "in"), str(tmp_path / "out")])
+    assert f"{tmp_path}/in: no predictions of it, pt, es, which the submission lacks" in caplog.text
+    caplog.clear()
+    for language in ("it", "pt", "es"):
+        write(tmp_path / f"in/test.{language}.tsv", "1\tq\t2\t0.5\n")
+    submission.main(["xglue", "WPR", str(tmp_path / "in"), str(tmp_path / "out")])
+    assert "lacks" not in caplog.text
+
+
 def test_submissions_that_cannot_be_written(tmp_path):
     with pytest.raises(UserError, match="NTG is none of xglue's NER, POS"):
         submission.main(["xglue", "NTG", str(tmp_path), str(tmp_path)])

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fairseq_xl.errors import LISTED, UserError, listed
+from fairseq_xl.errors import LISTED, UserError, listed, quoted
 from fairseq_xl.io.compressed import text_of
 
 
@@ -34,7 +34,7 @@ class Problems:
     def label(self, path: Path, number: int, kind: str, found: str, valid: Mapping[str, str]) -> str | None:
         """The value of a label of line `number` in `valid`; None if there is none, which is a problem."""
         if found not in valid:
-            self.wrong(f"wrong {kind}", f"{path}, line {number}: {kind} {found!r} is none of {', '.join(valid)}")
+            self.wrong(f"wrong {kind}", f"{path}, line {number}: {kind} {quoted(found)} is none of {', '.join(valid)}")
         return valid.get(found)
 
     def merge(self, other: "Problems") -> None:

@@ -26,6 +26,7 @@ def read_file(path: Path, problems: Problems, language: str, training: bool, pre
     try:
         text, content = read_content(path, language)
         if prefix:
+            examine(content, path, language)  # for its error in another format
             content = changed(content, lambda _, question: question if _has_prefix(question, prefix) else None)
         _, wrong = examine(content, path, language)
     except UserError as error:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from fairseq_xl.errors import quoted
 from fairseq_xl.evaluation.classification import UNLABELED
 from preprocess.readers.labeled import SENTENCE, Example
 from preprocess.readers.problems import Problems, decoded
@@ -60,11 +61,11 @@ def read_tagged(
             continue  # 3-4, a token of several words, or 5.1, an empty word
         fewest = min(fewest or len(text.split()), len(text.split()))
         word = " ".join(fields[columns.word].split())
-        tag = UNLABELED if columns.tag is None else fields[columns.tag]
-        if columns.tag is not None and not word:
+        tag = UNLABELED if columns.tag is None else fields[columns.tag].strip()
+        if columns.tag is not None and not fields[columns.word].strip(" \t"):
             problems.add(f"{path}, line {number}: expected {expected(columns)}, found {text[:SHOWN]!r}")
         elif columns.tag is not None and tag not in tags:
-            problems.add(f"{path}, line {number}: tag {tag!r} is none of {', '.join(sorted(tags))}")
+            problems.add(f"{path}, line {number}: tag {quoted(tag)} is none of {', '.join(sorted(tags))}")
         yield Example(language, tag, (word or UNLABELED,))
         inside = True
     if inside:

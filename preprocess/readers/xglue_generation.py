@@ -18,6 +18,7 @@ from preprocess.files import replacing
 from preprocess.readers import command
 from preprocess.readers.aligned import Pairs
 from preprocess.readers.labeled import chosen, inside, logger
+from preprocess.readers.problems import Problems
 from preprocess.stages import Stages, locked
 
 FORMAT = 1  # of outputs; if it changes, every stage runs again
@@ -41,54 +42,84 @@ def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
             if split == "train" and language != "en":
                 continue
             files = [stored(folder / f"xglue.{task}.{language}.{side}.{theirs}") for side in SIDES]
-            if not files[0].is_file():
-                raise UserError(f"{files[0]}: there is no such file")
             yield Part(f"{split}.{language}", (files[0], files[1]), optional=split == "test")
 
 
 def build(folder: Path, source: Path, described: dict, found: list[Part]) -> None:
-    """Writes the files of every part, and the manifest; skips parts that are up to date."""
+    """Checks every part, then writes the files of each, and the manifest; skips parts that are up to date.
+
+    Raises UserError for errors that the user can correct. It lists the problems of all files, and nothing is written.
+    """
+    problems = Problems()
+    found = [part for part in found if _has_targets(part)]
+    for part in found:
+        for path in part.sources:
+            if not path.is_file():
+                problems.add(f"{path}: there is no such file")
+    problems.refuse()
     stages = Stages(folder)
     with locked(stages):
-        counts, hashes = {}, {}
-        for name, sources, optional in found:
-            if optional and not sources[1].is_file():
-                logger.warning("%s: there is no such file, and %s is not written", sources[1], name)
-                continue
-            if not sources[1].is_file():
-                raise UserError(f"{sources[1]}: there is no such file")
+        counts, hashes, runs = {}, {}, []
+        for name, sources, _ in found:
             sums = {str(path.relative_to(source)): sha256_of(path) for path in sources}
-            written = [folder / f"{name}.{side}" for side in SIDES]
-            counts |= stages.run(name, [FORMAT, sums, name], written, lambda: {name: _write(written, sources)})
+            runs.append((name, sources, [FORMAT, sums, name], [folder / f"{name}.{side}" for side in SIDES]))
             hashes |= sums
+        for name, sources, inputs, written in runs:
+            if not stages.record(name, inputs, written):
+                for _ in _pairs(sources, problems, {}):
+                    pass
+        problems.refuse()
+        for name, sources, inputs, written in runs:
+            counts |= stages.run(name, inputs, written, lambda: {name: _write(written, sources)})
         manifest = {"format": FORMAT, **described, "counts": counts, "files": hashes}
         if read_json(folder / "manifest.json") != manifest:
             write_json(folder / "manifest.json", manifest)
 
 
+def _has_targets(part: Part) -> bool:
+    """Whether a part is written: one without targets is left out with a warning if that is possible."""
+    if not part.optional or part.sources[1].is_file() or not part.sources[0].is_file():
+        return True
+    logger.warning("%s: there is no such file, and %s is not written", part.sources[1], part.name)
+    return False
+
+
+def _pairs(sources: tuple[Path, Path], problems: Problems, counts: dict[str, int]) -> Iterator[tuple[str, str]]:
+    """Yields the pairs of two files; at the end, `counts` has their number and that of pairs with an empty side."""
+    before = problems.count
+    with open(sources[0], "rb") as first, open(sources[1], "rb") as second:
+        sides = [_decoded(path, text_of(file), problems) for path, file in zip(sources, (first, second))]
+        pairs = Pairs(str(sources[0]), *sides)
+        try:
+            yield from pairs
+        except UserError as error:
+            problems.add(str(error))
+    if not pairs.counts["pairs"] and problems.count == before:
+        problems.add(f"{sources[0]}: there is no pair of two texts")
+    counts |= {name: pairs.counts[name] for name in ("pairs", "empty")}
+
+
 def _write(written: list[Path], sources: tuple[Path, Path]) -> dict[str, int]:
     """Writes both files; returns the numbers of pairs, and of pairs left out for an empty side."""
-    with open(sources[0], "rb") as first, open(sources[1], "rb") as second:
-        sides = [_decoded(path, text_of(file)) for path, file in zip(sources, (first, second))]
-        pairs = Pairs(str(sources[0]), *sides)
-        with replacing(written[0]) as source, replacing(written[1]) as target:
-            for texts in pairs:
-                for file, text in zip((source, target), texts):
-                    file.write(text.encode() + b"\n")
-            if not pairs.counts["pairs"]:
-                raise UserError(f"{sources[0]}: there is no pair of two texts")
-    if pairs.counts["empty"]:
-        logger.info("%s: left out %d pairs with an empty side", sources[0], pairs.counts["empty"])
-    return {name: pairs.counts[name] for name in ("pairs", "empty")}
+    problems, counts = Problems(), {}
+    with replacing(written[0]) as source, replacing(written[1]) as target:
+        for texts in _pairs(sources, problems, counts):
+            for file, text in zip((source, target), texts):
+                file.write(text.encode() + b"\n")
+        problems.refuse()  # of files that have changed since they were checked
+    if counts["empty"]:
+        logger.info("%s: left out %d pairs with an empty side", sources[0], counts["empty"])
+    return counts
 
 
-def _decoded(path: Path, lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Yields the lines without a byte-order mark; raises UserError for a line that is not UTF-8."""
+def _decoded(path: Path, lines: Iterator[bytes], problems: Problems) -> Iterator[bytes]:
+    """Yields the lines without a byte-order mark; one that is not UTF-8 is a problem."""
     for number, line in enumerate(lines, start=1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").encode()
         except UnicodeDecodeError:
-            raise UserError(f"{path}, line {number}: not UTF-8") from None
+            problems.add(f"{path}, line {number}: not UTF-8")
+            yield b"?"  # so that both sides have as many lines
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -45,6 +45,9 @@ def test_a_file_of_several_languages(tmp_path):
 def test_a_language_without_questions(tmp_path, capsys):
     assert read(tmp_path, f"train.en,te={FILES / 'tydiqa-goldp-v1.1-train.json'}") == 1
     assert capsys.readouterr().err.endswith("tydiqa-goldp-v1.1-train.json holds no questions\n")
+    (tmp_path / "list.json").write_text("[]", encoding="utf-8")
+    assert read(tmp_path, f"train.en,te={tmp_path / 'list.json'}") == 1
+    assert "list.json is not in SQuAD's format: it has a value of another type" in capsys.readouterr().err
     assert read(tmp_path, "train.en,de=x") == 1
     assert "de is none of TyDiQA-GoldP's ar, bn, en, fi, id, ko, ru, sw, te" in capsys.readouterr().err
 

@@ -109,6 +109,25 @@ def test_problems_are_one_sentence(name, content, message, source, tmp_path, cap
     assert not (tmp_path / "out/manifest.json").exists() and not list(tmp_path.rglob("*.tmp"))
 
 
+def test_all_problems_of_all_files_are_listed_and_nothing_is_written(source, tmp_path, capsys):
+    german, english = source / "NTG/xglue.ntg.de.src.dev", source / "NTG/xglue.ntg.en.src.train"
+    german.write_bytes(b"sch\xf6n\nsch\xf6n\n")
+    english.write_bytes(b"a\n")
+    assert read(source, tmp_path / "out") == 1
+    assert capsys.readouterr().err.split("xglue_generation: ", 1)[1].splitlines() == [
+        "4 problems:",
+        f"  - {english}: one side ends at line 1, the other one has more lines",
+        f"  - {german}, line 1: not UTF-8",
+        f"  - {german}, line 2: not UTF-8",
+        f"  - {german}: one side ends at line 1, the other one has more lines",
+    ]
+    assert not written(tmp_path / "out")
+    for path in (german, english):
+        path.unlink()
+    assert read(source, tmp_path / "out") == 1
+    assert capsys.readouterr().err.splitlines()[0] == "xglue_generation: 2 problems:"
+
+
 def test_an_unknown_language_is_one_sentence(source, tmp_path, capsys):
     assert main(["qg", str(source), str(tmp_path / "out"), "--langs", "ru"]) == 1
     error = capsys.readouterr().err.splitlines()[-1]

@@ -85,7 +85,9 @@ def test_the_paths_of_the_download(source):
 def test_a_word_of_white_space_is_no_end_of_a_sentence(source, tmp_path):
     (source / "panx/test-de.tsv").write_text("a\n\u00a0\nb\n\n", encoding="utf-8")
     (source / "xnli/test-de.tsv").write_text("a\u2028b\tc\n", encoding="utf-8")
+    (source / "panx/dev-de.tsv").write_text("\u00a0\tO\nb\tB-LOC \n", encoding="utf-8")
     assert read(source, tmp_path / "out", "--tasks", "panx,xnli", "--langs", "en,de") == 0
+    assert (tmp_path / "out/panx/valid.de.tsv").read_text(encoding="utf-8") == "_\tO\nb\tB-LOC\n\n"
     assert (tmp_path / "out/panx/test.de.tsv").read_text(encoding="utf-8") == "a\t_\n_\t_\nb\t_\n\n"
     assert (tmp_path / "out/xnli/test.de.tsv").read_text(encoding="utf-8") == "_\ta b\tc\n"
 

@@ -211,7 +211,11 @@ def test_compressed_files_and_texts_without_labels_are_read(tmp_path):
         ("tagging", {"train.en.tsv": b"\xff\tO\n"}, "train.en.tsv is not UTF-8: line 1 has the byte 0xff"),
         ("question-answering", {}, r"no file test.de.json in .*files"),
         ("question-answering", {"test.de.json": "{"}, "line 1: not JSON"),
-        ("question-answering", {"test.de.json": squad(("Q", "R"), context="R").replace("0", "7")}, "not the text at"),
+        (
+            "question-answering",
+            {"test.de.json": squad(("Q", "R"), context="R").replace("0", "7")},
+            "the answer .R. is not at 7",
+        ),
         ("question-answering", {"test.de.json": b"\xff"}, "not UTF-8"),
         ("ranking", {}, r"no file test.de.tsv in .*files"),
         ("ranking", {"test.de.tsv": "1\tquery\n"}, "line 1: expected relevance TAB query TAB text, with up to two"),

@@ -9,7 +9,7 @@ import yaml
 
 from fairseq_xl.errors import UserError
 from preprocess.sample.__main__ import main as write_sample
-from recipes import corpus, experiment, unpaired
+from recipes import corpus, experiment, experiment_file, unpaired
 
 pytestmark = pytest.mark.usefixtures("warm")
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,6 +185,21 @@ def test_translation_with_little_parallel_text_is_compared(sample, tmp_path, cap
     experiment.main(arguments)  # nothing is refused or trained again
     captured = capsys.readouterr()
     assert captured.out == shown and captured.err.count("--- ") == 1
+
+
+@pytest.mark.parametrize("name", ["experiment", "many-to-many"])
+def test_steps_wait_for_the_corpus(name, tmp_path):
+    """The step of the same pair that makes corpora/lohelp, if it is missing, runs before those that read it."""
+    steps = experiment_file.Experiment(ROOT / f"recipes/xlm/{name}.yaml", output=tmp_path).chosen([])
+    readers = [step for step in steps if any("corpora/lohelp/" in path for path in step.paths)]
+    assert any(step.name.startswith("copy") for step in readers)
+    for step in readers:
+        text = "/".join(["text", *step.name.split("/")[1:2]]) if name == "experiment" else "text"
+        done, todo = set(), [step]
+        while todo:
+            done |= {one.name for one in todo}
+            todo = [need for one in todo for need in one.needs]
+        assert text in done, step.name
 
 
 def test_a_test_set_of_two_languages_is_joined_by_ids(tmp_path):

@@ -169,13 +169,14 @@ bash "$root/recipes/$system/translate.sh" "$output/data-bin" "$output" ${given[@
     --lang-pairs "$named"
 for direction in "${directions[@]}"; do
     pair=$(pair_of "$direction") scores=$output/$direction
-    reference=$(folder_of "$pair")/bitext/test.$pair.${direction#*-}
+    texts=$(folder_of "$pair")/bitext
+    reference=$texts/test.$pair.${direction#*-}
     bash "$root/recipes/xlm/score.sh" "$output/data-bin" "$output/$model" "$scores" "${direction%-*}" \
         "${direction#*-}" "$reference"
     [ "$direction" = en-ro ] || continue
     # The other form of Romanian: the reference with diacritics, or both texts without them.
     if [ "$form" = without ]; then
-        other=with hypotheses=$scores/hypotheses.ro reference=${reference/test./test-diacritics.}
+        other=with hypotheses=$scores/hypotheses.ro reference=$texts/test-diacritics.en-ro.ro
     else
         other=without hypotheses=$scores/hypotheses-without-diacritics.ro
         python -m preprocess.readers.romanian --remove-diacritics <"$scores/hypotheses.ro" >"$hypotheses"

@@ -1,8 +1,8 @@
 """Cleans training text: drops unlikely translations, over-long lines, lines in another language, and duplicates.
 
-The key `clean` of a description names the rules. Each left-out pair or line counts for the first rule that it breaks,
-in the order of `RULES`; the manifest has the counts. Validation and test text stays as it is. Empty lines, which end
-documents, stay as one each. Memory: about 40 bytes for each pair, for duplicates.
+The key `clean` of a description, or of a pair in it, names the rules. Each left-out pair or line counts for the first
+rule that it breaks, in the order of `RULES`; the manifest has the counts. Validation and test text stays as it is.
+Empty lines, which end documents, stay as one each. Memory: about 40 bytes for each pair, for duplicates.
 """
 
 import hashlib
@@ -164,7 +164,7 @@ def typical_ratio(paths: list[Path]) -> float:
 def clean(
     config: Config, reports: dict[str, check.Report], stages: Stages, count: int
 ) -> tuple[Config, dict[str, check.Report], dict[str, dict]]:
-    """Cleans all training files of a description that has the key `clean`.
+    """Cleans all training files of a description for which it has rules, the key `clean`.
 
     Args:
         reports: {file: its report}
@@ -172,10 +172,9 @@ def clean(
 
     Returns: the description of the cleaned files, their reports, and {cleaned file: {"path": the file, and counts}}.
     """
-    rules, made, entries = config.clean, {}, {}
-    assert rules is not None, "called only for a description with the key `clean`"
+    made, entries = {}, {}
     guess = None
-    if rules.language:
+    if any(rules and rules.language for rules in map(config.rules_of, config.folders)):
         texts = {code: _training_files(config, code) for code in config.languages}
         learn = {
             code: itertools.islice(
@@ -184,12 +183,23 @@ def clean(
             for code, names in texts.items()
             if names
         }
-        guess = Trigrams(learn)
+        if len(learn) > 1:
+            guess = Trigrams(learn)
+        else:
+            logger.warning(
+                "clean: the rule `language` leaves out nothing: it compares the training text of several languages, "
+                "and the description has that of %s alone",
+                *(learn or ["no language"]),
+            )
     folders = []
     for folder in config.folders:
-        splits = []
-        for split in folder.splits:
-            splits.append(_cleaned(config.root, rules, folder, split, guess, reports, stages, made, entries))
+        rules, splits = config.rules_of(folder), folder.splits
+        if rules:
+            of_folder = guess if rules.language else None
+            splits = [
+                _cleaned(config.root, rules, folder, split, of_folder, reports, stages, made, entries)
+                for split in folder.splits
+            ]
         folders.append(replace(folder, splits=tuple(splits)))
     with Workers(count) as workers:
         found = {

@@ -59,15 +59,15 @@ class Clean:
     duplicates: bool = True  # leave out pairs, or lines of one language, that occurred before
     language: bool = True  # leave out lines in another one of the languages
 
-    def problems(self) -> list[str]:
-        """A sentence for each value out of range."""
+    def problems(self, where: str) -> list[str]:
+        """A sentence for each value out of range; `where` is the rules' place in the description."""
         checks = (
             ("longest", self.longest >= 0, "0 or more"),
             ("length_ratio", self.length_ratio == 0 or 1 < self.length_ratio < float("inf"), "0 or more than 1"),
             ("token_ratio", self.token_ratio == 0 or 1 <= self.token_ratio < float("inf"), "0, or 1 or more"),
         )
         return [
-            f"clean: {name} must be {expected}, found {getattr(self, name)}"
+            f"{where}: {name} must be {expected}, found {getattr(self, name)}"
             for name, good, expected in checks
             if not good
         ]
@@ -95,6 +95,7 @@ class Folder:
 
     name: str
     splits: tuple[Split, ...]
+    clean: Clean | None = None  # a pair's own rules, in place of those of the description
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,13 @@ class Config:
         }
         described = {"languages": list(self.languages), "vocabulary": vocabulary}
         described |= {"tokenizer": self.tokenizers} if self.tokenizers else {}
-        return described | ({"clean": asdict(self.clean)} if self.clean else {})
+        described |= {"clean": asdict(self.clean)} if self.clean else {}
+        own = {folder.name: {"clean": asdict(folder.clean)} for folder in self.folders if folder.clean}
+        return described | ({"bitext": own} if own else {})
+
+    def rules_of(self, folder: Folder) -> Clean | None:
+        """The rules that leave out training text of a folder; None: nothing is left out."""
+        return folder.clean or self.clean
 
 
 class _Loader(yaml.BaseLoader):
@@ -190,8 +197,7 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
     languages = _languages(content.get("languages", []), problems)
     vocabulary = _vocabulary(content.get("vocabulary", {}), problems)
     chosen = _tokenizers(content.get("tokenizer", {}), languages, problems)
-    rules = _typed(Clean, content["clean"], "clean", problems) if "clean" in content else None
-    problems += rules.problems() if rules else []
+    rules = _rules(content["clean"], "clean", problems) if "clean" in content else None
     folders = _folders(content, languages, path.resolve().parent, problems)
     _complain_of_languages_without_text(languages, folders, problems)
     _complain_of_files_of_two_languages(folders, path.resolve().parent, problems)
@@ -222,9 +228,11 @@ def _languages(value, problems: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
-def _typed(kind: type, value, where: str, problems: list[str]):
-    """An object of a dataclass from a mapping of texts; reports unknown keys and values of other types."""
-    return kind(**_chosen(kind, value, where, problems))
+def _rules(value, where: str, problems: list[str]) -> Clean:
+    """Rules of cleaning from a mapping of texts; reports unknown keys and wrong values."""
+    rules = Clean(**_chosen(Clean, value, where, problems))
+    problems += rules.problems(where)
+    return rules
 
 
 def _chosen(kind: type, value, where: str, problems: list[str]) -> dict:
@@ -292,7 +300,11 @@ def _folders(content: dict, languages: tuple[str, ...], root: Path, problems: li
         if frozenset(sides) in pairs:
             problems.append(f"{where}: the pair is named twice, in both directions; one serves for both")
         pairs.add(frozenset(sides))
-        folders.append(Folder(pair, _splits(splits, where, sides, root, problems)))
+        rules = None
+        if isinstance(splits, dict) and "clean" in splits:
+            rules = _rules(splits["clean"], f"{where}: clean", problems)
+            splits = {key: value for key, value in splits.items() if key != "clean"}
+        folders.append(Folder(pair, _splits(splits, where, sides, root, problems), rules))
     return tuple(folders)
 
 

@@ -57,7 +57,7 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
             )
         else:
             cleaned = {}
-            if config.clean:
+            if any(map(config.rules_of, config.folders)):
                 config, reports, cleaned = clean.clean(config, reports, stages, workers)
             _Preparation(config, reports, stages, workers, cleaned).run(spm_model, dictionary)
 

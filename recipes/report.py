@@ -276,7 +276,7 @@ class Report:
         """
         from fairseq_xl.evaluation.bleu import paired, read_lines, tokenizer_of
 
-        columns, found = self.names(columns), {}
+        title, columns, found = self.expand(title), self.names(columns), {}
         for column in columns:
             path = Path(self.expand(references, column=column))
             files = {

@@ -3,7 +3,8 @@
     python -m recipes.benchmark.back_translation CHECKPOINT DATA [--batches 15] [--max-tokens 2000] [--device cuda]
 
 Each of the first batches of back-translation of an epoch is translated alone, and then trained on: translation, loss,
-gradients, clipping and Adam. Prints a JSON line: the seconds, and the median share with its 95 % bootstrap interval.
+gradients, clipping and Adam. Prints JSON: the machine, the versions of packages, the sizes of the model, the seconds,
+and the median share with its 95 % bootstrap interval.
 """
 
 import argparse
@@ -16,7 +17,9 @@ import torch
 from fairseq import utils
 
 import fairseq_xl
-from recipes.benchmark.measure import ratio
+from recipes.benchmark.measure import ratio, surroundings
+
+SIZES = ("encoder_layers", "decoder_layers", "embed_dim")
 
 
 def measure(checkpoint: str, data: str, batches: int, max_tokens: int, device: str) -> dict[str, Any]:
@@ -37,7 +40,13 @@ def measure(checkpoint: str, data: str, batches: int, max_tokens: int, device: s
         if len(seconds["step"]) > batches:  # the first one allocates memory and does not count
             break
     seconds = {name: taken[1:] for name, taken in seconds.items()}
-    return {"device": device, "max_tokens": max_tokens, "share": ratio(*seconds.values()), "seconds": seconds}
+    return surroundings(device) | {
+        "threads": torch.get_num_threads(),
+        "model": {name: getattr(model.cfg, name) for name in SIZES} | {"vocabulary": len(task.dictionary)},
+        "max_tokens": max_tokens,
+        "share": ratio(*seconds.values()),
+        "seconds": seconds,
+    }
 
 
 def _step(model: Any, objective: Any, batch: Any, optimizer: Any) -> None:
@@ -64,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--max-tokens", type=int, default=2000, help="tokens of a batch (default: 2000)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = vars(parser.parse_args(arguments))
-    sys.stdout.write(json.dumps(measure(**options)) + "\n")
+    sys.stdout.write(json.dumps(measure(**options), indent=1) + "\n")
 
 
 if __name__ == "__main__":

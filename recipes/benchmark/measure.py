@@ -143,14 +143,13 @@ def _say(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
-def _processor() -> str:
+def surroundings(device: str) -> dict:
+    """The machine and the versions of packages, as results have them."""
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
-        return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
-
-
-def _versions() -> dict:
-    wanted = ("python", "torch", "fairseq", "numpy")
-    return {name: versions()[name] for name in wanted} | {"transformers": version("transformers")}
+        names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        machine = {"device": device, "processor": next(names, "unknown")}
+    used = {name: versions()[name] for name in ("python", "torch", "fairseq", "numpy")}
+    return {"machine": machine, "versions": used | {"transformers": version("transformers")}}
 
 
 def _shape(device: str, changes: list) -> Shape:
@@ -177,9 +176,7 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
     large = with_vocabulary(shape, options.large_vocabulary)
-    found = {
-        "machine": {"device": options.device, "processor": _processor()},
-        "versions": _versions(),
+    found = surroundings(options.device) | {
         "shape": asdict(shape),
         "speed": measure_speed(shape, options.device, options.rounds, log),
         "memory": measure_memory(large, options.device, log),

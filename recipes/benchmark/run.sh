@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
-# run.sh [OUTPUT_DIR] [--rounds 15] [--device cuda] [--shape layers=12 …]: measures time and memory of an MLM training
-# step here, in fairseq and in transformers. Writes benchmark.json, benchmark.png and profile.txt. README.md describes
-# the measurement.
+# run.sh [OUTPUT_DIR] [--rounds 15] [--device cuda] [--shape layers=12 …] [--unsupervised CHECKPOINT DATA]: measures time
+# and memory of an MLM training step here, in fairseq and in transformers, and the share of generation in a step of
+# back-translation. Writes benchmark.json, benchmark.png, profile.txt and back-translation.json. README.md describes the
+# measurements.
+#
+# --unsupervised CHECKPOINT DATA: a model of unsupervised translation and its data folder (default: 3 + 3 x 128 from
+# random weights, which is trained by smoke-unmt.yaml of recipes/xlm). Paths are relative to the repository.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 output=$root/runs/benchmark
@@ -11,7 +15,27 @@ case ${1:-} in
     "" | -*) ;;
     *) output=$1; shift ;;
 esac
+device=cpu model=() flags=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --unsupervised)
+            [ $# -ge 3 ] || refuse "--unsupervised needs CHECKPOINT and DATA"
+            model=("$2" "$3")
+            shift 2
+            ;;
+        --device) device=${2:-} flags+=("$1") ;;
+        *) flags+=("$1") ;;
+    esac
+    shift
+done
 mkdir -p "$output" && output=$(cd "$output" && pwd)
 cd "$root"
+for file in ${model[@]+"${model[@]}"}; do [ -e "$file" ] || refuse "--unsupervised: $file: no such file or folder"; done
 XL_EXTRAS=${XL_EXTRAS:-recipes,hf} . recipes/environment.sh
-python -m recipes.benchmark.measure "$output" "$@"
+python -m recipes.benchmark.measure "$output" ${flags[@]+"${flags[@]}"}
+if [ ${#model[@]} -eq 0 ]; then
+    python -m recipes.experiment recipes/xlm/smoke-unmt.yaml --only unsupervised/random --output "$output/unsupervised"
+    model=("$output/unsupervised/random/checkpoint_last.pt" "$output/unsupervised/data-bin")
+fi
+replacing "$output/back-translation.json" \
+    python -m recipes.benchmark.back_translation "${model[@]}" --max-tokens 2048 --device "$device"

@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+import yaml
 from tiny_corpus import change, content, write
 
 from fairseq_xl.errors import UserError
@@ -175,6 +176,39 @@ def test_lines_in_another_language_are_left_out(corpus, tmp_path, fairseq_in_pro
     assert not set(kept) & set(german) and kept[-1] == ""
 
 
+def test_a_pair_has_its_own_rules(corpus, tmp_path, fairseq_in_process):
+    """They replace those of the description, which count for the other texts."""
+    bitext = yaml.safe_load(read(corpus))["bitext"]
+    bitext["en-de"]["clean"] = {"longest": "4", "language": "false"}
+    change(corpus, bitext=bitext)
+    prepare(corpus, tmp_path / "data-bin")
+    manifest = json.loads(read(tmp_path / "data-bin/manifest.json"))
+    assert "clean" not in manifest["config"] and manifest["config"]["bitext"]["en-de"]["clean"]["longest"] == 4
+    cleaned = {entry["path"]: entry["cleaned"] for entry in manifest["files"] if "cleaned" in entry}
+    assert list(cleaned) == ["train.en-de.en", "train.en-de.de"] and cleaned["train.en-de.en"]["too_long"] > 0
+    change(corpus, clean={"longest": "6", "language": "false", "duplicates": "false"})
+    prepare(corpus, tmp_path / "data-bin")
+    files = json.loads(read(tmp_path / "data-bin/manifest.json"))["files"]
+    again = {entry["path"]: entry["cleaned"] for entry in files if "cleaned" in entry}
+    lengths = [len(line.split()) for line in read(corpus.parent / "train.en").splitlines()]
+    assert again.pop("train.en")["too_long"] == sum(length > 6 for length in lengths) > 0 and again == cleaned
+
+
+def test_the_rule_of_languages_needs_two(corpus, tmp_path, fairseq_in_process, caplog):
+    root, message = corpus.parent, "clean: the rule `language` leaves out nothing"
+    alone = {"languages": ["en"], "vocabulary": {"size": 40}, "monolingual": {"en": {"train": "train.en"}}}
+    for name, rules in (("off", {"language": "false"}), ("on", {})):
+        path = root / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(alone | {"clean": rules}), encoding="utf-8")
+        prepare(path, tmp_path / name)
+        assert (f"{message}: it compares the training text of several languages" in caplog.text) == (name == "on")
+    assert "has that of en alone" in caplog.text
+    caplog.clear()
+    change(corpus, clean={})
+    prepare(corpus, tmp_path / "data-bin")
+    assert message not in caplog.text
+
+
 def test_folders_may_be_relative(corpus, tmp_path, fairseq_in_process, monkeypatch):
     change(corpus, clean={"language": "false"})
     monkeypatch.chdir(tmp_path)
@@ -198,6 +232,15 @@ def test_folders_may_be_relative(corpus, tmp_path, fairseq_in_process, monkeypat
 def test_mistakes_in_the_description(corpus, value, message):
     change(corpus, clean=value)
     assert any(message in problem for problem in read_config(corpus)[1])
+
+
+def test_mistakes_in_the_rules_of_a_pair(corpus):
+    bitext = yaml.safe_load(read(corpus))["bitext"]
+    bitext["en-de"]["clean"] = {"longst": "3", "token_ratio": "0.5"}
+    change(corpus, bitext=bitext)
+    problems = read_config(corpus)[1]
+    assert problems[0].startswith("bitext en-de: clean: unknown key 'longst'; valid keys: longest")
+    assert problems[1:] == ["bitext en-de: clean: token_ratio must be 0, or 1 or more, found 0.5"]
 
 
 def test_rules_that_leave_nothing(corpus, tmp_path, fairseq_in_process):

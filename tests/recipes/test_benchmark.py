@@ -35,11 +35,19 @@ def benchmark(*arguments):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def translation(data_bin, tmp_path_factory):
+    """A checkpoint of unsupervised translation after one update, and its data folder."""
+    folder = tmp_path_factory.mktemp("unsupervised")
+    run_train(unsupervised(data_bin, folder, *cli(langs="en,de", max_update=1, disable_validation=True)))
+    return [str(folder / "checkpoint_last.pt"), str(data_bin)]
+
+
+@pytest.fixture(scope="module")
+def finished(translation, tmp_path_factory):
     """The folder of a run of two rounds, and its benchmark.json."""
     folder = tmp_path_factory.mktemp("benchmark")
     sizes = [f"{name}={value}" for name, value in asdict(NANO).items()]
-    options = ["--rounds", "2", "--large-vocabulary", "300", "--shape", *sizes]
+    options = ["--unsupervised", *translation, "--rounds", "2", "--large-vocabulary", "300", "--shape", *sizes]
     done = benchmark(str(folder), *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder, json.loads((folder / "benchmark.json").read_text())
@@ -118,9 +126,25 @@ def test_products_are_those_of_a_step():
     assert counted.get_total_flops() == systems.Products(NANO).operations
 
 
-def test_the_share_of_generation(data_bin, tmp_path, monkeypatch, capsys):
+def test_the_share_of_generation_is_kept(finished):
+    folder, found = finished
+    kept = json.loads((folder / "back-translation.json").read_text())
+    assert all(kept[name] == found[name] for name in ("machine", "versions"))
+    assert (kept["model"]["encoder_layers"], kept["model"]["embed_dim"], kept["max_tokens"]) == (1, 16, 2048)
+    assert kept["share"]["median"] > 0 and len(kept["seconds"]["generation"]) == len(kept["seconds"]["step"]) > 0
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [(["model.pt"], "--unsupervised needs CHECKPOINT and DATA"), (["no.pt", "."], "no.pt: no such file or folder")],
+)
+def test_a_model_that_is_not_there_is_refused(options, message, tmp_path):
+    done = benchmark(str(tmp_path), "--unsupervised", *options)
+    assert done.returncode == 2 and done.stderr.endswith(f"{message}\n") and not list(tmp_path.iterdir())
+
+
+def test_the_share_of_generation(translation, monkeypatch, capsys):
     """The clock counts calls of the decoder: some in a translation, one more in a step."""
-    run_train(unsupervised(data_bin, tmp_path, *cli(langs="en,de", max_update=1, disable_validation=True)))
     calls, extract = [], Decoder.extract_features
 
     def counted(*arguments, **more):
@@ -129,12 +153,9 @@ def test_the_share_of_generation(data_bin, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(Decoder, "extract_features", counted)
     monkeypatch.setattr(back_translation.time, "perf_counter", lambda: len(calls))
-    back_translation.main(
-        [str(tmp_path / "checkpoint_last.pt"), str(data_bin), *"--batches 3 --max-tokens 256".split()]
-    )
+    back_translation.main([*translation, *"--batches 3 --max-tokens 256".split()])
     found = json.loads(capsys.readouterr().out)
-    assert found.keys() == {"device", "max_tokens", "share", "seconds"}
-    assert (found["device"], found["max_tokens"]) == ("cpu", 256)
+    assert (found["machine"]["device"], found["max_tokens"]) == ("cpu", 256)
     generation, step = (np.array(found["seconds"][name]) for name in ("generation", "step"))
     assert len(generation) == 3 and (generation > 1).all()
     assert (step == generation + 1).all()

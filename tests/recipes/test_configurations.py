@@ -1,5 +1,7 @@
 """Every configuration of the recipes is one that fairseq-train takes, and the sizes of a recipe fit together."""
 
+import re
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +14,7 @@ import fairseq_xl
 from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.objectives import build_objectives
+from recipes import experiment
 from recipes.launch import flags
 
 fairseq_xl.register()
@@ -91,6 +94,46 @@ def test_the_medium_sizes_are_6_x_512_and_begin_with_sinusoids(system, dictionar
         assert objective.input_length.positions <= model.max_positions
     if "total_num_update" in cfg.lr_scheduler:
         assert cfg.lr_scheduler.total_num_update == cfg.optimization.max_update
+
+
+def steps(name, capsys):
+    """{step: its commands, lists of words} of an experiment, from --list."""
+    experiment.main([str(RECIPES / "xlm" / name), "--list"])
+    blocks = re.findall(r"^(\S+)\n((?:    .*\n)+)", capsys.readouterr().out, re.MULTILINE)
+    return {name: [shlex.split(line) for line in lines.splitlines()] for name, lines in blocks}
+
+
+def test_the_medium_comparison_of_translation_trains_6_x_512_in_bfloat16(dictionary, capsys):
+    """The steps of experiment.yaml; models from an MLM have all of its weights, and new cross-attention."""
+    listed = steps("experiment-medium.yaml", capsys)
+    assert list(listed) == list(steps("experiment.yaml", capsys))
+    first = {"pretrain": "pretrain.yaml", "unsupervised": "unsupervised.yaml", "translate": "translate.yaml"}
+    built, starts = {}, {}
+    for name, commands in listed.items():
+        script = Path(commands[0][1]).stem
+        if script not in first or not re.search("/en-de(/.*)?/1$", name):
+            continue
+        _, _, data, save, config, *more = commands[0]
+        assert Path(config).name.endswith("-medium.yaml")
+        cfg = configuration([XLM / first[script], RECIPES.parent / config], *more)
+        layers = [getattr(cfg.model, key) for key in ("layers", "encoder_layers", "decoder_layers") if key in cfg.model]
+        assert set(layers) == {6} and (cfg.model.embed_dim, cfg.model.ffn_dim, cfg.model.heads) == (512, 2048, 8)
+        assert cfg.common.bf16 and not cfg.common.fp16 and cfg.checkpoint.patience == -1
+        assert cfg.model.init_std == (0.03 if script == "pretrain" else 0.02)
+        own = flags([RECIPES.parent / config])  # the values of the experiment are those of the file
+        assert own[own.index("--max-tokens") + 1] == str(cfg.dataset.max_tokens)
+        assert own[own.index("--max-update") + 1] == str(cfg.optimization.max_update)
+        built[Path(save).name] = build(cfg, dictionary).state_dict()
+        starts[name] = "--init-encoder-from" in more and more[more.index("--init-encoder-from") + 1]
+    for name in ("unsupervised-mlm-1", "supervised-mlm-1", "back-translated-1"):
+        for stack in ("encoder", "decoder"):
+            _, new = copy_stack(built[name], built["mlm-1"], stack, name)
+            assert all("cross_attention" in key for key in new)
+    from_mlm = {name for name, start in starts.items() if start and start.endswith("mlm-1/checkpoint_last.pt")}
+    assert from_mlm == {
+        f"{step}/1"
+        for step in ("unsupervised/en-de/mlm", "supervised/en-de/mlm", "tenth/en-de/mlm", "back-translated/en-de")
+    }
 
 
 @pytest.mark.parametrize("size", TRANSLATION)

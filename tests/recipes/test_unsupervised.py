@@ -9,7 +9,7 @@ import yaml
 
 from fairseq_xl.errors import UserError
 from preprocess.sample.__main__ import main as write_sample
-from recipes import corpus, experiment, unpaired
+from recipes import corpus, experiment, experiment_file, unpaired
 
 pytestmark = pytest.mark.usefixtures("warm")
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,6 +150,7 @@ def test_translation_with_little_parallel_text_is_compared(sample, tmp_path, cap
         str(ROOT / "recipes/xlm/experiment.yaml"),
         *("--output", str(tmp_path), f"corpus={sample}", "vocabulary=400", "pairs=en-de", "--updates", "2"),
         *("models=random", "supervised=mlm", "objectives=mlm", "seeds=2", "first=2", "checkpoints=2"),
+        *("--jobs", "2"),
     ]
     experiment.main(arguments)
     shown = capsys.readouterr().out
@@ -162,7 +163,19 @@ def test_translation_with_little_parallel_text_is_compared(sample, tmp_path, cap
     ):
         assert re.search(rf"^\| {name} \| [\d.]+ \| [\d.]+ \|$", shown, re.MULTILINE), name
     assert re.search(r"^\| BLEU of round trips, from random weights \| [\d.]+ \|$", shown, re.MULTILINE)
-    assert "with back-translation − a tenth, from MLM | " in shown
+    for target, code in (("en→de", "de"), ("de→en", "en")):
+        _, _, table = shown.partition(f"| {target}: BLEU, difference | {code} |")
+        table = table.partition("\n\n")[0]
+        for difference in (
+            "half, from MLM − unsupervised, from random weights",
+            "a tenth, from MLM, with back-translation − a tenth, from MLM",
+            "source copied − a tenth, from MLM, with back-translation",
+        ):
+            assert re.search(rf"^\| {difference} \| [+-][\d.]+ \(p = [\d.]+\) \|$", table, re.MULTILINE), shown
+        copied = read(tmp_path / f"en-de/copy/{target.replace('→', '-')}/hypotheses.{code}")
+        assert copied.split() == read(sample / f"bitext/test.en-de.{target[:2]}").split()
+    for name in ("bleu", "round-trip"):
+        assert (tmp_path / f"en-de/pictures-2/{name}.png").read_bytes().startswith(b"\x89PNG")
     assert "   - unsupervised, from random weights: " in shown
     lines = [len(read(tmp_path / f"en-de/{share}/text/bitext/train.en-de.en").split()) for share in ("half", "tenth")]
     assert lines[0] > 4 * lines[1]
@@ -172,6 +185,21 @@ def test_translation_with_little_parallel_text_is_compared(sample, tmp_path, cap
     experiment.main(arguments)  # nothing is refused or trained again
     captured = capsys.readouterr()
     assert captured.out == shown and captured.err.count("--- ") == 1
+
+
+@pytest.mark.parametrize("name", ["experiment", "many-to-many"])
+def test_steps_wait_for_the_corpus(name, tmp_path):
+    """The step of the same pair that makes corpora/lohelp, if it is missing, runs before those that read it."""
+    steps = experiment_file.Experiment(ROOT / f"recipes/xlm/{name}.yaml", output=tmp_path).chosen([])
+    readers = [step for step in steps if any("corpora/lohelp/" in path for path in step.paths)]
+    assert any(step.name.startswith("copy") for step in readers)
+    for step in readers:
+        text = "/".join(["text", *step.name.split("/")[1:2]]) if name == "experiment" else "text"
+        done, todo = set(), [step]
+        while todo:
+            done |= {one.name for one in todo}
+            todo = [need for one in todo for need in one.needs]
+        assert text in done, step.name
 
 
 def test_a_test_set_of_two_languages_is_joined_by_ids(tmp_path):
@@ -216,9 +244,15 @@ def test_many_directions_in_one_model_are_scored(sample, tmp_path, capsys):
                 "2",
             ),
             *("languages=en,de,fr,es", "directions=en-de,de-en,en-fr,fr-en,es-en"),
-            *("tests=en-de,fr-en,de-fr", "models=temperature-5"),
+            *("tests=en-de,fr-en,de-fr", "seeds=1"),
         ]
     )
     shown = capsys.readouterr().out
-    for name in ("temperature 5", "source copied"):
+    for name in ("temperature 1", "temperature 5", "source copied"):
         assert re.search(rf"^\| {name} \|( [\d.]+ \|){{3}}$", shown, re.MULTILINE), shown
+    for test, code in (("en→de", "de"), ("fr→en", "en"), ("de→fr", "fr")):
+        _, _, table = shown.partition(f"| {test}: BLEU, difference | {code} |")
+        rows = re.findall(r"^\| (.*?) \| [+-][\d.]+ \(p = [\d.]+\) \|$", table.partition("\n\n")[0], re.MULTILINE)
+        assert rows == [
+            *("temperature 5 − temperature 1", "source copied − temperature 1", "source copied − temperature 5"),
+        ], shown

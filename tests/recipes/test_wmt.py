@@ -1,14 +1,17 @@
-"""wmt.sh at nano size: Romanian in one and both directions, back-translated pairs, the corpus, wrong arguments."""
+"""wmt.sh at nano size: one direction, both, and several pairs; back-translated pairs, Romanian, wrong arguments."""
 
 import fcntl
 import json
 import os
+from pathlib import Path
 
 import pytest
 import yaml
 
+from fairseq_xl.evaluation.bleu import chrf, read_lines
 from fairseq_xl.io.files import write_json
 from preprocess.__main__ import main as preprocess
+from preprocess.readers.romanian import normalize
 from preprocess.readers.wmt.__main__ import main as read_wmt
 from preprocess.sample.__main__ import main as write_sample
 from tests.recipes.test_veco import ROOT, run, succeeded
@@ -49,9 +52,12 @@ def test_both_directions_of_romanian_and_back_translation(pretrained):
     small = ["--corpus", folder / "wmt", "recipes/xlm/config/translate-toy.yaml", folder / "nano.yaml"]
     shown, printed = succeeded(wmt("xlm", "ro-en,en-ro", folder / "data-bin", weights, out, *small))
     assert f"--init-encoder-from {weights} --init-decoder-from {weights} --lang-pairs ro-en,en-ro" in shown
-    scores = [json.loads((out / direction / "bleu.json").read_text()) for direction in ("ro-en", "en-ro")]
-    assert [json.loads(line) for line in printed.splitlines() if line.startswith("{")][-2:] == scores
+    files = ("ro-en/bleu.json", "en-ro/bleu.json", "en-ro/bleu-with-diacritics.json")
+    scores = [json.loads((out / file).read_text()) for file in files]
+    assert [json.loads(line) for line in printed.splitlines() if line.startswith("{")][-3:] == scores
     assert all(score["lines"] == 4 for score in scores)
+    hypotheses = [out / "en-ro/hypotheses.ro", folder / "wmt/bitext/test-diacritics.en-ro.ro"]
+    assert scores[2]["chrf"]["score"] == chrf(*map(read_lines, hypotheses))["score"]
     for direction, reference in (("ro-en", "wmt16 en sentence 0"), ("en-ro", "wmt16 ro sentence 0 tara")):
         assert f"T-0\t{reference}" in (out / direction / "generate-test.txt").read_text().splitlines()
     done = wmt("xlm", "ro-en", folder / "data-bin", weights, out, *small)
@@ -80,9 +86,55 @@ def test_both_directions_of_romanian_and_back_translation(pretrained):
     assert json.loads(printed.splitlines()[-1]) == json.loads((folder / "alone/ro-en/bleu.json").read_text())
 
 
+def test_three_directions_of_two_pairs_with_romanian_diacritics(official, tmp_path):
+    """Only en-fr is filtered. Romanian is scored as it is, and without diacritics on both sides."""
+    assert read_wmt([str(tmp_path / "wmt"), "--pairs", "en-fr,en-ro"]) == 0
+    for code in ("en", "fr"):
+        with open(tmp_path / f"wmt/bitext/train.en-fr.{code}", "a") as file:
+            file.write("a b c\n" if code == "en" else "a\n")
+    texts = {code: f"wmt/bitext/train.en-{code}.{code}" for code in ("fr", "ro")} | {"en": "wmt/bitext/train.en-ro.en"}
+    described = {"languages": ["en", "fr", "ro"], "vocabulary": {"size": 60}}
+    described |= {"monolingual": {code: {"train": text} for code, text in texts.items()}}
+    (tmp_path / "corpus.yaml").write_text(yaml.safe_dump(described))
+    (tmp_path / "nano.yaml").write_text(NANO)
+    assert preprocess([str(tmp_path / "corpus.yaml"), str(tmp_path / "data-bin")]) == 0
+    out, small = tmp_path / "out", ["recipes/xlm/config/translate-toy.yaml", tmp_path / "nano.yaml"]
+    options = ["--keep-diacritics", "--corpus", tmp_path / "wmt", *small, "--sampling-temperature", "5"]
+    shown, printed = succeeded(wmt("xlm", "en-fr,fr-en,en-ro", tmp_path / "data-bin", "random", out, *options))
+    assert "--sampling-temperature 5 --lang-pairs en-fr,fr-en,en-ro" in shown
+    manifest = json.loads((out / "data-bin/manifest.json").read_text())
+    cleaned = {Path(entry["path"]).name: entry["cleaned"] for entry in manifest["files"] if "cleaned" in entry}
+    assert list(cleaned) == ["train.en-fr.en", "train.en-fr.fr"] and cleaned["train.en-fr.en"]["token_ratio"] == 1
+    files = ("en-fr/bleu.json", "fr-en/bleu.json", "en-ro/bleu.json", "en-ro/bleu-without-diacritics.json")
+    scores = [json.loads((out / file).read_text()) for file in files]
+    assert [json.loads(line) for line in printed.splitlines() if line.startswith("{")] == scores
+    assert "T-0\twmt16 ro sentence 0 țară" in (out / "en-ro/generate-test.txt").read_text().splitlines()
+    reference = (out / "en-ro/reference-without-diacritics.ro").read_text()
+    assert reference == "".join(f"wmt16 ro sentence {number} tara\n" for number in range(4))
+    hypotheses = [(out / f"en-ro/hypotheses{form}.ro").read_text() for form in ("", "-without-diacritics")]
+    assert normalize(hypotheses[0], remove_diacritics=True) == hypotheses[1] and hypotheses[1].count("\n") == 4
+
+
 MANIFEST = {"pairs": ["en-ro"], "remove diacritics": True}
 READ = "-m preprocess.readers.wmt {corpus} --pairs"
 CHECKED = "-m recipes.settings"
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Stands for a data folder of four languages."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/dict.txt").write_text("".join(f"[{code}] 1\n" for code in ("de", "en", "fr", "ro")))
+    (tmp_path / "data/sentencepiece.model").touch()
+    return tmp_path / "data"
+
+
+def stand_in(folder, monkeypatch, then):
+    """A program `python` that prints its arguments, and then runs a line of shell."""
+    (folder / "bin").mkdir()
+    (folder / "bin/python").write_text(f'#!/bin/sh\necho "$@"\n{then}\n')
+    (folder / "bin/python").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
 
 
 @pytest.mark.parametrize(
@@ -106,27 +158,57 @@ CHECKED = "-m recipes.settings"
     ],
 )
 def test_the_reader_is_called_unless_the_corpus_has_the_text(
-    direction, manifest, named, command, shown, tmp_path, monkeypatch
+    direction, manifest, named, command, shown, data, tmp_path, monkeypatch
 ):
-    """In a copy of the repository's folders; a stand-in for Python writes its arguments and fails."""
+    """In a copy of the repository's folders; a stand-in for Python fails."""
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/python").write_text('#!/bin/sh\necho "$@"\nexit 3\n')
-    (tmp_path / "bin/python").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    stand_in(tmp_path, monkeypatch, "exit 3")
     corpus = tmp_path / ("named" if named else f"corpora/wmt-en-{direction.replace('en', '').strip('-')}")
     if manifest:
         corpus.mkdir(parents=True)
         write_json(corpus / "manifest.json", manifest)
     given = ["--corpus", corpus] if named else []
-    done = run("bash", tmp_path / "recipes/wmt.sh", "xlm", direction, "data", "random", tmp_path / "out", *given)
+    done = run("bash", tmp_path / "recipes/wmt.sh", "xlm", direction, data, "random", tmp_path / "out", *given)
     (called,) = done.stdout.splitlines()
     command, expected = (text.format(corpus=corpus) for text in (command, shown))
     assert called.startswith(command) if command == CHECKED else called == command, called
     assert (done.returncode, done.stderr) == (3, expected)
 
 
-def test_the_reader_goes_on_with_a_corpus_that_is_not_complete(tmp_path):
+def test_each_pair_has_its_folder(data, tmp_path, monkeypatch):
+    """Text into English is from the first one. A stand-in for Python fails at `python -m preprocess`."""
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    stand_in(tmp_path, monkeypatch, '[ "$2" != preprocess ] || exit 3')
+    corpora = tmp_path / "corpora"
+    german, romanian = (corpora / f"wmt-{name}" for name in ("en-de", "en-ro-diacritics"))
+    for path in (german / "mono/train.de", german / "mono/train.en.gz", romanian / "mono/train.ro"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / "model.pt").touch()
+    given = [data, "random", tmp_path / "out", "--keep-diacritics", "--back-translate", tmp_path / "model.pt"]
+    done = run("bash", tmp_path / "recipes/wmt.sh", "veco", "en-de,de-en,en-ro,ro-en", *given)
+    assert done.returncode == 3 and done.stderr == f"wmt.sh: {romanian} has Romanian text with diacritics\n"
+    read_german, read_romanian, checked, _ = done.stdout.splitlines()
+    assert read_german == f"-m preprocess.readers.wmt {german} --pairs en-de"
+    assert read_romanian == f"-m preprocess.readers.wmt {romanian} --pairs en-ro"
+    assert f" {german}/manifest.json {romanian}/manifest.json " in checked
+    described = yaml.safe_load((tmp_path / "out/corpus.yaml").read_text())
+    splits = ("train", "valid", "test")
+    assert described == {
+        "languages": ["en", "de", "ro"],
+        "bitext": {
+            "en-de": {split: f"{german}/bitext/{split}.en-de" for split in splits},
+            "en-ro": {split: f"{romanian}/bitext/{split}.en-ro" for split in splits},
+        },
+        "monolingual": {
+            "de": {"train": f"{german}/mono/train.de"},
+            "en": {"train": f"{german}/mono/train.en"},
+            "ro": {"train": f"{romanian}/mono/train.ro"},
+        },
+    }
+
+
+def test_the_reader_goes_on_with_a_corpus_that_is_not_complete(data, tmp_path):
     """The test set is there and the manifest is not: the reader is called, and finds another one at work."""
     corpus = tmp_path / "wmt"
     (corpus / "bitext").mkdir(parents=True)
@@ -134,45 +216,77 @@ def test_the_reader_goes_on_with_a_corpus_that_is_not_complete(tmp_path):
     (corpus / ".stages").mkdir()
     with open(corpus / ".stages/lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        done = wmt("veco", "en-de", "data", "random", tmp_path / "out", "--corpus", corpus)
+        done = wmt("veco", "en-de", data, "random", tmp_path / "out", "--corpus", corpus)
     assert done.returncode == 1 and f"{corpus}: another run is writing there" in done.stderr
 
 
-ONE_PAIR = "DIRECTIONS ro-en,en-de: expected one pair, such as ro-en,en-ro"
-
-
 @pytest.mark.parametrize(
-    "system, directions, status, message",
+    "system, directions, options, message",
     [
-        ("veco", "en-cs", 1, "wmt: --pairs: unknown 'en-cs'; valid: en-de, en-fr, en-ro\n"),
-        ("xlm", "cs-en,en-cs", 1, "wmt: --pairs: unknown 'en-cs'; valid: en-de, en-fr, en-ro\n"),
-        ("xlm", "de-ro", 1, "wmt: --pairs: unknown 'de-ro'; valid: en-de, en-fr, en-ro\n"),
-        ("xlm", "ro-en,en-de", 2, f"wmt.sh: {ONE_PAIR}, not ro-en and en-de\n"),
-        ("unicoder", "en-de", 2, "wmt.sh: unicoder is neither xlm nor veco\n"),
+        ("unicoder", "en-de", "", "unicoder is neither xlm nor veco"),
+        ("veco", "en-cs", "", "DIRECTIONS en-cs: en-cs is not a direction of en-de, en-fr or en-ro"),
+        ("xlm", "ro-en,de-ro", "", "DIRECTIONS ro-en,de-ro: de-ro is not a direction of en-de, en-fr or en-ro"),
+        ("xlm", "en-de,de-en,en-de", "", "DIRECTIONS en-de,de-en,en-de: en-de is named twice"),
+        ("xlm", "en-de", "--keep-all-pairs", "--keep-all-pairs: only en-fr is filtered"),
+        ("xlm", "en-de", "--keep-diacritics", "--keep-diacritics: only Romanian text has them"),
+        ("xlm", "ro-en", "--back-translate-flags x", "--back-translate-flags needs --back-translate MODEL"),
+        ("xlm", "ro-en", "--back-translate no.pt", "--back-translate no.pt: no such file"),
     ],
 )
-def test_wrong_arguments_are_one_sentence(system, directions, status, message, tmp_path):
-    done = wmt(system, directions, "data", "checkpoint", tmp_path / "out", "--corpus", tmp_path / "wmt")
-    assert done.returncode == status and done.stderr == message
-    assert not (tmp_path / "out").exists()
+def test_wrong_arguments_are_one_sentence(system, directions, options, message, data, tmp_path):
+    done = wmt(system, directions, data, "random", tmp_path / "out", "--corpus", tmp_path / "wmt", *options.split())
+    assert (done.returncode, done.stderr) == (2, f"wmt.sh: {message}\n")
+    assert not (tmp_path / "out").exists() and not (tmp_path / "wmt").exists()
 
 
-def test_a_corpus_of_another_pair_stays(tmp_path):
+def test_missing_inputs_are_refused_before_the_corpus_is_read(data, tmp_path):
+    def refused(directions="en-de,de-en", data=data, checkpoint="random", *options):
+        given = ["--corpus", tmp_path / "wmt", *options]
+        done = wmt("xlm", directions, data, checkpoint, tmp_path / "out", *given)
+        assert done.returncode == 2 and not (tmp_path / "out").exists() and not (tmp_path / "wmt/bitext").exists()
+        return done.stderr.removeprefix("wmt.sh: ").removesuffix("\n")
+
+    assert refused(data=tmp_path) == f"DATA {tmp_path}: it has no dict.txt"
+    assert refused(checkpoint="none.pt") == "CHECKPOINT none.pt: no such file"
+    text = tmp_path / "wmt/mono/train.en"
+    model = ["--back-translate", data / "dict.txt"]
+    text.parent.mkdir(parents=True)
+    text.with_name("train.de").touch()
+    needed = "--back-translate needs monolingual text: there is no"
+    assert refused("en-de,de-en", data, "random", *model) == f"{needed} {text}"
+    (data / "sentencepiece.model").unlink()
+    assert refused() == f"DATA {data}: it has no sentencepiece.model"
+    (data / "sentencepiece.model").touch()
+    (data / "dict.txt").write_text("[en] 1\n[fr] 1\n")
+    assert refused() == f"{data}/dict.txt has no symbol of language 'de'"
+
+
+def test_a_corpus_of_another_pair_stays(data, tmp_path):
     """Its description may have been edited."""
     (tmp_path / "wmt").mkdir()
     write_json(tmp_path / "wmt/manifest.json", {"pairs": ["en-de"], "remove diacritics": False})
-    done = wmt("xlm", "en-fr", "data", "random", tmp_path / "out", "--corpus", tmp_path / "wmt")
+    done = wmt("xlm", "en-de,en-fr", data, "random", tmp_path / "out", "--corpus", tmp_path / "wmt")
     assert done.returncode == 2
     assert done.stderr == f"wmt.sh: --corpus {tmp_path / 'wmt'} has no text of en-fr: name another folder\n"
 
 
-def test_monolingual_text_with_diacritics_is_refused(tmp_path):
+def test_a_corpus_without_diacritics_stays(data, tmp_path):
+    (tmp_path / "wmt").mkdir()
+    write_json(tmp_path / "wmt/manifest.json", MANIFEST)
+    done = wmt("xlm", "en-ro", data, "random", tmp_path / "out", "--keep-diacritics", "--corpus", tmp_path / "wmt")
+    assert done.returncode == 2
+    expected = f"--keep-diacritics: --corpus {tmp_path / 'wmt'} has Romanian text without diacritics"
+    assert done.stderr == f"wmt.sh: {expected}\n"
+
+
+def test_monolingual_text_with_diacritics_is_refused(data, tmp_path):
     (tmp_path / "wmt/mono").mkdir(parents=True)
     write_json(tmp_path / "wmt/manifest.json", MANIFEST)
     path = tmp_path / "wmt/mono/train.ro"
     path.write_text("una\no țară\n", encoding="utf-8")
-    given = ["--corpus", tmp_path / "wmt", "--back-translate", "model.pt"]
-    done = wmt("xlm", "ro-en,en-ro", "data", "random", tmp_path / "out", *given)
+    path.with_name("train.en").touch()
+    given = ["--corpus", tmp_path / "wmt", "--back-translate", data / "dict.txt"]
+    done = wmt("xlm", "ro-en,en-ro", data, "random", tmp_path / "out", *given)
     assert done.returncode == 1 and not (tmp_path / "out").exists()
     assert done.stderr.splitlines()[-1].startswith(f"romanian: {path} has 'ț' in line 2: remove its diacritics with")
 
@@ -180,28 +294,14 @@ def test_monolingual_text_with_diacritics_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "pair, options, cleaned", [("en-fr", [], 1.5), ("en-fr", ["--keep-all-pairs"], None), ("en-de", [], None)]
 )
-def test_pairs_of_english_and_french_are_filtered(pair, options, cleaned, tmp_path, monkeypatch):
+def test_pairs_of_english_and_french_are_filtered(pair, options, cleaned, data, tmp_path, monkeypatch):
     """A stand-in for Python fails at `python -m preprocess`."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/python").write_text('#!/bin/sh\necho "$@"\n[ "$2" != preprocess ] || exit 3\n')
-    (tmp_path / "bin/python").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    stand_in(tmp_path, monkeypatch, '[ "$2" != preprocess ] || exit 3')
     (tmp_path / "wmt").mkdir()
     write_json(tmp_path / "wmt/manifest.json", {"pairs": [pair]})
-    done = wmt("xlm", pair, "data", "random", tmp_path / "out", "--corpus", tmp_path / "wmt", *options)
+    done = wmt("xlm", pair, data, "random", tmp_path / "out", "--corpus", tmp_path / "wmt", *options)
     assert done.returncode == 3
     (checked,) = [line for line in done.stdout.splitlines() if line.startswith(CHECKED)]
     described = yaml.safe_load((tmp_path / "out/corpus.yaml").read_text())
-    assert described.get("clean", {}).get("token_ratio") == cleaned and ("token_ratio: 1.5" in checked) == bool(cleaned)
-
-
-def test_only_english_and_french_is_filtered(tmp_path):
-    done = wmt("xlm", "en-de", "data", "random", tmp_path / "out", "--keep-all-pairs")
-    assert (done.returncode, done.stderr) == (2, "wmt.sh: --keep-all-pairs: only en-fr is filtered\n")
-
-
-def test_flags_of_back_translation_need_its_model(tmp_path):
-    given = ["--corpus", tmp_path / "wmt", "--back-translate-flags", "--beam 1"]
-    done = wmt("xlm", "ro-en", "data", "random", tmp_path / "out", *given)
-    assert done.returncode == 2
-    assert done.stderr == "wmt.sh: --back-translate-flags needs --back-translate MODEL\n"
+    rules = described["bitext"][pair].get("clean", {})
+    assert rules.get("token_ratio") == cleaned and ("token_ratio: 1.5" in checked) == bool(cleaned)

@@ -55,11 +55,12 @@ LAYERS = {
     "evaluation": set(),
     "retrieval": {"data", "models", "evaluation", "load"},
     "mining": {"data", "models", "retrieval", "patches", "load"},
+    "probing": {"data", "models", "evaluation", "retrieval"},
     "bitext_mining": {"evaluation"},
     "back_translation": {"data", "tasks"},
     "commands": {
         *("data", "embeddings", "checkpoints", "evaluation", "retrieval", "mining"),
-        *("bitext_mining", "back_translation", "patches"),
+        *("bitext_mining", "back_translation", "patches", "probing"),
         "register",
     },
     "__main__": {"commands"},

@@ -1,0 +1,60 @@
+"""Recipes that look into models without fine-tuning them, at nano size: probing, word embeddings, low-resource text."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from preprocess.sample.__main__ import main as write_sample
+from recipes import experiment
+from tests.tasks.tiny_text import write
+
+pytestmark = pytest.mark.usefixtures("warm")
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    """A tiny corpus folder, with short validation text."""
+    folder = tmp_path_factory.mktemp("probing") / "sample"
+    write_sample([str(folder), "--documents", "40"])
+    for path in folder.glob("*/valid.*"):
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:40]))
+    return folder
+
+
+def write_probes(folder):
+    """Files in the formats and folders in which the tasks are distributed."""
+    for split, count in (("train", 12), ("test", 6)):
+        (folder / f"WiC_dataset/{split}").mkdir(parents=True)
+        lines = [f"plan\tN\t1-{1 + number % 2}\tthe plan is new\tthis old plan" for number in range(count)]
+        write(folder / f"WiC_dataset/{split}/{split}.data.txt", lines)
+        write(folder / f"WiC_dataset/{split}/{split}.gold.txt", ["TF"[number % 2] for number in range(count)])
+    (folder / "SCWS").mkdir()
+    contexts = ["the <b> plan </b> is new", "this old <b> street </b>", "a <b> letter </b> from the city"]
+    rows = [(1, 2, 5.5), (0, 2, 2.5), (0, 1, 9.0)]
+    line = "{}\tx\tn\ty\tn\t{}\t{}\t{}\t1.0"
+    write(
+        folder / "SCWS/ratings.txt", [line.format(n, contexts[i], contexts[j], r) for n, (i, j, r) in enumerate(rows)]
+    )
+    pairs = ["simple_agrmt\tsing\tthe plan is new\tthe plan are new", "simple_agrmt\tsing\tit is\tit was not"]
+    write(folder / "marvin_linzen_dataset.tsv", pairs)
+
+
+def test_bodies_of_other_languages_are_probed_in_english(sample, tmp_path, capsys):
+    write_probes(tmp_path / "probes")
+    values = [f"corpus={sample}", f"probes={tmp_path / 'probes'}", "sources=de", "vocabulary=300", "--updates", "1"]
+    experiment.main([str(RECIPES / "monotrans/probing.yaml"), *values, "--output", str(tmp_path / "out")])
+    shown = capsys.readouterr().out
+    for model in ("de", "en", "random"):
+        for task in ("wic", "scws", "minimal-pairs"):
+            assert json.loads((tmp_path / f"out/{model}/{task}/scores.json").read_text())["probe"] == task
+    value = r"-?[\d.]+ \(-?[\d.]+–-?[\d.]+\)"
+    assert re.search(
+        rf"^\| WiC, accuracy \| pair \| words \|\n.*\n\| de, with .* of en \| {value} \| {value} \|$", shown, re.M
+    )
+    assert shown.count("\n| en |") == shown.count("\n| random weights |") == 3
+    assert "\n| majority | 50.0 | 50.0 |" in shown and "\n| chance | 50.0 |" in shown
+    found = json.loads((tmp_path / "out/de/minimal-pairs/scores.json").read_text())
+    assert found["left_out"] >= 1

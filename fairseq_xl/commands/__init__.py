@@ -36,6 +36,7 @@ COMMANDS = {
     "score question-answering": "exact match and F1 of answers, per language",
     "score ranking": "nDCG of ranked texts, per language",
     "score tagging": "F1 of spans and accuracy of words, per language",
+    "score word-embeddings": "cosine and distance of the embeddings of translated words",
     "score xglue": "scores of XGLUE's tasks, from files of predictions",
     "score xtreme": "scores of XTREME's tasks, from files of predictions",
     "submission": "write predictions as submissions of XGLUE or XTREME have them",

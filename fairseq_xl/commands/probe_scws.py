@@ -10,7 +10,8 @@ import sys
 
 import numpy as np
 
-from fairseq_xl.evaluation.probing import correlation, read_scws, spearman
+from fairseq_xl.evaluation.correlation import correlation, spearman
+from fairseq_xl.evaluation.probing import read_scws
 from fairseq_xl.probing import both_words, embedder_of, parser, piece_vectors
 from fairseq_xl.versions import version
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,37 +139,6 @@ def majority(labels: ArrayLike, gold: ArrayLike) -> float:
     """Accuracy, in percent, of the more frequent of two classes of the training labels; True if they are equal."""
     frequent = np.asarray(labels).mean() >= 0.5
     return round(100 * float(np.mean(np.asarray(gold) == frequent)), 2)
-
-
-def ranks(values: ArrayLike) -> np.ndarray:
-    """Ranks (n,) of values from 1 on; equal values share the mean of their ranks."""
-    _, group, size = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
-    return (np.cumsum(size) - (size - 1) / 2)[group]
-
-
-def pearson(one: ArrayLike, two: ArrayLike) -> float:
-    """Pearson's correlation of two vectors (n,); 0 if one of them is constant."""
-    sides = [np.asarray(side, dtype=np.float64) for side in (one, two)]
-    centered = [side - side.mean() for side in sides]
-    norms = [float(np.linalg.norm(side)) for side in centered]
-    return float(centered[0] @ centered[1]) / (norms[0] * norms[1]) if min(norms) > 0 else 0.0
-
-
-def spearman(one: ArrayLike, two: ArrayLike) -> float:
-    """Spearman's rank correlation of two vectors (n,)."""
-    return pearson(ranks(one), ranks(two))
-
-
-def correlation(
-    measure: Callable[[np.ndarray, np.ndarray], float], predicted: ArrayLike, gold: ArrayLike
-) -> dict[str, Any]:
-    """A correlation times 100, "score", and its 95 % bootstrap "interval" over the items."""
-    sides = [np.asarray(side, dtype=np.float64) for side in (predicted, gold)]
-    rng, n = np.random.default_rng(1), len(sides[0])
-    drawn = (rng.integers(n, size=n) for _ in range(bootstrap.RESAMPLES))
-    resampled = [100 * measure(sides[0][items], sides[1][items]) for items in drawn]
-    bounds = np.percentile(resampled, (2.5, 97.5))
-    return {"score": round(100 * measure(*sides), 2), "interval": [round(float(bound), 2) for bound in bounds]}
 
 
 def minimal_pair_scores(pairs: Sequence[MinimalPair], scored: dict[int, tuple[float, float]]) -> dict[str, Any]:

@@ -6,17 +6,15 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.correlation import correlation, pearson, spearman
 from fairseq_xl.evaluation.probing import (
     MinimalPair,
     classified,
-    correlation,
     majority,
     minimal_pair_scores,
-    pearson,
     read_minimal_pairs,
     read_scws,
     read_wic,
-    spearman,
 )
 from tests.tasks.tiny_text import write
 

@@ -9,7 +9,8 @@ import torch
 
 from fairseq_xl.commands import main
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.probing import WordInText, WordPair, read_minimal_pairs, spearman
+from fairseq_xl.evaluation.correlation import spearman
+from fairseq_xl.evaluation.probing import WordInText, WordPair, read_minimal_pairs
 from fairseq_xl.probing import both_words, masked_probabilities, pair_vectors, word_tokens
 from fairseq_xl.retrieval import Embedder
 from tests.commands import pretraining, run_train, translation

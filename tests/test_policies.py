@@ -61,7 +61,7 @@ LAYERS = {
     "commands": {
         *("data", "embeddings", "checkpoints", "evaluation", "retrieval", "mining"),
         *("bitext_mining", "back_translation", "patches", "probing"),
-        "register",
+        *("register", "load"),
     },
     "__main__": {"commands"},
 }

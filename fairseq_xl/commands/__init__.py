@@ -33,6 +33,7 @@ COMMANDS = {
     "score bleu": "BLEU of generated translations",
     "score classification": "accuracy and macro-F1 of predictions, per language",
     "score generation": "BLEU, ROUGE-L and wrong language of generated text, per language",
+    "score perplexity": "perplexity of a causal language model, by sub-word and by word",
     "score question-answering": "exact match and F1 of answers, per language",
     "score ranking": "nDCG of ranked texts, per language",
     "score tagging": "F1 of spans and accuracy of words, per language",

@@ -58,3 +58,38 @@ def test_bodies_of_other_languages_are_probed_in_english(sample, tmp_path, capsy
     assert "\n| majority | 50.0 | 50.0 |" in shown and "\n| chance | 50.0 |" in shown
     found = json.loads((tmp_path / "out/de/minimal-pairs/scores.json").read_text())
     assert found["left_out"] >= 1
+
+
+def test_words_and_their_translations_are_compared(sample, tmp_path, capsys):
+    words = {"en": ["House", "Garden", "Old street", "House", "House"], "de": ["Haus", "Garten", "Weg", "Bau", "Haus"]}
+    for code, lines in words.items():
+        with open(sample / f"bitext/train.en-de.{code}", "a", encoding="utf-8") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+    values = [f"corpus={sample}", "vocabulary=300", "--updates", "1", "skipgram=--dim 128 --epochs 1 --buckets 100"]
+    write(tmp_path / "data.txt", ["house\tHaus", "street\tGarten"])
+    write(tmp_path / "gold.txt", ["4", "0.5"])
+    rated = f"similarity=en-de={tmp_path}/data.txt:{tmp_path}/gold.txt"
+    experiment.main([str(RECIPES / "xlm/word-embeddings.yaml"), *values, rated, "--output", str(tmp_path / "out")])
+    pairs = (tmp_path / "out/dictionary/en-de.txt").read_text(encoding="utf-8")
+    assert pairs.startswith("House\tHaus\n") and "Garden\tGarten\n" in pairs and "Bau" not in pairs
+    shown = capsys.readouterr().out
+    for model in ("XLM (MLM)", "random weights", "mapped skip-gram", "skip-gram of the concatenation"):
+        found = re.search(rf"^\| {re.escape(model)} \| (-?[\d.]+) \(.*\) \| [\d.]+ \(.*\) \|$", shown, re.MULTILINE)
+        assert found and re.search(rf"^\| {re.escape(model)}, random pairs \| -?[\d.]+ \| [\d.]+ \|$", shown, re.M), (
+            model
+        )
+    scores = json.loads((tmp_path / "out/mlm/scores.json").read_text())
+    assert scores["similarity"]["en-de"]["n"] == 2
+
+
+def test_little_text_is_modeled_alone_and_with_other_languages(sample, tmp_path, capsys):
+    values = [f"corpus={sample}", "vocabulary=400", "--updates", "2", "share=0.25"]
+    experiment.main([str(RECIPES / "xlm/low-resource.yaml"), *values, "--output", str(tmp_path / "out")])
+    shown = capsys.readouterr().out
+    for name in (r"es", r"es \+ fr", r"es \+ en", r"es \+ fr \+ en", "bigram model, es"):
+        assert re.search(rf"^\| {name} \| [\d.]+ \| [\d.]+ \|$", shown, re.MULTILINE), name
+    lines = {code: (sample / f"mono/train.{code}").read_text().splitlines() for code in ("es",)}
+    kept = (tmp_path / "out/text/mono/train.es").read_text().splitlines()
+    assert {*kept} <= {*lines["es"]} and 0.15 < len(kept) / len(lines["es"]) < 0.35
+    log = (tmp_path / "out/related/pretrained-1/train.log").read_text()
+    assert '"valid_clm_es_loss"' in log and '"valid_clm_fr_loss"' in log and '"valid_clm_en_loss"' not in log

@@ -1,0 +1,104 @@
+"""Perplexity of a causal language model, by sub-word and by word (Lample & Conneau 2019, section 5.5).
+
+Reads the binarized text of a split as the validation of fairseq-train does, with the settings of the checkpoint: every
+sub-word and every end of a sentence is predicted once, from those before it in its block. By sub-word: exp(nats /
+predictions). By word: exp(nats / words), where a word is what is between blanks; it can be compared between
+vocabularies, and means nothing for languages written without blanks. Beside it, by sub-word, a bigram model of the
+training text of the language. Prints one JSON line.
+"""
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fairseq_xl import load
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.indexed import open_text
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.evaluation.ngrams import flat, next_token_probabilities
+from fairseq_xl.io.checkpoints import load_checkpoint
+from fairseq_xl.versions import version
+
+OBJECTIVE = "clm"
+BATCH_TOKENS = 4096
+WORD = "▁"  # begins the first piece of a word (SentencePiece)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    parser = argparse.ArgumentParser("fairseq-xl score perplexity", description=__doc__)
+    parser.add_argument("checkpoint", help="checkpoint of xl_pretraining with the objective clm")
+    parser.add_argument("data", type=Path, help="data folder")
+    parser.add_argument("--langs", required=True, help="languages, separated by commas")
+    parser.add_argument("--split", default="valid", help="split (default: valid)")
+    options = parser.parse_args(arguments)
+    if options.split == "train":
+        raise UserError("--split train: only held-out text can be scored")
+    names_of("--langs", options.langs)
+    found, settings = totals(options.checkpoint, options.data, options.langs, options.split)
+    languages = {
+        code: scores(**sums) | {"bigram": bigram(options.data, code, options.split)} for code, sums in found.items()
+    }
+    versions = {package: version(package) for package in ("fairseq_xl", "fairseq", "torch")}
+    result = {"split": options.split, "versions": versions, "settings": settings, "languages": languages}
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+@torch.no_grad()
+def totals(checkpoint: str, data: Path, langs: str, split: str) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+    """Sums over the text of each language: {language: {nats, tokens, words, sentences}}, and how the text is cut.
+
+    `tokens` is the number of predictions, ends of sentences included. Raises `UserError` for a checkpoint without CLM
+    and for a language without text.
+    """
+    identity = (load_checkpoint(checkpoint).get("task_state") or {}).get("fairseq_xl") or {}
+    trained = identity.get("objectives", "")
+    if OBJECTIVE not in trained.split(","):
+        raise UserError(f"{checkpoint}: --objectives {OBJECTIVE} is needed; it was trained with {trained or 'none'}")
+    model, task = load(checkpoint, data, objectives=OBJECTIVE, langs=langs)
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    device, dictionary, objective = next(model.parameters()).device, task.dictionary, task.objectives[OBJECTIVE]
+    begins = torch.tensor([symbol.startswith(WORD) for symbol in dictionary.symbols], device=device)
+    task.load_dataset(split)
+    found = {code: dict.fromkeys(("nats", "tokens", "words", "sentences"), 0.0) for code in langs.split(",")}
+    missing = found.keys() - task.datasets[split].corpora[OBJECTIVE].keys()
+    if missing:
+        raise UserError(f"{data} has no {split} text of {min(missing)}")
+    batches = task.get_batch_iterator(task.datasets[split], max_tokens=BATCH_TOKENS).next_epoch_itr(shuffle=False)
+    for sample in batches:
+        batch = {name: value if value is None else value.to(device) for name, value in sample["batch"].items()}
+        (term,) = objective.loss(model, batch).values()
+        target, sums = batch["target"], found[sample["corpus"]]
+        sums["nats"] += float(term.sum)
+        sums["tokens"] += term.count
+        sums["words"] += int(begins[target].sum())
+        sums["sentences"] += int((target == dictionary.eos()).sum())
+    return found, {"length": objective.cfg.length, "sample_break_mode": objective.cfg.sample_break_mode}
+
+
+def scores(nats: float, tokens: float, words: float, sentences: float) -> dict[str, Any]:
+    """Perplexity by sub-word and by word, and what they are computed from."""
+    return {
+        "perplexity": round(math.exp(nats / tokens), 3),
+        "word_perplexity": round(math.exp(nats / words), 3) if words else None,
+        **{"nats": round(nats, 3), "tokens": int(tokens), "words": int(words), "sentences": int(sentences)},
+    }
+
+
+def bigram(data: Path, code: str, split: str) -> float:
+    """Perplexity by sub-word, ends of sentences included, of a bigram model of the training text."""
+    dictionary = XLDictionary.load(data / "dict.txt")
+    end = dictionary.eos()
+    train, held_out = (
+        [text[line].numpy() for line in range(len(text))]
+        for text in (open_text(data / code / name, code, len(dictionary)) for name in ("train", split))
+    )
+    predicted = np.append(dictionary.pieces, end)
+    found = next_token_probabilities(train, predicted, len(dictionary), end, flat(held_out, end))
+    return round(math.exp(-float(np.log(found).mean())), 3)

@@ -2,8 +2,9 @@
 
     python -m recipes.low_resource FOLDER OUTPUT --langs es,fr,en --share 0.1 --vocabulary N
 
-Of FOLDER/mono/train.es every tenth page is kept, in OUTPUT/mono/train.es; empty lines separate pages. OUTPUT/corpus.yaml
-describes this text, all text of the other languages, and the validation text, for `python -m preprocess`.
+Every tenth page of FOLDER/mono/train.es is kept, in OUTPUT/mono/train.es; empty lines separate pages.
+OUTPUT/corpus.yaml describes this text, all text of the other languages, and the validation text, for `python -m
+preprocess`.
 """
 
 import argparse

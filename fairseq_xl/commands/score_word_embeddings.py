@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("dictionaries", nargs="+", metavar="XX-YY=DICTIONARY", help="file of word pairs, one a line")
     parser.add_argument(
         "--similarity",
-        nargs="+",
+        nargs="*",
         default=[],
         metavar="XX-YY=DATA:GOLD",
         help="word pairs and ratings, as SemEval-2017 task 2 has them",

@@ -78,7 +78,7 @@ def test_words_and_their_translations_are_compared(sample, tmp_path, capsys):
         assert found and re.search(rf"^\| {re.escape(model)}, random pairs \| -?[\d.]+ \| [\d.]+ \|$", shown, re.M), (
             model
         )
-    scores = json.loads((tmp_path / "out/mlm/scores.json").read_text())
+    scores = json.loads((tmp_path / "out/scores/mlm/scores.json").read_text())
     assert scores["similarity"]["en-de"]["n"] == 2
 
 

@@ -1,4 +1,4 @@
-"""Probing of a frozen encoder: words in context and masked tokens (Artetxe et al. 2020, section 5).
+"""Probing of a frozen encoder: words in context and masked tokens (Artetxe et al. 2020).
 
 `B` batch, `T` time, `C` channels, `n` texts. The commands are `fairseq-xl probe wic`, `scws` and `minimal-pairs`.
 """

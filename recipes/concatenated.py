@@ -3,7 +3,7 @@
     python -m recipes.concatenated FOLDER DESCRIPTION.yaml --langs en,de --vocabulary N
 
 The language is called mul. `fairseq-xl skipgram DATA mul` trains embeddings of the concatenation, a baseline of Lample
-& Conneau (2019, section 5.6).
+& Conneau (2019, section 4.5).
 """
 
 import argparse

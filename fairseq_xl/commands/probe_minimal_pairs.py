@@ -1,4 +1,4 @@
-"""Minimal pairs of grammatical and ungrammatical sentences (Marvin & Linzen 2018; Artetxe et al. 2020, section 5).
+"""Minimal pairs of grammatical and ungrammatical sentences (Marvin & Linzen 2018; Artetxe et al. 2020).
 
 A line of a FILE is ``[category TAB … TAB] grammatical sentence TAB ungrammatical sentence``. The sub-word in which the
 sentences differ is masked; the pair is right if the masked language model finds that of the grammatical sentence more

@@ -1,4 +1,4 @@
-"""Stanford's Contextual Word Similarities (SCWS), with frozen states (Artetxe et al. 2020, section 5).
+"""Stanford's Contextual Word Similarities (SCWS), with frozen states (Artetxe et al. 2020).
 
 The similarity of two words in their contexts is the cosine of the last layer's states, averaged over the pieces of each
 word. RATINGS is SCWS's ratings.txt. Prints one JSON line: Spearman's correlation with the mean ratings, times 100;

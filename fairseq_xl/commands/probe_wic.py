@@ -1,4 +1,4 @@
-"""Word in Context (WiC): does a word have one sense in two sentences? (Artetxe et al. 2020, section 5).
+"""Word in Context (WiC): does a word have one sense in two sentences? (Artetxe et al. 2020).
 
 TRAIN and TEST are prefixes of WiC's files: PREFIX.data.txt and PREFIX.gold.txt. A logistic regression is trained on
 frozen states of the last layer. `pair`: the first state of both sentences as one input, as in the paper; `words`: the

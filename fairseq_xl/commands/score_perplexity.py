@@ -1,4 +1,4 @@
-"""Perplexity of a causal language model, by sub-word and by word (Lample & Conneau 2019, section 5.5).
+"""Perplexity of a causal language model, by sub-word and by word (Lample & Conneau 2019, section 4.4).
 
 Reads the binarized text of a split as the validation of fairseq-train does, with the settings of the checkpoint: every
 sub-word and every end of a sentence is predicted once, from those before it in its block. By sub-word: exp(nats /

@@ -1,4 +1,4 @@
-"""Compares the embeddings of translated words (Lample & Conneau 2019, section 5.6).
+"""Compares the embeddings of translated words (Lample & Conneau 2019, section 4.5).
 
 The embedding of a word is the mean of the rows of its pieces in the table of token embeddings. EMBEDDINGS is a
 checkpoint, a .npz of `fairseq-xl join-embeddings` or `skipgram`, or XX=FILE.npz,YY=FILE.npz, a file for each language.

@@ -1,4 +1,4 @@
-"""Embeddings of words: means over pieces of the rows of a table (Lample & Conneau 2019, section 5.6). C channels."""
+"""Embeddings of words: means over pieces of the rows of a table (Lample & Conneau 2019, section 4.5). C channels."""
 
 from collections.abc import Sequence
 from pathlib import Path

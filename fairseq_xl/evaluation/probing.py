@@ -1,4 +1,4 @@
-"""Files and scores of the probing tasks (Artetxe et al. 2020, section 5): WiC, SCWS and minimal pairs."""
+"""Files and scores of the probing tasks (Artetxe et al. 2020): WiC, SCWS and minimal pairs."""
 
 import re
 from collections import defaultdict

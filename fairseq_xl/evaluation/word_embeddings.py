@@ -1,4 +1,4 @@
-"""Distances of word embeddings over dictionaries, and word similarity (Lample & Conneau 2019, section 5.6).
+"""Distances of word embeddings over dictionaries, and word similarity (Lample & Conneau 2019, section 4.5).
 
 n pairs of words, C channels.
 """

@@ -3,14 +3,16 @@
 The embedding of a word is the mean of the rows of its pieces in the table of token embeddings. EMBEDDINGS is a
 checkpoint, a .npz of `fairseq-xl join-embeddings` or `skipgram`, or XX=FILE.npz,YY=FILE.npz, a file for each language.
 Prints one JSON line: for each dictionary the mean cosine and L2 distance of its pairs, with 95 % bootstrap intervals,
-and of random pairs of its words; for each similarity file Pearson's correlation, times 100. Pairs with a word that has
-an unknown piece are left out and counted.
+of random pairs of its words, and, as `apart`, of its pairs without a common piece; for each similarity file Pearson's
+correlation, times 100. Pairs with a word that has an unknown piece are left out and counted.
 """
 
 import argparse
 import json
 import sys
 from typing import Any
+
+import numpy as np
 
 from fairseq_xl.embeddings.words import WordEmbeddings
 from fairseq_xl.errors import UserError
@@ -37,8 +39,10 @@ def main(arguments: list[str] | None = None) -> None:
     versions = {package: version(package) for package in ("fairseq_xl", "numpy", "sentencepiece")}
     result: dict[str, Any] = {"versions": versions, "dictionaries": {}, "similarity": {}}
     for pair, words in dictionaries.items():
-        kept, one, two = embeddings.pairs(words, pair.split("-"))
-        scores = dictionary_scores([words[number] for number in kept], one, two)
+        languages = pair.split("-")
+        kept, one, two = embeddings.pairs(words, languages)
+        apart = np.array([embeddings.have_no_common_piece(words[number], languages) for number in kept])
+        scores = dictionary_scores(apart, one, two)
         result["dictionaries"][pair] = {"left_out": len(words) - len(kept)} | scores
     for pair, (words, ratings) in rated.items():
         kept, one, two = embeddings.pairs(words, pair.split("-"))

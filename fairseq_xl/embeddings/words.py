@@ -61,14 +61,22 @@ class WordEmbeddings:
         pieces = [self.encode(word, language)[:-1] for word in words]
         return [table[each].mean(axis=0) if known[each].all() else None for each in pieces]
 
+    def have_no_common_piece(self, pair: tuple[str, str], languages: Sequence[str]) -> bool:
+        """Whether two words of two languages have no piece in common."""
+        one, two = (self.encode(word, language)[:-1] for word, language in zip(pair, languages))
+        return not np.isin(one, two).any()
+
     def pairs(
         self, pairs: Sequence[tuple[str, str]], languages: Sequence[str]
     ) -> tuple[list[int], np.ndarray, np.ndarray]:
         """Pairs of words of two languages -> numbers of those with two vectors, and their vectors (n, C) each."""
-        one, two = (self([pair[side] for pair in pairs], languages[side]) for side in (0, 1))
-        kept = [number for number, sides in enumerate(zip(one, two)) if sides[0] is not None and sides[1] is not None]
-        if len(kept) < 2:
+        sides = [self([pair[side] for pair in pairs], languages[side]) for side in (0, 1)]
+        found = {
+            number: (one, two) for number, (one, two) in enumerate(zip(*sides)) if one is not None and two is not None
+        }
+        if len(found) < 2:
             raise UserError(
-                f"{'-'.join(languages)}: {len(kept)} of {len(pairs)} pairs of words have embeddings; two are needed"
+                f"{'-'.join(languages)}: {len(found)} of {len(pairs)} pairs of words have embeddings; two are needed"
             )
-        return kept, *(np.stack([side[number] for number in kept]) for side in (one, two))  # type: ignore[misc]
+        first, second = (np.stack([both[side] for both in found.values()]) for side in (0, 1))
+        return list(found), first, second

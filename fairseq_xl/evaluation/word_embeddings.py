@@ -67,26 +67,23 @@ def _mean(values: np.ndarray) -> dict[str, Any]:
     return {"score": round(float(values.mean()), DECIMALS), "interval": bounds}
 
 
-def dictionary_scores(pairs: list[tuple[str, str]], one: np.ndarray, two: np.ndarray) -> dict[str, Any]:
+def dictionary_scores(apart: np.ndarray, one: np.ndarray, two: np.ndarray) -> dict[str, Any]:
     """Mean cosine and L2 distance of n translations, and of as many random pairs of the same words.
 
-    `different` is over the pairs whose words are written differently: with a joint vocabulary, equal words have equal
-    embeddings.
-
     Args:
-        pairs: the words.
-        one, two: their embeddings, (n, C) each.
+        apart: (n,) bool, whether the two words have no piece in common. With a joint vocabulary the others are near
+            each other in any table; `apart` has the means without them.
+        one, two: embeddings of the words, (n, C) each.
     """
-    order = np.random.default_rng(1).permutation(len(pairs))
+    order = np.random.default_rng(1).permutation(len(one))
     shuffled = one[order], two[np.roll(order, 1)]  # no word meets its own translation
-    different = np.array([first != second for first, second in pairs])
-    found: dict[str, Any] = {"n": len(pairs), "different": {"n": int(different.sum())}, "random": {}}
+    found: dict[str, Any] = {"n": len(one), "apart": {"n": int(apart.sum())}, "random": {}}
     for name, measure in (("cosine", cosines), ("l2", distances)):
         values = measure(one, two)
         found[name] = _mean(values)
         found["random"][name] = round(float(measure(*shuffled).mean()), DECIMALS)
-        if different.any():
-            found["different"][name] = _mean(values[different])
+        if apart.any():
+            found["apart"][name] = _mean(values[apart])
     return found
 
 

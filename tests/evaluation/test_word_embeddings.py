@@ -46,10 +46,10 @@ def test_distances_by_hand():
     one, two = np.array([[3.0, 4.0], [1.0, 0.0], [0.0, 0.0]]), np.array([[4.0, 3.0], [-2.0, 0.0], [3.0, 4.0]])
     assert cosines(one, two).tolist() == pytest.approx([24 / 25, -1, 0])
     assert distances(one, two).tolist() == pytest.approx([2**0.5, 3, 5])
-    found = dictionary_scores([("a", "x"), ("b", "b"), ("c", "z")], one, two)
-    assert found["n"] == 3 and found["different"]["n"] == 2
+    found = dictionary_scores(np.array([True, False, True]), one, two)
+    assert found["n"] == 3 and found["apart"]["n"] == 2
     assert found["cosine"]["score"] == pytest.approx((0.96 - 1) / 3, abs=6e-4)
-    assert found["different"]["cosine"]["score"] == 0.48
+    assert found["apart"]["cosine"]["score"] == 0.48
     assert found["l2"]["score"] == pytest.approx((2**0.5 + 8) / 3, abs=6e-4)
     low, high = found["l2"]["interval"]
     assert 1.41 < low < found["l2"]["score"] < high <= 5
@@ -58,9 +58,9 @@ def test_distances_by_hand():
 def test_random_pairs_are_never_translations():
     """Translations have equal embeddings, all other words orthogonal ones."""
     rows = np.eye(7)
-    found = dictionary_scores([(str(number), f"x{number}") for number in range(7)], rows, rows)
+    found = dictionary_scores(np.zeros(7, dtype=bool), rows, rows)
     assert (found["cosine"]["score"], found["random"]["cosine"]) == (1, 0)
-    assert (found["l2"]["score"], found["random"]["l2"]) == (0, 1.414)
+    assert (found["l2"]["score"], found["random"]["l2"]) == (0, 1.414) and found["apart"] == {"n": 0}
 
 
 def test_similarity_is_scipys_pearson():

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_xl.errors import UserError
+from preprocess.config import read_config
 from preprocess.sample.__main__ import main as write_sample
-from recipes import experiment
+from recipes import concatenated, experiment, low_resource, word_pairs
 from tests.tasks.tiny_text import write
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -42,6 +44,7 @@ def write_probes(folder):
     write(folder / "marvin_linzen_dataset.tsv", pairs)
 
 
+@pytest.mark.slow
 def test_bodies_of_other_languages_are_probed_in_english(sample, tmp_path, capsys):
     write_probes(tmp_path / "probes")
     values = [f"corpus={sample}", f"probes={tmp_path / 'probes'}", "sources=de", "vocabulary=300", "--updates", "1"]
@@ -93,3 +96,52 @@ def test_little_text_is_modeled_alone_and_with_other_languages(sample, tmp_path,
     assert {*kept} <= {*lines["es"]} and 0.15 < len(kept) / len(lines["es"]) < 0.35
     log = (tmp_path / "out/related/pretrained-1/train.log").read_text()
     assert '"valid_clm_es_loss"' in log and '"valid_clm_fr_loss"' in log and '"valid_clm_en_loss"' not in log
+
+
+def test_a_pair_of_words_is_the_most_frequent_translation_of_both(tmp_path):
+    (tmp_path / "bitext").mkdir()
+    lines = [
+        "Name Name",
+        "Name Bezeichnung",
+        "Name Bezeichnung",
+        "Title Titel",
+        "Heading Titel",
+        "Heading Titel",
+        "2 Zwei",
+    ]
+    lines += ["End Ende", "हिन्दी Hindi", "F1 F1", "a_b c"]
+    for place, code in enumerate(("en", "de")):
+        write(tmp_path / f"bitext/train.en-de.{code}", [f" {line.split()[place]}" for line in lines] + ["two words"])
+    expected = [
+        ("Name", "Bezeichnung"),
+        ("Heading", "Titel"),
+        ("End", "Ende"),
+        ("हिन्दी", "Hindi"),
+        ("F1", "F1"),
+        ("a_b", "c"),
+    ]
+    assert word_pairs.word_pairs(tmp_path, "en-de") == expected
+    write(tmp_path / "bitext/train.en-de.de", ["zwei Wörter"] * (len(lines) + 1))
+    with pytest.raises(UserError, match="no aligned lines of en-de are one word in both languages"):
+        word_pairs.main([str(tmp_path), str(tmp_path / "out"), "--pairs", "en-de"])
+    write(tmp_path / "bitext/train.en-de.de", ["Wort"])
+    with pytest.raises(UserError, match="train.en-de.en has 13 lines, .*train.en-de.de has 2"):
+        word_pairs.word_pairs(tmp_path, "en-de")
+
+
+def test_shares_of_text(sample, tmp_path):
+    for share in ("0", "2"):
+        with pytest.raises(UserError, match=r"--share [\d.]+: expected a share above 0, up to 1"):
+            low_resource.main([str(sample), str(tmp_path), "--langs", "es,fr", "--share", share])
+    with pytest.raises(UserError, match=r"--share 0.0001: none of the \d+ pages of .*train.es is left"):
+        low_resource.main([str(sample), str(tmp_path), "--langs", "es,fr", "--share", "0.0001"])
+    low_resource.main([str(sample), str(tmp_path), "--langs", "es,fr", "--share", "1"])
+    kept, every = (folder / "mono/train.es" for folder in (tmp_path, sample))
+    assert kept.read_text().split("\n\n") == every.read_text().split("\n\n")
+
+
+def test_a_concatenation_is_one_language(sample, tmp_path):
+    concatenated.main([str(sample), str(tmp_path / "mul.yaml"), "--langs", "en,de"])
+    config, problems = read_config(tmp_path / "mul.yaml")
+    assert config.languages == ("mul",) and not problems
+    assert config.files() == [f"{sample}/mono/train.{code}" for code in ("en", "de")]

@@ -56,12 +56,13 @@ LAYERS = {
     "retrieval": {"data", "models", "evaluation", "load"},
     "mining": {"data", "models", "retrieval", "patches", "load"},
     "probing": {"data", "models", "evaluation", "retrieval"},
+    "perplexity": {"data", "evaluation", "load"},
     "bitext_mining": {"evaluation"},
     "back_translation": {"data", "tasks"},
     "commands": {
         *("data", "embeddings", "checkpoints", "evaluation", "retrieval", "mining"),
-        *("bitext_mining", "back_translation", "patches", "probing"),
-        *("register", "load"),
+        *("bitext_mining", "back_translation", "patches", "probing", "perplexity"),
+        "register",
     },
     "__main__": {"commands"},
 }

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.embeddings.words import WordEmbeddings
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.word_embeddings import (
     dictionary_scores,
@@ -35,6 +34,8 @@ def main(arguments: list[str] | None = None) -> None:
         if not gold:
             raise UserError(f"--similarity {pair}={paths}: expected XX-YY=DATA:GOLD, the words and their ratings")
         rated[pair] = read_similarities(data, gold)
+    from fairseq_xl.embeddings.words import WordEmbeddings  # it imports torch, for which --help does not wait
+
     embeddings = WordEmbeddings(_files(options.embeddings), options.data)
     versions = {package: version(package) for package in ("fairseq_xl", "numpy", "sentencepiece")}
     result: dict[str, Any] = {"versions": versions, "dictionaries": {}, "similarity": {}}

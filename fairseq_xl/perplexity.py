@@ -1,6 +1,5 @@
 """Sums of a causal language model over held-out text. The command is `fairseq-xl score perplexity`."""
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +50,19 @@ def totals(checkpoint: str, data: Path, langs: str, split: str) -> tuple[dict[st
     return found, {"length": objective.cfg.length, "sample_break_mode": objective.cfg.sample_break_mode}
 
 
-def bigram(data: Path, code: str, split: str) -> float:
-    """Perplexity by sub-word, ends of sentences included, of a bigram model of the training text."""
+def bigram_totals(data: Path, code: str, split: str) -> dict[str, float]:
+    """{nats, tokens, words, sentences} of a language by a bigram model of its training text, ends included."""
     dictionary = XLDictionary.load(data / "dict.txt")
     end = dictionary.eos()
     train, held_out = (
         [text[line].numpy() for line in range(len(text))]
         for text in (open_text(data / code / name, code, len(dictionary)) for name in ("train", split))
     )
-    predicted = np.append(dictionary.pieces, end)
-    found = next_token_probabilities(train, predicted, len(dictionary), end, flat(held_out, end))
-    return round(math.exp(-float(np.log(found).mean())), 3)
+    text, predicted = flat(held_out, end), np.append(dictionary.pieces, end)
+    found = next_token_probabilities(train, predicted, len(dictionary), end, text)
+    return {
+        "nats": -float(np.log(found).sum()),
+        "tokens": len(found),
+        "words": sum(dictionary.symbols[token].startswith(WORD) for token in text[1:]),
+        "sentences": int((text[1:] == end).sum()),
+    }

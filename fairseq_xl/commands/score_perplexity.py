@@ -3,8 +3,8 @@
 Reads the binarized text of a split as the validation of fairseq-train does, with the settings of the checkpoint: every
 sub-word and every end of a sentence is predicted once, from those before it in its block. By sub-word: exp(nats /
 predictions). By word: exp(nats / words), where a word is what is between blanks; it can be compared between
-vocabularies, and means nothing for languages written without blanks. Beside it, by sub-word, a bigram model of the
-training text of the language. Prints one JSON line.
+vocabularies, and means nothing for languages written without blanks. Beside it, a bigram model of the training text of
+the language. Prints one JSON line.
 """
 
 import argparse
@@ -29,11 +29,12 @@ def main(arguments: list[str] | None = None) -> None:
     if options.split == "train":
         raise UserError("--split train: only held-out text can be scored")
     names_of("--langs", options.langs)
-    from fairseq_xl.perplexity import bigram, totals  # they import torch, for which --help does not wait
+    from fairseq_xl.perplexity import bigram_totals, totals  # they import torch, for which --help does not wait
 
     found, settings = totals(options.checkpoint, options.data, options.langs, options.split)
     languages = {
-        code: scores(**sums) | {"bigram": bigram(options.data, code, options.split)} for code, sums in found.items()
+        code: scores(**sums) | {"bigram": scores(**bigram_totals(options.data, code, options.split))}
+        for code, sums in found.items()
     }
     versions = {package: version(package) for package in ("fairseq_xl", "fairseq", "torch")}
     result = {"split": options.split, "versions": versions, "settings": settings, "languages": languages}

@@ -46,7 +46,9 @@ def test_perplexity_by_hand(data_bin, corpus, checkpoint, capsys):
         assert found["nats"] == pytest.approx(nats, rel=1e-5)
         assert found["perplexity"] == pytest.approx(math.exp(nats / len(stream)), abs=1e-3)
         assert found["word_perplexity"] == pytest.approx(math.exp(nats / len(raw.split())), rel=1e-4)
-        assert 1 < found["bigram"] < len(task.dictionary)
+        bigram = found["bigram"]
+        assert {bigram[name] == found[name] for name in ("tokens", "words", "sentences")} == {True}
+        assert 1 < bigram["perplexity"] < len(task.dictionary) and bigram["word_perplexity"] > bigram["perplexity"]
 
 
 def test_it_is_that_of_the_log(data_bin, checkpoint, capsys):

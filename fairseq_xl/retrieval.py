@@ -33,12 +33,12 @@ class Embedder:
     """
 
     def __init__(self, checkpoint, data, **options):
-        model, self.task = load(checkpoint, data, **options)
-        if not isinstance(getattr(model, "encoder", None), Encoder):
+        self.model, self.task = load(checkpoint, data, **options)
+        if not isinstance(getattr(self.model, "encoder", None), Encoder):
             raise UserError(f"{checkpoint}: retrieval needs a model with an encoder, and this one has none")
-        self.has_language_modules = isinstance(model, XLMonoTransModel)
+        self.has_language_modules = isinstance(self.model, XLMonoTransModel)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.encoder = model.encoder.to(self.device)
+        self.encoder = self.model.to(self.device).encoder
         self.longest = self.encoder.embeddings.max_positions
         self.encode = TextEncoder(Path(data) / "sentencepiece.model", self.task.dictionary)
         self.choices = [(layer, pooling) for layer in range(len(self.encoder.layers) + 1) for pooling in POOLINGS]

@@ -92,3 +92,24 @@ def bits(
         shares, bucket = components(whole, pieces, text, places, neighbors)
         found[name] = float(-np.log2((weights[bucket] * shares).sum(axis=1)).mean())
     return found
+
+
+def next_token_probabilities(
+    train: Sequence[np.ndarray], predicted: np.ndarray, symbols: int, end: int, text: np.ndarray
+) -> np.ndarray:
+    """Probabilities of all tokens of a text (N,) but the first one by the bigram model, (N-1,).
+
+    Args:
+        train: lines of token ids that end with `end`.
+        predicted: ids of the tokens that occur, `end` among them.
+        symbols: size of the dictionary.
+        end: symbol that ends a line.
+        text: token ids, `flat`.
+    """
+    held = flat(train[::HELD_OUT], end)
+    rest = Counts(flat([line for number, line in enumerate(train) if number % HELD_OUT], end), symbols)
+    estimated = components(rest, predicted, held, np.arange(1, len(held)), (LEFT,))
+    weights = interpolate(*estimated, BUCKETS)
+    whole = Counts(flat(train, end), symbols)
+    shares, bucket = components(whole, predicted, text, np.arange(1, len(text)), (LEFT,))
+    return (weights[bucket] * shares).sum(axis=1)

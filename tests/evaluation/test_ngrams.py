@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_xl.commands import main as fairseq_xl_command
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.ngrams import MODELS, Counts, bits, components, flat, interpolate
+from fairseq_xl.evaluation.ngrams import MODELS, Counts, bits, components, flat, interpolate, next_token_probabilities
 
 END = 0
 
@@ -95,3 +95,16 @@ def test_the_command_reads_the_positions_that_mlm_predicts(data_bin, capsys):
 def test_wrong_arguments(data_bin, flags, message):
     with pytest.raises(UserError, match=message):
         fairseq_xl_command(["ngram-entropy", str(data_bin), *flags])
+
+
+def test_probabilities_of_the_next_token_sum_to_one_and_follow_the_text():
+    """5 always follows 4."""
+    rng = np.random.default_rng(0)
+    words = [[6], [4, 5]]
+    lines = [np.array([*(token for word in rng.integers(2, size=4) for token in words[word]), END]) for _ in range(60)]
+    predicted = np.array([END, 4, 5, 6])
+    for before in predicted:
+        each = [next_token_probabilities(lines, predicted, 7, END, np.array([before, token]))[0] for token in predicted]
+        assert sum(each) == pytest.approx(1, abs=0.02 if before == END else 1e-9)  # nothing follows the last END
+    found = next_token_probabilities(lines, predicted, 7, END, np.array([4, 5, 4, 4]))
+    assert len(found) == 3 and found[0] > 0.5 > 0.2 > found[2]

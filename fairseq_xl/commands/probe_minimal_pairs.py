@@ -1,0 +1,26 @@
+"""Minimal pairs of grammatical and ungrammatical sentences (Marvin & Linzen 2018; Artetxe et al. 2020).
+
+A line of a FILE is ``[category TAB … TAB] grammatical sentence TAB ungrammatical sentence``. The sub-word in which the
+sentences differ is masked; the pair is right if the masked language model finds that of the grammatical sentence more
+probable. Pairs that differ in another number of sub-words than one are left out and counted. Prints one JSON line;
+chance is 50.
+"""
+
+import json
+import sys
+
+from fairseq_xl.evaluation.probing import minimal_pair_scores, read_minimal_pairs
+from fairseq_xl.probing import embedder_of, masked_probabilities, parser
+from fairseq_xl.versions import version
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    made = parser("minimal-pairs", __doc__)
+    made.add_argument("files", nargs="+", metavar="FILE", help="marvin_linzen_dataset.tsv, or others of this form")
+    options = made.parse_args(arguments)
+    pairs = read_minimal_pairs(options.files)
+    scored = masked_probabilities(embedder_of(options), pairs, options.lang)
+    versions = {package: version(package) for package in ("fairseq_xl", "torch")}
+    result = {"probe": "minimal-pairs", "versions": versions} | minimal_pair_scores(pairs, scored)
+    sys.stdout.write(json.dumps(result) + "\n")

@@ -1,0 +1,38 @@
+"""Word in Context (WiC): does a word have one sense in two sentences? (Artetxe et al. 2020).
+
+TRAIN and TEST are prefixes of WiC's files: PREFIX.data.txt and PREFIX.gold.txt. A logistic regression is trained on
+frozen states of the last layer. `pair`: the first state of both sentences as one input, as in the paper; `words`: the
+states of the two words, averaged over their pieces, with their absolute difference and their product. Features are
+standardized. Prints one JSON line; `majority` is the accuracy of the more frequent class of the training pairs.
+"""
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.evaluation.probing import classified, majority, read_wic
+from fairseq_xl.probing import both_words, embedder_of, pair_vectors, parser
+from fairseq_xl.versions import version
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    made = parser("wic", __doc__)
+    made.add_argument("train", metavar="TRAIN", help="prefix of the training files, such as WiC_dataset/train/train")
+    made.add_argument("test", metavar="TEST", help="prefix of the test files")
+    options = made.parse_args(arguments)
+    train, test = read_wic(options.train), read_wic(options.test)
+    embedder = embedder_of(options)
+    labels, gold = ([bool(pair.label) for pair in pairs] for pairs in (train, test))
+    result: dict[str, Any] = {"train": len(train), "n": len(test), "majority": majority(labels, gold)}
+    features: dict[str, list[np.ndarray]] = {"pair": [], "words": []}
+    for pairs in (train, test):
+        features["pair"].append(pair_vectors(embedder, pairs, options.lang))
+        one, two = both_words(embedder, pairs, options.lang)
+        features["words"].append(np.concatenate((one, two, np.abs(one - two), one * two), axis=1))
+    for name, (of_train, of_test) in features.items():
+        result[name] = classified(of_train, labels, of_test, gold)
+    versions = {package: version(package) for package in ("fairseq_xl", "torch", "scikit-learn")}
+    sys.stdout.write(json.dumps({"probe": "wic", "versions": versions} | result) + "\n")

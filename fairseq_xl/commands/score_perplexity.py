@@ -1,0 +1,50 @@
+"""Perplexity of a causal language model, by sub-word and by word (Lample & Conneau 2019, section 4.4).
+
+Reads the binarized text of a split as the validation of fairseq-train does, with the settings of the checkpoint: every
+sub-word and every end of a sentence is predicted once, from those before it in its block. By sub-word: exp(nats /
+predictions). By word: exp(nats / words), where a word is what is between blanks; it can be compared between
+vocabularies, and means nothing for languages written without blanks. Beside it, a bigram model of the training text of
+the language. Prints one JSON line.
+"""
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.versions import version
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    parser = argparse.ArgumentParser("fairseq-xl score perplexity", description=__doc__)
+    parser.add_argument("checkpoint", help="checkpoint of xl_pretraining with the objective clm")
+    parser.add_argument("data", type=Path, help="data folder")
+    parser.add_argument("--langs", required=True, help="languages, separated by commas")
+    parser.add_argument("--split", default="valid", help="split (default: valid)")
+    options = parser.parse_args(arguments)
+    if options.split == "train":
+        raise UserError("--split train: only held-out text can be scored")
+    names_of("--langs", options.langs)
+    from fairseq_xl.perplexity import bigram_totals, totals  # they import torch, for which --help does not wait
+
+    found, settings = totals(options.checkpoint, options.data, options.langs, options.split)
+    languages = {
+        code: scores(**sums) | {"bigram": scores(**bigram_totals(options.data, code, options.split))}
+        for code, sums in found.items()
+    }
+    versions = {package: version(package) for package in ("fairseq_xl", "fairseq", "torch")}
+    result = {"split": options.split, "versions": versions, "settings": settings, "languages": languages}
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+def scores(nats: float, tokens: float, words: float, sentences: float) -> dict[str, Any]:
+    """Perplexity by sub-word and by word, and what they are computed from."""
+    return {
+        "perplexity": round(math.exp(nats / tokens), 3),
+        "word_perplexity": round(math.exp(nats / words), 3) if words else None,
+        **{"nats": round(nats, 3), "tokens": int(tokens), "words": int(words), "sentences": int(sentences)},
+    }

@@ -1,0 +1,93 @@
+"""Compares the embeddings of translated words (Lample & Conneau 2019, section 4.5).
+
+The embedding of a word is the mean of the rows of its pieces in the table of token embeddings. EMBEDDINGS is a
+checkpoint, a .npz of `fairseq-xl join-embeddings` or `skipgram`, or XX=FILE.npz,YY=FILE.npz, a file for each language.
+Prints one JSON line: for each dictionary the mean cosine and L2 distance of its pairs, with 95 % bootstrap intervals,
+of random pairs of its words, and, as `apart`, of its pairs without a common piece; for each similarity file Pearson's
+correlation, times 100. Pairs with a word that has an unknown piece are left out and counted.
+"""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.word_embeddings import (
+    dictionary_scores,
+    read_dictionary,
+    read_similarities,
+    similarity_scores,
+)
+from fairseq_xl.versions import version
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    options = _parser().parse_args(arguments)
+    dictionaries = {pair: read_dictionary(path) for pair, path in _named(options.dictionaries, "DICTIONARY").items()}
+    rated = {}
+    for pair, paths in _named(options.similarity, "DATA:GOLD").items():
+        data, _, gold = paths.partition(":")
+        if not gold:
+            raise UserError(f"--similarity {pair}={paths}: expected XX-YY=DATA:GOLD, the words and their ratings")
+        rated[pair] = read_similarities(data, gold)
+    from fairseq_xl.embeddings.words import WordEmbeddings  # it imports torch, for which --help does not wait
+
+    embeddings = WordEmbeddings(_files(options.embeddings), options.data)
+    versions = {package: version(package) for package in ("fairseq_xl", "numpy", "sentencepiece")}
+    result: dict[str, Any] = {"versions": versions, "dictionaries": {}, "similarity": {}}
+    for pair, words in dictionaries.items():
+        languages = pair.split("-")
+        kept, one, two = embeddings.pairs(words, languages)
+        apart = np.array([embeddings.have_no_common_piece(words[number], languages) for number in kept])
+        scores = dictionary_scores(apart, one, two)
+        result["dictionaries"][pair] = {"left_out": len(words) - len(kept)} | scores
+    for pair, (words, ratings) in rated.items():
+        kept, one, two = embeddings.pairs(words, pair.split("-"))
+        scores = similarity_scores(one, two, [ratings[number] for number in kept])
+        result["similarity"][pair] = {"left_out": len(words) - len(kept)} | scores
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("fairseq-xl score word-embeddings", description=__doc__)
+    parser.add_argument("embeddings", metavar="EMBEDDINGS", help="checkpoint, .npz, or XX=FILE.npz,YY=FILE.npz")
+    parser.add_argument("data", help="data folder with dict.txt and sentencepiece.model")
+    parser.add_argument("dictionaries", nargs="+", metavar="XX-YY=DICTIONARY", help="file of word pairs, one a line")
+    parser.add_argument(
+        "--similarity",
+        nargs="*",
+        default=[],
+        metavar="XX-YY=DATA:GOLD",
+        help="word pairs and ratings, as SemEval-2017 task 2 has them",
+    )
+    return parser
+
+
+def _named(arguments: list[str], what: str) -> dict[str, str]:
+    """Arguments XX-YY=FILE -> {"XX-YY": FILE}."""
+    found: dict[str, str] = {}
+    for argument in arguments:
+        pair, _, path = argument.partition("=")
+        if len(pair.split("-")) != 2 or not path:
+            raise UserError(f"{argument}: expected XX-YY={what}")
+        if pair in found:
+            raise UserError(f"{argument}: {pair} is named twice")
+        found[pair] = path
+    return found
+
+
+def _files(argument: str) -> dict[str | None, str]:
+    """FILE, or XX=FILE,YY=FILE -> {language or None: file}."""
+    if "=" not in argument:
+        return {None: argument}
+    files: dict[str | None, str] = {}
+    for part in argument.split(","):
+        language, _, file = part.partition("=")
+        if not language or not file or language in files:
+            raise UserError(f"{argument}: expected XX=FILE.npz,YY=FILE.npz, each language once")
+        files[language] = file
+    return files

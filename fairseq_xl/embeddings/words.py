@@ -1,0 +1,82 @@
+"""Embeddings of words: means over pieces of the rows of a table (Lample & Conneau 2019, section 4.5). C channels."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.checkpoints.identity import check_identity
+from fairseq_xl.checkpoints.keys import TOKENS, upgrade_keys
+from fairseq_xl.data import vectors
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import load_checkpoint
+
+ARRAYS = ".npz"
+
+
+class WordEmbeddings:
+    """The token embeddings of a checkpoint, or a file of embeddings, as a function from words to vectors.
+
+    Args:
+        files: {language: file}; that of None serves all other languages. A file is a checkpoint, or a .npz of
+            `fairseq-xl skipgram`, `map-embeddings` or `join-embeddings`.
+        data: folder of the dictionary and the SentencePiece model.
+    """
+
+    def __init__(self, files: dict[str | None, str], data: Any):
+        self.dictionary = XLDictionary.load(Path(data) / "dict.txt")
+        self.encode = TextEncoder(Path(data) / "sentencepiece.model", self.dictionary)
+        self.tables = {language: self._table(file, Path(data)) for language, file in files.items()}
+        widths = {file: table.shape[1] for file, (table, _) in zip(files.values(), self.tables.values())}
+        if len(set(widths.values())) > 1:
+            raise UserError(f"the embeddings differ in their channels: {widths}")
+
+    def _table(self, file: str, data: Path) -> tuple[np.ndarray, np.ndarray]:
+        """The table (V, C), and which rows are known, (V,)."""
+        is_piece = self.dictionary.is_piece
+        if file.endswith(ARRAYS):
+            found = vectors.read(file)
+            table = np.zeros((len(self.dictionary), found.rows.shape[1]), dtype=np.float32)
+            indices = np.array([self.dictionary.indices.get(symbol, -1) for symbol in found.symbols])
+            table[indices[indices >= 0]] = found.rows[indices >= 0]
+            known = np.zeros(len(table), dtype=bool)
+            known[indices[indices >= 0]] = True
+            if not (known & is_piece).any():
+                raise UserError(f"{file} has none of the pieces of {data / 'dict.txt'}")
+            return table, known & is_piece
+        checkpoint = load_checkpoint(file)
+        identity = (checkpoint.get("task_state") or {}).get("fairseq_xl")
+        check_identity(identity, file, self.dictionary, data / "dict.txt")
+        state = upgrade_keys(checkpoint["model"])
+        if TOKENS not in state:
+            raise UserError(f"{file} has no token embeddings: {TOKENS} is missing")
+        return state[TOKENS].float().numpy(), is_piece
+
+    def __call__(self, words: Sequence[str], language: str) -> list[np.ndarray | None]:
+        """Words of a language -> vectors (C,): the mean over the pieces; None for a word with an unknown piece."""
+        table, known = self.tables[language if language in self.tables else None]
+        pieces = [self.encode(word, language)[:-1] for word in words]
+        return [table[each].mean(axis=0) if known[each].all() else None for each in pieces]
+
+    def have_no_common_piece(self, pair: tuple[str, str], languages: Sequence[str]) -> bool:
+        """Whether two words of two languages have no piece in common."""
+        one, two = (self.encode(word, language)[:-1] for word, language in zip(pair, languages))
+        return not np.isin(one, two).any()
+
+    def pairs(
+        self, pairs: Sequence[tuple[str, str]], languages: Sequence[str]
+    ) -> tuple[list[int], np.ndarray, np.ndarray]:
+        """Pairs of words of two languages -> numbers of those with two vectors, and their vectors (n, C) each."""
+        sides = [self([pair[side] for pair in pairs], languages[side]) for side in (0, 1)]
+        found = {
+            number: (one, two) for number, (one, two) in enumerate(zip(*sides)) if one is not None and two is not None
+        }
+        if len(found) < 2:
+            raise UserError(
+                f"{'-'.join(languages)}: {len(found)} of {len(pairs)} pairs of words have embeddings; two are needed"
+            )
+        first, second = (np.stack([both[side] for both in found.values()]) for side in (0, 1))
+        return list(found), first, second

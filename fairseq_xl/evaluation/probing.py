@@ -1,0 +1,165 @@
+"""Files and scores of the probing tasks (Artetxe et al. 2020): WiC, SCWS and minimal pairs."""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.evaluation import bootstrap
+from fairseq_xl.evaluation.baselines import scikit_learn
+from fairseq_xl.evaluation.bleu import read_lines
+
+WIC_LABELS = {"T": True, "F": False}
+SCWS_FIELDS = 8  # id, word, part of speech, word, part of speech, context, context, mean rating; ratings follow
+MARKED = re.compile(r"<b>(.*?)</b>")
+
+
+class WordInText(NamedTuple):
+    """A text and the characters [begin, end) of a word in it."""
+
+    text: str
+    begin: int
+    end: int
+    place: str  # file and line, for messages
+
+
+class WordPair(NamedTuple):
+    """Two words in their texts, and whether they have one sense (WiC) or how similar they are (SCWS)."""
+
+    words: tuple[WordInText, WordInText]
+    label: float
+
+
+class MinimalPair(NamedTuple):
+    """A grammatical and an ungrammatical sentence."""
+
+    category: str
+    grammatical: str
+    ungrammatical: str
+
+
+def read_wic(prefix: str) -> list[WordPair]:
+    """WiC's files PREFIX.data.txt and PREFIX.gold.txt (Pilehvar & Camacho-Collados 2019).
+
+    A line of the first one is ``word TAB part of speech TAB index-index TAB sentence TAB sentence``. The indices count
+    the blank-separated tokens of each sentence from 0. A line of the second one is T (one sense) or F.
+    """
+    path, lines = f"{prefix}.data.txt", read_lines(f"{prefix}.data.txt")
+    labels = read_lines(f"{prefix}.gold.txt")
+    if len(lines) != len(labels) or not lines:
+        raise UserError(f"{prefix}: {len(lines)} lines of data.txt but {len(labels)} of gold.txt")
+    found = []
+    for number, (line, label) in enumerate(zip(lines, labels), start=1):
+        place = f"{path}, line {number}"
+        fields = line.split("\t")
+        indices = re.fullmatch(r"(\d+)-(\d+)", fields[2]) if len(fields) == 5 else None
+        if indices is None:
+            raise UserError(f"{place}: expected word TAB part of speech TAB index-index TAB sentence TAB sentence")
+        if label not in WIC_LABELS:
+            raise UserError(f"{prefix}.gold.txt, line {number}: expected T or F, found {quoted(label)}")
+        words = [_token(text, int(index), place) for text, index in zip(fields[3:], indices.groups())]
+        found.append(WordPair((words[0], words[1]), WIC_LABELS[label]))
+    return found
+
+
+def _token(text: str, index: int, place: str) -> WordInText:
+    tokens = list(re.finditer(r"\S+", text))
+    if index >= len(tokens):
+        raise UserError(f"{place}: there is no token {index} in {quoted(text)}")
+    return WordInText(text, *tokens[index].span(), place)
+
+
+def read_scws(path: str) -> list[WordPair]:
+    """SCWS's ratings.txt (Huang et al. 2012).
+
+    A line is ``id TAB word TAB part of speech TAB word TAB part of speech TAB context TAB context TAB mean rating``,
+    followed by the single ratings. The word of a context is between <b> and </b>.
+    """
+    found = []
+    for number, line in enumerate(read_lines(path), start=1):
+        fields, place = line.split("\t"), f"{path}, line {number}"
+        if len(fields) < SCWS_FIELDS:
+            raise UserError(f"{place}: expected {SCWS_FIELDS} fields or more, found {len(fields)}")
+        try:
+            rating = float(fields[7])
+        except ValueError:
+            raise UserError(f"{place}: expected a mean rating, found {quoted(fields[7])}") from None
+        found.append(WordPair((_marked(fields[5], place), _marked(fields[6], place)), rating))
+    if len(found) < 2:
+        raise UserError(f"{path}: expected at least two pairs of words, found {len(found)}")
+    return found
+
+
+def _marked(context: str, place: str) -> WordInText:
+    marks = list(MARKED.finditer(context))
+    word = marks[0][1].strip() if len(marks) == 1 else ""
+    if not word:
+        raise UserError(f"{place}: expected one word between <b> and </b>, found {quoted(context)}")
+    before, after = context[: marks[0].start()].strip(), context[marks[0].end() :].strip()
+    begin = len(before) + bool(before)
+    return WordInText(f"{before} {word} {after}".strip(), begin, begin + len(word), place)
+
+
+def read_minimal_pairs(paths: Sequence[str]) -> list[MinimalPair]:
+    """Minimal pairs (Marvin & Linzen 2018), a pair in each line of files separated by tabs.
+
+    The last two fields are the grammatical and the ungrammatical sentence. The fields before them are names of the
+    construction, of which the first is the category. The released templates are pickled; Goldberg's (2019)
+    marvin_linzen_dataset.tsv has the pairs in this form.
+    """
+    found = []
+    for path in paths:
+        for number, line in enumerate(read_lines(path), start=1):
+            *names, grammatical, ungrammatical = ["", *(field.strip() for field in line.split("\t"))]
+            if not names or not grammatical or not ungrammatical:
+                raise UserError(f"{path}, line {number}: expected grammatical TAB ungrammatical sentence")
+            found.append(MinimalPair(names[1] if len(names) > 1 else "all", grammatical, ungrammatical))
+    if not found:
+        raise UserError(f"{paths[0]}: no minimal pair")
+    return found
+
+
+# --- scores --------------------------------------------------------------------------------------------------------
+
+
+def classified(train: np.ndarray, labels: ArrayLike, test: np.ndarray, gold: ArrayLike) -> dict[str, Any]:
+    """Accuracy of a logistic regression of standardized features (n, C), trained on labels (n,)."""
+    sklearn = scikit_learn()
+    model = sklearn.pipeline.make_pipeline(
+        sklearn.preprocessing.StandardScaler(), sklearn.linear_model.LogisticRegression(max_iter=2000)
+    )
+    return bootstrap.accuracy(model.fit(train, labels).predict(test) == np.asarray(gold))
+
+
+def majority(labels: ArrayLike, gold: ArrayLike) -> float:
+    """Accuracy, in percent, of the more frequent of two classes of the training labels; True if they are equal."""
+    frequent = np.asarray(labels).mean() >= 0.5
+    return round(100 * float(np.mean(np.asarray(gold) == frequent)), 2)
+
+
+def minimal_pair_scores(pairs: Sequence[MinimalPair], scored: dict[int, tuple[float, float]]) -> dict[str, Any]:
+    """Accuracy over all scored pairs and by category; pairs that were left out are counted.
+
+    Args:
+        scored: log-probabilities of the two sentences' sub-words by the number of the pair. A pair is right if that of
+            the grammatical one is higher.
+    """
+    right: dict[str, list[bool]] = defaultdict(list)
+    for number, (grammatical, ungrammatical) in scored.items():
+        right[pairs[number].category].append(grammatical > ungrammatical)
+    every = dict.fromkeys(pair.category for pair in pairs)
+    of_category = {name: sum(pair.category == name for pair in pairs) for name in every}
+    whole = [each for values in right.values() for each in values]
+    return {
+        **{"n": len(whole), "left_out": len(pairs) - len(whole), "chance": 50.0},
+        **(bootstrap.accuracy(whole) if whole else {}),
+        "categories": {
+            name: {"n": len(right[name]), "left_out": of_category[name] - len(right[name])}
+            | (bootstrap.accuracy(right[name]) if right[name] else {})
+            for name in every
+        },
+    }

@@ -1,0 +1,92 @@
+"""Distances of word embeddings over dictionaries, and word similarity (Lample & Conneau 2019, section 4.5).
+
+n pairs of words, C channels.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.evaluation import bootstrap
+from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.evaluation.correlation import correlation, pearson
+
+DECIMALS = 3
+
+
+def read_dictionary(path: str) -> list[tuple[str, str]]:
+    """Pairs of words, one a line, separated by a tab or a blank, as MUSE's dictionaries are; each pair once."""
+    found = []
+    for number, line in enumerate(read_lines(path), start=1):
+        words = [word.strip() for word in line.split("\t")] if "\t" in line else line.split()
+        if len(words) != 2 or not all(words):
+            raise UserError(f"{path}, line {number}: expected two words separated by a tab, found {quoted(line)}")
+        found.append((words[0], words[1]))
+    return list(dict.fromkeys(found))
+
+
+def read_similarities(path: str, gold: str) -> tuple[list[tuple[str, str]], list[float]]:
+    """Word pairs and their ratings in the files of SemEval-2017, task 2 (Camacho-Collados et al. 2017).
+
+    Args:
+        path: lines ``word TAB word``, such as subtask2-crosslingual/data/en-de.test.data.txt.
+        gold: a rating on each line, such as subtask2-crosslingual/keys/en-de.test.gold.txt.
+    """
+    pairs = [tuple(line.split("\t")) for line in read_lines(path)]
+    for number, pair in enumerate(pairs, start=1):
+        if len(pair) != 2:
+            raise UserError(f"{path}, line {number}: expected word TAB word, found {len(pair)} fields")
+    ratings = []
+    for number, line in enumerate(read_lines(gold), start=1):
+        try:
+            ratings.append(float(line))
+        except ValueError:
+            raise UserError(f"{gold}, line {number}: expected a number, found {quoted(line)}") from None
+    if len(pairs) != len(ratings):
+        raise UserError(f"{path} has {len(pairs)} lines, {gold} has {len(ratings)}")
+    return [(pair[0], pair[1]) for pair in pairs], ratings
+
+
+def cosines(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """Cosines (n,) of rows (n, C); that of a row of zeros is 0."""
+    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
+    return (one * two).sum(axis=1) / np.maximum(norms, 1e-12)
+
+
+def distances(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """L2 distances (n,) of rows (n, C)."""
+    return np.linalg.norm(one - two, axis=1)
+
+
+def _mean(values: np.ndarray) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(bootstrap.RESAMPLES)]
+    bounds = [round(float(bound), DECIMALS) for bound in np.percentile(means, (2.5, 97.5))]
+    return {"score": round(float(values.mean()), DECIMALS), "interval": bounds}
+
+
+def dictionary_scores(apart: np.ndarray, one: np.ndarray, two: np.ndarray) -> dict[str, Any]:
+    """Mean cosine and L2 distance of n translations, and of as many random pairs of the same words.
+
+    Args:
+        apart: (n,) bool, whether the two words have no piece in common. With a joint vocabulary the others are near
+            each other in any table; `apart` has the means without them.
+        one, two: embeddings of the words, (n, C) each.
+    """
+    order = np.random.default_rng(1).permutation(len(one))
+    shuffled = one[order], two[np.roll(order, 1)]  # no word meets its own translation
+    found: dict[str, Any] = {"n": len(one), "apart": {"n": int(apart.sum())}, "random": {}}
+    for name, measure in (("cosine", cosines), ("l2", distances)):
+        values = measure(one, two)
+        found[name] = _mean(values)
+        found["random"][name] = round(float(measure(*shuffled).mean()), DECIMALS)
+        if apart.any():
+            found["apart"][name] = _mean(values[apart])
+    return found
+
+
+def similarity_scores(one: np.ndarray, two: np.ndarray, ratings: Iterable[float]) -> dict[str, Any]:
+    """Pearson's correlation, times 100, of the cosines of n pairs with their ratings."""
+    return {"n": len(one)} | correlation(pearson, cosines(one, two), list(ratings))

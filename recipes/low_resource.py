@@ -1,0 +1,51 @@
+"""Makes a corpus in which the first language has little text.
+
+    python -m recipes.low_resource FOLDER OUTPUT --langs es,fr,en --share 0.1 --vocabulary N
+
+Every tenth page of FOLDER/mono/train.es is kept, in OUTPUT/mono/train.es; empty lines separate pages.
+OUTPUT/corpus.yaml describes this text, all text of the other languages, and the validation text, for `python -m
+preprocess`.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import yaml
+
+from fairseq_xl import error_reporting
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.files import replacing
+from recipes.corpus import description, make
+from recipes.unpaired import pages, write
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("python -m recipes.low_resource", description=__doc__.split("\n\n")[0])
+    parser.add_argument("folder", type=Path, help="the corpus folder")
+    parser.add_argument("output", type=Path, help="folder to write to")
+    parser.add_argument("--langs", required=True, help="languages, separated by commas; the first one has little text")
+    parser.add_argument("--share", type=float, default=0.1, help="share of its pages (default: 0.1)")
+    parser.add_argument("--vocabulary", type=int, default=8000, help="number of sub-words (default: 8000)")
+    options = parser.parse_args(arguments)
+    error_reporting.install()
+    folder, output, codes = options.folder.resolve(), options.output.resolve(), names_of("--langs", options.langs)
+    if not 0 < options.share <= 1:
+        raise UserError(f"--share {options.share}: expected a share above 0, up to 1")
+    make(folder, codes)
+    described = description(folder, codes, options.vocabulary, monolingual=True, normalization=None)
+    text = folder / f"mono/train.{codes[0]}"
+    every = pages(stored(text))
+    kept = [page for place, page in enumerate(every) if int((place + 1) * options.share) > int(place * options.share)]
+    if not kept:
+        raise UserError(f"--share {options.share}: none of the {len(every)} pages of {text} is left")
+    write(output / f"mono/train.{codes[0]}", kept)
+    described["monolingual"][codes[0]]["train"] = f"{output}/mono/train.{codes[0]}"
+    with replacing(output / "corpus.yaml") as file:
+        file.write(yaml.safe_dump(described, allow_unicode=True, sort_keys=False).encode())
+    sys.stderr.write(f"{codes[0]}: {len(kept)} of {len(every)} pages, {sum(map(len, kept))} lines\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,147 @@
+"""Recipes that look into models without fine-tuning them, at nano size: probing, word embeddings, low-resource text."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from fairseq_xl.errors import UserError
+from preprocess.config import read_config
+from preprocess.sample.__main__ import main as write_sample
+from recipes import concatenated, experiment, low_resource, word_pairs
+from tests.tasks.tiny_text import write
+
+pytestmark = pytest.mark.usefixtures("warm")
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    """A tiny corpus folder, with short validation text."""
+    folder = tmp_path_factory.mktemp("probing") / "sample"
+    write_sample([str(folder), "--documents", "40"])
+    for path in folder.glob("*/valid.*"):
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:40]))
+    return folder
+
+
+def write_probes(folder):
+    """Files in the formats and folders in which the tasks are distributed."""
+    for split, count in (("train", 12), ("test", 6)):
+        (folder / f"WiC_dataset/{split}").mkdir(parents=True)
+        lines = [f"plan\tN\t1-{1 + number % 2}\tthe plan is new\tthis old plan" for number in range(count)]
+        write(folder / f"WiC_dataset/{split}/{split}.data.txt", lines)
+        write(folder / f"WiC_dataset/{split}/{split}.gold.txt", ["TF"[number % 2] for number in range(count)])
+    (folder / "SCWS").mkdir()
+    contexts = ["the <b> plan </b> is new", "this old <b> street </b>", "a <b> letter </b> from the city"]
+    rows = [(1, 2, 5.5), (0, 2, 2.5), (0, 1, 9.0)]
+    line = "{}\tx\tn\ty\tn\t{}\t{}\t{}\t1.0"
+    write(
+        folder / "SCWS/ratings.txt", [line.format(n, contexts[i], contexts[j], r) for n, (i, j, r) in enumerate(rows)]
+    )
+    pairs = ["simple_agrmt\tsing\tthe plan is new\tthe plan are new", "simple_agrmt\tsing\tit is\tit was not"]
+    write(folder / "marvin_linzen_dataset.tsv", pairs)
+
+
+@pytest.mark.slow
+def test_bodies_of_other_languages_are_probed_in_english(sample, tmp_path, capsys):
+    write_probes(tmp_path / "probes")
+    values = [f"corpus={sample}", f"probes={tmp_path / 'probes'}", "sources=de", "vocabulary=300", "--updates", "1"]
+    experiment.main([str(RECIPES / "monotrans/probing.yaml"), *values, "--output", str(tmp_path / "out")])
+    shown = capsys.readouterr().out
+    for model in ("de", "en", "random"):
+        for task in ("wic", "scws", "minimal-pairs"):
+            assert json.loads((tmp_path / f"out/{model}/{task}/scores.json").read_text())["probe"] == task
+    value = r"-?[\d.]+ \(-?[\d.]+–-?[\d.]+\)"
+    assert re.search(
+        rf"^\| WiC, accuracy \| pair \| words \|\n.*\n\| de, with .* of en \| {value} \| {value} \|$", shown, re.M
+    )
+    assert shown.count("\n| en |") == shown.count("\n| random weights |") == 3
+    assert "\n| majority | 50.0 | 50.0 |" in shown and "\n| chance | 50.0 |" in shown
+    found = json.loads((tmp_path / "out/de/minimal-pairs/scores.json").read_text())
+    assert found["left_out"] >= 1
+
+
+def test_words_and_their_translations_are_compared(sample, tmp_path, capsys):
+    words = {"en": ["House", "Garden", "Old street", "House", "House"], "de": ["Haus", "Garten", "Weg", "Bau", "Haus"]}
+    for code, lines in words.items():
+        with open(sample / f"bitext/train.en-de.{code}", "a", encoding="utf-8") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+    values = [f"corpus={sample}", "vocabulary=300", "--updates", "1", "skipgram=--dim 128 --epochs 1 --buckets 100"]
+    write(tmp_path / "data.txt", ["house\tHaus", "street\tGarten"])
+    write(tmp_path / "gold.txt", ["4", "0.5"])
+    rated = f"similarity=en-de={tmp_path}/data.txt:{tmp_path}/gold.txt"
+    experiment.main([str(RECIPES / "xlm/word-embeddings.yaml"), *values, rated, "--output", str(tmp_path / "out")])
+    pairs = (tmp_path / "out/dictionary/en-de.txt").read_text(encoding="utf-8")
+    assert pairs.startswith("House\tHaus\n") and "Garden\tGarten\n" in pairs and "Bau" not in pairs
+    shown = capsys.readouterr().out
+    for model in ("XLM (MLM)", "random weights", "mapped skip-gram", "skip-gram of the concatenation"):
+        found = re.search(rf"^\| {re.escape(model)} \| (-?[\d.]+) \(.*\) \| [\d.]+ \(.*\) \|$", shown, re.MULTILINE)
+        assert found and re.search(rf"^\| {re.escape(model)}, random pairs \| -?[\d.]+ \| [\d.]+ \|$", shown, re.M), (
+            model
+        )
+    scores = json.loads((tmp_path / "out/scores/mlm/scores.json").read_text())
+    assert scores["similarity"]["en-de"]["n"] == 2
+
+
+def test_little_text_is_modeled_alone_and_with_other_languages(sample, tmp_path, capsys):
+    values = [f"corpus={sample}", "vocabulary=400", "--updates", "2", "share=0.25"]
+    experiment.main([str(RECIPES / "xlm/low-resource.yaml"), *values, "--output", str(tmp_path / "out")])
+    shown = capsys.readouterr().out
+    for name in (r"es", r"es \+ fr", r"es \+ en", r"es \+ fr \+ en", "bigram model, es"):
+        assert re.search(rf"^\| {name} \| [\d.]+ \| [\d.]+ \|$", shown, re.MULTILINE), name
+    lines = {code: (sample / f"mono/train.{code}").read_text().splitlines() for code in ("es",)}
+    kept = (tmp_path / "out/text/mono/train.es").read_text().splitlines()
+    assert {*kept} <= {*lines["es"]} and 0.15 < len(kept) / len(lines["es"]) < 0.35
+    log = (tmp_path / "out/related/pretrained-1/train.log").read_text()
+    assert '"valid_clm_es_loss"' in log and '"valid_clm_fr_loss"' in log and '"valid_clm_en_loss"' not in log
+
+
+def test_a_pair_of_words_is_the_most_frequent_translation_of_both(tmp_path):
+    (tmp_path / "bitext").mkdir()
+    lines = [
+        "Name Name",
+        "Name Bezeichnung",
+        "Name Bezeichnung",
+        "Title Titel",
+        "Heading Titel",
+        "Heading Titel",
+        "2 Zwei",
+    ]
+    lines += ["End Ende", "हिन्दी Hindi", "F1 F1", "a_b c"]
+    for place, code in enumerate(("en", "de")):
+        write(tmp_path / f"bitext/train.en-de.{code}", [f" {line.split()[place]}" for line in lines] + ["two words"])
+    expected = [
+        ("Name", "Bezeichnung"),
+        ("Heading", "Titel"),
+        ("End", "Ende"),
+        ("हिन्दी", "Hindi"),
+        ("F1", "F1"),
+        ("a_b", "c"),
+    ]
+    assert word_pairs.word_pairs(tmp_path, "en-de") == expected
+    write(tmp_path / "bitext/train.en-de.de", ["zwei Wörter"] * (len(lines) + 1))
+    with pytest.raises(UserError, match="no aligned lines of en-de are one word in both languages"):
+        word_pairs.main([str(tmp_path), str(tmp_path / "out"), "--pairs", "en-de"])
+    write(tmp_path / "bitext/train.en-de.de", ["Wort"])
+    with pytest.raises(UserError, match="train.en-de.en has 13 lines, .*train.en-de.de has 2"):
+        word_pairs.word_pairs(tmp_path, "en-de")
+
+
+def test_shares_of_text(sample, tmp_path):
+    for share in ("0", "2"):
+        with pytest.raises(UserError, match=r"--share [\d.]+: expected a share above 0, up to 1"):
+            low_resource.main([str(sample), str(tmp_path), "--langs", "es,fr", "--share", share])
+    with pytest.raises(UserError, match=r"--share 0.0001: none of the \d+ pages of .*train.es is left"):
+        low_resource.main([str(sample), str(tmp_path), "--langs", "es,fr", "--share", "0.0001"])
+    low_resource.main([str(sample), str(tmp_path), "--langs", "es,fr", "--share", "1"])
+    kept, every = (folder / "mono/train.es" for folder in (tmp_path, sample))
+    assert kept.read_text().split("\n\n") == every.read_text().split("\n\n")
+
+
+def test_a_concatenation_is_one_language(sample, tmp_path):
+    concatenated.main([str(sample), str(tmp_path / "mul.yaml"), "--langs", "en,de"])
+    config, problems = read_config(tmp_path / "mul.yaml")
+    assert config.languages == ("mul",) and not problems
+    assert config.files() == [f"{sample}/mono/train.{code}" for code in ("en", "de")]

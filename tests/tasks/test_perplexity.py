@@ -1,0 +1,73 @@
+"""Perplexity by sub-word and by word: computed by hand from log-probabilities, and that of the validation log."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from fairseq_xl import load
+from fairseq_xl.commands import main
+from fairseq_xl.errors import UserError
+from tests.commands import pretraining, run_train, run_validate, validation
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data_bin, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clm")
+    run_train([*pretraining(data_bin, folder, objectives="clm"), "--max-update", 4, "--disable-validation"])
+    return folder / "checkpoint_last.pt"
+
+
+def score(capsys, *arguments):
+    capsys.readouterr()
+    main(["score", "perplexity", *map(str, arguments)])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_perplexity_by_hand(data_bin, corpus, checkpoint, capsys):
+    """Blocks of 31 tokens after <s>, one at a time; words are counted in the raw text."""
+    result = score(capsys, checkpoint, data_bin, "--langs", "de,en")
+    assert result["settings"] == {"length": 32, "sample_break_mode": "none"} and None not in result["versions"].values()
+    model, task = load(checkpoint, data_bin)
+    task.load_dataset("valid")
+    for code in ("de", "en"):
+        stream = torch.from_numpy(task.datasets["valid"].corpora["clm"][code].tokens.astype("int64"))
+        language, nats = torch.tensor([[task.dictionary.language_id(code)]]), 0.0
+        for block in stream.split(31):
+            tokens = torch.cat((torch.tensor([0]), block))
+            with torch.no_grad():
+                hidden = model.encode(tokens[None, :-1], languages=language, causal=True)[0]
+                logits = model.output(hidden).double()
+            nats -= float(logits.log_softmax(-1)[torch.arange(len(block)), block].sum())
+        raw = (corpus / f"valid.{code}").read_text(encoding="utf-8")
+        found = result["languages"][code]
+        assert (found["tokens"], found["words"], found["sentences"]) == (len(stream), len(raw.split()), 20)
+        assert found["nats"] == pytest.approx(nats, rel=1e-5)
+        assert found["perplexity"] == pytest.approx(math.exp(nats / len(stream)), abs=1e-3)
+        assert found["word_perplexity"] == pytest.approx(math.exp(nats / len(raw.split())), rel=1e-4)
+        bigram = found["bigram"]
+        assert {bigram[name] == found[name] for name in ("tokens", "words", "sentences")} == {True}
+        assert 1 < bigram["perplexity"] < len(task.dictionary) and bigram["word_perplexity"] > bigram["perplexity"]
+
+
+def test_it_is_that_of_the_log(data_bin, checkpoint, capsys):
+    found = score(capsys, checkpoint, data_bin, "--langs", "en")["languages"]
+    logged = run_validate(validation(data_bin, checkpoint)).statistics("clm_en_loss")[-1]
+    assert list(found) == ["en"] and math.log2(found["en"]["perplexity"]) == pytest.approx(float(logged), abs=2e-3)
+
+
+def test_mistakes(data_bin, checkpoint, tmp_path):
+    run_train([*pretraining(data_bin, tmp_path, objectives="mlm"), "--max-update", 1, "--disable-validation"])
+    for arguments, message in (
+        (
+            [tmp_path / "checkpoint_last.pt", data_bin, "--langs", "en"],
+            "--objectives clm is needed; it was trained with mlm",
+        ),
+        ([checkpoint, data_bin, "--langs", "en", "--split", "train"], "--split train: only held-out text"),
+        ([checkpoint, data_bin, "--langs", "en", "--split", "test"], "no monolingual text for the split 'test'"),
+        ([checkpoint, data_bin, "--langs", "xx"], "--langs xx: .* has en, de, fr"),
+        ([checkpoint, data_bin, "--langs", "en,en"], "--langs en,en: en is named twice"),
+    ):
+        with pytest.raises(UserError, match=message):
+            main(["score", "perplexity", *map(str, arguments)])

@@ -9,6 +9,13 @@ from fairseq.data import Dictionary
 from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, digest
 from fairseq_xl.errors import UserError
 
+SENTENCEPIECE = "sentencepiece"  # U+2581 in front of the first piece of a word
+BPE = "@@ "  # subword-nmt, fastBPE: @@ behind all pieces of a word but the last one
+#: of a dictionary whose `word_mark` is None, for messages
+UNMARKED = (
+    "no piece of the dictionary begins with \u2581, as SentencePiece's do, or ends with @@, as those of BPE do"
+)
+
 
 class XLDictionary(Dictionary):
     """fairseq's dictionary in the order of XLM-R and mBART files.
@@ -79,6 +86,27 @@ class XLDictionary(Dictionary):
         flags = np.zeros(len(self), dtype=bool)
         flags[self.pieces] = True
         return flags
+
+    @cached_property
+    def word_mark(self):
+        """How pieces mark words: `SENTENCEPIECE`, `BPE`, or None if no piece has a mark; the more frequent mark counts.
+
+        The name is also that of `string` and --remove-bpe, which join the pieces.
+        """
+        names = [self.symbols[number] for number in self.pieces]
+        first = sum(name.startswith("\u2581") for name in names)
+        inner = sum(name.endswith("@@") for name in names)
+        return None if first == inner == 0 else SENTENCEPIECE if first >= inner else BPE
+
+    @cached_property
+    def word_boundaries(self):
+        """Pieces that begin a word, (V,) bool, and pieces that end one, (V,) bool, as far as their mark shows it."""
+        begins, ends = np.zeros((2, len(self)), dtype=bool)
+        if self.word_mark == SENTENCEPIECE:
+            begins[:] = [symbol.startswith("\u2581") for symbol in self.symbols]
+        elif self.word_mark == BPE:
+            ends[:] = [not symbol.endswith("@@") for symbol in self.symbols]
+        return begins, ends
 
     @cached_property
     def counts(self):

@@ -215,12 +215,40 @@ def test_training_reads_real_and_generated_pairs(with_pairs, tmp_path, tagged):
         assert not any(mask in source for source in real)
 
 
+def test_a_part_of_the_real_pairs_is_read(with_pairs, tmp_path):
+    """Half of the 90 in each epoch, another half in the next, and 1.5 times as many with 1.5."""
+
+    def epochs(folder, upsampling):
+        more = cli(s="en", t="de", back_translated=True, upsample_primary=upsampling, max_epoch=2)
+        output = run_train(translation(with_pairs, tmp_path / folder, *more, "--disable-validation"))
+        generated = {(0, *source) for source in sources(with_pairs)}
+        found, whole = [], [row for row in examples(output) if row not in generated]
+        assert len(whole) % 2 == 0
+        for part in (whole[: len(whole) // 2], whole[len(whole) // 2 :]):
+            found.append(sorted(part))
+        return found, output.log
+
+    halves, log = epochs("half", 0.5)
+    assert [len(half) for half in halves] == [45, 45] and halves[0] != halves[1]
+    assert log.count(" and 12 back-translated pairs") == 1
+    assert "en-de: 90 parallel and 12 back-translated pairs; each epoch reads 45 and 12 of them, a ratio of 3.75" in log
+    more, log = epochs("more", 1.5)
+    assert [len(part) for part in more] == [135, 135] and "each epoch reads 135 and 12 of them, a ratio of 11.2" in log
+
+
 def test_pairs_for_the_other_direction_are_not_mistaken(with_pairs, tmp_path):
     with pytest.raises(UserError, match="no .*back-en.de-en.de; `fairseq-xl back-translate CHECKPOINT .* -s de -t en`"):
         run_train(translation(with_pairs, tmp_path, *cli(s="de", t="en", back_translated=True, max_update=1)))
 
 
-@pytest.mark.parametrize("option", ["--tagged-back-translation", "--upsample-primary 2"])
+@pytest.mark.parametrize("upsampling", [0, -1])
+def test_no_part_of_the_real_pairs_is_refused(data_bin, tmp_path, upsampling):
+    more = cli(s="en", t="de", max_update=1, back_translated=True, upsample_primary=upsampling)
+    with pytest.raises(UserError, match=f"--upsample-primary {upsampling}.0: more than 0 is needed"):
+        run_train(translation(data_bin, tmp_path, *more))
+
+
+@pytest.mark.parametrize("option", ["--tagged-back-translation", "--upsample-primary 2", "--upsample-primary 0.5"])
 def test_options_of_back_translated_pairs_need_them(data_bin, tmp_path, option):
     with pytest.raises(UserError, match=f"^{option} needs --back-translated$"):
         run_train(translation(data_bin, tmp_path, *cli(s="en", t="de", max_update=1), *option.split()))

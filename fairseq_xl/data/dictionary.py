@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 from fairseq.data import Dictionary
 
-from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, digest
+from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, WORD_START, digest
 from fairseq_xl.errors import UserError
 
-SENTENCEPIECE = "sentencepiece"  # U+2581 in front of the first piece of a word
+SENTENCEPIECE = "sentencepiece"  # `WORD_START` in front of the first piece of a word
 BPE = "@@ "  # subword-nmt, fastBPE: @@ behind all pieces of a word but the last one
 #: of a dictionary whose `word_mark` is None, for messages
 UNMARKED = (
-    "no piece of the dictionary begins with \u2581, as SentencePiece's do, or ends with @@, as those of BPE do"
+    f"no piece of the dictionary begins with {WORD_START}, as SentencePiece's do, or ends with @@, as those of BPE do"
 )
 
 
@@ -94,7 +94,7 @@ class XLDictionary(Dictionary):
         The name is also that of `string` and --remove-bpe, which join the pieces.
         """
         names = [self.symbols[number] for number in self.pieces]
-        first = sum(name.startswith("\u2581") for name in names)
+        first = sum(name.startswith(WORD_START) for name in names)
         inner = sum(name.endswith("@@") for name in names)
         return None if first == inner == 0 else SENTENCEPIECE if first >= inner else BPE
 
@@ -103,7 +103,7 @@ class XLDictionary(Dictionary):
         """Pieces that begin a word, (V,) bool, and pieces that end one, (V,) bool, as far as their mark shows it."""
         begins, ends = np.zeros((2, len(self)), dtype=bool)
         if self.word_mark == SENTENCEPIECE:
-            begins[:] = [symbol.startswith("\u2581") for symbol in self.symbols]
+            begins[:] = [symbol.startswith(WORD_START) for symbol in self.symbols]
         elif self.word_mark == BPE:
             ends[:] = [not symbol.endswith("@@") for symbol in self.symbols]
         return begins, ends

@@ -278,7 +278,9 @@ def test_distributed_scores_of_translations_are_those_of_one_process(two, one):
     expected = scores_of(output)
     assert ranks[0]["scores"] == expected
     for kind in ("bleu", "round_trip_bleu", "wrong_language", "length_ratio"):  # not all are 0 or 100
-        assert any(0 < float(value) < 100 for direction in ("de-en", "en-de") for value in expected[f"{kind}_{direction}"])
+        assert any(
+            0 < float(value) < 100 for direction in ("de-en", "en-de") for value in expected[f"{kind}_{direction}"]
+        )
 
 
 def test_distributed_ranks_draw_different_batches(two):

@@ -15,7 +15,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json
 from fairseq_xl.io.locks import locked
 from tests.command_line import cli
-from tests.commands import MAX_POSITIONS, run_generate, run_train, translation, unsupervised
+from tests.commands import MAX_POSITIONS, pretraining, run_generate, run_train, translation, unsupervised
 
 EOS = 2
 
@@ -85,6 +85,17 @@ def test_sampling_from_the_most_probable_symbol_is_greedy_search(place, data, ca
     sampled = sources(data)
     run(place[1], data, capsys, "--beam", 1)
     assert sampled == sources(data)
+
+
+def test_sources_have_only_pieces_of_their_language(place, data, capsys):
+    """At a high temperature sampling writes pieces of all languages; the pairs depend on the option."""
+    text = [open_text(path.with_suffix(""), "en") for path in (data / "en/train.idx", *data.glob("*-*/train.*.en.idx"))]
+    pieces = {int(piece) for side in text for line in range(len(side)) for piece in side[line]}
+    found = []
+    for more in ([], ["--target-pieces-only"]):
+        run(place[1], data, capsys, "--sampling", "--temperature", 50, *more)
+        found.append({piece for source in sources(data) for piece in source})
+    assert not found[0] <= pieces and found[1] <= pieces
 
 
 def test_a_second_run_at_the_same_time_is_refused(place, data, capsys):
@@ -260,6 +271,27 @@ def test_a_model_of_unsupervised_translation_may_generate(place, data, tmp_path,
     statistics = run(tmp_path / "un/checkpoint_last.pt", data, capsys)
     assert statistics["pairs"] == 12
     assert read_json(data / "en-de/back-de.en-de.json") == statistics
+
+
+def test_checkpoints_that_do_not_translate(place, data, tmp_path, capsys):
+    with pytest.raises((UserError, OSError), match=r"nowhere.pt"):
+        run(tmp_path / "nowhere.pt", data, capsys)
+    run_train(pretraining(data, tmp_path, "--max-update", 1, "--disable-validation", objectives="mlm"))
+    with pytest.raises(UserError, match="checkpoint_last.pt is not a translation model; --init-encoder-from starts on"):
+        run(tmp_path / "checkpoint_last.pt", data, capsys)
+    assert not list(data.glob("en-de/back-*"))
+
+
+def test_data_folders_that_do_not_fit(place, data, tmp_path, capsys):
+    with pytest.raises(UserError, match=f"^{data}:{data}: back-translate one data folder at a time$"):
+        run(place[1], f"{data}:{data}", capsys)
+    with pytest.raises(UserError, match="nowhere: no such folder of binarized text"):
+        run(place[1], tmp_path / "nowhere", capsys)
+    (data / "manifest.json").unlink()
+    for path in data.rglob("dict*.txt"):
+        path.write_text("new 1\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(UserError, match="checkpoint_last.pt was trained with another dictionary"):
+        run(place[1], data, capsys)
 
 
 @pytest.mark.parametrize(

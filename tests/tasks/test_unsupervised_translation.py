@@ -330,6 +330,9 @@ def test_embeddings_start_from_word_vectors(data_bin, tmp_path):
     assert f"vectors of 10 of {len(symbols)} symbols" in output.log
     with pytest.raises(UserError, match="holds word vectors: give it as --init-embeddings-from"):
         run_train(line(data_bin, tmp_path / "x", *cli(init_encoder_from=tmp_path / "fasttext.vec", max_update=1)))
+    (tmp_path / "model.bin").write_bytes(b"\xba\x16\x4f\x2f\x0c\0\0\0")
+    with pytest.raises(UserError, match="model.bin is a binary file of fastText or word2vec"):
+        run_train(line(data_bin, tmp_path / "x", *cli(init_embeddings_from=tmp_path / "model.bin", max_update=1)))
 
 
 def test_parallel_text_may_be_used_too(data_bin, tmp_path):

@@ -66,8 +66,8 @@ def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
     if any(symbol.startswith(WORD_START) for symbol in symbols):
         if not any(symbols[row].startswith(WORD_START) for row in found):
             raise UserError(
-                f"{path} has vectors of words, not of the dictionary's pieces: none of the {len(found)} symbols that both "
-                f"have begins with {WORD_START}; train the vectors on the binarized text's pieces"
+                f"{path} has vectors of words, not of the dictionary's pieces: none of the {len(found)} symbols that "
+                f"both have begins with {WORD_START}; train the vectors on the binarized text's pieces"
             )
     rows, new = torch.tensor(list(found)), torch.from_numpy(np.stack(list(found.values())))
     size = new.square().mean().sqrt()

@@ -17,7 +17,6 @@ from fairseq_xl.objectives import OBJECTIVES
 from tests.commands import CPU, configuration, one_run
 from tests.distributed.headed import Headed
 
-
 #: what validation of unsupervised translation of German and English logs of translations
 SCORES = [
     *("bleu", "round_trip_bleu"),

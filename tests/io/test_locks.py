@@ -21,9 +21,8 @@ with locked(sys.argv[1], None):
 
 def test_a_second_lock_is_refused_with_the_message(tmp_path):
     path = tmp_path / "x.lock"
-    with locked(path, "x: busy"):
-        with pytest.raises(UserError, match="^x: busy$"), locked(path, "x: busy"):
-            pytest.fail("two have the lock")
+    with locked(path, "x: busy"), pytest.raises(UserError, match="^x: busy$"), locked(path, "x: busy"):
+        pytest.fail("two have the lock")
     with locked(path, "x: busy"):
         assert path.exists()  # the lock of a run that is over is no obstacle
 

@@ -44,10 +44,15 @@ class Translator:
         data: its data folder.
         source, target: codes of the languages that it translates from and into.
         options: fields of fairseq's `GenerationConfig`: beam, sampling, sampling_topk, temperature, …
+        target_pieces_only: as in `XLTranslationConfig`.
     """
 
-    def __init__(self, checkpoint: str, data: str, source: str, target: str, options: dict[str, Any]):
-        cfg = XLTranslationConfig(data=data, source_lang=source, target_lang=target)
+    def __init__(
+        self, checkpoint: str, data: str, source: str, target: str, options: dict[str, Any], target_pieces_only: bool
+    ):
+        cfg = XLTranslationConfig(
+            data=data, source_lang=source, target_lang=target, target_pieces_only=target_pieces_only
+        )
         self.task = XLTranslationTask.setup_task(cfg)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         (model,), _ = checkpoint_utils.load_model_ensemble([str(checkpoint)], task=self.task)
@@ -123,6 +128,7 @@ def back_translate(
     target: str,
     options: dict[str, Any],
     *,
+    target_pieces_only: bool = False,
     split: str = "train",
     length: int = 250,
     max_tokens: int = 8000,
@@ -131,7 +137,7 @@ def back_translate(
     """Generates sources in the language `source` for the monolingual text of `target`, and writes the pairs.
 
     Args:
-        checkpoint, data, options: as in `Translator`, which translates from `target` into `source`.
+        checkpoint, data, options, target_pieces_only: as in `Translator`, which translates from `target` into `source`.
         split: split of the monolingual text.
         length: maximum length of a sentence, in tokens; longer ones are left out.
         max_tokens: maximum number of tokens in a batch.
@@ -144,7 +150,7 @@ def back_translate(
         raise UserError(f"{data}: back-translate one data folder at a time")
     if source == target:
         raise UserError(f"-s {source} -t {target}: name two languages")
-    translator = Translator(checkpoint, data, target, source, options)
+    translator = Translator(checkpoint, data, target, source, options, target_pieces_only)
     dictionary, folder = translator.task.dictionary, translator.task.folder()
     if options.get("sampling_topk", 0) > len(dictionary):
         raise UserError(
@@ -154,12 +160,14 @@ def back_translate(
     corpus = Sentences(folder / target / split, target, len(dictionary))
     examples, _ = corpus.all_examples(length)
     prefix = back_translated_prefix(folder, source, target)
+    allowed = np.packbits(translator.task.pieces_of(source)) if target_pieces_only else None
     made_with = {
         **{
             "checkpoint": checksum(checkpoint),
             "text": checksum(f"{corpus.path}.bin"),
             "dictionary": dictionary.digest(),
             "options": options,
+            "target_pieces_only": None if allowed is None else zlib.crc32(allowed),
             "seed": seed,
         },
         **{"split": split, "length": length, "sentences": len(examples), "max_tokens": max_tokens},

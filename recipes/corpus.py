@@ -47,10 +47,15 @@ def _make(folder: Path, languages: list[str], pairs: str) -> None:
     if folder == lohelp and (not folder.exists() or (folder / ".stages").is_dir()):
         from preprocess.readers.libreoffice_help.__main__ import main as read_help
 
-        codes = [path.name.split(".")[1] for path in sorted(folder.glob(".stages/pages.*.json"))] + languages
+        codes = {path.name.split(".")[1] for path in folder.glob(".stages/pages.*.json")} | set(languages)
         every = [path.name.split(".")[1] for path in sorted(folder.glob("bitext/test.*-*.*"))] + pairs.split(",")
-        others = {frozenset(pair.split("-")): pair for pair in every if pair and "en" not in pair.split("-")}
-        if status := read_help([str(folder), "--langs", ",".join(codes), "--pairs", ",".join(others.values())]):
+        others: dict[frozenset[str], str] = {}  # a pair stays in the order in which it was asked for first
+        for pair in every:
+            if pair and "en" not in pair.split("-"):
+                others.setdefault(frozenset(pair.split("-")), pair)
+        # sorted: in another order the reader would write everything again
+        asked = ["--langs", ",".join(sorted(codes)), "--pairs", ",".join(sorted(others.values()))]
+        if status := read_help([str(folder), *asked]):
             sys.exit(status)
     elif folder == sample and not ((folder / COMPLETE).is_file() and (folder / "tasks/form").is_dir()):
         from preprocess.sample.__main__ import main as write_sample
@@ -88,13 +93,15 @@ def description(
 def zero_shot_test(folder: Path, first: str, pair: str, output: Path) -> str:
     """Writes the test set of a pair to OUTPUT/test.PAIR.*, and returns this path without the suffixes.
 
-    It is FOLDER/bitext/test.PAIR or else the lines with the same id in the test sets with the language `first`.
+    It is FOLDER/bitext/test.PAIR, with the languages in either order, or else the lines with the same id in the test
+    sets with the language `first`.
     Raises `UserError` for a missing file, or if no line has the same id.
     """
     codes = pair.split("-")
-    whole = [folder / f"bitext/test.{pair}.{code}" for code in codes]
-    if all(stored(path).is_file() for path in whole):
-        texts = [dict(enumerate(read_text(path).splitlines())) for path in whole]
+    orders = [[folder / f"bitext/test.{name}.{code}" for code in codes] for name in (pair, "-".join(codes[::-1]))]
+    whole = [paths for paths in orders if all(stored(path).is_file() for path in paths)]
+    if whole:
+        texts = [dict(enumerate(read_text(path).splitlines())) for path in whole[0]]
     else:
         texts = [_lines_by_id(folder / f"bitext/test.{first}-{code}", code) for code in codes]
     shared = [name for name in texts[0] if name in texts[1]]

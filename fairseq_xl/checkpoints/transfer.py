@@ -200,6 +200,7 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
         rows, count = word_vectors.read(path, symbols, state[TOKENS])
         logger.info("%s: vectors of %d of %d symbols", path, count, len(symbols))
         return Pretrained(path, {TOKENS: rows}, {})
+    word_vectors.check_not_binary(path)
     content = published.read(path)
     if isinstance(content, published.Published):
         _check_backbone(path, TRANSFORMER, type(model))

@@ -4,6 +4,7 @@ Reads the text format of word2vec and fastText, and .npz files of `fairseq-xl sk
 `join-embeddings`.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -12,12 +13,15 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.data import vectors
+from fairseq_xl.data.symbols import WORD_START
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.compressed import SUFFIXES, text_of
 
 #: suffixes of text files, which may be compressed
 TEXT = (".vec", ".txt")
 ARRAYS = ".npz"
+#: first bytes of the binary files of fastText (a fixed number) and word2vec (the size of the table, in text)
+BINARY = re.compile(rb"\xba\x16\x4f\x2f|\d+ \d+\n")
 
 
 def is_word_vectors(path: str) -> bool:
@@ -26,6 +30,16 @@ def is_word_vectors(path: str) -> bool:
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
     return name.endswith((*TEXT, ARRAYS))
+
+
+def check_not_binary(path: str) -> None:
+    """Raises `UserError` for a model of fastText or vectors of word2vec in their binary formats, .bin."""
+    if path.endswith(".bin") and Path(path).is_file():
+        with open(path, "rb") as file:
+            if BINARY.match(file.read(32)):
+                raise UserError(
+                    f"{path} is a binary file of fastText or word2vec: give its vectors as text, the .vec beside it"
+                )
 
 
 def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
@@ -40,7 +54,8 @@ def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
         table: (V, C)
 
     Returns: the new table (V, C), and the number of replaced rows.
-    Raises `UserError` for a missing or malformed file, another number of channels, no common symbol, or zeros only.
+    Raises `UserError` for a missing or malformed file, another number of channels, no common symbol, or zeros only; and
+    if no common symbol begins a word although symbols of the dictionary do, as for vectors of words in place of pieces.
     """
     places = {symbol: row for row, symbol in enumerate(symbols)}
     found: dict[int, np.ndarray] = {}  # row -> vector (C,); the first one of a symbol counts
@@ -48,6 +63,12 @@ def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
         found.setdefault(places[symbol], vector)
     if not found:
         raise UserError(f"{path} has none of the dictionary's symbols: its words must be pieces of the binarized text")
+    if any(symbol.startswith(WORD_START) for symbol in symbols):
+        if not any(symbols[row].startswith(WORD_START) for row in found):
+            raise UserError(
+                f"{path} has vectors of words, not of the dictionary's pieces: none of the {len(found)} symbols that "
+                f"both have begins with {WORD_START}; train the vectors on the binarized text's pieces"
+            )
     rows, new = torch.tensor(list(found)), torch.from_numpy(np.stack(list(found.values())))
     size = new.square().mean().sqrt()
     if size == 0:

@@ -39,6 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
         options.source_lang,
         options.target_lang,
         chosen,
+        target_pieces_only=options.target_pieces_only,
         split=options.split,
         length=options.length,
         max_tokens=options.max_tokens,
@@ -58,6 +59,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sampling", action="store_true", help="sample in place of beam search (Edunov et al. 2018)")
     parser.add_argument("--sampling-topk", type=int, help="sample from the K most probable symbols")
     parser.add_argument("--temperature", type=float, default=1.0, help="of the probabilities (default: 1)")
+    parser.add_argument(
+        "--target-pieces-only",
+        action="store_true",
+        help="write only pieces that the training text of SOURCE has: not those of another language",
+    )
     parser.add_argument("--length", type=int, default=250, help="leave out longer sentences, in tokens (default: 250)")
     parser.add_argument("--max-tokens", type=int, default=8000, help="tokens of a batch (default: 8000)")
     parser.add_argument("--seed", type=int, default=1, help="of sampling (default: 1)")

@@ -6,8 +6,15 @@ from pathlib import Path
 import numpy as np
 from fairseq.data import Dictionary
 
-from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, digest
+from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, WORD_START, digest
 from fairseq_xl.errors import UserError
+
+SENTENCEPIECE = "sentencepiece"  # `WORD_START` in front of the first piece of a word
+BPE = "@@ "  # subword-nmt, fastBPE: @@ behind all pieces of a word but the last one
+#: of a dictionary whose `word_mark` is None, for messages
+UNMARKED = (
+    f"no piece of the dictionary begins with {WORD_START}, as SentencePiece's do, or ends with @@, as those of BPE do"
+)
 
 
 class XLDictionary(Dictionary):
@@ -79,6 +86,27 @@ class XLDictionary(Dictionary):
         flags = np.zeros(len(self), dtype=bool)
         flags[self.pieces] = True
         return flags
+
+    @cached_property
+    def word_mark(self):
+        """How pieces mark words: `SENTENCEPIECE`, `BPE`, or None if no piece has a mark; the more frequent mark counts.
+
+        The name is also that of `string` and --remove-bpe, which join the pieces.
+        """
+        names = [self.symbols[number] for number in self.pieces]
+        first = sum(name.startswith(WORD_START) for name in names)
+        inner = sum(name.endswith("@@") for name in names)
+        return None if first == inner == 0 else SENTENCEPIECE if first >= inner else BPE
+
+    @cached_property
+    def word_boundaries(self):
+        """Pieces that begin a word, (V,) bool, and pieces that end one, (V,) bool, as far as their mark shows it."""
+        begins, ends = np.zeros((2, len(self)), dtype=bool)
+        if self.word_mark == SENTENCEPIECE:
+            begins[:] = [symbol.startswith(WORD_START) for symbol in self.symbols]
+        elif self.word_mark == BPE:
+            ends[:] = [not symbol.endswith("@@") for symbol in self.symbols]
+        return begins, ends
 
     @cached_property
     def counts(self):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # in this order, the first symbols of every dictionary
 MASK = "<mask>"
+WORD_START = "\u2581"  # SentencePiece's mark in front of the first piece of a word
 LANGUAGE = re.compile(r"\w[\w-]*")  # a language code; it holds no path separators
 LANGUAGE_SYMBOL = re.compile(rf"\[({LANGUAGE.pattern})\]")
 

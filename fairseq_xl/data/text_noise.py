@@ -31,18 +31,20 @@ class Text(NamedTuple):
         return int(self.words.max(initial=NO_WORD)) + 1
 
 
-def split_into_words(tokens, is_piece, begins_word, every_piece):
-    """Finds the words of tokens (B, T): a word extends to the next piece that begins a word, or to a special symbol.
+def split_into_words(tokens, is_piece, begins_word, ends_word, every_piece):
+    """Finds the words of tokens (B, T), which special symbols separate.
+
+    A word begins at a piece that begins one, behind a piece that ends one, and at the first piece behind a symbol.
 
     Args:
-        is_piece, begins_word: (V,) bool, by symbol.
+        is_piece, begins_word, ends_word: (V,) bool, by symbol.
         every_piece: (B,) bool, True for rows of languages without spaces between words, in which each piece is a word.
 
     Returns: `Text`.
     """
     pieces = is_piece[tokens]
-    behind_piece = np.pad(pieces, ((0, 0), (1, 0)))[:, :-1]
-    first = pieces & (begins_word[tokens] | every_piece[:, None] | ~behind_piece)
+    continues = np.pad(pieces & ~ends_word[tokens], ((0, 0), (1, 0)))[:, :-1]
+    first = pieces & (begins_word[tokens] | every_piece[:, None] | ~continues)
     return Text(tokens, np.where(pieces, first.cumsum(1) - 1, NO_WORD))
 
 
@@ -65,8 +67,13 @@ def shuffled(text, keys, reach):
 
 
 def dropped(text, keys, probability, pad):
-    """Leaves out each word with a probability: `Text` (B, T) -> `Text` (B, T'), T' <= T."""
-    return _kept(text, (text.words == NO_WORD) | (_of_word(text, keys, DROP) >= probability), pad)
+    """Leaves out each word with a probability: `Text` (B, T) -> `Text` (B, T'), T' <= T.
+
+    A row that would lose all its words keeps a random one: the word with the highest number.
+    """
+    drawn = np.where(text.words == NO_WORD, 1.0, _of_word(text, keys, DROP))
+    highest = np.where(text.words == NO_WORD, 0.0, drawn).max(axis=1, keepdims=True)
+    return _kept(text, drawn >= np.minimum(probability, highest), pad)
 
 
 def masked(text, keys, share, mask_index, pad):

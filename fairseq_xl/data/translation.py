@@ -31,6 +31,11 @@ class Direction:
         self.language_id, self.start = language_id, start
         self.tag, self.upsampling = tag, upsampling
 
+    @property
+    def examples(self):
+        """Number of examples that an epoch of training reads: at least one."""
+        return max(1, round(self.upsampling * len(self.lines)))
+
 
 class TranslationDataset(FairseqDataset):
     """Examples of one or more directions; with one direction over all lines, ids are line numbers.
@@ -91,8 +96,7 @@ class TranslationDataset(FairseqDataset):
             return np.arange(len(self))
         rng, found = np.random.default_rng(np.random.randint(2**31)), []
         for offset, direction in zip(self.offsets, self.directions):
-            lines = len(direction.lines)
-            found.append(offset + draw_passes(rng, lines, max(1, round(direction.upsampling * lines))))
+            found.append(offset + draw_passes(rng, len(direction.lines), direction.examples))
         return np.concatenate(found)
 
     def __getitem__(self, index):

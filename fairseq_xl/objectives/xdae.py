@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fairseq_xl.data.dictionary import BPE, UNMARKED
 from fairseq_xl.data.framing import InputLength, decoder_input, find_padding, pad_rows
 from fairseq_xl.data.text_noise import dropped, infilled, masked, shuffled, split_into_words
 from fairseq_xl.errors import UserError
@@ -16,8 +17,8 @@ from fairseq_xl.objectives.sequence import SequenceObjective, sequence_terms
 
 #: kinds of noise, in the order in which they are applied; the first three change words, the last one changes pieces
 NOISES = ("shuffle", "drop", "mask", "infill")
-UNSEGMENTED = ("zh", "th")  # languages in which each piece is a word, with and without a region: zh_CN
-WORD_START = "\u2581"  # SentencePiece's mark in front of a piece that begins a word
+# languages in which each piece of SentencePiece is a word, with and without a region: zh_CN
+UNSEGMENTED = ("zh", "th")
 
 
 @dataclass
@@ -63,7 +64,6 @@ class XDAE(SequenceObjective):
     def __init__(self, cfg, dictionary, framing):
         super().__init__(cfg, dictionary, framing)
         self.kinds = set(cfg.noise.split("+"))
-        self.begins_word = np.array([symbol.startswith(WORD_START) for symbol in dictionary.symbols])
 
     @property
     def input_length(self):
@@ -71,11 +71,10 @@ class XDAE(SequenceObjective):
         return InputLength(text=self.cfg.length - 2, symbols=2, positions=self.cfg.length)
 
     def check(self, corpus):
-        """Raises `UserError` if the noise changes words and the dictionary does not mark their beginnings."""
-        if self.kinds != {"infill"} and not self.begins_word.any():
+        """Raises `UserError` if the noise changes words and the dictionary does not mark them."""
+        if self.kinds != {"infill"} and self.dictionary.word_mark is None:
             raise UserError(
-                f"xdae.noise={self.cfg.noise} needs words, and no piece of the dictionary begins with {WORD_START}, "
-                "as SentencePiece's do; xdae.noise=infill works without words"
+                f"xdae.noise={self.cfg.noise} needs words, and {UNMARKED}; xdae.noise=infill works without words"
             )
 
     def collate(self, batch_spec, corpus):
@@ -98,8 +97,9 @@ class XDAE(SequenceObjective):
     def corrupted(self, tokens, keys, codes):
         """Corrupts clean rows (B, T) in the languages `codes`: (B, S), S <= T. Special symbols stay."""
         cfg, mask, pad = self.cfg, self.dictionary.mask_index, self.dictionary.pad()
-        each = np.array([code.split("_")[0].lower() in UNSEGMENTED for code in codes])
-        text = split_into_words(tokens, self.dictionary.is_piece, self.begins_word, each)
+        unsegmented = UNSEGMENTED if self.dictionary.word_mark != BPE else ()  # BPE's text has blanks between words
+        each = np.array([code.split("_")[0].lower() in unsegmented for code in codes])
+        text = split_into_words(tokens, self.dictionary.is_piece, *self.dictionary.word_boundaries, each)
         if "shuffle" in self.kinds:
             text = shuffled(text, keys, cfg.shuffle_distance)
         if "drop" in self.kinds:

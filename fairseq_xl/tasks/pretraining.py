@@ -148,6 +148,8 @@ class XLPretrainingTask(XLTask):
     """Pre-trains a model with the objectives of ``--objectives`` in the order of ``--schedule``."""
 
     criterion = "xl_pretraining"
+    #: options of objectives that a run has unless --objective-options sets them
+    default_objective_options = ""
     #: number of updates before the present one
     update_num = 0
     #: a pair is known if its bitext has one of these splits
@@ -161,8 +163,9 @@ class XLPretrainingTask(XLTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        """Converts objective options from a mapping to text."""
-        cfg.objective_options, run = settings_as_text(cfg.objective_options), run_config(cfg)
+        """Converts objective options from a mapping to text, and adds the task's defaults."""
+        options, run = settings_as_text(cfg.objective_options), run_config(cfg)
+        cfg.objective_options = with_defaults(options, cls.default_objective_options)
         if run is not None:  # stored in checkpoints, where --objective-options can override text only
             run.task.objective_options = cfg.objective_options
         return super().setup_task(cfg, **kwargs)
@@ -449,6 +452,13 @@ class XLPretrainingTask(XLTask):
             "target": target,
             "net_input": {"compute": self.objectives["clm"].scores, "batch": batch},
         }
+
+
+def with_defaults(options, defaults):
+    """Objective options, text or None, after those of the text `defaults` that set other keys."""
+    given = {option.partition("=")[0] for option in (options or "").split()}
+    added = [option for option in defaults.split() if option.partition("=")[0] not in given]
+    return " ".join(filter(None, [*added, options])) or None
 
 
 def freeze_others(model, patterns):

@@ -123,10 +123,12 @@ class XLSeq2SeqTask(XLTask):
             extra_gen_cls_kwargs = {"symbols_to_strip_from_output": hidden} | (extra_gen_cls_kwargs or {})
         generator = super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
         if self.cfg.target_pieces_only and not scores:
-            restrict(generator, self._pieces_of(self.inference_pair[1]))
+            if getattr(args, "constraints", None):
+                raise UserError("--target-pieces-only does not work with --constraints, which may need other pieces")
+            restrict(generator, self.pieces_of(self.inference_pair[1]))
         return generator
 
-    def _pieces_of(self, language):
+    def pieces_of(self, language):
         """Bool (V,): the pieces in all training text of a language, monolingual and parallel."""
         counts = np.zeros(len(self.dictionary), dtype=np.int64)
         for folder in map(Path, self.cfg.data.split(os.pathsep)):

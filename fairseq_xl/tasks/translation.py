@@ -49,11 +49,12 @@ class XLTranslationConfig(XLSeq2SeqConfig):
     tagged_back_translation: bool = field(
         default=False, metadata={"help": "put <mask> in front of generated sources (Caswell et al. 2019)"}
     )
-    upsample_primary: int = field(
+    upsample_primary: float = field(
         default=1,
         metadata={
-            "help": "read the parallel text N times in an epoch, back-translated pairs once",
-            "range": "1 or more",
+            "help": "read the parallel text N times in an epoch, back-translated pairs once; below 1 a random part of "
+            "it is read, another one in each epoch",
+            "range": "more than 0",
         },
     )
     sampling_temperature: float = field(
@@ -85,7 +86,7 @@ class XLTranslationTask(XLSeq2SeqTask):
             if cfg.tagged_back_translation:
                 raise UserError("--tagged-back-translation needs --back-translated")
             if cfg.upsample_primary != 1:
-                raise UserError(f"--upsample-primary {cfg.upsample_primary} needs --back-translated")
+                raise UserError(f"--upsample-primary {cfg.upsample_primary:g} needs --back-translated")
         self.lang_pairs = [tuple(name.split("-")) for name in names]
         for language in sorted({language for pair in self.lang_pairs for language in pair}):
             dictionary.language_id(language)
@@ -169,21 +170,37 @@ class XLTranslationTask(XLSeq2SeqTask):
                 (text.sides, text.sizes) if text.codes[0] == source else (text.sides[::-1], text.sizes[:, ::-1])
             )
             lines = text.filled if for_training else np.arange(len(sizes))
-            times = self.cfg.upsample_primary if split == "train" else 1
-            found[source, target] = [self.direction(*sides, sizes, np.tile(lines, times), source, target)]
+            real = self.direction(*sides, sizes, lines, source, target)
+            found[source, target] = [real]
             if self.cfg.back_translated and split == "train":
-                found[source, target].append(self._back_translated(folder, source, target))
+                real.upsampling = self.cfg.upsample_primary
+                generated = self._back_translated(folder, source, target)
+                found[source, target].append(generated)
+                self._log_pairs(f"{source}-{target}", real, generated)
         if split == "train" and self.cfg.sampling_temperature != 1:
             self._set_upsampling(list(found.values()))
         return list(chain.from_iterable(found.values()))
 
     def _set_upsampling(self, groups):
         """Upsamples the directions, which are grouped by their languages, as --sampling-temperature says."""
-        counts = np.array([sum(len(direction.lines) for direction in group) for group in groups])
+        counts = np.array([sum(direction.examples for direction in group) for group in groups])
         shares = smoothed_shares(counts, 1 / self.cfg.sampling_temperature)
         for group, upsampling in zip(groups, shares * counts.sum() / counts):
             for direction in group:
-                direction.upsampling = float(upsampling)
+                direction.upsampling *= float(upsampling)
+
+    def _log_pairs(self, name, real, generated):
+        """Logs once how many parallel and back-translated pairs of a direction there are, and how many are read."""
+        if "train" not in self.datasets:
+            logger.info(
+                "%s: %d parallel and %d back-translated pairs; each epoch reads %d and %d of them, a ratio of %.3g",
+                name,
+                len(real.lines),
+                len(generated.lines),
+                real.examples,
+                generated.examples,
+                real.examples / generated.examples,
+            )
 
     def _back_translated(self, folder, source, target):
         """The direction of back-translated pairs.

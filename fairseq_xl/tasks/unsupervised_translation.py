@@ -1,6 +1,7 @@
 """Unsupervised translation: denoising and online back-translation (Lample & Conneau 2019, section 4.2)."""
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +15,7 @@ from fairseq.tasks import register_task
 from torch import Tensor
 
 from fairseq_xl.data import tokenizers
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.dictionary import UNMARKED, XLDictionary
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.translations import SIZE, LanguageGuess, scores, statistics
@@ -24,9 +25,16 @@ from fairseq_xl.objectives.base import Batch
 from fairseq_xl.tasks.pretraining import XLPretrainingConfig, XLPretrainingTask
 from fairseq_xl.tasks.seq2seq import InitialWeightsConfig, initial_weights
 
+logger = logging.getLogger(__name__)
+
 COUNTED_TOKENS = 1_000_000  # of each language's training text, for the frequencies of its pieces
 #: kinds of translations that validation scores, and the names of their BLEU
 BLEU_NAMES = {"translation": "bleu", "back_translation": "round_trip_bleu"}
+#: noise, lengths and weights of the released command, as in recipes/xlm/config/unsupervised.yaml
+OBJECTIVE_OPTIONS = (
+    "xdae.noise=shuffle+drop+mask xdae.sample_break_mode=eos xdae.length=100 xdae.alpha=0 "
+    "xdae.weight=0:1,400000:0.1,1200000:0"
+)
 
 
 @dataclass
@@ -36,6 +44,13 @@ class XLUnsupervisedTranslationConfig(InitialWeightsConfig, XLPretrainingConfig)
     objectives: str = field(
         default="xdae,back_translation",
         metadata={"help": "objectives, separated by commas; with translation, parallel text is used as well"},
+    )
+    objective_options: Any = field(
+        default=None,
+        metadata={
+            "help": "options of objectives, separated by spaces; those that it leaves out are as in the released "
+            f"command (Lample & Conneau 2019): '{OBJECTIVE_OPTIONS}'"
+        },
     )
 
 
@@ -50,10 +65,13 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     """
 
     splits_of_pairs = ("train", "valid")
+    default_objective_options = OBJECTIVE_OPTIONS
     objectives: dict[str, Any]  # Any: validation calls a method of `BackTranslation`
 
     def __init__(self, cfg: Any, dictionary: XLDictionary):
         super().__init__(cfg, dictionary)
+        if dictionary.word_mark is None:
+            raise UserError(f"{self.folder() / 'dict.txt'}: {UNMARKED}, so validation cannot write text for BLEU")
         self.weight_files = initial_weights(cfg)
 
     def _build_objectives(self) -> None:
@@ -100,6 +118,23 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         return model
 
     # --- validation --------------------------------------------------------------------------------------------
+
+    def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
+        """Opens the corpora of a split; warns of directions that the mean BLEU of validation leaves out."""
+        super().load_dataset(split, *args, **kwargs)
+        if split == "train":
+            return
+        corpora = self.datasets[split].corpora
+        pairs, languages = (corpora.get(name, {}) for name in BLEU_NAMES)
+        lacking: dict[str, list[str]] = {"bleu": [], "round_trip_bleu": []}
+        for source, target in itertools.permutations(self.codes, 2):
+            if pairs and not {f"{source}-{target}", f"{target}-{source}"} & pairs.keys():
+                lacking["bleu"].append(f"{source}-{target}")
+            if source not in languages:
+                lacking["round_trip_bleu"].append(f"{source}-{target}")
+        parts = [f"{name} of {', '.join(names)}" for name, names in lacking.items() if names]
+        if parts:
+            logger.warning("the split %r has no text for %s", split, " and ".join(parts))
 
     def metrics(self) -> list[str]:
         """Names of the validation metrics: those of pre-training, and the scores of translations."""
@@ -164,7 +199,8 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     def _plain(self, tokens: Tensor, codes: Sequence[str]) -> list[str]:
         """Rows (B, T) and their languages -> B lines of raw text, without ``<unk>``."""
         chosen = self._tokenizers
-        texts = [self.dictionary.string(torch.from_numpy(row), "sentencepiece") for row in self._pieces(tokens)]
+        mark = self.dictionary.word_mark
+        texts = [self.dictionary.string(torch.from_numpy(row), mark) for row in self._pieces(tokens)]
         return [tokenizers.detokenize(text, chosen.get(code), code) for text, code in zip(texts, codes)]
 
     @cached_property

@@ -1,12 +1,13 @@
 """Word vectors as token embeddings: rows by hand, headers, compression, malformed files."""
 
 import gzip
+import struct
 
 import numpy as np
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.word_vectors import is_word_vectors, read
+from fairseq_xl.checkpoints.word_vectors import check_not_binary, is_word_vectors, read
 from fairseq_xl.data import vectors
 from fairseq_xl.errors import UserError
 
@@ -65,6 +66,28 @@ def test_malformed_files(tmp_path, content, message):
     path.write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=message):
         read(str(path), SYMBOLS, TABLE)
+
+
+def test_vectors_of_words_are_not_those_of_pieces(tmp_path):
+    """c is a piece within words, so its vector as a word says nothing; a dictionary without ▁ has words of its own."""
+    path = tmp_path / "x.vec"
+    path.write_text("a 1 2\nc 3 4\n", encoding="utf-8")
+    with pytest.raises(UserError, match="x.vec has vectors of words, not of the .* none of the 1 symbols that both ha"):
+        read(str(path), SYMBOLS, TABLE)
+    assert read(str(path), ["<s>", "<pad>", "a", "b@@", "c"], TABLE)[1] == 2
+    path.write_text("▁a 1 2\nc 3 4\n", encoding="utf-8")
+    assert read(str(path), SYMBOLS, TABLE)[1] == 2
+
+
+@pytest.mark.parametrize("content", [struct.pack("<2i", 793712314, 12) + bytes(80), b"4 2\nthe \0\0\x80\x3f"])
+def test_binary_files_are_recognized(tmp_path, content):
+    """The first number is fastText's FASTTEXT_FILEFORMAT_MAGIC_INT32; word2vec begins with the size of its table."""
+    path = tmp_path / "wiki.bin"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="wiki.bin is a binary file of fastText or word2vec: give its vectors as text"):
+        check_not_binary(str(path))
+    path.write_bytes(b"PK\3\4" + content)
+    check_not_binary(str(path))  # such as pytorch_model.bin
 
 
 def test_other_encodings_and_missing_files(tmp_path):

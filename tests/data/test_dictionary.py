@@ -79,6 +79,22 @@ def test_a_malformed_file_is_reported(tmp_path, content):
         XLDictionary.load(path)
 
 
+@pytest.mark.parametrize(
+    "pieces, mark, begins, ends",
+    [
+        (("▁a", "▁b@@", "c@@"), "sentencepiece", "110", "000"),
+        (("th@@", "e", "ho@@", "▁"), "@@ ", "0000", "0101"),
+        (("a", "b"), None, "00", "00"),
+    ],
+)
+def test_marks_of_words(write, pieces, mark, begins, ends):
+    """The more frequent mark counts: a rare character or a piece such as ▁@@ does not change it."""
+    dictionary = XLDictionary.load(write(*(f"{piece} 1" for piece in pieces), "<mask> 0", "[en] 0"))
+    assert dictionary.word_mark == mark
+    for found, expected in zip(dictionary.word_boundaries, (begins, ends)):
+        assert found[4 : 4 + len(pieces)].tolist() == [flag == "1" for flag in expected]
+
+
 def test_digest_depends_on_symbols_and_their_order_but_not_on_counts(write):
     digests = [
         XLDictionary.load(write(*lines)).digest()

@@ -11,11 +11,12 @@ from fairseq_xl.data.text_noise import NO_WORD, Text, dropped, infilled, masked,
 BOS, PAD, EOS, MASK = 0, 1, 2, 20
 IS_PIECE = np.isin(np.arange(24), np.arange(4, 20))
 BEGINS = np.isin(np.arange(24), np.arange(4, 10))  # of the pieces 4 … 19
+NONE = np.zeros(24, dtype=bool)
 
 
 def split(rows, every_piece=False):
     tokens = pad_rows([[BOS, *row, EOS] for row in rows], PAD)
-    return split_into_words(tokens, IS_PIECE, BEGINS, np.full(len(rows), every_piece))
+    return split_into_words(tokens, IS_PIECE, BEGINS, NONE, np.full(len(rows), every_piece))
 
 
 def some_keys(count, seed=3):
@@ -49,8 +50,15 @@ def test_words_begin_with_their_piece_and_end_before_the_next():
 
 
 def test_every_piece_is_a_word_in_languages_without_blanks():
-    text = split_into_words(np.array([[0, 4, 10, 11, 2]] * 2), IS_PIECE, BEGINS, np.array([True, False]))
+    text = split_into_words(np.array([[0, 4, 10, 11, 2]] * 2), IS_PIECE, BEGINS, NONE, np.array([True, False]))
     assert text.words.tolist() == [[-1, 0, 1, 2, -1], [-1, 0, 0, 0, -1]]
+
+
+def test_words_end_with_their_last_piece():
+    """As in BPE: 4 … 9 end a word, 10 … 19 do not. A block may end within a word; a symbol ends a word, too."""
+    tokens = np.array([[BOS, 10, 11, 4, 5, 12, 6, 13, EOS, 14, MASK, 7, 15]])
+    text = split_into_words(tokens, IS_PIECE, NONE, BEGINS, np.array([False]))
+    assert text.words.tolist() == [[-1, 0, 0, 0, 1, 2, 2, 3, -1, 4, -1, 5, 6]]
 
 
 # --- shuffle
@@ -90,6 +98,20 @@ def test_drop_by_hand(drawn):
     text = dropped(split([[4, 10, 5, 6, 11, EOS, 7]]), some_keys(1), 0.1, PAD)
     assert text.tokens.tolist() == [[BOS, 5, EOS, 7, EOS]]
     assert text.words.tolist() == [[-1, 1, -1, 3, -1]]
+
+
+def test_drop_keeps_a_word_of_each_row(drawn):
+    """A row that would lose all words keeps the one with the highest number; one without words stays as it is."""
+    drawn({DROP: [0.05, 0.09, 0.01]})
+    assert dropped(split([[4, 5, 10, EOS, 6]]), some_keys(1), 0.1, PAD).tokens.tolist() == [[BOS, 5, 10, EOS, EOS]]
+    assert dropped(split([[EOS]]), some_keys(1), 1.0, PAD).tokens.tolist() == [[BOS, EOS, EOS]]
+
+
+def test_the_word_that_stays_is_any_of_the_row():
+    text = dropped(split([[4, 5, 6, 7]] * 4000), some_keys(4000), 1.0, PAD)
+    assert text.tokens.shape == (4000, 3)
+    shares = np.bincount(text.tokens[:, 1], minlength=8)[4:] / 4000
+    assert shares == pytest.approx(np.full(4, 0.25), abs=0.03)  # deviation 0.007
 
 
 def test_drop_leaves_out_its_share_of_words():

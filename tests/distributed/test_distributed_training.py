@@ -25,6 +25,7 @@ from tests.commands import (
 )
 from tests.distributed.headed import Headed
 from tests.distributed.two_processes import pair, run_jobs, train
+from tests.distributed.worker import scores_of
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task
 from tests.tasks.test_same_language_generation import write_titles
@@ -107,6 +108,17 @@ def runs(data, single, empty, labeled, body):
             ),
             1,
             DDP,
+        ),
+        # random weights that stay: they write words of both languages, the same ones in one process and in two
+        "translations": (
+            unsupervised(
+                data,
+                "unused",
+                *cli(langs="de,en", updates_per_epoch=3, max_update=3, max_tokens=64, lr=0, init_std=0.5),
+                *NO_DROPOUT,
+            ),
+            1,
+            {"legacy": DDP["legacy"]},
         ),
         "next-sentence": (pretrain("--arch", "xl_monotrans_tiny", objectives="nsp,mlm"), 1, DDP),
         "language-module": (
@@ -260,6 +272,17 @@ def test_distributed_losses_are_those_of_one_process(two, one, name, backend):
     )
 
 
+def test_distributed_scores_of_translations_are_those_of_one_process(two, one):
+    """Each process translates a part of the validation text."""
+    ranks, (output, _) = two["translations-legacy"], one("translations")
+    expected = scores_of(output)
+    assert ranks[0]["scores"] == expected
+    for kind in ("bleu", "round_trip_bleu", "wrong_language", "length_ratio"):  # not all are 0 or 100
+        assert any(
+            0 < float(value) < 100 for direction in ("de-en", "en-de") for value in expected[f"{kind}_{direction}"]
+        )
+
+
 def test_distributed_ranks_draw_different_batches(two):
     ranks = two["mlm-tlm-legacy"]
     for update, losses in ranks[0]["losses"].items():
@@ -296,7 +319,7 @@ def test_distributed_parameters_without_gradient_do_not_move(two, one, schedule,
 
 
 @pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("name", ["pretraining", "translation"])
+@pytest.mark.parametrize("name", ["pretraining", "translation", "unsupervised"])
 def test_distributed_resume_is_exact(two, name, stop):
     for rank in range(2):
         whole, first, rest = (

@@ -1,6 +1,7 @@
 """One of two processes that run the command lines of FOLDER/jobs.json: python -m tests.distributed.worker FOLDER.
 
-Each writes FOLDER/NAME.RANK.json: {"losses": {update: its micro-steps' losses as float.hex}, "loss": the log's}.
+Each writes FOLDER/NAME.RANK.json: {"losses": {update: its micro-steps' losses as float.hex}, "loss": the log's,
+"scores": {name in `SCORES`: the log's}}.
 """
 
 import json
@@ -16,6 +17,21 @@ from fairseq_xl.objectives import OBJECTIVES
 from tests.commands import CPU, configuration, one_run
 from tests.distributed.headed import Headed
 
+#: what validation of unsupervised translation of German and English logs of translations
+SCORES = [
+    *("bleu", "round_trip_bleu"),
+    *(
+        f"{name}_{direction}"
+        for name in ("bleu", "round_trip_bleu", "wrong_language", "length_ratio")
+        for direction in ("de-en", "en-de")
+    ),
+]
+
+
+def scores_of(output):
+    """{name in `SCORES`: its values in the log, as text}."""
+    return {name: output.statistics(name) for name in SCORES}
+
 
 def main():
     folder = Path(sys.argv[1])
@@ -25,7 +41,7 @@ def main():
         sys.stderr.flush()
         with one_run() as output:
             distributed_utils.call_main(configuration(options.get_training_parser(), [*line, *CPU]), train.main)
-        result = {"losses": output.updates, "loss": output.statistics("loss")}
+        result = {"losses": output.updates, "loss": output.statistics("loss"), "scores": scores_of(output)}
         (folder / f"{name}.{os.environ['RANK']}.json").write_text(json.dumps(result), encoding="utf-8")
 
 

@@ -106,7 +106,7 @@ def test_any_combination_of_noise(words, noise):
     rows = [[BOS, *rng.choice([4, 5, 6, 10, 11, 12], size=size), EOS] for size in (40, 25, 3)]
     tokens, keys = pad_rows(rows, PAD), rng.integers(2**64, size=3, dtype=np.uint64)
     begins = np.isin(np.arange(20), np.arange(4, 10))
-    text = split_into_words(tokens, words.is_piece, begins, np.zeros(3, dtype=bool))
+    text = split_into_words(tokens, words.is_piece, begins, np.zeros(20, dtype=bool), np.zeros(3, dtype=bool))
     for kind, apply in APPLIED.items():
         if kind in noise.split("+"):
             text = apply(text, keys)
@@ -122,6 +122,31 @@ def test_in_chinese_and_thai_a_piece_is_a_word(words):
     codes, rows = ["en", "zh", "th", "zh_CN"], np.array([[BOS, 4, 10, 11, EOS]] * 4)
     found = objective.corrupted(rows, np.arange(4, dtype=np.uint64), codes)
     assert found.tolist() == [[BOS, 16, EOS, PAD, PAD], *[[BOS, 16, 16, 16, EOS]] * 3]
+
+
+@pytest.mark.parametrize("code", ["en", "zh"])
+def test_words_of_bpe_are_moved_dropped_and_masked_whole(tmp_path, code):
+    """Pieces 4@@ 5@@ continue, 6 … 9 end a word; in Chinese too, whose words BPE's text separates by blanks."""
+    pieces = dict.fromkeys(["th@@", "ho@@", "e", "use", "a", "▁"], 1)  # the last one is a rare character
+    bpe = XLDictionary.load(write_dictionary(tmp_path / "bpe.txt", pieces, ["en", "zh"]))
+    rows = np.array([[BOS, 4, 6, 8, 5, 4, 7, EOS]] * 200)
+    keys = np.random.default_rng(1).integers(2**64, size=200, dtype=np.uint64)
+    words, mask = [(4, 6), (8,), (5, 4, 7)], (bpe.mask_index,)
+
+    def found(options):
+        """The rows as sorted words."""
+        build_noise = build_objectives("xdae", options, bpe, Framing.of("xl", bpe))["xdae"]
+        for row in build_noise.corrupted(rows, keys, [code] * 200).tolist():
+            left, rest = [], row[1 : row.index(EOS)]
+            while rest:
+                left.append(next(word for word in [*words, mask] if tuple(rest[: len(word)]) == word))
+                rest = rest[len(left[-1]) :]
+            yield left
+
+    shuffled_rows = list(found("xdae.noise=shuffle"))
+    assert all(sorted(row) == sorted(words) for row in shuffled_rows) and len(set(map(tuple, shuffled_rows))) == 6
+    assert {len(row) for row in found("xdae.noise=drop xdae.drop_prob=0.5")} == {1, 2, 3}
+    assert {row.count(mask) for row in found("xdae.noise=mask xdae.word_mask_prob=0.5")} == {1, 2}
 
 
 def test_a_batch_may_mix_languages(words, tmp_path, spec):

@@ -15,7 +15,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json
 from fairseq_xl.io.locks import locked
 from tests.command_line import cli
-from tests.commands import MAX_POSITIONS, run_generate, run_train, translation, unsupervised
+from tests.commands import MAX_POSITIONS, pretraining, run_generate, run_train, translation, unsupervised
 
 EOS = 2
 
@@ -85,6 +85,17 @@ def test_sampling_from_the_most_probable_symbol_is_greedy_search(place, data, ca
     sampled = sources(data)
     run(place[1], data, capsys, "--beam", 1)
     assert sampled == sources(data)
+
+
+def test_sources_have_only_pieces_of_their_language(place, data, capsys):
+    """At a high temperature sampling writes pieces of all languages; the pairs depend on the option."""
+    text = [open_text(path.with_suffix(""), "en") for path in (data / "en/train.idx", *data.glob("*-*/train.*.en.idx"))]
+    pieces = {int(piece) for side in text for line in range(len(side)) for piece in side[line]}
+    found = []
+    for more in ([], ["--target-pieces-only"]):
+        run(place[1], data, capsys, "--sampling", "--temperature", 50, *more)
+        found.append({piece for source in sources(data) for piece in source})
+    assert not found[0] <= pieces and found[1] <= pieces
 
 
 def test_a_second_run_at_the_same_time_is_refused(place, data, capsys):
@@ -215,12 +226,40 @@ def test_training_reads_real_and_generated_pairs(with_pairs, tmp_path, tagged):
         assert not any(mask in source for source in real)
 
 
+def test_a_part_of_the_real_pairs_is_read(with_pairs, tmp_path):
+    """Half of the 90 in each epoch, another half in the next, and 1.5 times as many with 1.5."""
+
+    def epochs(folder, upsampling):
+        more = cli(s="en", t="de", back_translated=True, upsample_primary=upsampling, max_epoch=2)
+        output = run_train(translation(with_pairs, tmp_path / folder, *more, "--disable-validation"))
+        generated = {(0, *source) for source in sources(with_pairs)}
+        found, whole = [], [row for row in examples(output) if row not in generated]
+        assert len(whole) % 2 == 0
+        for part in (whole[: len(whole) // 2], whole[len(whole) // 2 :]):
+            found.append(sorted(part))
+        return found, output.log
+
+    halves, log = epochs("half", 0.5)
+    assert [len(half) for half in halves] == [45, 45] and halves[0] != halves[1]
+    assert log.count(" and 12 back-translated pairs") == 1
+    assert "en-de: 90 parallel and 12 back-translated pairs; each epoch reads 45 and 12 of them, a ratio of 3.75" in log
+    more, log = epochs("more", 1.5)
+    assert [len(part) for part in more] == [135, 135] and "each epoch reads 135 and 12 of them, a ratio of 11.2" in log
+
+
 def test_pairs_for_the_other_direction_are_not_mistaken(with_pairs, tmp_path):
     with pytest.raises(UserError, match="no .*back-en.de-en.de; `fairseq-xl back-translate CHECKPOINT .* -s de -t en`"):
         run_train(translation(with_pairs, tmp_path, *cli(s="de", t="en", back_translated=True, max_update=1)))
 
 
-@pytest.mark.parametrize("option", ["--tagged-back-translation", "--upsample-primary 2"])
+@pytest.mark.parametrize("upsampling", [0, -1])
+def test_no_part_of_the_real_pairs_is_refused(data_bin, tmp_path, upsampling):
+    more = cli(s="en", t="de", max_update=1, back_translated=True, upsample_primary=upsampling)
+    with pytest.raises(UserError, match=f"--upsample-primary {upsampling}.0: more than 0 is needed"):
+        run_train(translation(data_bin, tmp_path, *more))
+
+
+@pytest.mark.parametrize("option", ["--tagged-back-translation", "--upsample-primary 2", "--upsample-primary 0.5"])
 def test_options_of_back_translated_pairs_need_them(data_bin, tmp_path, option):
     with pytest.raises(UserError, match=f"^{option} needs --back-translated$"):
         run_train(translation(data_bin, tmp_path, *cli(s="en", t="de", max_update=1), *option.split()))
@@ -232,6 +271,27 @@ def test_a_model_of_unsupervised_translation_may_generate(place, data, tmp_path,
     statistics = run(tmp_path / "un/checkpoint_last.pt", data, capsys)
     assert statistics["pairs"] == 12
     assert read_json(data / "en-de/back-de.en-de.json") == statistics
+
+
+def test_checkpoints_that_do_not_translate(place, data, tmp_path, capsys):
+    with pytest.raises((UserError, OSError), match=r"nowhere.pt"):
+        run(tmp_path / "nowhere.pt", data, capsys)
+    run_train(pretraining(data, tmp_path, "--max-update", 1, "--disable-validation", objectives="mlm"))
+    with pytest.raises(UserError, match="checkpoint_last.pt is not a translation model; --init-encoder-from starts on"):
+        run(tmp_path / "checkpoint_last.pt", data, capsys)
+    assert not list(data.glob("en-de/back-*"))
+
+
+def test_data_folders_that_do_not_fit(place, data, tmp_path, capsys):
+    with pytest.raises(UserError, match=f"^{data}:{data}: back-translate one data folder at a time$"):
+        run(place[1], f"{data}:{data}", capsys)
+    with pytest.raises(UserError, match="nowhere: no such folder of binarized text"):
+        run(place[1], tmp_path / "nowhere", capsys)
+    (data / "manifest.json").unlink()
+    for path in data.rglob("dict*.txt"):
+        path.write_text("new 1\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(UserError, match="checkpoint_last.pt was trained with another dictionary"):
+        run(place[1], data, capsys)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from tests.commands import (
     run_train,
     run_validate,
     translation,
+    unsupervised,
 )
 from tests.distributed.headed import Headed
 from tests.tasks.test_classification import write_task
@@ -189,13 +190,17 @@ def both_directions(data, files, folder, *more):
     return translation(data, folder, "--lang-pairs", "en-de,de-en", *more)
 
 
+def both_directions_unsupervised(data, files, folder, *more):
+    return unsupervised(data, folder, *more, *cli(langs="en,de", updates_per_epoch=16, max_epoch=2))
+
+
 @pytest.fixture(scope="module")
 def task_files(tmp_path_factory):
     return write_task(tmp_path_factory.mktemp("classes") / "sentences", sides=1)
 
 
 @pytest.mark.parametrize("name", PRECISIONS)
-@pytest.mark.parametrize("command_line", [both_directions, classification])
+@pytest.mark.parametrize("command_line", [both_directions, both_directions_unsupervised, classification])
 def test_other_tasks_learn_and_are_validated(data_bin, task_files, tmp_path, name, command_line):
     output = run_train([*command_line(data_bin, task_files, tmp_path, "--max-epoch", 4, "--no-save"), f"--{name}"])
     seen = [float(found["loss"]) for found in validation_losses(output)]

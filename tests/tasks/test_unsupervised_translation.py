@@ -1,22 +1,27 @@
 """Unsupervised translation through fairseq's commands: scores, schedules, initial weights, mistakes (X11)."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import sacrebleu
 import torch
-from fairseq import checkpoint_utils
+import yaml
+from fairseq import checkpoint_utils, options as parsers, tasks
 
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.errors import UserError
+from fairseq_xl.objectives.back_translation import BackTranslation
 from fairseq_xl.tasks import unsupervised_translation
+from fairseq_xl.tasks.pretraining import with_defaults
 from tests.command_line import cli
 from tests.commands import (
     UNSUPERVISED,
+    configuration,
     denoising,
     load,
     pretraining,
@@ -29,7 +34,9 @@ from tests.commands import (
 from tests.tasks.text_to_text import check_all_trained
 from tests.tasks.tiny_text import TEST_LINES
 
+ROOT = Path(__file__).resolve().parents[2]
 EPOCH = 4
+UNTRAINED = cli(langs="en,de", updates_per_epoch=1, max_update=1, lr=0, init_std=0.5)
 
 
 def line(data, folder, *more):
@@ -47,9 +54,29 @@ def whole(data_bin, tmp_path_factory):
 def untrained(data_bin, tmp_path_factory):
     """Folder and output of a run that leaves the random weights as they are: it writes words of all languages."""
     folder = tmp_path_factory.mktemp("untrained")
-    return folder, run_train(
-        unsupervised(data_bin, folder, *cli(langs="en,de", updates_per_epoch=1, max_update=1, lr=0, init_std=0.5))
-    )
+    return folder, run_train(unsupervised(data_bin, folder, *UNTRAINED))
+
+
+@pytest.fixture(scope="module")
+def bpe(data_bin, tmp_path_factory):
+    """A copy of the data-bin whose pieces are spelled as BPE's: every third one continues in the next piece."""
+    data = shutil.copytree(data_bin, tmp_path_factory.mktemp("bpe") / "data-bin")
+    (data / "manifest.json").unlink()  # which names the dictionary
+    lines = (data / "dict.txt").read_text(encoding="utf-8").splitlines()
+    pieces = [line.split() for line in lines if not line.startswith(("<", "["))]
+    spelled = [  # with a number, since without ▁ some would be equal
+        f"{piece.replace('▁', '')}{number}{'' if number % 3 else '@@'} {count}"
+        for number, (piece, count) in enumerate(pieces)
+    ]
+    for path in data.rglob("dict*.txt"):
+        path.write_text("\n".join([*spelled, *lines[len(pieces) :]]) + "\n", encoding="utf-8")
+    return data
+
+
+def without_marks(data):
+    """Removes the marks of words from the dictionary of a data-bin."""
+    for path in data.rglob("dict*.txt"):
+        path.write_text(path.read_text(encoding="utf-8").replace("@@", "+"), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +160,32 @@ def test_bleu_is_that_of_the_validation_text(data_bin, request, run):
     assert means[0] == pytest.approx(sum(means[1:]) / 2, abs=0.006)
 
 
+def test_bleu_of_bpe_is_that_of_its_words(bpe, tmp_path, monkeypatch):
+    """Each translation is the reference but for its first piece; --remove-bpe of fairseq joins pieces for sacreBLEU."""
+
+    def translated(self, model, batch):
+        return batch | self.as_source(batch["target"][:, 1:], batch["other_languages"])
+
+    monkeypatch.setattr(BackTranslation, "translated", translated)
+    output = run_train(unsupervised(bpe, tmp_path / "run", *UNTRAINED))
+    dictionary = XLDictionary.load(bpe / "dict.txt")
+    pairs = SentencePairs(bpe / "en-de" / "valid.en-de", "en", "de")
+    for side, direction in enumerate(("de-en", "en-de")):
+        rows = [torch.from_numpy(pair[side].astype("int64")) for pair in pairs.texts(pairs.filled, None)]
+        texts = [[dictionary.string(row[first:], "subword_nmt") for row in rows] for first in (1, 0)]
+        score = sacrebleu.corpus_bleu(texts[0], [texts[1]]).score
+        assert float(output.statistics(f"bleu_{direction}")[-1]) == pytest.approx(score, abs=0.006)
+        pieces = [[" ".join(dictionary[piece] for piece in row[first:-1]) for row in rows] for first in (1, 0)]
+        assert abs(sacrebleu.corpus_bleu(pieces[0], [pieces[1]]).score - score) > 1
+
+
+def test_a_dictionary_that_marks_no_words_is_refused(bpe, tmp_path):
+    data = shutil.copytree(bpe, tmp_path / "data-bin")
+    without_marks(data)
+    with pytest.raises(UserError, match="data-bin/dict.txt: no piece of the dictionary begins with ▁, .* or ends wit"):
+        run_train(line(data, tmp_path / "run", "--max-update", 1))
+
+
 ROUND_TRIP = cli(best_checkpoint_metric="round_trip_bleu", maximize_best_checkpoint_metric=True)
 
 
@@ -167,10 +220,9 @@ def test_weights_follow_their_schedule(data_bin, tmp_path):
     )
     names = [sample["objective"] for (sample,) in output.samples.values()]
     assert names == ["xdae", "back_translation"] * 2 + ["back_translation"] * 4
+    options = f"{UNSUPERVISED} xdae.weight=1"
     plain = run_train(
-        line(
-            data_bin, tmp_path / "1", *cli(objective_options=UNSUPERVISED, max_update=4, disable_validation=True, lr=0)
-        )
+        line(data_bin, tmp_path / "1", *cli(objective_options=options, max_update=4, disable_validation=True, lr=0))
     )
     ratios = [
         float.fromhex(output.updates[number][0]) / float.fromhex(plain.updates[number][0]) for number in range(1, 5)
@@ -278,6 +330,9 @@ def test_embeddings_start_from_word_vectors(data_bin, tmp_path):
     assert f"vectors of 10 of {len(symbols)} symbols" in output.log
     with pytest.raises(UserError, match="holds word vectors: give it as --init-embeddings-from"):
         run_train(line(data_bin, tmp_path / "x", *cli(init_encoder_from=tmp_path / "fasttext.vec", max_update=1)))
+    (tmp_path / "model.bin").write_bytes(b"\xba\x16\x4f\x2f\x0c\0\0\0")
+    with pytest.raises(UserError, match="model.bin is a binary file of fastText or word2vec"):
+        run_train(line(data_bin, tmp_path / "x", *cli(init_embeddings_from=tmp_path / "model.bin", max_update=1)))
 
 
 def test_parallel_text_may_be_used_too(data_bin, tmp_path):
@@ -311,6 +366,55 @@ def test_pairs_for_training_and_pairs_for_validation_may_differ(data_bin, tmp_pa
     output = run_train(line(data, tmp_path / "a", *options))
     assert output.statistics("translation_en-fr_ppl") and output.statistics("bleu_en-fr")
     assert not output.statistics("bleu_en-de")
+
+
+def test_directions_that_the_mean_bleu_leaves_out_are_named(data_bin, tmp_path):
+    """en-de and en-fr have parallel validation text, German has no validation text of its own."""
+    data = shutil.copytree(data_bin, tmp_path / "data-bin")
+    options = cli(langs="en,de,fr", max_update=1, updates_per_epoch=1, lr=0)
+
+    def warnings(folder):
+        output = run_train(line(data, tmp_path / folder, *options))
+        return [record.getMessage() for record in output.records if "has no text for" in record.getMessage()]
+
+    assert warnings("a") == ["the split 'valid' has no text for bleu of de-fr, fr-de"]
+    for path in data.glob("de/valid.*"):
+        path.unlink()
+    bleu = "the split 'valid' has no text for bleu of de-fr, fr-de"
+    assert warnings("b") == [f"{bleu} and round_trip_bleu of de-en, de-fr"]
+    for path in data.glob("*-*/valid.*"):
+        path.unlink()
+    assert warnings("c") == ["the split 'valid' has no text for round_trip_bleu of de-en, de-fr"]
+
+
+def settings(data, folder, *options):
+    """The settings of xdae in a run that does not begin, with the given --objective-options."""
+    command = [part for part in line(data, folder, "--max-update", 1) if part != UNSUPERVISED]
+    command.remove("--objective-options")
+    task = tasks.setup_task(configuration(parsers.get_training_parser(), [*command, *options]).task)
+    return vars(task.objectives["xdae"].cfg), task
+
+
+def test_the_noise_of_the_released_command_is_the_default(data_bin, tmp_path):
+    """The values of recipes/xlm/config/unsupervised.yaml (X11); an option replaces its own default alone."""
+    recipe = yaml.safe_load((ROOT / "recipes/xlm/config/unsupervised.yaml").read_text(encoding="utf-8"))
+    expected, _ = settings(data_bin, tmp_path, "--objective-options", recipe["objective-options"])
+    found, task = settings(data_bin, tmp_path)
+    assert found == expected
+    assert (found["noise"], found["shuffle_distance"], found["sample_break_mode"]) == ("shuffle+drop+mask", 3, "eos")
+    assert (found["drop_prob"], found["word_mask_prob"], found["length"], found["alpha"]) == (0.1, 0.1, 100, 0)
+    assert found["weight"] == "0:1,400000:0.1,1200000:0"
+    changed, other = settings(data_bin, tmp_path, "--objective-options", "xdae.noise=drop xdae.weight=1")
+    assert changed == expected | {"noise": "drop", "weight": "1"}
+    assert other.cfg.objective_options.split().count("xdae.noise=drop") == 1
+    again = with_defaults(other.cfg.objective_options, task.default_objective_options)
+    assert again == other.cfg.objective_options == other.identity()["objective_options"]
+
+
+def test_other_tasks_have_the_defaults_of_the_objectives(data_bin, tmp_path):
+    command = denoising(data_bin, tmp_path, "--max-update", 1)
+    task = tasks.setup_task(configuration(parsers.get_training_parser(), command).task)
+    assert task.cfg.objective_options == "xdae.length=32" and task.objectives["xdae"].cfg.noise == "infill"
 
 
 def test_cycles_count_the_objectives_that_are_trained(data_bin, tmp_path):

@@ -1,0 +1,89 @@
+"""Corpora that experiments share: corpora/lohelp grows, and is made by one process at a time."""
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from fairseq_xl.io.locks import locked
+from preprocess.readers.libreoffice_help import packages
+from recipes import corpus
+from tests.preprocess.help_pages import pages, write_package
+
+needs_packages = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="the packages are read with dpkg-deb")
+
+
+@pytest.fixture
+def lohelp(tmp_path, monkeypatch):
+    """The folder corpora/lohelp, which does not exist yet."""
+    made = (tmp_path / "corpora/lohelp", tmp_path / "corpora/sample")
+    monkeypatch.setattr(corpus, "MADE", made)
+    return made[0]
+
+
+@pytest.fixture
+def read_languages(tmp_path, monkeypatch):
+    """The languages whose packages are fetched, in order; the packages are made here."""
+    (tmp_path / "debs").mkdir()
+    for code in ("en", "de", "ru"):
+        write_package(tmp_path / "debs", code, pages(code, 20))
+    fetched = []
+
+    def fetch(language, folder):
+        fetched.append(language.code)
+        return packages.find(language, tmp_path / "debs")
+
+    monkeypatch.setattr(packages, "fetch", fetch)
+    return fetched
+
+
+def files(folder):
+    """{path: when it was written} of the corpus."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and ".stages" not in path.parts]
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in paths}
+
+
+@needs_packages
+def test_languages_and_pairs_that_a_corpus_has_stay(lohelp, read_languages):
+    corpus.make(lohelp, ["en", "de"])
+    assert {"mono/train.de", "bitext/test.en-de.de"} <= files(lohelp).keys()
+    assert not (lohelp / "mono/train.ru").exists()
+    corpus.make(lohelp, ["en", "ru"], "de-ru")
+    both = files(lohelp)
+    assert {"mono/train.de", "mono/train.ru", "bitext/test.en-ru.ru", "bitext/test.de-ru.ru"} <= both.keys()
+    for languages, pairs in ((["en", "de"], ""), (["ru", "en"], "ru-de")):  # there is nothing to do for them
+        corpus.make(lohelp, languages, pairs)
+        assert files(lohelp) == both
+    assert set(read_languages) == {"en", "de", "ru"}
+    prefixes = [corpus.zero_shot_test(lohelp, "en", pair, lohelp.parent / pair) for pair in ("de-ru", "ru-de")]
+    for code in ("de", "ru"):
+        assert len({Path(f"{prefix}.{code}").read_text(encoding="utf-8") for prefix in prefixes}) == 1
+
+
+@needs_packages
+def test_a_corpus_that_another_program_made_stays(lohelp, read_languages):
+    lohelp.mkdir(parents=True)
+    (lohelp / "manifest.json").write_text("{}")
+    corpus.make(lohelp, ["en", "de"])
+    assert files(lohelp).keys() == {"manifest.json"} and not read_languages
+
+
+def test_a_second_process_waits(lohelp, monkeypatch):
+    """`_make` begins when the other one has released the lock."""
+    order = []
+    monkeypatch.setattr(corpus, "_make", lambda *arguments: order.append("made"))
+    lohelp.parent.mkdir()
+    with locked(lohelp.parent / ".lohelp.lock", None):
+        second = threading.Thread(target=corpus.make, args=(lohelp, ["en", "de"]))
+        second.start()
+        second.join(0.2)
+        assert second.is_alive()
+        order.append("released")
+    second.join(60)
+    assert order == ["released", "made"]
+
+
+def test_other_folders_are_left_alone(lohelp, tmp_path):
+    corpus.make(tmp_path / "mine", ["en", "de"])
+    assert not list(tmp_path.iterdir())  # not even a lock

@@ -2,10 +2,12 @@
 
 import logging
 import os
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
+import numpy as np
 import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.distributed import utils as distributed_utils
@@ -284,6 +286,7 @@ class FineTuningTask(XLTask):
                 metrics.log_derived(name, self._mean(function))
         if "train" not in self.datasets:
             self._warn_of_collapse(found)
+            self._check_complete()
 
     def _sums(self, meters, language):
         """{statistic: sum} of a language in logged meters; None without examples."""
@@ -305,6 +308,11 @@ class FineTuningTask(XLTask):
             return round(sum(values) / len(values), 3) if values else None
 
         return mean
+
+    def begin_valid_epoch(self, epoch, model):
+        """fairseq hook before each validation in training: forgets the predictions of one that did not end."""
+        super().begin_valid_epoch(epoch, model)
+        self.predictions.clear()
 
     def _keep(self, sample, predictions):
         if distributed_utils.get_data_parallel_world_size() > 1:
@@ -328,9 +336,22 @@ class FineTuningTask(XLTask):
         except OSError as error:
             raise UserError(f"--predictions-to {folder}: {error.strerror}") from error
 
+    def _check_complete(self):
+        """Raises `UserError` for a split that was validated without some of its examples, which have no predictions."""
+        for split, kept in self.predictions.items():
+            dataset, run = self.datasets[split], run_config(self.cfg)
+            skipped = np.setdiff1d(np.arange(len(dataset)), list(kept))
+            steps = run.dataset.max_valid_steps if "train" in self.datasets else None
+            option = "--skip-invalid-size-inputs-valid-test" if steps is None else f"--max-valid-steps {steps}"
+            of_each = Counter(example.language for example in dataset.examples)
+            missing = Counter(dataset.examples[index].language for index in skipped.tolist())
+            counts = ", ".join(f"{missing[code]} of {of_each[code]} examples of {code}" for code in missing)
+            raise UserError(f"--predictions-to: {option} skipped {counts} of the split {split}: predict all of them")
+
     def post_validate(self, model, stats, agg):
         """fairseq hook after each validation in training: warns of collapse."""
         self._warn_of_collapse(agg)
+        self._check_complete()
 
     def _warn_of_collapse(self, meters):
         """Warns of each language in which nearly all predictions are the same class."""

@@ -9,10 +9,12 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_xl.commands import score_classification
+from fairseq_xl.data.finetuning import FineTuningDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import classification as scores
 from fairseq_xl.finetuning.classification import Classification
 from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
+from fairseq_xl.tasks.finetuning import XLClassificationTask
 from tests.command_line import cli
 from tests.commands import classification, load, pretraining, run_train, run_validate
 from tests.tasks.resuming import check_epochs_of_examples
@@ -109,6 +111,38 @@ def test_only_the_command_line_says_where_predictions_go(data_bin, learned, tmp_
         save_checkpoint(state | {"cfg": state["cfg"] | {"task": without | stored}}, tmp_path / "model.pt")
         validate(data_bin, tmp_path / "model.pt", *named)
         assert (tmp_path / "named").exists() == bool(named) and not (tmp_path / "stored").exists()
+
+
+def test_predictions_of_some_examples_only_are_refused(data_bin, task_files, learned, tmp_path, monkeypatch):
+    """fairseq skips what --max-valid-steps leaves out, and what the model has no position for; no file is written."""
+    to = ["--predictions-to", tmp_path / "to"]
+    line = classification(data_bin, task_files[1], tmp_path / "run", "--max-epoch", 2, "--no-save", *to)
+    refused([*line, "--max-valid-steps", 1], "--max-valid-steps 1 skipped", "of 31 examples of en", "of the split valid")
+    monkeypatch.setattr(FineTuningDataset, "filter_indices_by_size", lambda _, indices, size: (indices[:-3], [1]))
+    with pytest.raises(UserError, match="--skip-invalid-size-inputs-valid-test skipped . of 31 examples of .*valid"):
+        validate(data_bin, learned[1][0] / "checkpoint_best.pt", "--skip-invalid-size-inputs-valid-test", *to)
+    assert not (tmp_path / "to").exists()
+
+
+def test_predictions_in_training_are_those_of_the_last_validation(data_bin, task_files, tmp_path, monkeypatch):
+    """The first of three epochs is validated in part only: its predictions do not complete those of the second."""
+    step, seen = XLClassificationTask.valid_step, []
+
+    def some(task, sample, model, criterion):
+        kept, task.cfg.predictions_to = task.cfg.predictions_to, None if len(seen) == 1 else task.cfg.predictions_to
+        seen.append(len(task.predictions.get("valid", ())))
+        try:
+            return step(task, sample, model, criterion)
+        finally:
+            task.cfg.predictions_to = kept
+
+    monkeypatch.setattr(XLClassificationTask, "valid_step", some)
+    monkeypatch.setattr(XLClassificationTask, "_check_complete", lambda task: None)
+    line = classification(data_bin, task_files[1], tmp_path / "run", "--max-epoch", 3, "--no-save", *LEARNING)
+    run_train([*line, "--predictions-to", tmp_path / "to"])
+    batches = len(seen) // 3
+    assert [seen[epoch * batches] for epoch in range(3)] == [0, 0, 0] and max(seen) > 0
+    assert len((tmp_path / "to/valid.en.tsv").read_text(encoding="utf-8").splitlines()) == SPLITS["valid"]
 
 
 def test_a_language_that_was_not_trained(data_bin, learned, tmp_path):

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from fairseq_xl.commands import score_tagging
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import spans
 from fairseq_xl.evaluation.question_answering import scores
@@ -145,6 +146,43 @@ def test_tagging_is_learned_and_every_word_tagged(data_bin, task_files, learned,
     for measure, values in means.items():
         assert float(found[measure]) == pytest.approx(sum(values) / 3, abs=0.01)
     assert means["f1"][0] > 90 and means["f1"][1] > 90 and means["accuracy"][0] > 95
+
+
+def parts_of_speech(code, lines, rng):
+    """Some words are of the part of speech X, whose spans depend on the sentences before."""
+    for line in lines:
+        words = line.split()
+        yield from (f"{word}\t{rng.choice(('X', 'NOUN', 'VERB', 'X'))}" for word in words)
+        yield ""
+
+
+def test_parts_of_speech_are_selected_by_their_score(data_bin, tmp_path, capsys):
+    """F1 and accuracy of the log are those of `fairseq-xl score tagging`, whatever the batches."""
+    drawn, rng = sentences(WORDS, 31, "parts of speech"), random.Random(1)
+    for split in ("train", "valid", "test"):
+        for code in ("en", "de"):
+            content = "\n".join(parts_of_speech(code, drawn[code], rng))
+            (tmp_path / f"{split}.{code}.tsv").write_text(content, encoding="utf-8")
+    select = ["--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric", "--no-epoch-checkpoints"]
+    files, run = {"tagging": tmp_path}, tmp_path / "run"
+    output = run_train(line(data_bin, files, "tagging", run, "--max-epoch", 3, "--lr", 0.01, *select))
+    seen = validation_losses(output)
+    better = max(float(each["accuracy"]) for each in seen)
+    found = predicted(data_bin, {"tagging": (run,)}, "tagging", tmp_path / "to", "--batch-size", 5)
+    capsys.readouterr()
+    score_tagging.main([str(tmp_path / "to"), "--split", "valid", "--langs", "en,de"])
+    scored = json.loads(capsys.readouterr().out)
+    alone = []
+    for code in ("en", "de"):
+        for measure in ("f1", "accuracy"):
+            assert float(found[f"{measure}_{code}"]) == scored["languages"][code][measure], scored
+        gold, tags = spans.read_tags(tmp_path / f"to/valid.{code}.tsv")
+        pairs = [(set(spans.spans(one)), set(spans.spans(other))) for one, other in zip(gold, tags, strict=True)]
+        sizes = [sum(map(len, sides)) for sides in zip(*((a & b, a, b) for a, b in pairs))]
+        alone.append(round(spans.f1(*sizes), 2) != scored["languages"][code]["f1"])
+    assert any(alone)  # sentences by themselves have another F1
+    assert float(found["accuracy"]) == pytest.approx(better, abs=0.01)
+    assert any(each["f1"] == found["f1"] and each["accuracy"] == found["accuracy"] for each in seen)
 
 
 def test_answers_are_learned_and_every_question_answered(data_bin, task_files, learned, tmp_path):

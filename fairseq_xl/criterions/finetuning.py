@@ -56,8 +56,8 @@ class FineTuningCriterion(FairseqCriterion):
 
 
 def register_criterions():
-    """Registers the criterion `xl_{name}` of each task type that has none yet."""
-    for name in TASK_TYPES:
+    """Registers the criterion `xl_{name}` of each task type that has none yet, and that of several tasks in one run."""
+    for name in (*TASK_TYPES, "multitask"):
         if f"xl_{name}" not in CRITERION_REGISTRY:
             described = {"__doc__": FineTuningCriterion.__doc__}
             made = type(f"XL{camel_case(name)}Criterion", (FineTuningCriterion,), described)

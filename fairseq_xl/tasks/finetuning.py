@@ -184,18 +184,12 @@ class FineTuningTask(XLTask):
         named = {"train": self.cfg.train_langs, "valid": self.cfg.valid_langs or self.cfg.eval_langs}
         return named.get(split, self.cfg.eval_langs).split(",")
 
-    def _file(self, split, language):
-        """Path of a split in the first folder that has it; if none has it, the path in the first folder."""
-        if not self.cfg.task_files:
-            raise UserError(f"--task-files: name a folder of files {self.type.files}")
-        folders = [Path(folder) for folder in self.cfg.task_files.split(os.pathsep)]
-        name = f"{split}.{language}.{self.type.suffix}"
-        files = [stored(folder / name) for folder in folders]
-        return next((file for file in files if file.is_file()), files[0])
-
     def sources(self, split):
         """(function that reads, file, language) of each file of a split."""
-        return [(self.type.read, self._file(split, language), language) for language in self._languages(split)]
+        return [
+            (self.type.read, find_file("--task-files", self.cfg.task_files, split, language, self.type), language)
+            for language in self._languages(split)
+        ]
 
     def _examples(self, split):
         """All examples of a split by language."""
@@ -304,7 +298,9 @@ class FineTuningTask(XLTask):
             counted = [language for language in self.dictionary.languages if self._sums(found, language)]
             for name, function in self.type.metrics().items():
                 for language in counted:
-                    metrics.log_derived(f"{name}_{language}", self._metric(function, language))
+                    metric = self._metric(function, language)
+                    if metric(found) is not None:
+                        metrics.log_derived(f"{name}_{language}", metric)
                 metrics.log_derived(name, self._mean(function))
         if "train" not in self.datasets:
             self._warn_of_collapse(found)
@@ -407,6 +403,21 @@ class FineTuningTask(XLTask):
                         label,
                         gold,
                     )
+
+
+def find_file(option, folders, split, language, task_type):
+    """Path of a split in the first of the folders that has it; if none has it, the path in the first folder.
+
+    Args:
+        option: the option that names the folders, for messages.
+        folders: the folders, joined by ':'.
+        task_type: the `TaskType` of the file.
+    """
+    if not folders:
+        raise UserError(f"{option}: name a folder of files {task_type.files}")
+    name = f"{split}.{language}.{task_type.suffix}"
+    files = [stored(Path(folder) / name) for folder in folders.split(os.pathsep)]
+    return next((file for file in files if file.is_file()), files[0])
 
 
 def _of_all_ranks(pairs):

@@ -1,6 +1,7 @@
 """One of two processes that run the command lines of FOLDER/jobs.json: python -m tests.distributed.worker FOLDER.
 
-Each writes FOLDER/NAME.RANK.json: {"losses": {update: its micro-steps' losses as float.hex}, "loss": the log's}.
+Each writes FOLDER/NAME.RANK.json: {"losses": {update: its micro-steps' losses as float.hex}, and the log's "loss" and
+"score"}.
 """
 
 import json
@@ -25,7 +26,7 @@ def main():
         sys.stderr.flush()
         with one_run() as output:
             distributed_utils.call_main(configuration(options.get_training_parser(), [*line, *CPU]), train.main)
-        result = {"losses": output.updates, "loss": output.statistics("loss")}
+        result = {"losses": output.updates} | {name: output.statistics(name) for name in ("loss", "score")}
         (folder / f"{name}.{os.environ['RANK']}.json").write_text(json.dumps(result), encoding="utf-8")
 
 

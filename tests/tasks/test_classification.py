@@ -196,6 +196,22 @@ def test_predictions_are_those_of_lines_by_themselves(data_bin, task_files, lear
         assert row.split("\t")[2] == ("river", "stone")[int(shares.argmax())]
 
 
+def test_predictions_in_16_bits(data_bin, learned, tmp_path, monkeypatch):
+    """fairseq-validate --fp16: classes are the same and probabilities agree within ten times the type's rounding."""
+    found, types, loss = [], [], Classification.loss
+    monkeypatch.setattr(
+        Classification, "loss", lambda task, outputs, sample: types.append(outputs.dtype) or loss(task, outputs, sample)
+    )
+    for more in ([], ["--fp16"]):
+        to = tmp_path / f"with{''.join(more)}"
+        validate(data_bin, learned[1][0] / "checkpoint_best.pt", "--predictions-to", to, *more)
+        found.append([row.split("\t") for row in (to / "valid.de.tsv").read_text(encoding="utf-8").splitlines()])
+    assert [row[:3] for row in found[0]] == [row[:3] for row in found[1]]
+    one, other = ([float(row[3]) for row in rows] for rows in found)
+    assert one == pytest.approx(other, abs=10 * torch.finfo(torch.float16).eps)
+    assert list(dict.fromkeys(types)) == [torch.float32, torch.float16]
+
+
 def test_resume_is_exact(data_bin, task_files, tmp_path):
     def line(folder, *more):
         return classification(data_bin, task_files[1], folder, *more)

@@ -55,8 +55,8 @@ class FineTuningCriterion(FairseqCriterion):
         return True
 
 
-def register_criterions():
-    """Registers the criterion `xl_{name}` of each task type that has none yet, and that of several tasks in one run."""
+def define_criterions():
+    """Defines and registers the criterion `xl_{name}` of each task type that has none yet, and `xl_multitask`."""
     for name in (*TASK_TYPES, "multitask"):
         if f"xl_{name}" not in CRITERION_REGISTRY:
             described = {"__doc__": FineTuningCriterion.__doc__}
@@ -64,4 +64,4 @@ def register_criterions():
             register_criterion(f"xl_{name}", dataclass=FairseqDataclass)(made)
 
 
-register_criterions()
+define_criterions()

@@ -10,7 +10,6 @@ from typing import Optional
 import numpy as np
 import torch
 from fairseq.distributed import utils as distributed_utils
-from fairseq.logging import metrics
 from fairseq.tasks import TASK_REGISTRY, register_task
 
 from fairseq_xl.checkpoints.identity import head_of, type_state_of
@@ -23,12 +22,12 @@ from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.tasks.base import XLTask, named_languages, run_config
+from fairseq_xl.tasks.language_metrics import LanguageMetrics
 from fairseq_xl.tasks.language_modules import LanguageModuleConfig, TaskLanguageModule, matching_parameters
 
 logger = logging.getLogger(__name__)
 
 SHORTEST = 8  # minimum --length of an input, in tokens
-COLLAPSED = 98.0  # percent of the predictions in one class from which on the model is reported as collapsed
 
 
 @dataclass
@@ -81,7 +80,7 @@ class FineTuningConfig(LanguageModuleConfig):
     )
 
 
-class FineTuningTask(XLTask):
+class FineTuningTask(LanguageMetrics, XLTask):
     """An encoder with the head of a task type: fine-tune and test in any languages."""
 
     #: the task type
@@ -91,7 +90,6 @@ class FineTuningTask(XLTask):
         super().__init__(cfg, dictionary)
         self.type = self.make_type()
         self.predictions = {}  # split -> {index of the example: prediction}, where they are kept
-        self.sums_in_order = {}  # language -> sums over a complete split, if its examples must be counted in order
         self.language_module = TaskLanguageModule(cfg, dictionary, self.folder())
         self.uses_pretrained_tokens = self.language_module.replacement is None
         owners = self.language_module.languages
@@ -256,80 +254,6 @@ class FineTuningTask(XLTask):
         dataset = self.datasets[sample["split"]]
         return self.type.predict(outputs, sample, [dataset.inputs[index] for index in sample["id"].tolist()])
 
-    def counted(self, sample, predictions):
-        """{"_STATISTIC XX": sum over the examples in language XX}, for all languages of the split."""
-        examples = self.datasets[sample["split"]].examples
-        names = ("examples", *self.type.statistics)
-        languages = self._languages(sample["split"])
-        sums = {f"_{name} {language}": 0.0 for language in languages for name in names}
-        for index, prediction in zip(sample["id"].tolist(), predictions, strict=True):
-            if self.type.is_labeled(examples[index]):
-                for name, value in ({"examples": 1} | self.type.count(examples[index], prediction)).items():
-                    sums[f"_{name} {examples[index].language}"] += float(value)
-        return sums
-
-    def counted_in_training(self, sample, outputs):
-        """{"counted": sums of "examples" and `training_statistics` by language (statistics, languages)}, or {}.
-
-        The tensor stays on its device until it is logged.
-        """
-        if self.type.training_statistics is None:
-            return {}
-        values = self.type.count_in_training(outputs, sample)
-        sums = values.new_zeros(len(values), len(self.dictionary.languages))
-        return {"counted": sums.index_add_(1, sample["batch"]["languages"][:, 0], values)}
-
-    def _log_training(self, logging_outputs):
-        """Logs what `counted_in_training` counted, as `criterion.reduce_metrics` does in validation."""
-        if "counted" in logging_outputs[0]:
-            sums = sum(log["counted"] for log in logging_outputs).tolist()
-            for name, of_it in zip(("examples", *self.type.training_statistics), sums, strict=True):
-                for language in self._languages("train"):
-                    metrics.log_scalar_sum(f"_{name} {language}", of_it[self.dictionary.language_id(language)])
-
-    def reduce_metrics(self, logging_outputs, criterion):
-        """Logs the metrics by language and their means over languages.
-
-        In fairseq-validate, which calls no hook after validation, it also warns of collapse.
-        """
-        with metrics.aggregate() as found:
-            super().reduce_metrics(logging_outputs, criterion)
-            self._log_training(logging_outputs)
-            counted = [language for language in self.dictionary.languages if self._sums(found, language)]
-            for name, function in self.type.metrics().items():
-                for language in counted:
-                    metric = self._metric(function, language)
-                    if metric(found) is not None:
-                        metrics.log_derived(f"{name}_{language}", metric)
-                metrics.log_derived(name, self._mean(function))
-        if "train" not in self.datasets:
-            self._warn_of_collapse(found)
-            self._check_complete()
-
-    def _sums(self, meters, language):
-        """{statistic: sum} of a language in logged meters; None without examples."""
-        names = ("examples", *self.type.statistics)
-        sums = {name: float(meters[f"_{name} {language}"].sum) for name in names if f"_{name} {language}" in meters}
-        return self.sums_in_order.get(language, sums) if sums.get("examples") else None
-
-    def _metric(self, function, language):
-        def metric(meters):
-            sums = self._sums(meters, language)
-            value = sums and function(sums)
-            return None if value is None else round(value, 2)
-
-        return metric
-
-    def _mean(self, function):
-        """The mean of a metric over the languages that have it."""
-
-        def mean(meters):
-            values = [self._metric(function, language)(meters) for language in self.dictionary.languages]
-            found = [value for value in values if value is not None]
-            return round(sum(found) / len(found), 3) if found else None
-
-        return mean
-
     # --- predictions -------------------------------------------------------------------------------------------
 
     def begin_valid_epoch(self, epoch, model):
@@ -384,25 +308,14 @@ class FineTuningTask(XLTask):
             counts = ", ".join(f"{missing[code]} of {of_each[code]} examples of {code}" for code in missing)
             raise UserError(f"--predictions-to: {option} skipped {counts} of the split {split}: predict all of them")
 
-    def post_validate(self, model, stats, agg):
-        """fairseq hook after each validation in training: warns of collapse."""
-        self._warn_of_collapse(agg)
+    def end_validation(self, meters):
+        """Warns of collapse; raises `UserError` if predictions are not complete."""
+        self.warn_of_collapse(meters)
         self._check_complete()
 
-    def _warn_of_collapse(self, meters):
-        """Warns of each language in which nearly all predictions are the same class."""
-        for language in self.dictionary.languages:
-            sums = self._sums(meters, language)
-            for label, predicted, gold in self.type.shares(sums) if sums else ():
-                if predicted >= COLLAPSED > gold:
-                    logger.warning(
-                        "the model has collapsed in %s: %.1f %% of its predictions are %r, which is right for %.1f %%; "
-                        "a lower --lr, more warm-up or more updates may help",
-                        language,
-                        predicted,
-                        label,
-                        gold,
-                    )
+    def post_validate(self, model, stats, agg):
+        """fairseq hook after each validation in training."""
+        self.end_validation(agg)
 
 
 def find_file(option, folders, split, language, task_type):
@@ -428,8 +341,8 @@ def _of_all_ranks(pairs):
     return [pair for of_one in found for pair in of_one]
 
 
-def register_task_types():
-    """Registers the task `xl_{name}` of each task type that has none yet."""
+def define_tasks():
+    """Defines and registers the task `xl_{name}` of each task type that has none yet."""
     for name, task_type in TASK_TYPES.items():
         if f"xl_{name}" not in TASK_REGISTRY:
             config = make_config(name, task_type.Config)
@@ -444,4 +357,4 @@ def make_config(name, *configs):
     return make_dataclass(f"XL{camel_case(name)}Config", [], bases=(*configs, FineTuningConfig), namespace=described)
 
 
-register_task_types()
+define_tasks()

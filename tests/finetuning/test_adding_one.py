@@ -12,11 +12,11 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.tasks import TASK_CLASS_NAMES, TASK_REGISTRY
 
 from fairseq_xl import finetuning
-from fairseq_xl.criterions.finetuning import register_criterions
+from fairseq_xl.criterions.finetuning import define_criterions
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.classification import Classification
-from fairseq_xl.tasks.finetuning import register_task_types
+from fairseq_xl.tasks.finetuning import define_tasks
 from tests.command_line import cli
 from tests.commands import labeled, load, run_train, run_validate
 from tests.tasks.conftest import data_bin  # noqa: F401
@@ -39,8 +39,8 @@ def installed(tmp_path, monkeypatch):
     (site / "my_types-1.0.dist-info/entry_points.txt").write_text(entry)
     monkeypatch.syspath_prepend(site)
     finetuning.load_all()
-    register_criterions()
-    register_task_types()
+    define_criterions()
+    define_tasks()
     yield
     class_name = TASK_REGISTRY[f"xl_{NAME}"].__name__
     TASK_TYPES.pop(NAME)

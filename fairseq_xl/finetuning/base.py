@@ -22,8 +22,8 @@ from fairseq_xl.modules.initialization import init_weights
 NO_CLASS = -100  # class of unlabeled text, which torch's cross-entropy ignores
 Sample = dict[str, Any]  # what `FineTuningDataset.collater` returns
 Encode = Any  # `fairseq_xl.data.text.TextEncoder`
-#: function of the sums of the statistics over a language, and of "examples", their number
-Metric = Callable[[dict[str, float]], float]
+#: function of the sums of the statistics over a language, and of "examples", their number; None: there is no value
+Metric = Callable[[dict[str, float]], float | None]
 
 
 TypeClass = TypeVar("TypeClass", bound=type["TaskType"])

@@ -235,8 +235,8 @@ class Subtasks(TaskType):
         """Shares of the classes of all subtasks."""
         for name, each in self.types.items():
             own = _own(sums, name)
-            for label, *shares in each.shares(own) if own.get("examples") else ():
-                yield (f"{name}: {label}", *shares)
+            for label, predicted, gold in each.shares(own) if own.get("examples") else ():
+                yield f"{name}: {label}", predicted, gold
 
     def written(self, example: SubtaskExample, prediction: Any) -> str:
         """Text of an example in the file of its subtask."""

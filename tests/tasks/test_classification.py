@@ -148,6 +148,24 @@ def test_predictions_in_training_are_those_of_the_last_validation(data_bin, task
     assert len((tmp_path / "to/valid.en.tsv").read_text(encoding="utf-8").splitlines()) == SPLITS["valid"]
 
 
+def test_a_checkpoint_of_an_earlier_version(data_bin, task_files, learned, tmp_path):
+    """Its identity has the classes and the number of texts as keys of its own; it is evaluated and resumed."""
+    state = load_checkpoint(learned[1][0] / "checkpoint_last.pt")
+    identity = state["task_state"]["fairseq_xl"]
+    learned_state = identity.pop("type_state")
+    assert learned_state == {"labels": ["river", "stone"], "sides": 1}
+    del identity["head"]  # the first versions had classification only
+    identity.update(learned_state)
+    save_checkpoint(state, tmp_path / "checkpoint_last.pt")
+    seen = [
+        validation_losses(validate(data_bin, folder / "checkpoint_last.pt"))[0]["loss"]
+        for folder in (tmp_path, learned[1][0])
+    ]
+    assert seen[0] == seen[1]
+    line = classification(data_bin, task_files[1], tmp_path, "--max-epoch", 13, "--no-save", *LEARNING)
+    assert min(run_train(line).updates) > 100
+
+
 def test_a_language_that_was_not_trained(data_bin, learned, tmp_path):
     folder, _ = learned[1]
     output = validate(data_bin, folder / "checkpoint_best.pt", "--eval-langs", "fr", "--predictions-to", tmp_path)

@@ -3,14 +3,17 @@
 import json
 import random
 import statistics
+from pathlib import Path
 
 import pytest
 import torch
+from fairseq import options
 
 from fairseq_xl.commands import score_classification, score_tagging
 from fairseq_xl.errors import UserError
+from recipes.launch import flags
 from tests.command_line import cli
-from tests.commands import classification, equal_parameters, labeled, load, run_train, run_validate
+from tests.commands import classification, configuration, equal_parameters, labeled, load, run_train, run_validate
 from tests.tasks.test_classification import write_task
 from tests.tasks.test_evaluation_commands import validation_losses
 from tests.tasks.test_finetuning_tasks import asked, line as line_of, tagged
@@ -203,6 +206,18 @@ def test_wrong_names_types_and_folders(data_bin, folders, tmp_path, subtasks, se
 def write_wrong(folder):
     (folder / "train.en.tsv").write_text("no tags here\n")
     return folder
+
+
+XGLUE = ("xglue/config/understanding", "xglue/config/multitask")
+
+
+def test_the_configuration_of_xglue():
+    recipes = Path(__file__).resolve().parents[2] / "recipes"
+    files = [recipes / f"{name}.yaml" for name in ("xlm/config/classify", *XGLUE)]
+    cfg = configuration(options.get_training_parser(), ["data", "--user-dir", "fairseq_xl", *flags(files)])
+    assert cfg.task._name == cfg.criterion._name == "xl_multitask" and cfg.dataset.batch_size == 32
+    assert cfg.checkpoint.best_checkpoint_metric == "score" and cfg.checkpoint.maximize_best_checkpoint_metric
+    assert cfg.task.subtask_eval_langs.split()[0] == "pawsx=de,en,es,fr" and cfg.task.subtask_alpha is None
 
 
 def test_other_files_and_options(data_bin, folders, tmp_path):

@@ -34,7 +34,7 @@ LAYERS = {
     "models": {"data", "modules", "checkpoints", "patches"},
     "objectives": {"data", "modules", "models", "patches"},
     "finetuning": {"data", "modules", "evaluation"},
-    "criterions": {"data", "modules", "models", "objectives", "patches"},
+    "criterions": {"data", "modules", "models", "objectives", "finetuning", "patches"},
     "tasks": {
         *(
             "data",

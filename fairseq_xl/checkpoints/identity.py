@@ -23,7 +23,8 @@ REQUIRED = {
 #: keys that some tasks add
 OPTIONAL = {
     "head": str,
-    "labels": list[str] | None,
+    "type_state": dict,
+    "labels": list[str] | None,  # of earlier versions, which have no "type_state"
     "sides": int | None,
     "lang_pairs": list[str],
     "objectives": str,
@@ -37,6 +38,12 @@ OPTIONAL = {
 def head_of(identity):
     """Name of the fine-tuning head of a checkpoint with this identity; None without one."""
     return identity.get("head", "classification" if "labels" in identity else None)  # earlier versions lack "head"
+
+
+def type_state_of(identity):
+    """What the task type of a fine-tuned checkpoint learned from the training files, {name: value}."""
+    earlier = {name: identity[name] for name in ("labels", "sides") if identity.get(name) is not None}
+    return identity.get("type_state", earlier)
 
 
 def check_identity(identity, origin, dictionary, dictionary_file):

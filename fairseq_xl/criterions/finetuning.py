@@ -2,9 +2,12 @@
 
 import math
 
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
+
+from fairseq_xl.finetuning import TASK_TYPES
+from fairseq_xl.finetuning.base import camel_case
 
 
 class FineTuningCriterion(FairseqCriterion):
@@ -17,9 +20,7 @@ class FineTuningCriterion(FairseqCriterion):
         """Computes the summed loss in nats, the number of losses and the log of a `FineTuningDataset` sample."""
         outputs = model(self.task.type.outputs, sample)
         loss, size, log = self.score(outputs, sample)
-        if self.task.type.metrics_in_training:
-            log |= self.task.counted(sample, self.task.predict(outputs.detach(), sample))
-        return loss, size, log
+        return loss, size, log | self.task.counted_in_training(sample, outputs.detach())
 
     def score(self, outputs, sample):
         """Computes what `forward` returns, without statistics, from the outputs of the head."""
@@ -54,21 +55,13 @@ class FineTuningCriterion(FairseqCriterion):
         return True
 
 
-@register_criterion("xl_classification", dataclass=FairseqDataclass)
-class XLClassificationCriterion(FineTuningCriterion):
-    """Cross-entropy of the class (Lample & Conneau 2019, section 4.1), with accuracy by language."""
+def define_criterions():
+    """Defines and registers the criterion `xl_{name}` of each task type that has none yet, and `xl_multitask`."""
+    for name in (*TASK_TYPES, "multitask"):
+        if f"xl_{name}" not in CRITERION_REGISTRY:
+            described = {"__doc__": FineTuningCriterion.__doc__}
+            made = type(f"XL{camel_case(name)}Criterion", (FineTuningCriterion,), described)
+            register_criterion(f"xl_{name}", dataclass=FairseqDataclass)(made)
 
 
-@register_criterion("xl_ranking", dataclass=FairseqDataclass)
-class XLRankingCriterion(FineTuningCriterion):
-    """Listwise cross-entropy of a query's texts, with nDCG by language (Liang et al. 2020, section 2.2)."""
-
-
-@register_criterion("xl_tagging", dataclass=FairseqDataclass)
-class XLTaggingCriterion(FineTuningCriterion):
-    """Cross-entropy of the words' tags, with F1 and accuracy by language (Liang et al. 2020, section 2.2)."""
-
-
-@register_criterion("xl_question_answering", dataclass=FairseqDataclass)
-class XLQuestionAnsweringCriterion(FineTuningCriterion):
-    """Cross-entropy of the answer's first and last token, with F1 and exact match (Liang et al. 2020, section 2.2)."""
+define_criterions()

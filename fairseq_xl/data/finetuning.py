@@ -114,9 +114,7 @@ class FineTuningDataset(FairseqDataset):
         """
         indices = np.arange(len(self))
         if self.split == "train":
-            wanted = self.per_epoch or len(self)
-            passes = [np.random.permutation(len(self)) for _ in range(-(-wanted // len(self)))]
-            indices = np.concatenate(passes)[:wanted]
+            indices = draw(indices, self.per_epoch or len(self))
         return indices[np.lexsort((self.tokens[indices], self.sizes[indices]))]
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
@@ -164,3 +162,54 @@ class FineTuningDataset(FairseqDataset):
                 "padding_mask": padding if padding.any() else None,
             },
         }
+
+
+class SubtaskDataset(FineTuningDataset):
+    """Examples of several subtasks, with a `subtask` each; the examples of a batch are of one subtask.
+
+    Args:
+        alpha: exponent of the subtasks' sizes in their shares of an epoch; None: 1.
+        others: as in `FineTuningDataset`. Without `per_epoch` an epoch has as many examples as there are; without
+            `alpha` too, each of them once.
+    """
+
+    def __init__(self, split, examples, inputs, collate, dictionary, per_epoch=None, alpha=None):
+        super().__init__(split, examples, inputs, collate, dictionary, per_epoch)
+        names = list(dict.fromkeys(example.subtask for example in examples))
+        self.subtasks = np.array([names.index(example.subtask) for example in examples])
+        self.counts = shares_of(np.bincount(self.subtasks), per_epoch or len(examples), 1.0 if alpha is None else alpha)
+
+    def ordered_indices(self):
+        """The examples of this epoch by subtask; those of a subtask as in `FineTuningDataset`."""
+        parts = []
+        for subtask, count in enumerate(self.counts.tolist()):
+            indices = np.flatnonzero(self.subtasks == subtask)
+            if self.split == "train":
+                indices = draw(indices, count)
+            parts.append(indices[np.lexsort((self.tokens[indices], self.sizes[indices]))])
+        return np.concatenate(parts)
+
+    def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
+        """Batches of whole examples of one subtask each."""
+        indices = np.asarray(indices, dtype=np.int64)
+        batches = []
+        for subtask in range(len(self.counts)):
+            own = indices[self.subtasks[indices] == subtask]
+            batches += super().batch_by_size(own, max_tokens, max_sentences, required_batch_size_multiple)
+        return batches
+
+
+def draw(indices, count):
+    """`count` of the indices (n,) in random order, from passes that have each of them once.
+
+    fairseq seeds numpy with seed and epoch.
+    """
+    passes = [np.random.permutation(indices) for _ in range(-(-count // len(indices)))]
+    return np.concatenate(passes)[:count]
+
+
+def shares_of(sizes, total, alpha):
+    """Numbers (s,) of `total` examples for subtasks of these sizes (s,): proportional to size^alpha, at least 1."""
+    weights = np.asarray(sizes, dtype=float) ** alpha
+    ends = np.rint(np.cumsum(weights) / weights.sum() * total).astype(np.int64)
+    return np.maximum(np.diff(ends, prepend=0), 1)

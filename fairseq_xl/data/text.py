@@ -1,6 +1,7 @@
 """Raw text encoded on the fly, as `python -m preprocess` encodes it."""
 
 import hashlib
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -76,12 +77,10 @@ class TextEncoder:
     def spans(self, text, language):
         """Text of a language -> ids (t,), without ``</s>``, and the characters [begin, end) of each, (t, 2).
 
-        Raises `UserError` for a language with a tokenizer, which changes the text.
+        Raises `UserError` for a text of which the language's tokenizer changes more than blanks.
         """
-        if language in self.tokenizers:
-            raise UserError(
-                f"{language} has the tokenizer {self.tokenizers[language]!r}: characters of its text cannot be located"
-            )
+        name, raw = self.tokenizers.get(language), text
+        text = tokenizers.tokenize(text, name, language)
         processor, indices = self.models[language if language in self.models else None]
         try:
             found = processor.encode(text, return_type="offset_mapping")
@@ -89,7 +88,30 @@ class TextEncoder:
         except TypeError:  # sentencepiece before 0.2.3
             found = processor.encode(text, out_type="immutable_proto").pieces
             pieces, characters = [each.id for each in found], [(each.begin, each.end) for each in found]
-        return indices[np.array(pieces, dtype=np.int64)], np.array(characters, dtype=np.int64).reshape(-1, 2)
+        characters = np.array(characters, dtype=np.int64).reshape(-1, 2)
+        if name is not None:
+            try:
+                characters = in_raw(characters, text, raw)
+            except ValueError as error:
+                message = f"the tokenizer {name!r} of {language} changes more than blanks of a text, {error}"
+                raise UserError(f"{message}: characters of it cannot be located") from None
+        return indices[np.array(pieces, dtype=np.int64)], characters
+
+
+def in_raw(characters, tokenized, raw):
+    """Characters [begin, end) (t, 2) of a tokenized text -> those of the raw text, without blanks around them.
+
+    Both texts must have the same characters but for blanks; raises `ValueError` that names the first difference.
+    """
+    ours, theirs = ([place for place, each in enumerate(text) if not each.isspace()] for text in (tokenized, raw))
+    for one, other in itertools.zip_longest(ours, theirs):
+        if one is None or other is None or tokenized[one] != raw[other]:
+            sides = ((raw, other), (tokenized, one))
+            before, after = ("" if place is None else text[place:][:20] for text, place in sides)
+            raise ValueError(f"{before!r} into {after!r}")
+    begins, ends = np.searchsorted(ours, characters).T  # numbers of characters before, without blanks
+    places = np.array([*theirs, len(raw)])
+    return np.stack((places[begins], np.where(ends > begins, places[ends - 1] + 1, places[begins])), axis=1)
 
 
 def cut(ended, room):

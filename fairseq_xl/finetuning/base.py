@@ -1,47 +1,110 @@
-"""The interface of a task type. B: inputs, T: time, C: channels."""
+"""The interface of a task type, and the options that several types have. B: inputs, T: time, C: channels.
+
+Adding one takes one file in this package or in another one (`fairseq_xl/README.md`).
+"""
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_xl.data.finetuning import Input
 from fairseq_xl.data.framing import Framing
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.configuration import check_values
 from fairseq_xl.modules.initialization import init_weights
 
 NO_CLASS = -100  # class of unlabeled text, which torch's cross-entropy ignores
 Sample = dict[str, Any]  # what `FineTuningDataset.collater` returns
 Encode = Any  # `fairseq_xl.data.text.TextEncoder`
-#: function of the sums of the statistics over a language, and of "examples", their number
-Metric = Callable[[dict[str, float]], float]
+#: function of the sums of the statistics over a language, and of "examples", their number; None: there is no value
+Metric = Callable[[dict[str, float]], float | None]
+
+
+TypeClass = TypeVar("TypeClass", bound=type["TaskType"])
+#: name -> class of every registered task type
+TASK_TYPES: dict[str, type["TaskType"]] = {}
+
+
+@dataclass
+class TypeConfig(FairseqDataclass):
+    """Options of a task type beside those of every fine-tuning task."""
+
+
+@dataclass
+class FirstTokenConfig(TypeConfig):
+    """Options of task types whose head reads the first token."""
+
+    pooler: bool = field(
+        default=False,
+        metadata={
+            "help": "BERT's linear layer and tanh before the output layer; its weights are those of next-sentence "
+            "prediction if the checkpoint of --init-from has them"
+        },
+    )
 
 
 class TaskType(ABC):
-    """Reads the examples of a fine-tuning task, computes its loss, predicts and metrics.
+    """Reads the examples of a fine-tuning task, computes its loss, predictions and metrics.
 
     Args:
-        cfg: options of the task.
+        cfg: options of the task: those of every fine-tuning task, and those of `Config`.
         framing: the `Framing` of its inputs.
+        head_name: name of its module in `model.heads`; by default the type's.
     """
 
-    #: name of its module in `model.heads`, and of what a checkpoint has
+    #: dataclass of its own options
+    Config: type[TypeConfig] = TypeConfig
+    #: name: the task and the criterion are `xl_{name}`
     name: str
+    #: the metric that a mean over several tasks takes
+    main_metric: str
     #: ending of its files
     suffix = "tsv"
     #: these files and their format
     files: str
     #: what has a length in tokens
     what = "an input"
-    #: attributes learned from the training files, which checkpoints store
-    state: tuple[str, ...] = ()
-    #: whether training logs the metrics too
-    metrics_in_training = False
+    #: attributes learned from the training files, which checkpoints store, with their types
+    state: ClassVar[dict[str, Any]] = {}
+    #: statistics beside "examples" that training logs too, from which all metrics can be computed; None: no metrics
+    training_statistics: tuple[str, ...] | None = None
 
-    def __init__(self, cfg: Any, framing: Framing):
-        self.cfg, self.framing = cfg, framing
+    def __init__(self, cfg: Any, framing: Framing, head_name: str | None = None):
+        self.cfg, self.framing, self.head_name = cfg, framing, head_name or self.name
+
+    @classmethod
+    def register(cls, task_type: TypeClass) -> TypeClass:
+        """Class decorator that makes the task type known under its `name`."""
+        if task_type.name in TASK_TYPES:
+            raise ValueError(f"task type {task_type.name!r} is registered twice")
+        TASK_TYPES[task_type.name] = task_type
+        return task_type
+
+    # --- state -------------------------------------------------------------------------------------------------
+
+    @property
+    def learned(self) -> bool:
+        """Whether `state` has been learned, from the training files or a checkpoint."""
+        return all(getattr(self, name) for name in self.state)
+
+    def learned_state(self) -> dict[str, Any]:
+        """`state` with its values: plain Python."""
+        return {name: getattr(self, name) for name in self.state}
+
+    def load_state(self, found: dict[str, Any], path: Any) -> None:
+        """Takes over the state of a checkpoint, the file `path`; raises `UserError` for a damaged one."""
+        missing = self.state.keys() - found.keys()
+        if missing:
+            raise UserError(f"{path} is damaged: its identity lacks {', '.join(sorted(missing))}")
+        check_values(found, self.state, "task_state.fairseq_xl.type_state", path)
+        for name in self.state:
+            setattr(self, name, found[name])
 
     # --- data --------------------------------------------------------------------------------------------------
 
@@ -70,6 +133,10 @@ class TaskType(ABC):
         """The targets of a batch: tensors."""
 
     # --- model -------------------------------------------------------------------------------------------------
+
+    def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
+        """The modules for `model.heads`."""
+        return {self.head_name: self.head(model_cfg)}
 
     @abstractmethod
     def outputs_of_head(self) -> int:
@@ -112,6 +179,23 @@ class TaskType(ABC):
     def count(self, example: Any, prediction: Any) -> dict[str, float]:
         """`statistics` of a labeled example: numbers that are summed over a language."""
 
+    def count_in_training(self, outputs: Tensor, sample: Sample) -> Tensor:
+        """ "examples" and `training_statistics` of the B inputs of a batch, on its device (statistics, B)."""
+        raise NotImplementedError(f"{type(self).__name__}.count_in_training")
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the sums over a language need all its examples in order, `count_in_order`."""
+        return False
+
+    def count_in_order(self, rows: list[tuple[Any, Any]]) -> dict[str, float]:
+        """ "examples" and `statistics` of the (example, prediction) of a language, in the order of the examples."""
+        sums: Counter[str] = Counter(dict.fromkeys(("examples", *self.statistics), 0))
+        for example, prediction in rows:
+            if self.is_labeled(example):
+                sums.update({"examples": 1} | self.count(example, prediction))
+        return {name: float(value) for name, value in sums.items()}
+
     @abstractmethod
     def metrics(self) -> dict[str, Metric]:
         """The metrics by name."""
@@ -124,6 +208,10 @@ class TaskType(ABC):
     def written(self, example: Any, prediction: Any) -> str:
         """Text of an example in the file of --predictions-to."""
 
+    def files_of(self, split: str, language: str, rows: list[tuple[Any, Any]]) -> dict[str, str]:
+        """{name in the folder of --predictions-to: content} of the predictions of a split in a language."""
+        return {f"{split}.{language}.{self.suffix}": self.file_of(rows)}
+
     def file_of(self, rows: list[tuple[Any, Any]]) -> str:
         """The file of --predictions-to, from (example, prediction) in the order of the examples."""
         return "".join(self.written(example, prediction) for example, prediction in rows)
@@ -132,3 +220,8 @@ class TaskType(ABC):
 def of_examples(values: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
     """Values (B, …) of the inputs of a batch -> those of each example."""
     return np.split(values, np.cumsum(sizes)[:-1])
+
+
+def camel_case(name: str) -> str:
+    """The name of a task type as in names of classes: question_answering -> QuestionAnswering."""
+    return "".join(part.capitalize() for part in name.split("_"))

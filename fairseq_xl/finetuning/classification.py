@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from fairseq_xl.data.finetuning import Input, frame, read_lines
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification import UNLABELED
-from fairseq_xl.finetuning.base import NO_CLASS, Encode, Metric, Sample, TaskType
+from fairseq_xl.finetuning.base import NO_CLASS, Encode, FirstTokenConfig, Metric, Sample, TaskType
 
 FIELDS = {1: "label TAB text", 2: "label TAB text TAB text", 3: "label TAB text TAB text TAB text"}
 ANY = "label TAB text, with up to three texts"
@@ -54,13 +55,16 @@ def read_examples(path: Any, language: str) -> list[Example]:
     return examples
 
 
+@TaskType.register
 class Classification(TaskType):
     """The class of a sentence, pair or triple, from the first token's last hidden state."""
 
+    Config = FirstTokenConfig
     name = "classification"
+    main_metric = "accuracy"
     files = f"SPLIT.LANGUAGE.tsv: {ANY}"
-    state = ("labels", "sides")
-    metrics_in_training = True
+    state: ClassVar[dict[str, Any]] = {"labels": list[str], "sides": int}
+    training_statistics = ("right",)
     labels: Sequence[str] = ()  # the classes in order
     sides = 0  # number of texts
 
@@ -79,7 +83,7 @@ class Classification(TaskType):
         self.sides = len(examples[0].texts)
         if len(self.labels) < 2:
             found = f"one label only: {self.labels[0]!r}" if self.labels else "no label"
-            raise UserError(f"{self.cfg.task_files}: the training files have {found}")
+            raise UserError(f"{Path(examples[0].file).parent}: the training files have {found}")
 
     def check(self, examples: list[Example]) -> None:
         """Raises `UserError` for another number of texts than in training, and an unknown label."""
@@ -112,7 +116,7 @@ class Classification(TaskType):
 
     def outputs(self, model: Any, sample: Sample) -> Tensor:
         """Logits (B, classes) of the first token's last hidden state."""
-        return model.heads[self.name](model.encode(**sample["batch"])[:, 0])
+        return model.heads[self.head_name](model.encode(**sample["batch"])[:, 0])
 
     def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
         """Cross-entropy of the class."""
@@ -133,6 +137,11 @@ class Classification(TaskType):
         """Whether the class is right, and which classes were predicted and are right."""
         predicted, gold = prediction[0], self.labels.index(example.label)
         return {"right": predicted == gold, f"predicted {predicted}": 1, f"gold {gold}": 1}
+
+    def count_in_training(self, outputs: Tensor, sample: Sample) -> Tensor:
+        """Labeled examples and right answers (2, B)."""
+        gold = sample["target"]["class"]
+        return torch.stack((gold != NO_CLASS, outputs.argmax(-1) == gold)).float()
 
     def metrics(self) -> dict[str, Metric]:
         """Accuracy, in percent."""

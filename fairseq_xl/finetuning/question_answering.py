@@ -2,19 +2,21 @@
 
 import json
 import logging
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 from torch.nn import functional as F
 
 from fairseq_xl.data.finetuning import Input
 from fairseq_xl.data.text import cut
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.question_answering import scores
+from fairseq_xl.evaluation.question_answering import NORMALIZATIONS, scores
 from fairseq_xl.evaluation.squad import Question, read_questions
-from fairseq_xl.finetuning.base import Encode, Metric, Sample, TaskType
+from fairseq_xl.finetuning.base import Encode, Metric, Sample, TaskType, TypeConfig
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +26,34 @@ SHORTEST = 16  # minimum room of a window for the context, in tokens
 Prediction = tuple[int, int, float]  # start character, end character (exclusive), score
 
 
+@dataclass
+class QuestionAnsweringConfig(TypeConfig):
+    """Options of question answering."""
+
+    question_length: int = field(
+        default=64,
+        metadata={"help": "maximum length of a question, in tokens; the rest is truncated", "range": "1 or more"},
+    )
+    stride: int = field(
+        default=128,
+        metadata={
+            "help": "tokens between the starts of consecutive windows of a long context (doc_stride in BERT)",
+            "range": "1 or more",
+        },
+    )
+    answer_length: int = field(
+        default=30, metadata={"help": "maximum length of a predicted answer, in tokens", "range": "1 or more"}
+    )
+    normalization: ChoiceEnum(NORMALIZATIONS) = field(  # type: ignore[valid-type]  # made at run time
+        default="squad",
+        metadata={
+            "help": "normalization of answers before comparison: squad (removes English articles) or mlqa (removes "
+            "those of the language; characters are words in Chinese, Japanese and Thai)"
+        },
+    )
+
+
+@TaskType.register
 class QuestionAnswering(TaskType):
     """Predicts the start and the end token of the answer from the last hidden states (Devlin et al. 2019, section 4.2).
 
@@ -31,14 +61,16 @@ class QuestionAnswering(TaskType):
     window is a training example; a prediction is the best answer of all windows of a question.
     """
 
+    Config = QuestionAnsweringConfig
     name = "question_answering"
+    main_metric = "f1"
     suffix = "json"
     files = "SPLIT.LANGUAGE.json in SQuAD's format"
     what = "a question with its context"
     statistics = ("f1", "exact")
 
-    def __init__(self, cfg: Any, framing: Any):
-        super().__init__(cfg, framing)
+    def __init__(self, cfg: Any, framing: Any, head_name: str | None = None):
+        super().__init__(cfg, framing, head_name)
         needed = cfg.question_length + SYMBOLS + SHORTEST
         if cfg.length < needed:
             raise UserError(
@@ -54,9 +86,12 @@ class QuestionAnswering(TaskType):
         question = encode(example.question, example.language)
         shortened = cut(question, self.cfg.question_length + 1)
         end = question[-1:]
-        context, characters = encode.spans(example.context, example.language)
+        try:
+            context, characters = encode.spans(example.context, example.language)
+        except UserError as error:
+            raise UserError(f"{example.place}: {error}") from None
         if not len(context):
-            raise UserError(f"{example.file}: the context of question {example.id!r} has no pieces")
+            raise UserError(f"{example.place}: the context has no pieces")
         room = self.cfg.length - len(shortened) + 1 - SYMBOLS
         starts = range(0, max(1, len(context) - room + self._stride(room)), self._stride(room))
         answer = answer_tokens(example.answers[0], characters) if example.answers else None
@@ -107,7 +142,7 @@ class QuestionAnswering(TaskType):
 
     def outputs(self, model: Any, sample: Sample) -> Tensor:
         """Logits (B, T, 2) of the start and the end of the answer; -inf outside of the context and <s>."""
-        logits = model.heads[self.name](model.encode(**sample["batch"])).float()
+        logits = model.heads[self.head_name](model.encode(**sample["batch"])).float()
         return logits.masked_fill(~sample["target"]["context"][..., None], -torch.inf)
 
     def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:

@@ -12,7 +12,7 @@ from fairseq_xl.data.finetuning import Input, frame, read_lines
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.ranking import ndcg
-from fairseq_xl.finetuning.base import Encode, Metric, Sample, TaskType, of_examples
+from fairseq_xl.finetuning.base import Encode, FirstTokenConfig, Metric, Sample, TaskType, of_examples
 
 NO_RELEVANCE = -1.0  # of an unlabeled text
 FIELDS = "relevance TAB query TAB text, with up to two texts"
@@ -61,6 +61,7 @@ def read_queries(path: Any, language: str) -> list[Example]:
     return [Example(query, texts, values, lines, language, str(path)) for query, texts, values, lines in found]
 
 
+@TaskType.register
 class Ranking(TaskType):
     """A score of each text of a query, from the first token's last hidden state, trained on whole queries.
 
@@ -68,7 +69,9 @@ class Ranking(TaskType):
     the scores. The paper does not name its loss.
     """
 
+    Config = FirstTokenConfig
     name = "ranking"
+    main_metric = "ndcg"
     files = f"SPLIT.LANGUAGE.tsv: {FIELDS}"
     what = "a query with all its texts"
     statistics = ("ndcg",)
@@ -95,7 +98,7 @@ class Ranking(TaskType):
 
     def outputs(self, model: Any, sample: Sample) -> Tensor:
         """Scores (B,) from the first token's last hidden state."""
-        return model.heads[self.name](model.encode(**sample["batch"])[:, 0]).squeeze(-1)
+        return model.heads[self.head_name](model.encode(**sample["batch"])[:, 0]).squeeze(-1)
 
     def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
         """Cross-entropy of each labeled query, in nats, and their number."""

@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 from fairseq_xl.data.finetuning import Input, read_lines
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification import UNLABELED
-from fairseq_xl.evaluation.spans import f1, spans
+from fairseq_xl.evaluation.spans import f1, spans, spans_of_sentences
 from fairseq_xl.finetuning.base import NO_CLASS, Encode, Metric, Sample, TaskType
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ def read_sentences(path: Any, language: str) -> list[Example]:
     return examples
 
 
+@TaskType.register
 class Tagging(TaskType):
     """The tag of each word, from the last hidden state of its first piece (Devlin et al. 2019, section 5.3).
 
@@ -69,9 +71,10 @@ class Tagging(TaskType):
     """
 
     name = "tagging"
+    main_metric = "f1"
     files = "SPLIT.LANGUAGE.tsv: word TAB tag, an empty line after each sentence"
     what = "a sentence"
-    state = ("labels",)
+    state: ClassVar[dict[str, Any]] = {"labels": list[str]}
     labels: Sequence[str] = ()  # the tags in order
     statistics = ("words", "right", "found", "predicted", "gold")
 
@@ -83,7 +86,7 @@ class Tagging(TaskType):
         """Takes the tags from the training sentences."""
         self.labels = sorted({tag for example in examples for tag in example.tags} - {UNLABELED})
         if not self.labels:
-            raise UserError(f"{self.cfg.task_files}: the training files have no tag")
+            raise UserError(f"{Path(examples[0].file).parent}: the training files have no tag")
 
     def check(self, examples: list[Example]) -> None:
         """Warns of tags that no training sentence has."""
@@ -133,7 +136,7 @@ class Tagging(TaskType):
     def outputs(self, model: Any, sample: Sample) -> Tensor:
         """Logits (N, tags) of the words."""
         hidden = model.encode(**sample["batch"])
-        return model.heads[self.name](hidden.flatten(0, 1)[sample["target"]["positions"]])
+        return model.heads[self.head_name](hidden.flatten(0, 1)[sample["target"]["positions"]])
 
     def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
         """Cross-entropy of the tags, summed over words."""
@@ -158,8 +161,24 @@ class Tagging(TaskType):
         sizes = {"found": len(gold & predicted), "predicted": len(predicted), "gold": len(gold)}
         return {"words": len(example.words), "right": right, **sizes}
 
+    @property
+    def in_order(self) -> bool:
+        """Whether there are tags of a single letter, whose spans depend on the sentences before (`spans_of_sentences`).
+
+        A sentence by itself has as many spans, but one that begins at its first word may match another one.
+        """
+        return any(label[0] not in "BEIOS." and label[1:].split("-", 1)[-1] in ("", "_") for label in self.labels)
+
+    def count_in_order(self, rows: list[tuple[Example, Prediction]]) -> dict[str, float]:
+        """The sums of `count`, with the spans that `fairseq-xl score tagging` finds."""
+        labeled = [row for row in rows if self.is_labeled(row[0])]
+        sides = [list(example.tags) for example, _ in labeled], [prediction for _, prediction in labeled]
+        gold, predicted = map(spans_of_sentences, sides)
+        found = sum(len(one & other) for one, other in zip(gold, predicted, strict=True))
+        return super().count_in_order(rows) | {"found": float(found)}
+
     def metrics(self) -> dict[str, Metric]:
-        """F1 of spans (`fairseq_xl.evaluation.spans`), each sentence by itself, and accuracy of words, in percent."""
+        """F1 of spans (`fairseq_xl.evaluation.spans`) and accuracy of words, in percent."""
         return {
             "f1": lambda sums: f1(sums["found"], sums["predicted"], sums["gold"]),
             "accuracy": lambda sums: 100 * sums["right"] / sums["words"],

@@ -2,35 +2,32 @@
 
 import logging
 import os
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Optional
 
+import numpy as np
 import torch
-from fairseq.dataclass import ChoiceEnum
 from fairseq.distributed import utils as distributed_utils
-from fairseq.logging import metrics
-from fairseq.tasks import register_task
+from fairseq.tasks import TASK_REGISTRY, register_task
 
-from fairseq_xl.checkpoints.identity import head_of
+from fairseq_xl.checkpoints.identity import head_of, type_state_of
 from fairseq_xl.data.finetuning import FineTuningDataset
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.question_answering import NORMALIZATIONS
-from fairseq_xl.finetuning.classification import Classification
-from fairseq_xl.finetuning.question_answering import QuestionAnswering
-from fairseq_xl.finetuning.ranking import Ranking
-from fairseq_xl.finetuning.tagging import Tagging
+from fairseq_xl.finetuning import TASK_TYPES
+from fairseq_xl.finetuning.base import camel_case
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.tasks.base import XLTask, named_languages, run_config
+from fairseq_xl.tasks.language_metrics import LanguageMetrics
 from fairseq_xl.tasks.language_modules import LanguageModuleConfig, TaskLanguageModule, matching_parameters
 
 logger = logging.getLogger(__name__)
 
 SHORTEST = 8  # minimum --length of an input, in tokens
-COLLAPSED = 98.0  # percent of the predictions in one class from which on the model is reported as collapsed
 
 
 @dataclass
@@ -83,7 +80,7 @@ class FineTuningConfig(LanguageModuleConfig):
     )
 
 
-class FineTuningTask(XLTask):
+class FineTuningTask(LanguageMetrics, XLTask):
     """An encoder with the head of a task type: fine-tune and test in any languages."""
 
     #: the task type
@@ -91,8 +88,8 @@ class FineTuningTask(XLTask):
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
-        self.type = self.task_type(cfg, self.framing)
-        self.predictions = {}  # split -> {index of the example: prediction}
+        self.type = self.make_type()
+        self.predictions = {}  # split -> {index of the example: prediction}, where they are kept
         self.language_module = TaskLanguageModule(cfg, dictionary, self.folder())
         self.uses_pretrained_tokens = self.language_module.replacement is None
         owners = self.language_module.languages
@@ -105,6 +102,10 @@ class FineTuningTask(XLTask):
         if cfg.length < SHORTEST:
             raise UserError(f"--length {cfg.length}: an input needs at least {SHORTEST} tokens")
 
+    def make_type(self):
+        """The `TaskType` of the task."""
+        return self.task_type(self.cfg, self.framing)
+
     def _work_on(self, language):
         run = run_config(self.cfg)
         for options in (self.cfg, self.cfg if run is None else run.task):
@@ -115,18 +116,18 @@ class FineTuningTask(XLTask):
 
     def identity(self):
         """The identity that every checkpoint has, its head, and what the task type learned from the training files."""
-        state = {name: getattr(self.type, name) for name in self.type.state}
-        return super().identity() | self.language_module.identity() | {"head": self.type.name} | state
+        own = {"head": self.type.name, "type_state": self.type.learned_state()}
+        return super().identity() | self.language_module.identity() | own
 
     def load_state_dict(self, state_dict):
         """Checks the checkpoint's identity and takes over what its task type learned."""
         super().load_state_dict(state_dict)
         found = state_dict["fairseq_xl"]
-        self._check_head(found, state_dict.get("path", "the checkpoint"), "--init-from starts one from it")
+        path = state_dict.get("path", "the checkpoint")
+        self._check_head(found, path, "--init-from starts one from it")
         self.type.framing = self.framing
         self.language_module.restore(found)
-        for name in self.type.state:
-            setattr(self.type, name, found[name])
+        self.type.load_state(type_state_of(found), path)
 
     def _check_head(self, found, path, advice):
         if head_of(found) != self.type.name:
@@ -138,10 +139,10 @@ class FineTuningTask(XLTask):
         found = state["task_state"]["fairseq_xl"]
         self.language_module.restore(found, resumes=True)
         self._check_head(found, path, "name it as --init-from to fine-tune its encoder")
-        for name in self.type.state:
-            ours = getattr(self.type, name)
-            if found[name] != ours:
-                raise UserError(f"{path} was trained on other files: its {name} are {found[name]}, here {ours}")
+        theirs = type_state_of(found)
+        for name, ours in self.type.learned_state().items():
+            if theirs.get(name) != ours:
+                raise UserError(f"{path} was trained on other files: its {name} are {theirs.get(name)}, here {ours}")
 
     # --- model -------------------------------------------------------------------------------------------------
 
@@ -154,7 +155,7 @@ class FineTuningTask(XLTask):
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the encoder and the head; a new run takes the encoder of --init-from."""
         self.check_architecture(cfg)
-        if not self.learned:
+        if not self.type.learned:
             self.type.learn(self._examples("train"))
         if self.cfg.length > cfg.max_positions:
             raise UserError(f"--length {self.cfg.length} is more than the model's --max-positions {cfg.max_positions}")
@@ -163,18 +164,13 @@ class FineTuningTask(XLTask):
         self.language_module.attach(model, self.cfg.init_from, from_checkpoint)
         if not isinstance(model, XLEncoderModel):
             raise UserError(f"{self.cfg._name} needs {XLEncoderModel.described}")
-        model.add_heads({self.type.name: self.type.head(cfg)})
+        model.add_heads(self.type.heads(cfg))
         if self.cfg.freeze and not from_checkpoint:
             for name in matching_parameters(model, self.cfg.freeze.split(","), "--freeze"):
                 model.get_parameter(name).requires_grad = False
         if self.cfg.init_from and self.needs_initial_weights(from_checkpoint):
             self.transfer_weights(model, {"encoder": self.cfg.init_from})
         return model
-
-    @property
-    def learned(self):
-        """Whether the task type has learned its state, from the training files or a checkpoint."""
-        return all(getattr(self.type, name) for name in self.type.state)
 
     def adapt_pretrained(self, pretrained, model):
         """Removes the language module that the run does not use."""
@@ -186,25 +182,23 @@ class FineTuningTask(XLTask):
         named = {"train": self.cfg.train_langs, "valid": self.cfg.valid_langs or self.cfg.eval_langs}
         return named.get(split, self.cfg.eval_langs).split(",")
 
-    def _file(self, split, language):
-        """Path of a split in the first folder that has it; if none has it, the path in the first folder."""
-        if not self.cfg.task_files:
-            raise UserError(f"--task-files: name a folder of files {self.type.files}")
-        folders = [Path(folder) for folder in self.cfg.task_files.split(os.pathsep)]
-        name = f"{split}.{language}.{self.type.suffix}"
-        files = [stored(folder / name) for folder in folders]
-        return next((file for file in files if file.is_file()), files[0])
+    def sources(self, split):
+        """(function that reads, file, language) of each file of a split."""
+        return [
+            (self.type.read, find_file("--task-files", self.cfg.task_files, split, language, self.type), language)
+            for language in self._languages(split)
+        ]
 
-    def _examples(self, split, languages=None):
+    def _examples(self, split):
         """All examples of a split by language."""
-        languages = languages or self._languages(split)
-        return [example for language in languages for example in self.type.read(self._file(split, language), language)]
+        return [example for read, path, language in self.sources(split) for example in read(path, language)]
 
     def _check_test_files(self):
         """Raises `UserError` before training for an error in a test file that exists."""
-        languages = [language for language in self._languages("test") if self._file("test", language).is_file()]
-        if languages:
-            self.type.check(self._examples("test", languages))
+        found = [source for source in self.sources("test") if source[1].is_file()]
+        examples = [example for read, path, language in found for example in read(path, language)]
+        if examples:
+            self.type.check(examples)
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Reads and encodes the files of a split in its languages."""
@@ -227,11 +221,14 @@ class FineTuningTask(XLTask):
             )
         if split == "train":
             examples, inputs = self.type.training_items(examples, inputs)
-        self.datasets[split] = FineTuningDataset(
-            split, examples, inputs, self.type.collate, self.dictionary, self.cfg.examples_per_epoch
-        )
+        self.datasets[split] = self.make_dataset(split, examples, inputs)
         if split == "train":
             self._check_test_files()
+
+    def make_dataset(self, split, examples, inputs):
+        """The dataset of a split: its examples with the inputs of each."""
+        more = self.type.collate, self.dictionary, self.cfg.examples_per_epoch
+        return FineTuningDataset(split, examples, inputs, *more)
 
     def get_batch_iterator(self, dataset, max_tokens=None, **kwargs):
         """The iterator of fairseq; raises `UserError` for an example longer than --max-tokens."""
@@ -243,14 +240,13 @@ class FineTuningTask(XLTask):
     # --- validation --------------------------------------------------------------------------------------------
 
     def valid_step(self, sample, model, criterion):
-        """Scores a batch; --predictions-to collects its predictions until the split is complete."""
+        """Scores a batch; keeps its predictions where the split's are written or counted once it is complete."""
         model.eval()
         with torch.no_grad():
             outputs = model(self.type.outputs, sample)
             loss, size, log = criterion.score(outputs, sample)
         predictions = self.predict(outputs, sample)
-        if self.cfg.predictions_to:
-            self._keep(sample, predictions)
+        self._keep(sample, predictions)
         return loss, size, log | self.counted(sample, predictions)
 
     def predict(self, outputs, sample):
@@ -258,174 +254,107 @@ class FineTuningTask(XLTask):
         dataset = self.datasets[sample["split"]]
         return self.type.predict(outputs, sample, [dataset.inputs[index] for index in sample["id"].tolist()])
 
-    def counted(self, sample, predictions):
-        """{"_STATISTIC XX": sum over the examples in language XX}, for all languages of the split."""
-        examples = self.datasets[sample["split"]].examples
-        names = ("examples", *self.type.statistics)
-        languages = self._languages(sample["split"])
-        sums = {f"_{name} {language}": 0.0 for language in languages for name in names}
-        for index, prediction in zip(sample["id"].tolist(), predictions, strict=True):
-            if self.type.is_labeled(examples[index]):
-                for name, value in ({"examples": 1} | self.type.count(examples[index], prediction)).items():
-                    sums[f"_{name} {examples[index].language}"] += float(value)
-        return sums
+    # --- predictions -------------------------------------------------------------------------------------------
 
-    def reduce_metrics(self, logging_outputs, criterion):
-        """Logs the metrics by language and their means over languages.
-
-        In fairseq-validate, which calls no hook after validation, it also warns of collapse.
-        """
-        with metrics.aggregate() as found:
-            super().reduce_metrics(logging_outputs, criterion)
-            counted = [language for language in self.dictionary.languages if self._sums(found, language)]
-            for name, function in self.type.metrics().items():
-                for language in counted:
-                    metrics.log_derived(f"{name}_{language}", self._metric(function, language))
-                metrics.log_derived(name, self._mean(function))
-        if "train" not in self.datasets:
-            self._warn_of_collapse(found)
-
-    def _sums(self, meters, language):
-        """{statistic: sum} of a language in logged meters; None without examples."""
-        names = ("examples", *self.type.statistics)
-        sums = {name: meters[f"_{name} {language}"].sum for name in names if f"_{name} {language}" in meters}
-        return {name: float(value) for name, value in sums.items()} if sums.get("examples") else None
-
-    def _metric(self, function, language):
-        def metric(meters):
-            sums = self._sums(meters, language)
-            return sums and round(function(sums), 2)
-
-        return metric
-
-    def _mean(self, function):
-        def mean(meters):
-            sums = filter(None, (self._sums(meters, language) for language in self.dictionary.languages))
-            values = [round(function(of_one), 2) for of_one in sums]
-            return round(sum(values) / len(values), 3) if values else None
-
-        return mean
+    def begin_valid_epoch(self, epoch, model):
+        """fairseq hook before each validation in training: forgets the predictions of the one before."""
+        super().begin_valid_epoch(epoch, model)
+        self.predictions.clear()
 
     def _keep(self, sample, predictions):
-        if distributed_utils.get_data_parallel_world_size() > 1:
+        """Collects predictions until the split is complete; then writes them, and counts them in order."""
+        self.sums_in_order = {}
+        if not self.cfg.predictions_to and not self.type.in_order:
+            return
+        several = distributed_utils.get_data_parallel_world_size() > 1
+        if self.cfg.predictions_to and several:
             raise UserError("--predictions-to works in one process only")
-        split = sample["split"]
+        split, pairs = sample["split"], list(zip(sample["id"].tolist(), predictions, strict=True))
         kept = self.predictions.setdefault(split, {})
-        kept.update(zip(sample["id"].tolist(), predictions))
-        if len(kept) == len(self.datasets[split]):
-            self._write(split, self.predictions.pop(split))
-
-    def _write(self, split, predictions):
+        kept.update(_of_all_ranks(pairs) if several else pairs)
+        if len(kept) < len(self.datasets[split]):
+            return
         rows = {language: [] for language in self._languages(split)}
         for index, example in enumerate(self.datasets[split].examples):
-            rows[example.language].append((example, predictions[index]))
+            rows[example.language].append((example, kept[index]))
+        if self.type.in_order:
+            self.sums_in_order = {language: self.type.count_in_order(of_one) for language, of_one in rows.items()}
+        if self.cfg.predictions_to:
+            self._write(split, rows)
+
+    def _write(self, split, rows):
+        """Writes the predictions of a split, {language: (example, prediction) in order}."""
         folder = Path(self.cfg.predictions_to)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             for language, of_one in rows.items():
-                with replacing(folder / f"{split}.{language}.{self.type.suffix}") as file:
-                    file.write(self.type.file_of(of_one).encode("utf-8"))
+                for name, content in self.type.files_of(split, language, of_one).items():
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    with replacing(folder / name) as file:
+                        file.write(content.encode("utf-8"))
         except OSError as error:
             raise UserError(f"--predictions-to {folder}: {error.strerror}") from error
 
+    def _check_complete(self):
+        """Raises `UserError` for a split that was validated without some of its examples, which have no predictions."""
+        for split, kept in self.predictions.items() if self.cfg.predictions_to else ():
+            dataset, run = self.datasets[split], run_config(self.cfg)
+            skipped = np.setdiff1d(np.arange(len(dataset)), list(kept))
+            if not len(skipped):
+                continue
+            steps = run.dataset.max_valid_steps if "train" in self.datasets else None
+            option = "--skip-invalid-size-inputs-valid-test" if steps is None else f"--max-valid-steps {steps}"
+            of_each = Counter(example.language for example in dataset.examples)
+            missing = Counter(dataset.examples[index].language for index in skipped.tolist())
+            counts = ", ".join(f"{missing[code]} of {of_each[code]} examples of {code}" for code in missing)
+            raise UserError(f"--predictions-to: {option} skipped {counts} of the split {split}: predict all of them")
+
+    def end_validation(self, meters):
+        """Warns of collapse; raises `UserError` if predictions are not complete."""
+        self.warn_of_collapse(meters)
+        self._check_complete()
+
     def post_validate(self, model, stats, agg):
-        """fairseq hook after each validation in training: warns of collapse."""
-        self._warn_of_collapse(agg)
-
-    def _warn_of_collapse(self, meters):
-        """Warns of each language in which nearly all predictions are the same class."""
-        for language in self.dictionary.languages:
-            sums = self._sums(meters, language)
-            for label, predicted, gold in self.type.shares(sums) if sums else ():
-                if predicted >= COLLAPSED > gold:
-                    logger.warning(
-                        "the model has collapsed in %s: %.1f %% of its predictions are %r, which is right for %.1f %%; "
-                        "a lower --lr, more warm-up or more updates may help",
-                        language,
-                        predicted,
-                        label,
-                        gold,
-                    )
+        """fairseq hook after each validation in training."""
+        self.end_validation(agg)
 
 
-@dataclass
-class FirstTokenConfig(FineTuningConfig):
-    """Options of tasks whose head reads the first token."""
+def find_file(option, folders, split, language, task_type):
+    """Path of a split in the first of the folders that has it; if none has it, the path in the first folder.
 
-    pooler: bool = field(
-        default=False,
-        metadata={
-            "help": "BERT's linear layer and tanh before the output layer; its weights are those of next-sentence "
-            "prediction if the checkpoint of --init-from has them"
-        },
-    )
-
-
-@dataclass
-class XLClassificationConfig(FirstTokenConfig):
-    """Options of `xl_classification`."""
+    Args:
+        option: the option that names the folders, for messages.
+        folders: the folders, joined by ':'.
+        task_type: the `TaskType` of the file.
+    """
+    if not folders:
+        raise UserError(f"{option}: name a folder of files {task_type.files}")
+    name = f"{split}.{language}.{task_type.suffix}"
+    files = [stored(Path(folder) / name) for folder in folders.split(os.pathsep)]
+    return next((file for file in files if file.is_file()), files[0])
 
 
-@register_task("xl_classification", dataclass=XLClassificationConfig)
-class XLClassificationTask(FineTuningTask):
-    """Classification from the first token (Lample & Conneau 2019, section 4.1)."""
-
-    criterion, task_type = "xl_classification", Classification
-
-
-@dataclass
-class XLRankingConfig(FirstTokenConfig):
-    """Options of `xl_ranking`."""
+def _of_all_ranks(pairs):
+    """The (index, prediction) pairs of all ranks, which must call this together."""
+    group = distributed_utils.get_data_parallel_group()
+    found = [None] * distributed_utils.get_world_size(group)
+    torch.distributed.all_gather_object(found, pairs, group=group)
+    return [pair for of_one in found for pair in of_one]
 
 
-@register_task("xl_ranking", dataclass=XLRankingConfig)
-class XLRankingTask(FineTuningTask):
-    """Ranking of a query's texts by relevance (Liang et al. 2020, section 2.2)."""
-
-    criterion, task_type = "xl_ranking", Ranking
-
-
-@dataclass
-class XLTaggingConfig(FineTuningConfig):
-    """Options of `xl_tagging`."""
+def define_tasks():
+    """Defines and registers the task `xl_{name}` of each task type that has none yet."""
+    for name, task_type in TASK_TYPES.items():
+        if f"xl_{name}" not in TASK_REGISTRY:
+            config = make_config(name, task_type.Config)
+            described = {"__doc__": task_type.__doc__, "criterion": f"xl_{name}", "task_type": task_type}
+            made = type(f"XL{camel_case(name)}Task", (FineTuningTask,), described)
+            register_task(f"xl_{name}", dataclass=config)(made)
 
 
-@register_task("xl_tagging", dataclass=XLTaggingConfig)
-class XLTaggingTask(FineTuningTask):
-    """Tagging of words: named entities, parts of speech (Liang et al. 2020, section 2.2)."""
-
-    criterion, task_type = "xl_tagging", Tagging
-
-
-@dataclass
-class XLQuestionAnsweringConfig(FineTuningConfig):
-    """Options of `xl_question_answering`."""
-
-    question_length: int = field(
-        default=64,
-        metadata={"help": "maximum length of a question, in tokens; the rest is truncated", "range": "1 or more"},
-    )
-    stride: int = field(
-        default=128,
-        metadata={
-            "help": "tokens between the starts of consecutive windows of a long context (doc_stride in BERT)",
-            "range": "1 or more",
-        },
-    )
-    answer_length: int = field(
-        default=30, metadata={"help": "maximum length of a predicted answer, in tokens", "range": "1 or more"}
-    )
-    normalization: ChoiceEnum(NORMALIZATIONS) = field(
-        default="squad",
-        metadata={
-            "help": "normalization of answers before comparison: squad (removes English articles) or mlqa (removes "
-            "those of the language; characters are words in Chinese, Japanese and Thai)"
-        },
-    )
+def make_config(name, *configs):
+    """The options dataclass of `xl_{name}`: those of every fine-tuning task and of these `TypeConfig`s."""
+    described = {"__doc__": f"Options of `xl_{name}`.", "__module__": __name__}
+    return make_dataclass(f"XL{camel_case(name)}Config", [], bases=(*configs, FineTuningConfig), namespace=described)
 
 
-@register_task("xl_question_answering", dataclass=XLQuestionAnsweringConfig)
-class XLQuestionAnsweringTask(FineTuningTask):
-    """Extractive question answering (Liang et al. 2020, section 2.2; Luo et al. 2020, table 9)."""
-
-    criterion, task_type = "xl_question_answering", QuestionAnswering
+define_tasks()

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from fairseq_xl.data.finetuning import FineTuningDataset, Input, frame, segments
+from fairseq_xl.data.finetuning import FineTuningDataset, Input, SubtaskDataset, frame, segments, shares_of
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning.classification import Classification, Example, read_examples
+from fairseq_xl.finetuning.subtasks import SubtaskExample
 
 S, PAD, END = 0, 1, 2
 
@@ -140,3 +141,56 @@ def test_a_label_that_was_not_trained():
     task.learn([Example(label, ("x",), "en", "train.en.tsv", 1) for label in "ab"])
     with pytest.raises(UserError, match="valid.en.tsv, line 4: label 'c' is not one of the classes a, b"):
         task.check([Example("c", ("x",), "en", "valid.en.tsv", 4)])
+
+
+@pytest.mark.parametrize(
+    "sizes, total, alpha, counts",
+    [
+        ([90, 10], 100, 1.0, [90, 10]),
+        ([90, 10], 40, 0.5, [30, 10]),  # 3 to 1
+        ([90, 10], 40, 0.0, [20, 20]),
+        ([7, 7, 7], 10, 1.0, [3, 4, 3]),
+        ([1000, 1], 10, 1.0, [10, 1]),  # at least one
+    ],
+)
+def test_shares_of_subtasks_by_hand(sizes, total, alpha, counts):
+    assert shares_of(sizes, total, alpha).tolist() == counts
+
+
+def several(dictionary, sizes, **more):
+    """A dataset of a subtask for each list of sizes."""
+    examples, inputs = [], []
+    for subtask, of_one in enumerate(sizes):
+        for size in of_one:
+            examples.append(SubtaskExample("abc"[subtask], Example("a", ("text",), "en", "file", 1)))
+            inputs.append([Input(np.array([S, *[7] * (size - 2), END]), {"class": 0})])
+    collate = Classification(None, None).collate
+    return SubtaskDataset(more.pop("split", "train"), examples, inputs, collate, dictionary, **more)
+
+
+def test_batches_of_subtasks(dictionary):
+    """Each example once; no batch has examples of two subtasks; examples of one length are together."""
+    data = several(dictionary, [[5, 4, 5, 4, 5], [4, 5], [4]])
+    np.random.seed(1)
+    order = data.ordered_indices()
+    assert sorted(order.tolist()) == list(range(8))
+    batches = data.batch_by_size(order, max_sentences=2)
+    assert (
+        sorted(map(len, batches)) == [1, 1, 2, 2, 2]
+        and [index for batch in batches for index in batch] == order.tolist()
+    )
+    assert all(len(set(data.subtasks[batch])) == 1 for batch in batches)
+    assert np.all(np.diff(data.sizes[order[:5]]) >= 0)
+    assert data.batch_by_size(order, max_tokens=8) and max(map(len, data.batch_by_size(order, max_tokens=10))) == 2
+    assert [data.subtasks[batch[0]] for batch in data.batch_by_size(order)] == [0, 1, 2]
+
+
+def test_draws_of_subtasks(dictionary):
+    """Shares of sizes 16 and 4 to the power of 0.5 are 2 to 1: 8 of the 16, and 4 of 4; other ones in another epoch."""
+    data = several(dictionary, [[5] * 16, [5] * 4], per_epoch=12, alpha=0.5)
+    np.random.seed(1)
+    epochs = [data.ordered_indices() for _ in range(2)]
+    for order in epochs:
+        assert np.bincount(data.subtasks[order]).tolist() == [8, 4] and len(set(order.tolist())) == 12
+    assert set(epochs[0].tolist()) != set(epochs[1].tolist())
+    assert len(several(dictionary, [[5] * 16, [5] * 4], split="valid", alpha=0.5).ordered_indices()) == 20

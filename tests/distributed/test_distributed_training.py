@@ -28,6 +28,7 @@ from tests.distributed.two_processes import pair, run_jobs, train
 from tests.distributed.worker import scores_of
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task
+from tests.tasks.test_multitask import multitask, write_others
 from tests.tasks.test_same_language_generation import write_titles
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
@@ -145,6 +146,18 @@ def runs(data, single, empty, labeled, body):
             1,
             DDP,
         ),
+        # batches of either task; the words' tags need the predictions of both processes in order
+        "multitask": (
+            multitask(
+                f"{labeled}/data-bin",
+                f"nc=classification:{labeled}/tasks ner=tagging:{labeled}/ner",
+                "unused",
+                *NO_DROPOUT,
+                *cli(head_dropout=0, max_epoch=1),
+            ),
+            1,
+            DDP,
+        ),
         "frozen-language-module": (
             classification(
                 f"{labeled}/data-bin",
@@ -200,6 +213,7 @@ def folders(data_bin, tmp_path_factory):
     (root / "labeled").mkdir()
     write_encoded(root / "labeled")
     write_task(root / "labeled" / "tasks", sides=1)
+    write_others(root / "labeled")
     write_titles(root / "labeled" / "titles")
     single = with_a_single_sentence(data_bin, root / "single")
     body = pretraining(data_bin, root / "body", "--arch", "xl_monotrans_tiny", "--max-update", 1, objectives="nsp")
@@ -281,6 +295,15 @@ def test_distributed_scores_of_translations_are_those_of_one_process(two, one):
         assert any(
             0 < float(value) < 100 for direction in ("de-en", "en-de") for value in expected[f"{kind}_{direction}"]
         )
+
+
+@pytest.mark.parametrize("backend", list(DDP))
+def test_distributed_metrics_are_those_of_one_process(two, one, backend):
+    """F1 of spans that depend on the sentence before is in the score: each process needs the predictions of all."""
+    output, _ = one("multitask")
+    expected = output.statistics("score")
+    found = two[f"multitask-{backend}"][0]["scores"]["score"]  # the first rank logs
+    assert found == expected and float(expected[0]) > 10
 
 
 def test_distributed_ranks_draw_different_batches(two):

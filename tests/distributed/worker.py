@@ -17,8 +17,9 @@ from fairseq_xl.objectives import OBJECTIVES
 from tests.commands import CPU, configuration, one_run
 from tests.distributed.headed import Headed
 
-#: what validation of unsupervised translation of German and English logs of translations
+#: scores that validation logs: of several tasks in one run, and of unsupervised translation of German and English
 SCORES = [
+    "score",
     *("bleu", "round_trip_bleu"),
     *(
         f"{name}_{direction}"

@@ -8,6 +8,7 @@ import torch
 
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import spans
 from fairseq_xl.finetuning.base import NO_CLASS
 from fairseq_xl.finetuning.tagging import Example, Tagging, read_sentences
 
@@ -100,6 +101,23 @@ def test_statistics_by_hand(task):
     metrics = task.metrics()
     assert metrics["f1"](counted) == 50 and metrics["accuracy"](counted) == 50
     assert task.written(example, ["O"] * 4) == "a\tB-A\tO\nb\tI-A\tO\nc\tO\tO\nd\tB-A\tO\n\n"
+
+
+def test_spans_that_depend_on_the_sentence_before(task):
+    """seqeval goes on from sentence to sentence: a span of the tag X begins where the last span before it began."""
+    examples = [sentence("a b", "NOUN NOUN"), sentence("a b", "X NOUN"), sentence("c", "_")]
+    predictions = [["NOUN", "VERB"], ["X", "NOUN"], ["X"]]
+    rows = list(zip(examples, predictions, strict=True))
+    assert not task.in_order
+    task.learn(examples)
+    assert task.labels == ["NOUN", "X"] and task.in_order
+    alone = [task.count(*row) for row in rows[:2]]
+    found = task.count_in_order(rows)
+    assert sum(each["found"] for each in alone) == 2 and found["found"] == 1
+    assert found == {"examples": 2, "words": 4, "right": 3, "found": 1, "predicted": 4, "gold": 3}
+    expected = spans.score([list(example.tags) for example in examples[:2]], predictions[:2])
+    assert task.metrics()["f1"](found) == pytest.approx(expected["f1"], abs=0.01)
+    assert task.metrics()["accuracy"](found) == expected["accuracy"]
 
 
 def test_tags_without_training_sentence_are_named(task, caplog):

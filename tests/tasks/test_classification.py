@@ -9,10 +9,13 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_xl.commands import score_classification
+from fairseq_xl.criterions.finetuning import FineTuningCriterion
+from fairseq_xl.data.finetuning import FineTuningDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import classification as scores
 from fairseq_xl.finetuning.classification import Classification
 from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
+from fairseq_xl.tasks.finetuning import FineTuningTask
 from tests.command_line import cli
 from tests.commands import classification, load, pretraining, run_train, run_validate
 from tests.tasks.resuming import check_epochs_of_examples
@@ -111,6 +114,58 @@ def test_only_the_command_line_says_where_predictions_go(data_bin, learned, tmp_
         assert (tmp_path / "named").exists() == bool(named) and not (tmp_path / "stored").exists()
 
 
+def test_predictions_of_some_examples_only_are_refused(data_bin, task_files, learned, tmp_path, monkeypatch):
+    """fairseq skips what --max-valid-steps leaves out, and what the model has no position for; no file is written."""
+    to = ["--predictions-to", tmp_path / "to"]
+    line = classification(data_bin, task_files[1], tmp_path / "run", "--max-epoch", 2, "--no-save", *to)
+    refused(
+        [*line, "--max-valid-steps", 1], "--max-valid-steps 1 skipped", "of 31 examples of en", "of the split valid"
+    )
+    monkeypatch.setattr(FineTuningDataset, "filter_indices_by_size", lambda _, indices, size: (indices[:-3], [1]))
+    with pytest.raises(UserError, match="--skip-invalid-size-inputs-valid-test skipped . of 31 examples of .*valid"):
+        validate(data_bin, learned[1][0] / "checkpoint_best.pt", "--skip-invalid-size-inputs-valid-test", *to)
+    assert not (tmp_path / "to").exists()
+
+
+def test_predictions_in_training_are_those_of_the_last_validation(data_bin, task_files, tmp_path, monkeypatch):
+    """The first of three epochs is validated in part only: its predictions do not complete those of the second."""
+    step, seen = FineTuningTask.valid_step, []
+
+    def some(task, sample, model, criterion):
+        kept, task.cfg.predictions_to = task.cfg.predictions_to, None if len(seen) == 1 else task.cfg.predictions_to
+        seen.append(len(task.predictions.get("valid", ())))
+        try:
+            return step(task, sample, model, criterion)
+        finally:
+            task.cfg.predictions_to = kept
+
+    monkeypatch.setattr(FineTuningTask, "valid_step", some)
+    monkeypatch.setattr(FineTuningTask, "_check_complete", lambda task: None)
+    line = classification(data_bin, task_files[1], tmp_path / "run", "--max-epoch", 3, "--no-save", *LEARNING)
+    run_train([*line, "--predictions-to", tmp_path / "to"])
+    batches = len(seen) // 3
+    assert [seen[epoch * batches] for epoch in range(3)] == [0, 0, 0] and max(seen) > 0
+    assert len((tmp_path / "to/valid.en.tsv").read_text(encoding="utf-8").splitlines()) == SPLITS["valid"]
+
+
+def test_a_checkpoint_of_an_earlier_version(data_bin, task_files, learned, tmp_path):
+    """Its identity has the classes and the number of texts as keys of its own; it is evaluated and resumed."""
+    state = load_checkpoint(learned[1][0] / "checkpoint_last.pt")
+    identity = state["task_state"]["fairseq_xl"]
+    learned_state = identity.pop("type_state")
+    assert learned_state == {"labels": ["river", "stone"], "sides": 1}
+    del identity["head"]  # the first versions had classification only
+    identity.update(learned_state)
+    save_checkpoint(state, tmp_path / "checkpoint_last.pt")
+    seen = [
+        validation_losses(validate(data_bin, folder / "checkpoint_last.pt"))[0]["loss"]
+        for folder in (tmp_path, learned[1][0])
+    ]
+    assert seen[0] == seen[1]
+    line = classification(data_bin, task_files[1], tmp_path, "--max-epoch", 13, "--no-save", *LEARNING)
+    assert min(run_train(line).updates) > 100
+
+
 def test_a_language_that_was_not_trained(data_bin, learned, tmp_path):
     folder, _ = learned[1]
     output = validate(data_bin, folder / "checkpoint_best.pt", "--eval-langs", "fr", "--predictions-to", tmp_path)
@@ -159,6 +214,22 @@ def test_predictions_are_those_of_lines_by_themselves(data_bin, task_files, lear
         assert row.split("\t")[2] == ("river", "stone")[int(shares.argmax())]
 
 
+def test_predictions_in_16_bits(data_bin, learned, tmp_path, monkeypatch):
+    """fairseq-validate --fp16: classes are the same and probabilities agree within ten times the type's rounding."""
+    found, types, loss = [], [], Classification.loss
+    monkeypatch.setattr(
+        Classification, "loss", lambda task, outputs, sample: types.append(outputs.dtype) or loss(task, outputs, sample)
+    )
+    for more in ([], ["--fp16"]):
+        to = tmp_path / f"with{''.join(more)}"
+        validate(data_bin, learned[1][0] / "checkpoint_best.pt", "--predictions-to", to, *more)
+        found.append([row.split("\t") for row in (to / "valid.de.tsv").read_text(encoding="utf-8").splitlines()])
+    assert [row[:3] for row in found[0]] == [row[:3] for row in found[1]]
+    one, other = ([float(row[3]) for row in rows] for rows in found)
+    assert one == pytest.approx(other, abs=10 * torch.finfo(torch.float16).eps)
+    assert list(dict.fromkeys(types)) == [torch.float32, torch.float16]
+
+
 def test_resume_is_exact(data_bin, task_files, tmp_path):
     def line(folder, *more):
         return classification(data_bin, task_files[1], folder, *more)
@@ -198,6 +269,38 @@ def test_a_collapse_in_one_language_is_reported(data_bin, task_files, learned, t
     line = classification(data_bin, task_files[1], tmp_path / "run", *line, "--max-update", 1, "--lr", 0, *LEARNING)
     log = run_train([*line, "--finetune-from-model", tmp_path / "collapsed.pt"]).log
     assert [log.count(f"the model has collapsed in {code}:") for code in ("en", "de", "fr")] == [0, 0, 1]
+
+
+# What is logged
+
+
+def test_training_logs_the_accuracy_of_its_updates(data_bin, task_files, tmp_path, monkeypatch):
+    """With a rate of 0 it is that of the same files in validation; no prediction is made for it, no class counted."""
+    files = tmp_path / "files"
+    files.mkdir()
+    for code in ("en", "de"):
+        for split in ("train", "valid"):
+            (files / f"{split}.{code}.tsv").write_bytes((task_files[1] / f"train.{code}.tsv").read_bytes())
+    logs, predict, predicted = [], Classification.predict, []
+    reduce = FineTuningCriterion.reduce_metrics
+    monkeypatch.setattr(Classification, "predict", lambda task, *given: predicted.append(1) or predict(task, *given))
+    monkeypatch.setattr(
+        FineTuningCriterion, "reduce_metrics", staticmethod(lambda found: logs.extend(found) or reduce(found))
+    )
+    line = classification(data_bin, files, tmp_path / "run", "--max-epoch", 1, "--no-save", "--lr", 0, *LEARNING)
+    output = run_train([*line, "--log-interval", 100])
+    (whole,) = [text for text in output.log.splitlines() if text.startswith("epoch 001 | loss")]
+    (valid,) = validation_losses(output)
+    for name in ("accuracy", "accuracy_en", "accuracy_de"):
+        assert f"| {name} {valid[name]} |" in whole, whole
+    counts = {"loss", "sample_size", "ntokens", "nsentences"}
+    assert len(logs) == 30 and len(predicted) == 15
+    training = [log for log in logs if "counted" in log]
+    assert len(training) == 15 and all(log.keys() == counts | {"counted"} for log in training)
+    assert all(log["counted"].shape == (2, 3) for log in training)
+    names = ("examples", "right", "predicted 0", "predicted 1", "gold 0", "gold 1")
+    sums = {f"_{name} {code}" for name in names for code in ("en", "de")}
+    assert all(log.keys() == counts | sums for log in logs if "counted" not in log)
 
 
 # Fine-tuning and mistakes

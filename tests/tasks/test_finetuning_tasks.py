@@ -4,7 +4,9 @@ import json
 import random
 
 import pytest
+import torch
 
+from fairseq_xl.commands import score_tagging
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import spans
 from fairseq_xl.evaluation.question_answering import scores
@@ -21,7 +23,8 @@ from tests.tasks.tiny_text import WORDS, sentences
 CODES = ("en", "de", "fr")
 SPLITS = {"train": 120, "valid": 31, "test": 29}  # odd: last batches are partial
 LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dropout", 0, "--head-dropout", 0]
-NAMES = ("ranking", "tagging", "question_answering")
+FILES = {"ranking": "tsv", "tagging": "tsv", "question_answering": "json"}  # endings of their names
+NAMES = tuple(FILES)
 
 
 def with_pair(code, line, rng, times=1):
@@ -147,6 +150,44 @@ def test_tagging_is_learned_and_every_word_tagged(data_bin, task_files, learned,
     assert means["f1"][0] > 90 and means["f1"][1] > 90 and means["accuracy"][0] > 95
 
 
+def parts_of_speech(code, lines, rng):
+    """Two in three words are of the part of speech X, whose spans depend on the sentences before; some have another."""
+    for line in lines:
+        for word in line.split():
+            tag = ("X", "NOUN", "X")[len(word) % 3]
+            yield f"{word}\t{rng.choice((tag, tag, tag, tag, 'NOUN'))}"
+        yield ""
+
+
+def test_parts_of_speech_are_selected_by_their_score(data_bin, tmp_path, capsys):
+    """F1 and accuracy of the log are those of `fairseq-xl score tagging`, whatever the batches."""
+    drawn, rng = sentences(WORDS, 31, "parts of speech"), random.Random(1)
+    for split in ("train", "valid", "test"):
+        for code in ("en", "de"):
+            content = "\n".join(parts_of_speech(code, drawn[code], rng))
+            (tmp_path / f"{split}.{code}.tsv").write_text(content, encoding="utf-8")
+    select = ["--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric", "--no-epoch-checkpoints"]
+    files, run = {"tagging": tmp_path}, tmp_path / "run"
+    output = run_train(line(data_bin, files, "tagging", run, "--max-epoch", 6, "--lr", 0.01, *select))
+    seen = validation_losses(output)
+    better = max(float(each["accuracy"]) for each in seen)
+    found = predicted(data_bin, {"tagging": (run,)}, "tagging", tmp_path / "to", "--batch-size", 5)
+    capsys.readouterr()
+    score_tagging.main([str(tmp_path / "to"), "--split", "valid", "--langs", "en,de"])
+    scored = json.loads(capsys.readouterr().out)
+    alone = []
+    for code in ("en", "de"):
+        for measure in ("f1", "accuracy"):
+            assert float(found[f"{measure}_{code}"]) == scored["languages"][code][measure], scored
+        gold, tags = spans.read_tags(tmp_path / f"to/valid.{code}.tsv")
+        pairs = [(set(spans.spans(one)), set(spans.spans(other))) for one, other in zip(gold, tags, strict=True)]
+        sizes = [sum(map(len, sides)) for sides in zip(*((a & b, a, b) for a, b in pairs))]
+        alone.append(round(spans.f1(*sizes), 2) != scored["languages"][code]["f1"])
+    assert any(alone)  # sentences by themselves have another F1
+    assert float(found["accuracy"]) == pytest.approx(better, abs=0.01)
+    assert any(each["f1"] == found["f1"] and each["accuracy"] == found["accuracy"] for each in seen)
+
+
 def test_answers_are_learned_and_every_question_answered(data_bin, task_files, learned, tmp_path):
     found = predicted(data_bin, learned, "question_answering", tmp_path)
     windows = 0
@@ -160,6 +201,45 @@ def test_answers_are_learned_and_every_question_answered(data_bin, task_files, l
         windows += sum(len(each.context.split()) > 30 for each in questions)
     assert windows > 5  # contexts that are longer than --length
     assert float(found["f1"]) > 90
+
+
+def read_predictions(name, path):
+    """What a file of predictions says of each example: scores, or tags and answers."""
+    if name == "question_answering":
+        return list(json.loads(path.read_text(encoding="utf-8")).values())
+    last = [row[-1] for row in rows(path)]
+    return [float(score) for score in last] if name == "ranking" else last
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_predictions_in_16_bits(data_bin, learned, tmp_path, name):
+    """fairseq-validate --fp16: scores agree within a hundred times the rounding, and 98 % of tags and answers."""
+    whole = predicted(data_bin, learned, name, tmp_path / "32")
+    half = predicted(data_bin, learned, name, tmp_path / "16", "--fp16")
+    assert float(half["loss"]) == pytest.approx(float(whole["loss"]), abs=0.02) and half["loss"] != "nan"
+    for code in ("en", "de"):
+        files = [tmp_path / bits / f"valid.{code}.{FILES[name]}" for bits in ("32", "16")]
+        one, other = (read_predictions(name, file) for file in files)
+        if name == "ranking":
+            assert one == pytest.approx(other, abs=100 * torch.finfo(torch.float16).eps) and one != other
+        else:
+            same = sum(left == right for left, right in zip(one, other, strict=True))
+            assert same >= 0.98 * len(one) > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_in_bf16(data_bin, task_files, tmp_path, name):
+    """The losses are those of 32 bits within the type's rounding; validation scores every language.
+
+    fairseq-validate has no bf16: it reads --fp16 alone, so a model trained in bf16 predicts in fp32 or fp16.
+    """
+    more = ["--max-update", 6, "--no-save", *LEARNING]
+    whole, half = (run_train(line(data_bin, task_files, name, tmp_path, *more, *bits)) for bits in ([], ["--bf16"]))
+    losses = [[float.fromhex(loss) for loss in output.losses] for output in (whole, half)]
+    assert losses[1] == pytest.approx(losses[0], rel=torch.finfo(torch.bfloat16).eps) and losses[0] != losses[1]
+    expected, found = (validation_losses(output)[-1] for output in (whole, half))
+    assert expected.keys() == found.keys()
+    assert float(found["loss"]) == pytest.approx(float(expected["loss"]), rel=torch.finfo(torch.bfloat16).eps)
 
 
 @pytest.mark.parametrize("name", ["tagging", "question_answering"])

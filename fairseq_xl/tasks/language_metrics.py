@@ -1,0 +1,111 @@
+"""Statistics of fine-tuning tasks, summed by language, and the metrics that are computed from them."""
+
+import logging
+
+from fairseq.logging import metrics
+
+logger = logging.getLogger(__name__)
+
+COLLAPSED = 98.0  # percent of the predictions in one class from which on the model is reported as collapsed
+
+
+class LanguageMetrics:
+    """The part of a fine-tuning task that counts and logs: in validation all statistics, in training a few.
+
+    `_STATISTIC XX` in the log is the sum over language XX; fairseq does not print it.
+    """
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.sums_in_order = {}  # language -> sums over a complete split, if its examples must be counted in order
+
+    def counted(self, sample, predictions):
+        """{"_STATISTIC XX": sum over the examples in language XX}, for all languages of the split."""
+        examples = self.datasets[sample["split"]].examples
+        names = ("examples", *self.type.statistics)
+        languages = self._languages(sample["split"])
+        sums = {f"_{name} {language}": 0.0 for language in languages for name in names}
+        for index, prediction in zip(sample["id"].tolist(), predictions, strict=True):
+            if self.type.is_labeled(examples[index]):
+                for name, value in ({"examples": 1} | self.type.count(examples[index], prediction)).items():
+                    sums[f"_{name} {examples[index].language}"] += float(value)
+        return sums
+
+    def counted_in_training(self, sample, outputs):
+        """{"counted": sums of "examples" and `training_statistics` by language (statistics, languages)}, or {}.
+
+        The tensor stays on its device until it is logged.
+        """
+        if self.type.training_statistics is None:
+            return {}
+        values = self.type.count_in_training(outputs, sample)
+        sums = values.new_zeros(len(values), len(self.dictionary.languages))
+        return {"counted": sums.index_add_(1, sample["batch"]["languages"][:, 0], values)}
+
+    def _log_training(self, logging_outputs):
+        """Logs what `counted_in_training` counted, as `criterion.reduce_metrics` does in validation."""
+        if "counted" in logging_outputs[0]:
+            sums = sum(log["counted"] for log in logging_outputs).tolist()
+            for name, of_it in zip(("examples", *self.type.training_statistics), sums, strict=True):
+                for language in self._languages("train"):
+                    metrics.log_scalar_sum(f"_{name} {language}", of_it[self.dictionary.language_id(language)])
+
+    def reduce_metrics(self, logging_outputs, criterion):
+        """Logs the metrics by language and their means over languages.
+
+        fairseq-validate calls no hook after validation: this is its end.
+        """
+        with metrics.aggregate() as found:
+            super().reduce_metrics(logging_outputs, criterion)
+            self._log_training(logging_outputs)
+            counted = [language for language in self.dictionary.languages if self._sums(found, language)]
+            for name, function in self.type.metrics().items():
+                for language in counted:
+                    metric = self._metric(function, language)
+                    if metric(found) is not None:
+                        metrics.log_derived(f"{name}_{language}", metric)
+                metrics.log_derived(name, self._mean(function))
+        if "train" not in self.datasets:
+            self.end_validation(found)
+
+    def _sums(self, meters, language):
+        """{statistic: sum} of a language in logged meters; None without examples."""
+        names = ("examples", *self.type.statistics)
+        sums = {name: float(meters[f"_{name} {language}"].sum) for name in names if f"_{name} {language}" in meters}
+        if not sums.get("examples"):
+            return None
+        in_training = len(sums) < len(set(names))  # not all statistics are counted
+        return sums if in_training else self.sums_in_order.get(language, sums)
+
+    def _metric(self, function, language):
+        def metric(meters):
+            sums = self._sums(meters, language)
+            value = sums and function(sums)
+            return None if value is None else round(value, 2)
+
+        return metric
+
+    def _mean(self, function):
+        """The mean of a metric over the languages that have it."""
+
+        def mean(meters):
+            values = [self._metric(function, language)(meters) for language in self.dictionary.languages]
+            found = [value for value in values if value is not None]
+            return round(sum(found) / len(found), 3) if found else None
+
+        return mean
+
+    def warn_of_collapse(self, meters):
+        """Warns of each language in which nearly all predictions are the same class."""
+        for language in self.dictionary.languages:
+            sums = self._sums(meters, language)
+            for label, predicted, gold in self.type.shares(sums) if sums else ():
+                if predicted >= COLLAPSED > gold:
+                    logger.warning(
+                        "the model has collapsed in %s: %.1f %% of its predictions are %r, which is right for %.1f %%; "
+                        "a lower --lr, more warm-up or more updates may help",
+                        language,
+                        predicted,
+                        label,
+                        gold,
+                    )

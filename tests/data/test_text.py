@@ -1,0 +1,85 @@
+"""Places of pieces in raw text, with and without a tokenizer."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from fairseq_xl.data import tokenizers
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.text import TextEncoder, in_raw
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.squad import Question
+from fairseq_xl.finetuning.question_answering import QuestionAnswering, answer_tokens
+from tests.finetuning.test_question_answering import options
+from tests.tasks.conftest import data_bin  # noqa: F401
+
+TEXTS = [  # tokenizer, language, text, an answer in it, the first of its tokens that the tokenizer makes
+    ("moses", "de", 'Er sagte: "Das  geht\'s & <b> 3,5 km", d.h. (nie).', "geht's & <b>", "geht"),
+    ("moses", "de", "Die Häuser\u00a0(1.000 EUR) stehen\tdort.\u3000", "1.000 EUR", "1.000"),
+    ("moses", "en", "I don't know Mr. O'Neil's [sic] car.", "O'Neil", "O"),
+    ("jieba", "zh", "我来到 北京清华大学hello 3.5。", "清华大学", "清华大学"),
+    ("pythainlp", "th", "ผมรักคุณนะครับ hello", "คุณ", "คุณ"),
+]
+
+
+def of_words(text):
+    """Characters [begin, end) of the words of a tokenized text."""
+    ends = np.cumsum([len(word) + 1 for word in text.split(" ")])
+    return np.array([(end - 1 - len(word), end - 1) for word, end in zip(text.split(" "), ends)])
+
+
+@pytest.mark.parametrize("name, language, text, answer, first", TEXTS)
+def test_words_are_found_in_the_raw_text(name, language, text, answer, first):
+    """Each word of the tokenized text is, character by character, what the raw text has at its place."""
+    tokens = tokenizers.tokenize(text, name, language)
+    assert tokens != text
+    places = in_raw(of_words(tokens), tokens, text)
+    assert [text[begin:end] for begin, end in places.tolist()] == tokens.split(" ")
+    begin, end = answer_tokens((answer, text.index(answer)), places)
+    assert tokens.split(" ")[begin] == first
+    assert text[places[begin, 0] : places[end, 1]] == answer
+
+
+def test_places_by_hand():
+    """Blanks around a piece are left out; a piece of blanks alone is empty, before the next character or at the end."""
+    found = in_raw(np.array([(0, 1), (1, 3), (1, 2), (3, 6), (6, 7)]), "a bc d ", " ab  c d")
+    assert found.tolist() == [[1, 2], [2, 3], [2, 2], [5, 8], [8, 8]]
+
+
+@pytest.mark.parametrize("tokenized, raw", [("a c", "ab"), ("a", "ab"), ("ab", "a"), ("&amp;", "&")])
+def test_other_characters_cannot_be_located(tokenized, raw):
+    with pytest.raises(ValueError, match="into"):
+        in_raw(np.zeros((0, 2)), tokenized, raw)
+
+
+@pytest.fixture(scope="module")
+def encode(data_bin, tmp_path_factory):  # noqa: F811
+    """The encoder of a data folder in which German is tokenized."""
+    folder = tmp_path_factory.mktemp("tokenized") / "data-bin"
+    shutil.copytree(data_bin, folder)
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest["config"]["tokenizer"] = {"de": "moses"}
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    return TextEncoder(folder / "sentencepiece.model", XLDictionary.load(folder / "dict.txt"))
+
+
+@pytest.mark.parametrize("language", ["de", "en"])
+def test_pieces_are_those_of_the_whole_text_at_their_places(encode, language):
+    text = "der Fluss, (das Haus)  ist grün."
+    ids, places = encode.spans(text, language)
+    assert ids.tolist() == encode(text, language)[:-1].tolist()
+    assert "".join(text[begin:end] for begin, end in places.tolist()).replace(" ", "") == text.replace(" ", "")
+    assert np.all(places[1:, 0] >= places[:-1, 1])
+    tokens = answer_tokens(("das Haus", text.index("das")), places)
+    assert text[places[tokens[0], 0] : places[tokens[1], 1]].strip(" ") == "das Haus"
+
+
+def test_a_text_that_the_tokenizer_changes_is_named(encode):
+    """Moses removes control characters."""
+    task = QuestionAnswering(options(), None)
+    example = Question("q1", "wo?", "der Fl\x07uss", (), "de", "valid.de.json")
+    message = "valid.de.json, question 'q1': the tokenizer 'moses' of de changes .* '.x07uss' into 'uss': characters"
+    with pytest.raises(UserError, match=message):
+        task.inputs(example, encode)

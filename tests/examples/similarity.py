@@ -1,0 +1,97 @@
+"""Similarity of two texts as a number, trained by squared error (after Agirre et al. 2012). B: pairs, C: channels."""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+
+from fairseq_xl.data.finetuning import frame, read_lines
+from fairseq_xl.errors import UserError
+from fairseq_xl.finetuning import TaskType, TypeConfig
+
+
+@dataclass
+class SimilarityConfig(TypeConfig):
+    """Options of similarity."""
+
+    largest: float = field(default=5.0, metadata={"help": "largest similarity; 0 is the smallest"})
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two texts and their similarity."""
+
+    similarity: float
+    texts: tuple
+    language: str
+    place: str
+
+
+@TaskType.register
+class Similarity(TaskType):
+    """Predicts the similarity of two texts from the first token's last hidden state."""
+
+    Config = SimilarityConfig
+    name = "similarity"
+    main_metric = "pearson"
+    files = "SPLIT.LANGUAGE.tsv: similarity TAB text TAB text"
+    statistics = ("x", "y", "xx", "yy", "xy")
+
+    def read(self, path, language):
+        """The pairs of a file."""
+        pairs = []
+        for number, line in read_lines(path, language):
+            similarity, *texts = line.split("\t")
+            if len(texts) != 2 or not similarity.replace(".", "", 1).isdigit():
+                raise UserError(f"{path}, line {number}: expected {self.files}")
+            pairs.append(Pair(float(similarity), tuple(texts), language, f"{path}, line {number}"))
+        return pairs
+
+    def inputs(self, example, encode):
+        """One input: both texts, of which the longer is truncated first."""
+        made = frame([encode(text, example.language) for text in example.texts], self.framing, self.cfg.length)
+        made.target["similarity"] = example.similarity / self.cfg.largest
+        return [made]
+
+    def collate(self, inputs):
+        """{"similarity": (B,), from 0 to 1}."""
+        return {"similarity": torch.tensor([each.target["similarity"] for each in inputs])}
+
+    def outputs_of_head(self):
+        """One number."""
+        return 1
+
+    def outputs(self, model, sample):
+        """Similarities (B,) from 0 to 1."""
+        return model.heads[self.head_name](model.encode(**sample["batch"])[:, 0]).squeeze(-1).sigmoid()
+
+    def loss(self, outputs, sample):
+        """Squared error."""
+        return ((outputs.float() - sample["target"]["similarity"]) ** 2).sum(), len(outputs)
+
+    def predict(self, outputs, sample, inputs):
+        """The similarity of each pair."""
+        return (self.cfg.largest * outputs.float()).tolist()
+
+    def is_labeled(self, example):
+        """Every pair is."""
+        return True
+
+    def count(self, example, prediction):
+        """Sums of which Pearson's correlation is a function."""
+        x, y = prediction, example.similarity
+        return {"x": x, "y": y, "xx": x * x, "yy": y * y, "xy": x * y}
+
+    def metrics(self):
+        """Pearson's correlation, in percent."""
+
+        def pearson(sums):
+            n, x, y = sums["examples"], sums["x"], sums["y"]
+            spread = math.sqrt(max(n * sums["xx"] - x * x, 0) * max(n * sums["yy"] - y * y, 0))
+            return 100 * (n * sums["xy"] - x * y) / spread if spread else 0.0
+
+        return {"pearson": pearson}
+
+    def written(self, example, prediction):
+        """Similarity and prediction on a line."""
+        return f"{example.similarity:g}\t{prediction:.4f}\n"

@@ -1,0 +1,61 @@
+"""Every task type from every kind of encoder: it is built, learns and predicts."""
+
+import math
+
+import pytest
+import torch
+
+from fairseq_xl.commands import language_module
+from fairseq_xl.data.dictionary import XLDictionary
+from tests.command_line import cli
+from tests.commands import load, pretraining, run_train, run_validate
+from tests.tasks.test_finetuning_tasks import FILES, NAMES, line, read_predictions, task_files  # noqa: F401
+from tests.tasks.test_published import XLM_OPTIONS, XLM_R_OPTIONS, fairseq_xlm_r, xlm_pth
+
+
+@pytest.fixture(scope="module")
+def encoders(data_bin, tmp_path_factory):
+    """{kind: options that start from it}."""
+    root = tmp_path_factory.mktemp("encoders")
+    for name in ("XLM-R", "XLM"):
+        (root / name).mkdir()
+    dictionary = XLDictionary.load(data_bin / "dict.txt")
+    symbols = dictionary.symbols[: dictionary.first_language]
+    xlm_r, _ = fairseq_xlm_r(data_bin, symbols, root / "XLM-R")
+    xlm, _ = xlm_pth(data_bin, symbols, root / "XLM")
+    for arch in ("xl_veco_tiny", "xl_monotrans_tiny"):
+        more = ["--arch", arch, "--max-update", 1, "--disable-validation"]
+        run_train(pretraining(data_bin, root / arch, *more, objectives="mlm"))
+    veco, body = (root / arch / "checkpoint_last.pt" for arch in ("xl_veco_tiny", "xl_monotrans_tiny"))
+    module = root / "module.pt"
+    language_module.main(["extract", str(body), str(module)])
+    frozen = cli(arch="xl_monotrans_tiny", init_from=body, language_module=module, freeze="language-module")
+    return {
+        "XLM-R": [*XLM_R_OPTIONS, "--init-from", xlm_r],
+        "XLM": [*XLM_OPTIONS, "--init-from", xlm],
+        "VECO": ["--arch", "xl_veco_tiny", "--init-from", veco],
+        "MonoTrans": frozen,
+    }
+
+
+@pytest.mark.parametrize("kind", ["XLM-R", "XLM", "VECO", "MonoTrans"])
+@pytest.mark.parametrize("name", NAMES)
+def test_it_learns_and_predicts(data_bin, task_files, encoders, tmp_path, name, kind):  # noqa: F811
+    """Two updates change the encoder and the head, but no frozen module; every example of a split gets a prediction."""
+    more = [*encoders[kind], "--disable-validation", "--no-epoch-checkpoints"]
+    states = []
+    for folder, rate in (("start", 0), ("run", 0.01)):
+        run = line(data_bin, task_files, name, tmp_path / folder, *more, "--max-update", 2, "--lr", rate)
+        output = run_train(run)
+        states.append(load(tmp_path / folder / "checkpoint_last.pt"))
+    losses = [float.fromhex(loss) for loss in output.losses]
+    assert len(losses) == 2 and all(map(math.isfinite, losses))
+    changed = {key for key, value in states[1].items() if not torch.equal(value, states[0][key])}
+    assert any(key.startswith(f"heads.{name}.") for key in changed)
+    assert any(key.startswith("encoder.layers.0.") for key in changed)
+    assert ("encoder.token_embeddings.table.weight" in changed) == (kind != "MonoTrans")
+    options = cli(task=f"xl_{name}", path=tmp_path / "run/checkpoint_last.pt", user_dir="fairseq_xl", batch_size=8)
+    run_validate([data_bin, *options, "--predictions-to", tmp_path / "to"])
+    for code in ("en", "de"):
+        found = read_predictions(name, tmp_path / f"to/valid.{code}.{FILES[name]}")
+        assert len(found) >= 31 and (name != "ranking" or all(map(math.isfinite, found)))

@@ -154,8 +154,7 @@ class FineTuningTask(XLTask):
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the encoder and the head; a new run takes the encoder of --init-from."""
         self.check_architecture(cfg)
-        if not self.learned:
-            self.type.learn(self._examples("train"))
+        self.learn()
         if self.cfg.length > cfg.max_positions:
             raise UserError(f"--length {self.cfg.length} is more than the model's --max-positions {cfg.max_positions}")
         self.language_module.prepare(cfg, self.cfg.init_from, from_checkpoint)
@@ -175,6 +174,11 @@ class FineTuningTask(XLTask):
     def learned(self):
         """Whether the task type has learned its state, from the training files or a checkpoint."""
         return all(getattr(self.type, name) for name in self.type.state)
+
+    def learn(self):
+        """Lets the task type learn its state from the training files, unless a checkpoint has set it."""
+        if not self.learned:
+            self.type.learn(self._examples("train"))
 
     def adapt_pretrained(self, pretrained, model):
         """Removes the language module that the run does not use."""

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq import models, options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq import models
 
 import fairseq_xl
 from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.objectives import build_objectives
-from recipes.launch import flags
+from recipes import updates
+from recipes.launch import flags, without_share
 
 fairseq_xl.register()
 
@@ -53,8 +53,8 @@ MEDIUM = {
 
 
 def configuration(files, *more):
-    arguments = ["data", "--user-dir", str(RECIPES.parent / "fairseq_xl"), *flags(files), *more]
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
+    arguments = ["data", "--user-dir", str(RECIPES.parent / "fairseq_xl"), *without_share(flags(files))[0], *more]
+    return updates.configuration(arguments)
 
 
 def objectives_of(cfg, dictionary):

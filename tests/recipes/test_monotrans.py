@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fairseq import options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.commands import main as fairseq_xl_command
@@ -21,8 +19,8 @@ from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from preprocess.__main__ import main as preprocess
 from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
-from recipes import experiment
-from recipes.launch import flags
+from recipes import experiment, updates
+from recipes.launch import flags, without_share
 from tests.recipes.test_configurations import objectives_of
 from tests.recipes.test_lohelp import write_pairs
 from tests.tasks.tiny_text import write
@@ -432,8 +430,8 @@ def test_smoke_ends_with_its_scores(tmp_path):
 
 
 def configuration(*files):
-    arguments = ["data", "--user-dir", str(ROOT / "fairseq_xl"), *flags(files)]
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
+    arguments = ["data", "--user-dir", str(ROOT / "fairseq_xl"), *without_share(flags(files))[0]]
+    return updates.configuration(arguments)
 
 
 def test_the_papers_values(dictionary):

@@ -129,6 +129,27 @@ def test_best_of_two_language_modules_and_zero_shot(nano, made):
     assert [row.split("\t")[1] for row in rows] == [line.split("\t")[0] for line in gold]
 
 
+def test_tags_are_learned_and_tested_without_a_pooler(nano, made, tmp_path):
+    """--type may stand anywhere among the flags; the other language has its own module."""
+    body, _ = made
+    for name in ("train.en", "valid.en", "test.en", "test.de"):
+        (tmp_path / f"{name}.tsv").write_text("the\tO\nriver\tB-X\n\n", encoding="utf-8")
+    options = [CLASSIFY_TOY, *ONE, "--type", "tagging", *UPDATE]
+    done = succeed("finetune.sh", nano / "data/en", tmp_path / "tagger", tmp_path, "en", body, *options)
+    assert "--task xl_tagging" in done.stdout + done.stderr and "--pooler" not in done.stdout + done.stderr
+    checkpoint = tmp_path / "tagger/checkpoint_best.pt"
+    languages = [f"{code}={nano}/data/{code}" for code in ("en", "de")]
+    command = ["zero-shot.sh", checkpoint, tmp_path / "scores", tmp_path, languages[0], "--type", "tagging"]
+    succeed(*command, "--split", "valid", PREDICT="--batch-size 1")
+    scores = json.loads((tmp_path / "scores/scores.json").read_text())
+    assert "f1" in scores["languages"]["en"] and "--batch-size 1" in (tmp_path / "scores/valid.en.log").read_text()
+    done = run(*command[:4], languages[1], "--type", "tagging")
+    assert done.returncode == 1 and f"{languages[1]}: it has no MODULE\n" in done.stderr
+    for script in (["finetune.sh", "data", "save", tmp_path, "en", body], command[:5]):
+        done = run(*script, "--type", "parsing")
+        assert done.returncode == 2 and "TYPE parsing: choose classification, ranking, tagging or " in done.stderr
+
+
 @pytest.mark.parametrize("scores, best", [((50.0, 66.7, 66.7), 2), ((9.5, 8.25, 10.0), 3), ((12.5, 12.5, 0.0), 1)])
 def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
     """best-language-module.sh beside stand-ins for steps 2 and 4, with scores of ours."""

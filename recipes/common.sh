@@ -42,8 +42,22 @@ check_language() {
 # text_file PATH: succeeds if the file or a compressed form of it exists.
 text_file() { [ -f "$1" ] || [ -f "$1.gz" ] || [ -f "$1.xz" ] || [ -f "$1.zst" ]; }
 
-# check_files TASK_FILES SPLIT LANGUAGE: fails unless TASK_FILES/SPLIT.LANGUAGE.tsv exists.
-check_files() { text_file "$1/$2.$3.tsv" || refuse "TASK_FILES $1: it has no $2.$3.tsv"; }
+# task_type TYPE: sets `task` to the fairseq task of a TYPE of fine-tuning, `suffix` to the ending of its files, and the
+# array `type_config` to its configurations.
+task_type() {
+    local configs
+    configs=$(dirname "${BASH_SOURCE[0]}")/xlm/config
+    task=xl_${1//-/_} suffix=tsv type_config=("$configs/classify.yaml")
+    case $1 in
+        classification) ;;
+        ranking | tagging | question-answering) type_config+=("$configs/$1.yaml") ;;
+        *) refuse "TYPE $1: choose classification, ranking, tagging or question-answering" ;;
+    esac
+    [ "$1" != question-answering ] || suffix=json
+}
+
+# check_files TASK_FILES SPLIT LANGUAGE [SUFFIX]: fails unless TASK_FILES/SPLIT.LANGUAGE.SUFFIX exists (default: tsv).
+check_files() { text_file "$1/$2.$3.${4:-tsv}" || refuse "TASK_FILES $1: it has no $2.$3.${4:-tsv}"; }
 
 # replacing FILE COMMAND ...: replaces FILE by the output of COMMAND if COMMAND succeeds. The output first goes to
 # FILE.tmp; a link of that name is removed, not followed.

@@ -19,7 +19,7 @@ Values = dict[str, Any]  # name -> text, number, list or mapping; "model.start" 
 ROOT = Path(__file__).resolve().parent.parent
 PLACEHOLDER = re.compile(r"\{([\w-]+(?:\.[\w-]+)?)(?::(words|each))?\}")
 KEYS = {"about", "base", "output", "values", "steps", "report", "last line"}
-STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "expects", "only if needed"}
+STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "expects", "needs", "only if needed"}
 DESCRIBED = {"preprocess", "recipes.test_set"}  # modules whose first argument is a corpus description
 
 
@@ -34,6 +34,7 @@ class Step:
     expects: list[str]  # files and folders that must exist before any step begins, FOLDER:FOLDER/FILE
     stdout: str | None  # file of the folder that receives the output of the last command
     only_if_needed: bool
+    after: list[str]  # names of steps, or what they begin with, that it needs beyond those whose folders it reads
     needs: list["Step"] = field(default_factory=list)
 
     @property
@@ -135,7 +136,8 @@ class Experiment:
     def combinations(self, loops: dict[str, Any], values: Values | None = None) -> Iterator[Values]:
         """Yields the values with each combination of the loop variables.
 
-        A loop over a mapping sets {variable} to the key and {variable.field} to the fields of the entry.
+        A loop over a mapping sets {variable} to the key and {variable.field} to the fields of the entry. One over the
+        first N names sets {variable.number} to N.
         """
         values = self.values if values is None else values
         if not loops:
@@ -145,6 +147,8 @@ class Experiment:
         entries = self._value(of, values, f"{name}: {of}") if isinstance(of, str) else None
         for item in self.items(of, values):
             fields = (entries[item] or {}) if isinstance(entries, dict) else {}
+            if isinstance(of, dict):
+                fields = {"number": str(item.count(",") + 1)}
             more = {f"{name}.{key}": value for key, value in fields.items()}
             yield from self.combinations(dict(rest), values | more | {name: item})
 
@@ -192,6 +196,7 @@ class Experiment:
                     expects,
                     content.get("stdout"),
                     content.get("only if needed", False),
+                    [self.expand(name, values) for name in content.get("needs", [])],
                 )
         corpora = {
             path: step
@@ -205,6 +210,11 @@ class Experiment:
                 made = next((makers[folder] for folder in (path, *path.parents) if folder in makers), step)
                 if made is not step and made not in step.needs:
                     step.needs.append(made)
+            for name in step.after:
+                found = [other for other in steps.values() if f"{other.name}/".startswith(f"{name}/")]
+                if not found:
+                    raise UserError(f"{self.path}: step {step.name}: needs: there is no step {name}")
+                step.needs += [other for other in found if other not in step.needs]
         return list(steps.values())
 
     def chosen(self, names: list[str]) -> list[Step]:

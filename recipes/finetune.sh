@@ -1,46 +1,48 @@
 #!/usr/bin/env bash
 # finetune.sh TYPE DATA SAVE_DIR TASK_FILES TRAIN_LANGS EVAL_LANGS [--no-scores] [CONFIG.yaml ...] [--flag value ...]:
 # fine-tunes an encoder for tasks of a TYPE: classification, ranking, tagging or question-answering. It selects the epoch
-# with the best validation average over EVAL_LANGS (of accuracy, nDCG, or for the last two F1), predicts their test files
-# and writes SAVE_DIR/scores.json. With --disable-validation it takes the last epoch. With --no-scores it only predicts:
-# for test files without labels.
-# Commas separate languages. --init-from CKPT sets the encoder's weights (default: random). Without CONFIG the model has
-# the size of XLM's for XNLI; xlm/config/classify-toy.yaml is small. A repeated run resumes.
+# with the best validation average over EVAL_LANGS (of accuracy, nDCG, or for the last two F1; --best-checkpoint-metric
+# and --valid-langs change this), predicts their test files and writes SAVE_DIR/scores.json. With --disable-validation
+# it takes the last epoch. With --no-scores it only predicts: for test files without labels.
+# Commas separate languages. --init-from CKPT sets the encoder's weights (default: random). --warmup-share 0.1 warms up
+# over a tenth of the updates, which it counts. Without CONFIG the model has the size of XLM's for XNLI;
+# xlm/config/classify-toy.yaml is small. PREDICT="--fp16 --batch-size 64" has flags of fairseq-validate for the test
+# files. A repeated run resumes.
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipes/common.sh"
 arguments 6 "$@"
 type=$1 data=$2 save=$3 files=$4 train=$5 evaluate=$6
 shift 6
+task_type "$type"
 scored=yes score=() words=()
 for word; do
     if [ "$word" = --no-scores ]; then scored=; else words+=("$word"); fi
 done
-set -- ${words[@]+"${words[@]}"}
-case $type in
-    classification) metric=accuracy ;;
-    ranking) metric=ndcg ;;
-    tagging) metric=f1 ;;
-    question-answering)
-        metric=f1 score=(--references "$files")
-        for ((place = 1; place < $#; place++)); do
-            value=$((place + 1))
-            [ "${!place}" != --normalization ] || score+=(--normalization "${!value}")
-        done ;;
-    *) refuse "TYPE $type: choose classification, ranking, tagging or question-answering" ;;
-esac
-task=xl_${type//-/_}
+set -- "${type_config[@]}" ${words[@]+"${words[@]}"}
 export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$save"
-python "$recipes/launch.py" train "$data" "$recipes/xlm/config/classify.yaml" "$@" --task "$task" --criterion "$task" \
-    --best-checkpoint-metric "$metric" --task-files "$files" --train-langs "$train" --eval-langs "$evaluate" \
+python "$recipes/launch.py" train "$data" "$@" --task-files "$files" --train-langs "$train" --eval-langs "$evaluate" \
     --save-dir "$save" --log-file "$save/train.log"
 checkpoint=$save/checkpoint_best.pt
 [ -e "$checkpoint" ] || checkpoint=$save/checkpoint_last.pt
+# shellcheck disable=SC2086 # words of PREDICT are arguments
 python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/classify-test.yaml" --task "$task" \
     --path "$checkpoint" --task-files "$files" --eval-langs "$evaluate" \
-    --predictions-to "$save/predictions" >"$save/test.log" 2>&1 ||
+    --predictions-to "$save/predictions" ${PREDICT:-} >"$save/test.log" 2>&1 ||
     { what_failed "$save/test.log"; exit 1; }
 [ "$scored" ] || exit 0
+if [ "$type" = question-answering ]; then
+    score=(--references "$files" --normalization squad)
+    for ((place = 1; place <= $#; place++)); do
+        next=$((place + 1))
+        case ${!place} in
+            *.yaml) read -r value < <(sed -n 's/^normalization: *//p' "${!place}") || continue ;;
+            --normalization) value=${!next} ;;
+            *) continue ;;
+        esac
+        score[3]=$value
+    done
+fi
 replacing "$save/scores.json" python -m fairseq_xl score "$type" "$save/predictions" --langs "$evaluate" \
     ${score[@]+"${score[@]}"} || { echo "finetune.sh: the predictions are in $save/predictions" >&2; exit 1; }

@@ -4,8 +4,9 @@
 
 Each file maps flags of the command to values: ``lr: 0.0005`` means ``--lr 0.0005``, ``fp16: true`` means ``--fp16``. A
 later file overrides an earlier one, ``null`` removes a flag, and flags on the command line override all files.
-``--objective-options`` are merged setting by setting; ``mlm.batch_sentences=null`` removes one. Aliases (``*name``) are
-refused.
+``--objective-options`` are merged setting by setting; ``mlm.batch_sentences=null`` removes one. ``warmup-share: 0.1``
+counts the updates of a fine-tuning (recipes/updates.py): warm-up over a tenth of them, and linear decay to 0 at their
+end if that is the schedule. Aliases (``*name``) are refused.
 
 The script prints the full command and replaces itself by it: the command gets the signals and sets the exit status. A
 training that a signal stopped exits with 75, not 0, so that a recipe does not continue with a partly trained model.
@@ -14,6 +15,7 @@ Training processes of torchrun and SLURM exit with 0.
 
 import os
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -30,6 +32,7 @@ except ModuleNotFoundError as error:
 
 COMMANDS = ("train", "generate", "interactive", "validate", "eval_lm")
 SETTINGS = "--objective-options"
+SHARE = "--warmup-share"
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -73,6 +76,35 @@ def one_of_settings(arguments):
         value = value if equals else next(rest, "")
         settings |= {setting.partition("=")[0]: setting for setting in value.split()}
     return others if place is None else [*others[:place], SETTINGS, " ".join(settings.values()), *others[place:]]
+
+
+def without_share(arguments):
+    """Returns the arguments without --warmup-share, its last value, and its place among them; None without one."""
+    others, share, place = [], None, None
+    rest = iter(arguments)
+    for argument in rest:
+        flag, equals, value = argument.partition("=")
+        if flag == SHARE:
+            share, place = value if equals else next(rest, ""), len(others)
+        else:
+            others.append(argument)
+    return others, share, place
+
+
+def with_counted(arguments):
+    """Replaces --warmup-share by flags of counted updates (recipes/updates.py), whose error ends the program.
+
+    Flags after it override them.
+    """
+    others, share, place = without_share(arguments)
+    if share is None:
+        return others
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "recipes.updates", share, *others]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(done.returncode)
+    return [*others[:place], *done.stdout.split(), *others[place:]]
 
 
 def read(path):
@@ -121,6 +153,7 @@ def main():
         arguments = [data, "--user-dir", str(ROOT / "fairseq_xl"), *one_of_settings([*flags(configs), *rest])]
     except NoFlags as error:
         sys.exit(f"launch.py: {error}")
+    arguments = with_counted(arguments)
     sys.stderr.write(f"+ fairseq-{command.replace('_', '-')} {shlex.join(arguments)}\n")
     sys.stderr.flush()
     if "WORLD_SIZE" not in os.environ:

@@ -10,7 +10,6 @@ the keys of their rows.
 import argparse
 import itertools
 import json
-import math
 import re
 import statistics
 import sys
@@ -19,11 +18,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import t as student
-
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from recipes.experiment_file import Experiment, Values
+from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
 
 SHOWN, LONGEST = 10, 200  # outputs of a language; characters of a source
 
@@ -51,51 +49,9 @@ def entries(content: Any, key: str) -> list:
     return found
 
 
-def with_interval(value: float, low: float, high: float, decimals: int = 1) -> str:
-    """Formats a value and its interval: "v (l–h)"."""
-    return f"{value:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
-
-
-def half_width(values: list[float]) -> float:
-    """Half-width of the 95 % confidence interval of the mean: its standard error times Student's t."""
-    return student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
-
-
-def share_interval(values: list[float]) -> list[float] | None:
-    """Scores from 0 to 100 -> the 95 % interval of their mean, or None for one value or equal ones.
-
-    Student's t on the logit scale by the delta method, logit m ± t s / (m (1 - m)), and back. It lies within 0 and 100,
-    unlike the interval of the mean itself, and equals it where the error s is small.
-    """
-    if len(set(values)) == 1:
-        return None
-    share = statistics.mean(values) / 100
-    middle, width = math.log(share / (1 - share)), half_width(values) / 100 / (share * (1 - share))
-    return [50 * (1 + math.tanh((middle + side) / 2)) for side in (-width, width)]
-
-
-def mean_share(values: list[float], decimals: int = 1) -> str:
-    """Scores from 0 to 100 -> their mean and its interval (`share_interval`), "m (l–h)", or the mean alone."""
-    mean, interval = statistics.mean(values), share_interval(values)
-    return with_interval(mean, interval[0], interval[1], decimals) if interval else f"{mean:.{decimals}f}"
-
-
-def mean_and_margin(values: list[float], decimals: int) -> str:
-    """Numbers -> their mean and the half-width of its 95 % confidence interval (Student's t), "m ± h".
-
-    Two numbers give "m (l–h)", the mean and both numbers, because their interval is too wide to help. One number stands
-    alone.
-    """
-    mean = statistics.mean(values)
-    if len(values) == 2:
-        return with_interval(mean, min(values), max(values), decimals)
-    return f"{mean:.{decimals}f}" if len(values) == 1 else f"{mean:.{decimals}f} ± {half_width(values):.{decimals}f}"
-
-
-def mean_difference(values: list[float]) -> str:
-    """Differences -> their mean and half its 95 % interval (Student's t), "+m ± h"; one difference has no interval."""
-    mean = f"{statistics.mean(values):+.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {half_width(values):.1f}"
+def given(intervals: dict[str, list[float] | None]) -> Iterator[tuple[str, list[float]]]:
+    """Yields the intervals that are not None."""
+    yield from ((name, interval) for name, interval in intervals.items() if interval)
 
 
 def table(header: list, rows: Iterable[list]) -> list[str]:
@@ -185,11 +141,19 @@ class Report:
         means = [[statistics.mean(each) for each in of_run] for of_run in found]
         return [statistics.mean(of_run) for of_run in means] if len(means) > 1 else means[0]
 
-    def cell(self, units: list[float] | None, row: dict, values: Values, column: str | None) -> str:
-        """Formats mean and interval: over the units, or for a single unit the interval in its file if it has one."""
+    def cell(self, units: list[float] | None, row: dict, values: Values, column: str | None, both: bool = False) -> str:
+        """Formats mean and interval: over the units, or for a single unit the interval in its file if it has one.
+
+        `both`: "m (seeds l–h; items l–h)", the interval over the units and that over test items (`item_interval`).
+        """
         decimals = row.get("decimals", 1)
         if units is None:
             return ""
+        if both:
+            units_are = "seeds" if len(self.runs) == 1 else "pre-trainings"
+            found = {units_are: share_interval(units), "items": self.item_interval(row, values, column)}
+            shown = [f"{name} {low:.{decimals}f}–{high:.{decimals}f}" for name, (low, high) in given(found)]
+            return f"{statistics.mean(units):.{decimals}f}" + (f" ({'; '.join(shown)})" if shown else "")
         if not row.get("percent", True):
             return mean_and_margin(units, decimals)
         if len(units) > 1 or "interval" not in row or column is None:
@@ -199,6 +163,16 @@ class Report:
             low, high = map(statistics.mean, zip(*bounds))
             return with_interval(units[0], low, high, decimals)
         return f"{units[0]:.{decimals}f} ± {bounds[0]:.{decimals}f}" if bounds else f"{units[0]:.{decimals}f}"
+
+    def item_interval(self, row: dict, values: Values, column: str | None) -> list[float] | None:
+        """Means over seeds and pre-trainings of the bounds of a cell's interval over test items; None without one."""
+        if "interval" not in row or column is None:
+            return None
+        seeds = self.names(row.get("seeds", "seeds")) if "{seed}" in row["scores"] else [""]
+        runs = self.runs if "{seed}" in row["scores"] else self.runs[:1]
+        places = [(values | {"seed": seed}, run) for run in runs for seed in seeds]
+        bounds = [each for more, run in places for each in self.found(row, more, column, row["interval"], run)]
+        return list(map(statistics.mean, zip(*bounds))) or None
 
     def part_table(
         self,
@@ -210,13 +184,17 @@ class Report:
         notes: dict[str, str] | None = None,
         picture: dict[str, str] | None = None,
         header: str = "{column}",
+        intervals: str = "one",
     ) -> list[str]:
         """Makes a table of scores: a row per system, a column per language, and the average of the columns `average`.
 
-        `notes`: name and key of a last column of text; `picture`: file, title and axis of a picture of the averages.
+        `intervals`: one, over seeds or of the file (`cell`), or both, over seeds and over test items. `notes`: name and
+        key of a last column of text; `picture`: file, title and axis of a picture of the averages.
         """
         title, columns = self.expand(title), self.names(columns)
-        averaged = self.names(average) if average else []
+        if intervals not in ("one", "both"):
+            raise UserError(f"{self.experiment.path}: {title}: intervals: {intervals}: choose one or both")
+        averaged, both = self.names(average) if average else [], intervals == "both"
         lines, without_seeds = [], []
         self.averages[title] = {}
         for name, row, values in self.rows(rows):
@@ -228,8 +206,8 @@ class Report:
             if "{seed}" not in row["scores"] and any(units):
                 without_seeds.append(name)
             self.averages[title][name] = means if averaged else units[0]
-            cells = [self.cell(unit, row, values, column) for unit, column in zip(units, columns)]
-            cells += [self.cell(means, row, values, None)] if averaged else []
+            cells = [self.cell(unit, row, values, column, both) for unit, column in zip(units, columns)]
+            cells += [self.cell(means, row, values, None, both)] if averaged else []
             for template in (notes or {}).values():
                 seeded = values | {"seed": self.first_seed()}
                 text = [self.found(row, seeded, columns[0], key, self.runs[0]) for key in template.split()]

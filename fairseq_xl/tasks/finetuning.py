@@ -155,8 +155,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the encoder and the head; a new run takes the encoder of --init-from."""
         self.check_architecture(cfg)
-        if not self.type.learned:
-            self.type.learn(self._examples("train"))
+        self.learn()
         if self.cfg.length > cfg.max_positions:
             raise UserError(f"--length {self.cfg.length} is more than the model's --max-positions {cfg.max_positions}")
         self.language_module.prepare(cfg, self.cfg.init_from, from_checkpoint)
@@ -171,6 +170,11 @@ class FineTuningTask(LanguageMetrics, XLTask):
         if self.cfg.init_from and self.needs_initial_weights(from_checkpoint):
             self.transfer_weights(model, {"encoder": self.cfg.init_from})
         return model
+
+    def learn(self) -> None:
+        """Lets the task type learn its state from the training files, unless a checkpoint has set it."""
+        if not self.type.learned:
+            self.type.learn(self._examples("train"))
 
     def adapt_pretrained(self, pretrained, model):
         """Removes the language module that the run does not use."""

@@ -1,15 +1,30 @@
 #!/usr/bin/env bash
-# finetune.sh DATA SAVE_DIR TASK_FILES LANGUAGE BODY [CONFIG.yaml ...] [--flag value ...]: MonoTrans, step 3: a
-# classifier trained on LANGUAGE, that of DATA, with its language module as it is (M2, M7); best epoch by its valid
-# file. BODY is the checkpoint of step 1. --embedding-noise 0.075 is M4. At paper size without a CONFIG;
-# config/classify-toy.yaml makes it small. A repeated run resumes.
+# finetune.sh DATA SAVE_DIR TASK_FILES LANGUAGE BODY [CONFIG.yaml ...] [--type TYPE] [--flag value ...]: MonoTrans, step
+# 3: a classifier trained on LANGUAGE, that of DATA, with its language module as it is (M2, M7); best epoch by its valid
+# file. TYPE is that of recipes/finetune.sh (default: classification). BODY is the checkpoint of step 1.
+# --embedding-noise 0.075 is M4. At paper size without a CONFIG; config/classify-toy.yaml makes it small. A repeated run
+# resumes.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"
 arguments 5 "$@"
-data=$1 save=$2 files=$3 language=$4 body=$5
+data=$1 save=$2 files=$3 language=$4 body=$5 words=() type=classification
 shift 5
 [ -d "$files" ] || refuse "TASK_FILES $files: no such folder"
+while [ $# -gt 0 ]; do
+    if [ "$1" = --type ]; then
+        type=${2:-}
+        shift
+    else
+        words+=("$1")
+    fi
+    shift
+done
+task_type "$type"
+configs=("${type_config[@]}" "$recipe/config/classify.yaml")
+case $type in
+    tagging | question-answering) configs+=("$recipe/config/without-pooler.yaml") ;;
+esac
 mkdir -p "$save"
-exec python "$recipe/../launch.py" train "$data" "$recipe/../xlm/config/classify.yaml" "$recipe/config/classify.yaml" \
-    "$@" --init-from "$body" --task-files "$files" --lang "$language" --save-dir "$save" --log-file "$save/train.log"
+exec python "$recipe/../launch.py" train "$data" "${configs[@]}" ${words[@]+"${words[@]}"} --init-from "$body" \
+    --task-files "$files" --lang "$language" --save-dir "$save" --log-file "$save/train.log"

@@ -1,15 +1,25 @@
 #!/usr/bin/env bash
-# zero-shot.sh CHECKPOINT OUTPUT TASK_FILES LANGUAGE=DATA[:MODULE] ... [--split valid]: MonoTrans, step 4: tests the
-# classifier CHECKPOINT in every LANGUAGE with that language's language module in place of its own (M1); ends with
-# OUTPUT/scores.json. DATA is the folder with the language's dictionary and sub-words; without a MODULE the
-# checkpoint's own is used. --split: valid or test (default: test).
+# zero-shot.sh CHECKPOINT OUTPUT TASK_FILES LANGUAGE=DATA[:MODULE] ... [--split valid] [--type TYPE]: MonoTrans, step 4:
+# tests the classifier CHECKPOINT in every LANGUAGE with that language's language module in place of its own (M1); ends
+# with OUTPUT/scores.json. DATA is the folder with the language's dictionary and sub-words; without a MODULE the
+# checkpoint's own is used. --split: valid or test (default: test). TYPE is that of finetune.sh (default:
+# classification). PREDICT="--fp16" has flags of fairseq-validate.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"
 arguments 4 "$@"
-checkpoint=$1 output=$2 files=$3 languages= split=test
+checkpoint=$1 output=$2 files=$3 languages= split=test type=classification score=()
 shift 3
-[ "${*: -2:1}" != --split ] || { split=${*: -1}; set -- "${@:1:$#-2}"; }
+while [ $# -gt 2 ]; do
+    case ${*: -2:1} in
+        --split) split=${*: -1} ;;
+        --type) type=${*: -1} ;;
+        *) break ;;
+    esac
+    set -- "${@:1:$#-2}"
+done
+task_type "$type"
+[ "$type" != question-answering ] || score=(--references "$files")
 export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 [ -f "$checkpoint" ] || refuse "CHECKPOINT $checkpoint: no such file"
 [ -d "$files" ] || refuse "TASK_FILES $files: no such folder"
@@ -24,9 +34,10 @@ for argument; do
     language=${argument%%=*} data=${argument#*=} module=()
     log=$output/$split.$language.log
     if [[ $data = *:* ]]; then module=(--language-module "${data#*:}"); fi
-    if ! python "$recipe/../launch.py" validate "${data%%:*}" "$recipe/../xlm/config/classify-test.yaml" \
+    # shellcheck disable=SC2086 # words of PREDICT are arguments
+    if ! python "$recipe/../launch.py" validate "${data%%:*}" "$recipe/../xlm/config/classify-test.yaml" --task "$task" \
         --valid-subset "$split" --path "$checkpoint" --task-files "$files" --lang "$language" \
-        ${module[@]+"${module[@]}"} --predictions-to "$output/predictions" >"$log" 2>&1; then
+        ${module[@]+"${module[@]}"} --predictions-to "$output/predictions" ${PREDICT:-} >"$log" 2>&1; then
         what_failed "$log"
         ! grep -q '^fairseq_xl: error.*trained with --task xl_pretraining' "$log" ||
             echo "CHECKPOINT $checkpoint is a pre-trained model, not a classifier of finetune.sh" >&2
@@ -35,5 +46,6 @@ for argument; do
     fi
 done
 replacing "$output/scores.json" \
-    python -m fairseq_xl score classification "$output/predictions" --split "$split" --langs "$languages"
+    python -m fairseq_xl score "$type" "$output/predictions" --split "$split" --langs "$languages" \
+    ${score[@]+"${score[@]}"}
 echo "$output/scores.json"

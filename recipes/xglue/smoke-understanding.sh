@@ -2,8 +2,8 @@
 # smoke-understanding.sh [--output DIR] [--updates N]
 #
 # XGLUE's nine understanding tasks in minutes on two cores, on a small synthetic release in XGLUE's formats: reader,
-# pre-training, fine-tuning in English, predictions, submission and scores (understanding.yaml lists the commands). Ends
-# with
+# pre-training, fine-tuning in English, predictions, submission and scores (smoke-understanding.yaml lists the
+# commands). Ends with
 #     xglue tasks=9 NER=<a> … QAM=<i> avg=<average>
 # DIR/scores/table.md has the table, DIR/page/page.html the scores of each language in tables and charts. The scores say
 # nothing about real text: sentences are twelve words in a few orders. Paths are relative to the repository. A repeated
@@ -14,4 +14,4 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 arguments 0 "$@"
 cd "$root"
 . recipes/environment.sh
-exec python -m recipes.experiment recipes/xglue/understanding.yaml --jobs 2 "$@"
+exec python -m recipes.experiment recipes/xglue/smoke-understanding.yaml --jobs 2 "$@"

@@ -150,13 +150,31 @@ def test_an_experiment_has_another_as_its_base(file):
 def test_a_loop_over_the_first_names(tmp_path):
     file = tmp_path / "a.yaml"
     loop = "{trained: {first: numbers, of: names}}"
-    file.write_text(
-        f"values: {{names: [en, de, fr], numbers: ['1', '3']}}\nsteps: {{a: {{for: {loop}, run: 'echo {{trained}}'}}}}"
-    )
-    assert steps(file) == {"a/en": ["echo en"], "a/en,de,fr": ["echo en,de,fr"]}
+    values = "values: {names: [en, de, fr], numbers: ['1', '3']}"
+    file.write_text(f"{values}\nsteps: {{a: {{for: {loop}, run: 'echo {{trained}} {{trained.number}}'}}}}")
+    assert steps(file) == {"a/en": ["echo en 1"], "a/en,de,fr": ["echo en,de,fr 3"]}
     for number in ("4", "0", "all"):
         with pytest.raises(UserError, match=rf"numbers: {number}: expected numbers from 1 to 3 \(names\)"):
             steps(file, f"numbers={number}")
+
+
+def test_a_step_needs_others_by_name(tmp_path):
+    """They run before it, also if they run only if needed; a name stands for all that begin with it."""
+    file = tmp_path / "a.yaml"
+    text = (
+        "values: {{n: [x, y]}}\nsteps:\n  b: {{run: echo, needs: ['{}']}}\n"
+        "  a: {{for: {{n: n}}, run: echo, only if needed: true}}\n"
+    )
+    for needs, expected in (("a", ["a/x", "a/y", "b"]), ("a/y", ["a/y", "b"])):
+        file.write_text(text.format(needs))
+        assert list(steps(file)) == expected
+    for needs in ("c", "a/z", "a/"):
+        file.write_text(text.format(needs))
+        with pytest.raises(UserError, match=f"a.yaml: step b: needs: there is no step {needs}"):
+            steps(file)
+    file.write_text(text.format("b"))
+    with pytest.raises(UserError, match="these steps read from each other's folders: b"):
+        steps(file)
 
 
 def test_files_that_steps_expect_are_looked_for_before_any_begins(tmp_path, capsys):

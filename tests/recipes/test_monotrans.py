@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fairseq import options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.commands import main as fairseq_xl_command
@@ -21,8 +19,8 @@ from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from preprocess.__main__ import main as preprocess
 from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
-from recipes import experiment
-from recipes.launch import flags
+from recipes import experiment, updates
+from recipes.launch import flags, without_share
 from tests.recipes.test_configurations import objectives_of
 from tests.recipes.test_lohelp import write_pairs
 from tests.tasks.tiny_text import write
@@ -129,6 +127,27 @@ def test_best_of_two_language_modules_and_zero_shot(nano, made):
     gold = (files / "test.de.tsv").read_text().splitlines()
     rows = (nano / "scores/predictions/test.de.tsv").read_text().splitlines()
     assert [row.split("\t")[1] for row in rows] == [line.split("\t")[0] for line in gold]
+
+
+def test_tags_are_learned_and_tested_without_a_pooler(nano, made, tmp_path):
+    """--type may stand anywhere among the flags; the other language has its own module."""
+    body, _ = made
+    for name in ("train.en", "valid.en", "test.en", "test.de"):
+        (tmp_path / f"{name}.tsv").write_text("the\tO\nriver\tB-X\n\n", encoding="utf-8")
+    options = [CLASSIFY_TOY, *ONE, "--type", "tagging", *UPDATE]
+    done = succeed("finetune.sh", nano / "data/en", tmp_path / "tagger", tmp_path, "en", body, *options)
+    assert "--task xl_tagging" in done.stdout + done.stderr and "--pooler" not in done.stdout + done.stderr
+    checkpoint = tmp_path / "tagger/checkpoint_best.pt"
+    languages = [f"{code}={nano}/data/{code}" for code in ("en", "de")]
+    command = ["zero-shot.sh", checkpoint, tmp_path / "scores", tmp_path, languages[0], "--type", "tagging"]
+    succeed(*command, "--split", "valid", PREDICT="--batch-size 1")
+    scores = json.loads((tmp_path / "scores/scores.json").read_text())
+    assert "f1" in scores["languages"]["en"] and "--batch-size 1" in (tmp_path / "scores/valid.en.log").read_text()
+    done = run(*command[:4], languages[1], "--type", "tagging")
+    assert done.returncode == 1 and f"{languages[1]}: it has no MODULE\n" in done.stderr
+    for script in (["finetune.sh", "data", "save", tmp_path, "en", body], command[:5]):
+        done = run(*script, "--type", "parsing")
+        assert done.returncode == 2 and "TYPE parsing: choose classification, ranking, tagging or " in done.stderr
 
 
 @pytest.mark.parametrize("scores, best", [((50.0, 66.7, 66.7), 2), ((9.5, 8.25, 10.0), 3), ((12.5, 12.5, 0.0), 1)])
@@ -432,8 +451,8 @@ def test_smoke_ends_with_its_scores(tmp_path):
 
 
 def configuration(*files):
-    arguments = ["data", "--user-dir", str(ROOT / "fairseq_xl"), *flags(files)]
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
+    arguments = ["data", "--user-dir", str(ROOT / "fairseq_xl"), *without_share(flags(files))[0]]
+    return updates.configuration(arguments)
 
 
 def test_the_papers_values(dictionary):

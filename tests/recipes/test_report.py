@@ -11,6 +11,7 @@ from matplotlib.image import imread
 from fairseq_xl.errors import UserError
 from recipes import report
 from recipes.experiment_file import Experiment
+from recipes.intervals import mean_share
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPERIMENT = """
@@ -173,12 +174,12 @@ def test_intervals_of_shares_stay_within_their_scale():
 
     So the bounds are 100 / (1 + e^5.159) = 0.572 and 100 / (1 + e^2.625) = 6.756, where 2 ± 2.5 would reach below 0.
     """
-    assert report.mean_share([1.0, 2.0, 3.0]) == "2.0 (0.6–6.8)"
-    assert report.mean_share([97.0, 98.0, 99.0]) == "98.0 (93.2–99.4)"
-    assert report.mean_share([100.0, 0.0, 0.0]) == "33.3 (0.1–99.7)"
-    assert report.mean_share([0.0, 0.0]) == "0.0" and report.mean_share([50.0]) == "50.0"
+    assert mean_share([1.0, 2.0, 3.0]) == "2.0 (0.6–6.8)"
+    assert mean_share([97.0, 98.0, 99.0]) == "98.0 (93.2–99.4)"
+    assert mean_share([100.0, 0.0, 0.0]) == "33.3 (0.1–99.7)"
+    assert mean_share([0.0, 0.0]) == "0.0" and mean_share([50.0]) == "50.0"
     # where the error is small, 4.303 · 0.577 / 10 = 0.248, it is the interval of the mean
-    assert report.mean_share([69.9, 70.0, 70.1]) == "70.0 (69.8–70.2)"
+    assert mean_share([69.9, 70.0, 70.1]) == "70.0 (69.8–70.2)"
 
 
 def test_translations_are_compared_pair_by_pair(folder, capsys):
@@ -204,7 +205,7 @@ def test_fine_tuning_seeds_are_nested_in_pretrainings(folder, capsys):
             write(run / f"xlm/nc-{seed}/scores.json", nc(en=own, de=own))
     text = printed(capsys, *runs)
     assert "| XLM | +4.0 ± 25.4 |  |\n" in text
-    assert f"| XLM | {report.mean_share([52.0, 66.0])} | " in text
+    assert f"| XLM | {mean_share([52.0, 66.0])} | " in text
     assert text.count("mean over 2 pre-trainings, of each the mean over 3 fine-tuning seeds, and 95 % interval") == 3
     (runs[1] / "xlm/nc-3/scores.json").unlink()
     assert "| XLM |  |  |\n" in printed(capsys, *runs)
@@ -329,3 +330,45 @@ report:
         write(tmp_path / f"mlm-{seed}/bits.json", {"loss": {"500": value}})
     report.main([str(tmp_path / "bits.yaml"), str(tmp_path)])
     assert "| mlm | 5.60 (5.50–5.70) |  |\n| all | 5.60 ± 0.25 |  |\n" in capsys.readouterr().out
+
+
+BOTH = """
+values: {languages: [en, de], seeds: [1, 2, 3]}
+steps: {}
+report:
+  - table: nc
+    columns: languages
+    average: languages
+    intervals: both
+    rows:
+      - &row {name: XLM, scores: "xlm-{seed}/scores.json", key: "languages.{column}.accuracy",
+              interval: "languages.{column}.interval"}
+      - {<<: *row, name: tf-idf, scores: tf-idf/scores.json}
+      - {<<: *row, name: no interval, interval: "languages.{column}.none"}
+"""
+
+
+def test_a_cell_may_have_the_intervals_over_seeds_and_over_test_items(tmp_path, capsys):
+    """Seeds 1, 2, 3: `share_interval`; items: the bounds 0, 1, 2 and 4, 5, 9 have the means 1 and 6."""
+    (tmp_path / "both.yaml").write_text(BOTH)
+
+    def written(name, en, interval):
+        languages = {"en": {"accuracy": en, "interval": interval}, "de": {"accuracy": 50.0, "interval": [40.0, 60.0]}}
+        write(tmp_path / f"run/{name}/scores.json", {"languages": languages})
+
+    for seed, high in ((1, 4.0), (2, 5.0), (3, 9.0)):
+        written(f"xlm-{seed}", float(seed), [seed - 1.0, high])
+    written("tf-idf", 7.0, [6.0, 8.0])
+    report.main([str(tmp_path / "both.yaml"), str(tmp_path / "run")])
+    shown = capsys.readouterr().out
+    for line in (
+        "| XLM | 2.0 (seeds 0.6–6.8; items 1.0–6.0) | 50.0 (items 40.0–60.0) | 26.0 (seeds 24.8–27.3) |",
+        "| tf-idf | 7.0 (items 6.0–8.0) | 50.0 (items 40.0–60.0) | 28.5 |",
+        "| no interval | 2.0 (seeds 0.6–6.8) | 50.0 | 26.0 (seeds 24.8–27.3) |",
+    ):
+        assert f"{line}\n" in shown
+    report.main([str(tmp_path / "both.yaml"), str(tmp_path / "run"), str(tmp_path / "run")])
+    assert "| XLM | 2.0 (items 1.0–6.0) | " in capsys.readouterr().out  # two equal pre-trainings
+    (tmp_path / "both.yaml").write_text(BOTH.replace("both", "all"))
+    with pytest.raises(UserError, match="both.yaml: nc: intervals: all: choose one or both"):
+        report.main([str(tmp_path / "both.yaml"), str(tmp_path / "run")])

@@ -32,26 +32,48 @@ def data_bin(tmp_path_factory):
     return write_encoded(tmp_path_factory.mktemp("encoded"))
 
 
+LINEAR = ["--lr-scheduler", "polynomial_decay", "--max-epoch", 3, "--warmup-share", 0.5]
+
+
 @pytest.mark.parametrize(
-    "kind, suffix, content, measure",
+    "kind, suffix, content, measure, more, expected",
     [
-        ("tagging", "tsv", TAGGED, "f1"),
-        ("ranking", "tsv", RANKED, "ndcg"),
-        ("question-answering", "json", asked("1"), "exact_match"),
+        (
+            "tagging",
+            "tsv",
+            TAGGED,
+            "f1",
+            ["--best-checkpoint-metric", "accuracy"],
+            ["--best-checkpoint-metric accuracy"],
+        ),
+        ("ranking", "tsv", RANKED, "ndcg", LINEAR, ["--total-num-update 3 --warmup-updates 1", "-metric ndcg"]),
+        (
+            *("question-answering", "json", asked("1"), "exact_match"),
+            ["--question-length", 8, "--best-checkpoint-metric", "exact_match"],
+            ["-metric exact_match"],
+        ),
     ],
     ids=["tagging", "ranking", "question-answering"],
 )
-def test_finetune_trains_predicts_and_scores(data_bin, tmp_path, kind, suffix, content, measure):
+def test_finetune_trains_predicts_and_scores(data_bin, tmp_path, kind, suffix, content, measure, more, expected):
+    """The last flags win: of selection, of the schedule, and PREDICT's of prediction."""
     for split in ("train", "valid", "test"):
         for code in ("en", "de"):
             (tmp_path / f"{split}.{code}.{suffix}").write_text(content, encoding="utf-8")
-    more = ["--question-length", 8] if kind == "question-answering" else []
-    arguments = [data_bin, tmp_path / "run", tmp_path, "en", "en,de", RECIPES / "xlm/config/classify-toy.yaml"]
+    (tmp_path / "own.yaml").write_text("normalization: mlqa\n" if suffix == "json" else "patience: null\n")
+    configs = [RECIPES / "xlm/config/classify-toy.yaml", tmp_path / "own.yaml"]
+    arguments = [data_bin, tmp_path / "run", tmp_path, "en", "en,de", *configs]
     small = ["--length", 32, "--max-positions", MAX_POSITIONS, "--embed-dim", 16, "--ffn-dim", 32, "--heads", 2]
-    limits = ["--layers", 1, "--max-update", 2, "--cpu", *more]
-    succeeded(run("bash", "recipes/finetune.sh", kind, *arguments, *small, *limits))
+    limits = ["--layers", 1, "--cpu", *([] if more is LINEAR else ["--max-update", 2]), *more]
+    command = ["bash", "recipes/finetune.sh", kind, *arguments, *small, *limits]
+    shown, _ = succeeded(run("env", "PREDICT=--fp16 --batch-size 7", *command))
+    (trained,) = re.findall(r"^\+ fairseq-train .*", shown, re.MULTILINE)
+    assert all(words in trained for words in expected)
+    log = (tmp_path / "run/test.log").read_text(encoding="utf-8")
+    assert "--max-tokens 32768" in log and "--fp16 --batch-size 7" in log
     scores = json.loads((tmp_path / "run/scores.json").read_text(encoding="utf-8"))
     assert 0 <= scores[measure] <= 100 and set(scores["languages"]) == {"en", "de"} and scores["missing"] == []
+    assert scores.get("normalization") == ("mlqa" if suffix == "json" else None)
 
 
 def test_an_unknown_type_is_one_sentence(tmp_path):

@@ -107,18 +107,25 @@ def test_the_tables_of_the_studies(tmp_path, capsys):
     write(tmp_path / "cross-lingual/scores.json", scores)
     report.write(Experiment(FINETUNE, ["others=de", "files=nc"], tmp_path))
     assert capsys.readouterr().out.splitlines() == [
-        "Accuracy; in parentheses the 95 % bootstrap interval over the test examples.",
+        "accuracy; in parentheses the 95 % bootstrap interval over the test examples.",
         "",
         "| nc | en | de | average |",
         "| --- | --- | --- | --- |",
         "| cross-lingual | 70.0 (67.0–74.0) | 78.0 (75.0–82.0) | 74.0 |",
         "",
-        "Accuracy; in parentheses the 95 % bootstrap interval over the test examples.",
+        "accuracy; in parentheses the 95 % bootstrap interval over the test examples.",
         "",
         "| numbers: trained on | en | de | average |",
         "| --- | --- | --- | --- |",
         "| en | 61.2 (58.2–65.2) | 69.2 (66.2–73.2) | 65.2 |",
         "| en,de | 70.0 (67.0–74.0) | 78.0 (75.0–82.0) | 74.0 |",
+        "",
+        "accuracy; in parentheses the 95 % bootstrap interval over the test examples.",
+        "",
+        "| languages of training | en | de | average |",
+        "| --- | --- | --- | --- |",
+        "| 1, together | 61.2 (58.2–65.2) | 69.2 (66.2–73.2) | 65.2 |",
+        "| 2, together | 70.0 (67.0–74.0) | 78.0 (75.0–82.0) | 74.0 |",
     ]
 
 

@@ -198,7 +198,8 @@ def test_the_comparison_starts_each_model_from_its_own_weights(tmp_path):
             assert started[f"classify/random/{task}/{seed}"] == []
             for model in ("xlm", "veco"):
                 command = commands[f"classify/{model}/{task}/{seed}"]
-                assert f"recipes/veco/lohelp/classify-{task}.yaml --seed {seed} --init-from {weights[model]}" in command
+                flags = f"--valid-langs en --seed {seed} --init-from {weights[model]}"
+                assert f"recipes/veco/lohelp/classify-{task}.yaml {flags}" in command
     for model in ("xlm", "veco"):
         assert f"fairseq-xl retrieve {weights[model]} " in commands[f"retrieve/{model}"]
     assert "recipes/veco/lohelp/pretrain.yaml --objectives mlm --max-update 1 --lr 0" in commands["untrained"]

@@ -12,7 +12,7 @@ from fairseq_xl.io.files import read_json, sha256_of, write_json
 from preprocess.config import SPLITS
 from preprocess.files import replacing
 from preprocess.readers.folder import bitext_path, describe, mono_path, write_aligned
-from preprocess.readers.libreoffice_help import packages, questions, tagging, tasks
+from preprocess.readers.libreoffice_help import packages, questions, ranking, tagging, tasks
 from preprocess.readers.libreoffice_help.languages import Language
 from preprocess.readers.libreoffice_help.page import INTERFACE, Mark, read_page
 from preprocess.readers.libreoffice_help.translation import has_other_numbers, is_translated
@@ -112,10 +112,12 @@ def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) ->
     indexed = questions.with_entries(english, entries)
     items = tasks.plan(english, kinds, splits)
     marked, asked = tagging.plan(english, kinds, marks, splits), questions.plan(indexed, kinds, splits)
+    ranked = ranking.plan(indexed, kinds, splits)
     counts = _write_monolingual(folder, english_name.code, english, splits)
     counts |= tasks.write(folder, english_name.code, items, english, english)
     counts |= tagging.write(folder, english_name.code, marked, english, marks)
     counts |= questions.write(folder, english_name.code, asked, indexed)
+    counts |= ranking.write(folder, english_name.code, ranked, indexed)
     paired = {code: {} for pair in pairs for code in pair.split("-")}
     with tqdm(others, desc="corpus", unit=" languages") as bar:
         for language, path in bar:
@@ -125,8 +127,9 @@ def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) ->
             counts |= _write_bitext(folder, f"en-{language.code}", english, aligned, splits)
             counts |= tasks.write(folder, language.code, items, aligned, english)
             counts |= tagging.write(folder, language.code, marked, aligned, _marks(path))
-            own_entries = _translated_entries(_entries(path), entries, language)
-            counts |= questions.write(folder, language.code, asked, questions.with_entries(aligned, own_entries))
+            own = questions.with_entries(aligned, _translated_entries(_entries(path), entries, language))
+            counts |= questions.write(folder, language.code, asked, own)
+            counts |= ranking.write(folder, language.code, ranked, own)
             if language.code in paired:
                 paired[language.code] = aligned
     for pair in pairs:
@@ -219,5 +222,5 @@ def _write_bitext(folder: Path, pair: str, first: Documents, second: Documents, 
 def _outputs(folder: Path, codes: list[str], pairs: list[str]) -> list[Path]:
     names = [mono_path(name, code) for name in SPLITS for code in codes]
     names += [f"{bitext_path(name, pair)}.{side}" for name in SPLITS for pair in pairs for side in pair.split("-")]
-    names += [name for code in codes for part in (tasks, tagging, questions) for name in part.outputs(code)]
+    names += [name for code in codes for part in (tasks, tagging, questions, ranking) for name in part.outputs(code)]
     return [folder / name for name in names]

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from help_pages import html, paragraph, write_package
 
-from preprocess.readers.libreoffice_help import questions, tagging, tasks
+from preprocess.readers.libreoffice_help import questions, ranking, tagging, tasks
 from preprocess.readers.libreoffice_help.__main__ import main
 
 pytestmark = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="the packages are read with dpkg-deb")
@@ -222,7 +222,7 @@ def test_counts_are_those_of_the_files(built):
     for name, count in counts.items():
         endings = {"ntg": [".src", ".tgt"], "retrieval": [".en", f".{name[-2:]}"]}.get(name.split("/")[1], [""])
         found |= {f"{name}{ending}": count for ending in endings}
-    expected = {name for language in LANGUAGES for part in (tasks, tagging) for name in part.outputs(language)}
+    expected = {name for language in LANGUAGES for part in (tasks, tagging, ranking) for name in part.outputs(language)}
     assert found == files and set(files) == expected
 
 

@@ -1,0 +1,109 @@
+"""The task wpr: an index entry as query, title and first paragraph of pages as texts to rank."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from preprocess.config import SPLITS
+from preprocess.files import replacing
+from preprocess.readers.libreoffice_help.page import TEXT
+from preprocess.readers.libreoffice_help.tasks import Item, Kinds, Place, available, hashed, shuffled
+from preprocess.readers.splitting import Documents
+from preprocess.readers.text import letters_and_digits
+
+PARAGRAPH = 5  # least English words of a first paragraph
+WRONG = 3  # wrong pages of a query
+WORD = re.compile(r"\w+")
+
+
+def plan(english: Documents, kinds: Kinds, splits: dict[str, str]) -> list[Item]:
+    """Chooses the items: an entry of the index, title and first paragraph of its page, and those of wrong pages.
+
+    Args:
+        english: English pages, without text that two splits share: the result of `questions.with_entries`.
+        kinds: kinds of their paragraphs.
+        splits: the split of each page.
+
+    The wrong pages are those of the application and split that have most words in common with the right one. Entries
+    that occur twice are left out, so that an entry has one right page.
+    """
+    occurring = Counter(
+        letters_and_digits(text) for of_page in english.values() for name, text in of_page.items() if "@" in name
+    )
+
+    def every(split: str) -> Iterator[Item]:
+        shown = defaultdict(list)
+        for page in sorted(name for name in english if splits[name] == split):
+            if places := _shown(page, english[page], kinds[page]):
+                shown[page.split("/")[0]].append(places)
+        for pages in shown.values():
+            words = {places: _words(places, english) for places in pages}
+            for right in pages:
+                page = right[0][0]
+                entries = [name for name, text in english[page].items() if "@" in name and _once(text, occurring)]
+                near = sorted(pages, key=lambda other: (-_shared(words[right], words[other]), hashed((right, other))))
+                wrong = [other for other in near if other != right][:WRONG]
+                if len(wrong) == WRONG:
+                    texts = tuple((place,) for places in (right, *wrong) for place in places)
+                    yield from (Item(split, (((page, entry),), *texts)) for entry in entries)
+
+    return [item for split in SPLITS for item in shuffled(every(split))]
+
+
+def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[str, dict[str, int]]:
+    """Writes a language's lines ``relevance TAB entry TAB title TAB paragraph``: 1 for the entry's page, 0 for others.
+
+    Args:
+        folder: the corpus folder.
+        code: the language.
+        items: the result of `plan`.
+        text: the language's pages, without text that two splits share: the result of `questions.with_entries`.
+
+    The lines of an entry are in a random order. An entry that occurs twice in the language is left out. Returns the
+    lines and queries of each file.
+    """
+    counts = {}
+    for split in SPLITS:
+        found = [texts for _, texts in available(items, split, text)]
+        occurring, rows = Counter(letters_and_digits(texts[0]) for texts in found), []
+        for entry, *shown in found:
+            if _once(entry, occurring):
+                pages = [(int(place == 0), *shown[place : place + 2]) for place in range(0, len(shown), 2)]
+                pages.sort(key=lambda page: hashed((entry, page[1:])))
+                rows += [f"{relevance}\t{entry}\t{title}\t{first}\n" for relevance, title, first in pages]
+        path = _path(split, code)
+        with replacing(folder / path) as file:
+            file.writelines(row.encode() for row in rows)
+        counts[path] = {"lines": len(rows), "queries": len(rows) // (1 + WRONG)}
+    return counts
+
+
+def outputs(code: str) -> list[str]:
+    """Paths in the corpus folder of all files of `write`."""
+    return [_path(split, code) for split in SPLITS]
+
+
+def _shown(page: str, texts: dict[str, str], kinds: dict[str, str]) -> tuple[Place, ...]:
+    """Title and first paragraph of a page; none if it lacks one of them."""
+    title = next((name for name in texts if kinds.get(name) == "h1"), None)
+    fitting = (name for name in texts if kinds.get(name) == TEXT and len(texts[name].split()) >= PARAGRAPH)
+    first = next(fitting, None)
+    return ((page, title), (page, first)) if title and first else ()
+
+
+def _words(places: tuple[Place, ...], english: Documents) -> set[str]:
+    return {word for page, name in places for word in WORD.findall(english[page][name].lower())}
+
+
+def _shared(one: set[str], other: set[str]) -> float:
+    return len(one & other) / len(one | other)
+
+
+def _once(text: str, occurring: Counter[str]) -> bool:
+    return occurring[letters_and_digits(text)] == 1
+
+
+def _path(split: str, code: str) -> str:
+    extra = "translate_train/" if split == "train" and code != "en" else ""
+    return f"tasks/wpr/{extra}{split}.{code}.tsv"

@@ -1,0 +1,53 @@
+"""Means and their 95 % confidence intervals, as text."""
+
+import math
+import statistics
+
+from scipy.stats import t as student
+
+
+def with_interval(value: float, low: float, high: float, decimals: int = 1) -> str:
+    """Formats a value and its interval: "v (l–h)"."""
+    return f"{value:.{decimals}f} ({low:.{decimals}f}–{high:.{decimals}f})"
+
+
+def half_width(values: list[float]) -> float:
+    """Half-width of the 95 % confidence interval of the mean: its standard error times Student's t."""
+    return student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+
+
+def share_interval(values: list[float]) -> list[float] | None:
+    """Scores from 0 to 100 -> the 95 % interval of their mean, or None for one value or equal ones.
+
+    Student's t on the logit scale by the delta method, logit m ± t s / (m (1 - m)), and back. It lies within 0 and 100,
+    unlike the interval of the mean itself, and equals it where the error s is small.
+    """
+    if len(set(values)) == 1:
+        return None
+    share = statistics.mean(values) / 100
+    middle, width = math.log(share / (1 - share)), half_width(values) / 100 / (share * (1 - share))
+    return [50 * (1 + math.tanh((middle + side) / 2)) for side in (-width, width)]
+
+
+def mean_share(values: list[float], decimals: int = 1) -> str:
+    """Scores from 0 to 100 -> their mean and its interval (`share_interval`), "m (l–h)", or the mean alone."""
+    mean, interval = statistics.mean(values), share_interval(values)
+    return with_interval(mean, interval[0], interval[1], decimals) if interval else f"{mean:.{decimals}f}"
+
+
+def mean_and_margin(values: list[float], decimals: int) -> str:
+    """Numbers -> their mean and the half-width of its 95 % confidence interval (Student's t), "m ± h".
+
+    Two numbers give "m (l–h)", the mean and both numbers, because their interval is too wide to help. One number stands
+    alone.
+    """
+    mean = statistics.mean(values)
+    if len(values) == 2:
+        return with_interval(mean, min(values), max(values), decimals)
+    return f"{mean:.{decimals}f}" if len(values) == 1 else f"{mean:.{decimals}f} ± {half_width(values):.{decimals}f}"
+
+
+def mean_difference(values: list[float]) -> str:
+    """Differences -> their mean and half its 95 % interval (Student's t), "+m ± h"; one difference has no interval."""
+    mean = f"{statistics.mean(values):+.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {half_width(values):.1f}"

@@ -1,0 +1,86 @@
+"""Counts the updates of a fine-tuning, for learning rates that decay to 0 at its end.
+
+    python -m recipes.updates SHARE DATA --task xl_classification … --max-epoch 3      # options of fairseq-train
+
+prints ``--total-num-update N`` (with --lr-scheduler polynomial_decay) and ``--warmup-updates``, SHARE of N: the flags
+by which ``recipes/launch.py`` replaces ``warmup-share: SHARE``.
+"""
+
+import logging
+import os
+import sys
+
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+from fairseq_xl import error_reporting, register
+from fairseq_xl.errors import UserError
+from fairseq_xl.tasks.finetuning import FineTuningTask
+
+
+def configuration(arguments: list[str]):
+    """The configuration of a command line of fairseq-train in which --total-num-update may be missing."""
+    # fairseq stops at a linear decay without a number of updates
+    known = ["--total-num-update", "1"] if "polynomial_decay" in arguments else []
+    arguments = [arguments[0], *known, *arguments[1:]]
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
+
+
+def count(cfg) -> int:
+    """Updates of a training, as fairseq makes them: batches of --max-epoch epochs over processes and --update-freq.
+
+    Args:
+        cfg: the configuration of fairseq-train; the task is one of fine-tuning.
+
+    Training examples are read and encoded, so that the batches are those of the training. Raises `UserError`.
+    """
+    if not cfg.optimization.max_epoch:
+        raise UserError("--warmup-share: --max-epoch is needed, the number of epochs")
+    task = tasks.setup_task(cfg.task)
+    if not isinstance(task, FineTuningTask):
+        raise UserError(f"--warmup-share: --task {cfg.task._name} is not fine-tuning of an encoder")
+    task.learn()
+    task.load_dataset("train")
+    found, batch = 0, cfg.dataset
+    for epoch in range(1, cfg.optimization.max_epoch + 1):
+        batches = task.get_batch_iterator(
+            task.dataset("train"),
+            max_tokens=batch.max_tokens,
+            max_sentences=batch.batch_size,
+            ignore_invalid_inputs=True,
+            seed=cfg.common.seed,
+            num_shards=int(os.environ.get("WORLD_SIZE", cfg.distributed_training.distributed_world_size)),
+            epoch=epoch,
+            skip_remainder_batch=cfg.optimization.skip_remainder_batch,
+        )
+        each = cfg.optimization.update_freq
+        found += -(-len(batches) // each[min(epoch, len(each)) - 1])
+    return found
+
+
+def flags(cfg, share: float) -> list[str]:
+    """The flags that replace ``--warmup-share``."""
+    total = count(cfg)
+    if cfg.optimization.max_update:
+        total = min(total, cfg.optimization.max_update)
+    decay = cfg.lr_scheduler._name == "polynomial_decay"
+    # fairseq's schedule needs an update after the warm-up
+    warmup = min(int(share * total), total - 1)
+    return [*(["--total-num-update", str(total)] if decay else []), "--warmup-updates", str(warmup)]
+
+
+def main(share: str, arguments: list[str]) -> None:
+    error_reporting.install()
+    logging.disable(logging.WARNING)  # the training reports the same again
+    try:
+        value = float(share)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise UserError(f"--warmup-share {share}: a number from 0 to 1 is needed, below 1")
+    register()
+    sys.stdout.write(" ".join(flags(configuration(arguments), value)) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,85 @@
+"""The modes and studies of fine-tuning for every task type: their steps, their tables, and one mode at nano size."""
+
+import json
+import re
+
+import pytest
+
+from recipes import report
+from recipes.experiment_file import Experiment
+from tests.commands import MAX_POSITIONS
+from tests.recipes.test_unicoder import FINETUNE, accuracies, drive, warm_driver, write  # noqa: F401
+from tests.tasks.conftest import write_encoded
+
+pytestmark = pytest.mark.usefixtures("warm")
+
+
+def test_the_table_of_numbers_of_languages(tmp_path, capsys):
+    """U12: each language alone; English and the language, for English the mean over its partners; 3 together."""
+    for name, scores in (
+        ("translate-train/en", {"en": 70.0}),
+        ("translate-train/de", {"de": 60.0}),
+        ("translate-train/fr", {"fr": 62.0}),
+        ("pairs/en,de", {"en": 71.0, "de": 61.0, "fr": 1.0}),
+        ("pairs/en,fr", {"en": 73.0, "de": 1.0, "fr": 63.0}),
+        ("pairs/en,ru", {"en": 99.0, "de": 1.0, "fr": 1.0}),
+        ("numbers/en,de,fr,ru", {"en": 80.0, "de": 81.0, "fr": 82.0}),
+    ):
+        write(tmp_path / f"{name}/scores.json", accuracies(**scores))
+    report.write(Experiment(FINETUNE, ["others=de,fr,ru", "partners=de,fr", "numbers=4"], tmp_path))
+    shown = capsys.readouterr().out
+    table = shown[shown.index("| languages of training") :].split("\n\n")[0].splitlines()
+    assert table[0] == "| languages of training | en | de | fr | average |" and table[2:] == [
+        "| 1, the language itself | 70.0 | 60.0 | 62.0 | 64.0 |",
+        "| 2, en and the language | 72.0 | 61.0 | 63.0 | 65.3 |",
+        "| 4, together | 80.0 | 81.0 | 82.0 | 81.0 |",
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind, suffix, measure, tested",
+    [("ranking", "tsv", "ndcg", True), ("tagging", "tsv", "f1", False), ("question-answering", "json", "f1", False)],
+)
+def test_modes_and_studies_of_every_type(tmp_path, capsys, kind, suffix, measure, tested):
+    """Tests on translations only where the labels of a translation are those of the original."""
+    file = FINETUNE.with_name(f"finetune-{kind}.yaml")
+    steps = {step.name: step for step in Experiment(file, ["others=de"], tmp_path).chosen([])}
+    names = {name.split("/")[0] for name in steps}
+    assert names == {
+        "cross-lingual",
+        "multi-language",
+        "one-language",
+        "translate-train",
+        "numbers",
+        "pairs",
+        "matrix",
+        *(("source-language", "translated", "translate-test") if tested else ()),
+    }
+    trained = [step for step in steps.values() if "finetune.sh" in " ".join(step.commands[0])]
+    assert trained and all(f"recipes/finetune.sh {kind} " in " ".join(step.commands[0]) for step in trained)
+    assert any(path.endswith(f"/test.de.{suffix}") for path in steps["cross-lingual"].expects)
+    score = " ".join(steps["translate-train"].commands[-1])
+    assert f"score {kind} " in score and ("--references" in score) == (kind == "question-answering")
+    assert f"test.de.{suffix}" in " ".join(steps["translate-train"].commands[1])
+    if tested:
+        assert "--task xl_ranking" in " ".join(steps["translated/de"].commands[0])
+    scores = {measure: 50.0, f"{measure}_interval": [40.0, 60.0]}
+    write(tmp_path / "matrix/de/scores.json", {"languages": {"en": scores, "de": scores}})
+    report.write(Experiment(file, ["others=de"], tmp_path))
+    assert "| de | 50.0 (40.0–60.0) | 50.0 (40.0–60.0) | 50.0 |" in capsys.readouterr().out
+
+
+def test_translate_train_of_tags_at_nano_size(tmp_path, capsys):
+    """A model for each language, whose predictions are scored together."""
+    data = write_encoded(tmp_path)
+    files = tmp_path / "files"
+    (files / "translate_train").mkdir(parents=True)
+    for name in ("train.en", "valid.en", "test.en", "valid.de", "test.de", "translate_train/train.de"):
+        (files / f"{name}.tsv").write_text("the\tO\nriver\tB-X\n\n", encoding="utf-8")
+    small = f"--length 32 --max-positions {MAX_POSITIONS} --layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
+    values = [f"data={data}", f"files={files}", "others=de", f"flags=recipes/unicoder/config/classify-toy.yaml {small}"]
+    file = FINETUNE.with_name("finetune-tagging.yaml")
+    drive(file, *values, output=tmp_path / "out", only=["translate-train", "report"])
+    assert re.search(r"^\| translate-train \| \d+\.\d \(", capsys.readouterr().out, re.MULTILINE)
+    scores = json.loads((tmp_path / "out/translate-train/scores.json").read_text())
+    assert set(scores["languages"]) == {"en", "de"} and scores["missing"] == []

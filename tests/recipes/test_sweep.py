@@ -1,0 +1,89 @@
+"""The grid of fine-tuning: every point, the best of them, and one test; two points at nano size."""
+
+import json
+
+import pytest
+
+from fairseq_xl.errors import UserError
+from recipes import best_of_grid, experiment
+from recipes.experiment_file import Experiment
+from tests.commands import MAX_POSITIONS
+from tests.recipes.test_configurations import RECIPES
+from tests.recipes.test_understanding import TAGGED
+from tests.tasks.conftest import write_encoded
+
+pytestmark = pytest.mark.usefixtures("warm")
+SWEEP = RECIPES / "veco/sweep.yaml"
+
+
+def point(root, name, score, checkpoint="checkpoint_best.pt"):
+    for folder in (root / "validation" / name, root / "grid" / name):
+        folder.mkdir(parents=True)
+    (root / f"validation/{name}/scores.json").write_text(json.dumps({"f1": score}))
+    (root / f"grid/{name}/{checkpoint}").write_text(name)
+
+
+def test_the_best_point_is_linked(tmp_path):
+    """Of equal ones the first; a point of another grid in the same folder does not count."""
+    for name, score in (("1e-5-3", 50.0), ("1e-5-5", 70.0), ("2e-5-3", 70.0), ("2e-5-5", 60.0), ("9e-5-3", 99.0)):
+        point(tmp_path, name, score, "checkpoint_last.pt" if name == "1e-5-5" else "checkpoint_best.pt")
+    arguments = tmp_path / "validation", "f1", tmp_path / "best", ["1e-5,2e-5", "3,5"]
+    for _ in range(2):
+        assert best_of_grid.choose(*arguments) == "1e-5-5"
+    assert (tmp_path / "best/checkpoint_best.pt").read_text() == "1e-5-5"
+    found = json.loads((tmp_path / "best/best.json").read_text())
+    assert found["chosen"] == "1e-5-5" and found["validation"]["2e-5-5"] == 60.0 and "9e-5-3" not in found["validation"]
+    tmp_path.rename(tmp_path.parent / "moved")
+    assert (tmp_path.parent / "moved/best/checkpoint_best.pt").read_text() == "1e-5-5"
+
+
+def test_an_incomplete_point_is_one_sentence(tmp_path):
+    point(tmp_path, "1e-5", 50.0, "none.pt")
+    for measure, told in (("f1", "grid/1e-5 has no checkpoint_best.pt and no "), ("ndcg", "scores.json has no ndcg")):
+        with pytest.raises(UserError, match=told):
+            best_of_grid.choose(tmp_path / "validation", measure, tmp_path / "best", ["1e-5"])
+    assert not (tmp_path / "best").exists()
+
+
+def test_the_papers_grid_is_every_point(tmp_path):
+    steps = {step.name: step for step in Experiment(SWEEP, (), tmp_path).chosen([])}
+    grid = {name for name in steps if name.startswith("grid/")}
+    expected = {
+        (rate, epochs, batch)
+        for rate in ("1e-5", "2e-5", "3e-5")
+        for epochs in "3 5 10".split()
+        for batch in "16 32 64".split()
+    }  # V9
+    assert grid == {"grid/" + "/".join(each) for each in expected} and len(grid) == 27
+    command = " ".join(steps["grid/3e-5/10/64"].commands[0])
+    assert "--lr 3e-5 --max-epoch 10 --batch-size 64" in command and "recipes/veco/config/classify.yaml" in command
+    assert len([need for need in steps["best"].needs if need.name.startswith("validation/")]) == 27
+    assert [need.name for need in steps["test"].needs] == ["best"]
+
+
+def test_two_points_are_trained_and_the_better_one_is_tested(tmp_path, capsys):
+    """A stopped sweep goes on: finished points are not trained again."""
+    data = write_encoded(tmp_path)
+    files = tmp_path / "files"
+    files.mkdir()
+    for name in ("train.en", "valid.en", "test.en", "test.de"):
+        (files / f"{name}.tsv").write_text(TAGGED, encoding="utf-8")
+    small = f"--length 32 --max-positions {MAX_POSITIONS} --layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
+    values = {
+        **{"data": data, "files": files, "languages": "en,de", "validated": "en", "type": "tagging"},
+        **{"task": "xl_tagging", "measure": "f1", "interval": "f1_interval", "epochs": 1, "batches": 2},
+        **{"rates": "1e-5,1e-2", "flags": f"{RECIPES}/xlm/config/classify-toy.yaml {small}"},
+    }
+    command = [str(SWEEP), *(f"{name}={value}" for name, value in values.items()), "--output", str(tmp_path / "out")]
+    experiment.main([*command, "--updates", "2", "--only", "grid/1e-2"])
+    before = (tmp_path / "out/grid/1e-2-1-2/checkpoint_best.pt").stat().st_mtime_ns
+    capsys.readouterr()
+    experiment.main([*command, "--updates", "2"])
+    printed = capsys.readouterr()
+    assert (tmp_path / "out/grid/1e-2-1-2/checkpoint_best.pt").stat().st_mtime_ns == before
+    assert "grid/1e-5/1/2" in printed.err and "grid/1e-2/1/2" not in printed.err
+    chosen = json.loads((tmp_path / "out/best/best.json").read_text())
+    assert set(chosen["validation"]) == {"1e-5-1-2", "1e-2-1-2"}
+    scores = json.loads((tmp_path / "out/test/scores.json").read_text())
+    assert set(scores["languages"]) == {"en", "de"} and scores["missing"] == []
+    assert "| learning rate 1e-2, 1 epochs, batch 2 | " in printed.out and "| best point | " in printed.out

@@ -1,0 +1,109 @@
+"""The papers' configurations of fine-tuning for every task type, and the experiments on the real benchmarks."""
+
+import pytest
+
+from fairseq_xl.evaluation import xglue as xglue_scores, xtreme as xtreme_scores
+from preprocess.readers import xglue, xtreme
+from recipes.experiment_file import Experiment
+from recipes.launch import flags, without_share
+from tests.recipes.test_configurations import RECIPES, XLM, configuration
+
+TYPES = ["classification", "ranking", "tagging", "question-answering"]
+METRICS = dict(zip(TYPES, ["accuracy", "ndcg", "f1", "f1"]))
+XGLUE, MONOTRANS = RECIPES / "xglue/config", RECIPES / "monotrans/config"
+
+
+def files_of(kind, *more):
+    """The configurations that recipes/finetune.sh reads for a type, and those over them."""
+    return [XLM / "classify.yaml", *([] if kind == "classification" else [XLM / f"{kind}.yaml"]), *more]
+
+
+def share(files):
+    return without_share(flags(files))[1]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("paper", ["unicoder", "veco", "xglue", "monotrans"])
+def test_every_paper_s_configuration_is_one_of_every_type(paper, kind):
+    own = {
+        "xglue": [XGLUE / "understanding.yaml"],
+        "monotrans": [MONOTRANS / "classify.yaml"]
+        + [MONOTRANS / "without-pooler.yaml"] * (kind in ("tagging", "question-answering")),
+    }.get(paper, [RECIPES / paper / "config/classify.yaml"])
+    cfg = configuration(files_of(kind, *own))
+    assert cfg.task._name == cfg.criterion._name == f"xl_{kind.replace('-', '_')}"
+    assert cfg.checkpoint.best_checkpoint_metric == METRICS[kind] and cfg.checkpoint.maximize_best_checkpoint_metric
+    rate, epochs = {
+        **{"unicoder": (1e-5, 50), "veco": (2e-5, 5)},  # U8; V9's middle
+        **{"xglue": (5e-6, 10), "monotrans": (2e-5, 2)},  # G7; M7
+    }[paper]
+    assert cfg.optimization.lr == [rate] and cfg.dataset.batch_size == 32 and cfg.optimization.max_epoch == epochs
+    assert share(files_of(kind, *own)) == ("0.1" if paper in ("xglue", "monotrans") else None)
+    if paper == "monotrans":
+        assert getattr(cfg.task, "pooler", False) == (kind in ("classification", "ranking"))  # M7
+
+
+def test_the_values_of_xglue_s_tasks():
+    """G7; WPR's batch is of 32 queries."""
+    base = XGLUE / "understanding.yaml"
+    pos = configuration(files_of("tagging", base, XGLUE / "understanding-pos.yaml"))
+    assert pos.optimization.lr == [2e-5] and pos.checkpoint.best_checkpoint_metric == "accuracy"
+    assert pos.dataset.batch_size == 32 and pos.optimization.max_epoch == 10
+    mlqa = configuration(files_of("question-answering", base, XGLUE / "understanding-mlqa.yaml"))
+    assert mlqa.optimization.lr == [3e-5] and mlqa.dataset.batch_size == 12 and mlqa.optimization.max_epoch == 2
+    assert str(mlqa.task.normalization) == "mlqa"
+    wpr = configuration(files_of("ranking", base, XGLUE / "understanding-wpr.yaml"))
+    assert wpr.dataset.batch_size * wpr.optimization.update_freq[0] == 32
+
+
+@pytest.mark.parametrize("toy", [XGLUE / "understanding-toy.yaml", MONOTRANS / "classify-toy.yaml"])
+def test_a_toy_counts_no_updates(toy):
+    base = XGLUE / "understanding.yaml" if toy.parent == XGLUE else MONOTRANS / "classify.yaml"
+    assert share(files_of("classification", base, toy)) is None
+    assert configuration(files_of("classification", base, toy)).lr_scheduler.warmup_updates == 50
+
+
+def commands(name, output, *values):
+    made = Experiment(RECIPES / name, values, output)
+    return {step.name: [" ".join(command) for command in step.commands] for step in made.chosen([])}
+
+
+def test_xglue_s_release_is_fine_tuned_on_as_in_the_paper(tmp_path):
+    """Every task with its own configuration, in the languages that the release's reader writes."""
+    found = commands("xglue/understanding.yaml", tmp_path, "init=CKPT", "settings=more.yaml --lr 1e-6")
+    tasks = [name.split("/")[1] for name in found if name.startswith("finetune/")]
+    assert set(tasks) == set(xglue_scores.GROUPS["understanding"]) and len(tasks) == 9
+    own = {"POS": "pos", "MLQA": "mlqa", "WPR": "wpr"}
+    for task in tasks:
+        trained, submitted = found[f"finetune/{task}"]
+        assert trained.startswith("env PREDICT=--valid-subset valid --fp16 bash recipes/finetune.sh ")
+        config = "recipes/xglue/config/understanding"
+        config += f".yaml {config}-{own[task]}.yaml" if task in own else ".yaml"
+        assert f"--no-scores {config} more.yaml --lr 1e-6 --seed 1 --init-from=CKPT" in trained
+        (languages,) = [word for word in trained.split() if word.count(",") > 1]
+        assert set(languages.split(",")) <= set(xglue.LANGUAGES[task]) and ",en" in f",{languages}"
+        folder = f"{tmp_path}/{task}"
+        assert submitted == f"fairseq-xl submission xglue {task} {folder}/predictions {folder}/submission --split valid"
+    score = f"fairseq-xl score xglue --predictions {tmp_path}/submission --references xglue_full_dataset "
+    assert found["score"][0].startswith(score)
+    assert "--split dev" in found["score"][0] and found["submission"][0].count("/submission/.") == 9
+
+
+def test_xtreme_s_download_becomes_a_submission(tmp_path):
+    found = commands("xtreme/understanding.yaml", tmp_path, "init=CKPT")
+    tasks = {name.split("/")[1] for name in found if name.startswith("finetune/")}
+    assert tasks == set(xtreme_scores.LANGUAGES) - {"bucc2018", "tatoeba"} == set(xtreme.LANGUAGES)
+    assert "--valid-langs en" in found["finetune/xquad"][0] and "--disable-validation" in found["finetune/tydiqa"][0]
+    assert all("recipes/veco/config/classify.yaml" in found[f"finetune/{task}"][0] for task in tasks)  # V9
+    assert found["retrieve"] == [f"fairseq-xl retrieve-xtreme CKPT data-bin/my download {tmp_path}/retrieve/submission"]
+    assert found["submission"][0].count("/submission/.") == 8 and "score" not in found
+
+
+@pytest.mark.parametrize("small, tasks", [("xglue/smoke-understanding.yaml", 9), ("xtreme/smoke.yaml", 7)])
+def test_the_small_releases_take_the_same_steps(tmp_path, small, tasks):
+    found = commands(small, tmp_path)
+    trained = [lines[0] for name, lines in found.items() if name.startswith("finetune/")]
+    assert len(trained) == tasks and found.keys() >= {"release", "tasks", "text", "pretrain", "submission", "score"}
+    for command in trained:
+        assert "recipes/xglue/config/understanding-toy.yaml" in command
+        assert f"--init-from={tmp_path}/pretrain/checkpoint_last.pt" in command

@@ -1,0 +1,75 @@
+"""VECO's ablation from random weights (V16): its values, and two of its models at nano size."""
+
+import json
+import re
+
+import pytest
+
+from preprocess.sample.__main__ import main as write_sample
+from recipes import experiment
+from recipes.experiment_file import Experiment
+from tests.recipes.test_configurations import RECIPES, VECO, build, configuration, objectives_of
+
+pytestmark = pytest.mark.usefixtures("warm")
+ABLATION = RECIPES / "veco/ablation.yaml"
+SMALL = [VECO / "pretrain.yaml", VECO / "small.yaml"]
+
+
+def test_the_small_xlm_differs_from_veco_in_its_objectives_only(dictionary):
+    """Same encoder, optimization, sampling, masking, and tokens of a batch."""
+    veco, xlm = configuration(SMALL), configuration([*SMALL, VECO / "small-xlm.yaml"], "--objectives", "mlm,tlm")
+    own, other = (build(cfg, dictionary).state_dict() for cfg in (veco, xlm))
+    assert {name: value.shape for name, value in own.items() if "cross_attention" not in name} == {
+        name: value.shape for name, value in other.items()
+    }
+    assert veco.optimization == xlm.optimization and veco.optimizer == xlm.optimizer
+    assert veco.lr_scheduler == xlm.lr_scheduler and veco.model.dropout == xlm.model.dropout
+    ours, theirs = objectives_of(veco, dictionary), objectives_of(xlm, dictionary)
+    mono, mlm, bi, tlm = ours["veco_mono"].cfg, theirs["mlm"].cfg, ours["veco_bi"].cfg, theirs["tlm"].cfg
+    assert (mono.alpha, mono.mask_prob, mono.length) == (mlm.alpha, mlm.mask_prob, mlm.length)
+    assert 2 * mono.batch_sentences == mlm.batch_sentences and mlm.frequency_exponent == 0
+    assert (bi.alpha, bi.mask_prob, bi.length) == (tlm.alpha, tlm.mask_prob, tlm.length)
+    assert bi.batch_sentences == tlm.batch_sentences and tlm.frequency_exponent == 0
+
+
+def test_four_models_begin_with_random_weights(tmp_path):
+    steps = {step.name: " ".join(step.commands[0]) for step in Experiment(ABLATION, (), tmp_path).chosen([])}
+    found = {name.split("/")[1]: command for name, command in steps.items() if name.startswith("pretrain")}
+    objectives = {name: re.search(r"--objectives (\S+)", command)[1] for name, command in found.items()}
+    assert objectives == {
+        "xlm-mono": "mlm",
+        "veco-mono": "veco_mono",
+        "xlm-bi": "mlm,tlm",
+        "veco-bi": "veco_mono,veco_bi",
+    }
+    assert all(" random recipes/veco/config/small.yaml " in command for command in found.values())
+    assert all(("small-xlm.yaml" in command) == name.startswith("xlm") for name, command in found.items())
+    command = steps["classify/veco-bi/3"]
+    assert f"--init-from {tmp_path}/veco-bi/checkpoint_last.pt" in command and "--valid-langs en --seed 3" in command
+    assert " en en,de,el,es,fr,ru,tr,vi,zh " in command  # nine languages
+
+
+def test_two_models_at_nano_size(tmp_path, capsys):
+    folder = tmp_path / "corpus"
+    write_sample([str(folder), "--documents", "30"])
+    (folder / "tasks/qam").mkdir()
+    for path in (*folder.glob("*/valid.*"), *folder.glob("tasks/nc/[vt][ae][ls]*")):
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:40]))
+    shape = "layers: 1\nembed-dim: 16\nffn-dim: 32\nheads: 2\n"
+    (tmp_path / "nano.yaml").write_text(
+        f"{shape}fp16: null\nnum-workers: 0\n"
+        "objective-options: veco_mono.length=16 veco_bi.length=16 mlm.length=16 tlm.length=16\n"
+    )
+    (tmp_path / "tuned.yaml").write_text(
+        "arch: xl_xlmr_small\nlayers: 1\nembed-dim: 16\nffn-dim: 32\nheads: 2\nlength: 64\n"
+    )
+    values = {"corpus": folder, "others": "de", "seeds": "1", "vocabulary": 300, "models": "xlm-mono,veco-bi"}
+    values |= {"pretraining": tmp_path / "nano.yaml", "finetuning": tmp_path / "tuned.yaml"}
+    words = [f"{name}={value}" for name, value in values.items()]
+    experiment.main([str(ABLATION), *words, "--output", str(tmp_path / "out"), "--updates", "2"])
+    table = capsys.readouterr().out
+    for name in ("XLM (MLM)", "VECO, with bitext", "tf-idf, logistic regression"):
+        assert re.search(rf"^\| {re.escape(name)} \| \d+\.\d \(items ", table, re.MULTILINE), table
+    assert not (tmp_path / "out/veco-bi/cross-attention").exists()
+    scores = json.loads((tmp_path / "out/veco-bi/nc-1/scores.json").read_text())
+    assert set(scores["languages"]) == {"en", "de"}

@@ -162,3 +162,32 @@ def test_xtreme_ends_with_its_scores(tmp_path):
     figures = " ".join(rf"{name}=\d+\.\d+" for name in [*xtreme_scores.LANGUAGES, "avg"])
     assert re.fullmatch(rf"xtreme tasks=9 {figures}", printed.splitlines()[-1])
     assert (tmp_path / "scores/table.md").read_text(encoding="utf-8").count("\n") == 11
+
+
+def test_several_tasks_in_one_run(data_bin, tmp_path):
+    """multitask.sh counts updates, predicts the languages that a task has, and scores every task."""
+    contents = {
+        "ner": ("tagging", "tsv", TAGGED),
+        "rank": ("ranking", "tsv", RANKED),
+        "qa": ("question-answering", "json", asked("1")),
+    }
+    for name, (_, suffix, content) in contents.items():
+        (tmp_path / name).mkdir()
+        for split in ("train", "valid", "test"):
+            for code in ("en", "de") if name != "qa" else ("en",):
+                (tmp_path / name / f"{split}.{code}.{suffix}").write_text(content, encoding="utf-8")
+    subtasks = " ".join(f"{name}={kind}:{tmp_path / name}" for name, (kind, *_) in contents.items())
+    config = RECIPES / "xlm/config/classify-toy.yaml"
+    arguments = [data_bin, tmp_path / "run", subtasks, "en", "en,de", config, "--subtask-eval-langs", "qa=en"]
+    small = ["--length", 32, "--max-positions", MAX_POSITIONS, "--embed-dim", 16, "--ffn-dim", 32, "--heads", 2]
+    limits = ["--layers", 1, "--cpu", "--question-length", 8, *LINEAR]
+    shown, _ = succeeded(run("bash", "recipes/multitask.sh", *arguments, *small, *limits))
+    assert "--total-num-update 9 " in shown  # a batch of each task in three epochs
+    scores = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "run/scores").iterdir()}
+    assert {name: list(found["languages"]) for name, found in scores.items()} == {
+        "ner": ["de", "en"],
+        "rank": ["de", "en"],
+        "qa": ["en"],
+    }
+    wrong = run("bash", "recipes/multitask.sh", data_bin, tmp_path / "run", "ner", "en", "en")
+    assert wrong.returncode == 2 and "expected NAME=TYPE:TASK_FILES, found ner" in wrong.stderr

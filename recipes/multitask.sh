@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# multitask.sh DATA SAVE_DIR SUBTASKS TRAIN_LANGS EVAL_LANGS [CONFIG.yaml ...] [--flag value ...]: fine-tunes one encoder
+# on several tasks in one run (G13). SUBTASKS is "NAME=TYPE:TASK_FILES NAME=TYPE:TASK_FILES ...", TYPE as in finetune.sh.
+# It selects the epoch with the best mean over the tasks of accuracy, nDCG or F1, predicts all test files and writes
+# SAVE_DIR/scores/NAME.json. Commas separate languages; --subtask-eval-langs 'NAME=en,de' names those of a task that lacks
+# some of EVAL_LANGS. Otherwise as finetune.sh, PREDICT included; answers are scored with SQuAD's normalization.
+set -euo pipefail
+recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$recipes/common.sh"
+arguments 5 "$@"
+data=$1 save=$2 train=$4 evaluate=$5
+read -ra subtasks <<<"$3"
+shift 5
+named=()
+for subtask in "${subtasks[@]}"; do
+    [[ $subtask == *=*:* ]] || refuse "SUBTASKS: expected NAME=TYPE:TASK_FILES, found $subtask"
+    type=${subtask#*=}
+    task_type "${type%%:*}"
+    named+=("${subtask%%=*}=${task#xl_}:${type#*:}")
+done
+export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
+mkdir -p "$save/scores"
+task=(--task xl_multitask --subtasks "${named[*]}" --eval-langs "$evaluate")
+python "$recipes/launch.py" train "$data" "$recipes/xlm/config/classify.yaml" "$@" "${task[@]}" \
+    --criterion xl_multitask --best-checkpoint-metric score --train-langs "$train" --save-dir "$save" \
+    --log-file "$save/train.log"
+checkpoint=$save/checkpoint_best.pt
+[ -e "$checkpoint" ] || checkpoint=$save/checkpoint_last.pt
+languages=()
+for ((place = 1; place < $#; place++)); do
+    next=$((place + 1))
+    [ "${!place}" != --subtask-eval-langs ] || languages=(--subtask-eval-langs "${!next}")
+done
+# shellcheck disable=SC2086 # words of PREDICT are arguments
+python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/classify-test.yaml" "${task[@]}" \
+    ${languages[@]+"${languages[@]}"} --path "$checkpoint" --predictions-to "$save/predictions" ${PREDICT:-} \
+    >"$save/test.log" 2>&1 || { what_failed "$save/test.log"; exit 1; }
+for subtask in "${subtasks[@]}"; do
+    name=${subtask%%=*} type=${subtask#*=} found=() score=()
+    for file in "$save/predictions/$name"/test.*; do
+        file=${file##*/test.}
+        found+=("${file%.*}")
+    done
+    [ "${type%%:*}" != question-answering ] || score=(--references "${type#*:}" --normalization squad)
+    replacing "$save/scores/$name.json" python -m fairseq_xl score "${type%%:*}" "$save/predictions/$name" \
+        --langs "$(IFS=,; echo "${found[*]}")" ${score[@]+"${score[@]}"}
+done

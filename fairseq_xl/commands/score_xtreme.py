@@ -6,9 +6,9 @@ those of XTREME's own program.
 """
 
 from fairseq_xl.evaluation.benchmarks import run
-from fairseq_xl.evaluation.xtreme import GROUPS, tasks
+from fairseq_xl.evaluation.xtreme import BENCHMARK
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    run("xtreme", __doc__, tasks(), GROUPS, arguments)
+    run(BENCHMARK, __doc__, arguments)

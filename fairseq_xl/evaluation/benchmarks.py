@@ -4,7 +4,7 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ import numpy as np
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation import classification, question_answering, spans
 from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.evaluation.bootstrap import RESAMPLES, SEED
+from fairseq_xl.evaluation.published import Papers
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import replacing
 from fairseq_xl.versions import version
@@ -21,26 +23,58 @@ from fairseq_xl.versions import version
 logger = logging.getLogger(__name__)
 
 SCORE = 3  # column of the scores of ranking in the files of --predictions-to
+NORMALIZATIONS = {"squad": "SQuAD", "mlqa": "MLQA"}
 #: scores of a language: each metric, and its interval with `_interval` behind the name
 Scores = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Task:
-    """A task of a benchmark.
+class Variant:
+    """A way to score a task.
 
     `score` is a function of the files of predictions and references, and the language: it returns `n` and the metrics.
     """
 
-    languages: tuple[str, ...]
     metrics: tuple[str, ...]  # the task's score is their mean
     description: str  # how they are computed, for the table
+    signature: str  # the same as sacreBLEU writes it, without the bootstrap and versions
+    score: Callable[[Path, Path, str], Scores]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of a benchmark."""
+
+    languages: tuple[str, ...]
+    variants: Mapping[str, Variant]  # the first one is the benchmark's
     predictions: str  # path in the folder of predictions, with {language} and {split}
     references: str  # path in the folder of references
-    score: Callable[[Path, Path, str], Scores]
     column: int | None = 2  # of a prediction file, which the submission has; None: the whole file
-    paper: dict[str, float] = field(default_factory=dict)  # system -> published average
     others: tuple[str, ...] = ()  # languages that are scored, and not averaged: the published average is without them
+    called: str = ""  # the benchmark's name of its score, if it means another one
+    papers: Papers = field(default_factory=dict)  # published scores of the benchmark's variant
+
+    @property
+    def official(self) -> str:
+        """The benchmark's variant."""
+        return next(iter(self.variants))
+
+    def metric(self, name: str) -> str:
+        """How a variant is computed, and how it differs from the benchmark's."""
+        described = self.variants[name].description
+        if name != self.official:
+            return f"{described}; a variant: the benchmark has {self.variants[self.official].description}"
+        return f"{described}; the benchmark calls this {self.called}" if self.called else described
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark: its tasks, and groups of tasks that it averages."""
+
+    name: str
+    tasks: Mapping[str, Task]
+    groups: Mapping[str, tuple[str, ...]]
+    papers: Mapping[str, Papers] = field(default_factory=dict)  # published averages of groups
 
 
 def write_submission(task: Task, predictions: Path, destination: Path, split: str) -> list[Path]:
@@ -84,12 +118,15 @@ def predicted_column(path: Path, column: int) -> list[str]:
     return [row[column] if row != [""] else "" for row in rows]
 
 
-def score_task(task: Task, predictions: Path, references: Path, split: str) -> dict[str, Any]:
+def score_task(task: Task, name: str, predictions: Path, references: Path, split: str) -> dict[str, Any]:
     """Scores the languages of a task that have predictions; the average appears if none is missing.
+
+    Args:
+        name: the variant.
 
     Raises `UserError` if a language with predictions has no references.
     """
-    found = {}
+    variant, found = task.variants[name], {}
     for language in (*task.languages, *task.others):
         ours = predictions / task.predictions.format(language=language, split=split)
         right = references / task.references.format(language=language, split=split)
@@ -97,28 +134,47 @@ def score_task(task: Task, predictions: Path, references: Path, split: str) -> d
             continue
         if not right.is_file():
             raise UserError(f"{right}: no such file: the references of {ours}")
-        found[language] = task.score(ours, right, language)
+        found[language] = variant.score(ours, right, language)
     missing = [language for language in task.languages if language not in found]
-    result: dict[str, Any] = {"metric": task.description, "languages": found, "missing": missing}
+    result: dict[str, Any] = {"metric": task.metric(name), "variant": name}
+    result |= {"signature": signature(variant, found.values()), "languages": found, "missing": missing}
     if not missing:
-        means = {name: mean(found[language][name] for language in task.languages) for name in task.metrics}
+        means = {metric: mean(found[language][metric] for language in task.languages) for metric in variant.metrics}
         result |= means | {"average": mean(means.values())}
-    return result | ({"paper": task.paper} if task.paper else {})
+    return result | ({"paper": task.papers} if task.papers and name == task.official else {})
+
+
+def signature(variant: Variant, scores: Iterable[Scores]) -> str:
+    """What the scores of a variant depend on, in sacreBLEU's form; `bs`, `seed`: the bootstrap of the intervals.
+
+    The version is that of this package, or of sacreBLEU where that computes the scores and has its own signature, which
+    is moved from the scores of the languages.
+    """
+    others = {text for of_language in scores if (text := of_language.pop("signature", None))}
+    own = f"bs:{RESAMPLES}|seed:{SEED}|version:{version('fairseq_xl')}"
+    return f"{variant.signature}|{others.pop() if others else own}"
 
 
 def score_benchmark(
-    tasks: Mapping[str, Task],
-    groups: Mapping[str, tuple[str, ...]],
-    chosen: list[str],
+    benchmark: Benchmark,
+    chosen: Iterable[str],
     predictions: Path,
     references: Path,
     split: str,
+    variants: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Scores the chosen tasks that have predictions. A group of tasks is averaged if it is complete.
+    """Scores the chosen tasks that have predictions.
+
+    A group of tasks is averaged if it is complete and each task has the benchmark's variant.
+
+    Args:
+        variants: {task: variant}, where it is not the benchmark's.
 
     Raises `UserError` if no task has predictions.
     """
-    results = {name: score_task(tasks[name], predictions, references, split) for name in chosen}
+    tasks, chosen = benchmark.tasks, list(chosen)
+    used = {name: (variants or {}).get(name, tasks[name].official) for name in chosen}
+    results = {name: score_task(tasks[name], used[name], predictions, references, split) for name in chosen}
     results = {name: result for name, result in results.items() if result["languages"]}
     if not results:
         expected = tasks[chosen[0]].predictions.format(language=tasks[chosen[0]].languages[0], split=split)
@@ -127,10 +183,11 @@ def score_benchmark(
     averages = {name: entry["average"] for name, entry in results.items() if "average" in entry}
     result["missing"] = [name for name in tasks if name not in averages]
     result["complete"] = len(averages)
-    for group, names in groups.items():
-        if averages.keys() >= set(names):
-            result[group] = mean(averages[name] for name in names)
-    return result
+    official = {name: average for name, average in averages.items() if used[name] == tasks[name].official}
+    for group, names in benchmark.groups.items():
+        if official.keys() >= set(names):
+            result[group] = mean(official[name] for name in names)
+    return result | {"paper": dict(benchmark.papers)}
 
 
 def mean(values: Any) -> float:
@@ -138,49 +195,92 @@ def mean(values: Any) -> float:
     return round(float(np.mean(list(values))), 2)
 
 
-def table(result: dict[str, Any], tasks: Mapping[str, Task]) -> str:
-    """Markdown: a row for each task, with its average, published ones, and its metrics in each language."""
-    papers = list(dict.fromkeys(paper for name in result["tasks"] for paper in tasks[name].paper))
-    rows = [["task", "metric", "average", *papers, "by language"]]
+def table(result: dict[str, Any], benchmark: Benchmark) -> str:
+    """Markdown: a row for each task and each group of tasks, with averages, published ones and scores by language.
+
+    The published ones are those of the benchmark's own paper; the score file has all.
+    """
+    rows = [["task", "metric", "average", "published", "by language", "signature"]]
     for name, entry in result["tasks"].items():
-        task = tasks[name]
+        metrics = benchmark.tasks[name].variants[entry["variant"]].metrics
         shown = [
-            f"{language} {' / '.join(f'{scores[metric]:.1f}' for metric in task.metrics)}"
+            f"{language} {' / '.join(f'{scores[metric]:.1f}' for metric in metrics)}"
             for language, scores in entry["languages"].items()
         ]
         missing = [f"missing: {' '.join(entry['missing'])}"] if entry["missing"] else []
         average = f"{entry['average']:.1f}" if "average" in entry else ""
-        published = [f"{task.paper[paper]:.1f}" if paper in task.paper else "" for paper in papers]
-        rows.append([name, task.description, average, *published, ", ".join([*shown, *missing])])
+        signed = f"`{entry['signature']}`".replace("|", "\\|")
+        papers = published(entry.get("paper", {}))
+        rows.append([name, entry["metric"], average, papers, ", ".join([*shown, *missing]), signed])
+    for group, names in benchmark.groups.items():
+        if group in result:
+            papers = published(result["paper"].get(group, {}))
+            rows.append([group, f"mean of {len(names)} tasks", f"{result[group]:.1f}", papers, "", ""])
     lines = [f"| {' | '.join(row)} |\n" for row in rows]
     return "".join([lines[0], "|" + "---|" * len(rows[0]) + "\n", *lines[1:]])
 
 
-def run(
-    name: str,
-    description: str | None,
-    tasks: Mapping[str, Task],
-    groups: Mapping[str, tuple[str, ...]],
-    arguments: list[str] | None,
-) -> None:
-    """Runs `fairseq-xl score NAME`; `groups` name the tasks of each average."""
-    parser = argparse.ArgumentParser(f"fairseq-xl score {name}", description=description)
+def published(papers: Papers) -> str:
+    """The figures of the first paper, with their notes."""
+    shown = []
+    for system, figures in first_paper(papers).items():
+        parts = f" ({figures['f1']:.1f} / {figures['exact_match']:.1f})" if "exact_match" in figures else ""
+        note = f" ({figures['note']})" if figures.get("note") else ""
+        shown.append(f"{system} {figures['average']:.1f}{parts}{note}")
+    return ", ".join(shown)
+
+
+def first_paper(papers: Papers) -> Papers:
+    """The figures of the paper of the first figure, which is the benchmark's own."""
+    sources = [figures["source"] for figures in papers.values()]
+    return {system: figures for system, figures in papers.items() if figures["source"] == sources[0]}
+
+
+def variants_of(text: str, benchmark: Benchmark, chosen: list[str]) -> dict[str, str]:
+    """``POS=accuracy,WPR=exponential`` -> {task: variant}; raises `UserError` for unknown or repeated names."""
+    found: dict[str, str] = {}
+    for argument in text.split(",") if text else ():
+        task, _, name = argument.partition("=")
+        if task not in chosen:
+            raise UserError(f"--variant {text}: {task!r} is none of the tasks {', '.join(chosen)}")
+        if name not in benchmark.tasks[task].variants:
+            expected = ", ".join(benchmark.tasks[task].variants)
+            raise UserError(f"--variant {text}: expected {task}=VARIANT with one of {expected}")
+        if task in found:
+            raise UserError(f"--variant {text}: {task} is named twice")
+        found[task] = name
+    return found
+
+
+def run(benchmark: Benchmark, description: str | None, arguments: list[str] | None) -> None:
+    """Runs `fairseq-xl score BENCHMARK`."""
+    tasks = benchmark.tasks
+    several = [f"{name}: {', '.join(task.variants)}" for name, task in tasks.items() if len(task.variants) > 1]
+    parser = argparse.ArgumentParser(f"fairseq-xl score {benchmark.name}", description=description)
     parser.add_argument("--predictions", required=True, type=Path, help="folder of predictions")
     parser.add_argument("--references", required=True, type=Path, help="folder of the labeled files")
     parser.add_argument("--split", default="test", help="split in the names of files (default: %(default)s)")
     parser.add_argument("--tasks", default=",".join(tasks), help="tasks, separated by commas (default: %(default)s)")
+    parser.add_argument(
+        "--variant",
+        default="",
+        metavar="TASK=VARIANT,…",
+        help=f"other ways to score tasks than the benchmark's; of each task the first is the benchmark's "
+        f"({'; '.join(several)}). With another one a task has no published scores and is in no average over tasks",
+    )
     parser.add_argument("--table", help="write a table in Markdown to this file too")
     options = parser.parse_args(arguments)
     chosen = names_of("--tasks", options.tasks)
     unknown = [task for task in chosen if task not in tasks]
     if unknown:
         raise UserError(f"--tasks {options.tasks}: {unknown[0]} is none of {', '.join(tasks)}")
-    result = score_benchmark(tasks, groups, chosen, options.predictions, options.references, options.split)
+    variants = variants_of(options.variant, benchmark, chosen)
+    result = score_benchmark(benchmark, chosen, options.predictions, options.references, options.split, variants)
     if options.table:
         with replacing(options.table) as file:
-            file.write(table(result, tasks).encode("utf-8"))
+            file.write(table(result, benchmark).encode("utf-8"))
     versions = {package: version(package) for package in ("fairseq_xl", "sacrebleu")}
-    sys.stdout.write(json.dumps({"benchmark": name, "versions": versions} | result) + "\n")
+    sys.stdout.write(json.dumps({"benchmark": benchmark.name, "versions": versions} | result) + "\n")
 
 
 # Scores of a language from two files
@@ -200,6 +300,21 @@ def labels_accuracy(predictions: list[str], labels: list[str], path: Path) -> Sc
         "accuracy_interval": found["interval"],
         "majority": found["majority"],
     }
+
+
+def label_accuracy(score: Callable[[Path, Path, str], Scores]) -> dict[str, Variant]:
+    """The only variant of tasks of labels."""
+    return {"accuracy": Variant(("accuracy",), "accuracy", "metric:accuracy", score)}
+
+
+def span_f1(score: Callable[[Path, Path, str], Scores]) -> Variant:
+    """F1 of spans, as seqeval computes it."""
+    return Variant(("f1",), "F1 of spans, as seqeval", "metric:span-f1|scheme:seqeval", score)
+
+
+def word_accuracy(score: Callable[[Path, Path, str], Scores]) -> Variant:
+    """Accuracy of the tags of words."""
+    return Variant(("accuracy",), "accuracy of words", "metric:accuracy|unit:word", score)
 
 
 def sentences_of(path: Path, columns: int = 1) -> list[list[str]]:

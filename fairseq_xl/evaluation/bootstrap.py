@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-RESAMPLES = 1000
+RESAMPLES, SEED = 1000, 1
 
 
 def accuracy(right: ArrayLike) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def accuracy(right: ArrayLike) -> dict[str, Any]:
     """
     right = np.asarray(right)
     n, share = len(right), float(np.mean(right))
-    means = np.random.default_rng(1).binomial(n, share, RESAMPLES) / n
+    means = np.random.default_rng(SEED).binomial(n, share, RESAMPLES) / n
     bounds = np.percentile(means, (2.5, 97.5))
     return {"accuracy": round(100 * share, 2), "interval": [round(100 * float(bound), 2) for bound in bounds]}
 
@@ -26,7 +26,7 @@ def mean(values: ArrayLike, resamples: int = RESAMPLES) -> dict[str, Any]:
 
     Each resample is the mean of n of the scores, drawn with replacement.
     """
-    values, rng = np.asarray(values, dtype=np.float64), np.random.default_rng(1)
+    values, rng = np.asarray(values, dtype=np.float64), np.random.default_rng(SEED)
     result: dict[str, Any] = {"score": round(float(values.mean()), 2)}
     if resamples:
         means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(resamples)]
@@ -43,7 +43,7 @@ def of_sums(
         statistics: (n, k), k numbers of each of n examples; a resample draws n examples.
         metrics: functions of sums (…, k) -> (…).
     """
-    statistics, rng = np.asarray(statistics, dtype=np.float64), np.random.default_rng(1)
+    statistics, rng = np.asarray(statistics, dtype=np.float64), np.random.default_rng(SEED)
     n = len(statistics)
     sums = np.stack([rng.multinomial(n, np.full(n, 1 / n)) @ statistics for _ in range(RESAMPLES)])
     found = {}

@@ -40,7 +40,7 @@ tbody th { font-weight: 600; }
 .total > * { font-weight: 600; }
 tbody .total > * { border-top: 1px solid var(--text); }
 .number { text-align: right; }
-td.number, .score, .interval { white-space: nowrap; }
+td.number, .score, .interval, .source { white-space: nowrap; }
 .swatch { margin-right: .3em; }
 .metric { min-width: 11rem; }
 .languages { min-width: 7.5rem; }

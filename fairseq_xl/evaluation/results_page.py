@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.evaluation.benchmarks import Task
+from fairseq_xl.evaluation.benchmarks import Variant, first_paper
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.page_parts import (
     NONE,
@@ -27,13 +27,12 @@ from fairseq_xl.evaluation.page_parts import (
     table,
     tag,
 )
-from fairseq_xl.evaluation.score_files import BASELINES, GROUPS, TASKS, ScoreFile, read_json_object
+from fairseq_xl.evaluation.published import Papers
+from fairseq_xl.evaluation.score_files import BASELINES, BENCHMARKS, ScoreFile, read_json_object
 
 METRICS = {"f1": "F1", "ndcg": "nDCG", "bleu": "BLEU", "exact_match": "exact match"}
-BENCHMARKS = {  # name and source of the published figures
-    "xglue": ("XGLUE", "Liang et al. 2020, tables 4 and 5"),
-    "xtreme": ("XTREME", "Luo et al. 2020, table 3"),
-}
+NAMES = {"xglue": "XGLUE", "xtreme": "XTREME"}
+MARK = "*"  # of published figures that have a note
 
 
 def page(files: Sequence[ScoreFile], settings: Mapping[str, Any], title: str, note: str = "") -> str:
@@ -46,10 +45,10 @@ def page(files: Sequence[ScoreFile], settings: Mapping[str, Any], title: str, no
     """
     systems = list(dict.fromkeys(file.system for file in files))
     sections, anchors = [], {}
-    for benchmark, (shown, _) in BENCHMARKS.items():
+    for benchmark, shown in NAMES.items():
         found = {file.system: file for file in files if file.benchmark == benchmark}
         if found:
-            names = [name for name in TASKS[benchmark] if any(name in file.tasks for file in found.values())]
+            names = [name for name in BENCHMARKS[benchmark].tasks if any(name in file.tasks for file in found.values())]
             sections.append(benchmark_section(benchmark, names, found, systems))
             anchors |= {benchmark: shown} | {f"{benchmark}-{name}": name for name in names}
     anchors["settings"] = "Settings"
@@ -71,25 +70,20 @@ def benchmark_section(benchmark: str, names: list[str], found: Mapping[str, Scor
         found: the files of the benchmark by system.
         systems: all systems of the page; their order gives the colors.
     """
-    shown, source = BENCHMARKS[benchmark]
     split = next(iter(found.values())).split
-    absent = []
-    for system, file in found.items():
-        without = [name for name in TASKS[benchmark] if "average" not in file.tasks.get(name, {})]
-        named = f"{system}: no average of" if len(found) > 1 else "No average of"
-        absent += [tag("p", f"{named} {', '.join(without)}.", class_="quiet")] if without else []
-    metrics = {metric for name in names for metric in TASKS[benchmark][name].metrics}
+    papers = published(benchmark, names, found)
+    sources = list(dict.fromkeys(figures["source"] for of_row in papers.values() for figures in of_row.values()))
+    text = f"Split {split}. Scores are percentages. A task's average is the mean over its languages and is left out if "
+    text += f"one is missing. Published averages: {', '.join(sources)}." if sources else "one is missing."
+    metrics = {metric for entry in entries(names, found) for metric in variant_of(benchmark, *entry).metrics}
     return tag(
         "section",
-        tag("h2", shown, id=benchmark),
-        tag(
-            "p",
-            f"Split {split}. Scores are percentages. A task's average is the mean over its languages and is left out "
-            f"if one is missing. Published averages: {source}.",
-        ),
+        tag("h2", NAMES[benchmark], id=benchmark),
+        tag("p", text),
         overview(benchmark, names, found, systems),
         key("paper"),
-        *absent,
+        *notes(papers),
+        *absent(benchmark, found),
         tag(
             "p",
             "Scores by language have a 95 % bootstrap interval over the test examples, which does not include the "
@@ -100,57 +94,118 @@ def benchmark_section(benchmark: str, names: list[str], found: Mapping[str, Scor
     )
 
 
+def absent(benchmark: str, found: Mapping[str, ScoreFile]) -> Iterable[Html]:
+    """Paragraphs: the tasks without an average, and those with another variant than the benchmark's."""
+    tasks = BENCHMARKS[benchmark].tasks
+    for system, file in found.items():
+        without = [name for name in tasks if "average" not in file.tasks.get(name, {})]
+        others = [name for name, entry in file.tasks.items() if entry["variant"] != tasks[name].official]
+        shown = {"No average of": without, "Not scored as the benchmark does, and in no average over tasks:": others}
+        for text, names in shown.items():
+            if names:
+                named = f"{system}: {text[0].lower()}{text[1:]}" if len(found) > 1 else text
+                yield tag("p", f"{named} {', '.join(names)}.", class_="quiet")
+
+
+def published(benchmark: str, names: Iterable[str], found: Mapping[str, ScoreFile]) -> dict[str, Papers]:
+    """Published averages of the table of averages, of the benchmark's own paper: {task or group: {system: figures}}."""
+    rows = {name: first_paper(paper_of(name, found)) for name in names}
+    groups = {group: figures for file in found.values() for group, figures in file.papers.items()}
+    return rows | {group: groups.get(group, {}) for group in groups_of(benchmark, found)}
+
+
+def groups_of(benchmark: str, found: Mapping[str, ScoreFile]) -> list[str]:
+    """The groups of tasks of which a system has an average."""
+    return [group for group in BENCHMARKS[benchmark].groups if any(group in file.averages for file in found.values())]
+
+
+def notes(papers: Mapping[str, Papers]) -> list[Html]:
+    """A line for each note of published figures, with the rows and systems that have it."""
+    of_note: dict[str, list[tuple[str, str]]] = {}
+    for row, found in papers.items():
+        for system, figures in found.items():
+            if figures.get("note"):
+                of_note.setdefault(figures["note"], []).append((row, system))
+    shown = []
+    for note, places in of_note.items():
+        rows, systems = (list(dict.fromkeys(names)) for names in zip(*places))
+        shown.append(tag("p", f"{MARK} {', '.join(rows)} of {' and '.join(systems)}: {note}.", class_="quiet"))
+    return shown
+
+
+def entries(names: Iterable[str], found: Mapping[str, ScoreFile]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The entries of tasks in score files, with the names of the tasks."""
+    return [(name, file.tasks[name]) for name in names for file in found.values() if name in file.tasks]
+
+
+def variant_of(benchmark: str, name: str, entry: Mapping[str, Any]) -> Variant:
+    """The variant of the scores of a task."""
+    return BENCHMARKS[benchmark].tasks[name].variants[entry["variant"]]
+
+
 def overview(benchmark: str, names: list[str], found: Mapping[str, ScoreFile], systems: list[str]) -> Html:
     """A table: task × averages of the systems, published ones, their differences, languages and metric."""
-    papers = {paper for name in names for paper in paper_of(name, found)}
+    papers = published(benchmark, names, found)
     minus = [f"{system} minus paper" if len(found) > 1 else "minus paper" for system in found]
     head = tag(
         "tr",
         column("task"),
         *system_columns(found, systems, "number"),
         axis(100),
-        column(f"{min(papers)} (paper)" if len(papers) == 1 else "paper", class_="number"),
+        column("paper", class_="number"),
         *(column(text, class_="number") for text in minus),
         column("languages"),
         column("metric"),
     )
-    rows = [overview_row(benchmark, name, found, systems, name_papers=len(papers) > 1) for name in names]
-    for group, members in GROUPS[benchmark].items():
+    rows = [overview_row(benchmark, name, found, systems, papers[name]) for name in names]
+    for group in groups_of(benchmark, found):
         averages = {system: file.averages.get(group) for system, file in found.items()}
-        if any(value is not None for value in averages.values()):
-            cells = [tag("td", number(value), class_="number") for value in averages.values()]
-            cells.append(chart(averages, systems))
-            cells += [tag("td") for _ in ("paper", *found, "languages")]
-            cells.append(tag("td", f"mean of {len(members)} tasks", class_="metric quiet"))
-            rows.append(tag("tr", tag("th", group, scope="row"), *cells, class_="total"))
+        cells = average_cells(averages, systems, papers[group])
+        members = len(BENCHMARKS[benchmark].groups[group])
+        cells += [tag("td", NONE), tag("td", f"mean of {members} tasks", class_="metric quiet")]
+        rows.append(tag("tr", tag("th", group, scope="row"), *cells, class_="total"))
     return table("Average of each task", head, rows)
 
 
-def overview_row(
-    benchmark: str, name: str, found: Mapping[str, ScoreFile], systems: list[str], name_papers: bool
-) -> Html:
-    """A task in the table of averages; `name_papers`: whether published averages need the names of their systems."""
+def overview_row(benchmark: str, name: str, found: Mapping[str, ScoreFile], systems: list[str], papers: Papers) -> Html:
+    """A task in the table of averages."""
     entries = {system: file.tasks[name] for system, file in found.items() if name in file.tasks}
     averages = {system: entries.get(system, {}).get("average") for system in found}
-    papers = paper_of(name, found)
-    published = [f"{paper} {number(value)}" if name_papers else number(value) for paper, value in papers.items()]
-    others = TASKS[benchmark][name].others
+    others = BENCHMARKS[benchmark].tasks[name].others
     scored = {system: scored_languages(entry, others) for system, entry in entries.items()}
-    cells = [tag("td", number(value), class_="number") for value in averages.values()]
-    cells.append(chart(averages, systems, papers=papers.values()))
-    cells.append(tag("td", *lines(published), class_="number"))
-    for value in averages.values():
-        differences = [NONE if value is None else number(value - paper, "+") for paper in papers.values()]
-        cells.append(tag("td", *lines(differences), class_="number"))
+    cells = average_cells(averages, systems, papers)
     cells.append(tag("td", *for_each(scored), class_="languages"))
     cells.append(tag("td", next(iter(entries.values()))["metric"], class_="metric quiet"))
     return tag("tr", tag("th", tag("a", name, href=f"#{benchmark}-{name}"), scope="row"), *cells)
 
 
-def paper_of(name: str, found: Mapping[str, ScoreFile]) -> dict[str, float]:
-    """Published averages of a task in score files: {system: average}."""
+def average_cells(averages: Mapping[str, float | None], systems: list[str], papers: Papers) -> list[Html]:
+    """The cells of a row of the table of averages: those of the systems, their chart, published ones, differences."""
+    cells = [tag("td", number(value), class_="number") for value in averages.values()]
+    cells.append(chart(averages, systems, papers=[figures["average"] for figures in papers.values()]))
+    shown = [f"{system} {number(figures['average'])}{marked(figures)}" for system, figures in papers.items()]
+    cells.append(tag("td", *lines(shown or [NONE]), class_="number"))
+    for value in averages.values():
+        differences = [difference(value, figures) for figures in papers.values()]
+        cells.append(tag("td", *lines(differences or [NONE]), class_="number"))
+    return cells
+
+
+def marked(figures: Mapping[str, Any]) -> str:
+    """The mark of published figures that have a note."""
+    return MARK if figures.get("note") else ""
+
+
+def difference(value: float | None, figures: Mapping[str, Any]) -> str:
+    """A score minus the published average, if they can be compared."""
+    known = value is not None and figures.get("comparable", True)
+    return number(value - figures["average"], "+") if known else NONE
+
+
+def paper_of(name: str, found: Mapping[str, ScoreFile]) -> Papers:
+    """Published figures of a task in score files."""
     entries = [file.tasks[name] for file in found.values() if name in file.tasks]
-    return {paper: value for entry in entries for paper, value in entry.get("paper", {}).items()}
+    return {paper: figures for entry in entries for paper, figures in entry.get("paper", {}).items()}
 
 
 def scored_languages(entry: Mapping[str, Any], others: Iterable[str]) -> str:
@@ -162,16 +217,43 @@ def scored_languages(entry: Mapping[str, Any], others: Iterable[str]) -> str:
 
 def task_section(benchmark: str, name: str, found: Mapping[str, ScoreFile], systems: list[str]) -> Html:
     """A task: for each metric a table language × system."""
-    task = TASKS[benchmark][name]
+    task = BENCHMARKS[benchmark].tasks[name]
     entries = {system: file.tasks[name] for system, file in found.items() if name in file.tasks}
-    tables = [by_language(name, task, metric, entries, systems) for metric in task.metrics]
+    metrics = variant_of(benchmark, name, next(iter(entries.values()))).metrics
+    papers = paper_of(name, found)
+    tables = [by_language(name, task.others, metric, entries, systems, papers) for metric in metrics]
+    if papers != first_paper(papers) or any("f1" in figures for figures in papers.values()):
+        tables += [published_table(name, metrics, entries, papers), *notes({name: papers})]
     return tag("section", tag("h3", name, id=f"{benchmark}-{name}"), *tables)
 
 
-def by_language(name: str, task: Task, metric: str, entries: Mapping[str, Any], systems: list[str]) -> Html:
+def published_table(name: str, metrics: tuple[str, ...], entries: Mapping[str, Any], papers: Papers) -> Html:
+    """A table: published system × score, its metrics if it is their mean, and the differences from it."""
+    parts = metrics if len(metrics) > 1 else ()
+    minus = [f"{system} minus paper" if len(entries) > 1 else "minus paper" for system in entries]
+    titles = ["score", *(METRICS.get(part, part) for part in parts), *minus]
+    rows = []
+    for system, figures in papers.items():
+        shown = [number(figures["average"]) + marked(figures), *(number(figures.get(part)) for part in parts)]
+        shown += [difference(entry.get("average"), figures) for entry in entries.values()]
+        cells = [
+            tag("td", figures["source"], class_="source quiet"),
+            *(tag("td", text, class_="number") for text in shown),
+        ]
+        rows.append(tag("tr", tag("th", system, scope="row"), *cells))
+    head = [column("system"), column("source"), *(column(title, class_="number") for title in titles)]
+    return table("Published averages", tag("tr", *head), rows, name)
+
+
+def by_language(
+    name: str, others: Iterable[str], metric: str, entries: Mapping[str, Any], systems: list[str], papers: Papers
+) -> Html:
     """A table: language × score of each system with its interval, in numbers and as bars with whiskers.
 
-    `entries` are those of the task in the systems' score files.
+    Args:
+        others: languages that are not averaged.
+        entries: those of the task in the systems' score files.
+        papers: published figures, of which those by language are shown.
     """
     codes = sorted({code for entry in entries.values() for code in (*entry["languages"], *entry["missing"])})
     scores = {code: {system: entry["languages"].get(code) for system, entry in entries.items()} for code in codes}
@@ -180,36 +262,61 @@ def by_language(name: str, task: Task, metric: str, entries: Mapping[str, Any], 
     counts = {found["n"] for found in known}
     extra = [BASELINES[metric]] if any(BASELINES.get(metric) in found for found in known) else []
     extra += ["n"] if len(counts) > 1 else []
+    of_papers = {system: figures for system, figures in papers.items() if "languages" in figures}
     rows = []
     for code, of_code in scores.items():
-        label = f"{code} (not averaged)" if code in task.others else code
-        rows.append(tag("tr", tag("th", label, scope="row"), *language_cells(of_code, metric, extra, end, systems)))
+        label = f"{code} (not averaged)" if code in others else code
+        figures = [of_paper["languages"].get(code) for of_paper in of_papers.values()]
+        cells = language_cells(of_code, metric, extra, end, systems, figures)
+        rows.append(tag("tr", tag("th", label, scope="row"), *cells))
     means = {system: None if entry["missing"] else entry[metric] for system, entry in entries.items()}
     if any(value is not None for value in means.values()):
-        cells = [*(score_cell(value) for value in means.values()), chart(means, systems, end)]
-        rows.append(tag("tr", tag("th", "average", scope="row"), *cells, *(tag("td") for _ in extra), class_="total"))
+        figures = [of_paper["average"] for of_paper in of_papers.values()]
+        cells = [*(score_cell(value) for value in means.values()), chart(means, systems, end, papers=figures)]
+        cells += [*(tag("td") for _ in extra), *paper_cells(means, figures)]
+        rows.append(tag("tr", tag("th", "average", scope="row"), *cells, class_="total"))
     caption = [next(iter(entries.values()))["metric"]]
-    if len(task.metrics) > 1:
-        caption = [METRICS.get(metric, metric), f"the score of the task: {caption[0]}"]
+    if metric in ("f1", "exact_match") and any("exact_match" in found for found in known):
+        caption = [METRICS[metric], f"the score of the task: {caption[0]}"]
     caption += [f"{count:,} examples in each language" for count in counts if len(counts) == 1]
+    titles = list(extra)
+    for paper in of_papers:
+        titles += [f"{paper} (paper)"]
+        titles += [f"{system} minus {paper}" if len(entries) > 1 else f"minus {paper}" for system in entries]
     head = [column("language"), *system_columns(entries, systems, "score"), axis(end)]
-    head += [column(title, class_="number") for title in extra]
+    head += [column(title, class_="number") for title in titles]
     return table("; ".join(caption), tag("tr", *head), rows, name)
 
 
 def language_cells(
-    scores: Mapping[str, Any], metric: str, extra: Iterable[str], end: float, systems: list[str]
+    scores: Mapping[str, Any],
+    metric: str,
+    extra: Iterable[str],
+    end: float,
+    systems: list[str],
+    papers: Sequence[float | None],
 ) -> list[Html]:
-    """The cells of a language: scores of the systems, their chart, and what `extra` names."""
+    """The cells of a language: scores of the systems, their chart, what `extra` names, and published scores."""
     values = {system: found and found[metric] for system, found in scores.items()}
     intervals = {system: found and found[f"{metric}_interval"] for system, found in scores.items()}
     of_references = next(filter(None, scores.values()), {})
     baseline = of_references.get(BASELINES.get(metric))
     cells = [score_cell(values[system], intervals[system]) for system in scores]
-    cells.append(chart(values, systems, end, intervals, baseline))
+    cells.append(chart(values, systems, end, intervals, baseline, [figure for figure in papers if figure is not None]))
     for title in extra:
         found = of_references.get(title)
         cells.append(tag("td", f"{found:,}" if title == "n" and found else number(found), class_="number"))
+    return cells + paper_cells(values, papers)
+
+
+def paper_cells(values: Mapping[str, float | None], papers: Iterable[float | None]) -> list[Html]:
+    """Cells of published scores, each with the differences of the systems' scores from it."""
+    cells = []
+    for figure in papers:
+        cells.append(tag("td", number(figure), class_="number"))
+        for value in values.values():
+            known = value is not None and figure is not None
+            cells.append(tag("td", number(value - figure, "+") if known else NONE, class_="number"))
     return cells
 
 
@@ -230,33 +337,26 @@ def settings_section(files: Sequence[ScoreFile], settings: Mapping[str, Any]) ->
         tag(
             "tr",
             tag("th", file.system, scope="row"),
-            *(tag("td", text) for text in (BENCHMARKS[file.benchmark][0], file.split)),
+            *(tag("td", text) for text in (NAMES[file.benchmark], file.split)),
             *(tag("td", file.versions.get(package) or "not recorded") for package in packages),
             tag("td", tag("code", shown_path(file.path))),
         )
         for file in files
     ]
     parts = [table("Score files and versions of the packages that computed them", tag("tr", *head), body)]
-    signed = signatures(files)
-    if signed:
-        rows = [
-            tag("tr", tag("th", name, scope="row"), tag("td", tag("code", signature))) for name, signature in signed
-        ]
-        parts.append(table("Signatures of sacreBLEU", tag("tr", column("task"), column("signature")), rows))
+    rows = [
+        tag("tr", tag("th", name, scope="row"), tag("td", tag("code", signature)))
+        for name, signature in signatures(files)
+    ]
+    parts.append(table("Signatures of the scores", tag("tr", column("task"), column("signature")), rows))
     for path, content in settings.items():
         parts += [tag("h3", shown_path(path)), shown_settings(content)]
     return tag("section", tag("h2", "Settings", id="settings"), *parts, class_="settings")
 
 
 def signatures(files: Iterable[ScoreFile]) -> list[tuple[str, str]]:
-    """The tasks with signatures of metrics, each with its different ones."""
-    found = [
-        (name, scores["signature"])
-        for file in files
-        for name, entry in file.tasks.items()
-        for scores in entry["languages"].values()
-        if isinstance(scores.get("signature"), str)
-    ]
+    """The tasks with the signatures of their scores, each with its different ones."""
+    found = [(name, entry["signature"]) for file in files for name, entry in file.tasks.items()]
     return list(dict.fromkeys(found))
 
 

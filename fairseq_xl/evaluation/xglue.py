@@ -2,25 +2,30 @@
 
 Scores are those of its program, averages are over the paper's languages. POS has the precision of spans, where a span
 is a run of equal tags, and not accuracy; nDCG has linear gains, over lines in a row with the same query; BLEU is
-sacreBLEU's of lower-cased text.
+sacreBLEU's of lower-cased text. POS, MLQA and WPR can be scored in other ways.
 """
 
 import itertools
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation import ranking
+from fairseq_xl.evaluation import published, ranking
 from fairseq_xl.evaluation.benchmarks import (
+    NORMALIZATIONS,
     SCORE,
+    Benchmark,
     Scores,
     Task,
+    Variant,
     answer_scores,
+    label_accuracy,
     labels_accuracy,
     sentences_of,
+    span_f1,
     span_scores,
+    word_accuracy,
 )
 from fairseq_xl.evaluation.bleu import bleu, read_lines
 
@@ -41,20 +46,6 @@ LANGUAGES = {
 OTHERS = {"WPR": ("es",), "QG": ("es", "it", "pt")}
 #: averages of the paper
 GROUPS = {"understanding": tuple(LANGUAGES)[:9], "generation": tuple(LANGUAGES)[9:]}
-#: Liang et al. 2020, tables 4 and 5: averages of Unicoder (large corpus), xDAE and xFNP
-PAPER = {
-    "NER": {"Unicoder": 79.7},
-    "POS": {"Unicoder": 79.7},
-    "NC": {"Unicoder": 83.4},
-    "MLQA": {"Unicoder": 66.0},
-    "XNLI": {"Unicoder": 75.3},
-    "PAWSX": {"Unicoder": 90.1},
-    "QADSM": {"Unicoder": 69.3},
-    "WPR": {"Unicoder": 73.7},
-    "QAM": {"Unicoder": 67.7},
-    "QG": {"xDAE": 7.9, "xFNP": 6.5},
-    "NTG": {"xDAE": 11.0, "xFNP": 9.1},
-}
 
 
 def labeled_rows(path: Path, columns: int, header: bool = False) -> list[list[str]]:
@@ -85,8 +76,8 @@ def tagging(predictions: Path, references: Path, language: str) -> Scores:
     return span_scores(predicted, gold, predictions)
 
 
-def relevance(predictions: Path, references: Path, language: str) -> Scores:
-    """nDCG of the predicted ratings or scores."""
+def relevance(predictions: Path, references: Path, language: str, gain: str) -> Scores:
+    """nDCG of the predicted ratings or scores; `gain` as in `ranking.ndcg`."""
     found, rows = lines_of(predictions), labeled_rows(references, 4)
     if len(found) != len(rows):
         raise UserError(f"{predictions}: expected {len(rows)} predictions, one for each line, found {len(found)}")
@@ -96,7 +87,7 @@ def relevance(predictions: Path, references: Path, language: str) -> Scores:
         raise UserError(f"{predictions}: expected a rating or score on each line, as {references} has") from None
     groups = itertools.groupby(zip(rows, pairs), lambda item: item[0][0])
     queries = [tuple(map(list, zip(*(pair for _, pair in group)))) for _, group in groups]
-    return ranking.score((right, ours) for right, ours in queries)
+    return ranking.score(((right, ours) for right, ours in queries), gain)
 
 
 def generated(predictions: Path, references: Path, language: str) -> Scores:
@@ -118,26 +109,48 @@ def tasks() -> dict[str, Task]:
     """XGLUE's tasks by name."""
     named = "{name}/xglue.{lower}.{{language}}.{{split}}"
     mlqa = "MLQA/MLQA_V1/{split}/{split}-context-{language}-question-{language}.json"
-    labels = ("accuracy", "accuracy")
-    written = ("bleu", "sacreBLEU of lower case, 13a")
-    kinds: dict[str, tuple[tuple[str, str], str, Callable[[Path, Path, str], Scores]]] = {
-        "NER": (("f1", "F1 of spans, as seqeval"), "NER/{language}.{split}", tagging),
-        "POS": (("precision", "precision of spans, as seqeval"), "POS/{language}.{split}", tagging),
-        "XNLI": (labels, "XNLI/{language}.{split}", partial(classification, columns=3)),
-        "PAWSX": (labels, "PAWSX/{language}/{split}_2k.tsv", partial(classification, columns=4, header=True)),
-        "MLQA": (("f1", "F1, MLQA's normalization"), mlqa, partial(answer_scores, normalization="mlqa")),
-        "WPR": (("ndcg", "nDCG, linear gains"), "WPR/xglue.wpr.{language}.{split}", relevance),
-        "QG": (written, "QG/xglue.qg.{language}.tgt.{split}", generated),
-        "NTG": (written, "NTG/xglue.ntg.{language}.tgt.{split}", generated),
+    spans = {"f1": span_f1(tagging)}
+    parts = {
+        "precision": Variant(
+            ("precision",), "precision of spans, as seqeval", "metric:span-precision|scheme:seqeval", tagging
+        ),
+        **{"accuracy": word_accuracy(tagging)} | spans,
+    }
+    answered = {
+        name: Variant(
+            *(("f1",), f"F1, {shown}'s normalization", f"metric:f1|norm:{name}"),
+            partial(answer_scores, normalization=name),
+        )
+        for name, shown in reversed(NORMALIZATIONS.items())  # MLQA's is XGLUE's
+    }
+    ranked = {
+        gain: Variant(("ndcg",), f"nDCG, {gain} gains", f"metric:ndcg|gain:{gain}", partial(relevance, gain=gain))
+        for gain in ranking.GAINS
+    }
+    written = {"bleu": Variant(("bleu",), "sacreBLEU of lower case, 13a", "metric:bleu", generated)}
+    kinds: dict[str, tuple[Mapping[str, Variant], str]] = {
+        "NER": (spans, "NER/{language}.{split}"),
+        "POS": (parts, "POS/{language}.{split}"),
+        "XNLI": (label_accuracy(partial(classification, columns=3)), "XNLI/{language}.{split}"),
+        "PAWSX": (label_accuracy(partial(classification, columns=4, header=True)), "PAWSX/{language}/{split}_2k.tsv"),
+        "MLQA": (answered, mlqa),
+        "WPR": (ranked, "WPR/xglue.wpr.{language}.{split}"),
+        "QG": (written, "QG/xglue.qg.{language}.tgt.{split}"),
+        "NTG": (written, "NTG/xglue.ntg.{language}.tgt.{split}"),
     }
     found = {}
     for name, languages in LANGUAGES.items():
         columns = 4 if name == "QADSM" else 3  # of NC and QAM
-        default = (labels, named.format(name=name, lower=name.lower()), partial(classification, columns=columns))
-        (metric, description), references, score = kinds.get(name, default)
-        predictions = f"{name}/{{language}}.prediction"
-        column = {"MLQA": None, "WPR": SCORE}.get(name, 2)
-        metrics = (metric,)
-        task = Task(tuple(languages.split()), metrics, description, predictions, references, score, column, PAPER[name])
-        found[name] = replace(task, others=OTHERS.get(name, ()))
+        default = label_accuracy(partial(classification, columns=columns)), named.format(name=name, lower=name.lower())
+        variants, references = kinds.get(name, default)
+        found[name] = Task(
+            *(tuple(languages.split()), variants, f"{name}/{{language}}.prediction", references),
+            column={"MLQA": None, "WPR": SCORE}.get(name, 2),
+            others=OTHERS.get(name, ()),
+            called="accuracy" if name == "POS" else "",
+            papers=published.XGLUE[name],
+        )
     return found
+
+
+BENCHMARK = Benchmark("xglue", tasks(), GROUPS, published.XGLUE_GROUPS)

@@ -1,22 +1,29 @@
 """XTREME's scores, from files as its submissions have them (Hu et al. 2020).
 
-Scores are those of its program. Both tagging tasks have F1 of spans; for parts of speech a span is a run of equal tags.
-TyDiQA and XQuAD have SQuAD's normalization, MLQA its own. The score of a question answering task is the mean of F1 and
-exact match.
+Scores are those of its program. Both tagging tasks have F1 of spans; for parts of speech a span is a run of equal tags,
+and the paper calls their score accuracy. TyDiQA and XQuAD have SQuAD's normalization, MLQA its own. The score of a
+question answering task is the mean of F1 and exact match. Parts of speech and answers can be scored in other ways.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import published
 from fairseq_xl.evaluation.benchmarks import (
+    NORMALIZATIONS,
+    Benchmark,
     Scores,
     Task,
+    Variant,
     answer_scores,
+    label_accuracy,
     labels_accuracy,
     sentences_of,
+    span_f1,
     span_scores,
+    word_accuracy,
 )
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import of_sums
@@ -44,18 +51,6 @@ GROUPS = {
     "tagging": ("udpos", "panx"),
     "qa": ("xquad", "mlqa", "tydiqa"),
     "retrieval": ("bucc2018", "tatoeba"),
-}
-#: Luo et al. 2020, table 3: transfer from English; of question answering F1 and exact match
-PAPER = {
-    "xnli": 79.9,
-    "pawsx": 88.7,
-    "udpos": 75.1,
-    "panx": 65.7,
-    "xquad": (77.3 + 61.8) / 2,
-    "mlqa": (71.7 + 53.2) / 2,
-    "tydiqa": (67.6 + 49.1) / 2,
-    "bucc2018": 85.0,
-    "tatoeba": 75.1,
 }
 
 
@@ -87,18 +82,37 @@ def mined(predictions: Path, references: Path, language: str) -> Scores:
 def tasks() -> dict[str, Task]:
     """XTREME's tasks by name."""
     both = ("f1", "exact_match")
-    squad = (both, "mean of F1 and exact match, SQuAD's normalization", partial(answer_scores, normalization="squad"))
-    mlqa = (both, "mean of F1 and exact match, MLQA's normalization", partial(answer_scores, normalization="mlqa"))
-    tags = (("f1",), "F1 of spans, as seqeval", tagging)
-    other: dict[str, tuple[tuple[str, ...], str, Callable[[Path, Path, str], Scores]]] = {
-        **{"xquad": squad, "mlqa": mlqa, "tydiqa": squad, "udpos": tags, "panx": tags},
-        "bucc2018": (("f1",), "F1 of pairs", mined),
+    answered = {
+        name: Variant(
+            *(both, f"mean of F1 and exact match, {shown}'s normalization", f"metric:f1+em|norm:{name}"),
+            partial(answer_scores, normalization=name),
+        )
+        for name, shown in NORMALIZATIONS.items()
+    }
+    spans = {"f1": span_f1(tagging)}
+    other: dict[str, Mapping[str, Variant]] = {
+        "udpos": spans | {"accuracy": word_accuracy(tagging)},
+        "panx": spans,
+        "xquad": answered,
+        "mlqa": dict(reversed(answered.items())),
+        "tydiqa": answered,
+        "bucc2018": {"f1": Variant(("f1",), "F1 of pairs", "metric:pair-f1", mined)},
     }
     found = {}
     for name, languages in LANGUAGES.items():
-        metrics, description, score = other.get(name, (("accuracy",), "accuracy", classification))
-        answered = metrics == both
-        path = f"{name}/{{split}}-{{language}}.{'json' if answered else 'tsv'}"
-        column, paper = None if answered else 2, {"VECO": PAPER[name]}
-        found[name] = Task(tuple(languages.split()), metrics, description, path, path, score, column, paper)
+        answers = name in ("xquad", "mlqa", "tydiqa")
+        path = f"{name}/{{split}}-{{language}}.{'json' if answers else 'tsv'}"
+        found[name] = Task(
+            *(tuple(languages.split()), other.get(name, label_accuracy(classification)), path, path),
+            column=None if answers else 2,
+            called="accuracy" if name == "udpos" else "",
+            papers=published.XTREME[name],
+        )
     return found
+
+
+BENCHMARK = Benchmark(
+    *("xtreme", tasks(), GROUPS),
+    {"average": published.XTREME_AVERAGE}
+    | {group: published.mean_of_tasks(names) for group, names in GROUPS.items() if group != "average"},
+)

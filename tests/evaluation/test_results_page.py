@@ -104,12 +104,81 @@ def test_averages_beside_those_of_the_paper(files, tmp_path):
     averages = table(page, "NER")
     assert averages["task"] == ["ours", "050100", "paper", "minus paper", "languages", "metric"]
     assert averages["NER"] == ["66.7", "", "Unicoder 79.7", "−13.0", "4 of 4", "F1 of spans, as seqeval"]
-    assert averages["QG"][2:5] == ["xDAE 7.9xFNP 6.5", "+92.1+93.5", "3 of 3"]  # es, it, pt are not averaged
+    assert averages["QG"][2:4] == ["xDAE 7.9xFNP 6.5mBERT 4.5", "+92.1+93.5+95.5"]
+    assert averages["QG"][4] == "3 of 3"  # es, it, pt are not averaged
+    assert averages["XNLI"][2] == "Unicoder 75.3Unicoder, multi-language 79.4"
+    assert averages["POS"][5] == "precision of spans, as seqeval; the benchmark calls this accuracy"
     assert averages["WPR"][4] == "6 of 6" and averages["POS"][4] == "18 of 18"
     of_tasks = [float(averages[name][0]) for name in xglue.GROUPS["understanding"]]
     assert float(averages["understanding"][0]) == pytest.approx(sum(of_tasks) / 9, abs=0.06)
-    assert averages["generation"] == ["50.0", "", "", "", "", "mean of 2 tasks"]
+    assert averages["understanding"][2] == "Unicoder 76.1XLM-R base 75.6mBERT 71.9"
+    papers = "xDAE 9.5xFNP 7.8mBERT 6.4"
+    assert averages["generation"] == ["50.0", "", papers, "+40.5+42.2+43.6", "–", "mean of 2 tasks"]
     assert page.text.count("Scores of a model") == 2 and "Scores of a modelMade-up data" in page.text
+
+
+def test_all_published_averages_of_a_task(files, tmp_path):
+    page = made(tmp_path, files / "xglue.json")
+    xnli = table(page, "CLWE")
+    assert xnli["system"] == ["source", "score", "minus paper"] and len(xnli) == 1 + 17
+    assert xnli["VECO"] == ["Luo et al. 2020", "79.9", "−29.9"] and xnli["CLWE"] == [
+        "Artetxe et al. 2020",
+        "60.1",
+        "−10.1",
+    ]
+    (pawsx,) = [rows for rows in page.tables if rows[0][:2] == ["system", "source"] and len(rows) == 1 + 5]
+    assert pawsx[2] == ["MonoTrans", "Artetxe et al. 2020", "86.0*", "–"]  # of other languages
+    assert "PAWSX of MonoTrans and MonoTrans + positions and" in page.text
+
+
+def test_published_scores_by_language(files, tmp_path):
+    page = made(tmp_path, files / "xglue.json")
+    titles = next(row for rows in page.tables for row in rows if "xDAE (paper)" in row)
+    assert titles == ["language", "ours", "0" + "12.5" + "25", "xDAE (paper)", "minus xDAE"]
+    by_language = next({row[0]: row[3:] for row in rows} for rows in page.tables if titles in rows)
+    assert by_language["ru"] == ["7.5", "−7.5"] and by_language["average"] == ["11.0", "−11.0"]
+    section = (tmp_path / "page.html").read_text(encoding="utf-8").partition('<h3 id="xglue-NTG">')[2]
+    assert re.search(r'<th scope="row">ru</th>.*?</tr>', section)[0].count('class="paper"') == 1
+
+
+def test_variants_are_said_and_not_compared(files, scores, tmp_path):
+    other = scores["tasks"]["POS"]
+    other |= {"variant": "accuracy", "metric": "accuracy of words", "accuracy": other["average"]}
+    del other["paper"], scores["understanding"]
+    for found in other["languages"].values():
+        found["majority"] = 50.0
+    page = made(tmp_path, saved(tmp_path / "other.json", scores))
+    averages = table(page, "NER")
+    assert averages["POS"][2:] == ["–", "–", "18 of 18", "accuracy of words"] and "understanding" not in averages
+    assert "Not scored as the benchmark does, and in no average over tasks: POS." in page.text
+    (tagged,) = [rows for rows in page.tables if len(rows) == 20]
+    assert tagged[0] == ["language", "ours", "050100", "majority"]
+    with pytest.raises(UserError, match="has POS scored by the variant precision, .*other.json by accuracy: scores of"):
+        made(tmp_path, files / "xglue.json", f"b={tmp_path / 'other.json'}")
+
+
+def test_averages_of_groups_have_notes(files, tmp_path):
+    """Those that the paper does not print are marked, and 73.1, which is not the mean of its scores."""
+    scores = json.loads((files / "xtreme.json").read_text(encoding="utf-8"))
+    for name, task in xtreme.tasks().items():
+        metrics = task.variants[task.official].metrics
+        of_language = {"n": 4} | dict.fromkeys(metrics, 50.0) | {f"{m}_interval": [40, 60] for m in metrics}
+        entry = {"metric": "m", "signature": "s", "variant": task.official, "missing": [], "paper": task.papers}
+        entry |= {"languages": dict.fromkeys(task.languages, of_language)} | dict.fromkeys(metrics, 50.0)
+        scores["tasks"][name] = entry | {"average": 50.0}
+    scores |= dict.fromkeys(xtreme.GROUPS, 50.0)
+    page = made(tmp_path, saved(tmp_path / "scores.json", scores))
+    averages = table(page, "udpos")
+    assert averages["average"][2] == "VECO 73.1*XLM-R 68.1VECO, translate-train-all 77.2*"
+    assert averages["average"][3] == "−23.1−18.1−27.2" and averages["tagging"][2:4] == ["VECO 70.4*", "−20.4"]
+    assert "* average of VECO: the paper prints 73.1; the mean of its nine task scores is 73.3." in page.text
+    assert "* classification, tagging, qa, retrieval of VECO and VECO, translate-train-all: the mean of" in page.text
+    xquad = next({row[0]: row[1:] for row in rows} for rows in page.tables if rows[0][1:5] == XQUAD)
+    assert xquad["VECO"] == ["Luo et al. 2020", "69.5", "77.3", "61.8", "−19.5"]
+    assert xquad["MonoTrans"][1:4] == ["52.4", "61.1", "43.6"]
+
+
+XQUAD = ["source", "score", "F1", "exact match"]
 
 
 def test_languages_have_intervals_as_numbers_and_whiskers(files, scores, tmp_path):
@@ -209,8 +278,8 @@ def test_contrasts(theme):
 
 def test_hostile_text_is_text(scores, tmp_path):
     scores["split"] = scores["versions"][HOSTILE] = scores["tasks"]["NER"]["metric"] = HOSTILE
-    scores["tasks"]["NER"]["paper"] = {HOSTILE: 1.0}
-    scores["tasks"]["QG"]["languages"]["de"]["signature"] = HOSTILE
+    scores["tasks"]["NER"]["paper"] = {HOSTILE: {"source": HOSTILE, "average": 1.0, "note": HOSTILE}}
+    scores["tasks"]["QG"]["signature"] = HOSTILE
     scores["versions"]["sacrebleu"] = "\ud800"  # half of a pair
     folder = tmp_path / "<script>alert(1)<"
     folder.mkdir()
@@ -238,7 +307,7 @@ def test_settings_and_versions(files, scores, tmp_path, monkeypatch):
     assert ["lr", "0.001"] in page.tables[-1] and ["task.langs", '["en", "de"]'] in page.tables[-1]
     assert ["task.name", "null"] in page.tables[-1]
     assert page.text.rstrip().endswith("fairseq-xl 'a b'\nc")
-    (versions,) = [rows for rows in page.tables if rows[0][0] == "system"]
+    (versions,) = [rows for rows in page.tables if rows[0][:2] == ["system", "benchmark"]]
     monkeypatch.chdir(files)
     assert f"{files / 'xglue.json'}" in page.text and versions[1][5] != "xglue.json"
     assert made(tmp_path, files / "xglue.json").text.count(str(files)) == 0
@@ -246,7 +315,7 @@ def test_settings_and_versions(files, scores, tmp_path, monkeypatch):
     assert found["fairseq_xl"] and versions[0] == ["system", "benchmark", "split", "fairseq_xl", "sacrebleu", "file"]
     assert versions[1][:5] == ["ours", "XGLUE", "test", found["fairseq_xl"], found["sacrebleu"]]
     (signatures,) = [rows for rows in page.tables if rows[0] == ["task", "signature"]]
-    assert [row[0] for row in signatures[1:]] == ["QG", "NTG"] and "case:lc" in signatures[1][1]
+    assert [row[0] for row in signatures[1:]] == list(xglue.LANGUAGES) and "case:lc" in signatures[-1][1]
 
 
 def test_small_scores_have_a_short_axis(scores, tmp_path):
@@ -302,8 +371,21 @@ GERMAN = ("tasks", "NER", "languages", "de")
         (without(*GERMAN), r"tasks.NER.missing: expected \['de'\], found \[\]"),
         (replaced(["x"], "tasks", "NER", "paper"), "tasks.NER.paper: expected an object"),
         (
-            replaced("80", "tasks", "NER", "paper", "Unicoder"),
-            "tasks.NER.paper.Unicoder: expected a number, found '80'",
+            replaced("80", "tasks", "NER", "paper", "Unicoder", "average"),
+            "tasks.NER.paper.Unicoder.average: expected a number, found '80'",
+        ),
+        (without("tasks", "NER", "paper", "Unicoder", "source"), "paper.Unicoder.source: expected a string"),
+        (replaced("7", "tasks", "NTG", "paper", "xDAE", "languages", "ru"), "xDAE.languages.ru: expected a number"),
+        (replaced(3, "tasks", "NER", "paper", "Unicoder", "note"), "paper.Unicoder.note: expected a string, found 3"),
+        (replaced(79.7, "tasks", "NER", "paper", "Unicoder"), "paper.Unicoder: expected an object, found 79.7"),
+        (without("paper"), "paper: expected an object, found None"),
+        (without("paper", "generation", "xDAE", "average"), "paper.generation.xDAE.average: expected a number"),
+        (without("tasks", "NER", "signature"), "tasks.NER.signature: expected a string"),
+        (without("tasks", "NER", "variant"), "tasks.NER.variant: expected a string"),
+        (replaced("recall", "tasks", "POS", "variant"), "POS.variant: 'recall' is none of precision, accuracy, f1"),
+        (
+            replaced("exponential", "tasks", "WPR", "variant"),
+            "understanding: an average with the variant exponential of WPR",
         ),
         (replaced(None, *GERMAN), "tasks.NER.languages.de: expected an object, found None"),
         (without(*GERMAN, "f1"), "tasks.NER.languages.de.f1: expected a number, found None"),

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from fairseq_xl import load
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.dictionary import UNMARKED, XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.ngrams import flat, next_token_probabilities
@@ -15,7 +15,6 @@ from fairseq_xl.io.checkpoints import load_checkpoint
 
 OBJECTIVE = "clm"
 BATCH_TOKENS = 4096
-WORD = "▁"  # begins the first piece of a word (SentencePiece)
 
 
 @torch.no_grad()
@@ -32,7 +31,7 @@ def totals(checkpoint: str, data: Path, langs: str, split: str) -> tuple[dict[st
     model, task = load(checkpoint, data, objectives=OBJECTIVE, langs=langs)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     device, dictionary, objective = next(model.parameters()).device, task.dictionary, task.objectives[OBJECTIVE]
-    begins = torch.tensor([symbol.startswith(WORD) for symbol in dictionary.symbols], device=device)
+    counted = torch.from_numpy(one_of_word(dictionary)).to(device)
     task.load_dataset(split)
     found = {code: dict.fromkeys(("nats", "tokens", "words", "sentences"), 0.0) for code in langs.split(",")}
     missing = found.keys() - task.datasets[split].corpora[OBJECTIVE].keys()
@@ -45,7 +44,7 @@ def totals(checkpoint: str, data: Path, langs: str, split: str) -> tuple[dict[st
         target, sums = batch["target"], found[sample["corpus"]]
         sums["nats"] += float(term.sum)
         sums["tokens"] += term.count
-        sums["words"] += int(begins[target].sum())
+        sums["words"] += int(counted[target].sum())
         sums["sentences"] += int((target == dictionary.eos()).sum())
     return found, {"length": objective.cfg.length, "sample_break_mode": objective.cfg.sample_break_mode}
 
@@ -63,6 +62,17 @@ def bigram_totals(data: Path, code: str, split: str) -> dict[str, float]:
     return {
         "nats": -float(np.log(found).sum()),
         "tokens": len(found),
-        "words": sum(dictionary.symbols[token].startswith(WORD) for token in text[1:]),
+        "words": int(one_of_word(dictionary)[text[1:]].sum()),
         "sentences": int((text[1:] == end).sum()),
     }
+
+
+def one_of_word(dictionary: XLDictionary) -> np.ndarray:
+    """(V,) bool: the piece that begins a word (SentencePiece) or the one that ends it (BPE), one of each word.
+
+    Raises `UserError` for a dictionary whose pieces do not mark words.
+    """
+    if dictionary.word_mark is None:
+        raise UserError(f"{UNMARKED}, so words cannot be counted")
+    begins, ends = dictionary.word_boundaries
+    return (begins | ends) & dictionary.is_piece

@@ -59,6 +59,20 @@ task_type() {
 # check_files TASK_FILES SPLIT LANGUAGE [SUFFIX]: fails unless TASK_FILES/SPLIT.LANGUAGE.SUFFIX exists (default: tsv).
 check_files() { text_file "$1/$2.$3.${4:-tsv}" || refuse "TASK_FILES $1: it has no $2.$3.${4:-tsv}"; }
 
+# setting NAME "$@": prints the value of --NAME: the last one among the flags, or else among the CONFIG.yaml files.
+setting() {
+    local flag=--$1 key=$1 value='' in_file=''; shift
+    while [ $# -gt 0 ]; do
+        case $1 in
+            *.yaml) read -r in_file < <(sed -n "s/^$key: *//p" "$1") || true ;;
+            "$flag") value=${2-} ;;
+            "$flag="*) value=${1#*=} ;;
+        esac
+        shift
+    done
+    echo "${value:-$in_file}"
+}
+
 # replacing FILE COMMAND ...: replaces FILE by the output of COMMAND if COMMAND succeeds. The output first goes to
 # FILE.tmp; a link of that name is removed, not followed.
 replacing() {

@@ -33,16 +33,8 @@ python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/classify-test.
     { what_failed "$save/test.log"; exit 1; }
 [ "$scored" ] || exit 0
 if [ "$type" = question-answering ]; then
-    score=(--references "$files" --normalization squad)
-    for ((place = 1; place <= $#; place++)); do
-        next=$((place + 1))
-        case ${!place} in
-            *.yaml) read -r value < <(sed -n 's/^normalization: *//p' "${!place}") || continue ;;
-            --normalization) value=${!next} ;;
-            *) continue ;;
-        esac
-        score[3]=$value
-    done
+    normalization=$(setting normalization "$@")
+    score=(--references "$files" --normalization "${normalization:-squad}")
 fi
 replacing "$save/scores.json" python -m fairseq_xl score "$type" "$save/predictions" --langs "$evaluate" \
     ${score[@]+"${score[@]}"} || { echo "finetune.sh: the predictions are in $save/predictions" >&2; exit 1; }

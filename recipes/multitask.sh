@@ -3,13 +3,13 @@
 # on several tasks in one run (G13). SUBTASKS is "NAME=TYPE:TASK_FILES NAME=TYPE:TASK_FILES ...", TYPE as in finetune.sh.
 # It selects the epoch with the best mean over the tasks of accuracy, nDCG or F1, predicts all test files and writes
 # SAVE_DIR/scores/NAME.json. Commas separate languages; --subtask-eval-langs 'NAME=en,de' names those of a task that lacks
-# some of EVAL_LANGS. Otherwise as finetune.sh, PREDICT included; answers are scored with SQuAD's normalization.
+# some of EVAL_LANGS. Otherwise as finetune.sh, PREDICT included.
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipes/common.sh"
 arguments 5 "$@"
 data=$1 save=$2 train=$4 evaluate=$5
-read -ra subtasks <<<"$3"
+read -rd '' -a subtasks <<<"$3" || true
 shift 5
 named=()
 for subtask in "${subtasks[@]}"; do
@@ -26,22 +26,17 @@ python "$recipes/launch.py" train "$data" "$recipes/xlm/config/classify.yaml" "$
     --log-file "$save/train.log"
 checkpoint=$save/checkpoint_best.pt
 [ -e "$checkpoint" ] || checkpoint=$save/checkpoint_last.pt
-languages=()
-for ((place = 1; place < $#; place++)); do
-    next=$((place + 1))
-    [ "${!place}" != --subtask-eval-langs ] || languages=(--subtask-eval-langs "${!next}")
-done
+languages=$(setting subtask-eval-langs "$@")
 # shellcheck disable=SC2086 # words of PREDICT are arguments
 python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/classify-test.yaml" "${task[@]}" \
-    ${languages[@]+"${languages[@]}"} --path "$checkpoint" --predictions-to "$save/predictions" ${PREDICT:-} \
+    ${languages:+--subtask-eval-langs "$languages"} --path "$checkpoint" --predictions-to "$save/predictions" ${PREDICT:-} \
     >"$save/test.log" 2>&1 || { what_failed "$save/test.log"; exit 1; }
+normalization=$(setting normalization "$@")
 for subtask in "${subtasks[@]}"; do
-    name=${subtask%%=*} type=${subtask#*=} found=() score=()
-    for file in "$save/predictions/$name"/test.*; do
-        file=${file##*/test.}
-        found+=("${file%.*}")
-    done
-    [ "${type%%:*}" != question-answering ] || score=(--references "${type#*:}" --normalization squad)
+    name=${subtask%%=*} type=${subtask#*=} tested=$evaluate score=()
+    for part in $languages; do [ "${part%%=*}" != "$name" ] || tested=${part#*=}; done
+    [ "${type%%:*}" != question-answering ] ||
+        score=(--references "${type#*:}" --normalization "${normalization:-squad}")
     replacing "$save/scores/$name.json" python -m fairseq_xl score "${type%%:*}" "$save/predictions/$name" \
-        --langs "$(IFS=,; echo "${found[*]}")" ${score[@]+"${score[@]}"}
+        --langs "$tested" ${score[@]+"${score[@]}"}
 done

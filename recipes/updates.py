@@ -21,7 +21,8 @@ from fairseq_xl.tasks.finetuning import FineTuningTask
 def configuration(arguments: list[str]):
     """The configuration of a command line of fairseq-train in which --total-num-update may be missing."""
     # fairseq stops at a linear decay without a number of updates
-    known = ["--total-num-update", "1"] if "polynomial_decay" in arguments else []
+    decays = any(argument.rpartition("=")[2] == "polynomial_decay" for argument in arguments)
+    known = ["--total-num-update", "1"] if decays else []
     arguments = [arguments[0], *known, *arguments[1:]]
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
 
@@ -36,6 +37,8 @@ def count(cfg) -> int:
     """
     if not cfg.optimization.max_epoch:
         raise UserError("--warmup-share: --max-epoch is needed, the number of epochs")
+    if cfg.optimization.skip_remainder_batch:
+        raise UserError("--warmup-share: updates cannot be counted with --skip-remainder-batch")
     task = tasks.setup_task(cfg.task)
     if not isinstance(task, FineTuningTask):
         raise UserError(f"--warmup-share: --task {cfg.task._name} is not fine-tuning of an encoder")
@@ -51,7 +54,6 @@ def count(cfg) -> int:
             seed=cfg.common.seed,
             num_shards=int(os.environ.get("WORLD_SIZE", cfg.distributed_training.distributed_world_size)),
             epoch=epoch,
-            skip_remainder_batch=cfg.optimization.skip_remainder_batch,
         )
         each = cfg.optimization.update_freq
         found += -(-len(batches) // each[min(epoch, len(each)) - 1])

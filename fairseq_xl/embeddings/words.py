@@ -10,6 +10,7 @@ from fairseq_xl.checkpoints.identity import check_identity
 from fairseq_xl.checkpoints.keys import TOKENS, upgrade_keys
 from fairseq_xl.data import vectors
 from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.symbols import WORD_START
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint
@@ -57,14 +58,18 @@ class WordEmbeddings:
 
     def __call__(self, words: Sequence[str], language: str) -> list[np.ndarray | None]:
         """Words of a language -> vectors (C,): the mean over the pieces; None for a word with an unknown piece."""
-        table, known = self.tables[language if language in self.tables else None]
+        file = language if language in self.tables else None
+        if file not in self.tables:
+            raise UserError(f"EMBEDDINGS has no file of {language}: it has those of {', '.join(map(str, self.tables))}")
+        table, known = self.tables[file]
         pieces = [self.encode(word, language)[:-1] for word in words]
         return [table[each].mean(axis=0) if known[each].all() else None for each in pieces]
 
     def have_no_common_piece(self, pair: tuple[str, str], languages: Sequence[str]) -> bool:
         """Whether two words of two languages have no piece in common."""
         one, two = (self.encode(word, language)[:-1] for word, language in zip(pair, languages))
-        return not np.isin(one, two).any()
+        blank = self.dictionary.indices.get(WORD_START, -1)  # of words of which no piece begins with it
+        return not np.isin(one[one != blank], two).any()
 
     def pairs(
         self, pairs: Sequence[tuple[str, str]], languages: Sequence[str]

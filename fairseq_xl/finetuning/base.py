@@ -146,7 +146,7 @@ class TaskType(ABC):
         """Dropout and a linear layer: (…, C) -> (…, outputs); with --pooler a linear layer (C, C) and tanh before."""
         channels, dropout = model_cfg.embed_dim, nn.Dropout(self.cfg.head_dropout)
         head = nn.Sequential(dropout, nn.Linear(channels, self.outputs_of_head()))
-        if getattr(self.cfg, "pooler", False):
+        if issubclass(self.Config, FirstTokenConfig) and self.cfg.pooler:  # the options of several tasks have it too
             named = {"pooler": nn.Linear(channels, channels), "tanh": nn.Tanh(), "dropout": dropout, "output": head[1]}
             head = nn.Sequential(OrderedDict(named))
         head.apply(lambda module: init_weights(module, model_cfg.init_std))

@@ -12,9 +12,14 @@ from fairseq_xl.errors import UserError
 def locked(path: str | os.PathLike[str], message: str | None) -> Iterator[None]:
     """Locks the file `path`, which is made and stays. The system releases the lock when the process ends.
 
-    If another process has the lock, raises `UserError` with the message; without a message, waits for it.
+    If another process has the lock, raises `UserError` with the message; without a message, waits for it. Raises it
+    also if the file cannot be made.
     """
-    with open(path, "a") as file:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be made, which locks the folder: {error.strerror}") from error
+    with open(descriptor, "a") as file:
         if message is None:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

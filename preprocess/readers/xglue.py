@@ -90,7 +90,7 @@ def labeled(path: Path, problems: Problems, task: str, language: str) -> Iterato
         rows = read_table(path, problems, ("premise", "hypo", "label"))
     else:
         rows = read_rows(path, problems)
-    count, may_lack_labels = TEXTS[task], path.name.endswith(".test")
+    count, may_lack_labels = TEXTS[task], ".test" in path.suffixes  # it may be compressed
     for number, fields in rows:
         if may_lack_labels and len(fields) == count:
             yield Example(language, UNLABELED, tuple(fields))

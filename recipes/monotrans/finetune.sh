@@ -13,7 +13,7 @@ shift 5
 [ -d "$files" ] || refuse "TASK_FILES $files: no such folder"
 while [ $# -gt 0 ]; do
     if [ "$1" = --type ]; then
-        type=${2:-}
+        type=${2:?--type needs a TYPE}
         shift
     else
         words+=("$1")

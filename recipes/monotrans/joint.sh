@@ -7,12 +7,10 @@ set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"
 arguments 6 "$@"
-data=$1 save=$2 files=$3 language=$4 targets=$5 body=$6 tests=() type=classification
+data=$1 save=$2 files=$3 language=$4 targets=$5 body=$6 tests=()
 shift 6
-for ((place = 1; place < $#; place++)); do
-    next=$((place + 1))
-    [ "${!place}" != --type ] || type=${!next}
-done
+type=$(setting type "$@")
+type=${type:-classification}
 task_type "$type"
 [ -z "$(tr , '\n' <<<"$language,$targets" | sort | uniq -d)" ] || refuse "$language and $targets: one is named twice"
 for target in $language ${targets//,/ }; do

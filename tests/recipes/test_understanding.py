@@ -176,9 +176,12 @@ def test_several_tasks_in_one_run(data_bin, tmp_path):
         for split in ("train", "valid", "test"):
             for code in ("en", "de") if name != "qa" else ("en",):
                 (tmp_path / name / f"{split}.{code}.{suffix}").write_text(content, encoding="utf-8")
-    subtasks = " ".join(f"{name}={kind}:{tmp_path / name}" for name, (kind, *_) in contents.items())
+    subtasks = "\n".join(f"{name}={kind}:{tmp_path / name}" for name, (kind, *_) in contents.items())
     config = RECIPES / "xlm/config/classify-toy.yaml"
-    arguments = [data_bin, tmp_path / "run", subtasks, "en", "en,de", config, "--subtask-eval-langs", "qa=en"]
+    arguments = [data_bin, tmp_path / "run", subtasks, "en", "en,de", config, tmp_path / "own.yaml"]
+    (tmp_path / "own.yaml").write_text("subtask-eval-langs: qa=en\nnormalization: mlqa\n")
+    (tmp_path / "run/predictions/qa").mkdir(parents=True)
+    (tmp_path / "run/predictions/qa/test.de.json").write_text("{}")  # of an earlier run
     small = ["--length", 32, "--max-positions", MAX_POSITIONS, "--embed-dim", 16, "--ffn-dim", 32, "--heads", 2]
     limits = ["--layers", 1, "--cpu", "--question-length", 8, *LINEAR]
     shown, _ = succeeded(run("bash", "recipes/multitask.sh", *arguments, *small, *limits))
@@ -189,5 +192,6 @@ def test_several_tasks_in_one_run(data_bin, tmp_path):
         "rank": ["de", "en"],
         "qa": ["en"],
     }
+    assert scores["qa"]["normalization"] == "mlqa"
     wrong = run("bash", "recipes/multitask.sh", data_bin, tmp_path / "run", "ner", "en", "en")
     assert wrong.returncode == 2 and "expected NAME=TYPE:TASK_FILES, found ner" in wrong.stderr

@@ -3,17 +3,14 @@
 import json
 import random
 import statistics
-from pathlib import Path
 
 import pytest
 import torch
-from fairseq import options
 
 from fairseq_xl.commands import score_classification, score_tagging
 from fairseq_xl.errors import UserError
-from recipes.launch import flags
 from tests.command_line import cli
-from tests.commands import classification, configuration, equal_parameters, labeled, load, run_train, run_validate
+from tests.commands import classification, equal_parameters, labeled, load, run_train, run_validate
 from tests.tasks.test_classification import write_task
 from tests.tasks.test_evaluation_commands import validation_losses
 from tests.tasks.test_finetuning_tasks import asked, line as line_of, tagged
@@ -208,18 +205,6 @@ def write_wrong(folder):
     return folder
 
 
-XGLUE = ("xglue/config/understanding", "xglue/config/multitask")
-
-
-def test_the_configuration_of_xglue():
-    recipes = Path(__file__).resolve().parents[2] / "recipes"
-    files = [recipes / f"{name}.yaml" for name in ("xlm/config/classify", *XGLUE)]
-    cfg = configuration(options.get_training_parser(), ["data", "--user-dir", "fairseq_xl", *flags(files)])
-    assert cfg.task._name == cfg.criterion._name == "xl_multitask" and cfg.dataset.batch_size == 32
-    assert cfg.checkpoint.best_checkpoint_metric == "score" and cfg.checkpoint.maximize_best_checkpoint_metric
-    assert cfg.task.subtask_eval_langs.split()[0] == "pawsx=de,en,es,fr" and cfg.task.subtask_alpha is None
-
-
 def test_other_files_and_options(data_bin, folders, tmp_path):
     line = multitask(data_bin, named(folders, ["nc", "ner"]), tmp_path / "run", "--max-update", 1)
     run_train([*line, "--disable-validation"])
@@ -227,3 +212,10 @@ def test_other_files_and_options(data_bin, folders, tmp_path):
     other = multitask(data_bin, named(folders, ["ner", "nc"]), tmp_path / "run", "--max-update", 2)
     refused(other, "its subtasks are nc=classification ner=tagging, here ner=tagging nc=classification")
     refused([*line, "--subtask-alpha", -1], "--subtask-alpha -1.0: 0 or more")
+
+
+def test_only_heads_of_the_first_token_have_the_pooler(data_bin, folders, tmp_path):
+    line = multitask(data_bin, named(folders), tmp_path / "run", "--pooler", "--max-update", 1)
+    run_train([*line, "--disable-validation"])
+    heads = {name.split(".")[1] for name in load(tmp_path / "run/checkpoint_last.pt") if ".pooler." in name}
+    assert heads == {"nc"}

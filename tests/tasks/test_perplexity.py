@@ -3,12 +3,15 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from fairseq_xl import load
 from fairseq_xl.commands import main
+from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
+from fairseq_xl.perplexity import one_of_word
 from tests.commands import pretraining, run_train, run_validate, validation
 
 
@@ -71,3 +74,9 @@ def test_mistakes(data_bin, checkpoint, tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             main(["score", "perplexity", *map(str, arguments)])
+
+
+def test_words_of_bpe_are_counted_by_their_last_piece(tmp_path):
+    (tmp_path / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in ("th@@", "e", "cat", "s@@", "<mask>", "[en]")))
+    dictionary = XLDictionary.load(tmp_path / "dict.txt")
+    assert np.array(dictionary.symbols)[one_of_word(dictionary)].tolist() == ["e", "cat"]

@@ -83,6 +83,7 @@ def test_mistakes(data_bin, checkpoint, dictionary_file, tmp_path):
         ([tmp_path / "none.npz", data_bin, pair], "none.npz has none of the pieces of"),
         ([tmp_path / "one.npz", data_bin, pair], "en-de: 0 of 18 pairs of words have embeddings; two are needed"),
         ([f"en={tmp_path}/one.npz,de={checkpoint}", data_bin, pair], "the embeddings differ in their channels"),
+        ([f"en={tmp_path}/one.npz", data_bin, pair], "EMBEDDINGS has no file of de: it has those of en"),
         ([f"en={tmp_path}/one.npz,de=", data_bin, pair], "expected XX=FILE.npz,YY=FILE.npz, each language once"),
         ([checkpoint, tmp_path, pair], "was trained with another dictionary"),
     ):

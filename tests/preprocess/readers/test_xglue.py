@@ -103,6 +103,9 @@ def test_test_files_without_labels_are_unlabeled(source, tmp_path):
     """The release as it was before its test labels were published; NC with a query, as its description has it."""
     for task, text in (("QADSM", "q\tad\td\n"), ("WPR", "q\tp\ts\n"), ("QAM", "q\ta\n"), ("NC", "t\tb\n")):
         (source / f"{task}/xglue.{task.lower()}.de.test").write_text(text, encoding="utf-8")
+    packed = source / "QAM/xglue.qam.de.test"
+    packed.with_name(f"{packed.name}.gz").write_bytes(gzip.compress(packed.read_bytes()))
+    packed.unlink()
     (source / "NC/xglue.nc.de.dev").write_text("query\ttitle\tbody\tnews\n", encoding="utf-8")
     assert read(source, tmp_path / "out", "--tasks", "QADSM,WPR,QAM,NC", "--langs", "en,de") == 0
     for task, expected in (

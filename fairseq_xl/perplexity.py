@@ -9,13 +9,13 @@ import torch
 from fairseq_xl import load
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.symbols import WORD_START
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.ngrams import flat, next_token_probabilities
 from fairseq_xl.io.checkpoints import load_checkpoint
 
 OBJECTIVE = "clm"
 BATCH_TOKENS = 4096
-WORD = "▁"  # begins the first piece of a word (SentencePiece)
 
 
 @torch.no_grad()
@@ -32,7 +32,7 @@ def totals(checkpoint: str, data: Path, langs: str, split: str) -> tuple[dict[st
     model, task = load(checkpoint, data, objectives=OBJECTIVE, langs=langs)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     device, dictionary, objective = next(model.parameters()).device, task.dictionary, task.objectives[OBJECTIVE]
-    begins = torch.tensor([symbol.startswith(WORD) for symbol in dictionary.symbols], device=device)
+    begins = torch.tensor([symbol.startswith(WORD_START) for symbol in dictionary.symbols], device=device)
     task.load_dataset(split)
     found = {code: dict.fromkeys(("nats", "tokens", "words", "sentences"), 0.0) for code in langs.split(",")}
     missing = found.keys() - task.datasets[split].corpora[OBJECTIVE].keys()
@@ -63,6 +63,6 @@ def bigram_totals(data: Path, code: str, split: str) -> dict[str, float]:
     return {
         "nats": -float(np.log(found).sum()),
         "tokens": len(found),
-        "words": sum(dictionary.symbols[token].startswith(WORD) for token in text[1:]),
+        "words": sum(dictionary.symbols[token].startswith(WORD_START) for token in text[1:]),
         "sentences": int((text[1:] == end).sum()),
     }

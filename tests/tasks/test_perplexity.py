@@ -1,4 +1,4 @@
-"""Perplexity by sub-word and by word: computed by hand from log-probabilities, and that of the validation log."""
+"""Perplexity per prediction and by word: computed by hand from log-probabilities, and that of the validation log."""
 
 import json
 import math

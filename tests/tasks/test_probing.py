@@ -11,7 +11,7 @@ from fairseq_xl.commands import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.correlation import spearman
 from fairseq_xl.evaluation.probing import WordInText, WordPair, read_minimal_pairs
-from fairseq_xl.probing import both_words, masked_probabilities, pair_vectors, word_tokens
+from fairseq_xl.probing import both_words, masked_probabilities, pair_hidden_states, word_tokens
 from fairseq_xl.retrieval import Embedder
 from tests.commands import pretraining, run_train, translation
 from tests.tasks.tiny_text import sentences, write
@@ -79,7 +79,7 @@ def test_vectors_of_pairs_are_first_states_of_both_texts(embedder):
     first, second = "the house", "a green book walks"
     pair = WordPair((WordInText(first, 0, 3, ""), WordInText(second, 0, 1, "")), 0)
     tokens = [0, *embedder.encode(first, "en"), 2, *embedder.encode(second, "en")]
-    np.testing.assert_allclose(pair_vectors(embedder, [pair], "en")[0], states(embedder, tokens, None)[0], atol=2e-6)
+    np.testing.assert_allclose(pair_hidden_states(embedder, [pair], "en")[0], states(embedder, tokens, None)[0], atol=2e-6)
 
 
 def test_a_long_text_is_cut_around_the_word(embedder):

@@ -80,8 +80,8 @@ def word_hidden_states(embedder: Embedder, words: Sequence[WordInText], language
     """(n, C) float32: the mean over the pieces of each word of the last layer's hidden states."""
     framed = [word_tokens(embedder, word, language) for word in words]
     found = [np.empty(0)] * len(words)
-    for number, states in last_hidden_states(embedder, [tokens for tokens, _ in framed], language):
-        found[number] = states[framed[number][1]].mean(0).float().cpu().numpy()
+    for number, hidden in last_hidden_states(embedder, [tokens for tokens, _ in framed], language):
+        found[number] = hidden[framed[number][1]].mean(0).float().cpu().numpy()
     return np.stack(found)
 
 
@@ -90,8 +90,8 @@ def pair_hidden_states(embedder: Embedder, pairs: Sequence[WordPair], language: 
     texts = [[embedder.encode(word.text, language) for word in pair.words] for pair in pairs]
     rows = [frame(sides, embedder.task.framing, embedder.longest).tokens for sides in texts]
     found = [np.empty(0)] * len(rows)
-    for number, states in last_hidden_states(embedder, rows, language):
-        found[number] = states[0].float().cpu().numpy()
+    for number, hidden in last_hidden_states(embedder, rows, language):
+        found[number] = hidden[0].float().cpu().numpy()
     return np.stack(found)
 
 
@@ -140,8 +140,8 @@ def masked_probabilities(
         rows.append(embedder.task.framing.sentence(sides[0]))
         places.append(int(place) + 1)
     found: dict[int, tuple[float, float]] = {}
-    for row, states in last_hidden_states(embedder, rows, language) if rows else ():
-        probabilities = model.output(states[places[row]]).float().log_softmax(-1)
+    for row, hidden in last_hidden_states(embedder, rows, language) if rows else ():
+        probabilities = model.output(hidden[places[row]]).float().log_softmax(-1)
         first, second = probabilities[candidates[row]].tolist()
         found[numbers[row]] = first, second
     return {number: found[number] for number in numbers}

@@ -77,7 +77,7 @@ def main(share: str, arguments: list[str]) -> None:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise UserError(f"--warmup-share {share}: a number from 0 to 1 is needed, below 1")
+        raise UserError(f"--warmup-share {share}: expected a number from 0 up to, but not including, 1")
     register()
     sys.stdout.write(" ".join(flags(configuration(arguments), value)) + "\n")
 

@@ -79,7 +79,9 @@ def test_vectors_of_pairs_are_first_states_of_both_texts(embedder):
     first, second = "the house", "a green book walks"
     pair = WordPair((WordInText(first, 0, 3, ""), WordInText(second, 0, 1, "")), 0)
     tokens = [0, *embedder.encode(first, "en"), 2, *embedder.encode(second, "en")]
-    np.testing.assert_allclose(pair_hidden_states(embedder, [pair], "en")[0], states(embedder, tokens, None)[0], atol=2e-6)
+    np.testing.assert_allclose(
+        pair_hidden_states(embedder, [pair], "en")[0], states(embedder, tokens, None)[0], atol=2e-6
+    )
 
 
 def test_a_long_text_is_cut_around_the_word(embedder):
@@ -141,7 +143,7 @@ def test_mistakes(data_bin, checkpoint, files, tmp_path):
     write(tmp_path / "long.tsv", [f"{'the ' * 50}house\t{'the ' * 50}book"])
     for command, message in (
         (["minimal-pairs", tmp_path / "checkpoint_last.pt", data_bin, files / "pairs.tsv"], "this model is none"),
-        (["minimal-pairs", checkpoint, data_bin, tmp_path / "long.tsv"], "has more than 38 sub-words"),
+        (["minimal-pairs", checkpoint, data_bin, tmp_path / "long.tsv"], "has more than 38 pieces"),
         (["scws", checkpoint, data_bin, files / "ratings.txt", "--lang", "xx"], "language 'xx' has no symbol"),
         (["scws", checkpoint, data_bin, files / "ratings.txt", "--language-module", "no.pt"], "no.pt"),
     ):

@@ -2,9 +2,9 @@
 
 TRAIN and TEST are prefixes of WiC's files: PREFIX.data.txt and PREFIX.gold.txt. A logistic regression is trained on
 frozen hidden states of the last layer. `pair`: the first hidden state of both sentences as one input, as in the paper;
-`words`: the hidden states of the two words, averaged over their pieces, with their absolute difference and their product.
-Features are standardized. Prints one JSON line; `majority` is the accuracy of the more frequent class of the training
-pairs.
+`words`: the hidden states of the two words, averaged over their pieces, with their absolute difference and their
+product. Features are standardized. Prints one JSON line; `majority` is the accuracy of the more frequent class of the
+training pairs.
 """
 
 import json

@@ -3,8 +3,8 @@
 The embedding of a word is the mean of the rows of its pieces in the table of token embeddings. EMBEDDINGS is a
 checkpoint, a .npz of `fairseq-xl join-embeddings` or `skipgram`, or XX=FILE.npz,YY=FILE.npz, a file for each language.
 Prints one JSON line: for each dictionary the mean cosine and L2 distance of its pairs, with 95 % bootstrap intervals,
-of random pairs of its words, and, as `no_common_piece`, of its pairs without a common piece; for each similarity file Pearson's
-correlation, times 100. Pairs with a word that has an unknown piece are left out and counted.
+of random pairs of its words, and, as `no_common_piece`, of its pairs without a common piece; for each similarity file
+Pearson's correlation, times 100. Pairs with a word that has an unknown piece are left out and counted.
 """
 
 import argparse

@@ -24,7 +24,7 @@ class MultitaskConfig(TypeConfig):
     subtasks: Optional[str] = field(
         default=None,
         metadata={
-            "help": "the subtasks, separated by spaces: NAME=TYPE:FOLDER, with a task type and its --task-files, such as "
+            "help": "the subtasks, separated by spaces: NAME=TYPE:FOLDER, a task type and its --task-files, such as "
             "'xnli=classification:task-files/xnli ner=tagging:task-files/ner'"
         },
     )

@@ -142,7 +142,10 @@ def test_mistakes(data_bin, checkpoint, files, tmp_path):
     run_train([*translation(data_bin, tmp_path, "-s", "en", "-t", "de"), "--max-update", 1, "--disable-validation"])
     write(tmp_path / "long.tsv", [f"{'the ' * 50}house\t{'the ' * 50}book"])
     for command, message in (
-        (["minimal-pairs", tmp_path / "checkpoint_last.pt", data_bin, files / "pairs.tsv"], "this model is none"),
+        (
+            ["minimal-pairs", tmp_path / "checkpoint_last.pt", data_bin, files / "pairs.tsv"],
+            "need a masked language model, found",
+        ),
         (["minimal-pairs", checkpoint, data_bin, tmp_path / "long.tsv"], "has more than 38 pieces"),
         (["scws", checkpoint, data_bin, files / "ratings.txt", "--lang", "xx"], "language 'xx' has no symbol"),
         (["scws", checkpoint, data_bin, files / "ratings.txt", "--language-module", "no.pt"], "no.pt"),

@@ -38,10 +38,10 @@ def embedder_of(options: argparse.Namespace) -> Embedder:
 
 
 @torch.no_grad()
-def last_states(
+def last_hidden_states(
     embedder: Embedder, rows: Sequence[np.ndarray], language: str, batch_tokens: int = BATCH_TOKENS
 ) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yields the number of each framed text (t,) of `rows` and the last layer's states of its tokens, (t, C)."""
+    """Yields the number of each framed text (t,) of `rows` and the last layer's hidden states of its tokens, (t, C)."""
     dictionary = embedder.task.dictionary
     for batch in batches([len(row) for row in rows], batch_tokens):
         padded = pad_rows([rows[number] for number in batch], dictionary.pad())
@@ -76,33 +76,33 @@ def word_tokens(embedder: Embedder, word: WordInText, language: str) -> tuple[np
     return embedder.task.framing.sentence(ended), places - first + 1
 
 
-def word_vectors(embedder: Embedder, words: Sequence[WordInText], language: str) -> np.ndarray:
-    """(n, C) float32: the mean over the pieces of each word of the last layer's states."""
+def word_hidden_states(embedder: Embedder, words: Sequence[WordInText], language: str) -> np.ndarray:
+    """(n, C) float32: the mean over the pieces of each word of the last layer's hidden states."""
     framed = [word_tokens(embedder, word, language) for word in words]
     found = [np.empty(0)] * len(words)
-    for number, states in last_states(embedder, [tokens for tokens, _ in framed], language):
-        found[number] = states[framed[number][1]].mean(0).float().cpu().numpy()
+    for number, hidden in last_hidden_states(embedder, [tokens for tokens, _ in framed], language):
+        found[number] = hidden[framed[number][1]].mean(0).float().cpu().numpy()
     return np.stack(found)
 
 
-def pair_vectors(embedder: Embedder, pairs: Sequence[WordPair], language: str) -> np.ndarray:
-    """(n, C) float32: the last layer's first state of each pair of texts, framed as one sequence."""
+def pair_hidden_states(embedder: Embedder, pairs: Sequence[WordPair], language: str) -> np.ndarray:
+    """(n, C) float32: the last layer's first hidden state of each pair of texts, framed as one sequence."""
     texts = [[embedder.encode(word.text, language) for word in pair.words] for pair in pairs]
     rows = [frame(sides, embedder.task.framing, embedder.longest).tokens for sides in texts]
     found = [np.empty(0)] * len(rows)
-    for number, states in last_states(embedder, rows, language):
-        found[number] = states[0].float().cpu().numpy()
+    for number, hidden in last_hidden_states(embedder, rows, language):
+        found[number] = hidden[0].float().cpu().numpy()
     return np.stack(found)
 
 
 def both_words(embedder: Embedder, pairs: Sequence[WordPair], language: str) -> tuple[np.ndarray, np.ndarray]:
-    """`word_vectors` (n, C) of the first and of the second words."""
+    """`word_hidden_states` (n, C) of the first and of the second words."""
     first, second = zip(*(pair.words for pair in pairs))
-    return word_vectors(embedder, first, language), word_vectors(embedder, second, language)
+    return word_hidden_states(embedder, first, language), word_hidden_states(embedder, second, language)
 
 
 @torch.no_grad()
-def piece_vectors(embedder: Embedder, pairs: Sequence[WordPair], language: str) -> tuple[np.ndarray, np.ndarray]:
+def word_embeddings(embedder: Embedder, pairs: Sequence[WordPair], language: str) -> tuple[np.ndarray, np.ndarray]:
     """(n, C) float32 of the first and of the second words: the mean of the token embeddings of each word's pieces."""
     sides = []
     for side in (0, 1):
@@ -117,22 +117,22 @@ def piece_vectors(embedder: Embedder, pairs: Sequence[WordPair], language: str) 
 def masked_probabilities(
     embedder: Embedder, pairs: Sequence[MinimalPair], language: str
 ) -> dict[int, tuple[float, float]]:
-    """Log-probabilities, in nats, of the sub-words in which the two sentences of a pair differ, in place of <mask>.
+    """Log-probabilities, in nats, of the pieces in which the two sentences of a pair differ, in place of <mask>.
 
-    Returns: {number of the pair: (of the grammatical sentence, of the ungrammatical one)}; pairs that differ in another
-    number of sub-words than one are left out, as in Artetxe et al. (2020). Raises `UserError` for a model without an
-    output layer, and for a sentence that is longer than the model's positions.
+    Returns: {number of the pair: (of the grammatical sentence, of the ungrammatical one)}; pairs that differ in more
+    than one piece are left out, as in Artetxe et al. (2020). Raises `UserError` for a model without an output layer,
+    and for a sentence that is longer than the model's positions.
     """
     model, dictionary = embedder.model, embedder.task.dictionary
     if not isinstance(model, XLEncoderModel):
-        raise UserError("minimal pairs need an encoder that predicts masked tokens, and this model is none")
+        raise UserError(f"minimal pairs need a masked language model, found {type(model).__name__}")
     numbers, rows, places, candidates = [], [], [], []
     for number, pair in enumerate(pairs):
         sides = [embedder.encode(sentence, language) for sentence in pair[1:]]
         if len(sides[0]) != len(sides[1]) or (sides[0] != sides[1]).sum() != 1:
             continue
         if len(sides[0]) + 1 > embedder.longest:
-            raise UserError(f"{pair.grammatical[:60]!r} has more than {embedder.longest - 2} sub-words")
+            raise UserError(f"{pair.grammatical[:60]!r} has more than {embedder.longest - 2} pieces")
         (place,) = np.flatnonzero(sides[0] != sides[1])
         candidates.append([int(side[place]) for side in sides])
         sides[0][place] = dictionary.mask_index
@@ -140,8 +140,8 @@ def masked_probabilities(
         rows.append(embedder.task.framing.sentence(sides[0]))
         places.append(int(place) + 1)
     found: dict[int, tuple[float, float]] = {}
-    for row, states in last_states(embedder, rows, language) if rows else ():
-        probabilities = model.output(states[places[row]]).float().log_softmax(-1)
+    for row, hidden in last_hidden_states(embedder, rows, language) if rows else ():
+        probabilities = model.output(hidden[places[row]]).float().log_softmax(-1)
         first, second = probabilities[candidates[row]].tolist()
         found[numbers[row]] = first, second
     return {number: found[number] for number in numbers}

@@ -35,7 +35,7 @@ class Embedder:
     def __init__(self, checkpoint, data, **options):
         self.model, self.task = load(checkpoint, data, **options)
         if not isinstance(getattr(self.model, "encoder", None), Encoder):
-            raise UserError(f"{checkpoint}: retrieval needs a model with an encoder, and this one has none")
+            raise UserError(f"{checkpoint}: expected a model with an encoder, found {type(self.model).__name__}")
         self.has_language_modules = isinstance(self.model, XLMonoTransModel)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.encoder = self.model.to(self.device).encoder

@@ -186,10 +186,9 @@ def clean(
         if len(learn) > 1:
             guess = Trigrams(learn)
         else:
+            found = f"has only {', '.join(learn)}, so it leaves out nothing" if learn else "has no training text"
             logger.warning(
-                "clean: the rule `language` leaves out nothing: it compares the training text of several languages, "
-                "and the description has that of %s alone",
-                *(learn or ["no language"]),
+                "clean: the rule `language` compares training text of several languages; the description %s", found
             )
     folders = []
     for folder in config.folders:

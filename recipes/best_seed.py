@@ -10,7 +10,9 @@ from pathlib import Path
 
 from fairseq_xl import error_reporting, register
 from fairseq_xl.checkpoints import language_modules
+from fairseq_xl.checkpoints.identity import head_of
 from fairseq_xl.errors import UserError
+from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.io.checkpoints import load_checkpoint
 
 
@@ -21,7 +23,7 @@ def check(classifier: str, body: str) -> None:
     """
     register()
     content = load_checkpoint(classifier)
-    if "labels" not in content.get("task_state", {}).get("fairseq_xl", {}):
+    if head_of(content.get("task_state", {}).get("fairseq_xl", {})) not in TASK_TYPES:
         raise UserError(f"CHECKPOINT {classifier} is not a classifier of finetune.sh")
     try:
         wanted = language_modules.read(body).body

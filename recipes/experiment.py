@@ -53,7 +53,7 @@ class Run:
         try:
             with ThreadPoolExecutor(jobs) as pool:
                 while waiting or running:
-                    ready = [step for step in waiting if all(need in finished for need in step.needs)]
+                    ready = [step for step in waiting if all(need in finished for need in step.required_steps)]
                     for step in ready[: jobs - len(running)]:
                         waiting.remove(step)
                         running[pool.submit(self.run_step, step)] = step

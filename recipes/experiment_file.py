@@ -34,8 +34,8 @@ class Step:
     expects: list[str]  # files and folders that must exist before any step begins, FOLDER:FOLDER/FILE
     stdout: str | None  # file of the folder that receives the output of the last command
     only_if_needed: bool
-    after: list[str]  # names of steps, or what they begin with, that it needs beyond those whose folders it reads
-    needs: list["Step"] = field(default_factory=list)
+    needs: list[str]  # names of steps, or prefixes of names, that must run first, beyond those whose folders it reads
+    required_steps: list["Step"] = field(default_factory=list)
 
     @property
     def paths(self) -> list[str]:
@@ -208,13 +208,13 @@ class Experiment:
         for step in steps.values():
             for path in step.absolute_paths:
                 made = next((makers[folder] for folder in (path, *path.parents) if folder in makers), step)
-                if made is not step and made not in step.needs:
-                    step.needs.append(made)
-            for name in step.after:
+                if made is not step and made not in step.required_steps:
+                    step.required_steps.append(made)
+            for name in step.needs:
                 found = [other for other in steps.values() if f"{other.name}/".startswith(f"{name}/")]
                 if not found:
                     raise UserError(f"{self.path}: step {step.name}: needs: there is no step {name}")
-                step.needs += [other for other in found if other not in step.needs]
+                step.required_steps += [other for other in found if other not in step.required_steps]
         return list(steps.values())
 
     def chosen(self, names: list[str]) -> list[Step]:
@@ -236,7 +236,7 @@ class Experiment:
                 names = ", ".join(one.name for one in inside[inside.index(step) :])
                 raise UserError(f"{self.path}: these steps read from each other's folders: {names}")
             if step not in ordered:
-                for needed in step.needs:
+                for needed in step.required_steps:
                     add(needed, (*inside, step))
                 ordered.append(step)
 
@@ -283,7 +283,7 @@ def check_files(steps: list[Step]) -> None:
     FOLDER:FOLDER/FILE must exist in one of the folders. Corpora that `recipes.corpus` makes may be missing.
     """
     for step in steps:
-        made = {*(needed.folder for needed in step.needs), *corpus.MADE}
+        made = {*(needed.folder for needed in step.required_steps), *corpus.MADE}
         for path in step.expects:
             folders, _, name = path.rpartition("/")
             places = [ROOT / folder / name for folder in folders.split(":")]

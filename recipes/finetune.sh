@@ -6,7 +6,7 @@
 # it takes the last epoch. With --no-scores it only predicts: for test files without labels.
 # Commas separate languages. --init-from CKPT sets the encoder's weights (default: random). --warmup-share 0.1 warms up
 # over a tenth of the updates, which it counts. Without CONFIG the model has the size of XLM's for XNLI;
-# xlm/config/classify-toy.yaml is small. PREDICT="--fp16 --batch-size 64" has flags of fairseq-validate for the test
+# xlm/config/classify-toy.yaml is small. PREDICT="--fp16 --batch-size 64" adds flags to fairseq-validate for the test
 # files. A repeated run resumes.
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# multitask.sh DATA SAVE_DIR SUBTASKS TRAIN_LANGS EVAL_LANGS [CONFIG.yaml ...] [--flag value ...]: fine-tunes one encoder
-# on several tasks in one run (G13). SUBTASKS is "NAME=TYPE:TASK_FILES NAME=TYPE:TASK_FILES ...", TYPE as in finetune.sh.
-# It selects the epoch with the best mean over the tasks of accuracy, nDCG or F1, predicts all test files and writes
-# SAVE_DIR/scores/NAME.json. Commas separate languages; --subtask-eval-langs 'NAME=en,de' names those of a task that lacks
-# some of EVAL_LANGS. Otherwise as finetune.sh, PREDICT included.
+# multitask.sh DATA SAVE_DIR SUBTASKS TRAIN_LANGS EVAL_LANGS [CONFIG.yaml ...] [--flag value ...]: fine-tunes one
+# encoder on several subtasks in one run (G13). SUBTASKS is "NAME=TYPE:TASK_FILES NAME=TYPE:TASK_FILES ...", TYPE as in
+# finetune.sh. It selects the epoch with the best mean over the subtasks of accuracy, nDCG or F1, predicts all test
+# files and writes SAVE_DIR/scores/NAME.json. Commas separate languages; --subtask-eval-langs 'NAME=en,de' names those
+# of a subtask that lacks some of EVAL_LANGS. Otherwise as finetune.sh, PREDICT included.
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipes/common.sh"

@@ -73,15 +73,18 @@ def flags(cfg, share: float) -> list[str]:
 
 def main(share: str, arguments: list[str]) -> None:
     error_reporting.install()
-    logging.disable(logging.WARNING)  # the training reports the same again
     try:
         value = float(share)
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise UserError(f"--warmup-share {share}: a number from 0 to 1 is needed, below 1")
+        raise UserError(f"--warmup-share {share}: expected a number from 0 up to, but not including, 1")
     register()
-    sys.stdout.write(" ".join(flags(configuration(arguments), value)) + "\n")
+    logging.disable(logging.WARNING)  # the training reports the same again
+    try:
+        sys.stdout.write(" ".join(flags(configuration(arguments), value)) + "\n")
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 if __name__ == "__main__":

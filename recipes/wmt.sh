@@ -49,7 +49,7 @@ folder_of() {
 # has_pair FOLDER PAIR: succeeds if a complete corpus folder has the pair. The reader writes the manifest last.
 has_pair() { grep -qsF "\"$2\"" "$1/manifest.json"; }
 
-# is_complete FOLDER PAIR: also, if it is not a folder of --corpus, with the form of Romanian that is wanted.
+# is_complete FOLDER PAIR: succeeds if the folder has the pair and, unless it is --corpus, Romanian in the chosen form.
 is_complete() {
     has_pair "$1" "$2" || return
     [ "$2" != en-ro ] || [ -n "$corpus" ] || [ "$(form_of "$1")" = "$form" ]

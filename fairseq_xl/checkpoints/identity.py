@@ -41,7 +41,7 @@ def head_of(identity):
 
 
 def type_state_of(identity):
-    """What the task type of a fine-tuned checkpoint learned from the training files, {name: value}."""
+    """State of the task type in a checkpoint, {name: value}."""
     earlier = {name: identity[name] for name in ("labels", "sides") if identity.get(name) is not None}
     return identity.get("type_state", earlier)
 

@@ -1,8 +1,9 @@
-"""Stanford's Contextual Word Similarities (SCWS), with frozen states (Artetxe et al. 2020).
+"""Stanford's Contextual Word Similarities (SCWS), with frozen hidden states (Artetxe et al. 2020).
 
-The similarity of two words in their contexts is the cosine of the last layer's states, averaged over the pieces of each
-word. RATINGS is SCWS's ratings.txt. Prints one JSON line: Spearman's correlation with the mean ratings, times 100;
-beside it that of the cosine of the token embeddings, which know nothing of the context. Chance is 0.
+The similarity of two words in their contexts is the cosine of the last layer's hidden states, averaged over the pieces
+of each word. RATINGS is SCWS's ratings.txt. Prints one JSON line with Spearman's correlation with the mean ratings,
+times 100 (`context`), and that of the cosine of the token embeddings, which have no context (`embeddings`). Chance is
+0.
 """
 
 import json
@@ -12,7 +13,7 @@ import numpy as np
 
 from fairseq_xl.evaluation.correlation import correlation, spearman
 from fairseq_xl.evaluation.probing import read_scws
-from fairseq_xl.probing import both_words, embedder_of, parser, piece_vectors
+from fairseq_xl.probing import both_words, embedder_of, parser, word_embeddings
 from fairseq_xl.versions import version
 
 
@@ -25,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
     embedder = embedder_of(options)
     gold = [pair.label for pair in pairs]
     result = {"probe": "scws", "versions": {name: version(name) for name in ("fairseq_xl", "torch")}, "n": len(pairs)}
-    for name, vectors in (("context", both_words), ("embeddings", piece_vectors)):
+    for name, vectors in (("context", both_words), ("embeddings", word_embeddings)):
         one, two = vectors(embedder, pairs, options.lang)
         norms = np.maximum(np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1), 1e-12)
         result[name] = correlation(spearman, (one * two).sum(1) / norms, gold)

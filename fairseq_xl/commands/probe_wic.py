@@ -1,9 +1,10 @@
 """Word in Context (WiC): does a word have one sense in two sentences? (Artetxe et al. 2020).
 
 TRAIN and TEST are prefixes of WiC's files: PREFIX.data.txt and PREFIX.gold.txt. A logistic regression is trained on
-frozen states of the last layer. `pair`: the first state of both sentences as one input, as in the paper; `words`: the
-states of the two words, averaged over their pieces, with their absolute difference and their product. Features are
-standardized. Prints one JSON line; `majority` is the accuracy of the more frequent class of the training pairs.
+frozen hidden states of the last layer. `pair`: the first hidden state of both sentences as one input, as in the paper;
+`words`: the hidden states of the two words, averaged over their pieces, with their absolute difference and their
+product. Features are standardized. Prints one JSON line; `majority` is the accuracy of the more frequent class of the
+training pairs.
 """
 
 import json
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.evaluation.probing import classified, majority, read_wic
-from fairseq_xl.probing import both_words, embedder_of, pair_vectors, parser
+from fairseq_xl.probing import both_words, embedder_of, pair_hidden_states, parser
 from fairseq_xl.versions import version
 
 
@@ -29,7 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
     result: dict[str, Any] = {"train": len(train), "n": len(test), "majority": majority(labels, gold)}
     features: dict[str, list[np.ndarray]] = {"pair": [], "words": []}
     for pairs in (train, test):
-        features["pair"].append(pair_vectors(embedder, pairs, options.lang))
+        features["pair"].append(pair_hidden_states(embedder, pairs, options.lang))
         one, two = both_words(embedder, pairs, options.lang)
         features["words"].append(np.concatenate((one, two, np.abs(one - two), one * two), axis=1))
     for name, (of_train, of_test) in features.items():

@@ -1,10 +1,10 @@
-"""Perplexity of a causal language model, by sub-word and by word (Lample & Conneau 2019, section 4.4).
+"""Perplexity of a causal language model, per prediction and by word (Lample & Conneau 2019, section 4.4).
 
-Reads the binarized text of a split as the validation of fairseq-train does, with the settings of the checkpoint: every
-sub-word and every end of a sentence is predicted once, from those before it in its block. By sub-word: exp(nats /
-predictions). By word: exp(nats / words), where a word is what is between blanks; it can be compared between
-vocabularies, and means nothing for languages written without blanks. Beside it, a bigram model of the training text of
-the language. Prints one JSON line.
+Reads the binarized text of a split as the validation of fairseq-train does, with the settings of the checkpoint. The
+perplexity per prediction (pieces and </s>) is exp(nats / predictions); each is predicted once, from those before it in
+its block. By word: exp(nats / words); a word begins at a piece with ▁ (SentencePiece), and with other dictionaries the
+value is null. Only the perplexity by word can be compared between vocabularies. It means nothing for languages written
+without blanks. `bigram` has the same for a bigram model of the language's training text. Prints one JSON line.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def scores(nats: float, tokens: float, words: float, sentences: float) -> dict[str, Any]:
-    """Perplexity by sub-word and by word, and what they are computed from."""
+    """Perplexity per prediction (pieces and </s>) and by word, and what they are computed from."""
     return {
         "perplexity": round(math.exp(nats / tokens), 3),
         "word_perplexity": round(math.exp(nats / words), 3) if words else None,

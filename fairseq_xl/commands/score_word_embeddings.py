@@ -3,8 +3,8 @@
 The embedding of a word is the mean of the rows of its pieces in the table of token embeddings. EMBEDDINGS is a
 checkpoint, a .npz of `fairseq-xl join-embeddings` or `skipgram`, or XX=FILE.npz,YY=FILE.npz, a file for each language.
 Prints one JSON line: for each dictionary the mean cosine and L2 distance of its pairs, with 95 % bootstrap intervals,
-of random pairs of its words, and, as `apart`, of its pairs without a common piece; for each similarity file Pearson's
-correlation, times 100. Pairs with a word that has an unknown piece are left out and counted.
+of random pairs of its words, and, as `no_common_piece`, of its pairs without a common piece; for each similarity file
+Pearson's correlation, times 100. Pairs with a word that has an unknown piece are left out and counted.
 """
 
 import argparse
@@ -42,8 +42,8 @@ def main(arguments: list[str] | None = None) -> None:
     for pair, words in dictionaries.items():
         languages = pair.split("-")
         kept, one, two = embeddings.pairs(words, languages)
-        apart = np.array([embeddings.have_no_common_piece(words[number], languages) for number in kept])
-        scores = dictionary_scores(apart, one, two)
+        no_common_piece = np.array([embeddings.have_no_common_piece(words[number], languages) for number in kept])
+        scores = dictionary_scores(no_common_piece, one, two)
         result["dictionaries"][pair] = {"left_out": len(words) - len(kept)} | scores
     for pair, (words, ratings) in rated.items():
         kept, one, two = embeddings.pairs(words, pair.split("-"))

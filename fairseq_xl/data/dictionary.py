@@ -89,7 +89,7 @@ class XLDictionary(Dictionary):
 
     @cached_property
     def word_mark(self):
-        """How pieces mark words: `SENTENCEPIECE`, `BPE`, or None if no piece has a mark; the more frequent mark counts.
+        """Word mark of the pieces: `SENTENCEPIECE`, `BPE` or None; the more frequent one.
 
         The name is also that of `string` and --remove-bpe, which join the pieces.
         """

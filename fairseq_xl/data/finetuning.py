@@ -168,9 +168,9 @@ class SubtaskDataset(FineTuningDataset):
     """Examples of several subtasks, with a `subtask` each; the examples of a batch are of one subtask.
 
     Args:
-        alpha: exponent of the subtasks' sizes in their shares of an epoch; None: 1.
-        others: as in `FineTuningDataset`. Without `per_epoch` an epoch has as many examples as there are; without
-            `alpha` too, each of them once.
+        alpha: exponent of the subtasks' sizes in their shares of an epoch; None: 1, so that without `per_epoch` each
+            example is read once.
+        others: as in `FineTuningDataset`. Without `per_epoch` an epoch has as many examples as there are.
     """
 
     def __init__(self, split, examples, inputs, collate, dictionary, per_epoch=None, alpha=None):

@@ -77,7 +77,7 @@ class TextEncoder:
     def spans(self, text, language):
         """Text of a language -> ids (t,), without ``</s>``, and the characters [begin, end) of each, (t, 2).
 
-        Raises `UserError` for a text of which the language's tokenizer changes more than blanks.
+        Raises `UserError` if the tokenizer changes anything but white space.
         """
         name, raw = self.tokenizers.get(language), text
         text = tokenizers.tokenize(text, name, language)
@@ -93,8 +93,10 @@ class TextEncoder:
             try:
                 characters = in_raw(characters, text, raw)
             except ValueError as error:
-                message = f"the tokenizer {name!r} of {language} changes more than blanks of a text, {error}"
-                raise UserError(f"{message}: characters of it cannot be located") from None
+                raise UserError(
+                    f"the tokenizer {name!r} of {language} changes characters of the text ({error}), so answers cannot "
+                    "be located; use a data folder whose tokenizer changes only white space"
+                ) from None
         return indices[np.array(pieces, dtype=np.int64)], characters
 
 
@@ -108,7 +110,7 @@ def in_raw(characters, tokenized, raw):
         if one is None or other is None or tokenized[one] != raw[other]:
             sides = ((raw, other), (tokenized, one))
             before, after = ("" if place is None else text[place:][:20] for text, place in sides)
-            raise ValueError(f"{before!r} into {after!r}")
+            raise ValueError(f"{before!r} becomes {after!r}")
     begins, ends = np.searchsorted(ours, characters).T  # numbers of characters before, without blanks
     places = np.array([*theirs, len(raw)])
     return np.stack((places[begins], np.where(ends > begins, places[ends - 1] + 1, places[begins])), axis=1)

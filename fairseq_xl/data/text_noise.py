@@ -32,9 +32,10 @@ class Text(NamedTuple):
 
 
 def split_into_words(tokens, is_piece, begins_word, ends_word, every_piece):
-    """Finds the words of tokens (B, T), which special symbols separate.
+    """Splits tokens (B, T) into words.
 
-    A word begins at a piece that begins one, behind a piece that ends one, and at the first piece behind a symbol.
+    A new word starts at a piece marked as word-initial (▁), after a piece marked as word-final (no @@), and after a
+    special symbol.
 
     Args:
         is_piece, begins_word, ends_word: (V,) bool, by symbol.
@@ -69,7 +70,7 @@ def shuffled(text, keys, reach):
 def dropped(text, keys, probability, pad):
     """Leaves out each word with a probability: `Text` (B, T) -> `Text` (B, T'), T' <= T.
 
-    A row that would lose all its words keeps a random one: the word with the highest number.
+    A row that would lose all its words keeps the word whose random number is highest.
     """
     drawn = np.where(text.words == NO_WORD, 1.0, _of_word(text, keys, DROP))
     highest = np.where(text.words == NO_WORD, 0.0, drawn).max(axis=1, keepdims=True)

@@ -32,7 +32,7 @@ class Direction:
         self.tag, self.upsampling = tag, upsampling
 
     @property
-    def examples(self):
+    def num_examples(self):
         """Number of examples that an epoch of training reads: at least one."""
         return max(1, round(self.upsampling * len(self.lines)))
 
@@ -96,7 +96,7 @@ class TranslationDataset(FairseqDataset):
             return np.arange(len(self))
         rng, found = np.random.default_rng(np.random.randint(2**31)), []
         for offset, direction in zip(self.offsets, self.directions):
-            found.append(offset + draw_passes(rng, len(direction.lines), direction.examples))
+            found.append(offset + draw_passes(rng, len(direction.lines), direction.num_examples))
         return np.concatenate(found)
 
     def __getitem__(self, index):

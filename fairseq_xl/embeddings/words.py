@@ -19,7 +19,7 @@ ARRAYS = ".npz"
 
 
 class WordEmbeddings:
-    """The token embeddings of a checkpoint, or a file of embeddings, as a function from words to vectors.
+    """Maps words to embeddings, from a checkpoint or a file.
 
     Args:
         files: {language: file}; that of None serves all other languages. A file is a checkpoint, or a .npz of

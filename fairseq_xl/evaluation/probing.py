@@ -145,7 +145,7 @@ def minimal_pair_scores(pairs: Sequence[MinimalPair], scored: dict[int, tuple[fl
     """Accuracy over all scored pairs and by category; pairs that were left out are counted.
 
     Args:
-        scored: log-probabilities of the two sentences' sub-words by the number of the pair. A pair is right if that of
+        scored: log-probabilities of the two sentences' pieces by the number of the pair. A pair is right if that of
             the grammatical one is higher.
     """
     right: dict[str, list[bool]] = defaultdict(list)

@@ -73,7 +73,7 @@ def read_content(path: Any, language: str) -> tuple[str, Any]:
 def examine(content: Any, path: Any, language: str) -> tuple[list[Question], list[Wrong]]:
     """The questions of a file, and what is wrong with some of them; raises `UserError` for another format.
 
-    A question that is wrong itself is not in the first list; one with wrong answers is.
+    The first list omits wrong questions and keeps questions with wrong answers.
     """
     found, wrong, ids = [], [], set()
     try:

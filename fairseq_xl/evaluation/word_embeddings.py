@@ -67,23 +67,23 @@ def _mean(values: np.ndarray) -> dict[str, Any]:
     return {"score": round(float(values.mean()), DECIMALS), "interval": bounds}
 
 
-def dictionary_scores(apart: np.ndarray, one: np.ndarray, two: np.ndarray) -> dict[str, Any]:
+def dictionary_scores(no_common_piece: np.ndarray, one: np.ndarray, two: np.ndarray) -> dict[str, Any]:
     """Mean cosine and L2 distance of n translations, and of as many random pairs of the same words.
 
     Args:
-        apart: (n,) bool, whether the two words have no piece in common. With a joint vocabulary the others are near
-            each other in any table; `apart` has the means without them.
+        no_common_piece: (n,) bool, whether the two words have no piece in common. With a joint vocabulary the others
+            are near each other in any table; `no_common_piece` of the result has the means without them.
         one, two: embeddings of the words, (n, C) each.
     """
     order = np.random.default_rng(1).permutation(len(one))
-    shuffled = one[order], two[np.roll(order, 1)]  # no word meets its own translation
-    found: dict[str, Any] = {"n": len(one), "apart": {"n": int(apart.sum())}, "random": {}}
+    shuffled = one[order], two[np.roll(order, 1)]  # rolled by one: no pair is kept
+    found: dict[str, Any] = {"n": len(one), "no_common_piece": {"n": int(no_common_piece.sum())}, "random": {}}
     for name, measure in (("cosine", cosines), ("l2", distances)):
         values = measure(one, two)
         found[name] = _mean(values)
         found["random"][name] = round(float(measure(*shuffled).mean()), DECIMALS)
-        if apart.any():
-            found["apart"][name] = _mean(values[apart])
+        if no_common_piece.any():
+            found["no_common_piece"][name] = _mean(values[no_common_piece])
     return found
 
 

@@ -33,7 +33,7 @@ TASK_TYPES: dict[str, type["TaskType"]] = {}
 
 @dataclass
 class TypeConfig(FairseqDataclass):
-    """Options of a task type beside those of every fine-tuning task."""
+    """Options of a task type in addition to those of every fine-tuning task."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class TaskType(ABC):
     Config: type[TypeConfig] = TypeConfig
     #: name: the task and the criterion are `xl_{name}`
     name: str
-    #: the metric that a mean over several tasks takes
+    #: the metric that `score` of `xl_multitask` averages
     main_metric: str
     #: ending of its files
     suffix = "tsv"
@@ -72,7 +72,7 @@ class TaskType(ABC):
     what = "an input"
     #: attributes learned from the training files, which checkpoints store, with their types
     state: ClassVar[dict[str, Any]] = {}
-    #: statistics beside "examples" that training logs too, from which all metrics can be computed; None: no metrics
+    #: statistics in addition to "examples" that training logs too, enough to compute all metrics; None: no metrics
     training_statistics: tuple[str, ...] | None = None
 
     def __init__(self, cfg: Any, framing: Framing, head_name: str | None = None):
@@ -125,7 +125,7 @@ class TaskType(ABC):
         """The inputs of an example, of at most --length tokens."""
 
     def training_items(self, examples: list[Any], inputs: list[list[Input]]) -> tuple[list[Any], list[list[Input]]]:
-        """What training shuffles: examples and their inputs."""
+        """Items for shuffling in training: examples and their inputs."""
         return examples, inputs
 
     @abstractmethod
@@ -185,7 +185,7 @@ class TaskType(ABC):
 
     @property
     def in_order(self) -> bool:
-        """Whether the sums over a language need all its examples in order, `count_in_order`."""
+        """Whether metrics need all examples of a language in order; then `count_in_order` replaces `count`."""
         return False
 
     def count_in_order(self, rows: list[tuple[Any, Any]]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Several tasks with one encoder and a head each (Liang et al. 2020, XGLUE's multi-task fine-tuning). B: inputs."""
+"""Several subtasks with one encoder and a head each (Liang et al. 2020, XGLUE's multi-task fine-tuning). B: inputs."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class SubtaskExample:
 
 
 class Subtasks(TaskType):
-    """Task types of several subtasks as one: a batch has examples of one subtask, and runs through its head.
+    """Combines several task types; each batch has examples of one subtask and uses its head.
 
     Its statistics are SUBTASK.STATISTIC, its metrics METRIC_SUBTASK.
 
@@ -120,7 +120,7 @@ class Subtasks(TaskType):
     def training_items(
         self, examples: list[SubtaskExample], inputs: list[list[Input]]
     ) -> tuple[list[SubtaskExample], list[list[Input]]]:
-        """What training shuffles, by subtask."""
+        """Items for shuffling in training: examples and their inputs, by subtask."""
         items: list[SubtaskExample] = []
         made: list[list[Input]] = []
         for name, each, own in self._by_subtask(list(zip(examples, inputs, strict=True)), lambda row: row[0].subtask):
@@ -149,7 +149,7 @@ class Subtasks(TaskType):
         return self._of(sample).outputs(model, sample)
 
     def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
-        """The mean of the subtask's losses, for each of its labeled examples.
+        """Returns the mean loss times the number of examples, and that number.
 
         An update of several batches, of accumulation or of several processes, thus weighs subtasks by their examples:
         a sentence to tag counts as much as one to classify, and not once for each word.

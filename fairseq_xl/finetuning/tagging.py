@@ -163,9 +163,10 @@ class Tagging(TaskType):
 
     @property
     def in_order(self) -> bool:
-        """Whether there are tags of a single letter, whose spans depend on the sentences before (`spans_of_sentences`).
+        """Whether a tag is a single letter.
 
-        A sentence by itself has as many spans, but one that begins at its first word may match another one.
+        seqeval then lets a sentence's first span depend on the previous sentence, so matches must be counted in file
+        order (`spans_of_sentences`).
         """
         return any(label[0] not in "BEIOS." and label[1:].split("-", 1)[-1] in ("", "_") for label in self.labels)
 

@@ -186,7 +186,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
         named = {"train": self.cfg.train_langs, "valid": self.cfg.valid_langs or self.cfg.eval_langs}
         return named.get(split, self.cfg.eval_langs).split(",")
 
-    def sources(self, split):
+    def files_to_read(self, split):
         """(function that reads, file, language) of each file of a split."""
         return [
             (self.type.read, find_file("--task-files", self.cfg.task_files, split, language, self.type), language)
@@ -195,11 +195,11 @@ class FineTuningTask(LanguageMetrics, XLTask):
 
     def _examples(self, split):
         """All examples of a split by language."""
-        return [example for read, path, language in self.sources(split) for example in read(path, language)]
+        return [example for read, path, language in self.files_to_read(split) for example in read(path, language)]
 
     def _check_test_files(self):
         """Raises `UserError` before training for an error in a test file that exists."""
-        found = [source for source in self.sources("test") if source[1].is_file()]
+        found = [entry for entry in self.files_to_read("test") if entry[1].is_file()]
         examples = [example for read, path, language in found for example in read(path, language)]
         if examples:
             self.type.check(examples)
@@ -244,7 +244,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
     # --- validation --------------------------------------------------------------------------------------------
 
     def valid_step(self, sample, model, criterion):
-        """Scores a batch; keeps its predictions where the split's are written or counted once it is complete."""
+        """Scores a batch. Keeps its predictions if --predictions-to is set or the metrics need the whole split."""
         model.eval()
         with torch.no_grad():
             outputs = model(self.type.outputs, sample)
@@ -299,7 +299,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
             raise UserError(f"--predictions-to {folder}: {error.strerror}") from error
 
     def _check_complete(self):
-        """Raises `UserError` for a split that was validated without some of its examples, which have no predictions."""
+        """Raises `UserError` if validation skipped examples, since they have no predictions."""
         for split, kept in self.predictions.items() if self.cfg.predictions_to else ():
             dataset, run = self.datasets[split], run_config(self.cfg)
             skipped = np.setdiff1d(np.arange(len(dataset)), list(kept))
@@ -310,7 +310,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
             of_each = Counter(example.language for example in dataset.examples)
             missing = Counter(dataset.examples[index].language for index in skipped.tolist())
             counts = ", ".join(f"{missing[code]} of {of_each[code]} examples of {code}" for code in missing)
-            raise UserError(f"--predictions-to: {option} skipped {counts} of the split {split}: predict all of them")
+            raise UserError(f"--predictions-to: {option} skipped {counts} of the split {split}; remove {option}")
 
     def end_validation(self, meters):
         """Warns of collapse; raises `UserError` if predictions are not complete."""

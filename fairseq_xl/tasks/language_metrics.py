@@ -10,7 +10,7 @@ COLLAPSED = 98.0  # percent of the predictions in one class from which on the mo
 
 
 class LanguageMetrics:
-    """The part of a fine-tuning task that counts and logs: in validation all statistics, in training a few.
+    """Counts statistics by language and logs metrics: all in validation, `training_statistics` in training.
 
     `_STATISTIC XX` in the log is the sum over language XX; fairseq does not print it.
     """

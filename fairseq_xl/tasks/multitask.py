@@ -1,4 +1,4 @@
-"""Fine-tuning of one encoder on several tasks in one run (Liang et al. 2020)."""
+"""Fine-tuning of one encoder on several subtasks in one run (Liang et al. 2020)."""
 
 import re
 from dataclasses import dataclass, field
@@ -19,27 +19,26 @@ NAME = re.compile("[A-Za-z0-9_-]+")  # of a subtask: a part of names of metrics,
 
 @dataclass
 class MultitaskConfig(TypeConfig):
-    """Options of several tasks in one run."""
+    """Options of several subtasks in one run."""
 
     subtasks: Optional[str] = field(
         default=None,
         metadata={
-            "help": "the tasks, separated by spaces: NAME=TYPE:FOLDER, with a task type and its --task-files, such as "
+            "help": "the subtasks, separated by spaces: NAME=TYPE:FOLDER, a task type and its --task-files, such as "
             "'xnli=classification:task-files/xnli ner=tagging:task-files/ner'"
         },
     )
     subtask_eval_langs: Optional[str] = field(
         default=None,
         metadata={
-            "help": "the --eval-langs that tasks of --subtasks have files in, separated by spaces: 'ner=en,de' "
-            "(default: all)"
+            "help": "the --eval-langs that subtasks have files in, separated by spaces: 'ner=en,de' (default: all)"
         },
     )
     subtask_alpha: Optional[float] = field(
         default=None,
         metadata={
-            "help": "exponent of the sizes of --subtasks in their shares of an epoch (default: 1; each example once if "
-            "--examples-per-epoch is not set either)",
+            "help": "exponent of the subtasks' sizes in their shares of an epoch (default: 1: without "
+            "--examples-per-epoch each example is read once)",
             "range": "0 or more",
         },
     )
@@ -53,9 +52,9 @@ def _configs():
 
 @register_task("xl_multitask", dataclass=make_config("multitask", MultitaskConfig, *_configs()))
 class XLMultitaskTask(FineTuningTask):
-    """One encoder with a head for each of several tasks; each batch is of one of them.
+    """One encoder with a head for each of several subtasks; each batch has examples of one subtask.
 
-    `score`, to select checkpoints, is the mean over the tasks of their main metrics, averaged over languages.
+    `score`, to select checkpoints, is the mean over the subtasks of their main metrics, averaged over languages.
     """
 
     criterion = "xl_multitask"
@@ -63,7 +62,7 @@ class XLMultitaskTask(FineTuningTask):
     def make_type(self):
         """The `Subtasks` of --subtasks."""
         if self.cfg.task_files:
-            raise UserError(f"--task-files {self.cfg.task_files}: --subtasks names the folder of each task instead")
+            raise UserError(f"--task-files {self.cfg.task_files}: --subtasks names the folder of each subtask instead")
         named = read_subtasks(self.cfg.subtasks)
         self.folders = {name: folder for name, (_, folder) in named.items()}
         types = {name: task_type(self.cfg, self.framing, name) for name, (task_type, _) in named.items()}
@@ -106,7 +105,7 @@ class XLMultitaskTask(FineTuningTask):
         ]
         return ["score", *names, "loss", *by_language]
 
-    def sources(self, split):
+    def files_to_read(self, split):
         """(function that reads, file, language) of each file of a split."""
         return [
             (
@@ -124,7 +123,7 @@ class XLMultitaskTask(FineTuningTask):
         return SubtaskDataset(split, examples, inputs, *more)
 
     def reduce_metrics(self, logging_outputs, criterion):
-        """Logs `score` beside the metrics of the subtasks."""
+        """Logs `score` and the metrics of the subtasks."""
         super().reduce_metrics(logging_outputs, criterion)
         if "counted" not in logging_outputs[0]:  # in validation
             functions = self.type.metrics()

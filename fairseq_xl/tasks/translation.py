@@ -183,7 +183,7 @@ class XLTranslationTask(XLSeq2SeqTask):
 
     def _set_upsampling(self, groups):
         """Upsamples the directions, which are grouped by their languages, as --sampling-temperature says."""
-        counts = np.array([sum(direction.examples for direction in group) for group in groups])
+        counts = np.array([sum(direction.num_examples for direction in group) for group in groups])
         shares = smoothed_shares(counts, 1 / self.cfg.sampling_temperature)
         for group, upsampling in zip(groups, shares * counts.sum() / counts):
             for direction in group:
@@ -197,9 +197,9 @@ class XLTranslationTask(XLSeq2SeqTask):
                 name,
                 len(real.lines),
                 len(generated.lines),
-                real.examples,
-                generated.examples,
-                real.examples / generated.examples,
+                real.num_examples,
+                generated.num_examples,
+                real.num_examples / generated.num_examples,
             )
 
     def _back_translated(self, folder, source, target):

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 COUNTED_TOKENS = 1_000_000  # of each language's training text, for the frequencies of its pieces
 #: kinds of translations that validation scores, and the names of their BLEU
 BLEU_NAMES = {"translation": "bleu", "back_translation": "round_trip_bleu"}
-#: noise, lengths and weights of the released command, as in recipes/xlm/config/unsupervised.yaml
+#: noise, length and loss weights after the released command; differences: recipes/papers.md, X11
 OBJECTIVE_OPTIONS = (
     "xdae.noise=shuffle+drop+mask xdae.sample_break_mode=eos xdae.length=100 xdae.alpha=0 "
     "xdae.weight=0:1,400000:0.1,1200000:0"
@@ -48,8 +48,8 @@ class XLUnsupervisedTranslationConfig(InitialWeightsConfig, XLPretrainingConfig)
     objective_options: Any = field(
         default=None,
         metadata={
-            "help": "options of objectives, separated by spaces; those that it leaves out are as in the released "
-            f"command (Lample & Conneau 2019): '{OBJECTIVE_OPTIONS}'"
+            "help": f"options of objectives, separated by spaces; the others default to '{OBJECTIVE_OPTIONS}' (the "
+            "released command of Lample & Conneau 2019; its updates times 4, for two objectives and two languages)"
         },
     )
 

@@ -191,7 +191,7 @@ def _kept(part: Part, problems: Problems, counts: dict[str, dict], description: 
         yield name, Example(language, label, texts)
     for language, name in part.files.items():
         if not part.optional and not counts[name]["lines"] and not problems.count:
-            problems.add(f"{part.source}: there is no labeled pair in language {language!r}")
+            problems.add(f"{part.source}: there is no example in language {language!r}")
     if problems.left_out:  # of parts with one file
         counts[next(iter(part.files.values()))]["left out"] = dict(sorted(problems.left_out.items()))
 
@@ -205,9 +205,10 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
                 files[name] = stack.enter_context(replacing(folder / name))
             files[name].write(part.line(example).encode())
         problems.refuse()  # of a file that has changed since it was checked
+    languages = {name: language for language, name in part.files.items()}
     for name, count in counts.items():
         if not count["lines"]:
-            logger.warning("%s: no labeled pairs for %s, which is not written", part.source, name)
+            logger.warning("%s: no examples in %s; %s is not written", part.source, languages[name], name)
         elif any(count[reason] for reason in _reasons(part)):
             done = "wrote as _" if part.keeps_empty else "left out"
             logger.info("%s: %s %s", name, done, ", ".join(f"{count[reason]} {reason}" for reason in _reasons(part)))
@@ -297,8 +298,8 @@ def leave_out_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leave-out-wrong",
         action="store_true",
-        help="leave out answers that are not the text at their offset, and wrong lines and questions of training text; "
-        "the manifest counts them",
+        help="leaves out wrong answers in every split, and wrong questions and wrong lines in training text; the "
+        "manifest counts them. In tagging files every wrong line is an error",
     )
 
 

@@ -32,7 +32,7 @@ class Problems:
             self.add(problem)
 
     def label(self, path: Path, number: int, kind: str, found: str, valid: Mapping[str, str]) -> str | None:
-        """The value of a label of line `number` in `valid`; None if there is none, which is a problem."""
+        """Looks up the label of line `number` in `valid`; an unknown label is a problem and gives None."""
         if found not in valid:
             self.wrong(f"wrong {kind}", f"{path}, line {number}: {kind} {quoted(found)} is none of {', '.join(valid)}")
         return valid.get(found)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # finetune.sh DATA SAVE_DIR TASK_FILES LANGUAGE BODY [CONFIG.yaml ...] [--type TYPE] [--flag value ...]: MonoTrans, step
-# 3: a classifier trained on LANGUAGE, that of DATA, with its language module as it is (M2, M7); best epoch by its valid
+# 3: trains a classifier on LANGUAGE, that of DATA; the language module is frozen (M2, M7); best epoch by its valid
 # file. TYPE is that of recipes/finetune.sh (default: classification). BODY is the checkpoint of step 1.
 # --embedding-noise 0.075 is M4. At paper size without a CONFIG; config/classify-toy.yaml makes it small. A repeated run
 # resumes.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # zero-shot.sh CHECKPOINT OUTPUT TASK_FILES LANGUAGE=DATA[:MODULE] ... [--split valid] [--type TYPE]: MonoTrans, step 4:
 # tests the classifier CHECKPOINT in every LANGUAGE with that language's language module in place of its own (M1); ends
-# with OUTPUT/scores.json. DATA is the folder with the language's dictionary and sub-words; without a MODULE the
+# with OUTPUT/scores.json. DATA is the folder with the language's dictionary and pieces; without a MODULE the
 # checkpoint's own is used. --split: valid or test (default: test). TYPE is that of finetune.sh (default:
-# classification). PREDICT="--fp16" has flags of fairseq-validate.
+# classification). PREDICT="--fp16" adds flags to fairseq-validate.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

@@ -599,5 +599,5 @@ def test_averaging_network_in_place_of_an_encoder(data_bin, tmp_path):
     run_train(pretraining(data_bin, tmp_path / "encoder", *once))
     sentence = "encoder/checkpoint_last.pt holds a Transformer, this model is a deep averaging network"
     refused(dan(data_bin, tmp_path / "another", "--init-from", encoder), sentence)
-    with pytest.raises(UserError, match="dan/checkpoint_last.pt: retrieval needs a model with an encoder"):
+    with pytest.raises(UserError, match="dan/checkpoint_last.pt: expected a model with an encoder, found "):
         Embedder(network, data_bin)

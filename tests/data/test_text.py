@@ -80,6 +80,6 @@ def test_a_text_that_the_tokenizer_changes_is_named(encode):
     """Moses removes control characters."""
     task = QuestionAnswering(options(), None)
     example = Question("q1", "wo?", "der Fl\x07uss", (), "de", "valid.de.json")
-    message = "valid.de.json, question 'q1': the tokenizer 'moses' of de changes .* '.x07uss' into 'uss': characters"
+    message = "question 'q1': the tokenizer 'moses' of de changes characters .*'.x07uss' becomes 'uss'., so answers"
     with pytest.raises(UserError, match=message):
         task.inputs(example, encode)

@@ -16,17 +16,26 @@ import yaml
 from tiny_data import write_data_bin
 
 from fairseq_xl.objectives import settings_as_text
-from recipes.launch import flags
+from recipes.launch import flags, without_share
 from tests.command_line import cli
 from tests.commands import pretraining, run_train
 from tests.distributed.two_processes import ROOT, run_jobs
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task
+from tests.tasks.test_multitask import write_others
 from tests.tasks.test_same_language_generation import write_titles
 
 RECIPES = ROOT / "recipes"
 HYDRA = RECIPES / "xlm/hydra"
 OVERRIDDEN = re.compile(r"\boverrides ([^;:]*?\.yaml(?: and [\w.-]+\.yaml)*)", re.IGNORECASE)
+#: task -> folder of its files
+FILES = {
+    "xl_classification": "tasks",
+    "xl_ranking": "ranked",
+    "xl_tagging": "ner",
+    "xl_question_answering": "qa",
+    "xl_generation": "titles",
+}
 FORMS = {
     "task": "task",
     "criterion": "criterion",
@@ -58,6 +67,13 @@ def of_hydra(path):
     return found
 
 
+def counted(arguments):
+    """Flags with numbers of updates in place of --warmup-share, which recipes/launch.py replaces."""
+    others, share, _ = without_share(arguments)
+    decay = ["--total-num-update", "20"] if "polynomial_decay" in others else []
+    return others if share is None else [*others, "--warmup-updates", "2", *decay]
+
+
 def read(path):
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
@@ -70,7 +86,7 @@ def configurations():
     experiments = {
         path for path in files if "\nsteps:" in path.read_text(encoding="utf-8")
     }  # lists of commands, not of flags
-    found = {path: flags(stack(path)) for path in files if path not in experiments}
+    found = {path: counted(flags(stack(path))) for path in files if path not in experiments}
     found |= {path: of_hydra(path) for path in sorted(HYDRA.glob("*.yaml")) if path.name != "run.yaml"}
     named = {str(path.relative_to(RECIPES).with_suffix("")): given for path, given in found.items()}
     return {name: given for name, given in named.items() if not {"--beam", "--valid-subset"} & set(given)}
@@ -82,7 +98,7 @@ CONFIGURATIONS = configurations()
 def small(name, given, root):
     """The command line of a configuration at nano size, but for --save-dir."""
     value = dict(itertools.pairwise(given)).get
-    files = {"xl_classification": "tasks", "xl_generation": "titles"}.get(value("--task"))
+    files = FILES.get(value("--task"))
     more = ["--task-files", root / "labeled" / files, "--train-langs", "en", "--eval-langs", "en,de"] if files else []
     more += ["-s", "en", "-t", "de", "--max-tokens", 128] if value("--task") == "xl_translation" else []
     objectives = value("--objectives", "")
@@ -120,6 +136,12 @@ def two(tmp_path_factory, request):
     write_encoded(root / "labeled")
     write_task(root / "labeled/tasks", sides=1)
     write_titles(root / "labeled/titles")
+    write_others(root / "labeled")
+    (root / "labeled/ranked").mkdir()
+    for split in ("train", "valid"):
+        for code in ("en", "de"):
+            rows = "".join(f"1\triver {row}\tthe river\n0\triver {row}\twater\n" for row in range(40))
+            (root / f"labeled/ranked/{split}.{code}.tsv").write_text(rows, encoding="utf-8")
     body = ["--arch", "xl_monotrans_tiny", "--embed-dim", 64, "--ffn-dim", 128, "--heads", 4, "--max-positions", 512]
     run_train(pretraining(data_bin, root / "body", *body, "--max-update", 1, "--disable-validation", objectives="nsp"))
     jobs = {

@@ -47,9 +47,9 @@ def test_distances_by_hand():
     assert cosines(one, two).tolist() == pytest.approx([24 / 25, -1, 0])
     assert distances(one, two).tolist() == pytest.approx([2**0.5, 3, 5])
     found = dictionary_scores(np.array([True, False, True]), one, two)
-    assert found["n"] == 3 and found["apart"]["n"] == 2
+    assert found["n"] == 3 and found["no_common_piece"]["n"] == 2
     assert found["cosine"]["score"] == pytest.approx((0.96 - 1) / 3, abs=6e-4)
-    assert found["apart"]["cosine"]["score"] == 0.48
+    assert found["no_common_piece"]["cosine"]["score"] == 0.48
     assert found["l2"]["score"] == pytest.approx((2**0.5 + 8) / 3, abs=6e-4)
     low, high = found["l2"]["interval"]
     assert 1.41 < low < found["l2"]["score"] < high <= 5
@@ -60,7 +60,7 @@ def test_random_pairs_are_never_translations():
     rows = np.eye(7)
     found = dictionary_scores(np.zeros(7, dtype=bool), rows, rows)
     assert (found["cosine"]["score"], found["random"]["cosine"]) == (1, 0)
-    assert (found["l2"]["score"], found["random"]["l2"]) == (0, 1.414) and found["apart"] == {"n": 0}
+    assert (found["l2"]["score"], found["random"]["l2"]) == (0, 1.414) and found["no_common_piece"] == {"n": 0}
 
 
 def test_similarity_is_scipys_pearson():

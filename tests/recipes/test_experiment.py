@@ -318,7 +318,7 @@ def test_steps_wait_for_a_corpus_that_another_step_makes(tmp_path):
     )
     for values, needed in (([], ["text"]), (["corpus=corpora/mine"], [])):
         _, copy = Experiment(file, values, tmp_path / "out").steps
-        assert [step.name for step in copy.needs] == needed
+        assert [step.name for step in copy.required_steps] == needed
 
 
 def test_experiments_share_a_corpus(tmp_path):

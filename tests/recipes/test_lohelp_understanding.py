@@ -36,12 +36,12 @@ def test_every_model_is_fine_tuned_for_every_task_from_its_own_seed(tmp_path):
         assert weights == ([] if model == "random" else [f"{tmp_path}/{model}-{seed}/checkpoint_last.pt"])
         assert f"tasks/{task} en en,de,es,fr,ru,zh " in command and f"--valid-langs en --seed {seed} " in command
         assert ("--length 256 --answer-length 120 --normalization mlqa" in command) == (task == "qa")
-        needed = {step.name for step in found[name].needs}
+        needed = {step.name for step in found[name].required_steps}
         pretraining = f"veco/{seed}" if model == "veco" else f"pretrain/{model}/{seed}"
         assert needed == {"text"} | (set() if model == "random" else {pretraining})
     for name, step in found.items():
         if name.startswith(("pretrain", "veco")):
-            kinds = {need.name for need in step.needs}
+            kinds = {need.name for need in step.required_steps}
             assert kinds == {"text", f"start/{name[-1]}"} | ({"mine"} if "unicoder" in name else set())
     baselines = [name.removeprefix("baseline/") for name in found if name.startswith("baseline")]
     assert baselines == [

@@ -57,8 +57,8 @@ def test_the_papers_grid_is_every_point(tmp_path):
     assert grid == {"grid/" + "/".join(each) for each in expected} and len(grid) == 27
     command = " ".join(steps["grid/3e-5/10/64"].commands[0])
     assert "--lr 3e-5 --max-epoch 10 --batch-size 64" in command and "recipes/veco/config/classify.yaml" in command
-    assert len([need for need in steps["best"].needs if need.name.startswith("validation/")]) == 27
-    assert [need.name for need in steps["test"].needs] == ["best"]
+    assert len([need for need in steps["best"].required_steps if need.name.startswith("validation/")]) == 27
+    assert [need.name for need in steps["test"].required_steps] == ["best"]
 
 
 def test_two_points_are_trained_and_the_better_one_is_tested(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -118,9 +119,10 @@ def test_the_small_xtreme_is_read(tmp_path):
     words = dict(zip(WORDS["de"].split(), WORDS["en"].split()))
     translated = {" ".join(words[word] for word in german[pair.split("\t")[0]].split()) for pair in gold}
     assert translated == {english[pair.split("\t")[1]].strip() for pair in gold} and len(translated) == 40
-    tasks, labels = xtreme_scores.tasks(), tmp_path / "labels"
-    chosen = [name for name in tasks if tasks[name].references.endswith("tsv")]
-    found = score_benchmark(tasks, {"average": tuple(chosen)}, chosen, labels, labels, "test")
+    benchmark, labels = xtreme_scores.BENCHMARK, tmp_path / "labels"
+    chosen = [name for name, task in benchmark.tasks.items() if task.references.endswith("tsv")]
+    benchmark = replace(benchmark, groups={"average": tuple(chosen)})
+    found = score_benchmark(benchmark, chosen, labels, labels, "test")
     assert found["average"] == 100 and found["missing"] == ["xquad", "mlqa", "tydiqa"]
 
 

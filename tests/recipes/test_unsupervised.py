@@ -198,7 +198,7 @@ def test_steps_wait_for_the_corpus(name, tmp_path):
         done, todo = set(), [step]
         while todo:
             done |= {one.name for one in todo}
-            todo = [need for one in todo for need in one.needs]
+            todo = [need for one in todo for need in one.required_steps]
         assert text in done, step.name
 
 

@@ -68,7 +68,7 @@ def test_mistakes_are_one_sentence(data_bin, files, tmp_path):
     with pytest.raises(UserError, match="--task xl_pretraining is not fine-tuning of an encoder"):
         updates.count(parsed([*pretraining(data_bin, tmp_path / "run"), "--max-epoch", 1]))
     for share in ("1", "-0.1", "x", "nan"):
-        with pytest.raises(UserError, match=f"--warmup-share {share}: a number from 0 to 1"):
+        with pytest.raises(UserError, match=f"--warmup-share {share}: expected a number from 0"):
             updates.main(share, [])
 
 

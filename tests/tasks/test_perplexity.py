@@ -1,4 +1,4 @@
-"""Perplexity by sub-word and by word: computed by hand from log-probabilities, and that of the validation log."""
+"""Perplexity per prediction and by word: computed by hand from log-probabilities, and that of the validation log."""
 
 import json
 import math
@@ -77,6 +77,8 @@ def test_mistakes(data_bin, checkpoint, tmp_path):
 
 
 def test_words_of_bpe_are_counted_by_their_last_piece(tmp_path):
-    (tmp_path / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in ("th@@", "e", "cat", "s@@", "<mask>", "[en]")))
+    (tmp_path / "dict.txt").write_text(
+        "".join(f"{piece} 1\n" for piece in ("th@@", "e", "cat", "s@@", "<mask>", "[en]"))
+    )
     dictionary = XLDictionary.load(tmp_path / "dict.txt")
     assert np.array(dictionary.symbols)[one_of_word(dictionary)].tolist() == ["e", "cat"]

@@ -11,7 +11,7 @@ from fairseq_xl.commands import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.correlation import spearman
 from fairseq_xl.evaluation.probing import WordInText, WordPair, read_minimal_pairs
-from fairseq_xl.probing import both_words, masked_probabilities, pair_vectors, word_tokens
+from fairseq_xl.probing import both_words, masked_probabilities, pair_hidden_states, word_tokens
 from fairseq_xl.retrieval import Embedder
 from tests.commands import pretraining, run_train, translation
 from tests.tasks.tiny_text import sentences, write
@@ -79,7 +79,9 @@ def test_vectors_of_pairs_are_first_states_of_both_texts(embedder):
     first, second = "the house", "a green book walks"
     pair = WordPair((WordInText(first, 0, 3, ""), WordInText(second, 0, 1, "")), 0)
     tokens = [0, *embedder.encode(first, "en"), 2, *embedder.encode(second, "en")]
-    np.testing.assert_allclose(pair_vectors(embedder, [pair], "en")[0], states(embedder, tokens, None)[0], atol=2e-6)
+    np.testing.assert_allclose(
+        pair_hidden_states(embedder, [pair], "en")[0], states(embedder, tokens, None)[0], atol=2e-6
+    )
 
 
 def test_a_long_text_is_cut_around_the_word(embedder):
@@ -140,8 +142,11 @@ def test_mistakes(data_bin, checkpoint, files, tmp_path):
     run_train([*translation(data_bin, tmp_path, "-s", "en", "-t", "de"), "--max-update", 1, "--disable-validation"])
     write(tmp_path / "long.tsv", [f"{'the ' * 50}house\t{'the ' * 50}book"])
     for command, message in (
-        (["minimal-pairs", tmp_path / "checkpoint_last.pt", data_bin, files / "pairs.tsv"], "this model is none"),
-        (["minimal-pairs", checkpoint, data_bin, tmp_path / "long.tsv"], "has more than 38 sub-words"),
+        (
+            ["minimal-pairs", tmp_path / "checkpoint_last.pt", data_bin, files / "pairs.tsv"],
+            "need a masked language model, found",
+        ),
+        (["minimal-pairs", checkpoint, data_bin, tmp_path / "long.tsv"], "has more than 38 pieces"),
         (["scws", checkpoint, data_bin, files / "ratings.txt", "--lang", "xx"], "language 'xx' has no symbol"),
         (["scws", checkpoint, data_bin, files / "ratings.txt", "--language-module", "no.pt"], "no.pt"),
     ):

@@ -17,7 +17,7 @@ OUTSIDE = "O"
 UNSPACED = {"ja", "zh"}  # languages in which each Chinese character, kana and wide sign is a word
 WORD = re.compile(r"\S+")
 UNSPACED_WORD = re.compile(rf"[{WIDE}]|[^\s{WIDE}]+")
-#: English names of keys, in lower case: where they are emphasized, kinds UI and KEY cannot be told apart
+#: English names of keys, in lower case: where they are emphasized, types UI and KEY cannot be told apart
 KEYS = set(
     "alt arrow backspace command ctrl del down end enter esc escape home left option page return right shift space "
     "spacebar tab up".split()
@@ -35,7 +35,7 @@ def plan(english: Documents, kinds: Kinds, marks: Marks, splits: dict[str, str])
         marks: their marks.
         splits: the split of each page.
 
-    A paragraph whose markup is unclear is left out. The label of an item has the kinds of its spans, in order.
+    A paragraph whose markup is unclear is left out. The label of an item has the types of its spans, in order.
     """
 
     def every(split: str) -> Iterator[Item]:
@@ -60,8 +60,8 @@ def write(folder: Path, code: str, items: list[Item], text: Documents, marks: Ma
         text: the language's pages, without text that two splits share.
         marks: their marks.
 
-    A paragraph with other kinds of spans than the English one is left out, and so is repeated text. Returns for each
-    file its lines, and for those with tags the sentences, the words, and the spans of each kind.
+    A paragraph with other types of spans than the English one is left out, and so is repeated text. Returns for each
+    file its lines, and for those with tags the sentences, the words, and the spans of each type.
     """
     counts = {}
     for split in SPLITS:
@@ -118,7 +118,7 @@ def _spans(tagged: list[tuple[str, str]]) -> str:
 
 
 def _is_key(text: str, mark: Mark) -> bool:
-    """Whether an English mark of the kind UI has no word but names of keys, such as "Shift+F1"."""
+    """Whether an English mark of the type UI has no word but names of keys, such as "Shift+F1"."""
     return mark.kind == UI and set(re.findall(r"\w+", text[mark.start : mark.end].lower())) <= KEYS
 
 

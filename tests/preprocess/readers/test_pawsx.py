@@ -75,7 +75,7 @@ def test_pairs_without_a_translation_are_left_out_and_counted(place, source, tmp
     [
         ("de/dev_2k.tsv", None, "{path}: there is no such file"),
         ("de/dev_2k.tsv", b"", "{path}, line 1: the file is empty"),
-        ("de/dev_2k.tsv", f"{HEADER}\n1\tNS\tNS\t0\n".encode(), "{path}: there is no labeled pair in language 'de'"),
+        ("de/dev_2k.tsv", f"{HEADER}\n1\tNS\tNS\t0\n".encode(), "{path}: there is no example in language 'de'"),
         ("de/dev_2k.tsv", f"{HEADER}\n1\tJa.\tNein.\t2\n".encode(), "{path}, line 2: label '2' is none of 0, 1"),
         (
             "de/dev_2k.tsv",

@@ -173,7 +173,7 @@ def test_translations_that_do_not_name_their_language_are_not_written(source, tm
     write(source / "XNLI-MT-1.0/xnli/xnli.test.en.tsv", ["\t".join(HEADER), *lines])
     assert command(source, tmp_path) == 0
     assert "translate_test/de/test.en.tsv" not in written(tmp_path / "out")
-    assert "no labeled pairs for translate_test/de/test.en.tsv, which is not written" in caplog.text
+    assert "no examples in de; translate_test/de/test.en.tsv is not written" in caplog.text
 
 
 def test_english_alone_has_no_translations(source, tmp_path):

@@ -64,6 +64,7 @@ def test_the_first_model_needs_no_other_vocabulary(capsys):
     assert steps == ["text", "ngrams", "pretrain/complete-sinusoidal/1"]
 
 
+@pytest.mark.slow
 def test_deep_models_are_trained_and_shown(corpus, tmp_path, capsys):
     experiment.main(
         [

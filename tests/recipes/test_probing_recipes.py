@@ -63,6 +63,7 @@ def test_bodies_of_other_languages_are_probed_in_english(sample, tmp_path, capsy
     assert found["left_out"] >= 1
 
 
+@pytest.mark.slow
 def test_words_and_their_translations_are_compared(sample, tmp_path, capsys):
     words = {"en": ["House", "Garden", "Old street", "House", "House"], "de": ["Haus", "Garten", "Weg", "Bau", "Haus"]}
     for code, lines in words.items():
@@ -85,6 +86,7 @@ def test_words_and_their_translations_are_compared(sample, tmp_path, capsys):
     assert scores["similarity"]["en-de"]["n"] == 2
 
 
+@pytest.mark.slow
 def test_little_text_is_modeled_alone_and_with_other_languages(sample, tmp_path, capsys):
     values = [f"corpus={sample}", "vocabulary=400", "--updates", "2", "share=0.25"]
     experiment.main([str(RECIPES / "xlm/low-resource.yaml"), *values, "--output", str(tmp_path / "out")])

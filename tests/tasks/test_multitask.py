@@ -208,7 +208,7 @@ def write_wrong(folder):
 def test_other_files_and_options(data_bin, folders, tmp_path):
     line = multitask(data_bin, named(folders, ["nc", "ner"]), tmp_path / "run", "--max-update", 1)
     run_train([*line, "--disable-validation"])
-    refused([*line, "--task-files", folders["nc"]], "--subtasks names the folder of each task instead")
+    refused([*line, "--task-files", folders["nc"]], "--subtasks names the folder of each subtask instead")
     other = multitask(data_bin, named(folders, ["ner", "nc"]), tmp_path / "run", "--max-update", 2)
     refused(other, "its subtasks are nc=classification ner=tagging, here ner=tagging nc=classification")
     refused([*line, "--subtask-alpha", -1], "--subtask-alpha -1.0: 0 or more")

@@ -57,7 +57,7 @@ def test_a_checkpoint_and_the_same_rows_in_files_have_equal_scores(
     scores = found["dictionaries"]["en-de"]
     assert (scores["n"], scores["left_out"]) == (len(WORDS["en"]) + 1, 1)
     assert found["similarity"]["en-de"]["n"] == 3
-    assert scores["apart"]["n"] == len(WORDS["en"]) + 1  # each word but `spelled` is a piece of its own
+    assert scores["no_common_piece"]["n"] == len(WORDS["en"]) + 1  # each word but `spelled` is a piece of its own
     dictionary = WordEmbeddings({None: str(checkpoint)}, data_bin).dictionary
     symbols = [dictionary.symbols[index] for index in dictionary.pieces]
     write_vectors(Vectors(symbols, load(checkpoint)[TABLE].numpy()[dictionary.pieces]), tmp_path / "all.npz")

@@ -210,8 +210,8 @@ DEV_FILE, TRAIN_FILE = "XNLI-1.0/xnli.dev.tsv", "XNLI-MT-1.0/multinli/multinli.t
     [
         (DEV_FILE, None, "{path}: there is no such file"),
         (DEV_FILE, "", "{path}, line 1: the file is empty"),
-        (DEV_FILE, "\t".join(HEADER), "{path}: there is no labeled pair in language 'de'"),
-        (DEV_FILE, "\n".join(["\t".join(HEADER), *DEV[2:]]), "{path}: there is no labeled pair in language 'de'"),
+        (DEV_FILE, "\t".join(HEADER), "{path}: there is no example in language 'de'"),
+        (DEV_FILE, "\n".join(["\t".join(HEADER), *DEV[2:]]), "{path}: there is no example in language 'de'"),
         (
             DEV_FILE,
             "\n".join(DEV),

@@ -134,7 +134,7 @@ def _wrong_answers(question: Question) -> dict[int, str]:
 
 
 def described(text: str, content: Any, path: Any, wrong: list[Wrong]) -> list[str]:
-    """What is wrong in `content`, a sentence each, with file, line and id; `text` is that of the file."""
+    """Problems of `content`, a sentence each, with file, line and id; `text` is that of the file."""
     if not wrong:
         return []
     ends = [match.start() for match in re.finditer("\n", text)]

@@ -23,7 +23,7 @@ Entries = dict[str, dict[str, list[str]]]  # page -> id of a paragraph -> index 
 
 
 def with_entries(texts: Documents, entries: Entries) -> Documents:
-    """The pages with each index entry as a text of its own, whose id is that of its paragraph, "@" and a number.
+    """Adds each index entry to its page as a text; its id is the id of its paragraph, "@" and a number.
 
     Empty entries, and those of paragraphs that are not in the pages, are left out.
     """

@@ -21,16 +21,16 @@ def accuracy(right: ArrayLike) -> dict[str, Any]:
     return {"accuracy": round(100 * share, 2), "interval": [round(100 * float(bound), 2) for bound in bounds]}
 
 
-def mean(values: ArrayLike, resamples: int = RESAMPLES) -> dict[str, Any]:
+def mean(values: ArrayLike, resamples: int = RESAMPLES, decimals: int = 2) -> dict[str, Any]:
     """(n,) scores of examples -> their mean, "score", and, unless `resamples` is 0, its 95 % bootstrap "interval".
 
     Each resample is the mean of n of the scores, drawn with replacement.
     """
     values, rng = np.asarray(values, dtype=np.float64), np.random.default_rng(SEED)
-    result: dict[str, Any] = {"score": round(float(values.mean()), 2)}
+    result: dict[str, Any] = {"score": round(float(values.mean()), decimals)}
     if resamples:
         means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(resamples)]
-        result["interval"] = [round(float(bound), 2) for bound in np.percentile(means, (2.5, 97.5))]
+        result["interval"] = [round(float(bound), decimals) for bound in np.percentile(means, (2.5, 97.5))]
     return result
 
 

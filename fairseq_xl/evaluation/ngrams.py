@@ -69,47 +69,56 @@ def flat(lines: Sequence[np.ndarray], end: int) -> np.ndarray:
     return np.concatenate([np.array([end]), *lines]).astype(np.int64)
 
 
-def bits(
-    train: Sequence[np.ndarray], pieces: np.ndarray, symbols: int, end: int, text: np.ndarray, places: np.ndarray
-) -> dict[str, float]:
-    """Mean -log2 probability of the tokens at `places` of a text, by each of `MODELS`.
+class Model:
+    """Interpolations of relative frequencies in training text.
 
     Args:
         train: lines of token ids that end with `end`.
-        pieces: ids of the tokens that are predicted.
+        predicted: ids of the tokens that are predicted.
         symbols: size of the dictionary.
+        end: symbol that ends a line.
+    """
+
+    def __init__(self, train: Sequence[np.ndarray], predicted: np.ndarray, symbols: int, end: int) -> None:
+        self.predicted = predicted
+        self.held_out = flat(train[::HELD_OUT], end)
+        self.rest = Counts(flat([line for number, line in enumerate(train) if number % HELD_OUT], end), symbols)
+        self.counts = Counts(flat(train, end), symbols)
+        self.places = np.flatnonzero(np.isin(self.held_out[1:], predicted)) + 1
+
+    def probabilities(self, text: np.ndarray, places: np.ndarray, neighbors: Sequence[int]) -> np.ndarray:
+        """Probabilities (N,) of the tokens at `places` (N,) of a `flat` text, given their neighbors."""
+        estimated = components(self.rest, self.predicted, self.held_out, self.places, neighbors)
+        weights = interpolate(*estimated, BUCKETS ** len(neighbors))
+        shares, bucket = components(self.counts, self.predicted, text, places, neighbors)
+        return (weights[bucket] * shares).sum(axis=1)
+
+
+def bits(
+    train: Sequence[np.ndarray], pieces: np.ndarray, symbols: int, end: int, text: np.ndarray, places: np.ndarray
+) -> dict[str, float]:
+    """Mean -log2 probability of the pieces at `places` of a text, by each of `MODELS`.
+
+    Args:
+        train, symbols, end: as in `Model`.
+        pieces: ids of the tokens that are predicted.
         text: token ids (N,), `flat`.
         places: positions of pieces in the text.
     """
-    held = flat(train[::HELD_OUT], end)
-    rest = Counts(flat([line for number, line in enumerate(train) if number % HELD_OUT], end), symbols)
-    whole = Counts(flat(train, end), symbols)
-    is_piece = np.isin(np.arange(symbols), pieces)
-    predicted = np.flatnonzero(is_piece[held])
-    found = {}
-    for name, neighbors in MODELS.items():
-        weights = interpolate(*components(rest, pieces, held, predicted, neighbors), BUCKETS ** len(neighbors))
-        shares, bucket = components(whole, pieces, text, places, neighbors)
-        found[name] = float(-np.log2((weights[bucket] * shares).sum(axis=1)).mean())
-    return found
+    model = Model(train, pieces, symbols, end)
+    return {
+        name: float(-np.log2(model.probabilities(text, places, neighbors)).mean()) for name, neighbors in MODELS.items()
+    }
 
 
 def next_token_probabilities(
     train: Sequence[np.ndarray], predicted: np.ndarray, symbols: int, end: int, text: np.ndarray
 ) -> np.ndarray:
-    """Probabilities of all tokens of a text (N,) but the first one by the bigram model, (N-1,).
+    """Probabilities (N-1,) of all tokens of a `flat` text (N,) but the first one by the bigram model.
 
     Args:
-        train: lines of token ids that end with `end`.
+        train, symbols, end: as in `Model`.
         predicted: ids of the tokens that occur, `end` among them.
-        symbols: size of the dictionary.
-        end: symbol that ends a line.
-        text: token ids, `flat`.
+        text: token ids (N,).
     """
-    held = flat(train[::HELD_OUT], end)
-    rest = Counts(flat([line for number, line in enumerate(train) if number % HELD_OUT], end), symbols)
-    estimated = components(rest, predicted, held, np.arange(1, len(held)), (LEFT,))
-    weights = interpolate(*estimated, BUCKETS)
-    whole = Counts(flat(train, end), symbols)
-    shares, bucket = components(whole, predicted, text, np.arange(1, len(text)), (LEFT,))
-    return (weights[bucket] * shares).sum(axis=1)
+    return Model(train, predicted, symbols, end).probabilities(text, np.arange(1, len(text)), (LEFT,))

@@ -60,13 +60,6 @@ def distances(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     return np.linalg.norm(one - two, axis=1)
 
 
-def _mean(values: np.ndarray) -> dict[str, Any]:
-    rng = np.random.default_rng(1)
-    means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(bootstrap.RESAMPLES)]
-    bounds = [round(float(bound), DECIMALS) for bound in np.percentile(means, (2.5, 97.5))]
-    return {"score": round(float(values.mean()), DECIMALS), "interval": bounds}
-
-
 def dictionary_scores(no_common_piece: np.ndarray, one: np.ndarray, two: np.ndarray) -> dict[str, Any]:
     """Mean cosine and L2 distance of n translations, and of as many random pairs of the same words.
 
@@ -80,10 +73,10 @@ def dictionary_scores(no_common_piece: np.ndarray, one: np.ndarray, two: np.ndar
     found: dict[str, Any] = {"n": len(one), "no_common_piece": {"n": int(no_common_piece.sum())}, "random": {}}
     for name, measure in (("cosine", cosines), ("l2", distances)):
         values = measure(one, two)
-        found[name] = _mean(values)
+        found[name] = bootstrap.mean(values, decimals=DECIMALS)
         found["random"][name] = round(float(measure(*shuffled).mean()), DECIMALS)
         if no_common_piece.any():
-            found["no_common_piece"][name] = _mean(values[no_common_piece])
+            found["no_common_piece"][name] = bootstrap.mean(values[no_common_piece], decimals=DECIMALS)
     return found
 
 

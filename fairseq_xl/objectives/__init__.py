@@ -3,11 +3,7 @@
 Other packages add objectives with entry points of the group `fairseq_xl.objectives`, each of which names a module.
 """
 
-import importlib
-import logging
-import pkgutil
-from importlib.metadata import entry_points
-
+from fairseq_xl.io.plugins import import_modules
 from fairseq_xl.objectives.base import OBJECTIVES, Objective, ObjectiveConfig, Term, build_objectives, settings_as_text
 
 __all__ = [
@@ -20,26 +16,10 @@ __all__ = [
     "settings_as_text",
 ]
 
-logger = logging.getLogger(__name__)
-
-#: group of the entry points
-GROUP = "fairseq_xl.objectives"
-
 
 def load_all() -> None:
     """Imports the objectives of this package and of installed ones; logs a warning for an installed one that fails."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
-    for entry in entry_points(group=GROUP):
-        try:
-            entry.load()
-        except (ImportError, AttributeError, ValueError) as error:
-            logger.warning(
-                "the objective %r of the installed package %s cannot be used: %s; correct or uninstall the package",
-                entry.name,
-                entry.dist and entry.dist.name,
-                error,
-            )
+    import_modules(__name__, __path__, "objective")
 
 
 load_all()

@@ -9,7 +9,16 @@ from pathlib import Path
 from preprocess.config import SPLITS
 from preprocess.files import replacing
 from preprocess.readers.libreoffice_help.page import TEXT
-from preprocess.readers.libreoffice_help.tasks import SAME_HEADING, Item, Kinds, available, hashed, headed, shuffled
+from preprocess.readers.libreoffice_help.tasks import (
+    SAME_HEADING,
+    Item,
+    Kinds,
+    available,
+    hashed,
+    headed,
+    labeled_path,
+    shuffled,
+)
 from preprocess.readers.splitting import Documents
 from preprocess.readers.text import letters_and_digits
 
@@ -85,7 +94,7 @@ def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[s
                 answers = [{"text": answer, "answer_start": context.index(answer)}]
                 asked = {"id": f"{page}#{identity}", "question": question, "answers": answers}
                 articles.append({"title": page, "paragraphs": [{"context": context, "qas": [asked]}]})
-        path = _path(split, code)
+        path = labeled_path("qa", split, code, "json")
         with replacing(folder / path) as file:
             file.write(json.dumps({"data": articles}, ensure_ascii=False, indent=1).encode() + b"\n")
         counts[path] = {"questions": len(articles)}
@@ -94,7 +103,7 @@ def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[s
 
 def outputs(code: str) -> list[str]:
     """Paths in the corpus folder of all files of `write`."""
-    return [_path(split, code) for split in SPLITS]
+    return [labeled_path("qa", split, code, "json") for split in SPLITS]
 
 
 def _asked(texts: dict[str, str], kinds: dict[str, str]) -> Iterator[tuple[str, str]]:
@@ -130,8 +139,3 @@ def _context(
         return ()
     start, end = runs[int(hashed((page, question)), 16) % len(runs)]
     return tuple((page, identity) for identity in run[start:end])
-
-
-def _path(split: str, code: str) -> str:
-    extra = "translate_train/" if split == "train" and code != "en" else ""
-    return f"tasks/qa/{extra}{split}.{code}.json"

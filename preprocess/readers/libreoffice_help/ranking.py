@@ -8,7 +8,7 @@ from pathlib import Path
 from preprocess.config import SPLITS
 from preprocess.files import replacing
 from preprocess.readers.libreoffice_help.page import TEXT
-from preprocess.readers.libreoffice_help.tasks import Item, Kinds, Place, available, hashed, shuffled
+from preprocess.readers.libreoffice_help.tasks import Item, Kinds, Place, available, hashed, labeled_path, shuffled
 from preprocess.readers.splitting import Documents
 from preprocess.readers.text import letters_and_digits
 
@@ -72,7 +72,7 @@ def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[s
                 pages = [(int(place == 0), *shown[place : place + 2]) for place in range(0, len(shown), 2)]
                 pages.sort(key=lambda page: hashed((entry, page[1:])))
                 rows += [f"{relevance}\t{entry}\t{title}\t{first}\n" for relevance, title, first in pages]
-        path = _path(split, code)
+        path = labeled_path("wpr", split, code)
         with replacing(folder / path) as file:
             file.writelines(row.encode() for row in rows)
         counts[path] = {"lines": len(rows), "queries": len(rows) // (1 + WRONG)}
@@ -81,7 +81,7 @@ def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[s
 
 def outputs(code: str) -> list[str]:
     """Paths in the corpus folder of all files of `write`."""
-    return [_path(split, code) for split in SPLITS]
+    return [labeled_path("wpr", split, code) for split in SPLITS]
 
 
 def _shown(page: str, texts: dict[str, str], kinds: dict[str, str]) -> tuple[Place, ...]:
@@ -102,8 +102,3 @@ def _shared(one: set[str], other: set[str]) -> float:
 
 def _once(text: str, occurring: Counter[str]) -> bool:
     return occurring[letters_and_digits(text)] == 1
-
-
-def _path(split: str, code: str) -> str:
-    extra = "translate_train/" if split == "train" and code != "en" else ""
-    return f"tasks/wpr/{extra}{split}.{code}.tsv"

@@ -8,7 +8,7 @@ from pathlib import Path
 from preprocess.config import SPLITS
 from preprocess.files import replacing
 from preprocess.readers.libreoffice_help.page import CELL, TEXT, UI, UNCLEAR, Mark
-from preprocess.readers.libreoffice_help.tasks import Item, Kinds, available, shuffled
+from preprocess.readers.libreoffice_help.tasks import Item, Kinds, available, labeled_path, shuffled
 from preprocess.readers.splitting import Documents
 from preprocess.readers.text import WIDE, letters_and_digits
 
@@ -123,5 +123,4 @@ def _is_key(text: str, mark: Mark) -> bool:
 
 
 def _paths(split: str, code: str) -> tuple[str, str]:
-    extra = "translate_train/" if split == "train" and code != "en" else ""
-    return f"tasks/ui/{extra}{split}.{code}.tsv", f"tasks/ui/{extra}{split}.{code}.ids"
+    return labeled_path("ui", split, code), labeled_path("ui", split, code, "ids")

@@ -85,11 +85,10 @@ def write(folder: Path, code: str, items: Plan, text: Documents, english: Docume
     """
     counts = {}
     for split in SPLITS:
-        extra = "translate_train/" if split == "train" and code != "en" else ""
         rows = [f"{item.label}\t{passage}" for item, (passage,) in available(items.nc, split, text)]
-        counts |= _write_lines(folder, f"tasks/nc/{extra}{split}.{code}.tsv", [""], [(row,) for row in rows])
+        counts |= _write_lines(folder, labeled_path("nc", split, code), [""], [(row,) for row in rows])
         rows = _matches([texts for _, texts in available(items.qam, split, text)])
-        counts |= _write_lines(folder, f"tasks/qam/{extra}{split}.{code}.tsv", [""], [(row,) for row in rows])
+        counts |= _write_lines(folder, labeled_path("qam", split, code), [""], [(row,) for row in rows])
         titles = [texts for _, texts in available(items.ntg, split, text)]
         counts |= _write_lines(folder, f"tasks/ntg/{split}.{code}", [".src", ".tgt"], titles)
     if code != "en":
@@ -102,8 +101,7 @@ def write(folder: Path, code: str, items: Plan, text: Documents, english: Docume
 
 def outputs(code: str) -> list[str]:
     """Paths in the corpus folder of all files of `write`."""
-    train = "train" if code == "en" else "translate_train/train"
-    names = [f"tasks/{task}/{split}.{code}.tsv" for task in ("nc", "qam") for split in (train, *SPLITS[1:])]
+    names = [labeled_path(task, split, code) for task in ("nc", "qam") for split in SPLITS]
     names += [f"tasks/ntg/{split}.{code}.{side}" for split in SPLITS for side in ("src", "tgt")]
     return names + ([] if code == "en" else [f"tasks/retrieval/en-{code}.{side}" for side in ("en", code)])
 
@@ -212,6 +210,12 @@ def available(items: list[Item], split: str, text: Documents) -> Iterator[tuple[
     for item in items:
         if item.split == split and all(identity in text[page] for places in item.texts for page, identity in places):
             yield item, [_joined(places, text) for places in item.texts]
+
+
+def labeled_path(task: str, split: str, code: str, suffix: str = "tsv") -> str:
+    """Path in the corpus folder of a language's labeled file; training files of others than English are apart."""
+    extra = "translate_train/" if split == "train" and code != "en" else ""
+    return f"tasks/{task}/{extra}{split}.{code}.{suffix}"
 
 
 def _joined(places: tuple[Place, ...], text: Documents) -> str:

@@ -49,6 +49,17 @@ def test_training_makes_the_counted_updates(data_bin, files, tmp_path, limits):
     assert counted == len(run_train(arguments).updates) > 3
 
 
+def test_processes_share_the_batches(data_bin, files, tmp_path, monkeypatch):
+    """74 examples in batches of 8 are 10 batches: 5 updates an epoch with two processes, 4 with three, 2 accumulated."""
+    command = [*classification(data_bin, files, tmp_path / "run", *LINEAR, "--total-num-update", 99), "--batch-size", 8]
+    counted = {}
+    for processes in (1, 2, 3):
+        monkeypatch.setenv("WORLD_SIZE", str(processes))
+        counted[processes] = updates.count(parsed(command))
+    assert counted == {1: 3 * 10, 2: 3 * 5, 3: 3 * 4}
+    assert updates.count(parsed([*command, "--update-freq", "[2]"])) == 3 * 2
+
+
 def test_flags_of_a_share(data_bin, files, tmp_path):
     """74 examples in batches of 16 are 5 updates an epoch; the warm-up is rounded down and leaves an update."""
     command = classification(data_bin, files, tmp_path / "run")

@@ -118,25 +118,26 @@ def test_pages_that_are_not_aligned(tmp_path):
 def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample")
     write_sample([str(folder), "--documents", "60"])
-    for path in folder.glob("bitext/test.*"):
+    for path in (*folder.glob("bitext/test.*"), *folder.glob("*/valid.*")):
         path.write_text("".join(f"{line}\n" for line in read(path).splitlines()[:20]), encoding="utf-8")
     return folder
 
 
 @pytest.mark.parametrize(
-    "name, line",
+    "name, values, line",
     [
-        ("smoke-unmt", r"unmt en-de=[\d.]+ de-en=[\d.]+ random=[\d.]+ copy=[\d.]+"),
-        ("smoke-backtranslation", r"bt with=[\d.]+ without=[\d.]+"),
+        (
+            "smoke-unmt",
+            ["skipgram=--dim 128 --epochs 2 --buckets 400"],
+            r"unmt en-de=[\d.]+ de-en=[\d.]+ random=[\d.]+ copy=[\d.]+",
+        ),
+        ("smoke-backtranslation", [], r"bt with=[\d.]+ without=[\d.]+"),
     ],
+    ids=["unmt", "backtranslation"],
 )
-def test_the_smoke_tests_run(sample, tmp_path, capsys, name, line):
-    experiment.main(
-        [
-            str(ROOT / f"recipes/xlm/{name}.yaml"),
-            *("--output", str(tmp_path), f"sample={sample}", "vocabulary=400", "--updates", "2"),
-        ]
-    )
+def test_the_smoke_tests_run(sample, tmp_path, capsys, name, values, line):
+    nano = ["--output", str(tmp_path), f"sample={sample}", "vocabulary=400", *values, "--updates", "2"]
+    experiment.main([str(ROOT / f"recipes/xlm/{name}.yaml"), *nano])
     assert re.fullmatch(line, capsys.readouterr().out.splitlines()[-1])
     if name == "smoke-backtranslation":
         statistics = json.loads(read(tmp_path / "data-bin/en-de/back-de.en-de.json"))

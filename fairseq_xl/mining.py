@@ -32,13 +32,13 @@ logger = logging.getLogger(__name__)
 
 CHUNK = 8192  # sentences between two notes of progress
 BATCH_TOKENS = 65536
-SPARE = 8  # candidates looked up for a sentence in addition to the wanted ones, of which some are translations
+SPARE = 8  # extra candidates looked up for each sentence, since some are translations
 PER_CELL = 64  # sentences that each cell of an approximate index is learned from
 PROBES = 32  # cells that an approximate search looks into first
 
 
 class SentenceVectors:
-    """The deep averaging network of a checkpoint.
+    """The deep averaging network of a checkpoint, as a function from sentences to sentence embeddings.
 
     Args:
         checkpoint: its file.
@@ -56,7 +56,7 @@ class SentenceVectors:
 
     @torch.no_grad()
     def __call__(self, side, lines):
-        """The sentences of a binarized text in these `lines`, (n,), as vectors, (n, C) float32."""
+        """Sentence embeddings (n, C) float32 of these `lines` (n,) of a binarized text."""
         found = np.empty((len(lines), self.channels), dtype=np.float32)
         for batch in batches(np.asarray(side.sizes)[lines], BATCH_TOKENS):
             words = pad_rows([side[lines[index]].numpy()[:-1] for index in batch], self.model.pad)
@@ -96,7 +96,7 @@ def _faiss():
 
 
 class Pool:
-    """The distinct second sentences, sorted by length, in the order of the index.
+    """The distinct sentences of the second side, sorted by length, which is the order of the index.
 
     Args:
         pairs: the `SentencePairs`.
@@ -263,7 +263,7 @@ def _summary(whole, pairs, longest):
 
 
 def length_separability(sources, translations, negatives):
-    """Accuracy, in per cent, of telling translations from as many negatives by a threshold on their length alone.
+    """Accuracy, in percent, of telling translations from as many negatives by a threshold on their length alone.
 
     The threshold is the best one on |log(length / source's length)|; 50 is guessing.
 

@@ -31,7 +31,7 @@ def totals(checkpoint: str, data: Path, langs: str, split: str) -> tuple[dict[st
     model, task = load(checkpoint, data, objectives=OBJECTIVE, langs=langs)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     device, dictionary, objective = next(model.parameters()).device, task.dictionary, task.objectives[OBJECTIVE]
-    counted = torch.from_numpy(one_of_word(dictionary)).to(device)
+    counted = torch.from_numpy(word_markers(dictionary)).to(device)
     task.load_dataset(split)
     found = {code: dict.fromkeys(("nats", "tokens", "words", "sentences"), 0.0) for code in langs.split(",")}
     missing = found.keys() - task.datasets[split].corpora[OBJECTIVE].keys()
@@ -62,15 +62,15 @@ def bigram_totals(data: Path, code: str, split: str) -> dict[str, float]:
     return {
         "nats": -float(np.log(found).sum()),
         "tokens": len(found),
-        "words": int(one_of_word(dictionary)[text[1:]].sum()),
+        "words": int(word_markers(dictionary)[text[1:]].sum()),
         "sentences": int((text[1:] == end).sum()),
     }
 
 
-def one_of_word(dictionary: XLDictionary) -> np.ndarray:
-    """(V,) bool: the piece that begins a word (SentencePiece) or the one that ends it (BPE), one of each word.
+def word_markers(dictionary: XLDictionary) -> np.ndarray:
+    """(V,) bool: pieces that mark a word: those that begin one (SentencePiece) or end one (BPE).
 
-    Raises `UserError` for a dictionary whose pieces do not mark words.
+    Each word has exactly one. Raises `UserError` for a dictionary whose pieces do not mark words.
     """
     if dictionary.word_mark is None:
         raise UserError(f"{UNMARKED}, so words cannot be counted")

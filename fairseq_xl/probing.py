@@ -87,8 +87,8 @@ def word_hidden_states(embedder: Embedder, words: Sequence[WordInText], language
 
 def pair_hidden_states(embedder: Embedder, pairs: Sequence[WordPair], language: str) -> np.ndarray:
     """(n, C) float32: the last layer's first hidden state of each pair of texts, framed as one sequence."""
-    texts = [[embedder.encode(word.text, language) for word in pair.words] for pair in pairs]
-    rows = [frame(sides, embedder.task.framing, embedder.longest).tokens for sides in texts]
+    encoded = [[embedder.encode(word.text, language) for word in pair.words] for pair in pairs]
+    rows = [frame(texts, embedder.task.framing, embedder.longest).tokens for texts in encoded]
     found = [np.empty(0)] * len(rows)
     for number, hidden in last_hidden_states(embedder, rows, language):
         found[number] = hidden[0].float().cpu().numpy()
@@ -114,7 +114,7 @@ def word_embeddings(embedder: Embedder, pairs: Sequence[WordPair], language: str
 
 
 @torch.no_grad()
-def masked_probabilities(
+def masked_log_probabilities(
     embedder: Embedder, pairs: Sequence[MinimalPair], language: str
 ) -> dict[int, tuple[float, float]]:
     """Log-probabilities, in nats, of the pieces in which the two sentences of a pair differ, in place of <mask>.
@@ -141,7 +141,7 @@ def masked_probabilities(
         places.append(int(place) + 1)
     found: dict[int, tuple[float, float]] = {}
     for row, hidden in last_hidden_states(embedder, rows, language) if rows else ():
-        probabilities = model.output(hidden[places[row]]).float().log_softmax(-1)
-        first, second = probabilities[candidates[row]].tolist()
+        log_probabilities = model.output(hidden[places[row]]).float().log_softmax(-1)
+        first, second = log_probabilities[candidates[row]].tolist()
         found[numbers[row]] = first, second
     return {number: found[number] for number in numbers}

@@ -1,4 +1,4 @@
-"""Sentence vectors of an encoder, and retrieval with them (Luo et al. 2020).
+"""Sentence embeddings of an encoder, and retrieval with them (Luo et al. 2020).
 
 `B` batch, `T` time, `C` channels, `n` sentences. The command is `fairseq-xl retrieve`.
 """
@@ -24,7 +24,7 @@ BATCH_TOKENS = 4096
 
 
 class Embedder:
-    """The encoder of a checkpoint of any task, as a function from sentences to vectors.
+    """The encoder of a checkpoint of any task, as a function from sentences to sentence embeddings.
 
     Args:
         checkpoint: its file.

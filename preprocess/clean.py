@@ -64,7 +64,7 @@ class Trigrams:
 
 
 def trigrams(line: str) -> list[str]:
-    """The character trigrams of a line in lower case, with a blank at both ends."""
+    """The character trigrams of a line in lower case, with a space at both ends."""
     padded = f" {line.lower()} "
     return [padded[place : place + 3] for place in range(len(padded) - 2)]
 

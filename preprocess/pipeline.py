@@ -315,7 +315,7 @@ class _Preparation:
             )
 
     def remove_what_is_no_longer_described(self, digest: str) -> None:
-        """Removes the folders of an earlier description, but for back-translated pairs of this dictionary."""
+        """Removes the folders of an earlier description, except back-translated pairs of this dictionary."""
         for name in sorted(self.binarized() - {folder.name for folder in self.config.folders}):
             kept = kept_pairs(self.data_bin / name, digest)
             for path in set((self.data_bin / name).glob("*")) - set(kept):

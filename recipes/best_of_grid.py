@@ -1,9 +1,10 @@
 """Chooses the best point of a grid of fine-tunings by its validation scores.
 
-    python -m recipes.best_of_grid RUN/validation MEASURE OUTPUT VALUES VALUES …     # VALUES: 1e-5,2e-5
+    python -m recipes.best_of_grid RUN/validation METRIC OUTPUT VALUES VALUES …     # VALUES: 1e-5,2e-5
 
 A point is named VALUE-VALUE-…; RUN/validation/POINT has its scores.json, RUN/grid/POINT its checkpoint. OUTPUT gets
-best.json, {"chosen": name, "validation": {name: score}}, and a link to the checkpoint, checkpoint_best.pt.
+best.json, {"chosen": name, "metric": name, "validation": {name: score}}, and a link to the checkpoint,
+checkpoint_best.pt.
 """
 
 import itertools
@@ -19,7 +20,7 @@ from fairseq_xl.io.files import write_json
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")  # the first that a point has
 
 
-def choose(validation: Path, measure: str, output: Path, values: list[str]) -> str:
+def choose(validation: Path, metric: str, output: Path, values: list[str]) -> str:
     """Writes OUTPUT's files; returns the name of the best point, the first of equal ones.
 
     Raises `UserError` for a point without the score or without a checkpoint.
@@ -29,9 +30,9 @@ def choose(validation: Path, measure: str, output: Path, values: list[str]) -> s
     for name in names:
         path = validation / name / "scores.json"
         found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if measure not in found:
-            raise UserError(f"{path} has no {measure}")
-        scores[name] = found[measure]
+        if metric not in found:
+            raise UserError(f"{path} has no {metric}")
+        scores[name] = found[metric]
     best = max(names, key=scores.__getitem__)
     folder = validation.parent / "grid" / best
     checkpoint = next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
@@ -41,11 +42,11 @@ def choose(validation: Path, measure: str, output: Path, values: list[str]) -> s
     link = output / CHECKPOINTS[0]
     link.unlink(missing_ok=True)
     link.symlink_to(os.path.relpath(checkpoint, output))
-    write_json(output / "best.json", {"chosen": best, "measure": measure, "validation": scores})
+    write_json(output / "best.json", {"chosen": best, "metric": metric, "validation": scores})
     return best
 
 
 if __name__ == "__main__":
     error_reporting.install()
-    validation, measure, output, *values = sys.argv[1:]
-    sys.stdout.write(choose(Path(validation), measure, Path(output), values) + "\n")
+    validation, metric, output, *values = sys.argv[1:]
+    sys.stdout.write(choose(Path(validation), metric, Path(output), values) + "\n")

@@ -4,8 +4,8 @@
 # with the best validation average over EVAL_LANGS (of accuracy, nDCG, or for the last two F1; --best-checkpoint-metric
 # and --valid-langs change this), predicts their test files and writes SAVE_DIR/scores.json. With --disable-validation
 # it takes the last epoch. With --no-scores it only predicts: for test files without labels.
-# Commas separate languages. --init-from CKPT sets the encoder's weights (default: random). --warmup-share 0.1 warms up
-# over a tenth of the updates, which it counts. Without CONFIG the model has the size of XLM's for XNLI;
+# Commas separate languages. --init-from CHECKPOINT sets the encoder's weights (default: random). --warmup-share 0.1
+# warms up over a tenth of the updates, which it counts. Without CONFIG the model has the size of XLM's for XNLI;
 # xlm/config/classify-toy.yaml is small. PREDICT="--fp16 --batch-size 64" adds flags to fairseq-validate for the test
 # files. A repeated run resumes.
 set -euo pipefail

@@ -144,14 +144,15 @@ class Report:
     def cell(self, units: list[float] | None, row: dict, values: Values, column: str | None, both: bool = False) -> str:
         """Formats mean and interval: over the units, or for a single unit the interval in its file if it has one.
 
-        `both`: "m (seeds l–h; items l–h)", the interval over the units and that over test items (`item_interval`).
+        `both`: "m (seeds l–h; examples l–h)", the interval over the units and that over test examples
+        (`example_interval`).
         """
         decimals = row.get("decimals", 1)
         if units is None:
             return ""
         if both:
             units_are = "seeds" if len(self.runs) == 1 else "pre-trainings"
-            found = {units_are: share_interval(units), "items": self.item_interval(row, values, column)}
+            found = {units_are: share_interval(units), "examples": self.example_interval(row, values, column)}
             shown = [f"{name} {low:.{decimals}f}–{high:.{decimals}f}" for name, (low, high) in given(found)]
             return f"{statistics.mean(units):.{decimals}f}" + (f" ({'; '.join(shown)})" if shown else "")
         if not row.get("percent", True):
@@ -164,8 +165,8 @@ class Report:
             return with_interval(units[0], low, high, decimals)
         return f"{units[0]:.{decimals}f} ± {bounds[0]:.{decimals}f}" if bounds else f"{units[0]:.{decimals}f}"
 
-    def item_interval(self, row: dict, values: Values, column: str | None) -> list[float] | None:
-        """Means over seeds and pre-trainings of the bounds of a cell's interval over test items; None without one."""
+    def example_interval(self, row: dict, values: Values, column: str | None) -> list[float] | None:
+        """Means over seeds and pre-trainings of a cell's bounds over test examples; None without an interval."""
         if "interval" not in row or column is None:
             return None
         seeds = self.names(row.get("seeds", "seeds")) if "{seed}" in row["scores"] else [""]
@@ -188,8 +189,8 @@ class Report:
     ) -> list[str]:
         """Makes a table of scores: a row per system, a column per language, and the average of the columns `average`.
 
-        `intervals`: one, over seeds or of the file (`cell`), or both, over seeds and over test items. `notes`: name and
-        key of a last column of text; `picture`: file, title and axis of a picture of the averages.
+        `intervals`: one, over seeds or of the file (`cell`), or both, over seeds and over test examples. `notes`: name
+        and key of a last column of text; `picture`: file, title and axis of a picture of the averages.
         """
         title, columns = self.expand(title), self.names(columns)
         if intervals not in ("one", "both"):

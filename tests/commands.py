@@ -205,7 +205,7 @@ def run_interactive(arguments, lines):
 
 
 def run_validate(arguments):
-    """fairseq-validate, which takes the model's options from the checkpoint but for those of the command line."""
+    """fairseq-validate, which takes the model's options from the checkpoint except for those of the command line."""
     arguments = [str(argument) for argument in [*arguments, *CPU]]
     parser = options.get_validation_parser()
     parsed = options.parse_args_and_arch(parser, arguments)

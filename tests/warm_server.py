@@ -79,7 +79,7 @@ def _join(pid, group):
 
 
 def _become(call, program):
-    """Makes this process what the call asks for, but for running it."""
+    """Makes this process what the call asks for, except for running it."""
     safe = [fcntl.fcntl(file, fcntl.F_DUPFD, 300) for file in call["files"]]
     for file in call["files"]:
         os.close(file)

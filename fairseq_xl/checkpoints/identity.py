@@ -5,6 +5,7 @@ It has the format, the task, a hash of the dictionary, the languages, the framin
 """
 
 import enum
+import re
 
 from fairseq_xl.checkpoints.language_modules import check_languages
 from fairseq_xl.data.framing import FRAMINGS
@@ -25,7 +26,7 @@ OPTIONAL = {
     "head": str,
     "type_state": dict,
     "labels": list[str] | None,  # of earlier versions, which have no "type_state"
-    "sides": int | None,
+    "sides": int | None,  # likewise
     "lang_pairs": list[str],
     "objectives": str,
     "objective_options": str,
@@ -33,6 +34,7 @@ OPTIONAL = {
     "length": int | None,
     "body": str,
 }
+NUMBER_OF_TEXTS = re.compile(r"(?<![^.])sides$")  # earlier name in the state of classification, `sides` or `NAME.sides`
 
 
 def head_of(identity):
@@ -41,9 +43,10 @@ def head_of(identity):
 
 
 def type_state_of(identity):
-    """State of the task type in a checkpoint, {name: value}."""
+    """State of the task type in a checkpoint, {name: value}; a name of an earlier version is replaced."""
     earlier = {name: identity[name] for name in ("labels", "sides") if identity.get(name) is not None}
-    return identity.get("type_state", earlier)
+    state = identity.get("type_state", earlier)
+    return {NUMBER_OF_TEXTS.sub("num_texts", name): value for name, value in state.items()}
 
 
 def check_identity(identity, origin, dictionary, dictionary_file):

@@ -46,7 +46,7 @@ def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
     """Replaces the rows of symbols that a file of word vectors has.
 
     The vectors are scaled by a common factor to the mean square of the rows that they replace. A line of a text file is
-    a symbol and its numbers, separated by blanks; the first line may hold the size of the table.
+    a symbol and its numbers, separated by spaces; the first line may hold the size of the table.
 
     Args:
         path: the file. Its symbols are the pieces of the binarized text, with U+2581 in front of a word.

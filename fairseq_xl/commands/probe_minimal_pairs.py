@@ -11,7 +11,7 @@ import json
 import sys
 
 from fairseq_xl.evaluation.probing import minimal_pair_scores, read_minimal_pairs
-from fairseq_xl.probing import embedder_of, masked_probabilities, parser
+from fairseq_xl.probing import embedder_of, masked_log_probabilities, parser
 from fairseq_xl.versions import version
 
 
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> None:
     made.add_argument("files", nargs="+", metavar="FILE", help="marvin_linzen_dataset.tsv, or others of this form")
     options = made.parse_args(arguments)
     pairs = read_minimal_pairs(options.files)
-    scored = masked_probabilities(embedder_of(options), pairs, options.lang)
+    scored = masked_log_probabilities(embedder_of(options), pairs, options.lang)
     versions = {package: version(package) for package in ("fairseq_xl", "torch")}
     result = {"probe": "minimal-pairs", "versions": versions} | minimal_pair_scores(pairs, scored)
     sys.stdout.write(json.dumps(result) + "\n")

@@ -1,4 +1,4 @@
-"""Word in Context (WiC): does a word have one sense in two sentences? (Artetxe et al. 2020).
+"""Word in Context (WiC): does a word have the same sense in two sentences? (Artetxe et al. 2020).
 
 TRAIN and TEST are prefixes of WiC's files: PREFIX.data.txt and PREFIX.gold.txt. A logistic regression is trained on
 frozen hidden states of the last layer. `pair`: the first hidden state of both sentences as one input, as in the paper;
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.evaluation.probing import classified, majority, read_wic
+from fairseq_xl.evaluation.probing import logistic_regression_accuracy, majority, read_wic
 from fairseq_xl.probing import both_words, embedder_of, pair_hidden_states, parser
 from fairseq_xl.versions import version
 
@@ -34,6 +34,6 @@ def main(arguments: list[str] | None = None) -> None:
         one, two = both_words(embedder, pairs, options.lang)
         features["words"].append(np.concatenate((one, two, np.abs(one - two), one * two), axis=1))
     for name, (of_train, of_test) in features.items():
-        result[name] = classified(of_train, labels, of_test, gold)
+        result[name] = logistic_regression_accuracy(of_train, labels, of_test, gold)
     versions = {package: version(package) for package in ("fairseq_xl", "torch", "scikit-learn")}
     sys.stdout.write(json.dumps({"probe": "wic", "versions": versions} | result) + "\n")

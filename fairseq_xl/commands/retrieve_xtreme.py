@@ -1,10 +1,10 @@
 """XTREME's retrieval tasks, BUCC and Tatoeba, with the encoder of a checkpoint, without training (Hu et al. 2020).
 
-DOWNLOAD is the folder that download_data.sh of XTREME fills. A sentence is represented by the mean over its tokens, or
-by its first token, in one layer. BUCC's pairs are those of a ratio margin above a threshold, for each language the
-threshold of the highest F1 on its dev files. In Tatoeba the English sentence of highest cosine is found for each
-sentence. Layer and pooling are given, or those of the best average F1 on BUCC's dev files. Writes
-DEST/TASK/test-XX.tsv, as submissions have them. Prints one JSON line.
+DOWNLOAD is the folder that download_data.sh of XTREME fills. A sentence embedding is the mean of the hidden states of
+one layer over the tokens, or the first one. BUCC: pairs whose ratio margin reaches a threshold, chosen for each
+language by the highest F1 on its dev files. Tatoeba: for each sentence, the English sentence of highest cosine. Without
+--layer and --pooling, the choice with the best average F1 on BUCC's dev files is used. Writes DEST/TASK/test-XX.tsv, as
+submissions have them. Prints one JSON line.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not choices:
         raise UserError(f"--layer {options.layer}: the model has the layers 0 to {len(embedder.encoder.layers)}")
     if len(choices) > 1 and not dev:
-        raise UserError("give --layer and --pooling: without BUCC nothing is there to select them on")
+        raise UserError("give --layer and --pooling: without BUCC's dev files they cannot be selected")
     tried: dict[Choice, dict[str, dict[str, float]]] = {choice: {} for choice in choices}
     for code, sides in dev.items():
         for choice, pairs in _mined(embedder, code, sides, choices).items():
@@ -104,7 +104,7 @@ def _read(folder: Path, languages: list[str], middle: str) -> Texts:
 def _vectors(
     embedder: Embedder, code: str, sides: tuple[Sentences, Sentences], choices: list[Choice]
 ) -> list[dict[Choice, np.ndarray]]:
-    """Vectors of both sides: {choice: (n, C)} and {choice: (m, C)}."""
+    """Sentence embeddings of both sides: {choice: (n, C)} and {choice: (m, C)}."""
     return [embedder(side.texts, language, choices) for side, language in zip(sides, (code, "en"))]
 
 

@@ -6,8 +6,8 @@
 - ``pairs TASK_FILES OUTPUT`` is logistic regression on the n-gram overlap and the lengths of two texts: a task that it
   solves as well as a model does not show any understanding by the model;
 - ``titles TASK_FILES OUTPUT`` writes the first words of the source; their number scores best on the validation text;
-- ``tagging TASK_FILES OUTPUT`` tags the spans of training text wherever they occur, or with --method capitals runs of
-  capitalized words, or with --method outside no word;
+- ``tagging TASK_FILES OUTPUT`` tags word sequences that are spans in at least half of their occurrences in the training
+  text, or with --method capitals runs of capitalized words, or with --method outside no word;
 - ``question-answering TASK_FILES OUTPUT`` answers with the paragraph of the context that is most similar to the
   question, or with --method first with the first one;
 - ``ranking TASK_FILES OUTPUT`` ranks texts by their similarity with the query.
@@ -33,7 +33,7 @@ BASELINES = {
     "classification": "tf-idf of character n-grams, logistic regression",
     "pairs": "n-gram overlap and lengths of two texts, logistic regression",
     "titles": "the first words of the source",
-    "tagging": "spans of training text, wherever they occur",
+    "tagging": "word sequences that are spans in at least half of their occurrences in the training text",
     "question-answering": "the paragraph of the context that is most similar to the question",
     "ranking": "similarity of query and text",
 }

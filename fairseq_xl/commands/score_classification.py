@@ -1,6 +1,6 @@
 """Scores of classification from the files that fairseq-validate wrote with ``--predictions-to``.
 
-Prints one JSON line; averages appear only over a complete set of languages. With --against OTHER it compares with the
+Prints one JSON line. Averages are printed only if no language is missing. With --against OTHER it compares with the
 predictions of another classifier, line by line.
 """
 

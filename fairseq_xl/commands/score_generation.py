@@ -1,8 +1,8 @@
 """Scores of generated text by language (Liang et al. 2020, table 12).
 
 FOLDER/XX holds what fairseq-generate wrote for the language XX with ``--results-path FOLDER/XX``. Prints one JSON line:
-for each language sacreBLEU, cased and lower-cased, ROUGE-L and the share of outputs in another language, and their
-averages, only over a complete set of languages.
+for each language sacreBLEU, cased and lower-cased, ROUGE-L and the share of outputs in a wrong language, and their
+averages. Averages are printed only if no language is missing.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Scores of answers from the files that fairseq-validate wrote with ``--predictions-to``.
 
-Prints one JSON line: exact match and F1 as SQuAD's program computes them, or MLQA's. Averages appear only over a
-complete set of languages.
+Prints one JSON line: exact match and F1 as SQuAD's program computes them, or MLQA's. Averages are printed only
+if no language is missing.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Scores of ranking from the files that fairseq-validate wrote with ``--predictions-to``.
 
 Prints one JSON line: nDCG over all ranks, and, as `chance`, that of equal scores. Queries of a single text are left
-out. Averages appear only over a complete set of languages.
+out. Averages are printed only if no language is missing.
 """
 
 import json

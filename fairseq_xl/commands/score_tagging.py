@@ -1,7 +1,7 @@
 """Scores of tagging from the files that fairseq-validate wrote with ``--predictions-to``.
 
 Prints one JSON line: F1 of spans, as seqeval computes it, accuracy of words, and that of the most frequent tag.
-Averages appear only over a complete set of languages.
+Averages are printed only if no language is missing.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Writes predictions of a fine-tuned model as submissions of XGLUE or XTREME have them.
+"""Converts predictions of a fine-tuned model to the submission format of XGLUE or XTREME.
 
 PREDICTIONS is a folder that fairseq-validate wrote with --predictions-to. `fairseq-xl score BENCHMARK --predictions
 DEST` scores the result.

@@ -41,16 +41,16 @@ def read_lines(path, language):
             raise UserError(f"{path}, line {number}: not UTF-8") from None
 
 
-def frame(sides, framing, longest):
-    """Frames texts that end in ``</s>`` as at most `longest` tokens (t,); the longest text is truncated first.
+def frame(texts, framing, longest):
+    """Frames token ids (t_i,) that end in ``</s>`` as one `Input` of at most `longest` tokens.
 
-    Returns: `Input`.
+    The longest text is truncated first.
     """
-    room, kept = longest - len(sides), list(sides)  # <s>, and </s> between two texts
-    for left, number in enumerate(sorted(range(len(sides)), key=lambda number: len(sides[number]))):
-        kept[number] = cut(sides[number], room // (len(sides) - left))
+    room, kept = longest - len(texts), list(texts)  # <s>, and </s> between two texts
+    for left, number in enumerate(sorted(range(len(texts)), key=lambda number: len(texts[number]))):
+        kept[number] = cut(texts[number], room // (len(texts) - left))
         room -= len(kept[number])
-    return Input(framing.texts(kept), truncated=sum(map(len, kept)) < sum(map(len, sides)))
+    return Input(framing.texts(kept), truncated=sum(map(len, kept)) < sum(map(len, texts)))
 
 
 def segments(tokens, eos, pad):
@@ -88,19 +88,20 @@ class FineTuningDataset(FairseqDataset):
         self.collate_target = collate
         self.pad, self.eos = dictionary.pad(), dictionary.eos()
         self.languages = np.array([dictionary.language_id(example.language) for example in examples])
-        self.sizes = np.array([max(len(each.tokens) for each in of_one) for of_one in inputs])  # longest inputs
-        self.tokens = self.sizes * np.array([len(of_one) for of_one in inputs])  # padding included
+        # (n,) tokens of each example's longest input; fairseq reads `sizes`
+        self.sizes = np.array([max(len(each.tokens) for each in of_one) for of_one in inputs])
+        self.padded_lengths = self.sizes * np.array([len(of_one) for of_one in inputs])  # (n,) of all its inputs
 
     def __len__(self):
         return len(self.examples)
 
     def num_tokens(self, index):
         """Tokens of an example, padding included."""
-        return int(self.tokens[index])
+        return int(self.padded_lengths[index])
 
     def num_tokens_vec(self, indices):
         """(n,) tokens of examples, padding included."""
-        return self.tokens[indices]
+        return self.padded_lengths[indices]
 
     def size(self, index):
         """Tokens of an example's longest input."""
@@ -115,7 +116,7 @@ class FineTuningDataset(FairseqDataset):
         indices = np.arange(len(self))
         if self.split == "train":
             indices = draw(indices, self.per_epoch or len(self))
-        return indices[np.lexsort((self.tokens[indices], self.sizes[indices]))]
+        return indices[np.lexsort((self.padded_lengths[indices], self.sizes[indices]))]
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
         """Batches of whole examples, in the order of `indices`.
@@ -139,13 +140,13 @@ class FineTuningDataset(FairseqDataset):
     def collater(self, indices):
         """Collates n examples of B inputs.
 
-        Returns: {"id": (n,), "sizes": the number of inputs of each example, "target": of the task type, "batch":
-        tokens, segments, padding_mask (B, T) and languages (B, 1)} and fairseq's counts.
+        Returns: {"id": (n,), "inputs_per_example": list of n numbers, "target": of the task type, "batch": tokens,
+        segments, padding_mask (B, T) and languages (B, 1)} and fairseq's counts.
         """
         if not indices:
             return {}
         inputs = [each for index in indices for each in self.inputs[index]]
-        sizes = [len(self.inputs[index]) for index in indices]
+        inputs_per_example = [len(self.inputs[index]) for index in indices]
         tokens = pad_rows([each.tokens for each in inputs], self.pad)
         padding = torch.from_numpy(tokens == self.pad)
         return {
@@ -153,12 +154,12 @@ class FineTuningDataset(FairseqDataset):
             "split": self.split,
             "nsentences": len(indices),
             "ntokens": int((~padding).sum()),
-            "sizes": sizes,
+            "inputs_per_example": inputs_per_example,
             "target": self.collate_target(inputs),
             "batch": {
                 "tokens": torch.from_numpy(tokens),
                 "segments": torch.from_numpy(segments(tokens, self.eos, self.pad)),
-                "languages": torch.from_numpy(np.repeat(self.languages[indices], sizes))[:, None],
+                "languages": torch.from_numpy(np.repeat(self.languages[indices], inputs_per_example))[:, None],
                 "padding_mask": padding if padding.any() else None,
             },
         }
@@ -170,7 +171,9 @@ class SubtaskDataset(FineTuningDataset):
     Args:
         alpha: exponent of the subtasks' sizes in their shares of an epoch; None: 1, so that without `per_epoch` each
             example is read once.
-        others: as in `FineTuningDataset`. Without `per_epoch` an epoch has as many examples as there are.
+
+    The other arguments are those of `FineTuningDataset`. Without `per_epoch` an epoch has as many examples as there
+    are.
     """
 
     def __init__(self, split, examples, inputs, collate, dictionary, per_epoch=None, alpha=None):
@@ -186,7 +189,7 @@ class SubtaskDataset(FineTuningDataset):
             indices = np.flatnonzero(self.subtasks == subtask)
             if self.split == "train":
                 indices = draw(indices, count)
-            parts.append(indices[np.lexsort((self.tokens[indices], self.sizes[indices]))])
+            parts.append(indices[np.lexsort((self.padded_lengths[indices], self.sizes[indices]))])
         return np.concatenate(parts)
 
     def batch_by_size(self, indices, max_tokens=None, max_sentences=None, required_batch_size_multiple=1):
@@ -209,7 +212,7 @@ def draw(indices, count):
 
 
 def shares_of(sizes, total, alpha):
-    """Numbers (s,) of `total` examples for subtasks of these sizes (s,): proportional to size^alpha, at least 1."""
+    """Divides `total` examples among subtasks of sizes (s,): counts (s,) in proportion to size^alpha, 1 or more."""
     weights = np.asarray(sizes, dtype=float) ** alpha
     ends = np.rint(np.cumsum(weights) / weights.sum() * total).astype(np.int64)
     return np.maximum(np.diff(ends, prepend=0), 1)

@@ -101,9 +101,9 @@ class TextEncoder:
 
 
 def in_raw(characters, tokenized, raw):
-    """Characters [begin, end) (t, 2) of a tokenized text -> those of the raw text, without blanks around them.
+    """Characters [begin, end) (t, 2) of a tokenized text -> those of the raw text, without spaces around them.
 
-    Both texts must have the same characters but for blanks; raises `ValueError` that names the first difference.
+    Both texts must have the same characters except for spaces; raises `ValueError` that names the first difference.
     """
     ours, theirs = ([place for place, each in enumerate(text) if not each.isspace()] for text in (tokenized, raw))
     for one, other in itertools.zip_longest(ours, theirs):
@@ -111,7 +111,7 @@ def in_raw(characters, tokenized, raw):
             sides = ((raw, other), (tokenized, one))
             before, after = ("" if place is None else text[place:][:20] for text, place in sides)
             raise ValueError(f"{before!r} becomes {after!r}")
-    begins, ends = np.searchsorted(ours, characters).T  # numbers of characters before, without blanks
+    begins, ends = np.searchsorted(ours, characters).T  # numbers of characters before, without spaces
     places = np.array([*theirs, len(raw)])
     return np.stack((places[begins], np.where(ends > begins, places[ends - 1] + 1, places[begins])), axis=1)
 

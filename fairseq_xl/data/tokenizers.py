@@ -20,7 +20,7 @@ from fairseq_xl.versions import version
 PACKAGES = {"moses": "sacremoses", "jieba": "jieba", "pythainlp": "pythainlp"}  # name of a tokenizer -> its package
 OLD_KEY = "tokeniser"  # of manifests written by earlier versions
 
-_PUNCTUATION = "\u3000-\u303f\uff00-\uff65"  # wide: no blank stands beside it
+_PUNCTUATION = "\u3000-\u303f\uff00-\uff65"  # wide: no space stands beside it
 _UNSEGMENTED = f"{_PUNCTUATION}\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
 _NEEDLESS = re.compile(f"(?<=[{_PUNCTUATION}]) +| +(?=[{_PUNCTUATION}])|(?<=[{_UNSEGMENTED}]) +(?=[{_UNSEGMENTED}])")
 

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 SCORE = 3  # column of the scores of ranking in the files of --predictions-to
 NORMALIZATIONS = {"squad": "SQuAD", "mlqa": "MLQA"}
-#: scores of a language: each metric, and its interval with `_interval` behind the name
+#: scores of a language: each metric, and its interval with `_interval` after the name
 Scores = dict[str, Any]
 
 
@@ -37,7 +37,7 @@ class Variant:
 
     metrics: tuple[str, ...]  # the task's score is their mean
     description: str  # how they are computed, for the table
-    signature: str  # the same as sacreBLEU writes it, without the bootstrap and versions
+    signature: str  # in sacreBLEU's form, without bootstrap and version
     score: Callable[[Path, Path, str], Scores]
 
 
@@ -49,9 +49,9 @@ class Task:
     variants: Mapping[str, Variant]  # the first one is the benchmark's
     predictions: str  # path in the folder of predictions, with {language} and {split}
     references: str  # path in the folder of references
-    column: int | None = 2  # of a prediction file, which the submission has; None: the whole file
-    others: tuple[str, ...] = ()  # languages that are scored, and not averaged: the published average is without them
-    called: str = ""  # the benchmark's name of its score, if it means another one
+    column: int | None = 2  # column of the prediction file to copy into the submission; None: the whole file
+    others: tuple[str, ...] = ()  # languages that are scored, but not in the average, as in the paper
+    called: str = ""  # the benchmark's name of its score, if misleading (POS: accuracy)
     papers: Papers = field(default_factory=dict)  # published scores of the benchmark's variant
 
     @property
@@ -198,7 +198,7 @@ def mean(values: Any) -> float:
 def table(result: dict[str, Any], benchmark: Benchmark) -> str:
     """Markdown: a row for each task and each group of tasks, with averages, published ones and scores by language.
 
-    The published ones are those of the benchmark's own paper; the score file has all.
+    Published averages are those of the main paper; the score file has all.
     """
     rows = [["task", "metric", "average", "published", "by language", "signature"]]
     for name, entry in result["tasks"].items():
@@ -221,7 +221,7 @@ def table(result: dict[str, Any], benchmark: Benchmark) -> str:
 
 
 def published(papers: Papers) -> str:
-    """The figures of the first paper, with their notes."""
+    """Figures of the main paper, with their notes."""
     shown = []
     for system, figures in first_paper(papers).items():
         parts = f" ({figures['f1']:.1f} / {figures['exact_match']:.1f})" if "exact_match" in figures else ""
@@ -231,7 +231,7 @@ def published(papers: Papers) -> str:
 
 
 def first_paper(papers: Papers) -> Papers:
-    """The figures of the paper of the first figure, which is the benchmark's own."""
+    """Figures of the main paper: those with the source of the first entry."""
     sources = [figures["source"] for figures in papers.values()]
     return {system: figures for system, figures in papers.items() if figures["source"] == sources[0]}
 
@@ -265,8 +265,8 @@ def run(benchmark: Benchmark, description: str | None, arguments: list[str] | No
         "--variant",
         default="",
         metavar="TASK=VARIANT,…",
-        help=f"other ways to score tasks than the benchmark's; of each task the first is the benchmark's "
-        f"({'; '.join(several)}). With another one a task has no published scores and is in no average over tasks",
+        help=f"score tasks by another variant than the benchmark's, which is the first one listed "
+        f"({'; '.join(several)}). Such a task has no published scores and is in no average over tasks",
     )
     parser.add_argument("--table", help="write a table in Markdown to this file too")
     options = parser.parse_args(arguments)
@@ -286,10 +286,10 @@ def run(benchmark: Benchmark, description: str | None, arguments: list[str] | No
 # Scores of a language from two files
 
 
-def labels_accuracy(predictions: list[str], labels: list[str], path: Path) -> Scores:
+def accuracy_scores(predictions: list[str], labels: list[str], path: Path) -> Scores:
     """Accuracy of one label per line; `majority` is that of the most frequent label.
 
-    Raises `UserError` naming `path` for another number of predictions.
+    Raises `UserError` naming `path` for a wrong number of predictions.
     """
     if len(predictions) != len(labels) or not labels:
         raise UserError(f"{path}: expected {len(labels)} predictions, one for each label, found {len(predictions)}")
@@ -302,7 +302,7 @@ def labels_accuracy(predictions: list[str], labels: list[str], path: Path) -> Sc
     }
 
 
-def label_accuracy(score: Callable[[Path, Path, str], Scores]) -> dict[str, Variant]:
+def accuracy_variants(score: Callable[[Path, Path, str], Scores]) -> dict[str, Variant]:
     """The only variant of tasks of labels."""
     return {"accuracy": Variant(("accuracy",), "accuracy", "metric:accuracy", score)}
 
@@ -318,7 +318,7 @@ def word_accuracy(score: Callable[[Path, Path, str], Scores]) -> Variant:
 
 
 def sentences_of(path: Path, columns: int = 1) -> list[list[str]]:
-    """Tags of the sentences of a file with a word per line and an empty line after each sentence: its last column.
+    """Tags (last column) of each sentence of a file with a word per line and an empty line after each sentence.
 
     Lines that begin with -DOCSTART- are skipped. Raises `UserError` for a line of fewer than `columns`.
     """

@@ -10,7 +10,7 @@ RESAMPLES, SEED = 1000, 1
 
 
 def accuracy(right: ArrayLike) -> dict[str, Any]:
-    """(n,) bool -> the accuracy in per cent and its 95 % bootstrap interval: {"accuracy", "interval"}.
+    """(n,) bool -> the accuracy in percent and its 95 % bootstrap interval: {"accuracy", "interval"}.
 
     Drawing n answers with replacement and counting the right ones is drawing from a binomial distribution.
     """

@@ -29,7 +29,7 @@ def read_predictions(path):
 
 
 def macro_f1(labels, predictions):
-    """The mean of the classes' F1, 2 right / (gold + predicted), over all classes that occur; in per cent."""
+    """The mean of the classes' F1, 2 right / (gold + predicted), over all classes that occur; in percent."""
     gold, predicted = Counter(labels), Counter(predictions)
     right = Counter(label for label, prediction in zip(labels, predictions) if label == prediction)
     classes = gold.keys() | predicted.keys()
@@ -39,7 +39,7 @@ def macro_f1(labels, predictions):
 def score(labels, predictions):
     """Accuracy with its interval, macro-F1, and the shares of the most frequent label and the most predicted one.
 
-    All in per cent. `majority` is what always answering the most frequent label would score; `most_predicted` near 100
+    All in percent. `majority` is what always answering the most frequent label would score; `most_predicted` near 100
     is a model that has collapsed.
     """
     right = np.array([label == predicted for label, predicted in zip(labels, predictions)])

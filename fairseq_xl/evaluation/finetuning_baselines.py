@@ -20,7 +20,8 @@ from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.compressed import stored
 
 OUTSIDE = "O"
-CLAUSE_END, SENTENCE_ENDS = tuple(",;.!?:"), tuple(".!?:")  # of words, behind which a span, a sentence ends
+# last characters of a word after which a run of capitals, or a sentence, ends
+CLAUSE_END, SENTENCE_ENDS = tuple(",;.!?:"), tuple(".!?:")
 EDGES = re.compile(r"^\W+|\W+$")  # punctuation around a word
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 METHODS = {
@@ -174,8 +175,7 @@ def answers(path: Any, language: str, method: str) -> dict[str, str]:
     Args:
         path: the file.
         language: code of the language.
-        method: first, the first one, or that with the highest similarity (`similarities`) with the question, the first
-            of several.
+        method: `first`, or a method of `similarities`: the part most similar to the question, the first of equal ones.
     """
     asked = [(question, parts_of(question.context)) for question in read_questions(path, language)]
     if method == "first":
@@ -189,7 +189,7 @@ def answers(path: Any, language: str, method: str) -> dict[str, str]:
 def read_queries(path: Any) -> list[tuple[str, str, str]]:
     """Relevance, query and text of each line ``relevance TAB query TAB text [TAB text]``; two texts are joined.
 
-    Raises `UserError` that names file and line for another number of fields, an empty one, and a relevance that is not
+    Raises `UserError` that names file and line for a wrong number of fields, an empty one, and a relevance that is not
     a number from 0 on.
     """
     rows = []

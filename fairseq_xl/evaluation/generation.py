@@ -1,4 +1,4 @@
-"""Scores of generated text: sacreBLEU, ROUGE-L, and the share of outputs in another language."""
+"""Scores of generated text: sacreBLEU, ROUGE-L, and the share of outputs in a wrong language."""
 
 import functools
 import logging
@@ -19,7 +19,7 @@ class WordTokenizer:
     """Splits text into words for ROUGE: runs of letters, digits and their marks, in lower case.
 
     On ASCII text it equals rouge-score's own tokenizer, which drops all other characters. Text of languages without
-    blanks between words is split by sacreBLEU's tokenizer first.
+    spaces between words is split by sacreBLEU's tokenizer first.
     """
 
     def __init__(self, language):
@@ -70,7 +70,9 @@ def identifier(candidates):
 
 
 def wrong_language(texts, language, candidates, resamples=0):
-    """Share, in per cent, of texts identified as another of `candidates` than `language`; texts need a letter to count.
+    """Share, in percent, of texts in a wrong language: identified as another of `candidates` than `language`.
+
+    Texts without a letter are not counted.
 
     Returns: {"score", "n", "signature"}, with `resamples` "interval" too; the score is None, without an interval, if no
         text has a letter or there is one language only.
@@ -110,6 +112,7 @@ def averages(scores):
 
 
 def read_pair(generated, references):
+    """Hypotheses of fairseq-generate and their references; raises `UserError` for different numbers."""
     hypotheses, expected = detokenized(generated), read_lines(references)
     if len(hypotheses) != len(expected):
         raise UserError(f"{generated}: {len(hypotheses)} hypotheses but {len(expected)} references in {references}")

@@ -11,7 +11,7 @@ import numpy as np
 LEFT, RIGHT = -1, 1
 #: model -> the neighbors of a token that it is predicted from
 MODELS: dict[str, tuple[int, ...]] = {"unigram": (), "bigram": (LEFT,), "both neighbors": (LEFT, RIGHT)}
-HELD_OUT = 10  # one line in so many estimates the weights
+HELD_OUT = 10  # every tenth line is held out to estimate the weights
 BUCKETS = 12  # of counts of a neighbor: 0, 1, 2-3, 4-7, ...
 ITERATIONS = 30  # of expectation maximization
 
@@ -114,7 +114,7 @@ def bits(
 def next_token_probabilities(
     train: Sequence[np.ndarray], predicted: np.ndarray, symbols: int, end: int, text: np.ndarray
 ) -> np.ndarray:
-    """Probabilities (N-1,) of all tokens of a `flat` text (N,) but the first one by the bigram model.
+    """Bigram probabilities (N-1,) of all tokens of a `flat` text (N,) except the first.
 
     Args:
         train, symbols, end: as in `Model`.

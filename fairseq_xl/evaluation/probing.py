@@ -28,7 +28,7 @@ class WordInText(NamedTuple):
 
 
 class WordPair(NamedTuple):
-    """Two words in their texts, and whether they have one sense (WiC) or how similar they are (SCWS)."""
+    """Two words in their texts, and whether they have the same sense (WiC) or how similar they are (SCWS)."""
 
     words: tuple[WordInText, WordInText]
     label: float
@@ -46,7 +46,7 @@ def read_wic(prefix: str) -> list[WordPair]:
     """WiC's files PREFIX.data.txt and PREFIX.gold.txt (Pilehvar & Camacho-Collados 2019).
 
     A line of the first one is ``word TAB part of speech TAB index-index TAB sentence TAB sentence``. The indices count
-    the blank-separated tokens of each sentence from 0. A line of the second one is T (one sense) or F.
+    the space-separated tokens of each sentence from 0. A line of the second one is T (the same sense) or F.
     """
     path, lines = f"{prefix}.data.txt", read_lines(f"{prefix}.data.txt")
     labels = read_lines(f"{prefix}.gold.txt")
@@ -126,8 +126,15 @@ def read_minimal_pairs(paths: Sequence[str]) -> list[MinimalPair]:
 # --- scores --------------------------------------------------------------------------------------------------------
 
 
-def classified(train: np.ndarray, labels: ArrayLike, test: np.ndarray, gold: ArrayLike) -> dict[str, Any]:
-    """Accuracy of a logistic regression of standardized features (n, C), trained on labels (n,)."""
+def logistic_regression_accuracy(
+    train: np.ndarray, labels: ArrayLike, test: np.ndarray, gold: ArrayLike
+) -> dict[str, Any]:
+    """Test accuracy of a logistic regression on standardized features, and its 95 % interval.
+
+    Args:
+        train, test: features (n, C) and (m, C).
+        labels, gold: their classes (n,) and (m,).
+    """
     sklearn = scikit_learn()
     model = sklearn.pipeline.make_pipeline(
         sklearn.preprocessing.StandardScaler(), sklearn.linear_model.LogisticRegression(max_iter=2000)
@@ -136,7 +143,7 @@ def classified(train: np.ndarray, labels: ArrayLike, test: np.ndarray, gold: Arr
 
 
 def majority(labels: ArrayLike, gold: ArrayLike) -> float:
-    """Accuracy, in percent, of the more frequent of two classes of the training labels; True if they are equal."""
+    """Accuracy, in percent, of predicting the more frequent training class (True on a tie)."""
     frequent = np.asarray(labels).mean() >= 0.5
     return round(100 * float(np.mean(np.asarray(gold) == frequent)), 2)
 

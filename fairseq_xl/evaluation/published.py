@@ -1,8 +1,9 @@
 """Published scores of tasks of XGLUE and XTREME, and of groups of their tasks, in percent.
 
-A task's figures are {system: figures}, those of the benchmark's own paper first. `average` is the score of the task, as
-`fairseq-xl score` averages it over languages; `languages` has the scores by language. `note` says what a reader of the
-figure has to know. `comparable` is False for an average over other languages.
+A task's figures are {system: figures}; the main paper comes first: XGLUE's own, for XTREME VECO's (Luo et al. 2020).
+`average` is the score of the task, as `fairseq-xl score` averages it over languages; `languages` has the scores by
+language. `note` says what a reader of the figure has to know. `comparable` is False for an average over other
+languages.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ OTHER_LANGUAGES = {"note": "average over the languages of its paper", "comparabl
 
 
 def averages(source: str, found: Mapping[str, float], **more: Any) -> Papers:
-    """Figures of systems of a paper of which the average is known; `more` is added to each."""
+    """Published averages of a paper's systems; `more` is added to each."""
     return {system: {"source": source, "average": value} | more for system, value in found.items()}
 
 
@@ -99,7 +100,7 @@ XTREME_AVERAGE = (
 
 
 def mean_of_tasks(tasks: tuple[str, ...]) -> Papers:
-    """Means of the scores that the paper on VECO has of all these tasks of XTREME, computed here."""
+    """Means over `tasks` of VECO's published scores, computed here."""
     found = {
         system: round(sum(XTREME[task][system]["average"] for task in tasks) / len(tasks), 2)
         for system in ("VECO", ALL)

@@ -40,7 +40,7 @@ def ndcg(relevance: Sequence[float], scores: Sequence[float] | np.ndarray, gain:
 def read_scores(path: Any) -> dict[str, tuple[list[float], list[float]]]:
     """A file of lines ``line TAB query TAB relevance TAB score``: {query: (relevances, scores)}.
 
-    Raises `UserError` that names file and line for another line.
+    Raises `UserError` that names file and line for a line of another form.
     """
     queries: dict[str, tuple[list[float], list[float]]] = {}
     for number, line in enumerate(read_lines(path), start=1):

@@ -36,7 +36,7 @@ MARK = "*"  # of published figures that have a note
 
 
 def page(files: Sequence[ScoreFile], settings: Mapping[str, Any], title: str, note: str = "") -> str:
-    """The page.
+    """Returns the results page as HTML.
 
     Args:
         files: scores, in the order of the systems.
@@ -108,7 +108,7 @@ def absent(benchmark: str, found: Mapping[str, ScoreFile]) -> Iterable[Html]:
 
 
 def published(benchmark: str, names: Iterable[str], found: Mapping[str, ScoreFile]) -> dict[str, Papers]:
-    """Published averages of the table of averages, of the benchmark's own paper: {task or group: {system: figures}}."""
+    """Published averages of the table of averages, of the main paper: {task or group: {system: figures}}."""
     rows = {name: first_paper(paper_of(name, found)) for name in names}
     groups = {group: figures for file in found.values() for group, figures in file.papers.items()}
     return rows | {group: groups.get(group, {}) for group in groups_of(benchmark, found)}

@@ -14,7 +14,7 @@ NEIGHBORS = 4  # of the margin (Artetxe & Schwenk 2019)
 
 
 def cosine(source, target):
-    """(N, C) and (M, C) -> (N, M); a vector of zeros is similar to nothing."""
+    """Cosines (N, M) of rows (N, C) and (M, C); 0 for a row of zeros."""
     unit = [side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in (source, target)]
     return unit[0] @ unit[1].T
 
@@ -23,7 +23,7 @@ def margin(similarity, neighbors=NEIGHBORS):
     """Similarities (N, M) -> ratio margin (N, M) of Artetxe & Schwenk (2019, eq. 1 and 2).
 
     The similarity over the mean of both sentences' mean similarity to their `neighbors` nearest ones: sentences that
-    are near to everything score lower. Where that mean is not above 0, as for a vector of zeros, the ratio means
+    are near to everything score lower. Where that mean is not above 0, as for a row of zeros, the ratio means
     nothing and is -inf.
     """
 
@@ -37,12 +37,12 @@ def margin(similarity, neighbors=NEIGHBORS):
 
 
 def evaluate(source, target):
-    """Vectors of n pairs, (n, C) each -> scores of `evaluate_similarity` by cosine."""
+    """Sentence embeddings of n pairs, (n, C) each -> scores of `evaluate_similarity` by cosine."""
     return evaluate_similarity(cosine(source, target))
 
 
 def evaluate_similarity(similarity):
-    """Similarities of n pairs (n, n) -> {score: {direction: {"accuracy", "interval"}}}, in per cent.
+    """Similarities of n pairs (n, n) -> {score: {direction: {"accuracy", "interval"}}}, in percent.
 
     score: `cosine`, by the similarity as it is, or `margin`; direction: `forward` finds the target of each source,
     `backward` the source of each target.
@@ -60,8 +60,8 @@ def evaluate_similarity(similarity):
 def read_pairs(prefix, source, target):
     """Aligned files PREFIX.source and PREFIX.target -> two lists of sentences.
 
-    Lines with a blank or repeated sentence on either side are left out, so that each sentence has one translation.
-    Raises `UserError` for missing files, other numbers of lines, or fewer than two pairs.
+    Lines with an empty or repeated sentence on either side are left out, so that each sentence has one translation.
+    Raises `UserError` for missing files, different numbers of lines, or fewer than two pairs.
     """
     sides = [read_lines(f"{prefix}.{language}") for language in (source, target)]
     if len(sides[0]) != len(sides[1]):
@@ -93,7 +93,7 @@ def read_named_pairs(named):
 
 
 def average(results, score):
-    """Mean accuracy over pairs and both directions, in per cent."""
+    """Mean accuracy over pairs and both directions, in percent."""
     values = [entry[score][direction]["accuracy"] for entry in results.values() for direction in entry[score]]
     return round(sum(values) / len(values), 2)
 

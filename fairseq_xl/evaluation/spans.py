@@ -49,9 +49,9 @@ def spans_of_sentences(sentences: list[list[str]]) -> list[set[Span]]:
     return found
 
 
-def f1(found: float, predicted: float, gold: float) -> float:
-    """F1 in percent of `found` spans that are both predicted and right, of `predicted` and `gold` ones."""
-    return 200 * found / (predicted + gold) if predicted + gold else 0.0
+def f1(correct: float, predicted: float, gold: float) -> float:
+    """F1 in percent from the numbers of correct, predicted and gold spans."""
+    return 200 * correct / (predicted + gold) if predicted + gold else 0.0
 
 
 def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:

@@ -17,7 +17,7 @@ DECIMALS = 3
 
 
 def read_dictionary(path: str) -> list[tuple[str, str]]:
-    """Pairs of words, one a line, separated by a tab or a blank, as MUSE's dictionaries are; each pair once."""
+    """Pairs of words, one a line, separated by a tab or a space, as MUSE's dictionaries are; each pair once."""
     found = []
     for number, line in enumerate(read_lines(path), start=1):
         words = [word.strip() for word in line.split("\t")] if "\t" in line else line.split()
@@ -64,8 +64,8 @@ def dictionary_scores(no_common_piece: np.ndarray, one: np.ndarray, two: np.ndar
     """Mean cosine and L2 distance of n translations, and of as many random pairs of the same words.
 
     Args:
-        no_common_piece: (n,) bool, whether the two words have no piece in common. With a joint vocabulary the others
-            are near each other in any table; `no_common_piece` of the result has the means without them.
+        no_common_piece: (n,) bool, whether the two words have no piece in common. In a joint vocabulary, words with a
+            common piece are close in any embedding table; `no_common_piece` of the result is without them.
         one, two: embeddings of the words, (n, C) each.
     """
     order = np.random.default_rng(1).permutation(len(one))

@@ -17,9 +17,9 @@ from fairseq_xl.evaluation.benchmarks import (
     Scores,
     Task,
     Variant,
+    accuracy_scores,
+    accuracy_variants,
     answer_scores,
-    label_accuracy,
-    labels_accuracy,
     sentences_of,
     span_f1,
     span_scores,
@@ -61,7 +61,7 @@ def labels(path: Path) -> list[str]:
 
 def classification(predictions: Path, references: Path, language: str) -> Scores:
     """Accuracy of labels, or of the numbers of the sentences that were found."""
-    return labels_accuracy(labels(predictions), labels(references), predictions)
+    return accuracy_scores(labels(predictions), labels(references), predictions)
 
 
 def tagging(predictions: Path, references: Path, language: str) -> Scores:
@@ -103,7 +103,7 @@ def tasks() -> dict[str, Task]:
         answers = name in ("xquad", "mlqa", "tydiqa")
         path = f"{name}/{{split}}-{{language}}.{'json' if answers else 'tsv'}"
         found[name] = Task(
-            *(tuple(languages.split()), other.get(name, label_accuracy(classification)), path, path),
+            *(tuple(languages.split()), other.get(name, accuracy_variants(classification)), path, path),
             column=None if answers else 2,
             called="accuracy" if name == "udpos" else "",
             papers=published.XTREME[name],

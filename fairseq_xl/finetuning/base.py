@@ -22,7 +22,7 @@ from fairseq_xl.modules.initialization import init_weights
 NO_CLASS = -100  # class of unlabeled text, which torch's cross-entropy ignores
 Sample = dict[str, Any]  # what `FineTuningDataset.collater` returns
 Encode = Any  # `fairseq_xl.data.text.TextEncoder`
-#: function of the sums of the statistics over a language, and of "examples", their number; None: there is no value
+#: maps a language's summed statistics, with "examples", to a value, or to None if it has none
 Metric = Callable[[dict[str, float]], float | None]
 
 
@@ -66,13 +66,13 @@ class TaskType(ABC):
     main_metric: str
     #: ending of its files
     suffix = "tsv"
-    #: these files and their format
+    #: names and format of its files, for messages
     files: str
-    #: what has a length in tokens
+    #: what must fit into --max-tokens, for messages
     what = "an input"
     #: attributes learned from the training files, which checkpoints store, with their types
     state: ClassVar[dict[str, Any]] = {}
-    #: statistics in addition to "examples" that training logs too, enough to compute all metrics; None: no metrics
+    #: the statistics that training logs too, enough for all metrics; None: training logs no metric
     training_statistics: tuple[str, ...] | None = None
 
     def __init__(self, cfg: Any, framing: Framing, head_name: str | None = None):
@@ -124,6 +124,10 @@ class TaskType(ABC):
     def inputs(self, example: Any, encode: Encode) -> list[Input]:
         """The inputs of an example, of at most --length tokens."""
 
+    def limit(self) -> str:
+        """The option that truncates texts, with its value, for messages."""
+        return f"--length {self.cfg.length}"
+
     def training_items(self, examples: list[Any], inputs: list[list[Input]]) -> tuple[list[Any], list[list[Input]]]:
         """Items for shuffling in training: examples and their inputs."""
         return examples, inputs
@@ -154,7 +158,10 @@ class TaskType(ABC):
 
     @abstractmethod
     def outputs(self, model: Any, sample: Sample) -> Tensor:
-        """Runs the model on a sample; called inside `model.forward`."""
+        """Runs the model; returns the head's outputs, such as (B, classes), (N, tags) or (B, T, 2).
+
+        Called inside `model.forward`.
+        """
 
     @abstractmethod
     def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
@@ -169,7 +176,7 @@ class TaskType(ABC):
     @property
     @abstractmethod
     def statistics(self) -> tuple[str, ...]:
-        """Names of what `count` returns; `examples`, which is 1 by default, may be among it too."""
+        """Names of the numbers that `count` returns; `count` may also return "examples" (default 1)."""
 
     @abstractmethod
     def is_labeled(self, example: Any) -> bool:
@@ -180,7 +187,7 @@ class TaskType(ABC):
         """`statistics` of a labeled example: numbers that are summed over a language."""
 
     def count_in_training(self, outputs: Tensor, sample: Sample) -> Tensor:
-        """ "examples" and `training_statistics` of the B inputs of a batch, on its device (statistics, B)."""
+        """Counts "examples" and `training_statistics` of each of B inputs: (1 + S, B), on the batch's device."""
         raise NotImplementedError(f"{type(self).__name__}.count_in_training")
 
     @property
@@ -189,7 +196,7 @@ class TaskType(ABC):
         return False
 
     def count_in_order(self, rows: list[tuple[Any, Any]]) -> dict[str, float]:
-        """ "examples" and `statistics` of the (example, prediction) of a language, in the order of the examples."""
+        """Sums "examples" and `statistics` over a language's (example, prediction) in the order of the examples."""
         sums: Counter[str] = Counter(dict.fromkeys(("examples", *self.statistics), 0))
         for example, prediction in rows:
             if self.is_labeled(example):
@@ -201,7 +208,7 @@ class TaskType(ABC):
         """The metrics by name."""
 
     def shares(self, sums: dict[str, float]) -> Iterable[tuple[str, float, float]]:
-        """(class, percent of predictions, percent of right answers), to warn of a collapsed model."""
+        """Yields (class, percent of the predictions, percent of the gold labels), to warn of a collapsed model."""
         return ()
 
     @abstractmethod
@@ -217,9 +224,9 @@ class TaskType(ABC):
         return "".join(self.written(example, prediction) for example, prediction in rows)
 
 
-def of_examples(values: np.ndarray, sizes: list[int]) -> list[np.ndarray]:
-    """Values (B, …) of the inputs of a batch -> those of each example."""
-    return np.split(values, np.cumsum(sizes)[:-1])
+def split_by_example(values: np.ndarray, inputs_per_example: list[int]) -> list[np.ndarray]:
+    """Splits values (B, …) of a batch's inputs into one array (inputs of the example, …) per example."""
+    return np.split(values, np.cumsum(inputs_per_example)[:-1])
 
 
 def camel_case(name: str) -> str:

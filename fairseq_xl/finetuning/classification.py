@@ -39,8 +39,8 @@ class Example:
 def read_examples(path: Any, language: str) -> list[Example]:
     """Reads a file of lines ``label TAB text``, with up to three texts: a list of `Example`.
 
-    Raises `UserError` that names file and line for a missing file, text that is not UTF-8, another number of fields
-    than in the first line, and an empty label or text.
+    Raises `UserError` that names file and line for a missing file, text that is not UTF-8, a wrong number of
+    fields, and an empty label or text.
     """
     examples = []
     for number, line in read_lines(path, language):
@@ -63,14 +63,14 @@ class Classification(TaskType):
     name = "classification"
     main_metric = "accuracy"
     files = f"SPLIT.LANGUAGE.tsv: {ANY}"
-    state: ClassVar[dict[str, Any]] = {"labels": list[str], "sides": int}
+    state: ClassVar[dict[str, Any]] = {"labels": list[str], "num_texts": int}
     training_statistics = ("right",)
     labels: Sequence[str] = ()  # the classes in order
-    sides = 0  # number of texts
+    num_texts = 0  # texts of an example
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Names of the statistics: right answers, and how often each class is predicted and right."""
+        """Right answers, and how often each class is predicted and how often it is gold."""
         return ("right", *(f"{what} {label}" for what in ("predicted", "gold") for label in range(len(self.labels))))
 
     def read(self, path: Any, language: str) -> list[Example]:
@@ -80,7 +80,7 @@ class Classification(TaskType):
     def learn(self, examples: list[Example]) -> None:
         """Takes the classes and the number of texts from the training examples."""
         self.labels = sorted({example.label for example in examples} - {UNLABELED})
-        self.sides = len(examples[0].texts)
+        self.num_texts = len(examples[0].texts)
         if len(self.labels) < 2:
             found = f"one label only: {self.labels[0]!r}" if self.labels else "no label"
             raise UserError(f"{Path(examples[0].file).parent}: the training files have {found}")
@@ -88,9 +88,9 @@ class Classification(TaskType):
     def check(self, examples: list[Example]) -> None:
         """Raises `UserError` for another number of texts than in training, and an unknown label."""
         for example in examples:
-            if len(example.texts) != self.sides:
+            if len(example.texts) != self.num_texts:
                 raise UserError(
-                    f"{example.file}: expected {FIELDS[self.sides]} as in the other files, "
+                    f"{example.file}: expected {FIELDS[self.num_texts]} as in the other files, "
                     f"found {len(example.texts) + 1} fields"
                 )
             if example.label not in (*self.labels, UNLABELED):
@@ -134,7 +134,7 @@ class Classification(TaskType):
         return example.label != UNLABELED
 
     def count(self, example: Example, prediction: Prediction) -> dict[str, float]:
-        """Whether the class is right, and which classes were predicted and are right."""
+        """1 if the class is right; the predicted class and the gold class."""
         predicted, gold = prediction[0], self.labels.index(example.label)
         return {"right": predicted == gold, f"predicted {predicted}": 1, f"gold {gold}": 1}
 
@@ -148,7 +148,7 @@ class Classification(TaskType):
         return {"accuracy": lambda sums: 100 * sums["right"] / sums["examples"]}
 
     def shares(self, sums: dict[str, float]) -> Iterator[tuple[str, float, float]]:
-        """Shares of each class."""
+        """Shares of each class among predictions and gold labels."""
         for number, label in enumerate(self.labels):
             predicted, gold = (100 * sums[f"{what} {number}"] / sums["examples"] for what in ("predicted", "gold"))
             yield label, predicted, gold

@@ -57,8 +57,8 @@ class QuestionAnsweringConfig(TypeConfig):
 class QuestionAnswering(TaskType):
     """Predicts the start and the end token of the answer from the last hidden states (Devlin et al. 2019, section 4.2).
 
-    A long context is divided into windows that overlap. In a window without the answer, start and end are <s>. Each
-    window is a training example; a prediction is the best answer of all windows of a question.
+    A long context is divided into windows that overlap. In a window without the answer, start and end are <s>. Training
+    shuffles windows, not questions. The prediction is the best answer of all windows of a question.
     """
 
     Config = QuestionAnsweringConfig
@@ -113,6 +113,10 @@ class QuestionAnswering(TaskType):
             for tokens, target, around, start in made
         ]
 
+    def limit(self) -> str:
+        """The option that truncates questions, with its value, for messages."""
+        return f"--question-length {self.cfg.question_length}"
+
     def _stride(self, room: int) -> int:
         return min(self.cfg.stride, room)
 
@@ -127,7 +131,10 @@ class QuestionAnswering(TaskType):
         return [example for example, _ in pairs], [windows for _, windows in pairs]
 
     def collate(self, inputs: list[Input]) -> dict[str, Any]:
-        """{"start": (B,), "end": (B,), "context": (B, T) bool, True where an answer, or none, may start and end}."""
+        """{"start": (B,), "end": (B,), "context": (B, T) bool}.
+
+        `context` is True at tokens of the context and at <s>, which stands for no answer.
+        """
         start, end = zip(*(each.target["span"] for each in inputs))
         context = np.zeros((len(inputs), max(len(each.tokens) for each in inputs)), dtype=bool)
         context[:, 0] = True

@@ -12,7 +12,7 @@ from fairseq_xl.data.finetuning import Input, frame, read_lines
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.ranking import ndcg
-from fairseq_xl.finetuning.base import Encode, FirstTokenConfig, Metric, Sample, TaskType, of_examples
+from fairseq_xl.finetuning.base import Encode, FirstTokenConfig, Metric, Sample, TaskType, split_by_example
 
 NO_RELEVANCE = -1.0  # of an unlabeled text
 FIELDS = "relevance TAB query TAB text, with up to two texts"
@@ -40,7 +40,7 @@ class Example:
 def read_queries(path: Any, language: str) -> list[Example]:
     """Reads lines ``relevance TAB query TAB text``, with up to two texts; equal queries are one `Example`.
 
-    Raises `UserError` that names file and line for another number of fields, an empty one, and a relevance that is not
+    Raises `UserError` that names file and line for a wrong number of fields, an empty one, and a relevance that is not
     a number from 0 on.
     """
     queries = {}
@@ -83,7 +83,7 @@ class Ranking(TaskType):
     def inputs(self, example: Example, encode: Encode) -> list[Input]:
         """An input for each text of a query; the longest text is truncated first."""
         encoded = [[encode(text, example.language) for text in (example.query, *texts)] for texts in example.texts]
-        made = [frame(sides, self.framing, self.cfg.length) for sides in encoded]
+        made = [frame(texts, self.framing, self.cfg.length) for texts in encoded]
         return [
             Input(each.tokens, {"relevance": value}, each.truncated) for each, value in zip(made, example.relevance)
         ]
@@ -101,16 +101,16 @@ class Ranking(TaskType):
         return model.heads[self.head_name](model.encode(**sample["batch"])[:, 0]).squeeze(-1)
 
     def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
-        """Cross-entropy of each labeled query, in nats, and their number."""
-        sizes = sample["sizes"]
-        pairs = list(zip(outputs.float().split(sizes), sample["target"]["relevance"].split(sizes)))
+        """Sum of the cross-entropies of the labeled queries, in nats, and their number."""
+        of_query = sample["inputs_per_example"]
+        pairs = list(zip(outputs.float().split(of_query), sample["target"]["relevance"].split(of_query)))
         labeled = [pair for pair in pairs if bool((pair[1] != NO_RELEVANCE).all())]
         losses = [-(right.float().softmax(0) * scores.log_softmax(0)).sum() for scores, right in labeled]
         return torch.stack(losses).sum() if losses else 0 * outputs.sum(), len(losses)
 
     def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
         """The scores of each query's texts."""
-        return of_examples(outputs.float().cpu().numpy(), sample["sizes"])
+        return split_by_example(outputs.float().cpu().numpy(), sample["inputs_per_example"])
 
     def is_labeled(self, example: Example) -> bool:
         """Whether every text has a relevance."""

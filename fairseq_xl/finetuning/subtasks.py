@@ -117,6 +117,10 @@ class Subtasks(TaskType):
         made = self.types[example.subtask].inputs(example.example, encode)
         return [replace(each, target=each.target | {"subtask": example.subtask}) for each in made]
 
+    def limit(self) -> str:
+        """The options that truncate texts, with their values, for messages."""
+        return " or ".join(dict.fromkeys(each.limit() for each in self.types.values()))
+
     def training_items(
         self, examples: list[SubtaskExample], inputs: list[list[Input]]
     ) -> tuple[list[SubtaskExample], list[list[Input]]]:
@@ -151,8 +155,8 @@ class Subtasks(TaskType):
     def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
         """Returns the mean loss times the number of examples, and that number.
 
-        An update of several batches, of accumulation or of several processes, thus weighs subtasks by their examples:
-        a sentence to tag counts as much as one to classify, and not once for each word.
+        An update that sums several batches (--update-freq or several processes) thus weights subtasks by their numbers
+        of examples: a sentence to tag counts as much as one to classify.
         """
         loss, size = self._of(sample).loss(outputs, sample)
         examples = min(size, sample["nsentences"])
@@ -188,7 +192,7 @@ class Subtasks(TaskType):
         return tuple(f"{name}.{key}" for name, each in self.types.items() for key in _in_training(each)) or None
 
     def count_in_training(self, outputs: Tensor, sample: Sample) -> Tensor:
-        """The statistics of the batch's subtask, and zeros for the others (statistics, B)."""
+        """Counts the statistics of the batch's subtask, with zeros for the others, of each of B inputs: (1 + S, B)."""
         sizes = {name: len(_in_training(each)) for name, each in self.types.items()}
         values = outputs.new_zeros(1 + sum(sizes.values()), len(sample["batch"]["languages"])).float()
         subtask, start = sample["target"]["subtask"], 1

@@ -41,7 +41,7 @@ class Example:
 def read_sentences(path: Any, language: str) -> list[Example]:
     """Reads lines ``word TAB tag`` with an empty line after each sentence: a list of `Example`.
 
-    Raises `UserError` that names file and line for another number of fields and an empty word or tag.
+    Raises `UserError` that names file and line for a wrong number of fields and an empty word or tag.
     """
     examples, rows = [], []
 
@@ -76,7 +76,7 @@ class Tagging(TaskType):
     what = "a sentence"
     state: ClassVar[dict[str, Any]] = {"labels": list[str]}
     labels: Sequence[str] = ()  # the tags in order
-    statistics = ("words", "right", "found", "predicted", "gold")
+    statistics = ("words", "right", "correct", "predicted", "gold")
 
     def read(self, path: Any, language: str) -> list[Example]:
         """The sentences of a file."""
@@ -155,15 +155,15 @@ class Tagging(TaskType):
         return UNLABELED not in example.tags
 
     def count(self, example: Example, prediction: Prediction) -> dict[str, float]:
-        """Words and right tags; spans that are right, predicted, and both."""
+        """Words and correct tags; numbers of spans that are in both, predicted, and gold."""
         gold, predicted = set(spans(example.tags)), set(spans(prediction))
         right = sum(ours == tag for ours, tag in zip(prediction, example.tags, strict=True))
-        sizes = {"found": len(gold & predicted), "predicted": len(predicted), "gold": len(gold)}
+        sizes = {"correct": len(gold & predicted), "predicted": len(predicted), "gold": len(gold)}
         return {"words": len(example.words), "right": right, **sizes}
 
     @property
     def in_order(self) -> bool:
-        """Whether a tag is a single letter.
+        """Whether any tag is a single letter, such as X, other than B, E, I, O and S.
 
         seqeval then lets a sentence's first span depend on the previous sentence, so matches must be counted in file
         order (`spans_of_sentences`).
@@ -175,13 +175,13 @@ class Tagging(TaskType):
         labeled = [row for row in rows if self.is_labeled(row[0])]
         sides = [list(example.tags) for example, _ in labeled], [prediction for _, prediction in labeled]
         gold, predicted = map(spans_of_sentences, sides)
-        found = sum(len(one & other) for one, other in zip(gold, predicted, strict=True))
-        return super().count_in_order(rows) | {"found": float(found)}
+        correct = sum(len(one & other) for one, other in zip(gold, predicted, strict=True))
+        return super().count_in_order(rows) | {"correct": float(correct)}
 
     def metrics(self) -> dict[str, Metric]:
         """F1 of spans (`fairseq_xl.evaluation.spans`) and accuracy of words, in percent."""
         return {
-            "f1": lambda sums: f1(sums["found"], sums["predicted"], sums["gold"]),
+            "f1": lambda sums: f1(sums["correct"], sums["predicted"], sums["gold"]),
             "accuracy": lambda sums: 100 * sums["right"] / sums["words"],
         }
 

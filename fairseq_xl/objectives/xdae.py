@@ -97,7 +97,7 @@ class XDAE(SequenceObjective):
     def corrupted(self, tokens, keys, codes):
         """Corrupts clean rows (B, T) in the languages `codes`: (B, S), S <= T. Special symbols stay."""
         cfg, mask, pad = self.cfg, self.dictionary.mask_index, self.dictionary.pad()
-        unsegmented = UNSEGMENTED if self.dictionary.word_mark != BPE else ()  # BPE's text has blanks between words
+        unsegmented = UNSEGMENTED if self.dictionary.word_mark != BPE else ()  # BPE's text has spaces between words
         each = np.array([code.split("_")[0].lower() in unsegmented for code in codes])
         text = split_into_words(tokens, self.dictionary.is_piece, *self.dictionary.word_boundaries, each)
         if "shuffle" in self.kinds:

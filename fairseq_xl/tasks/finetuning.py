@@ -124,25 +124,26 @@ class FineTuningTask(LanguageMetrics, XLTask):
         super().load_state_dict(state_dict)
         found = state_dict["fairseq_xl"]
         path = state_dict.get("path", "the checkpoint")
-        self._check_head(found, path, "--init-from starts one from it")
+        self._check_head(found, path)
         self.type.framing = self.framing
         self.language_module.restore(found)
         self.type.load_state(type_state_of(found), path)
 
-    def _check_head(self, found, path, advice):
+    def _check_head(self, found, path):
         if head_of(found) != self.type.name:
-            raise UserError(f"{path} has no head for {self.cfg._name}; {advice}")
+            raise UserError(f"{path} has no head of {self.cfg._name}: fine-tune its encoder with --init-from {path}")
 
     def check_fits(self, state, path):
         """Raises `UserError` unless a checkpoint to resume from has this run's head."""
         super().check_fits(state, path)
         found = state["task_state"]["fairseq_xl"]
         self.language_module.restore(found, resumes=True)
-        self._check_head(found, path, "name it as --init-from to fine-tune its encoder")
+        self._check_head(found, path)
         theirs = type_state_of(found)
         for name, ours in self.type.learned_state().items():
             if theirs.get(name) != ours:
-                raise UserError(f"{path} was trained on other files: its {name} are {theirs.get(name)}, here {ours}")
+                shown = f"{name.replace('_', ' ')}: {theirs.get(name)}, here {ours}"
+                raise UserError(f"{path} was trained on other files; its {shown}")
 
     # --- model -------------------------------------------------------------------------------------------------
 
@@ -194,7 +195,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
         ]
 
     def _examples(self, split):
-        """All examples of a split by language."""
+        """All examples of a split, in the order of `files_to_read`."""
         return [example for read, path, language in self.files_to_read(split) for example in read(path, language)]
 
     def _check_test_files(self):
@@ -217,11 +218,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
         cut = sum(any(each.truncated for each in of_one) for of_one in inputs)
         if cut:
             logger.warning(
-                "%s: %d of %d inputs have more than %d tokens (--length) and are truncated",
-                split,
-                cut,
-                len(inputs),
-                self.cfg.length,
+                "%s: %d of %d examples are truncated to %s tokens", split, cut, len(inputs), self.type.limit()
             )
         if split == "train":
             examples, inputs = self.type.training_items(examples, inputs)
@@ -236,9 +233,10 @@ class FineTuningTask(LanguageMetrics, XLTask):
 
     def get_batch_iterator(self, dataset, max_tokens=None, **kwargs):
         """The iterator of fairseq; raises `UserError` for an example longer than --max-tokens."""
-        longest = int(dataset.tokens.max())
+        longest = int(dataset.padded_lengths.max())
         if max_tokens is not None and longest > max_tokens:
-            raise UserError(f"{self.type.what} has {longest} tokens: raise --max-tokens {max_tokens} or lower --length")
+            advice = f"raise --max-tokens {max_tokens} or lower --length"
+            raise UserError(f"{self.type.what} needs {longest} tokens with padding: {advice}")
         return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
 
     # --- validation --------------------------------------------------------------------------------------------
@@ -323,7 +321,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
 
 
 def find_file(option, folders, split, language, task_type):
-    """Path of a split in the first of the folders that has it; if none has it, the path in the first folder.
+    """Path of a split's file in the first folder that has it; if none has it, the path in the first folder.
 
     Args:
         option: the option that names the folders, for messages.

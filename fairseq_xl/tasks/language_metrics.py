@@ -53,7 +53,8 @@ class LanguageMetrics:
     def reduce_metrics(self, logging_outputs, criterion):
         """Logs the metrics by language and their means over languages.
 
-        fairseq-validate calls no hook after validation: this is its end.
+        fairseq-validate calls no hook after validation, so without a training split this method also ends the
+        validation.
         """
         with metrics.aggregate() as found:
             super().reduce_metrics(logging_outputs, criterion)

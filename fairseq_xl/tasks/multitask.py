@@ -24,21 +24,23 @@ class MultitaskConfig(TypeConfig):
     subtasks: Optional[str] = field(
         default=None,
         metadata={
-            "help": "the subtasks, separated by spaces: NAME=TYPE:FOLDER, a task type and its --task-files, such as "
+            "help": "the subtasks, separated by spaces: NAME=TYPE:FOLDER, TYPE one of classification, ranking, "
+            "tagging, question_answering (with an underscore), FOLDER its --task-files, such as "
             "'xnli=classification:task-files/xnli ner=tagging:task-files/ner'"
         },
     )
     subtask_eval_langs: Optional[str] = field(
         default=None,
         metadata={
-            "help": "the --eval-langs that subtasks have files in, separated by spaces: 'ner=en,de' (default: all)"
+            "help": "languages of subtasks that lack files in some of --eval-langs, separated by spaces: 'ner=en,de' "
+            "(default: --eval-langs)"
         },
     )
     subtask_alpha: Optional[float] = field(
         default=None,
         metadata={
-            "help": "exponent of the subtasks' sizes in their shares of an epoch (default: 1: without "
-            "--examples-per-epoch each example is read once)",
+            "help": "exponent: a subtask's share of an epoch is proportional to its size to this power (default: 1; "
+            "without --examples-per-epoch each example once)",
             "range": "0 or more",
         },
     )
@@ -94,7 +96,8 @@ class XLMultitaskTask(FineTuningTask):
             return languages
         own = [language for language in languages if language in self.languages_of[name]]
         if not own:
-            raise UserError(f"--subtask-eval-langs {name}: none of its languages is in {split}: {','.join(languages)}")
+            among = f"none of its languages is among those of the split {split}: {','.join(languages)}"
+            raise UserError(f"--subtask-eval-langs {name}: {among}")
         return own
 
     def metrics(self):
@@ -145,7 +148,7 @@ def read_subtasks(text):
             raise UserError(f"--subtasks {part}: task type {kind!r} is not one of {', '.join(sorted(TASK_TYPES))}")
         found[name] = TASK_TYPES[kind], folder
     if not found:
-        raise UserError("--subtasks: name the tasks, NAME=TYPE:FOLDER, separated by spaces")
+        raise UserError("--subtasks: name the subtasks, NAME=TYPE:FOLDER, separated by spaces")
     return found
 
 

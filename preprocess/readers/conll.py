@@ -1,7 +1,7 @@
 """The command: ``python -m preprocess.readers.conll DEST SPLIT.XX=FILE …``, tagged words in columns.
 
-Files are those of the shared tasks of CoNLL-2002 and 2003, names (Tjong Kim Sang 2002; Tjong Kim Sang & De Meulder
-2003), whose columns the options describe, or CoNLL-U, parts of speech of Universal Dependencies.
+Reads files of the CoNLL-2002 and 2003 shared tasks on named entities (Tjong Kim Sang 2002; Tjong Kim Sang & De Meulder
+2003), whose columns the options describe, and CoNLL-U files, whose tag is the part of speech (UPOS).
 """
 
 import argparse
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _columns(count: int, tag: int | None) -> Columns:
-    """The columns of the options; raises UserError for a tag that is not behind the word."""
+    """The columns of the options; raises UserError for a tag that is not in a column after the word."""
     tag = count if tag is None else tag
     if not 2 <= tag <= count:
         raise UserError(f"--columns {count}: expected the tag in a column from 2 to {max(2, count)}, found {tag}")

@@ -20,7 +20,7 @@ from preprocess.readers.problems import Problems, decoded
 from preprocess.stages import Stages, locked
 
 FORMAT = 1  # of outputs; if it changes, every stage runs again
-SHOWN = 80  # most characters of a wrong header in an error
+SHOWN = 80  # maximum number of characters of a wrong header in an error
 
 logger = logging.getLogger("preprocess")
 
@@ -56,7 +56,7 @@ class Part:
     """The output of one published file."""
 
     name: str  # of the stage
-    source: Path
+    path: Path
     files: dict[str, str]  # language -> path in the output folder
     read: Callable[[Path, Problems], Iterator[Example]]  # adds what is wrong to the problems
     placeholder: str = ""  # text in place of a missing sentence
@@ -113,34 +113,34 @@ def read_table(path: Path, problems: Problems, columns: Sequence[str]) -> Iterat
 # Writing
 
 
-def build(folder: Path, source: Path, parts: Sequence[Part], described: dict) -> None:
+def build(folder: Path, release: Path, parts: Sequence[Part], described: dict) -> None:
     """Checks every part, then writes the files of each, and the manifest; skips parts that are up to date.
 
     Args:
         folder: folder to write.
-        source: the release; the manifest names its files relative to it.
+        release: the release; the manifest names its files relative to it.
         parts: the parts to write.
         described: first entries of the manifest.
 
     Raises UserError for errors that the user can correct. It lists the problems of all files, and nothing is written.
     """
-    parts = [replace(part, source=stored(part.source)) for part in parts]
+    parts = [replace(part, path=stored(part.path)) for part in parts]
     problems = Problems()
-    for path in dict.fromkeys(part.source for part in parts if not part.source.is_file()):
+    for path in dict.fromkeys(part.path for part in parts if not part.path.is_file()):
         problems.add(f"{path}: there is no such file")
     problems.refuse()
     stages = Stages(folder)
     with locked(stages):
         counts, hashes, runs = {}, {}, []
         for part in parts:
-            name = name_in(source, part.source)
-            hashes[name] = hashes.get(name) or sha256_of(part.source)
+            name = name_in(release, part.path)
+            hashes[name] = hashes.get(name) or sha256_of(part.path)
             settings = [*part.settings, *(["leave out"] if part.leave_out else [])]
             outputs = [folder / path for path in part.files.values()]
             runs.append((part, [FORMAT, hashes[name], part.files, settings], outputs))
         checked = set()
         for part, inputs, outputs in runs:
-            read = (part.source, *part.files, *part.settings)  # tasks share training files
+            read = (part.path, *part.files, *part.settings)  # tasks share training files
             if read not in checked and not stages.record(part.name, inputs, outputs):
                 problems.merge(check(part))
                 checked.add(read)
@@ -177,7 +177,7 @@ def _no_counts(part: Part) -> dict[str, dict[str, Any]]:
 
 def _kept(part: Part, problems: Problems, counts: dict[str, dict], description: str) -> Iterator[tuple[str, Example]]:
     """Yields the output file and the example of what is written of a part, and adds to the counts."""
-    examples = part.read(part.source, problems)
+    examples = part.read(part.path, problems)
     for language, label, texts in tqdm(examples, desc=description, unit=" lines", unit_scale=True):
         name = part.files[language]
         if part.keeps_empty and not all(texts):
@@ -191,7 +191,7 @@ def _kept(part: Part, problems: Problems, counts: dict[str, dict], description: 
         yield name, Example(language, label, texts)
     for language, name in part.files.items():
         if not part.optional and not counts[name]["lines"] and not problems.count:
-            problems.add(f"{part.source}: there is no example in language {language!r}")
+            problems.add(f"{part.path}: there is no example in language {language!r}")
     if problems.left_out:  # of parts with one file
         counts[next(iter(part.files.values()))]["left out"] = dict(sorted(problems.left_out.items()))
 
@@ -208,13 +208,13 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
     languages = {name: language for language, name in part.files.items()}
     for name, count in counts.items():
         if not count["lines"]:
-            logger.warning("%s: no examples in %s; %s is not written", part.source, languages[name], name)
+            logger.warning("%s: no examples in %s; %s is not written", part.path, languages[name], name)
         elif any(count[reason] for reason in _reasons(part)):
             done = "wrote as _" if part.keeps_empty else "left out"
             logger.info("%s: %s %s", name, done, ", ".join(f"{count[reason]} {reason}" for reason in _reasons(part)))
     if problems.left_out:
         found = ", ".join(f"{count} {kind}" for kind, count in sorted(problems.left_out.items()))
-        logger.warning("%s: left out %s", part.source, found)
+        logger.warning("%s: left out %s", part.path, found)
     return counts
 
 
@@ -222,9 +222,9 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
 
 
 def argument_parser(name: str, description: str, release: str, languages: Sequence[str]) -> argparse.ArgumentParser:
-    """Makes a parser of the arguments of all readers of labeled pairs: SOURCE, DEST and --langs."""
+    """Makes a parser of the arguments of all readers of labeled pairs: RELEASE, DEST and --langs."""
     parser = argparse.ArgumentParser(prog=f"python -m preprocess.readers.{name}", description=description)
-    parser.add_argument("source", metavar="SOURCE", type=Path, help=release)
+    parser.add_argument("release", metavar="RELEASE", type=Path, help=release)
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
     parser.add_argument(
         "--langs",
@@ -243,13 +243,13 @@ def read_release(
     parts: Callable[[Path, list[str]], list[Part]],
     arguments: list[str] | None,
 ) -> int:
-    """Runs a reader without other arguments: writes the `parts` of SOURCE in --langs; returns the exit status."""
+    """Runs a reader without other arguments: writes the `parts` of RELEASE in --langs; returns the exit status."""
     options = argument_parser(name, f"{corpus}.", release, languages).parse_args(arguments)
 
     def work() -> None:
         found = chosen(options.langs, languages)
         described = {"corpus": [corpus], "languages": found}
-        build(options.destination, options.source, parts(options.source, found), described)
+        build(options.destination, options.release, parts(options.release, found), described)
 
     return command.run(name, work)
 
@@ -262,11 +262,11 @@ def read_benchmark(
     parts: Callable[[str, Path, list[str], bool], Iterator[Part]],
     arguments: list[str] | None,
 ) -> int:
-    """Runs a reader with --tasks: writes the `parts` of each task of SOURCE in --langs; returns the exit status.
+    """Runs a reader with --tasks: writes the `parts` of each task of RELEASE in --langs; returns the exit status.
 
     Args:
         languages: the languages of each task.
-        parts: a function of task, SOURCE, languages and whether --leave-out-wrong is given.
+        parts: a function of task, RELEASE, languages and whether --leave-out-wrong is given.
     """
     known = sorted({language for codes in languages.values() for language in codes})
     parser = argument_parser(name, f"{corpus}.", release, known)
@@ -284,11 +284,11 @@ def read_benchmark(
             part
             for task in tasks
             for part in parts(
-                *(task, options.source, [code for code in languages[task] if code in codes]),
+                *(task, options.release, [code for code in languages[task] if code in codes]),
                 options.leave_out_wrong,
             )
         ]
-        build(options.destination, options.source, found, {"corpus": [corpus], "tasks": tasks, "languages": codes})
+        build(options.destination, options.release, found, {"corpus": [corpus], "tasks": tasks, "languages": codes})
 
     return command.run(name, work)
 
@@ -311,9 +311,9 @@ def chosen(option: str, languages: Sequence[str]) -> list[str]:
     return found
 
 
-def inside(source: Path, name: str) -> Path:
-    """The folder `name` in `source`, or `source` itself if there is none."""
-    return source / name if (source / name).is_dir() else source
+def inside(release: Path, name: str) -> Path:
+    """The folder `name` in `release`, or `release` itself if there is none."""
+    return release / name if (release / name).is_dir() else release
 
 
 def train_path(language: str) -> str:

@@ -1,7 +1,7 @@
-"""The command: ``python -m preprocess.readers.mldoc SOURCE DEST``, topics of news in eight languages.
+"""The command: ``python -m preprocess.readers.mldoc RELEASE DEST``, topics of news in eight languages.
 
 MLDoc (Schwenk & Li 2018) is distributed as a list of documents of Reuters' corpora RCV1 and RCV2, which NIST gives
-out. SOURCE has the files ``LANGUAGE.{train.SIZE,dev,test}`` that its generate_documents.py makes of both, with lines
+out. RELEASE has the files ``LANGUAGE.{train.SIZE,dev,test}`` that its generate_documents.py makes of both, with lines
 ``label TAB text``.
 """
 
@@ -30,13 +30,13 @@ LABELS = {label: label for label in ("CCAT", "ECAT", "GCAT", "MCAT")}
 SIZES = (1000, 2000, 5000, 10000)
 
 
-def parts(source: Path, languages: list[str], size: int) -> Iterator[Part]:
+def parts(release: Path, languages: list[str], size: int) -> Iterator[Part]:
     """The parts of MLDoc; the files of a language may be in a folder of their own."""
     for language in languages:
         name = LANGUAGES[language]
         for split, theirs in (("train", f"train.{size}"), ("valid", "dev"), ("test", "test")):
             read = partial(documents, language=language)
-            path = inside(source, name) / f"{name}.{theirs}"
+            path = inside(release, name) / f"{name}.{theirs}"
             yield Part(f"{split}.{language}", stored(path), {language: f"{split}.{language}.tsv"}, read)
 
 
@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     def work() -> None:
         languages = chosen(options.langs, list(LANGUAGES))
         described = {"corpus": ["MLDoc"], "languages": languages, "size": options.size}
-        build(options.destination, options.source, list(parts(options.source, languages, options.size)), described)
+        build(options.destination, options.release, list(parts(options.release, languages, options.size)), described)
 
     return command.run("mldoc", work)
 

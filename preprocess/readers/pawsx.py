@@ -1,4 +1,4 @@
-"""The command: ``python -m preprocess.readers.pawsx SOURCE DEST``, paraphrases in seven languages.
+"""The command: ``python -m preprocess.readers.pawsx RELEASE DEST``, paraphrases in seven languages.
 
 PAWS-X has machine translations of PAWS's training pairs and human translations of validation and test pairs. A sentence
 without a translation is empty or "NS".
@@ -18,8 +18,8 @@ LABELS = {"0": "0", "1": "1"}
 PLACEHOLDER = "NS"
 
 
-def parts(source: Path, languages: list[str]) -> list[Part]:
-    """The parts of the release; `source` is its folder x-final or the folder that contains it."""
+def parts(release: Path, languages: list[str]) -> list[Part]:
+    """The parts of `release`: its folder x-final or the folder that contains it."""
     found = []
     for language in languages:
         train = "train.tsv" if language == "en" else "translated_train.tsv"
@@ -28,7 +28,7 @@ def parts(source: Path, languages: list[str]) -> list[Part]:
             ("dev_2k.tsv", "valid", f"valid.{language}.tsv"),
             ("test_2k.tsv", "test", f"test.{language}.tsv"),
         ):
-            file = inside(source, "x-final") / language / name
+            file = inside(release, "x-final") / language / name
             read = partial(examples, language=language)
             found.append(Part(f"{split} {language}", file, {language: path}, read, placeholder=PLACEHOLDER))
     return found

@@ -12,11 +12,11 @@ from preprocess.readers.problems import Problems, decoded
 
 #: parts of speech of Universal Dependencies
 UPOS = frozenset("ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X".split())
-SHOWN = 60  # most characters of a wrong line in a message
+SHOWN = 60  # maximum number of characters of a wrong line in a message
 
 
 def span_tags(types: str) -> frozenset[str]:
-    """Tags of spans: O, and B- and I- with each of the types, which blanks separate."""
+    """Tags of spans: O, and B- and I- with each of the types, which spaces separate."""
     return frozenset({"O"} | {f"{prefix}-{kind}" for prefix in "BI" for kind in types.split()})
 
 
@@ -27,7 +27,7 @@ class Columns(NamedTuple):
     tag: int | None = 1  # column of the tag, from 0 on; None: words have no tag
     word: int = 0  # column of the word
     separator: str = "\t"  # regular expression of what separates columns
-    blanks: bool = False  # whether blanks, which separate the word from its tag, may also be in the word
+    blanks: bool = False  # whether spaces, which separate the word from its tag, may also be in the word
     conllu: bool = False  # CoNLL-U: comments, multi-word tokens and empty words are skipped
 
 

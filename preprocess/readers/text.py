@@ -4,10 +4,10 @@ import re
 import unicodedata
 
 INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
-# a line end between Chinese or Japanese characters comes from an editor and means no blank
+# a line end between Chinese or Japanese characters comes from an editor and means no space
 WIDE = "\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"
 WRAPPED = re.compile(rf"(?<=[{WIDE}])[ \t]*\n\s*(?=[{WIDE}])")
-# a blank between two tags; before ; : ! ? French has blanks
+# a space between two tags; before ; : ! ? French has spaces
 LOOSE_STOP = re.compile(r"(?<=\w) ([.,)])(?=\s|$)")
 
 

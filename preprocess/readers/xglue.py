@@ -1,8 +1,8 @@
-"""The command: ``python -m preprocess.readers.xglue SOURCE DEST``, XGLUE's understanding tasks (Liang et al. 2020).
+"""The command: ``python -m preprocess.readers.xglue RELEASE DEST``, XGLUE's understanding tasks (Liang et al. 2020).
 
 DEST has a folder for each task, with the files that `xl_classification`, `xl_ranking`, `xl_tagging` and
-`xl_question_answering` read. Training text is English only. Test files of the first release had no labels; theirs are
-written as `_`, unlabeled. QAM is the public successor of XQA, which the Unicoder paper fine-tunes on and which was
+`xl_question_answering` read. Training text is English only. Test files of the first release had no labels; their labels
+are written as `_` (unlabeled). QAM is the public successor of XQA, which the Unicoder paper fine-tunes on and which was
 never distributed.
 """
 
@@ -41,7 +41,7 @@ LABELS: dict[str, Mapping[str, str]] = {
     "WPR": {rating: rating for rating in "01234"},
     "QAM": {"0": "0", "1": "1"},
 }
-#: words of POS may contain blanks, as those of Universal Dependencies; a tag `_` stays unlabeled
+#: words of POS may contain spaces, as those of Universal Dependencies; a tag `_` stays unlabeled
 COLUMNS = {"NER": Columns(2, separator=" "), "POS": Columns(2, separator=" ", blanks=True)}
 TAGS = {"NER": span_tags("LOC MISC ORG PER"), "POS": UPOS | {UNLABELED}}
 TEXTS = {"NC": 2, "XNLI": 2, "PAWSX": 2, "QADSM": 3, "WPR": 3, "QAM": 2}  # of a line; NC may have a query before them
@@ -61,13 +61,13 @@ def file_of(task: str, split: str, language: str) -> str:
     return f"xglue.{task.lower()}.{language}.{split}"
 
 
-def parts(task: str, source: Path, languages: list[str], leave_out: bool) -> Iterator[Part]:
-    """The parts of a task; `source` is its folder or the folder that contains it."""
+def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> Iterator[Part]:
+    """The parts of a task; `release` is its folder or the folder that contains it."""
     for language in languages:
         for split, theirs in SPLITS:
             if split == "train" and language != "en":
                 continue
-            path = inside(source, task) / file_of(task, theirs, language)
+            path = inside(release, task) / file_of(task, theirs, language)
             name = f"{task}/{split}.{language}"
             tsv, training = {language: f"{name}.tsv"}, split == "train"
             if task == "MLQA":

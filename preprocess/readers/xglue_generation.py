@@ -1,4 +1,4 @@
-"""The command: ``python -m preprocess.readers.xglue_generation TASK SOURCE DEST``, sources and targets of XGLUE.
+"""The command: ``python -m preprocess.readers.xglue_generation TASK RELEASE DEST``, sources and targets of XGLUE.
 
 TASK is ntg, news and their titles, or qg, passages and questions that they answer. Each has a folder of aligned lines,
 ``NTG/xglue.ntg.LANGUAGE.{src,tgt}.{train,dev,test}`` and ``QG/xglue.qg.…`` alike. Training text is English only. The
@@ -30,13 +30,13 @@ class Part(NamedTuple):
     """The output of one published pair of files."""
 
     name: str  # SPLIT.LANGUAGE: the output files have this name and .src or .tgt
-    sources: tuple[Path, Path]
+    files: tuple[Path, Path]
     optional: bool  # whether the part is left out if it has no targets
 
 
-def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
-    """The parts of the release; `source` is the task's folder or the folder that contains it."""
-    folder = inside(source, task.upper())
+def parts(task: str, release: Path, languages: list[str]) -> Iterator[Part]:
+    """The parts of `release`: the task's folder or the folder that contains it."""
+    folder = inside(release, task.upper())
     for language in languages:
         for split, theirs in (("train", "train"), ("valid", "dev"), ("test", "test")):
             if split == "train" and language != "en":
@@ -45,7 +45,7 @@ def parts(task: str, source: Path, languages: list[str]) -> Iterator[Part]:
             yield Part(f"{split}.{language}", (files[0], files[1]), optional=split == "test")
 
 
-def build(folder: Path, source: Path, described: dict, found: list[Part]) -> None:
+def build(folder: Path, release: Path, described: dict, found: list[Part]) -> None:
     """Checks every part, then writes the files of each, and the manifest; skips parts that are up to date.
 
     Raises UserError for errors that the user can correct. It lists the problems of all files, and nothing is written.
@@ -53,24 +53,24 @@ def build(folder: Path, source: Path, described: dict, found: list[Part]) -> Non
     problems = Problems()
     found = [part for part in found if _has_targets(part)]
     for part in found:
-        for path in part.sources:
+        for path in part.files:
             if not path.is_file():
                 problems.add(f"{path}: there is no such file")
     problems.refuse()
     stages = Stages(folder)
     with locked(stages):
         counts, hashes, runs = {}, {}, []
-        for name, sources, _ in found:
-            sums = {str(path.relative_to(source)): sha256_of(path) for path in sources}
-            runs.append((name, sources, [FORMAT, sums, name], [folder / f"{name}.{side}" for side in SIDES]))
+        for name, files, _ in found:
+            sums = {str(path.relative_to(release)): sha256_of(path) for path in files}
+            runs.append((name, files, [FORMAT, sums, name], [folder / f"{name}.{side}" for side in SIDES]))
             hashes |= sums
-        for name, sources, inputs, written in runs:
+        for name, files, inputs, written in runs:
             if not stages.record(name, inputs, written):
-                for _ in _pairs(sources, problems, {}):
+                for _ in _pairs(files, problems, {}):
                     pass
         problems.refuse()
-        for name, sources, inputs, written in runs:
-            counts |= stages.run(name, inputs, written, lambda: {name: _write(written, sources)})
+        for name, files, inputs, written in runs:
+            counts |= stages.run(name, inputs, written, lambda: {name: _write(written, files)})
         manifest = {"format": FORMAT, **described, "counts": counts, "files": hashes}
         if read_json(folder / "manifest.json") != manifest:
             write_json(folder / "manifest.json", manifest)
@@ -78,37 +78,37 @@ def build(folder: Path, source: Path, described: dict, found: list[Part]) -> Non
 
 def _has_targets(part: Part) -> bool:
     """Whether a part is written: one without targets is left out with a warning if that is possible."""
-    if not part.optional or part.sources[1].is_file() or not part.sources[0].is_file():
+    if not part.optional or part.files[1].is_file() or not part.files[0].is_file():
         return True
-    logger.warning("%s: there is no such file, and %s is not written", part.sources[1], part.name)
+    logger.warning("%s: there is no such file, and %s is not written", part.files[1], part.name)
     return False
 
 
-def _pairs(sources: tuple[Path, Path], problems: Problems, counts: dict[str, int]) -> Iterator[tuple[str, str]]:
+def _pairs(files: tuple[Path, Path], problems: Problems, counts: dict[str, int]) -> Iterator[tuple[str, str]]:
     """Yields the pairs of two files; at the end, `counts` has their number and that of pairs with an empty side."""
     before = problems.count
-    with open(sources[0], "rb") as first, open(sources[1], "rb") as second:
-        sides = [_decoded(path, text_of(file), problems) for path, file in zip(sources, (first, second))]
-        pairs = Pairs(str(sources[0]), *sides)
+    with open(files[0], "rb") as first, open(files[1], "rb") as second:
+        sides = [_decoded(path, text_of(file), problems) for path, file in zip(files, (first, second))]
+        pairs = Pairs(str(files[0]), *sides)
         try:
             yield from pairs
         except UserError as error:
             problems.add(str(error))
     if not pairs.counts["pairs"] and problems.count == before:
-        problems.add(f"{sources[0]}: there is no pair of two texts")
+        problems.add(f"{files[0]}: there is no pair of two texts")
     counts |= {name: pairs.counts[name] for name in ("pairs", "empty")}
 
 
-def _write(written: list[Path], sources: tuple[Path, Path]) -> dict[str, int]:
+def _write(written: list[Path], files: tuple[Path, Path]) -> dict[str, int]:
     """Writes both files; returns the numbers of pairs, and of pairs left out for an empty side."""
     problems, counts = Problems(), {}
     with replacing(written[0]) as source, replacing(written[1]) as target:
-        for texts in _pairs(sources, problems, counts):
+        for texts in _pairs(files, problems, counts):
             for file, text in zip((source, target), texts):
                 file.write(text.encode() + b"\n")
         problems.refuse()  # of files that have changed since they were checked
     if counts["empty"]:
-        logger.info("%s: left out %d pairs with an empty side", sources[0], counts["empty"])
+        logger.info("%s: left out %d pairs with an empty side", files[0], counts["empty"])
     return counts
 
 
@@ -129,8 +129,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("task", metavar="TASK", choices=LANGUAGES, help="ntg or qg")
     parser.add_argument(
-        "source",
-        metavar="SOURCE",
+        "release",
+        metavar="RELEASE",
         type=Path,
         help="folder of the unpacked release, xglue_full_dataset or NTG or QG in it",
     )
@@ -142,8 +142,8 @@ def main(arguments: list[str] | None = None) -> int:
         valid = LANGUAGES[options.task]
         languages = chosen(options.langs or ",".join(valid), valid)
         described = {"corpus": [f"XGLUE {options.task.upper()}"], "languages": languages}
-        found = list(parts(options.task, options.source, languages))
-        build(options.destination, options.source, described, found)
+        found = list(parts(options.task, options.release, languages))
+        build(options.destination, options.release, described, found)
 
     return command.run("xglue_generation", work)
 

@@ -1,4 +1,4 @@
-"""The command: ``python -m preprocess.readers.xnli SOURCE DEST``, natural language inference in 15 languages.
+"""The command: ``python -m preprocess.readers.xnli RELEASE DEST``, natural language inference in 15 languages.
 
 XNLI 1.0 has the validation and test sets; XNLI-MT 1.0 has MultiNLI's training set in every language, and the test sets
 translated into English. Its training text is tokenized; evaluation text is there in both forms.
@@ -29,15 +29,15 @@ LABELS = {name: name for name in ("contradiction", "entailment", "neutral")} | {
 PLAIN, TOKENIZED = ("sentence1", "sentence2"), ("sentence1_tokenized", "sentence2_tokenized")
 
 
-def parts(source: Path, languages: list[str], columns: tuple[str, str]) -> list[Part]:
+def parts(release: Path, languages: list[str], columns: tuple[str, str]) -> list[Part]:
     """The parts of the two releases.
 
     Args:
-        source: folder with both releases, unpacked.
+        release: folder with both releases, unpacked.
         languages: languages to write.
         columns: columns of evaluation text.
     """
-    original, translated = inside(source, "XNLI-1.0"), inside(source, "XNLI-MT-1.0")
+    original, translated = inside(release, "XNLI-1.0"), inside(release, "XNLI-MT-1.0")
     found = [
         Part(
             f"train {language}",
@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
     def work() -> None:
         languages, columns = chosen(options.langs, LANGUAGES), TOKENIZED if options.tokenized else PLAIN
         described = {"corpus": ["XNLI 1.0", "XNLI-MT 1.0"], "languages": languages, "columns": list(columns)}
-        build(options.destination, options.source, parts(options.source, languages, columns), described)
+        build(options.destination, options.release, parts(options.release, languages, columns), described)
 
     return command.run("xnli", work)
 

@@ -1,8 +1,9 @@
-"""The command: ``python -m preprocess.readers.xtreme SOURCE DEST``, XTREME's tasks but for retrieval (Hu et al. 2020).
+"""The command: ``python -m preprocess.readers.xtreme RELEASE DEST``, XTREME's tasks except retrieval (Hu et al. 2020).
 
-SOURCE is the folder `download` that XTREME's own download_data.sh fills. Its test files have no labels: theirs are
-written as `_`, unlabeled, and answers are left out. Training text is English, and, if SOURCE has the folder
-`xtreme_translations`, its translations, which are written to translate_train (Luo et al. 2020, translate-train-all).
+RELEASE is the folder `download` that XTREME's own download_data.sh fills. Its test files have no labels: their
+labels are written as `_` (unlabeled), and answers are left out. Training text is English, and, if RELEASE has the
+folder `xtreme_translations`, its translations, which are written to translate_train (Luo et al. 2020,
+translate-train-all).
 """
 
 import csv
@@ -30,7 +31,7 @@ LABELS = {
 CONTRADICTORY = {"contradictory": "contradiction"}  # in XNLI's translations
 TAGS = {"udpos": UPOS, "panx": span_tags("LOC ORG PER")}
 TEXTS = 2  # of a line of xnli and pawsx
-TRANSLATED = "xtreme_translations"  # folder of XTREME's translations in SOURCE
+TRANSLATED = "xtreme_translations"  # folder of XTREME's translations in RELEASE
 TRANSLATIONS = {  # files of training text translated from English; mlqa is trained on SQuAD, as xquad
     "xnli": "XNLI/translate-train/en-{}-translated.tsv",
     "pawsx": "PAWSX/translate-train/en-{}-translated.tsv",
@@ -41,7 +42,7 @@ TRANSLATIONS = {  # files of training text translated from English; mlqa is trai
 
 
 def file_of(task: str, split: str, language: str) -> str | None:
-    """Path of a file in SOURCE; None if the task has no such split in that language."""
+    """Path of a file in RELEASE; None if the task has no such split in that language."""
     if task in ("xquad", "mlqa") and split == "train":
         return "squad/train-v1.1.json"
     if task == "xquad":
@@ -56,14 +57,14 @@ def file_of(task: str, split: str, language: str) -> str | None:
     return f"{task}/{split}-{language}.tsv"
 
 
-def parts(task: str, source: Path, languages: list[str], leave_out: bool) -> Iterator[Part]:
+def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> Iterator[Part]:
     """The parts of a task. udpos has no validation file in some languages; these are left out."""
     for language in languages:
         for split, theirs in SPLITS:
             file = file_of(task, theirs, language)
             if not file or (split == "train" and language != "en"):
                 continue
-            path, name, training = source / file, f"{task}/{split}.{language}", split == "train"
+            path, name, training = release / file, f"{task}/{split}.{language}", split == "train"
             if task == "udpos" and split == "valid" and not stored(path).is_file():
                 continue
             tsv = {language: f"{name}.tsv"}
@@ -77,14 +78,14 @@ def parts(task: str, source: Path, languages: list[str], leave_out: bool) -> Ite
                 columns = Columns(1, tag=None) if split == "test" else Columns(2)
                 read = partial(read_tagged, language=language, columns=columns, tags=TAGS[task])
                 yield Part(name, path, tsv, read, line=tagged_line)
-        yield from translated(task, source, language, leave_out)
+        yield from translated(task, release, language, leave_out)
 
 
-def translated(task: str, source: Path, language: str, leave_out: bool) -> Iterator[Part]:
-    """The part of training text translated from English, if SOURCE has the folder of the task's translations."""
+def translated(task: str, release: Path, language: str, leave_out: bool) -> Iterator[Part]:
+    """The part of training text translated from English, if RELEASE has the folder of the task's translations."""
     if task not in TRANSLATIONS or language == "en":
         return
-    path = source / TRANSLATED / TRANSLATIONS[task].format(language)
+    path = release / TRANSLATED / TRANSLATIONS[task].format(language)
     if not path.parent.is_dir():
         return
     name = f"{task}/translate_train/train.{language}"

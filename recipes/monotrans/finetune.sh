@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # finetune.sh DATA SAVE_DIR TASK_FILES LANGUAGE BODY [CONFIG.yaml ...] [--type TYPE] [--flag value ...]: MonoTrans, step
-# 3: trains a classifier on LANGUAGE, that of DATA; the language module is frozen (M2, M7); best epoch by its valid
-# file. TYPE is that of recipes/finetune.sh (default: classification). BODY is the checkpoint of step 1.
+# 3: trains a classifier on LANGUAGE, that of DATA; the language module is frozen (M2, M7); best epoch by its
+# validation file. TYPE is that of recipes/finetune.sh (default: classification). BODY is the checkpoint of step 1.
 # --embedding-noise 0.075 is M4. At paper size without a CONFIG; config/classify-toy.yaml makes it small. A repeated run
 # resumes.
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # joint.sh DATA SAVE_DIR TASK_FILES LANGUAGE TARGETS BODY [CONFIG.yaml ...] [--type TYPE] [--flag value ...]: fine-tunes
-# all parameters of a joint model (M8) on LANGUAGE, best epoch by LANGUAGE's valid file, and tests it in LANGUAGE and
-# TARGETS (joined by commas); ends with SAVE_DIR/scores.json. DATA is text of all these languages together, BODY a
+# all parameters of a joint model (M8) on LANGUAGE, best epoch by LANGUAGE's validation file, and tests it in LANGUAGE
+# and TARGETS (joined by commas); ends with SAVE_DIR/scores.json. DATA is text of all these languages together, BODY a
 # checkpoint of pretrain.sh on it. CONFIG, TYPE and flags are those of finetune.sh. A repeated run resumes.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

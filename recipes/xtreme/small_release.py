@@ -53,7 +53,7 @@ def table(rows: list[tuple[str, ...]]) -> str:
 
 
 def files(task: str, split: str, language: str) -> tuple[str, str]:
-    """The text of a file of the release, in a test file without labels; and that of the labels."""
+    """Content of a release file, without labels in a test file, and content of its label file."""
     words, rng = WORDS[language].split(), random.Random(f"{task} {split}")
     if task in ("udpos", "panx"):
         tags = POS if task == "udpos" else NER

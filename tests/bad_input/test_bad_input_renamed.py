@@ -1,4 +1,4 @@
-"""Renamed options: the old name is refused with the new one everywhere, but for checkpoints that store it."""
+"""Renamed options: the old name is refused with the new one everywhere, except for checkpoints that store it."""
 
 import shutil
 

@@ -234,7 +234,7 @@ def test_task_text_that_is_too_long_is_told(place, tmp_path):
     with open(tmp_path / "files" / "valid.de.tsv", "ab") as file:
         file.write(b"river\t" + b"das Haus " * 100 + b"\n")
     output = COMMANDS["validate classification"](place.but(files=tmp_path / "files"), tmp_path)
-    assert "valid: 1 of 63 inputs have more than 40 tokens (--length) and are truncated" in output.log
+    assert "valid: 1 of 63 examples are truncated to --length 40 tokens" in output.log
 
 
 # fairseq-interactive

@@ -45,7 +45,7 @@ def expect_whole_checkpoint(data, folder, tmp_path):
     expected = load(tmp_path / "one" / "checkpoint_last.pt")
     assert made >= 3 and state["model"].keys() == expected.keys()
     for key, values in state["model"].items():
-        if not key.endswith("qkv.bias"):  # the gradient of the keys is zero but for rounding, which Adam scales up
+        if not key.endswith("qkv.bias"):  # the gradient of the keys is zero except for rounding, which Adam scales up
             assert values.numpy() == pytest.approx(expected[key].numpy(), abs=1e-3), key
     rest = run_train(line(data, folder, *one, "--max-update", made + 1), [])
     assert list(rest.updates) == [made + 1]

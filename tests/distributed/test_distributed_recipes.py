@@ -96,7 +96,7 @@ CONFIGURATIONS = configurations()
 
 
 def small(name, given, root):
-    """The command line of a configuration at nano size, but for --save-dir."""
+    """The command line of a configuration at nano size, except for --save-dir."""
     value = dict(itertools.pairwise(given)).get
     files = FILES.get(value("--task"))
     more = ["--task-files", root / "labeled" / files, "--train-langs", "en", "--eval-langs", "en,de"] if files else []

@@ -60,7 +60,7 @@ def without_a_language(data_bin, root):
 
 
 def runs(data, single, empty, labeled, body):
-    """{name: (command line but for --save-dir, --update-freq of two processes, {name: options of DDP})}."""
+    """{name: (command line except for --save-dir, --update-freq of two processes, {name: options of DDP})}."""
 
     def pretrain(*more, objectives="mlm,tlm", data=data, updates=6):
         return pretraining(

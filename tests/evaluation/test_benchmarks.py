@@ -105,7 +105,7 @@ def test_published_averages_are_the_means_of_published_scores():
             for system, figures in papers.items():
                 scores = [benchmark.tasks[name].papers.get(system) for name in benchmark.groups[group]]
                 if None in scores:
-                    assert figures["average"] in (75.6, 71.9, 68.1, 77.2)  # whose tasks we do not have, but for VECO's
+                    assert figures["average"] in (75.6, 71.9, 68.1, 77.2)  # we have the tasks of VECO's only
                 elif (group, system) != ("average", "VECO"):
                     expected = sum(score["average"] for score in scores) / len(scores)
                     assert figures["average"] == pytest.approx(expected, abs=0.06), (group, system)

@@ -9,7 +9,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.correlation import correlation, pearson, spearman
 from fairseq_xl.evaluation.probing import (
     MinimalPair,
-    classified,
+    logistic_regression_accuracy,
     majority,
     minimal_pair_scores,
     read_minimal_pairs,
@@ -125,7 +125,7 @@ def test_the_classifier_standardizes_and_is_scikit_learns():
     train, test, gold = features[:80], features[80:], labels[80:]
     scaled = (features - train.mean(0)) / train.std(0)
     expected = LogisticRegression().fit(scaled[:80], labels[:80]).score(scaled[80:], gold)
-    assert classified(train, labels[:80], test, gold)["accuracy"] == round(100 * expected, 2) > 80
+    assert logistic_regression_accuracy(train, labels[:80], test, gold)["accuracy"] == round(100 * expected, 2) > 80
 
 
 def test_majority_is_of_the_training_labels():

@@ -102,6 +102,6 @@ def test_a_name_that_is_taken_is_refused():
 def test_a_damaged_state_is_one_sentence():
     task = Classification(None, None)
     with pytest.raises(UserError, match="x.pt is damaged: its identity lacks labels"):
-        task.load_state({"sides": 1}, "x.pt")
-    with pytest.raises(UserError, match=r"task_state.fairseq_xl.type_state.sides is expected to be int, found 'one'"):
-        task.load_state({"labels": ["a"], "sides": "one"}, "x.pt")
+        task.load_state({"num_texts": 1}, "x.pt")
+    with pytest.raises(UserError, match=r"fairseq_xl.type_state.num_texts is expected to be int, found 'one'"):
+        task.load_state({"labels": ["a"], "num_texts": "one"}, "x.pt")

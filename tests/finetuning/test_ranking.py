@@ -37,7 +37,7 @@ def test_files_that_are_wrong(tmp_path, content, message):
 def test_the_loss_by_hand():
     """Equal scores: log n for a query of n texts, whatever the relevances; then scores that equal the relevances."""
     relevance = torch.tensor([2.0, 0.0, 1.0, 0.0, 3.0])
-    sample = {"sizes": [3, 2], "target": {"relevance": relevance}}
+    sample = {"inputs_per_example": [3, 2], "target": {"relevance": relevance}}
     loss, count = Ranking(None, None).loss(torch.zeros(5), sample)
     assert count == 2 and loss.item() == pytest.approx(math.log(3) + math.log(2))
     shares = [math.exp(value) for value in (2, 0, 1)]
@@ -50,7 +50,7 @@ def test_the_loss_by_hand():
 def test_predictions_and_statistics(tmp_path):
     (tmp_path / "f.tsv").write_text("2\tq\ta\n0\tr\tb\n0\tq\tc\n", encoding="utf-8")
     examples, task = read_queries(tmp_path / "f.tsv", "en"), Ranking(None, None)
-    predictions = task.predict(torch.tensor([0.25, 1.0, 7.0]), {"sizes": [2, 1]}, [])
+    predictions = task.predict(torch.tensor([0.25, 1.0, 7.0]), {"inputs_per_example": [2, 1]}, [])
     assert [each.tolist() for each in predictions] == [[0.25, 1.0], [7.0]]
     assert task.count(examples[0], predictions[0]) == {"ndcg": pytest.approx(1 / math.log2(3))}
     assert task.count(examples[1], predictions[1]) == {"examples": 0}  # nothing to rank

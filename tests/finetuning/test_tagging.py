@@ -72,7 +72,7 @@ def test_long_sentences_are_divided_between_words_and_none_is_lost(task):
 
 
 def test_a_batch_and_its_loss_by_hand(task):
-    """Logits are 0 but for one: cross-entropies log 3 and log(e + 2) - 1 or log(e + 2)."""
+    """Logits are 0 except for one: cross-entropies log 3 and log(e + 2) - 1 or log(e + 2)."""
     inputs = [*task.inputs(sentence("ab c", "B-A O"), spelled), *task.inputs(sentence("c", "X"), spelled)]
     target = task.collate(inputs)
     assert target["positions"].tolist() == [1, 3, 6] and target["labeled"] == 2
@@ -97,7 +97,7 @@ def test_a_batch_and_its_loss_by_hand(task):
 def test_statistics_by_hand(task):
     example = sentence("a b c d", "B-A I-A O B-A")
     counted = task.count(example, ["B-A", "I-A", "B-A", "O"])
-    assert counted == {"words": 4, "right": 2, "found": 1, "predicted": 2, "gold": 2}
+    assert counted == {"words": 4, "right": 2, "correct": 1, "predicted": 2, "gold": 2}
     metrics = task.metrics()
     assert metrics["f1"](counted) == 50 and metrics["accuracy"](counted) == 50
     assert task.written(example, ["O"] * 4) == "a\tB-A\tO\nb\tI-A\tO\nc\tO\tO\nd\tB-A\tO\n\n"
@@ -113,8 +113,8 @@ def test_spans_that_depend_on_the_sentence_before(task):
     assert task.labels == ["NOUN", "X"] and task.in_order
     alone = [task.count(*row) for row in rows[:2]]
     found = task.count_in_order(rows)
-    assert sum(each["found"] for each in alone) == 2 and found["found"] == 1
-    assert found == {"examples": 2, "words": 4, "right": 3, "found": 1, "predicted": 4, "gold": 3}
+    assert sum(each["correct"] for each in alone) == 2 and found["correct"] == 1
+    assert found == {"examples": 2, "words": 4, "right": 3, "correct": 1, "predicted": 4, "gold": 3}
     expected = spans.score([list(example.tags) for example in examples[:2]], predictions[:2])
     assert task.metrics()["f1"](found) == pytest.approx(expected["f1"], abs=0.01)
     assert task.metrics()["accuracy"](found) == expected["accuracy"]

@@ -119,7 +119,7 @@ def test_tables_have_both_intervals_and_the_baselines(corpus, tmp_path, capsys):
     values = [f"corpus={corpus}", "others=de", "seeds=1", "vocabulary=300", "models=veco", "tasks=wpr,qa"]
     experiment.main([str(COMPARISON), *values, "--output", str(tmp_path / "out"), "--updates", "2", "--jobs", "2"])
     tables = capsys.readouterr().out
-    cell = r"\d+\.\d \(items \d+\.\d–\d+\.\d\)"
+    cell = r"\d+\.\d \(examples \d+\.\d–\d+\.\d\)"
     for title, rows in (
         ("wpr: ndcg", ["VECO", "tf-idf", "shared words"]),
         ("qa: f1", ["VECO", "tf-idf", "shared words", "first paragraph"]),

@@ -37,10 +37,10 @@ def test_the_table_of_numbers_of_languages(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "kind, suffix, measure, tested",
+    "kind, suffix, metric, tested",
     [("ranking", "tsv", "ndcg", True), ("tagging", "tsv", "f1", False), ("question-answering", "json", "f1", False)],
 )
-def test_modes_and_studies_of_every_type(tmp_path, capsys, kind, suffix, measure, tested):
+def test_modes_and_studies_of_every_type(tmp_path, capsys, kind, suffix, metric, tested):
     """Tests on translations only where the labels of a translation are those of the original."""
     file = FINETUNE.with_name(f"finetune-{kind}.yaml")
     steps = {step.name: step for step in Experiment(file, ["others=de"], tmp_path).chosen([])}
@@ -63,7 +63,7 @@ def test_modes_and_studies_of_every_type(tmp_path, capsys, kind, suffix, measure
     assert f"test.de.{suffix}" in " ".join(steps["translate-train"].commands[1])
     if tested:
         assert "--task xl_ranking" in " ".join(steps["translated/de"].commands[0])
-    scores = {measure: 50.0, f"{measure}_interval": [40.0, 60.0]}
+    scores = {metric: 50.0, f"{metric}_interval": [40.0, 60.0]}
     write(tmp_path / "matrix/de/scores.json", {"languages": {"en": scores, "de": scores}})
     report.write(Experiment(file, ["others=de"], tmp_path))
     assert "| de | 50.0 (40.0–60.0) | 50.0 (40.0–60.0) | 50.0 |" in capsys.readouterr().out
@@ -77,7 +77,8 @@ def test_translate_train_of_tags_at_nano_size(tmp_path, capsys):
     for name in ("train.en", "valid.en", "test.en", "valid.de", "test.de", "translate_train/train.de"):
         (files / f"{name}.tsv").write_text("the\tO\nriver\tB-X\n\n", encoding="utf-8")
     small = f"--length 32 --max-positions {MAX_POSITIONS} --layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
-    values = [f"data={data}", f"files={files}", "others=de", f"flags=recipes/unicoder/config/classify-toy.yaml {small}"]
+    settings = f"recipes/unicoder/config/classify-toy.yaml {small}"
+    values = [f"data={data}", f"files={files}", "others=de", f"settings={settings}"]
     file = FINETUNE.with_name("finetune-tagging.yaml")
     drive(file, *values, output=tmp_path / "out", only=["translate-train", "report"])
     assert re.search(r"^\| translate-train \| \d+\.\d \(", capsys.readouterr().out, re.MULTILINE)

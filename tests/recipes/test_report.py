@@ -349,7 +349,7 @@ report:
 
 
 def test_a_cell_may_have_the_intervals_over_seeds_and_over_test_items(tmp_path, capsys):
-    """Seeds 1, 2, 3: `share_interval`; items: the bounds 0, 1, 2 and 4, 5, 9 have the means 1 and 6."""
+    """Seeds 1, 2, 3: `share_interval`; examples: the bounds 0, 1, 2 and 4, 5, 9 have the means 1 and 6."""
     (tmp_path / "both.yaml").write_text(BOTH)
 
     def written(name, en, interval):
@@ -362,13 +362,13 @@ def test_a_cell_may_have_the_intervals_over_seeds_and_over_test_items(tmp_path, 
     report.main([str(tmp_path / "both.yaml"), str(tmp_path / "run")])
     shown = capsys.readouterr().out
     for line in (
-        "| XLM | 2.0 (seeds 0.6–6.8; items 1.0–6.0) | 50.0 (items 40.0–60.0) | 26.0 (seeds 24.8–27.3) |",
-        "| tf-idf | 7.0 (items 6.0–8.0) | 50.0 (items 40.0–60.0) | 28.5 |",
+        "| XLM | 2.0 (seeds 0.6–6.8; examples 1.0–6.0) | 50.0 (examples 40.0–60.0) | 26.0 (seeds 24.8–27.3) |",
+        "| tf-idf | 7.0 (examples 6.0–8.0) | 50.0 (examples 40.0–60.0) | 28.5 |",
         "| no interval | 2.0 (seeds 0.6–6.8) | 50.0 | 26.0 (seeds 24.8–27.3) |",
     ):
         assert f"{line}\n" in shown
     report.main([str(tmp_path / "both.yaml"), str(tmp_path / "run"), str(tmp_path / "run")])
-    assert "| XLM | 2.0 (items 1.0–6.0) | " in capsys.readouterr().out  # two equal pre-trainings
+    assert "| XLM | 2.0 (examples 1.0–6.0) | " in capsys.readouterr().out  # two equal pre-trainings
     (tmp_path / "both.yaml").write_text(BOTH.replace("both", "all"))
     with pytest.raises(UserError, match="both.yaml: nc: intervals: all: choose one or both"):
         report.main([str(tmp_path / "both.yaml"), str(tmp_path / "run")])

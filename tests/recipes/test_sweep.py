@@ -39,9 +39,9 @@ def test_the_best_point_is_linked(tmp_path):
 
 def test_an_incomplete_point_is_one_sentence(tmp_path):
     point(tmp_path, "1e-5", 50.0, "none.pt")
-    for measure, told in (("f1", "grid/1e-5 has no checkpoint_best.pt and no "), ("ndcg", "scores.json has no ndcg")):
+    for metric, told in (("f1", "grid/1e-5 has no checkpoint_best.pt and no "), ("ndcg", "scores.json has no ndcg")):
         with pytest.raises(UserError, match=told):
-            best_of_grid.choose(tmp_path / "validation", measure, tmp_path / "best", ["1e-5"])
+            best_of_grid.choose(tmp_path / "validation", metric, tmp_path / "best", ["1e-5"])
     assert not (tmp_path / "best").exists()
 
 
@@ -71,8 +71,8 @@ def test_two_points_are_trained_and_the_better_one_is_tested(tmp_path, capsys):
     small = f"--length 32 --max-positions {MAX_POSITIONS} --layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
     values = {
         **{"data": data, "files": files, "languages": "en,de", "validated": "en", "type": "tagging"},
-        **{"task": "xl_tagging", "measure": "f1", "interval": "f1_interval", "epochs": 1, "batches": 2},
-        **{"rates": "1e-5,1e-2", "flags": f"{RECIPES}/xlm/config/classify-toy.yaml {small}"},
+        **{"task": "xl_tagging", "metric": "f1", "interval-key": "f1_interval", "epochs": 1, "batches": 2},
+        **{"rates": "1e-5,1e-2", "settings": f"{RECIPES}/xlm/config/classify-toy.yaml {small}"},
     }
     command = [str(SWEEP), *(f"{name}={value}" for name, value in values.items()), "--output", str(tmp_path / "out")]
     experiment.main([*command, "--updates", "2", "--only", "grid/1e-2"])

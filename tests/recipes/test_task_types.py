@@ -70,7 +70,7 @@ def commands(name, output, *values):
 
 def test_xglue_s_release_is_fine_tuned_on_as_in_the_paper(tmp_path):
     """Every task with its own configuration, in the languages that the release's reader writes."""
-    found = commands("xglue/understanding.yaml", tmp_path, "init=CKPT", "settings=more.yaml --lr 1e-6")
+    found = commands("xglue/understanding.yaml", tmp_path, "init=FILE", "settings=more.yaml --lr 1e-6")
     tasks = [name.split("/")[1] for name in found if name.startswith("finetune/")]
     assert set(tasks) == set(xglue_scores.GROUPS["understanding"]) and len(tasks) == 9
     own = {"POS": "pos", "MLQA": "mlqa", "WPR": "wpr"}
@@ -79,7 +79,7 @@ def test_xglue_s_release_is_fine_tuned_on_as_in_the_paper(tmp_path):
         assert trained.startswith("env PREDICT=--valid-subset valid --fp16 bash recipes/finetune.sh ")
         config = "recipes/xglue/config/understanding"
         config += f".yaml {config}-{own[task]}.yaml" if task in own else ".yaml"
-        assert f"--no-scores {config} more.yaml --lr 1e-6 --seed 1 --init-from=CKPT" in trained
+        assert f"--no-scores {config} more.yaml --lr 1e-6 --seed 1 --init-from=FILE" in trained
         (languages,) = [word for word in trained.split() if word.count(",") > 1]
         assert set(languages.split(",")) <= set(xglue.LANGUAGES[task]) and ",en" in f",{languages}"
         folder = f"{tmp_path}/{task}"
@@ -90,12 +90,12 @@ def test_xglue_s_release_is_fine_tuned_on_as_in_the_paper(tmp_path):
 
 
 def test_xtreme_s_download_becomes_a_submission(tmp_path):
-    found = commands("xtreme/understanding.yaml", tmp_path, "init=CKPT")
+    found = commands("xtreme/understanding.yaml", tmp_path, "init=FILE")
     tasks = {name.split("/")[1] for name in found if name.startswith("finetune/")}
     assert tasks == set(xtreme_scores.LANGUAGES) - {"bucc2018", "tatoeba"} == set(xtreme.LANGUAGES)
     assert "--valid-langs en" in found["finetune/xquad"][0] and "--disable-validation" in found["finetune/tydiqa"][0]
     assert all("recipes/veco/config/classify.yaml" in found[f"finetune/{task}"][0] for task in tasks)  # V9
-    assert found["retrieve"] == [f"fairseq-xl retrieve-xtreme CKPT data-bin/my download {tmp_path}/retrieve/submission"]
+    assert found["retrieve"] == [f"fairseq-xl retrieve-xtreme FILE data-bin/my download {tmp_path}/retrieve/submission"]
     assert found["submission"][0].count("/submission/.") == 8 and "score" not in found
 
 

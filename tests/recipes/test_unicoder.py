@@ -429,7 +429,7 @@ def finetune(nano, pretrained):
     (files / "translate_test/de").mkdir(parents=True)
     shutil.copy(files / "test.en.tsv", files / "translate_test/de")  # perfect translations
     values = {"data": nano / "data-bin", "files": files, "others": "de", "init": pretrained}
-    values |= {"flags": f"{CONFIGS}/classify-toy.yaml"}
+    values |= {"settings": f"{CONFIGS}/classify-toy.yaml"}
 
     def finetune(*steps, output=nano / "modes", updates=2, **changed):
         words = [f"{name}={value}" for name, value in (values | changed).items() if value]
@@ -477,7 +477,7 @@ def test_translate_test_equals_source_with_perfect_translations(finetune):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"languages": "de,en"}, {"init": ""}, {"flags": "recipes/xlm/config/classify-toy.yaml"}, {"updates": 3}],
+    [{"languages": "de,en"}, {"init": ""}, {"settings": "recipes/xlm/config/classify-toy.yaml"}, {"updates": 3}],
     ids=["languages", "weights", "configuration", "flag"],
 )
 def test_what_was_made_with_something_else_is_refused(finetune, changed):

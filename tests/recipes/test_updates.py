@@ -50,7 +50,7 @@ def test_training_makes_the_counted_updates(data_bin, files, tmp_path, limits):
 
 
 def test_processes_share_the_batches(data_bin, files, tmp_path, monkeypatch):
-    """74 examples in batches of 8 are 10 batches: 5 updates an epoch with two processes, 4 with three, 2 accumulated."""
+    """74 examples in batches of 8 are 10 batches: 5 updates an epoch with two processes, 4 with three."""
     command = [*classification(data_bin, files, tmp_path / "run", *LINEAR, "--total-num-update", 99), "--batch-size", 8]
     counted = {}
     for processes in (1, 2, 3):

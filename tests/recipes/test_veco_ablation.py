@@ -69,7 +69,7 @@ def test_two_models_at_nano_size(tmp_path, capsys):
     experiment.main([str(ABLATION), *words, "--output", str(tmp_path / "out"), "--updates", "2"])
     table = capsys.readouterr().out
     for name in ("XLM (MLM)", "VECO, with bitext", "tf-idf, logistic regression"):
-        assert re.search(rf"^\| {re.escape(name)} \| \d+\.\d \(items ", table, re.MULTILINE), table
+        assert re.search(rf"^\| {re.escape(name)} \| \d+\.\d \(examples ", table, re.MULTILINE), table
     assert not (tmp_path / "out/veco-bi/cross-attention").exists()
     scores = json.loads((tmp_path / "out/veco-bi/nc-1/scores.json").read_text())
     assert set(scores["languages"]) == {"en", "de"}

@@ -8,6 +8,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_xl.checkpoints.identity import type_state_of
 from fairseq_xl.commands import score_classification
 from fairseq_xl.criterions.finetuning import FineTuningCriterion
 from fairseq_xl.data.finetuning import FineTuningDataset
@@ -153,9 +154,9 @@ def test_a_checkpoint_of_an_earlier_version(data_bin, task_files, learned, tmp_p
     state = load_checkpoint(learned[1][0] / "checkpoint_last.pt")
     identity = state["task_state"]["fairseq_xl"]
     learned_state = identity.pop("type_state")
-    assert learned_state == {"labels": ["river", "stone"], "sides": 1}
+    assert learned_state == {"labels": ["river", "stone"], "num_texts": 1}
     del identity["head"]  # the first versions had classification only
-    identity.update(learned_state)
+    identity.update(labels=learned_state["labels"], sides=1)
     save_checkpoint(state, tmp_path / "checkpoint_last.pt")
     seen = [
         validation_losses(validate(data_bin, folder / "checkpoint_last.pt"))[0]["loss"]
@@ -163,6 +164,29 @@ def test_a_checkpoint_of_an_earlier_version(data_bin, task_files, learned, tmp_p
     ]
     assert seen[0] == seen[1]
     line = classification(data_bin, task_files[1], tmp_path, "--max-epoch", 13, "--no-save", *LEARNING)
+    assert min(run_train(line).updates) > 100
+
+
+def test_the_earlier_name_of_the_number_of_texts():
+    """`sides`, in the state of classification and of a subtask; other names that end in it are kept."""
+    found = {"labels": ["a"], "sides": 2, "nc.sides": 1, "besides": 3, "a.besides": 4}
+    assert type_state_of({"type_state": found}) == {
+        **{"labels": ["a"], "num_texts": 2, "nc.num_texts": 1, "besides": 3, "a.besides": 4}
+    }
+
+
+def test_a_checkpoint_with_the_earlier_name_of_the_number_of_texts(data_bin, task_files, learned, tmp_path):
+    """It is evaluated and resumed."""
+    state = load_checkpoint(learned[2][0] / "checkpoint_last.pt")
+    learned_state = state["task_state"]["fairseq_xl"]["type_state"]
+    learned_state["sides"] = learned_state.pop("num_texts")
+    save_checkpoint(state, tmp_path / "checkpoint_last.pt")
+    seen = [
+        validation_losses(validate(data_bin, folder / "checkpoint_last.pt"))[0]["loss"]
+        for folder in (tmp_path, learned[2][0])
+    ]
+    assert seen[0] == seen[1]
+    line = classification(data_bin, task_files[2], tmp_path, "--max-epoch", 13, "--no-save", *LEARNING)
     assert min(run_train(line).updates) > 100
 
 
@@ -428,8 +452,8 @@ def test_resuming_with_other_files(data_bin, task_files, changed, tmp_path):
     run_train(classification(data_bin, task_files[1], tmp_path / "run", "--max-update", 1, "--disable-validation"))
     rows = (task_files[1] / "train.en.tsv").read_bytes().replace(b"river\t", b"sand\t")
     line = classification(data_bin, changed("train.en.tsv", rows), tmp_path / "run", "--train-langs", "en")
-    refused([*line, "--disable-validation"], "its labels are ['river', 'stone'], here ['sand', 'stone']")
-    refused(classification(data_bin, task_files[2], tmp_path / "run"), "its sides are 1, here 2")
+    refused([*line, "--disable-validation"], "its labels: ['river', 'stone'], here ['sand', 'stone']")
+    refused(classification(data_bin, task_files[2], tmp_path / "run"), "its num texts: 1, here 2")
 
 
 def test_subword_models_that_do_not_fit(data_bin, task_files, tmp_path):

@@ -266,7 +266,7 @@ def test_a_head_of_another_task_is_refused(data_bin, task_files, learned, tmp_pa
     with pytest.raises(UserError, match="was trained with --task xl_tagging, not with xl_ranking"):
         run_validate([data_bin, *options, "--task-files", task_files["ranking"]])
     more = ["--finetune-from-model", checkpoint, *LEARNING]
-    with pytest.raises(UserError, match="has no head for xl_ranking; name it as --init-from to fine-tune its encoder"):
+    with pytest.raises(UserError, match="has no head of xl_ranking: fine-tune its encoder with --init-from"):
         run_train(line(data_bin, task_files, "ranking", tmp_path, *more))
 
 
@@ -292,7 +292,7 @@ def test_the_encoder_of_another_task_is_taken(data_bin, task_files, learned, tmp
 
 
 def test_a_long_query_is_refused_with_a_way_out(data_bin, task_files, tmp_path):
-    with pytest.raises(UserError, match=r"a query with all its texts has \d+ tokens: raise --max-tokens 50 or lower"):
+    with pytest.raises(UserError, match=r"a query with all its texts needs \d+ tokens with padding: raise"):
         run_train(line(data_bin, task_files, "ranking", tmp_path, "--max-tokens", 50))
 
 

@@ -305,7 +305,7 @@ def test_pretraining_continues_across_heads_only_if_allowed(data_bin, tmp_path, 
         run_train([*line, "--init-across-heads", "--heads", 4, "--max-update", 2])
 
 
-#: another form of model in this run, of the same shapes but for more parameters in the checkpoint's form
+#: another form of model in this run, of the same shapes except for more parameters in the checkpoint's form
 FORMS = {
     "--activation": ("gelu", ["relu"]),
     "--layer-norm-eps": ("1e-12", ["1e-05"]),

@@ -22,7 +22,7 @@ def test_the_log_file_has_everything_once_and_with_its_time(data_bin, tmp_path):
     run_train([*line, "--max-update", 3])
     run_train([*line, "--max-update", 4, "--lr", 0.001])
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert all(TIMED.match(line) or line[:1] in " )" for line in lines)  # but for the rows of the model
+    assert all(TIMED.match(line) or line[:1] in " )" for line in lines)  # except for the rows of the model
     ours = [line for line in lines if " | WARNING | fairseq_xl.patches.loading | " in line]
     assert len(ours) == 1 and ours[0].endswith("is resumed with other settings than before: --lr [0.001] (was [0.003])")
     entries = read_log(path)

@@ -172,7 +172,7 @@ def test_tasks_in_other_languages(data_bin, folders, tmp_path):
     refused([*line, "--subtask-eval-langs", "ner=fr"], "--subtask-eval-langs ner=fr: fr is not in --eval-langs en,de")
     refused([*line, "--subtask-eval-langs", "qa=en"], "'qa=en': expected NAME=LANGUAGES once for each of nc, ner")
     only = ["--subtask-eval-langs", "ner=en", "--valid-langs", "de"]
-    refused([*line, *only], "--subtask-eval-langs ner: none of its languages is in valid: de")
+    refused([*line, *only], "--subtask-eval-langs ner: none of its languages is among those of the split valid: de")
     metric = ["--subtask-eval-langs", "ner=en", "--best-checkpoint-metric", "f1_ner_de"]
     refused([*line, *metric], "--best-checkpoint-metric f1_ner_de: choose one of score, accuracy_nc, f1_ner,")
 
@@ -192,7 +192,7 @@ def refused(line, sentence):
         ("nc=parsing:x", "task type 'parsing' is not one of classification, question_answering, ranking, tagging"),
         ("nc=classification:none", "none/train.en.tsv: no such file of labeled text in language 'en'"),
         ("nc=tagging:{nc}", "line 1: expected word TAB tag"),
-        (" ", "--subtasks: name the tasks, NAME=TYPE:FOLDER"),
+        (" ", "--subtasks: name the subtasks, NAME=TYPE:FOLDER"),
     ],
 )
 def test_wrong_names_types_and_folders(data_bin, folders, tmp_path, subtasks, sentence):

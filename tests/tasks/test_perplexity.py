@@ -11,7 +11,7 @@ from fairseq_xl import load
 from fairseq_xl.commands import main
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.perplexity import one_of_word
+from fairseq_xl.perplexity import word_markers
 from tests.commands import pretraining, run_train, run_validate, validation
 
 
@@ -81,4 +81,4 @@ def test_words_of_bpe_are_counted_by_their_last_piece(tmp_path):
         "".join(f"{piece} 1\n" for piece in ("th@@", "e", "cat", "s@@", "<mask>", "[en]"))
     )
     dictionary = XLDictionary.load(tmp_path / "dict.txt")
-    assert np.array(dictionary.symbols)[one_of_word(dictionary)].tolist() == ["e", "cat"]
+    assert np.array(dictionary.symbols)[word_markers(dictionary)].tolist() == ["e", "cat"]

@@ -11,7 +11,7 @@ from fairseq_xl.commands import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.correlation import spearman
 from fairseq_xl.evaluation.probing import WordInText, WordPair, read_minimal_pairs
-from fairseq_xl.probing import both_words, masked_probabilities, pair_hidden_states, word_tokens
+from fairseq_xl.probing import both_words, masked_log_probabilities, pair_hidden_states, word_tokens
 from fairseq_xl.retrieval import Embedder
 from tests.commands import pretraining, run_train, translation
 from tests.tasks.tiny_text import sentences, write
@@ -102,7 +102,7 @@ def test_a_long_text_is_cut_around_the_word(embedder):
 
 def test_probabilities_of_minimal_pairs_are_those_of_a_direct_pass(embedder, files):
     pairs = read_minimal_pairs([str(files / "pairs.tsv")])
-    found = masked_probabilities(embedder, pairs, "en")
+    found = masked_log_probabilities(embedder, pairs, "en")
     assert list(found) == [0, 2]
     dictionary = embedder.task.dictionary
     the, house, walks, reads = (int(embedder.encode(word, "en")[0]) for word in ("the", "house", "walks", "reads"))

@@ -161,7 +161,7 @@ def test_bleu_is_that_of_the_validation_text(data_bin, request, run):
 
 
 def test_bleu_of_bpe_is_that_of_its_words(bpe, tmp_path, monkeypatch):
-    """Each translation is the reference but for its first piece; --remove-bpe of fairseq joins pieces for sacreBLEU."""
+    """Each translation is the reference without its first piece; --remove-bpe of fairseq joins pieces for sacreBLEU."""
 
     def translated(self, model, batch):
         return batch | self.as_source(batch["target"][:, 1:], batch["other_languages"])

@@ -98,5 +98,5 @@ def test_without_bucc_a_layer_is_needed(data_bin, checkpoint, download, capsys):
     """Afrikaans is in Tatoeba only."""
     for code in ("af", "en"):
         write(download / f"tatoeba/af-en.{code}", "a\n")
-    with pytest.raises(UserError, match="give --layer and --pooling: without BUCC nothing is there to select them on"):
+    with pytest.raises(UserError, match="give --layer and --pooling: without BUCC's dev files they cannot be selected"):
         printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, download / "out", "--langs", "af")

@@ -15,7 +15,7 @@ from lxml import etree, html
 from preprocess.readers.text import INVISIBLE, has_letter, one_line
 
 BLOCKS = ("h1", "h2", "h3", "h4", "h5", "h6", "p", "pre")
-NESTED = {*BLOCKS, "table", "ul", "ol", "br"}  # inline elements that are a blank in the text of a block
+NESTED = {*BLOCKS, "table", "ul", "ol", "br"}  # inline elements that are a space in the text of a block
 CODE_STYLES = {"code", "codeintable", "smathcode"}
 CODE_BOXES = {"bascode", "pycode", "sqlcode"}
 LINK_BOXES = {"relatedbody", "relatedtopics"}

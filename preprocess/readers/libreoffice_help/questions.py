@@ -22,9 +22,9 @@ from preprocess.readers.libreoffice_help.tasks import (
 from preprocess.readers.splitting import Documents
 from preprocess.readers.text import letters_and_digits
 
-ANSWER = 5, 60  # least and most English words of an answer
-CONTEXT = 100, 300  # least and most English words of a context
-PARAGRAPHS = 4  # least paragraphs of a context
+ANSWER = 5, 60  # minimum and maximum number of English words of an answer
+CONTEXT = 100, 300  # minimum and maximum number of English words of a context
+PARAGRAPHS = 4  # minimum number of paragraphs of a context
 WORD = re.compile(r"\w+")
 COMMA = re.compile(r",\s*")
 
@@ -57,7 +57,8 @@ def plan(english: Documents, kinds: Kinds, splits: dict[str, str]) -> list[Item]
         splits: the split of each page.
 
     A heading asks for the paragraph beneath it, and so does the first of its index entries that has no word of the
-    heading. Questions that occur often, or twice on a page, are left out.
+    heading. Questions that occur often, or more than once on a page, are left
+    out.
     """
     asked = {page: list(_asked(texts, kinds[page])) for page, texts in english.items()}
     keys = {page: [letters_and_digits(english[page][question]) for question, _ in asked[page]] for page in english}
@@ -82,7 +83,8 @@ def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[s
         items: the result of `plan`.
         text: the language's pages, without text that two splits share: the result of `with_entries`.
 
-    An item is left out if its answer occurs twice in the context. Returns the number of questions of each file.
+    An item is left out if its answer occurs more than once in the context. Returns the number of questions of each
+    file.
     """
     counts = {}
     for split in SPLITS:

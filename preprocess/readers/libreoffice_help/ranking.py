@@ -12,7 +12,7 @@ from preprocess.readers.libreoffice_help.tasks import Item, Kinds, Place, availa
 from preprocess.readers.splitting import Documents
 from preprocess.readers.text import letters_and_digits
 
-PARAGRAPH = 5  # least English words of a first paragraph
+PARAGRAPH = 5  # minimum number of English words of a first paragraph
 WRONG = 3  # wrong pages of a query
 WORD = re.compile(r"\w+")
 
@@ -25,8 +25,8 @@ def plan(english: Documents, kinds: Kinds, splits: dict[str, str]) -> list[Item]
         kinds: kinds of their paragraphs.
         splits: the split of each page.
 
-    The wrong pages are those of the application and split that have most words in common with the right one. Entries
-    that occur twice are left out, so that an entry has one right page.
+    The wrong pages are the three of the same application and split whose English words have the highest Jaccard
+    similarity to the right page's. Entries that occur more than once are left out, so that an entry has one right page.
     """
     occurring = Counter(
         letters_and_digits(text) for of_page in english.values() for name, text in of_page.items() if "@" in name
@@ -60,8 +60,8 @@ def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[s
         items: the result of `plan`.
         text: the language's pages, without text that two splits share: the result of `questions.with_entries`.
 
-    The lines of an entry are in a random order. An entry that occurs twice in the language is left out. Returns the
-    lines and queries of each file.
+    The lines of an entry are in a random order. An entry that occurs more than once in the language is left out.
+    Returns the lines and queries of each file.
     """
     counts = {}
     for split in SPLITS:

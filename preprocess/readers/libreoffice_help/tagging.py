@@ -12,7 +12,7 @@ from preprocess.readers.libreoffice_help.tasks import Item, Kinds, available, la
 from preprocess.readers.splitting import Documents
 from preprocess.readers.text import WIDE, letters_and_digits
 
-WORDS = 5, 60  # least and most words of an English paragraph
+WORDS = 5, 60  # minimum and maximum number of words of an English paragraph
 OUTSIDE = "O"
 UNSPACED = {"ja", "zh"}  # languages in which each Chinese character, kana and wide sign is a word
 WORD = re.compile(r"\S+")

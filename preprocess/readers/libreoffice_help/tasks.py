@@ -20,13 +20,15 @@ from preprocess.readers.splitting import Documents
 from preprocess.readers.text import letters_and_digits
 
 PASSAGE = 20  # words: a passage of nc ends with the paragraph that reaches this number
-PAGE_PASSAGES = 6  # most passages of a page
-CLASS_PASSAGES = 1000  # most training passages of an application
-ANSWER = 5  # least words of a paragraph of qam
-SAME_HEADING = 3  # most sections with the same heading: common ones ("Options") do not describe their paragraphs
-BODY = 20, 150  # words of a body of ntg: at least the first number; it ends with the paragraph that reaches the second
-SENTENCE = 5, 60  # least and most words of a sentence for retrieval
-PAIRS = 1000  # most sentences for retrieval
+PAGE_PASSAGES = 6  # maximum number of passages of a page
+CLASS_PASSAGES = 1000  # maximum number of training passages of an application
+ANSWER = 5  # minimum number of words of a paragraph of qam
+#: maximum number of sections with the same heading: common ones ("Options") do not describe their paragraphs
+SAME_HEADING = 3
+#: body of ntg: minimum number of words; the body ends with the paragraph that reaches the second number
+BODY = 20, 150
+SENTENCE = 5, 60  # minimum and maximum number of words of a sentence for retrieval
+PAIRS = 1000  # maximum number of sentences for retrieval
 INNER_END = re.compile(r"[.!?:]\s")
 
 Place = tuple[str, str]  # page, id of a paragraph
@@ -199,6 +201,7 @@ def hashed(value: Any) -> str:
 
 
 def shuffled(items: Iterator[Item]) -> list[Item]:
+    """Sorts items by a hash of their paragraphs: an order that is the same on every machine."""
     return sorted(items, key=lambda item: hashed(item.texts))
 
 

@@ -1,4 +1,4 @@
-"""Runs quickstart.yaml on the bundled sample, on another corpus description, or on LibreOffice's help."""
+"""Runs quickstart.yaml on the bundled sample, on another corpus description, or on LibreOffice help."""
 
 import argparse
 from pathlib import Path
@@ -16,7 +16,7 @@ SAMPLE = ROOT / "recipes/sample.yaml"
 
 
 def prepare(name: str) -> Path:
-    """Makes the sample ("") or LibreOffice's help, and returns the path of the corpus description."""
+    """Makes the sample ("") or LibreOffice help, and returns the path of the corpus description."""
     if name and name != NAMED:
         return Path(name).resolve()
     if not name:

@@ -143,7 +143,7 @@ def tasks() -> dict[str, Task]:
     }
     found = {}
     for name, languages in LANGUAGES.items():
-        columns = 4 if name == "QADSM" else 3  # of NC and QAM
+        columns = 4 if name == "QADSM" else 3  # 3: NC and QAM; kinds has the others
         default = (
             accuracy_variants(partial(classification, columns=columns)),
             named.format(name=name, lower=name.lower()),

@@ -1,4 +1,4 @@
-"""Pages in the HTML of LibreOffice's help packages, and packages of them. The text was written for these tests."""
+"""Pages in the HTML of LibreOffice help packages, and packages of them. The text was written for these tests."""
 
 import subprocess
 

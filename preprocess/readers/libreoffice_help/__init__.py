@@ -1,1 +1,1 @@
-"""Reader of LibreOffice's help pages, from packages of Debian and its derivatives, aligned by page and paragraph id."""
+"""Reader of LibreOffice help pages, from packages of Debian and its derivatives, aligned by page and paragraph id."""

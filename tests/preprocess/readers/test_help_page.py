@@ -1,4 +1,4 @@
-"""Reading a page of LibreOffice's help, and recognizing untranslated English."""
+"""Reading a page of LibreOffice help, and recognizing untranslated English."""
 
 import pytest
 from help_pages import html

@@ -1,4 +1,4 @@
-"""The task qa from LibreOffice's help pages: questions, contexts and answers."""
+"""The task qa from LibreOffice help pages: questions, contexts and answers."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The task wpr from LibreOffice's help pages: right and wrong pages of an entry, lines to rank."""
+"""The task wpr from LibreOffice help pages: right and wrong pages of an entry, lines to rank."""
 
 from fairseq_xl.finetuning.ranking import read_queries
 from preprocess.readers.libreoffice_help import questions, ranking

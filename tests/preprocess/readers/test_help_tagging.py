@@ -1,4 +1,4 @@
-"""The task ui from LibreOffice's help pages: words, tags, and which paragraphs are items."""
+"""The task ui from LibreOffice help pages: words, tags, and which paragraphs are items."""
 
 import json
 import shutil

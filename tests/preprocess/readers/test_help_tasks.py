@@ -1,4 +1,4 @@
-"""Tasks from LibreOffice's help pages, on small packages; every text names its place."""
+"""Tasks from LibreOffice help pages, on small packages; every text names its place."""
 
 import json
 import re

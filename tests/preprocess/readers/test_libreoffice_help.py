@@ -1,4 +1,4 @@
-"""The reader of LibreOffice's help as a command, on packages made here."""
+"""The reader of LibreOffice help as a command, on packages made here."""
 
 import json
 import shutil

@@ -439,7 +439,7 @@ def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, tmp_path)
     refused([*init, "--framing", "xlm"], pretrained, "--framing xl, this run has xlm")
     refused([*init, "--layers", 2], pretrained, "1 layers, the new encoder has 2")
     refused([*line, "--init-from", tmp_path / "no.pt"], tmp_path / "no.pt")
-    refused([*line, "--finetune-from-model", pretrained], pretrained, "name it as --init-from")
+    refused([*line, "--finetune-from-model", pretrained], pretrained, "fine-tune its encoder with --init-from")
     other = tmp_path / "data"
     other.mkdir()
     lines = (data_bin / "dict.txt").read_text(encoding="utf-8").splitlines(keepends=True)

@@ -33,7 +33,7 @@ case $system in
     *) refuse "$system is neither xlm nor veco" ;;
 esac
 
-# among WORD WORDS: succeeds if WORD is one of WORDS, which blanks separate.
+# among WORD WORDS: succeeds if WORD is one of WORDS, which spaces separate.
 among() { [[ " $2 " == *" $1 "* ]]; }
 
 # pair_of DIRECTION: prints its pair, in which English is first.

@@ -76,7 +76,7 @@ def read_pairs(prefix, source, target):
         raise UserError(f"{prefix}: retrieval needs at least two different pairs of sentences, found {len(kept)}")
     if len(kept) < len(sides[0]):
         logger.info(
-            "%s: %d of %d lines are blank or repeated and left out", prefix, len(sides[0]) - len(kept), len(sides[0])
+            "%s: %d of %d lines are empty or repeated and left out", prefix, len(sides[0]) - len(kept), len(sides[0])
         )
     return [list(side) for side in zip(*kept)]
 

@@ -19,7 +19,7 @@ def write_aligned(paths: Sequence[Path], documents: Iterable[Iterable[Sequence[s
         paths: a file for each language.
         documents: rows with a text for each language; documents without rows are left out.
 
-    Returns the numbers of documents, of lines, and of words on each side, separated by blanks.
+    Returns the numbers of documents, of lines, and of words on each side, separated by spaces.
     """
     counts = {"documents": 0, "lines": 0} | {f"words {path.name.rsplit('.', 1)[1]}": 0 for path in paths}
     columns = [[] for _ in paths]

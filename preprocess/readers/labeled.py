@@ -13,11 +13,9 @@ from tqdm import tqdm
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.io.compressed import stored
-from fairseq_xl.io.files import read_json, sha256_of, write_json
 from preprocess.files import replacing
-from preprocess.readers import command
+from preprocess.readers import checked, command
 from preprocess.readers.problems import Problems, decoded
-from preprocess.stages import Stages, locked
 
 FORMAT = 1  # of outputs; if it changes, every stage runs again
 SHOWN = 80  # maximum number of characters of a wrong header in an error
@@ -114,47 +112,18 @@ def read_table(path: Path, problems: Problems, columns: Sequence[str]) -> Iterat
 
 
 def build(folder: Path, release: Path, parts: Sequence[Part], described: dict) -> None:
-    """Checks every part, then writes the files of each, and the manifest; skips parts that are up to date.
+    """Checks every part, then writes the files of each, and the manifest (`preprocess.readers.checked.build`)."""
 
-    Args:
-        folder: folder to write.
-        release: the release; the manifest names its files relative to it.
-        parts: the parts to write.
-        described: first entries of the manifest.
+    def output(part: Part) -> checked.Output:
+        settings = [part.files, *part.settings, *(["leave out"] if part.leave_out else [])]
+        same = (part.path, *part.files, *part.settings, part.leave_out)  # tasks share training files
+        paths = [folder / path for path in part.files.values()]
+        return checked.Output(
+            part.name, [part.path], settings, paths, lambda: check(part), lambda: _write(folder, part), same
+        )
 
-    Raises UserError for errors that the user can correct. It lists the problems of all files, and nothing is written.
-    """
-    parts = [replace(part, path=stored(part.path)) for part in parts]
-    problems = Problems()
-    for path in dict.fromkeys(part.path for part in parts if not part.path.is_file()):
-        problems.add(f"{path}: there is no such file")
-    problems.refuse()
-    stages = Stages(folder)
-    with locked(stages):
-        counts, hashes, runs = {}, {}, []
-        for part in parts:
-            name = name_in(release, part.path)
-            hashes[name] = hashes.get(name) or sha256_of(part.path)
-            settings = [*part.settings, *(["leave out"] if part.leave_out else [])]
-            outputs = [folder / path for path in part.files.values()]
-            runs.append((part, [FORMAT, hashes[name], part.files, settings], outputs))
-        checked = set()
-        for part, inputs, outputs in runs:
-            read = (part.path, *part.files, *part.settings)  # tasks share training files
-            if read not in checked and not stages.record(part.name, inputs, outputs):
-                problems.merge(check(part))
-                checked.add(read)
-        problems.refuse()
-        for part, inputs, outputs in runs:
-            counts |= stages.run(part.name, inputs, outputs, lambda: _write(folder, part))
-        manifest = {"format": FORMAT, **described, "counts": counts, "files": hashes}
-        if read_json(folder / "manifest.json") != manifest:
-            write_json(folder / "manifest.json", manifest)
-
-
-def name_in(folder: Path, path: Path) -> str:
-    """The path relative to the folder, or the path itself if it is elsewhere."""
-    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+    outputs = [output(replace(part, path=stored(part.path))) for part in parts]
+    checked.build(folder, release, outputs, described, FORMAT)
 
 
 def check(part: Part) -> Problems:

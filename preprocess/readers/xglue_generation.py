@@ -13,13 +13,11 @@ from typing import NamedTuple
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import stored, text_of
-from fairseq_xl.io.files import read_json, sha256_of, write_json
 from preprocess.files import replacing
-from preprocess.readers import command
+from preprocess.readers import checked, command
 from preprocess.readers.aligned import Pairs
 from preprocess.readers.labeled import chosen, inside, logger
 from preprocess.readers.problems import Problems
-from preprocess.stages import Stages, locked
 
 FORMAT = 1  # of outputs; if it changes, every stage runs again
 LANGUAGES = {"ntg": ("de", "en", "es", "fr", "ru"), "qg": ("de", "en", "es", "fr", "it", "pt")}
@@ -46,34 +44,17 @@ def parts(task: str, release: Path, languages: list[str]) -> Iterator[Part]:
 
 
 def build(folder: Path, release: Path, described: dict, found: list[Part]) -> None:
-    """Checks every part, then writes the files of each, and the manifest; skips parts that are up to date.
+    """Checks every part, then writes the files of each, and the manifest (`preprocess.readers.checked.build`)."""
 
-    Raises UserError for errors that the user can correct. It lists the problems of all files, and nothing is written.
-    """
-    problems = Problems()
-    found = [part for part in found if _has_targets(part)]
-    for part in found:
-        for path in part.files:
-            if not path.is_file():
-                problems.add(f"{path}: there is no such file")
-    problems.refuse()
-    stages = Stages(folder)
-    with locked(stages):
-        counts, hashes, runs = {}, {}, []
-        for name, files, _ in found:
-            sums = {str(path.relative_to(release)): sha256_of(path) for path in files}
-            runs.append((name, files, [FORMAT, sums, name], [folder / f"{name}.{side}" for side in SIDES]))
-            hashes |= sums
-        for name, files, inputs, written in runs:
-            if not stages.record(name, inputs, written):
-                for _ in _pairs(files, problems, {}):
-                    pass
-        problems.refuse()
-        for name, files, inputs, written in runs:
-            counts |= stages.run(name, inputs, written, lambda: {name: _write(written, files)})
-        manifest = {"format": FORMAT, **described, "counts": counts, "files": hashes}
-        if read_json(folder / "manifest.json") != manifest:
-            write_json(folder / "manifest.json", manifest)
+    def output(part: Part) -> checked.Output:
+        written = [folder / f"{part.name}.{side}" for side in SIDES]
+        return checked.Output(
+            *(part.name, part.files, part.name, written),
+            lambda: _problems(part.files),
+            lambda: {part.name: _write(written, part.files)},
+        )
+
+    checked.build(folder, release, [output(part) for part in found if _has_targets(part)], described, FORMAT)
 
 
 def _has_targets(part: Part) -> bool:
@@ -97,6 +78,13 @@ def _pairs(files: tuple[Path, Path], problems: Problems, counts: dict[str, int])
     if not pairs.counts["pairs"] and problems.count == before:
         problems.add(f"{files[0]}: there is no pair of two texts")
     counts |= {name: pairs.counts[name] for name in ("pairs", "empty")}
+
+
+def _problems(files: tuple[Path, Path]) -> Problems:
+    problems = Problems()
+    for _ in _pairs(files, problems, {}):
+        pass
+    return problems
 
 
 def _write(written: list[Path], files: tuple[Path, Path]) -> dict[str, int]:

@@ -1,10 +1,11 @@
 """Makes the tables and pictures of an experiment from its score files.
 
-    python -m recipes.report FILE.yaml [RUN ...] [name=value ...]
+    python -m recipes.report FILE.yaml [RUN ...] [name=value ...] [--save FILE.json]
 
 RUN is an output folder of the experiment or a JSON file of ``results/`` with its scores. Several RUNs are the same
-models from several pre-trainings. A cell without scores stays empty. recipes/README.md lists the parts of a report and
-the keys of their rows.
+models from several pre-trainings. A cell without scores stays empty. --save writes the scores that the tables read to a
+JSON file, which can be given as RUN; entries of other scores in the file stay. recipes/README.md lists the parts of a
+report and the keys of their rows.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from typing import Any
 
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import read_json, write_json
 from recipes.experiment_file import Experiment, Values
 from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
 
@@ -30,9 +32,13 @@ def read(path: Path) -> Any:
     """Reads a JSON file, or None without one. FILE.json/MODEL/TASK/scores.json is the entry MODEL/TASK of FILE.json."""
     for kept in path.parents:
         if kept.is_file():
-            name = path.relative_to(kept).with_suffix("").as_posix()
-            return json.loads(kept.read_text(encoding="utf-8")).get(re.sub("/(scores|bleu)$", "", name))
+            return json.loads(kept.read_text(encoding="utf-8")).get(entry_of(path.relative_to(kept)))
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def entry_of(path: Path) -> str:
+    """The entry of a score file in a JSON file of scores; the path is relative to the output folder."""
+    return re.sub("/(scores|bleu)$", "", path.with_suffix("").as_posix())
 
 
 def entries(content: Any, key: str) -> list:
@@ -67,6 +73,7 @@ class Report:
         self.values = experiment.values  # those of the part that is being made
         self.averages: dict[str, dict[str, list[float] | None]] = {}  # part -> row -> one value per unit, or None
         self.folder = runs[0] if runs[0].is_dir() else None  # for pictures
+        self.scores: dict[str, Any] = {}  # content of the score files of tables, by `entry_of`
 
     def parts(self) -> Iterator[list[str]]:
         """Yields the lines of each part of the report."""
@@ -123,7 +130,9 @@ class Report:
         values = values | {"column": column}
         elsewhere = {self.expand(name): scores for name, scores in (row.get("in") or {}).items()}
         template = elsewhere.get(column, row["scores"])
-        contents = [read(run / path) for path in self.experiment.words(template, values)]
+        paths = self.experiment.words(template, values)
+        contents = [read(run / path) for path in paths]
+        self.scores |= {entry_of(Path(path)): content for path, content in zip(paths, contents) if content is not None}
         found = [entries(content, self.experiment.expand(key, values)) for content in contents]
         return [] if [] in found else [value for each in found for value in each]
 
@@ -338,10 +347,20 @@ class Report:
         pyplot.close(figure)
 
 
-def write(experiment: Experiment, runs: list[Path] | None = None) -> None:
-    """Prints the report and writes it to ``report.md`` in the output folder; then prints the experiment's last line."""
+def write(experiment: Experiment, runs: list[Path] | None = None, save: Path | None = None) -> None:
+    """Prints the report and writes it to ``report.md`` in the output folder; then prints the experiment's last line.
+
+    Args:
+        save: JSON file to add the scores to.
+    """
     runs = runs or [experiment.output]
-    text = "\n\n".join("\n".join(part).strip() for part in Report(experiment, runs).parts())
+    kept = read_json(save) if save is not None and save.exists() else {}
+    if not isinstance(kept, dict):
+        raise UserError(f"--save {save}: this file is not a JSON object of scores")
+    report = Report(experiment, runs)
+    text = "\n\n".join("\n".join(part).strip() for part in report.parts())
+    if save is not None:
+        write_json(save, dict(sorted((kept | report.scores).items())))
     if text:
         sys.stdout.write(f"{text}\n")
         if runs[0].is_dir():
@@ -370,6 +389,7 @@ def main(arguments: list[str] | None = None) -> None:
         metavar="RUN|name=value",
         help="output folders, JSON files of results/, and values in place of the file's",
     )
+    parser.add_argument("--save", type=Path, metavar="FILE.json", help="add the tables' scores to this file")
     options = parser.parse_args(arguments)
     error_reporting.install()
     values = [word for word in options.words if "=" in word]
@@ -378,7 +398,9 @@ def main(arguments: list[str] | None = None) -> None:
     if missing:
         raise UserError(f"{missing[0]}: no such file or folder")
     output = runs[0] if runs and runs[0].is_dir() else None
-    write(Experiment(options.file, values, output), runs)
+    if options.save is not None and len(runs) > 1:
+        raise UserError(f"--save {options.save}: the scores of {len(runs)} pre-trainings do not fit into one file")
+    write(Experiment(options.file, values, output), runs, options.save)
 
 
 if __name__ == "__main__":

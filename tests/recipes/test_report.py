@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -250,6 +251,36 @@ def test_a_file_of_results_stands_for_a_folder(folder, capsys):
     text = printed(capsys, kept, values=["seeds=1"])
     assert "| random | 70.0 | 50.0 | 60.0 |\n" in text and "| random | 9.00 ± 1.00 |\n" in text
     assert sorted(path.name for path in folder.parent.iterdir()) == ["experiment.yaml", "kept.json", "run"]
+
+
+def test_scores_are_kept_in_a_file(folder, capsys):
+    """The file makes the same tables; scores of a second part of the runs are added."""
+    kept = folder.parent / "kept.json"
+    seeds = ["seeds=1"]
+    first = printed(capsys, folder, values=[*seeds, "--save", str(kept)])
+    assert list(json.loads(kept.read_text())) == ["random/nc-1"]
+    assert printed(capsys, kept, values=seeds) == first
+    shutil.rmtree(folder)
+    write(folder / "random/en-de/bleu.json", {"sacrebleu": {"score": 9, "interval": 1}})
+    write(folder / "random/nc-1/scores.json", nc(en=2.0, de=10.0))
+    second = printed(capsys, folder, values=[*seeds, "--save", str(kept)])
+    assert "| random | 2.0 | 10.0 | 6.0 |\n" in second and "| random | 9.00 ± 1.00 |\n" in second
+    assert printed(capsys, kept, values=seeds) == second
+    shutil.rmtree(folder)
+    write(folder / "random/nc-2/scores.json", nc(en=3.0, de=10.0))
+    with pytest.raises(UserError, match="random/nc-1/scores.json has no languages.en.accuracy"):
+        printed(capsys, folder, values=["seeds=2", "--save", str(kept)])
+    assert list(json.loads(kept.read_text())) == ["random/en-de", "random/nc-1", "random/nc-2"]
+
+
+def test_scores_are_not_added_to_another_file(folder, capsys):
+    kept = folder.parent / "kept.json"
+    kept.write_text("[1]")
+    with pytest.raises(UserError, match="kept.json: this file is not a JSON object of scores"):
+        printed(capsys, folder, values=["--save", str(kept)])
+    assert kept.read_text() == "[1]"
+    with pytest.raises(UserError, match="the scores of 2 pre-trainings do not fit into one file"):
+        printed(capsys, folder, folder, values=["--save", str(folder.parent / "new.json")])
 
 
 def test_a_cell_may_be_the_mean_of_several_files(folder, capsys):

@@ -191,6 +191,8 @@ def _write_pairs(
     if result and result["made_with"] == made_with and is_begun(f"{prefix}.{source}"):
         logger.info("%s exists: skipped", prefix)
         return result
+    if result:
+        logger.warning("%s: the pairs there were made with other settings or text and will be replaced", prefix)
     parts.begin(parts_of_text.folder, made_with)
     sentences = len(parts_of_text.examples)
     for start in parts_of_text.starts:

@@ -258,6 +258,7 @@ class _Preparation:
         paths = [encode.counts_of(self.encoded / name) for name in names]
 
         def work():
+            self.warn_of_another_dictionary(symbols)
             written = vocabulary.symbols_of(vocabulary.load_model(self.model))
             reserved = {MASK, *language_symbols(self.config.languages)}
             counts = {}
@@ -269,6 +270,19 @@ class _Preparation:
 
         inputs = [FORMAT, symbols, sha256_of(self.model), [sha256_of(path) for path in paths]]
         return self.stages.run("dictionary", inputs, [self.dictionary], work)
+
+    def warn_of_another_dictionary(self, symbols: list[str]) -> None:
+        """Warns if the symbols of the data folder's dict.txt differ from the new ones, after its special symbols."""
+        if not self.dictionary.exists():
+            return
+        try:
+            before = vocabulary.reused_symbols(self.dictionary, [])
+        except UserError:  # a damaged file
+            return
+        if before != symbols:
+            logger.warning(
+                "%s: the symbols change: checkpoints trained on this data folder no longer fit it", self.dictionary
+            )
 
     def binarize_all(self, units: dict, digest: str) -> dict[str, dict]:
         """Binarizes folders in parallel, one per worker: a small folder takes hardly longer than fairseq's start.

@@ -33,14 +33,17 @@ def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[s
     Raises:
         UserError: the folder is missing or holds fewer.
     """
-    pattern = UPDATE if by_update else EPOCH
     try:
-        matches = [match for match in map(pattern.fullmatch, os.listdir(folder)) if match]
+        names = os.listdir(folder)
     except OSError as error:
         raise UserError(f"{folder} is not a folder of checkpoints: {error.strerror}") from error
-    kind = "checkpoint_EPOCH_UPDATE.pt" if by_update else "checkpointEPOCH.pt"
+    epochs, updates = ([match for match in map(pattern.fullmatch, names) if match] for pattern in (EPOCH, UPDATE))
+    matches, others = (updates, epochs) if by_update else (epochs, updates)
     if count < 1 or len(matches) < count:
-        raise UserError(f"{folder} holds {len(matches)} checkpoints named {kind}, and --last asks for {count}")
+        kinds = ["checkpointEPOCH.pt", "checkpoint_EPOCH_UPDATE.pt (--updates)"]
+        kind, other = reversed(kinds) if by_update else kinds
+        more = f"; it holds {len(others)} named {other}" if others else ""
+        raise UserError(f"{folder} holds {len(matches)} checkpoints named {kind}, and --last asks for {count}{more}")
     matches.sort(key=lambda match: int(match.group(1)))
     return [os.path.join(folder, match.group(0)) for match in matches[-count:]]
 

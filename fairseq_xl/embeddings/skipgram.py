@@ -31,7 +31,9 @@ def train(sentences, symbols, options):
     try:
         from gensim.models import FastText
     except ImportError:
-        raise UserError("skip-gram embeddings need the package gensim: XL_EXTRAS=recipes,embeddings") from None
+        raise UserError(
+            "skip-gram embeddings need the package gensim: `XL_EXTRAS=recipes,embeddings . recipes/environment.sh`"
+        ) from None
     logging.getLogger("gensim").setLevel(logging.WARNING)  # fairseq leaves the root logger at DEBUG
     model = FastText(
         vector_size=options.dim,

@@ -109,14 +109,19 @@ def read_minimal_pairs(paths: Sequence[str]) -> list[MinimalPair]:
 
     The last two fields are the grammatical and the ungrammatical sentence. The fields before them are names of the
     construction, of which the first is the category. The released templates are pickled; Goldberg's (2019)
-    marvin_linzen_dataset.tsv has the pairs in this form.
+    marvin_linzen_dataset.tsv has the pairs in this form. Raises `UserError` that names file and line for a line with
+    another number of fields than the first one, and for an empty sentence.
     """
     found = []
     for path in paths:
+        fields = 0
         for number, line in enumerate(read_lines(path), start=1):
             *names, grammatical, ungrammatical = ["", *(field.strip() for field in line.split("\t"))]
             if not names or not grammatical or not ungrammatical:
                 raise UserError(f"{path}, line {number}: expected grammatical TAB ungrammatical sentence")
+            fields = fields or len(names) + 1
+            if len(names) + 1 != fields:
+                raise UserError(f"{path}, line {number}: expected {fields} fields as in line 1, found {len(names) + 1}")
             found.append(MinimalPair(names[1] if len(names) > 1 else "all", grammatical, ungrammatical))
     if not found:
         raise UserError(f"{paths[0]}: no minimal pair")

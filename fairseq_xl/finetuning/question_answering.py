@@ -123,10 +123,20 @@ class QuestionAnswering(TaskType):
     def training_items(
         self, examples: list[Question], inputs: list[list[Input]]
     ) -> tuple[list[Question], list[list[Input]]]:
-        """Every window by itself; warns of answers that no window has as a whole."""
+        """Every window by itself; warns of answers that no window has as a whole, and of too long ones."""
         lost = sum(all(each.target["span"] == (0, 0) for each in windows) for windows in inputs)
         if lost:
             logger.warning("%d of %d training questions have their answer in no window", lost, len(inputs))
+        spans = ([each.target["span"] for each in windows] for windows in inputs)
+        long = sum(any(end - start >= self.cfg.answer_length for start, end in of_one) for of_one in spans)
+        if long:
+            logger.warning(
+                "%d of %d training questions have an answer of more than %d tokens (--answer-length), which is never "
+                "predicted",
+                long,
+                len(inputs),
+                self.cfg.answer_length,
+            )
         pairs = [(example, [each]) for example, windows in zip(examples, inputs) for each in windows]
         return [example for example, _ in pairs], [windows for _, windows in pairs]
 

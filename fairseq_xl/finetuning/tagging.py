@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fairseq_xl.data.finetuning import Input, read_lines
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import LISTED, UserError
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.spans import f1, spans, spans_of_sentences
 from fairseq_xl.finetuning.base import NO_CLASS, Encode, Metric, Sample, TaskType
@@ -41,7 +41,8 @@ class Example:
 def read_sentences(path: Any, language: str) -> list[Example]:
     """Reads lines ``word TAB tag`` with an empty line after each sentence: a list of `Example`.
 
-    Raises `UserError` that names file and line for a wrong number of fields and an empty word or tag.
+    Raises `UserError` that names file and line for a wrong number of fields, an empty word or tag, and a tag with
+    white space.
     """
     examples, rows = [], []
 
@@ -58,6 +59,8 @@ def read_sentences(path: Any, language: str) -> list[Example]:
         fields = line.split("\t")
         if len(fields) != 2 or not all(field.strip() for field in fields):
             raise UserError(f"{path}, line {number}: expected word TAB tag, found {line[:40]!r}")
+        if any(map(str.isspace, fields[1].strip())):
+            raise UserError(f"{path}, line {number}: expected word TAB tag, but {fields[1][:40]!r} has white space")
         rows.append((*fields, number))
     end()
     return examples
@@ -94,9 +97,9 @@ class Tagging(TaskType):
             tags = {tag for example in examples if example.file == file for tag in example.tags}
             unknown = sorted(tags - set(self.labels) - {UNLABELED})
             if unknown:
-                logger.warning(
-                    "%s: no training sentence has the tags %s; they count as errors", file, ", ".join(unknown)
-                )
+                more = f" and {len(unknown) - LISTED} more" if len(unknown) > LISTED else ""
+                found = ", ".join(unknown[:LISTED]) + more
+                logger.warning("%s: no training sentence has the tags %s; they count as errors", file, found)
 
     def inputs(self, example: Example, encode: Encode) -> list[Input]:
         """Inputs of whole words; a word that does not fit into an input is truncated."""

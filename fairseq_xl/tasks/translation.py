@@ -12,7 +12,7 @@ from fairseq.tasks import register_task
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints import published
-from fairseq_xl.data.back_translated import back_translated_prefix, note_path, read_note
+from fairseq_xl.data.back_translated import back_translated_prefix, note_path, parts_path, read_note
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.parallel import SentencePairs
@@ -220,6 +220,12 @@ class XLTranslationTask(XLSeq2SeqTask):
             raise UserError(
                 f"--back-translated: {prefix} was written with another dictionary than {folder / 'dict.txt'}; run "
                 f"{command} again"
+            )
+        if parts_path(prefix).exists():
+            logger.warning(
+                "%s: pairs of an earlier generation are read; a later one was interrupted: %s finishes it",
+                prefix,
+                command,
             )
         pairs = SentencePairs(prefix, source, target, len(self.dictionary))
         tag = self.dictionary.mask_index if self.cfg.tagged_back_translation else None

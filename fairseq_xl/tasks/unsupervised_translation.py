@@ -22,6 +22,7 @@ from fairseq_xl.evaluation.translations import SIZE, LanguageGuess, scores, stat
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import Batch
+from fairseq_xl.tasks.base import run_config
 from fairseq_xl.tasks.pretraining import XLPretrainingConfig, XLPretrainingTask
 from fairseq_xl.tasks.seq2seq import InitialWeightsConfig, initial_weights
 
@@ -103,6 +104,8 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> XLDenoisingModel:
         """Builds the model; a new one starts from the weights of --init-*-from."""
+        if not from_checkpoint:
+            self._check_selection()
         self.check_architecture(cfg)
         name = getattr(cfg, "_name", None) or cfg.arch
         if not issubclass(ARCH_MODEL_REGISTRY[name], XLDenoisingModel):
@@ -116,6 +119,18 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         model: XLDenoisingModel = super().build_model(cfg, from_checkpoint)
         self.transfer_initial_weights(model, self.weight_files, from_checkpoint)
         return model
+
+    def _check_selection(self) -> None:
+        """Raises `UserError` if BLEU of parallel text selects checkpoints, and there is no such text."""
+        run = run_config(self.cfg)
+        if run is None or run.dataset.disable_validation or "bleu" in self.metrics():
+            return
+        if run.checkpoint.best_checkpoint_metric == "bleu":
+            codes = ",".join(self.codes)
+            raise UserError(
+                f"--best-checkpoint-metric bleu: {self.folder()} has no parallel validation text of {codes}; use "
+                "--best-checkpoint-metric round_trip_bleu"
+            )
 
     # --- validation --------------------------------------------------------------------------------------------
 

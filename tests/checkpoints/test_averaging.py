@@ -127,6 +127,10 @@ def test_checkpoints_of_different_models_are_refused(run):
 def test_a_folder_with_too_few_checkpoints(run):
     with pytest.raises(UserError, match="holds 4 checkpoints .* asks for 5"):
         averaging.last_checkpoints(str(run), 5)
+    with pytest.raises(UserError, match=r"asks for 5; it holds 4 named checkpoint_EPOCH_UPDATE.pt \(--updates\)$"):
+        averaging.last_checkpoints(str(run), 5)
+    with pytest.raises(UserError, match=r"holds 4 checkpoints named .*UPDATE.pt.*; it holds 4 named .*EPOCH.pt$"):
+        averaging.last_checkpoints(str(run), 5, by_update=True)
     with pytest.raises(UserError, match="none is not a folder"):
         averaging.last_checkpoints(str(run / "none"), 1)
     with pytest.raises(UserError, match="no folder"):

@@ -81,7 +81,11 @@ def test_minimal_pairs_with_and_without_names(tmp_path):
     found = read_minimal_pairs([str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv")])
     assert [pair.category for pair in found] == ["simple_agrmt", "all"]
     assert found[0][1:] == ("the author laughs", "the author laugh") and found[1][1:] == ("he runs", "he run")
-    for lines, message in ((["x\ty", "x"], "line 2: expected grammatical TAB ungrammatical"), ([], "no minimal pair")):
+    for lines, message in (
+        (["x\ty", "x"], "line 2: expected grammatical TAB ungrammatical"),
+        (["a\tx\ty", "x\ty"], "line 2: expected 3 fields as in line 1, found 2"),
+        ([], "no minimal pair"),
+    ):
         write(tmp_path / "c.tsv", lines)
         with pytest.raises(UserError, match=message):
             read_minimal_pairs([str(tmp_path / "c.tsv")])

@@ -108,6 +108,16 @@ def test_training_takes_each_window_by_itself(task):
     assert examples == [example] * 4 and [len(item) for item in items] == [1] * 4
 
 
+@pytest.mark.parametrize("longest, named", [(4, True), (5, False)])
+def test_answers_that_are_too_long_to_be_predicted_are_counted(task, caplog, longest, named):
+    """An answer of five tokens, and a question without an answer."""
+    task.cfg.answer_length = longest
+    found = [Question("q", "abc", CONTEXT, answers, "en", "file") for answers in ((("xyzab", 23),), ())]
+    task.training_items(found, [task.inputs(example, Letters()) for example in found])
+    expected = f"1 of 2 training questions have an answer of more than {longest} tokens (--answer-length)"
+    assert (expected in caplog.text) == named
+
+
 def test_tokens_of_an_answer():
     """Tokens with the space before them; the answer may begin or end within a token."""
     characters = np.array([[0, 3], [3, 9], [9, 9], [9, 12]])

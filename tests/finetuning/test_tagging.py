@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import LISTED, UserError
 from fairseq_xl.evaluation import spans
 from fairseq_xl.finetuning.base import NO_CLASS
 from fairseq_xl.finetuning.tagging import Example, Tagging, read_sentences
@@ -45,6 +45,7 @@ def test_reading(tmp_path):
         (b"a\tO\nb O\n", "line 2: expected word TAB tag, found 'b O'"),
         (b"a\tO\tO\n", "line 1: expected word TAB tag"),
         (b"a\t\n", "line 1: expected word TAB tag"),
+        (b"1\tA whole text\n", "line 1: expected word TAB tag, but 'A whole text' has white space"),
         (b"a\tO\n\xff\tO\n", "line 2: not UTF-8"),
         (b"\n \n", "line 1: the file is empty"),
     ],
@@ -123,3 +124,6 @@ def test_spans_that_depend_on_the_sentence_before(task):
 def test_tags_without_training_sentence_are_named(task, caplog):
     task.check([sentence("a b", "O Z"), sentence("a", "Y")])
     assert "file: no training sentence has the tags Y, Z; they count as errors" in caplog.text
+    tags = [f"T{number:02}" for number in range(LISTED + 2)]
+    task.check([sentence("a", tag) for tag in tags])
+    assert f"{tags[LISTED - 1]} and 2 more; they count as errors" in caplog.text and tags[LISTED] not in caplog.text

@@ -103,11 +103,14 @@ def test_lost_characters_are_named(lettered, tmp_path, caplog):
     assert "training text" in message and "<unk>" in message and "coverage: 1.0" in message
     assert " en: 'Ω' (1); de: 'Ä' (1); " in message
     assert manifest(tmp_path / "data-bin")["config"]["vocabulary"]["coverage"] == 0.9995
+    changed = f"{tmp_path / 'data-bin/dict.txt'}: the symbols change: checkpoints trained on this data folder no longer"
     change(lettered, vocabulary={"model": "unigram", "size": 60, "coverage": 0.998})
     prepare(lettered, tmp_path / "data-bin")
+    assert changed in caplog.text
     (message,) = warnings(caplog)
     assert " en: 'Ω' (1); de: 'Ö' (2), 'Ä' (1), 'x' (1); " in message
     prepare(lettered, tmp_path / "data-bin")
+    assert changed not in caplog.text
     assert warnings(caplog) == [message]  # an up-to-date run warns again
     change(lettered, vocabulary={"model": "unigram", "size": 60, "coverage": 1.0})
     prepare(lettered, tmp_path / "data-bin")

@@ -133,15 +133,28 @@ def test_a_stopped_run_continues(place, data, capsys, monkeypatch):
     assert len(calls) == 4  # nothing to do
 
 
-def test_another_text_is_translated_anew(place, data, capsys):
+def test_another_text_is_translated_anew(place, data, capsys, caplog):
     """As many sentences as before."""
     run(place[1], data, capsys)
+    assert "replaced" not in caplog.text
     before, text = sources(data), open_text(data / "de/few", "de")
     items = [text[line].tolist() for line in range(len(text))]
     del text
     write_items(data / "de/few", items[::-1])
     run(place[1], data, capsys)
     assert sources(data) == before[::-1] != before
+    assert "back-de.en-de: the pairs there were made with other settings or text and will be replaced" in caplog.text
+
+
+def test_pairs_beside_an_unfinished_run_are_named(place, data, tmp_path, capsys, monkeypatch):
+    """A run with sampling is stopped; training reads the pairs before it."""
+    run(place[1], data, capsys)
+    assert "interrupted" not in train_on_pairs(data, tmp_path / "run").log
+    with monkeypatch.context() as context, pytest.raises(SystemExit):
+        context.setattr(back_translation.Translator, "__call__", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        run(place[1], data, capsys, "--sampling")
+    message = "pairs of an earlier generation are read; a later one was interrupted: `fairseq-xl back-translate"
+    assert message in train_on_pairs(data, tmp_path / "other").log
 
 
 def train_on_pairs(data, folder):

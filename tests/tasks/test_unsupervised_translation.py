@@ -198,6 +198,14 @@ def test_round_trip_without_parallel_text(without_bitext, tmp_path):
     assert best["extra_state"]["best"] == pytest.approx(max(logged), abs=0.006)
 
 
+def test_bleu_without_parallel_text_is_refused_before_text_is_read(without_bitext, tmp_path, monkeypatch):
+    task = unsupervised_translation.XLUnsupervisedTranslationTask
+    monkeypatch.setattr(task, "load_dataset", lambda *_, **__: pytest.fail("text was read"))
+    message = "has no parallel validation text of en,de; use --best-checkpoint-metric round_trip_bleu"
+    with pytest.raises(UserError, match=message):
+        run_train(line(without_bitext, tmp_path, *cli(max_update=1, best_checkpoint_metric="bleu", langs="en,de")))
+
+
 def test_a_higher_bleu_of_round_trips_is_better(without_bitext, tmp_path, monkeypatch):
     """Validations score 3, 7 and 5: the second is the best, and the third ends training with --patience 1."""
     task, validations = unsupervised_translation.XLUnsupervisedTranslationTask, []
@@ -354,7 +362,7 @@ def test_parallel_text_without_validation_text(data_bin, tmp_path):
     options = cli(objectives="xdae,back_translation,translation", max_update=3)
     output = run_train(line(data, tmp_path / "a", *options, "--disable-validation"))
     assert [sample["objective"] for (sample,) in output.samples.values()][2] == "translation"
-    with pytest.raises(UserError, match="--best-checkpoint-metric bleu: choose one of .*round_trip_bleu"):
+    with pytest.raises(UserError, match="no parallel validation text of .*; use --best-checkpoint-metric round_"):
         run_train(line(data, tmp_path / "b", *cli(max_update=1, best_checkpoint_metric="bleu")))
 
 

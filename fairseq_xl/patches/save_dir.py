@@ -5,11 +5,14 @@ import logging
 import os
 import re
 import socket
+from pathlib import Path
 from typing import Any
 
 from fairseq.distributed import utils as distributed_utils
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
+from omegaconf import OmegaConf
 
 from fairseq_xl.errors import UserError
 
@@ -30,6 +33,23 @@ def use_job_folder(cfg: Any) -> None:
         hydra = HydraConfig.get()
         if hydra.mode == RunMode.MULTIRUN:
             cfg.checkpoint.save_dir = hydra.runtime.output_dir
+
+
+def swept_options() -> list[str]:
+    """Names of the options that differ between the jobs of a sweep, such as ``optimization.lr``; [] in a single run.
+
+    hydra writes the command of a sweep to multirun.yaml in the sweep's folder before the first job.
+    """
+    if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
+        return []
+    files = [folder / "multirun.yaml" for folder in Path(HydraConfig.get().runtime.output_dir).parents]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:  # a sweeper that is not hydra's
+        return []
+    sweep = OmegaConf.load(file).hydra
+    given = [f"{key}={value}" for key, value in (sweep.sweeper.get("params") or {}).items()]
+    parsed = OverridesParser.create().parse_overrides([*given, *sweep.overrides.task])
+    return [override.key_or_group for override in parsed if override.is_sweep_override()]
 
 
 def check_last_checkpoint(cfg: Any, suffix: str) -> None:

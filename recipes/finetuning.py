@@ -31,18 +31,17 @@ def check(train: str, evaluate: str, *words: str) -> None:
     tasks = list(itertools.takewhile(lambda word: not word.endswith((".yaml", ".yml")), words))
     given = options(words[len(tasks) :])
     predicted = values_of(os.environ.get("PREDICT", "").split()).get("--valid-subset", "test")
-    languages = {given.get("--train-subset", "train"): train} | dict.fromkeys(predicted.split(","), evaluate)
-    if "--disable-validation" not in given:
-        validated = given.get("--valid-langs", evaluate)
-        languages |= dict.fromkeys(given.get("--valid-subset", "valid").split(","), validated)
+    validated = [] if "--disable-validation" in given else given.get("--valid-subset", "valid").split(",")
+    splits = [given.get("--train-subset", "train"), *validated, *predicted.split(",")]
+    languages = {"train": train, "valid": given.get("--valid-langs", evaluate)}
     own = dict(part.split("=", 1) for part in given.get("--subtask-eval-langs", "").split() if "=" in part)
     missing = []
     for task in tasks:
         kind, _, folders = task.partition(":")
         name, _, kind = kind.rpartition("=")
-        for split, named in languages.items():
-            codes = named.split(",")
-            if name in own and split != given.get("--train-subset", "train"):
+        for split in dict.fromkeys(splits):
+            codes = languages.get(split, evaluate).split(",")
+            if name in own and split != "train":
                 codes = [code for code in codes if code in own[name].split(",")]
             missing += missing_files(folders, split, codes, "json" if kind == "question-answering" else "tsv")
     if missing:

@@ -35,7 +35,9 @@ def test_all_missing_files_are_named(tmp_path, config, monkeypatch):
     assert missing(tmp_path, one, config, "--disable-validation", "--lr", "1") == {"one/test.en.tsv"}
     assert missing(tmp_path, one, config, "--valid-langs=fr") == {"one/valid.fr.tsv", "one/test.en.tsv"}
     monkeypatch.setenv("PREDICT", "--fp16 --valid-subset valid")
-    assert missing(tmp_path, one, config) == {"one/valid.en.tsv", "one/valid.fr.tsv"}
+    assert missing(tmp_path, one, config) == {"one/valid.de.tsv"}
+    assert missing(tmp_path, one, config, "--valid-langs", "en,fr") == {"one/valid.en.tsv", "one/valid.fr.tsv"}
+    assert missing(tmp_path, one, config, "--disable-validation") == {"one/valid.de.tsv"}  # predicted
     monkeypatch.delenv("PREDICT")
     ner = f"ner=question-answering:{tmp_path}/ner"  # its only language
     assert missing(tmp_path, two, ner, config, "--valid-langs", "en") == {

@@ -186,7 +186,7 @@ def _check_combination(before, now, changes, path) -> None:
         changes: `other_settings` of the two; all of them count if files of a config group are swept.
     """
     others = []
-    for key in save_dir.swept_options():
+    for key in filter(None, os.environ.get(save_dir.SWEPT, "").split(",")):
         section, dot, option = key.partition(".")
         name = option.partition(".")[0]
         old, new = (_options(cfg, section).get(name) for cfg in (before, now))

@@ -7,7 +7,8 @@
 # Commas separate languages. --init-from CHECKPOINT sets the encoder's weights (default: random). --warmup-share 0.1
 # warms up over a tenth of the updates, which it counts. Without CONFIG the model has the size of XLM's for XNLI;
 # xlm/config/classify-toy.yaml is small. PREDICT="--fp16 --batch-size 64" adds flags to fairseq-validate for the test
-# files. A repeated run resumes.
+# files. A repeated run resumes; --max-epoch and --max-update may be larger. A SAVE_DIR that was made with other settings
+# or weights is refused.
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipes/common.sh"
@@ -21,7 +22,9 @@ for word; do
 done
 set -- "${type_config[@]}" ${words[@]+"${words[@]}"}
 export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
-mkdir -p "$save"
+python -m recipes.finetuning check "$train" "$evaluate" "$type:$files" "$@"
+python -m recipes.settings --may-grow "$save" "$type" "$train" "$evaluate" "$data/dict.txt" \
+    "$data/sentencepiece.model" "$files" "$@"
 python "$recipes/launch.py" train "$data" "$@" --task-files "$files" --train-langs "$train" --eval-langs "$evaluate" \
     --save-dir "$save" --log-file "$save/train.log"
 checkpoint=$save/checkpoint_best.pt
@@ -31,10 +34,11 @@ python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/classify-test.
     --path "$checkpoint" --task-files "$files" --eval-langs "$evaluate" \
     --predictions-to "$save/predictions" ${PREDICT:-} >"$save/test.log" 2>&1 ||
     { what_failed "$save/test.log"; exit 1; }
-[ "$scored" ] || exit 0
+[ "$scored" ] || { echo "not scored (--no-scores): $save/predictions"; exit; }
 if [ "$type" = question-answering ]; then
     normalization=$(setting normalization "$@")
     score=(--references "$files" --normalization "${normalization:-squad}")
 fi
 replacing "$save/scores.json" python -m fairseq_xl score "$type" "$save/predictions" --langs "$evaluate" \
     ${score[@]+"${score[@]}"} || { echo "finetune.sh: the predictions are in $save/predictions" >&2; exit 1; }
+python -m recipes.finetuning show "$save/scores.json"

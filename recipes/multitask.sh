@@ -3,7 +3,7 @@
 # encoder on several subtasks in one run (G13). SUBTASKS is "NAME=TYPE:TASK_FILES NAME=TYPE:TASK_FILES ...", TYPE as in
 # finetune.sh. It selects the epoch with the best mean over the subtasks of accuracy, nDCG or F1, predicts all test
 # files and writes SAVE_DIR/scores/NAME.json. Commas separate languages; --subtask-eval-langs 'NAME=en,de' names those
-# of a subtask that lacks some of EVAL_LANGS. Otherwise as finetune.sh, PREDICT included.
+# of a subtask that lacks some of EVAL_LANGS. Otherwise as finetune.sh, PREDICT and repeated runs included.
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipes/common.sh"
@@ -11,7 +11,8 @@ arguments 5 "$@"
 data=$1 save=$2 train=$4 evaluate=$5
 read -rd '' -a subtasks <<<"$3" || true
 shift 5
-named=()
+set -- "$recipes/xlm/config/classify.yaml" "$@"
+named=() files=()
 for subtask in "${subtasks[@]}"; do
     [[ $subtask == *=*:* ]] || refuse "SUBTASKS: expected NAME=TYPE:TASK_FILES, found $subtask"
     type=${subtask#*=}
@@ -19,9 +20,11 @@ for subtask in "${subtasks[@]}"; do
     named+=("${subtask%%=*}=${task#xl_}:${type#*:}")
 done
 export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
-mkdir -p "$save/scores"
+python -m recipes.finetuning check "$train" "$evaluate" "${subtasks[@]}" "$@"
+python -m recipes.settings --may-grow "$save" "$train" "$evaluate" "$data/dict.txt" "$data/sentencepiece.model" \
+    "${subtasks[@]}" "$@"
 task=(--task xl_multitask --subtasks "${named[*]}" --eval-langs "$evaluate")
-python "$recipes/launch.py" train "$data" "$recipes/xlm/config/classify.yaml" "$@" "${task[@]}" \
+python "$recipes/launch.py" train "$data" "$@" "${task[@]}" \
     --criterion xl_multitask --best-checkpoint-metric score --train-langs "$train" --save-dir "$save" \
     --log-file "$save/train.log"
 checkpoint=$save/checkpoint_best.pt
@@ -32,6 +35,7 @@ python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/classify-test.
     ${languages:+--subtask-eval-langs "$languages"} --path "$checkpoint" --predictions-to "$save/predictions" ${PREDICT:-} \
     >"$save/test.log" 2>&1 || { what_failed "$save/test.log"; exit 1; }
 normalization=$(setting normalization "$@")
+mkdir -p "$save/scores"
 for subtask in "${subtasks[@]}"; do
     name=${subtask%%=*} type=${subtask#*=} tested=$evaluate score=()
     for part in $languages; do [ "${part%%=*}" != "$name" ] || tested=${part#*=}; done
@@ -39,4 +43,6 @@ for subtask in "${subtasks[@]}"; do
         score=(--references "${type#*:}" --normalization "${normalization:-squad}")
     replacing "$save/scores/$name.json" python -m fairseq_xl score "${type%%:*}" "$save/predictions/$name" \
         --langs "$tested" ${score[@]+"${score[@]}"}
+    files+=("$save/scores/$name.json")
 done
+python -m recipes.finetuning show "${files[@]}"

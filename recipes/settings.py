@@ -1,13 +1,15 @@
 """Records what a folder is made with, and refuses a folder that was made with anything else.
 
-    python -m recipes.settings FOLDER ARGUMENT ...
+    python -m recipes.settings [--may-grow] FOLDER ARGUMENT ...
 
 An argument that is a file or a folder counts by its content, not by its name. Files that a folder gains later do not
-count. A FOLDER that has nothing but logs may be made with anything.
+count. A FOLDER that has nothing but logs may be made with anything. With --may-grow the arguments are flags of a
+training that may continue with a larger --max-epoch or --max-update, or without the flag.
 """
 
 import hashlib
 import itertools
+import math
 import os
 import re
 import sys
@@ -21,13 +23,19 @@ from fairseq_xl.io.files import read_json, write_json
 
 RECORD = "step.json"  # in the folder of a step of an experiment
 SETTINGS = "settings.json"  # in the folder of a script
+LIMITS = ("--max-epoch", "--max-update")  # of a training
 Record = dict[str, Any]  # "commands": lists of arguments; "files": path of a file or folder -> its digest
 
 
 class Digests:
-    """Hashes of files and folders. A file with the same time and size is read only once."""
+    """Hashes of files and folders. A file with the same time and size is read only once.
 
-    def __init__(self) -> None:
+    Args:
+        excluded: a folder whose files do not count, such as the one that the record is for.
+    """
+
+    def __init__(self, excluded: Path | None = None) -> None:
+        self.excluded = excluded and Path(os.path.abspath(excluded))
         self.known: dict[tuple[Path, int, int], str] = {}
 
     def of(self, path: Path) -> str | dict[str, str]:
@@ -39,7 +47,9 @@ class Digests:
             return self.of_file(path)
         if (path / "manifest.json").is_file() and (path / "dict.txt").is_file():
             return {"manifest.json": self.of_file(path / "manifest.json")}
-        files = {file.relative_to(path).as_posix(): file for file in sorted(path.rglob("*")) if file.is_file()}
+        found = [file for file in sorted(path.rglob("*")) if file.is_file()]
+        found = [file for file in found if self.excluded not in Path(os.path.abspath(file)).parents]
+        files = {file.relative_to(path).as_posix(): file for file in found}
         described = {
             name for name in files if name.startswith(".") or "/." in name or name.endswith(("manifest.json", ".pyc"))
         }
@@ -72,9 +82,15 @@ def check(folder: Path, name: str, record: Record, otherwise: str) -> Record:
     before = read_json(folder / name)
     before = before if isinstance(before, dict) else {}
     changed = difference(before, record)
-    if changed and any(map(is_result, folder.iterdir())):
-        raise UserError(f"{folder} was made with other settings or weights ({changed}): remove it or {otherwise}")
+    if changed:
+        refuse_results(folder, changed, otherwise)
     return {} if changed else before
+
+
+def refuse_results(folder: Path, changed: str, otherwise: str) -> None:
+    """Raises `UserError`, which says what has changed, if the folder has results."""
+    if any(map(is_result, folder.iterdir())):
+        raise UserError(f"{folder} was made with other settings or weights ({changed}): remove it or {otherwise}")
 
 
 def is_result(file: Path) -> bool:
@@ -112,17 +128,45 @@ def changed(path: str, known: dict[str, Any], files: dict[str, Any]) -> Iterator
         yield from (f"{path}/{name}" for name in before if now.get(name) != before[name])
 
 
-def main(folder: Path, arguments: list[str]) -> None:
+def without_limits(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The arguments without the flags of `LIMITS`, and the last value of each."""
+    others, limits = [], {}
+    rest = iter(arguments)
+    for argument in rest:
+        flag, equals, value = argument.partition("=")
+        if flag in LIMITS:
+            limits[flag] = value if equals else next(rest, "")
+        else:
+            others.append(argument)
+    return others, limits
+
+
+def smaller(before: dict[str, str], now: dict[str, str]) -> str:
+    """Describes the first limit that is smaller than before; "" if none is. 0 is no limit."""
+    for flag in before.keys() & now.keys():
+        old, new = before[flag], now[flag]
+        if old.isdigit() and new.isdigit() and 0 < int(new) < (int(old) or math.inf):
+            return f"then {flag} {old}, now {flag} {new}"
+    return ""
+
+
+def main(folder: Path, arguments: list[str], may_grow: bool = False) -> None:
     """Records the arguments in the folder. Raises `UserError` if it was made with others."""
-    digests = Digests()
-    words = [word for argument in arguments for word in (argument, *parts(argument))]
+    others, limits = without_limits(arguments) if may_grow else (arguments, {})
+    digests = Digests(folder)
+    words = [word for argument in others for word in (argument, *parts(argument))]
     paths = [word for word in words if word and os.path.exists(word)]
-    record = {"commands": [arguments], "files": {path: digests.of(Path(path)) for path in paths}}
-    check(folder, SETTINGS, record, "choose another folder")
+    record = {"commands": [others], "files": {path: digests.of(Path(path)) for path in paths}}
+    before = check(folder, SETTINGS, record, "choose another folder")
+    changed = smaller(before.get("limits") or {}, limits)
+    if changed:
+        refuse_results(folder, changed, "choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / SETTINGS, record)
+    write_json(folder / SETTINGS, record | ({"limits": limits} if may_grow else {}))
 
 
 if __name__ == "__main__":
     error_reporting.install()
-    main(Path(sys.argv[1]), sys.argv[2:])
+    may_grow = sys.argv[1] == "--may-grow"
+    folder, *given = sys.argv[2 if may_grow else 1 :]
+    main(Path(folder), given, may_grow)

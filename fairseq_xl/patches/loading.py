@@ -133,7 +133,10 @@ def _check_with_task(task, read):
 
 
 def _report_changes(cfg, read):
-    """Warns of settings that differ from those of the run's own checkpoint; if it is damaged, says how to resume."""
+    """Warns of settings that differ from those of the run's own checkpoint; if it is damaged, says how to resume.
+
+    In a sweep other values of the swept options are refused.
+    """
 
     def report(path, *args, **kwargs):
         """Reads a checkpoint; warns of changed settings if it is one of this run."""
@@ -145,6 +148,8 @@ def _report_changes(cfg, read):
                 raise
             raise UserError(f"{error}; continue from another checkpoint of its folder with --restore-file") from error
         changes = other_settings(state.get("cfg"), cfg) if own else []
+        if own:
+            _check_combination(state.get("cfg"), cfg, changes, path)
         if changes:
             logger.warning("%s is resumed with other settings than before: %s", path, ", ".join(changes))
         return state
@@ -172,6 +177,30 @@ def other_settings(before, now) -> list:
     return [changes[name] for name in sorted(changes)]
 
 
+def _check_combination(before, now, changes, path) -> None:
+    """Refuses to resume a job of a sweep from a checkpoint of another combination of the swept values.
+
+    Args:
+        before: the configuration of the checkpoint `path`, as it was loaded.
+        now: the configuration of the job.
+        changes: `other_settings` of the two; all of them count if files of a config group are swept.
+    """
+    others = []
+    for key in filter(None, os.environ.get(save_dir.SWEPT, "").split(",")):
+        section, dot, option = key.partition(".")
+        name = option.partition(".")[0]
+        old, new = (_options(cfg, section).get(name) for cfg in (before, now))
+        if str(old) != str(new):
+            others.append(f"{section}.{name}={new} (was {old})")
+        elif not dot:
+            others += changes
+    if others:
+        raise UserError(
+            f"{path} has another combination of the swept values than this job: {', '.join(dict.fromkeys(others))}; "
+            "choose another checkpoint.save_dir"
+        )
+
+
 def _same_folders(one: str, other: str) -> bool:
     """Whether two values of DATA, folders joined by ``:``, name the same folders in the same order."""
     return [*map(os.path.abspath, one.split(os.pathsep))] == [*map(os.path.abspath, other.split(os.pathsep))]
@@ -182,7 +211,7 @@ def _options(cfg, section: str) -> dict:
     found = (cfg or {}).get(section) or {}
     if isinstance(found, argparse.Namespace):
         return vars(found)
-    return omegaconf.OmegaConf.to_container(found) if omegaconf.OmegaConf.is_config(found) else found
+    return omegaconf.OmegaConf.to_container(found, resolve=True) if omegaconf.OmegaConf.is_config(found) else found
 
 
 def _with_published_models(task, read):

@@ -5,23 +5,27 @@ import logging
 import os
 import re
 import socket
+from pathlib import Path
 from typing import Any
 
 from fairseq.distributed import utils as distributed_utils
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
+from omegaconf import OmegaConf
 
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
 LOCK = ".lock"  # the locked file in --save-dir; it is not removed
+SWEPT = "XL_SWEPT"  # variable with the names of the swept options, also for the processes that fairseq spawns
 #: names of the checkpoints that fairseq-train saves beside checkpoint_last.pt; {} is --checkpoint-suffix
 CHECKPOINTS = r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*){}\.pt"
 
 
 def use_job_folder(cfg: Any) -> None:
-    """Sets --save-dir of each job of a sweep (fairseq-hydra-train -m) to hydra's folder of the job.
+    """Sets --save-dir of each job of a sweep (fairseq-hydra-train -m) to hydra's folder of the job; stores `SWEPT`.
 
     Args:
         cfg: the configuration of fairseq-hydra-train; any other configuration, or None, is left alone.
@@ -30,6 +34,25 @@ def use_job_folder(cfg: Any) -> None:
         hydra = HydraConfig.get()
         if hydra.mode == RunMode.MULTIRUN:
             cfg.checkpoint.save_dir = hydra.runtime.output_dir
+            os.environ[SWEPT] = ",".join(swept_options(hydra))
+
+
+def swept_options(hydra: Any) -> list[str]:
+    """Names of the options that differ between the jobs of a sweep, such as ``optimization.lr``.
+
+    Args:
+        hydra: hydra's own configuration in a job.
+
+    hydra writes the command of a sweep to multirun.yaml in the sweep's folder before the first job.
+    """
+    files = [folder / "multirun.yaml" for folder in Path(hydra.runtime.output_dir).parents]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:  # a sweeper that is not hydra's
+        return []
+    sweep = OmegaConf.load(file).hydra
+    given = [f"{key}={value}" for key, value in (sweep.sweeper.get("params") or {}).items()]
+    parsed = OverridesParser.create().parse_overrides([*given, *sweep.overrides.task])
+    return [override.key_or_group for override in parsed if override.is_sweep_override()]
 
 
 def check_last_checkpoint(cfg: Any, suffix: str) -> None:

@@ -3,7 +3,7 @@
 # 3: trains a classifier on LANGUAGE, that of DATA; the language module is frozen (M2, M7); best epoch by its
 # validation file. TYPE is that of recipes/finetune.sh (default: classification). BODY is the checkpoint of step 1.
 # --embedding-noise 0.075 is M4. At paper size without a CONFIG; config/classify-toy.yaml makes it small. A repeated run
-# resumes.
+# resumes; --max-epoch and --max-update may be larger. A SAVE_DIR that was made with other settings or weights is refused.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"
@@ -25,6 +25,9 @@ configs=("${type_config[@]}" "$recipe/config/classify.yaml")
 case $type in
     tagging | question-answering) configs+=("$recipe/config/without-pooler.yaml") ;;
 esac
-mkdir -p "$save"
-exec python "$recipe/../launch.py" train "$data" "${configs[@]}" ${words[@]+"${words[@]}"} --init-from "$body" \
-    --task-files "$files" --lang "$language" --save-dir "$save" --log-file "$save/train.log"
+export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
+set -- "${configs[@]}" ${words[@]+"${words[@]}"} --init-from "$body"
+python -m recipes.settings --may-grow "$save" "$type" "$language" "$data/dict.txt" \
+    "$data/sentencepiece.model" "$files" "$@"
+exec python "$recipe/../launch.py" train "$data" "$@" --task-files "$files" --lang "$language" \
+    --save-dir "$save" --log-file "$save/train.log"

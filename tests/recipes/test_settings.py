@@ -101,3 +101,34 @@ def test_a_record_that_was_cut_off_is_another_one(tmp_path):
     (tmp_path / "checkpoint_last.pt").touch()
     with pytest.raises(UserError, match="was made with other settings"):
         check(tmp_path, ["--lr"])
+
+
+def test_a_training_may_continue_to_a_larger_limit(tmp_path):
+    def begin(*arguments, **options):
+        check(tmp_path, ["--lr", "1", *arguments], may_grow=True, **options)
+
+    begin("--max-update", "12", "--max-epoch=3")
+    begin("--max-update", "10")  # nothing was made so far
+    (tmp_path / "checkpoint_last.pt").touch()
+    for larger in (["--max-update", "20"], ["--max-update", "5", "--max-update=30"], [], ["--max-epoch", "2"]):
+        begin(*larger)
+    begin("--max-update", "0", "--max-epoch", "4")
+    for smaller, shown in (
+        ("--max-epoch", "then --max-epoch 4, now --max-epoch 3"),
+        ("--max-update", "then .* 0, now"),
+    ):
+        with pytest.raises(UserError, match=rf"was made with other settings or weights \({shown}"):
+            begin(smaller, "3")
+    with pytest.raises(UserError, match="then nothing, now --cpu"):
+        begin("--max-epoch", "4", "--cpu")
+
+
+def test_a_folder_inside_its_input_does_not_count(tmp_path):
+    """SAVE_DIR in the folder of the task files: what the run writes there is no input."""
+    (tmp_path / "train.en.tsv").touch()
+    folder = tmp_path / "run"
+    for content in ("first", "second"):
+        check(folder, [str(tmp_path)])
+        (folder / "scores.json").write_text(content)
+    (record,) = json.loads((folder / "settings.json").read_text())["files"].values()
+    assert list(record) == ["train.en.tsv"]

@@ -67,7 +67,7 @@ def test_finetune_trains_predicts_and_scores(data_bin, tmp_path, kind, suffix, c
     small = ["--length", 32, "--max-positions", MAX_POSITIONS, "--embed-dim", 16, "--ffn-dim", 32, "--heads", 2]
     limits = ["--layers", 1, "--cpu", *([] if more is LINEAR else ["--max-update", 2]), *more]
     command = ["bash", "recipes/finetune.sh", kind, *arguments, *small, *limits]
-    shown, _ = succeeded(run("env", "PREDICT=--fp16 --batch-size 7", *command))
+    shown, printed = succeeded(run("env", "PREDICT=--fp16 --batch-size 7", *command))
     (trained,) = re.findall(r"^\+ fairseq-train .*", shown, re.MULTILINE)
     assert all(words in trained for words in expected)
     log = (tmp_path / "run/test.log").read_text(encoding="utf-8")
@@ -75,6 +75,20 @@ def test_finetune_trains_predicts_and_scores(data_bin, tmp_path, kind, suffix, c
     scores = json.loads((tmp_path / "run/scores.json").read_text(encoding="utf-8"))
     assert 0 <= scores[measure] <= 100 and set(scores["languages"]) == {"en", "de"} and scores["missing"] == []
     assert scores.get("normalization") == ("mlqa" if suffix == "json" else None)
+    assert f"{measure} {scores[measure]:.2f} (average of en, de)" in printed.splitlines()
+    assert printed.endswith(f"\n{tmp_path}/run/scores.json\n")
+    for changed in (["--init-from", tmp_path / "run/checkpoint_last.pt"], ["--max-epoch", 2, "--max-update", 1]):
+        done = run(*command, *changed)
+        assert done.returncode == 1 and not done.stdout
+        assert f"{tmp_path}/run was made with other settings or weights (then " in done.stderr
+    for name in (f"test.de.{suffix}", f"valid.en.{suffix}"):
+        (tmp_path / name).unlink()
+    done = run(*command)
+    there = f"{tmp_path}/valid.en.{suffix}, {tmp_path}/test.de.{suffix}"
+    assert done.returncode == 1 and not done.stdout
+    assert set(done.stderr.removeprefix("fairseq_xl: error: TASK_FILES: there is no ").strip().split(", ")) == set(
+        there.split(", ")
+    )
 
 
 def test_an_unknown_type_is_one_sentence(tmp_path):
@@ -133,7 +147,8 @@ def test_text_without_labels_is_only_predicted(data_bin, tmp_path):
     arguments = [data_bin, tmp_path / "run", tmp_path, "en", "en", RECIPES / "xlm/config/classify-toy.yaml"]
     small = ["--length", 32, "--max-positions", MAX_POSITIONS, "--embed-dim", 16, "--ffn-dim", 32, "--heads", 2]
     limits = ["--layers", 1, "--max-update", 2, "--cpu", "--disable-validation"]
-    succeeded(run("bash", "recipes/finetune.sh", "tagging", *arguments, *small, "--no-scores", *limits))
+    _, printed = succeeded(run("bash", "recipes/finetune.sh", "tagging", *arguments, *small, "--no-scores", *limits))
+    assert printed.endswith(f"not scored (--no-scores): {tmp_path}/run/predictions\n")
     predicted = (tmp_path / "run/predictions/test.en.tsv").read_text(encoding="utf-8").splitlines()
     assert [line.split("\t")[:2] for line in predicted] == [
         ["the", "_"],
@@ -186,7 +201,7 @@ def test_several_tasks_in_one_run(data_bin, tmp_path):
     (tmp_path / "run/predictions/qa/test.de.json").write_text("{}")  # of an earlier run
     small = ["--length", 32, "--max-positions", MAX_POSITIONS, "--embed-dim", 16, "--ffn-dim", 32, "--heads", 2]
     limits = ["--layers", 1, "--cpu", "--question-length", 8, *LINEAR]
-    shown, _ = succeeded(run("bash", "recipes/multitask.sh", *arguments, *small, *limits))
+    shown, printed = succeeded(run("bash", "recipes/multitask.sh", *arguments, *small, *limits))
     assert "--total-num-update 9 " in shown  # a batch of each task in three epochs
     scores = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "run/scores").iterdir()}
     assert {name: list(found["languages"]) for name, found in scores.items()} == {
@@ -195,5 +210,9 @@ def test_several_tasks_in_one_run(data_bin, tmp_path):
         "qa": ["en"],
     }
     assert scores["qa"]["normalization"] == "mlqa"
+    assert f"rank ndcg {scores['rank']['ndcg']:.2f} (average of en, de)\n" in printed
+    assert f"qa f1 {scores['qa']['f1']:.2f}\n" in printed and printed.endswith(f"{tmp_path}/run/scores/qa.json\n")
+    done = run("bash", "recipes/multitask.sh", *arguments, *small, *limits, "--seed", 2)
+    assert done.returncode == 1 and f"{tmp_path}/run was made with other settings" in done.stderr
     wrong = run("bash", "recipes/multitask.sh", data_bin, tmp_path / "run", "ner", "en", "en")
     assert wrong.returncode == 2 and "expected NAME=TYPE:TASK_FILES, found ner" in wrong.stderr

@@ -1,0 +1,63 @@
+"""The checks and figures of finetune.sh and multitask.sh."""
+
+import json
+
+import pytest
+
+from fairseq_xl.errors import UserError
+from recipes import finetuning
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text('valid-langs: "de"  # not the others\nsubtask-eval-langs: ner=en\n')
+    return str(path)
+
+
+def missing(tmp_path, *words):
+    """Names of the files that the check misses."""
+    try:
+        finetuning.check("en,de", "en,fr", *words)
+    except UserError as error:
+        return {path.removeprefix(f"{tmp_path}/") for path in str(error).partition("there is no ")[2].split(", ")}
+    return set()
+
+
+def test_all_missing_files_are_named(tmp_path, config, monkeypatch):
+    one, two = f"tagging:{tmp_path}/one:{tmp_path}/two", f"nc=classification:{tmp_path}/one"
+    all_of = {f"one/{name}.tsv" for name in ("train.en", "train.de", "valid.de", "test.en", "test.fr")}
+    assert missing(tmp_path, one, config) == all_of
+    for name in ("one/train.en.tsv", "two/train.de.tsv.gz", "one/test.fr.tsv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert missing(tmp_path, one, config) == {"one/valid.de.tsv", "one/test.en.tsv"}
+    assert missing(tmp_path, one, config, "--disable-validation", "--lr", "1") == {"one/test.en.tsv"}
+    assert missing(tmp_path, one, config, "--valid-langs=fr") == {"one/valid.fr.tsv", "one/test.en.tsv"}
+    monkeypatch.setenv("PREDICT", "--fp16 --valid-subset valid")
+    assert missing(tmp_path, one, config) == {"one/valid.de.tsv"}
+    assert missing(tmp_path, one, config, "--valid-langs", "en,fr") == {"one/valid.en.tsv", "one/valid.fr.tsv"}
+    assert missing(tmp_path, one, config, "--disable-validation") == {"one/valid.de.tsv"}  # predicted
+    monkeypatch.delenv("PREDICT")
+    ner = f"ner=question-answering:{tmp_path}/ner"  # its only language
+    assert missing(tmp_path, two, ner, config, "--valid-langs", "en") == {
+        *("one/train.de.tsv", "one/valid.en.tsv", "one/test.en.tsv"),
+        *(f"ner/{name}.json" for name in ("train.en", "train.de", "valid.en", "test.en")),
+    }
+
+
+def test_a_configuration_without_flags_is_one_sentence(tmp_path):
+    (tmp_path / "list.yaml").write_text("- lr\n")
+    for name in ("list", "none"):
+        with pytest.raises(UserError, match=f"{name}.yaml"):
+            finetuning.check("en", "en", f"tagging:{tmp_path}", str(tmp_path / f"{name}.yaml"))
+
+
+def test_averages_are_shown_with_their_file(tmp_path, capsys):
+    one, two = tmp_path / "nc.json", tmp_path / "ner.json"
+    one.write_text(json.dumps({"languages": {"en": {}, "de": {}}, "missing": [], "accuracy": 71.3}))
+    two.write_text(json.dumps({"languages": {"en": {}}, "missing": [], "f1": 50.0, "normalization": "mlqa"}))
+    finetuning.show(str(one))
+    finetuning.show(str(one), str(two))
+    shown = f"accuracy 71.30 (average of en, de)\n{one}\n"
+    assert capsys.readouterr().out == f"{shown}nc {shown}ner f1 50.00\n{two}\n"

@@ -1,5 +1,6 @@
 """Tables in ``results/`` are what the reports make of the scores that are kept there."""
 
+import json
 import re
 from pathlib import Path
 
@@ -70,6 +71,18 @@ def test_the_averages_of_qam_are_those_of_the_kept_scores():
     for rows in list(zip(*modes))[2:]:
         averages = " | ".join(row.strip("| ").split(" | ")[-1] for row in rows)
         assert f"| {averages} |" in text
+
+
+def test_translation_without_parallel_text_has_the_kept_scores():
+    """Each direction of a model is a cell "BLEU ± interval" of its row."""
+    folder = RECIPES / "xlm/results"
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    kept = json.loads((folder / "translation.json").read_text(encoding="utf-8"))
+    models = {name.rpartition("/")[0] for name in kept if name.endswith("/de-en")}
+    assert len(models) >= 6
+    for model in models:
+        found = [kept[f"{model}/{direction}"]["sacrebleu"] for direction in ("en-de", "de-en")]
+        assert " | ".join(f"{each['score']:.2f} ± {each['interval']:.2f}" for each in found) in text, model
 
 
 XGLUE = {  # file of kept scores -> values, number of rows

@@ -12,6 +12,7 @@ Shapes: V, W pieces of source and target, the most frequent first, C channels, N
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from fairseq_xl.errors import UserError
 
@@ -51,28 +52,38 @@ def orthogonal(source, target):
     return left @ right
 
 
-def nearest_mean(source, target, neighbors):
+def blocks(source, target, table=None):
+    """Yields the similarities of rows (V, C) and (W, C) in blocks (at most BLOCK, W).
+
+    Args:
+        table: all similarities (V, W), if they are known.
+    """
+    for start in range(0, len(source), BLOCK):
+        rows = slice(start, start + BLOCK)
+        yield source[rows] @ target.T if table is None else table[rows]
+
+
+def nearest_mean(source, target, neighbors, table=None):
     """Mean similarity of each row of (V, C) to the `neighbors` nearest rows of (W, C) -> (V,)"""
     count = min(neighbors, len(target))
     found = [
-        np.partition(source[start : start + BLOCK] @ target.T, -count, axis=1)[:, -count:].mean(axis=1)
-        for start in range(0, len(source), BLOCK)
+        torch.from_numpy(block).topk(count, sorted=False).values.mean(1) for block in blocks(source, target, table)
     ]
-    return np.concatenate(found)
+    return torch.cat(found).numpy()
 
 
-def best_matches(source, target, neighbors, keep=1.0, rng=None):
+def best_matches(source, target, neighbors, keep=1.0, rng=None, tables=(None, None)):
     """The nearest row of (W, C) for each row of (V, C) by CSLS, which lowers the scores of hubs.
 
     With `keep` below 1 each pair is used with that probability only: others cannot be chosen (VecMap sets their
-    similarities to 0). A row without any pair left uses all of them.
+    similarities to 0). A row without any pair left uses all of them. `tables`: all similarities (V, W) and (W, V), if
+    they are known.
 
     Returns: rows of the target (V,), and the similarity of each pair without CSLS (V,).
     """
-    hubs = nearest_mean(target, source, neighbors) / 2
+    hubs = nearest_mean(target, source, neighbors, tables[1]) / 2
     matches, values = [], []
-    for start in range(0, len(source), BLOCK):
-        similarity = source[start : start + BLOCK] @ target.T
+    for similarity in blocks(source, target, tables[0]):
         scores = similarity - hubs
         if keep < 1:
             dropped = rng.random(scores.shape, dtype=np.float32) >= keep
@@ -86,8 +97,12 @@ def best_matches(source, target, neighbors, keep=1.0, rng=None):
 
 def both_ways(source, target, neighbors, keep=1.0, rng=None):
     """Dictionary of best matches in both directions: rows of source and target (V + W,), and the mean similarity."""
-    forward, of_forward = best_matches(source, target, neighbors, keep, rng)
-    backward, of_backward = best_matches(target, source, neighbors, keep, rng)
+    tables = None, None
+    if max(len(source), len(target)) <= BLOCK:  # computed once for all uses
+        table = source @ target.T
+        tables = table, np.ascontiguousarray(table.T)
+    forward, of_forward = best_matches(source, target, neighbors, keep, rng, tables)
+    backward, of_backward = best_matches(target, source, neighbors, keep, rng, tables[::-1])
     pairs = np.concatenate((np.arange(len(source)), backward)), np.concatenate((forward, np.arange(len(target))))
     return *pairs, float(of_forward.mean() + of_backward.mean()) / 2
 

@@ -149,6 +149,16 @@ def test_predictions_in_training_are_those_of_the_last_validation(data_bin, task
     assert len((tmp_path / "to/valid.en.tsv").read_text(encoding="utf-8").splitlines()) == SPLITS["valid"]
 
 
+def is_evaluated_and_resumed(data_bin, files, folder, original):
+    """Asserts that the checkpoint in a folder has the loss of the original one, and that training continues from it."""
+    seen = [
+        validation_losses(validate(data_bin, each / "checkpoint_last.pt"))[0]["loss"] for each in (folder, original)
+    ]
+    assert seen[0] == seen[1]
+    line = classification(data_bin, files, folder, "--max-epoch", 13, "--no-save", *LEARNING)
+    assert min(run_train(line).updates) > 100
+
+
 def test_a_checkpoint_of_an_earlier_version(data_bin, task_files, learned, tmp_path):
     """Its identity has the classes and the number of texts as keys of its own; it is evaluated and resumed."""
     state = load_checkpoint(learned[1][0] / "checkpoint_last.pt")
@@ -158,13 +168,7 @@ def test_a_checkpoint_of_an_earlier_version(data_bin, task_files, learned, tmp_p
     del identity["head"]  # the first versions had classification only
     identity.update(labels=learned_state["labels"], sides=1)
     save_checkpoint(state, tmp_path / "checkpoint_last.pt")
-    seen = [
-        validation_losses(validate(data_bin, folder / "checkpoint_last.pt"))[0]["loss"]
-        for folder in (tmp_path, learned[1][0])
-    ]
-    assert seen[0] == seen[1]
-    line = classification(data_bin, task_files[1], tmp_path, "--max-epoch", 13, "--no-save", *LEARNING)
-    assert min(run_train(line).updates) > 100
+    is_evaluated_and_resumed(data_bin, task_files[1], tmp_path, learned[1][0])
 
 
 def test_the_earlier_name_of_the_number_of_texts():
@@ -181,13 +185,7 @@ def test_a_checkpoint_with_the_earlier_name_of_the_number_of_texts(data_bin, tas
     learned_state = state["task_state"]["fairseq_xl"]["type_state"]
     learned_state["sides"] = learned_state.pop("num_texts")
     save_checkpoint(state, tmp_path / "checkpoint_last.pt")
-    seen = [
-        validation_losses(validate(data_bin, folder / "checkpoint_last.pt"))[0]["loss"]
-        for folder in (tmp_path, learned[2][0])
-    ]
-    assert seen[0] == seen[1]
-    line = classification(data_bin, task_files[2], tmp_path, "--max-epoch", 13, "--no-save", *LEARNING)
-    assert min(run_train(line).updates) > 100
+    is_evaluated_and_resumed(data_bin, task_files[2], tmp_path, learned[2][0])
 
 
 def test_a_language_that_was_not_trained(data_bin, learned, tmp_path):

@@ -99,19 +99,19 @@ def draw(logs, output, metric="loss", over="updates", lines=None):
         raise UserError(f"--output {output}: {form!r} is not a picture format; .png, .pdf or .svg are")
     drawn, values = {}, []  # a line of each run; all values shown
     kinds = {
-        "train_inner": ("training (thin)", {"alpha": 0.4, "linewidth": 1}),
-        "valid": ("validation (thick)", {"marker": ".", "linewidth": 2}),
+        "train_inner": ("training", "thin", {"alpha": 0.4, "linewidth": 1}),
+        "valid": ("validation", "thick", {"marker": ".", "linewidth": 2}),
     }
-    shown = {}
+    shown = set()
     for color, (name, path) in enumerate(logs.items()):
         found = curves(path, metric, over)
-        for kind, (described, style) in kinds.items():
+        for kind, (_, _, style) in kinds.items():
             curve = found[kind]
             if curve:
                 alone = {"marker": "."} if len(curve) == 1 else {}  # a line of one point is invisible
                 (drawn[name],) = axes.plot(*zip(*curve), color=f"C{color}", **style | alone)
                 values += [value for _, value in curve]
-                shown[kind] = described
+                shown.add(kind)
         if name not in drawn:
             logger.warning("%s has no entry of %r: %s is not in the picture", path, metric, name)
     if not drawn:
@@ -120,8 +120,9 @@ def draw(logs, output, metric="loss", over="updates", lines=None):
         axes.axhline(value, color="black", linewidth=1, linestyle=":")
         axes.annotate(name, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
         values.append(value)
+    described = [f"{of} ({width})" if len(shown) > 1 else of for kind, (of, width, _) in kinds.items() if kind in shown]
     axes.set(
-        title=f"{metric} in {' and '.join(shown[kind] for kind in kinds if kind in shown)}",
+        title=f"{metric} in {' and '.join(described)}",
         xlabel=over,
         ylabel=f"{metric} (bits per token)" if "loss" in metric else metric,
     )

@@ -78,11 +78,14 @@ def test_translation_without_parallel_text_has_the_kept_scores():
     folder = RECIPES / "xlm/results"
     text = (folder / "README.md").read_text(encoding="utf-8")
     kept = json.loads((folder / "translation.json").read_text(encoding="utf-8"))
-    models = {name.rpartition("/")[0] for name in kept if name.endswith("/de-en")}
-    assert len(models) >= 6
-    for model in models:
-        found = [kept[f"{model}/{direction}"]["sacrebleu"] for direction in ("en-de", "de-en")]
-        assert " | ".join(f"{each['score']:.2f} ± {each['interval']:.2f}" for each in found) in text, model
+    for pair, models in (("en-de", 8), ("en-fr", 5)):
+        back = "-".join(reversed(pair.split("-")))
+        found = {name.rpartition("/")[0] for name in kept if re.fullmatch(f"{pair}/[^/]+/{back}", name)}
+        assert len(found) == models
+        for model in found:
+            scores = [kept[f"{model}/{direction}"]["sacrebleu"] for direction in (pair, back)]
+            cells = " | ".join(f"{each['score']:.2f} ± {each['interval']:.2f}" for each in scores)
+            assert f"| {cells} |" in text, model
 
 
 XGLUE = {  # file of kept scores -> values, number of rows

@@ -41,7 +41,8 @@ class Digests:
     def of(self, path: Path) -> str | dict[str, str]:
         """Hash of a file; of a folder the hash of each file by name, of a data folder only that of its manifest.
 
-        Hidden files, other manifests, which describe the other files, and compiled Python do not count.
+        Hidden files and compiled Python do not count, nor do other manifests and the description corpus.yaml beside
+        them, which describe the other files and change when a language or pair is added.
         """
         if path.is_file():
             return self.of_file(path)
@@ -53,6 +54,8 @@ class Digests:
         described = {
             name for name in files if name.startswith(".") or "/." in name or name.endswith(("manifest.json", ".pyc"))
         }
+        if "manifest.json" in files:
+            described.add("corpus.yaml")
         return {name: self.of_file(file) for name, file in files.items() if name not in described}
 
     def of_file(self, path: Path) -> str:

@@ -52,16 +52,16 @@ def test_a_folder_counts_by_the_files_in_it(tmp_path):
 
 
 def test_files_that_a_folder_gains_do_not_count(tmp_path):
-    """Another language of a corpus, its hidden files and its manifest; a data-bin counts by its manifest."""
+    """Another language of a corpus, hidden files, manifest and description; a data-bin counts by its manifest."""
     corpus, data, made = tmp_path / "corpus", tmp_path / "data-bin", tmp_path / "made"
     for folder in (corpus, data):
         folder.mkdir()
-        for name in ("manifest.json", "train.en"):
+        for name in ("manifest.json", "corpus.yaml", "train.en"):
             (folder / name).write_text("before")
     (data / "dict.txt").touch()
     check(made, [str(corpus), f"en={data}"])
     (made / "scores.json").touch()
-    for name in ("train.de", "manifest.json", ".stages"):
+    for name in ("train.de", "manifest.json", "corpus.yaml", ".stages"):
         (corpus / name).write_text("added")
     (data / "train.en").write_text("the manifest has its hash")
     check(made, [str(corpus), f"en={data}"])
@@ -76,6 +76,17 @@ def test_files_that_a_folder_gains_do_not_count(tmp_path):
     (data / "manifest.json").write_text("other")
     with pytest.raises(UserError, match=r"\(.*/data-bin/manifest.json has changed\)"):
         check(made, [str(corpus), f"en={data}"])
+
+
+def test_a_description_without_a_manifest_counts(tmp_path):
+    folder, made = tmp_path / "text", tmp_path / "made"
+    folder.mkdir()
+    (folder / "corpus.yaml").write_text("before")
+    check(made, [str(folder)])
+    (made / "scores.json").touch()
+    (folder / "corpus.yaml").write_text("changed")
+    with pytest.raises(UserError, match=r"\(.*/text/corpus.yaml has changed\)"):
+        check(made, [str(folder)])
 
 
 def test_an_empty_argument_is_no_folder(tmp_path, monkeypatch):

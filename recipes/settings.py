@@ -23,6 +23,7 @@ from fairseq_xl.io.files import read_json, write_json
 
 RECORD = "step.json"  # in the folder of a step of an experiment
 SETTINGS = "settings.json"  # in the folder of a script
+DESCRIPTION = "corpus.yaml"  # of a corpus folder: changes when a language or pair is added, and no step reads it
 LIMITS = ("--max-epoch", "--max-update")  # of a training
 Record = dict[str, Any]  # "commands": lists of arguments; "files": path of a file or folder -> its digest
 
@@ -41,8 +42,7 @@ class Digests:
     def of(self, path: Path) -> str | dict[str, str]:
         """Hash of a file; of a folder the hash of each file by name, of a data folder only that of its manifest.
 
-        Hidden files and compiled Python do not count, nor do other manifests and the description corpus.yaml beside
-        them, which describe the other files and change when a language or pair is added.
+        Hidden files, other manifests, which describe the other files, and compiled Python do not count.
         """
         if path.is_file():
             return self.of_file(path)
@@ -54,8 +54,6 @@ class Digests:
         described = {
             name for name in files if name.startswith(".") or "/." in name or name.endswith(("manifest.json", ".pyc"))
         }
-        if "manifest.json" in files:
-            described.add("corpus.yaml")
         return {name: self.of_file(file) for name, file in files.items() if name not in described}
 
     def of_file(self, path: Path) -> str:
@@ -123,12 +121,15 @@ def difference(before: Record, now: Record) -> str:
 
 
 def changed(path: str, known: dict[str, Any], files: dict[str, Any]) -> Iterator[str]:
-    """Yields the path if it is a file that has changed or is missing, and the files of a folder that have."""
+    """Yields the path if it is a file that has changed or is missing, and the files of a folder that have.
+
+    The description of a corpus does not count.
+    """
     before, now = known[path], files.get(path)
     if not isinstance(before, dict) or not isinstance(now, dict):
         yield from [path] if before != now else []
     else:
-        yield from (f"{path}/{name}" for name in before if now.get(name) != before[name])
+        yield from (f"{path}/{name}" for name in before if now.get(name) != before[name] and name != DESCRIPTION)
 
 
 def without_limits(arguments: list[str]) -> tuple[list[str], dict[str, str]]:

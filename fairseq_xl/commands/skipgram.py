@@ -19,6 +19,7 @@ NUMBERS = (
     ("negative", int, 10, 1, "negative samples for each word"),
     ("subsample", float, 1e-5, 0, "sub-sampling threshold: more frequent pieces are dropped at random"),
     ("buckets", int, 2000000, 1, "hash buckets of character n-grams; n-grams in one bucket share a vector"),
+    ("min-count", int, 0, 0, "pieces that the text has less often are left out; 0: all pieces get an embedding"),
     ("threads", int, 1, 1, "threads; with more than one, results differ between runs"),
     ("seed", int, 1, 0, "random seed"),
 )
@@ -34,11 +35,13 @@ def main(arguments: list[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=kind, default=default, help=f"{described} (default: {default})")
     options = parser.parse_args(arguments)
     for name, _, _, least, _ in NUMBERS:
-        if getattr(options, name) < least:
-            raise UserError(f"--{name} {getattr(options, name)}: {least} or more is needed")
+        number = getattr(options, name.replace("-", "_"))
+        if number < least:
+            raise UserError(f"--{name} {number}: {least} or more is needed")
     dictionary = XLDictionary.load(options.data / "dict.txt")
     dictionary.language_id(options.language)
     text = open_text(options.data / options.language / "train", options.language, len(dictionary))
     pieces = dictionary.pieces[np.argsort(-dictionary.counts[dictionary.pieces], kind="stable")]
     symbols = [dictionary.symbols[index] for index in pieces]
-    write(Vectors(symbols, normalize(train(Sentences(text, dictionary), symbols, options))), options.output)
+    symbols, rows = train(Sentences(text, dictionary), symbols, options)
+    write(Vectors(symbols, normalize(rows)), options.output)

@@ -9,11 +9,13 @@ language have similar distributions (`unsupervised`).
 Shapes: V, W pieces of source and target, the most frequent first, C channels, N pairs of a dictionary.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from fairseq_xl.data.symbols import WORD_START
 from fairseq_xl.errors import UserError
 
 STARTS = ("identical", "unsupervised")
@@ -107,10 +109,22 @@ def both_ways(source, target, neighbors, keep=1.0, rng=None):
     return *pairs, float(of_forward.mean() + of_backward.mean()) / 2
 
 
-def identical(source, target):
-    """Dictionary of the symbols that two lists share: places in the first and in the second (N,)."""
-    places = {symbol: place for place, symbol in enumerate(target)}
-    pairs = [(place, places[symbol]) for place, symbol in enumerate(source) if symbol in places]
+def identical(source, target, ignore_case=False, min_length=1):
+    """Dictionary of the pieces that two lists share: places in the first and in the second (N,).
+
+    Args:
+        ignore_case: also pairs `▁Hotel` with `▁hotel`.
+        min_length: characters of a piece, the mark of a word's start left out.
+    """
+    places = defaultdict(list)
+    for place, symbol in enumerate(target):
+        places[symbol.casefold() if ignore_case else symbol].append(place)
+    pairs = [
+        (place, other)
+        for place, symbol in enumerate(source)
+        if len(symbol.removeprefix(WORD_START)) >= min_length
+        for other in places.get(symbol.casefold() if ignore_case else symbol, ())
+    ]
     return tuple(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
 
 
@@ -158,11 +172,12 @@ def learn(source, target, pairs, settings=SelfLearning()):
     return orthogonal(source[pairs[0]], target[pairs[1]]), {"dictionaries": made, "similarity": round(similarity, 4)}
 
 
-def first_pairs(start, source, target, settings):
+def first_pairs(start, source, target, settings, ignore_case=False, min_length=1):
     """The first dictionary of two `Vectors`; raises `UserError` if the languages share fewer than two pieces."""
     if start == "unsupervised":
         return unsupervised(source.rows, target.rows, settings)
-    pairs = identical(source.symbols, target.symbols)
+    pairs = identical(source.symbols, target.symbols, ignore_case, min_length)
     if len(pairs[0]) < 2:
-        raise UserError("--start identical: the languages have no pieces in common; unsupervised needs none")
+        such = f" of {min_length} characters or more" if min_length > 1 else ""
+        raise UserError(f"--start identical: the languages have no pieces in common{such}; unsupervised needs none")
     return pairs

@@ -2,7 +2,7 @@
 
 The command is `fairseq-xl skipgram`, which reads the training text of a language in a data folder, one sentence per
 line. Every piece of the dictionary gets an embedding; that of a piece that never occurs is the sum of its characters'
-n-grams. Rows are normalized as in VecMap.
+n-grams. With `--min-count` only pieces that occur get one. Rows are normalized as in VecMap.
 """
 
 import logging
@@ -27,7 +27,15 @@ class Sentences:
 
 
 def train(sentences, symbols, options):
-    """Trains embeddings (V, C) of `symbols` on an iterable of lists of symbols; raises `UserError` without gensim."""
+    """Trains embeddings on an iterable of lists of symbols.
+
+    Args:
+        symbols: all pieces of the dictionary, in the order of the result.
+        options: those of the command.
+
+    Returns: the V pieces that have embeddings, and the embeddings (V, C). Raises `UserError` without gensim, and if no
+    piece occurs `min_count` times.
+    """
     try:
         from gensim.models import FastText
     except ImportError:
@@ -40,11 +48,15 @@ def train(sentences, symbols, options):
         sg=1,
         negative=options.negative,
         sample=options.subsample,
-        min_count=1,
+        min_count=max(1, options.min_count),
         bucket=options.buckets,
         seed=options.seed,
         workers=options.threads,
     )
     model.build_vocab(sentences)
+    if options.min_count:
+        symbols = [symbol for symbol in symbols if symbol in model.wv.key_to_index]
+    if not symbols:
+        raise UserError(f"--min-count {options.min_count}: the text has no piece so often")
     model.train(sentences, total_examples=model.corpus_count, epochs=options.epochs)
-    return np.stack([model.wv[symbol] for symbol in symbols])
+    return symbols, np.stack([model.wv[symbol] for symbol in symbols])

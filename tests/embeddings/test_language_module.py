@@ -44,6 +44,22 @@ def test_pieces_of_the_same_context_are_near(data, tmp_path):
     np.testing.assert_array_equal(read(tmp_path / "two.npz").rows, found.rows)
 
 
+def test_rare_pieces_are_left_out(data, tmp_path):
+    given = [str(data), "de", str(tmp_path / "out.npz"), "--dim", "4", "--subsample", "0", "--buckets", "50"]
+    text = [
+        piece
+        for line in skipgram.Sentences(
+            skipgram.open_text(data / "de/train", "de"), XLDictionary.load(data / "dict.txt")
+        )
+        for piece in line
+    ]
+    counts = sorted((text.count(f"▁{letter}"), f"▁{letter}") for letter in "abcxyz")
+    skipgram.main([*given, "--min-count", str(counts[1][0])])
+    assert set(read(tmp_path / "out.npz").symbols) == {piece for _, piece in counts[1:]} and counts[0][0] < counts[1][0]
+    with pytest.raises(UserError, match="--min-count 9999: the text has no piece so often"):
+        skipgram.main([*given, "--min-count", "9999"])
+
+
 def test_numbers_that_train_nothing_are_reported(data, tmp_path):
     given = [str(data), "de", str(tmp_path / "out.npz")]
     for name, number in (
@@ -52,6 +68,7 @@ def test_numbers_that_train_nothing_are_reported(data, tmp_path):
         ("negative", 0),
         ("subsample", -1),
         ("buckets", 0),
+        ("min-count", -1),
         ("threads", 0),
         ("seed", -1),
     ):

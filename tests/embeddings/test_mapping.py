@@ -90,6 +90,14 @@ def test_identical_pieces():
     assert [part.tolist() for part in mapping.identical(["▁a", "b", "▁c"], ["▁c", "x", "▁a"])] == [[0, 2], [2, 0]]
 
 
+def test_identical_pieces_of_some_length_in_any_case():
+    source, target = ["▁in", "▁hotel", "ße", "▁Hotel"], ["▁Hotel", "▁in", "sse", "▁HOTEL"]
+    found = mapping.identical(source, target, ignore_case=True, min_length=3)
+    assert list(zip(*(part.tolist() for part in found))) == [(1, 0), (1, 3), (3, 0), (3, 3)]
+    assert [part.tolist() for part in mapping.identical(source, target, min_length=2)] == [[0, 3], [1, 0]]
+    assert [len(part) for part in mapping.identical(source, target, ignore_case=True, min_length=6)] == [0, 0]
+
+
 def test_self_learning_is_better_than_its_first_dictionary(languages):
     source, target, places = languages
     rng = np.random.default_rng(5)
@@ -167,3 +175,9 @@ def test_mistakes_are_reported(tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             map_embeddings.main([two, str(tmp_path / f"{other}.npz"), output])
+    for options, message in (
+        (["--min-length", "2"], "no pieces in common of 2 characters or more"),
+        (["--start", "unsupervised", "--ignore-case"], "are for --start identical"),
+    ):
+        with pytest.raises(UserError, match=message):
+            map_embeddings.main([two, two, output, *options])

@@ -78,17 +78,6 @@ def test_files_that_a_folder_gains_do_not_count(tmp_path):
         check(made, [str(corpus), f"en={data}"])
 
 
-def test_a_description_without_a_manifest_counts(tmp_path):
-    folder, made = tmp_path / "text", tmp_path / "made"
-    folder.mkdir()
-    (folder / "corpus.yaml").write_text("before")
-    check(made, [str(folder)])
-    (made / "scores.json").touch()
-    (folder / "corpus.yaml").write_text("changed")
-    with pytest.raises(UserError, match=r"\(.*/text/corpus.yaml has changed\)"):
-        check(made, [str(folder)])
-
-
 def test_an_empty_argument_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text("text")

@@ -128,7 +128,7 @@ def sample(tmp_path_factory):
     [
         (
             "smoke-unmt",
-            ["skipgram=--dim 128 --epochs 2 --buckets 400"],
+            ["skipgram=--dim 128 --epochs 2 --buckets 400", "start=--start unsupervised"],
             r"unmt en-de=[\d.]+ de-en=[\d.]+ random=[\d.]+ copy=[\d.]+",
         ),
         ("smoke-backtranslation", [], r"bt with=[\d.]+ without=[\d.]+"),

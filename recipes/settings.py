@@ -23,7 +23,9 @@ from fairseq_xl.io.files import read_json, write_json
 
 RECORD = "step.json"  # in the folder of a step of an experiment
 SETTINGS = "settings.json"  # in the folder of a script
-DESCRIPTION = "corpus.yaml"  # of a corpus folder: changes when a language or pair is added, and no step reads it
+DESCRIPTION = (
+    "corpus.yaml"  # of a corpus folder: changes when a language or pair is added; counts only as a file argument
+)
 LIMITS = ("--max-epoch", "--max-update")  # of a training
 Record = dict[str, Any]  # "commands": lists of arguments; "files": path of a file or folder -> its digest
 
@@ -123,7 +125,7 @@ def difference(before: Record, now: Record) -> str:
 def changed(path: str, known: dict[str, Any], files: dict[str, Any]) -> Iterator[str]:
     """Yields the path if it is a file that has changed or is missing, and the files of a folder that have.
 
-    The description of a corpus does not count.
+    The description of a corpus does not count. It stays in records, so that older ones remain valid.
     """
     before, now = known[path], files.get(path)
     if not isinstance(before, dict) or not isinstance(now, dict):

@@ -18,9 +18,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("target", help="embeddings to map into; they are not changed")
     parser.add_argument("output", help="file to write: the mapped source")
     parser.add_argument("--start", choices=STARTS, default="identical", help="how to make the first dictionary")
-    parser.add_argument("--ignore-case", action="store_true", help="`identical` also pairs hotel with Hotel")
+    parser.add_argument("--ignore-case", action="store_true", help="`identical` ignores case: pairs hotel with Hotel")
     parser.add_argument(
-        "--min-length", type=int, default=1, help="`identical` pairs only pieces of so many characters (default: 1)"
+        "--min-length", type=int, default=1, help="minimum characters of a piece in `identical` (default: 1)"
     )
     parser.add_argument("--seed", type=int, default=1, help="seed of the random dropping of similarities")
     options = parser.parse_args(arguments)
@@ -29,6 +29,8 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(
             f"{options.source} has {source.rows.shape[1]} channels, {options.target} {target.rows.shape[1]}"
         )
+    if options.min_length < 1:
+        raise UserError(f"--min-length {options.min_length}: 1 or more is needed")
     if options.start == "unsupervised" and (options.ignore_case or options.min_length != 1):
         raise UserError("--ignore-case and --min-length are for --start identical")
     settings = SelfLearning(seed=options.seed)

@@ -19,7 +19,7 @@ NUMBERS = (
     ("negative", int, 10, 1, "negative samples for each word"),
     ("subsample", float, 1e-5, 0, "sub-sampling threshold: more frequent pieces are dropped at random"),
     ("buckets", int, 2000000, 1, "hash buckets of character n-grams; n-grams in one bucket share a vector"),
-    ("min-count", int, 0, 0, "pieces that the text has less often are left out; 0: all pieces get an embedding"),
+    ("min-count", int, 0, 0, "minimum occurrences of a piece in the text; 0 keeps all pieces of the dictionary"),
     ("threads", int, 1, 1, "threads; with more than one, results differ between runs"),
     ("seed", int, 1, 0, "random seed"),
 )

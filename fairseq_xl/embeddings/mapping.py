@@ -113,18 +113,15 @@ def identical(source, target, ignore_case=False, min_length=1):
     """Dictionary of the pieces that two lists share: places in the first and in the second (N,).
 
     Args:
-        ignore_case: also pairs `▁Hotel` with `▁hotel`.
-        min_length: characters of a piece, the mark of a word's start left out.
+        ignore_case: also pairs `▁Hotel` with `▁hotel`; a piece may then be in several pairs.
+        min_length: minimum number of characters of a piece (without `WORD_START`; in lower case with `ignore_case`).
     """
+    folded = str.casefold if ignore_case else str
     places = defaultdict(list)
-    for place, symbol in enumerate(target):
-        places[symbol.casefold() if ignore_case else symbol].append(place)
-    pairs = [
-        (place, other)
-        for place, symbol in enumerate(source)
-        if len(symbol.removeprefix(WORD_START)) >= min_length
-        for other in places.get(symbol.casefold() if ignore_case else symbol, ())
-    ]
+    for place, symbol in enumerate(map(folded, target)):
+        if len(symbol.removeprefix(WORD_START)) >= min_length:
+            places[symbol].append(place)
+    pairs = [(place, other) for place, symbol in enumerate(map(folded, source)) for other in places.get(symbol, ())]
     return tuple(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
 
 
@@ -173,11 +170,14 @@ def learn(source, target, pairs, settings=SelfLearning()):
 
 
 def first_pairs(start, source, target, settings, ignore_case=False, min_length=1):
-    """The first dictionary of two `Vectors`; raises `UserError` if the languages share fewer than two pieces."""
+    """The first dictionary of two `Vectors`; raises `UserError` if `identical` has fewer than two pairs."""
     if start == "unsupervised":
         return unsupervised(source.rows, target.rows, settings)
     pairs = identical(source.symbols, target.symbols, ignore_case, min_length)
     if len(pairs[0]) < 2:
-        such = f" of {min_length} characters or more" if min_length > 1 else ""
-        raise UserError(f"--start identical: the languages have no pieces in common{such}; unsupervised needs none")
+        such = f" of at least {min_length} characters" if min_length > 1 else ""
+        raise UserError(
+            f"--start identical: the languages have {len(pairs[0])} pieces{such} in common, two are needed; "
+            "--start unsupervised needs none"
+        )
     return pairs

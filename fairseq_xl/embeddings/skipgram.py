@@ -2,7 +2,7 @@
 
 The command is `fairseq-xl skipgram`, which reads the training text of a language in a data folder, one sentence per
 line. Every piece of the dictionary gets an embedding; that of a piece that never occurs is the sum of its characters'
-n-grams. With `--min-count` only pieces that occur get one. Rows are normalized as in VecMap.
+n-grams. With `--min-count N` only pieces that occur N times or more get one. Rows are normalized as in VecMap.
 """
 
 import logging
@@ -57,6 +57,6 @@ def train(sentences, symbols, options):
     if options.min_count:
         symbols = [symbol for symbol in symbols if symbol in model.wv.key_to_index]
     if not symbols:
-        raise UserError(f"--min-count {options.min_count}: the text has no piece so often")
+        raise UserError(f"--min-count {options.min_count}: no piece occurs so many times in the text")
     model.train(sentences, total_examples=model.corpus_count, epochs=options.epochs)
     return symbols, np.stack([model.wv[symbol] for symbol in symbols])

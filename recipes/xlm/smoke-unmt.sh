@@ -2,7 +2,7 @@
 # smoke-unmt.sh [--output DIR] [--updates N]
 #
 # Unsupervised translation on the bundled synthetic sample in minutes on two cores: translation from embeddings that are
-# mapped without a dictionary, and from random weights, without parallel text (smoke-unmt.yaml lists the commands).
+# mapped from identical pieces, and from random weights, without parallel text (smoke-unmt.yaml lists the commands).
 # Ends with
 #     unmt en-de=<a> de-en=<b> random=<c> copy=<d>
 # a, b: BLEU from embeddings; c: BLEU of en-de from random weights; d: BLEU of the untranslated source. Hypotheses,

@@ -56,7 +56,7 @@ def test_rare_pieces_are_left_out(data, tmp_path):
     counts = sorted((text.count(f"▁{letter}"), f"▁{letter}") for letter in "abcxyz")
     skipgram.main([*given, "--min-count", str(counts[1][0])])
     assert set(read(tmp_path / "out.npz").symbols) == {piece for _, piece in counts[1:]} and counts[0][0] < counts[1][0]
-    with pytest.raises(UserError, match="--min-count 9999: the text has no piece so often"):
+    with pytest.raises(UserError, match="--min-count 9999: no piece occurs so many times"):
         skipgram.main([*given, "--min-count", "9999"])
 
 

@@ -93,7 +93,7 @@ def test_identical_pieces():
 def test_identical_pieces_of_some_length_in_any_case():
     source, target = ["▁in", "▁hotel", "ße", "▁Hotel"], ["▁Hotel", "▁in", "sse", "▁HOTEL"]
     found = mapping.identical(source, target, ignore_case=True, min_length=3)
-    assert list(zip(*(part.tolist() for part in found))) == [(1, 0), (1, 3), (3, 0), (3, 3)]
+    assert list(zip(*(part.tolist() for part in found))) == [(1, 0), (1, 3), (2, 2), (3, 0), (3, 3)]
     assert [part.tolist() for part in mapping.identical(source, target, min_length=2)] == [[0, 3], [1, 0]]
     assert [len(part) for part in mapping.identical(source, target, ignore_case=True, min_length=6)] == [0, 0]
 
@@ -142,10 +142,13 @@ def test_the_command_maps_one_file_into_the_other(languages, tmp_path, capsys):
     written = [f"{names[place]}" if place < 20 else f"▁x{place}" for place in np.argsort(places)]
     write(Vectors(names, source.astype(np.float32)), tmp_path / "source.npz")
     write(Vectors(written, target.astype(np.float32)), tmp_path / "target.npz")
-    for start, pairs in (("identical", 20), ("unsupervised", 600)):
-        map_embeddings.main(
-            [*(str(tmp_path / f"{name}.npz") for name in ("source", "target", "out")), "--start", start]
-        )
+    for start, pairs, options in (
+        ("identical", 20, []),
+        ("identical", 10, ["--ignore-case", "--min-length", "2"]),  # 10 to 19
+        ("unsupervised", 600, []),
+    ):
+        files = [str(tmp_path / f"{name}.npz") for name in ("source", "target", "out")]
+        map_embeddings.main([*files, "--start", start, *options])
         report = json.loads(capsys.readouterr().out)
         assert (report["start"], report["pairs"]) == (start, pairs)
         mapped = read(tmp_path / "out.npz")
@@ -171,12 +174,13 @@ def test_mistakes_are_reported(tmp_path):
         ("numbers", "is not a file of embeddings"),
         ("terabytes", "is not a file of embeddings"),
         ("missing", "no such file"),
-        ("others", "no pieces in common"),
+        ("others", "have 0 pieces in common, two are needed"),
     ):
         with pytest.raises(UserError, match=message):
             map_embeddings.main([two, str(tmp_path / f"{other}.npz"), output])
     for options, message in (
-        (["--min-length", "2"], "no pieces in common of 2 characters or more"),
+        (["--min-length", "2"], "have 0 pieces of at least 2 characters in common"),
+        (["--min-length", "0"], "--min-length 0: 1 or more is needed"),
         (["--start", "unsupervised", "--ignore-case"], "are for --start identical"),
     ):
         with pytest.raises(UserError, match=message):

@@ -128,7 +128,7 @@ def sample(tmp_path_factory):
     [
         (
             "smoke-unmt",
-            ["skipgram=--dim 128 --epochs 2 --buckets 400", "start=--start unsupervised"],
+            ["skipgram=--dim 128 --epochs 2 --buckets 400 --min-count 1", "mapping=--ignore-case --min-length 2"],
             r"unmt en-de=[\d.]+ de-en=[\d.]+ random=[\d.]+ copy=[\d.]+",
         ),
         ("smoke-backtranslation", [], r"bt with=[\d.]+ without=[\d.]+"),

@@ -91,7 +91,9 @@ def test_translation_without_parallel_text_has_the_kept_scores():
 def test_translation_in_many_directions_has_the_kept_scores(capsys):
     folder = RECIPES / "xlm"
     report_main([str(folder / "many-to-many.yaml"), str(folder / "results/many-to-many.json")])
-    rows = [line for line in capsys.readouterr().out.splitlines() if re.match(r"\| (temperature \d|source copied) \|", line)]
+    rows = [
+        line for line in capsys.readouterr().out.splitlines() if re.match(r"\| (temperature \d|source copied) \|", line)
+    ]
     text = (folder / "results/README.md").read_text(encoding="utf-8")
     assert len(rows) == 3 and not [row for row in rows if row not in text]
 

@@ -23,9 +23,7 @@ from fairseq_xl.io.files import read_json, write_json
 
 RECORD = "step.json"  # in the folder of a step of an experiment
 SETTINGS = "settings.json"  # in the folder of a script
-DESCRIPTION = (
-    "corpus.yaml"  # of a corpus folder: changes when a language or pair is added; counts only as a file argument
-)
+DESCRIPTION = "corpus.yaml"  # in a corpus folder: changes with each language or pair; counts only as a file argument
 LIMITS = ("--max-epoch", "--max-update")  # of a training
 Record = dict[str, Any]  # "commands": lists of arguments; "files": path of a file or folder -> its digest
 

@@ -9,6 +9,7 @@ language have similar distributions (`unsupervised`).
 Shapes: V, W pieces of source and target, the most frequent first, C channels, N pairs of a dictionary.
 """
 
+import logging
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ import torch
 
 from fairseq_xl.data.symbols import WORD_START
 from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 STARTS = ("identical", "unsupervised")
 BLOCK = 2048  # rows of similarities in memory at a time
@@ -179,5 +182,12 @@ def first_pairs(start, source, target, settings, ignore_case=False, min_length=1
         raise UserError(
             f"--start identical: the languages have {len(pairs[0])} pieces{such} in common, two are needed; "
             "--start unsupervised needs none"
+        )
+    shared = len(set(pairs[0].tolist())) / min(len(source.symbols), len(target.symbols))
+    if shared > 0.5:
+        logger.warning(
+            "%.0f %% of the pieces are in both languages and paired with themselves: for languages with one vocabulary, "
+            "run `fairseq-xl skipgram` with --min-count, which leaves out pieces of the other language",
+            100 * shared,
         )
     return pairs

@@ -186,7 +186,7 @@ def first_pairs(start, source, target, settings, ignore_case=False, min_length=1
     shared = len(set(pairs[0].tolist())) / min(len(source.symbols), len(target.symbols))
     if shared > 0.5:
         logger.warning(
-            "%.0f %% of the pieces are in both languages and paired with themselves: for languages with one vocabulary, "
+            "%.0f %% of the pieces are in both languages and paired with themselves; if one vocabulary is for both, "
             "run `fairseq-xl skipgram` with --min-count, which leaves out pieces of the other language",
             100 * shared,
         )

@@ -59,6 +59,8 @@ def test_the_papers_grid_is_every_point(tmp_path):
     assert "--lr 3e-5 --max-epoch 10 --batch-size 64" in command and "recipes/veco/config/classify.yaml" in command
     assert len([need for need in steps["best"].required_steps if need.name.startswith("validation/")]) == 27
     assert [need.name for need in steps["test"].required_steps] == ["best"]
+    unlabeled = Experiment(SWEEP, (), tmp_path).chosen(["test"])  # predicts only
+    assert len(unlabeled) == 56 and "score" not in {step.name for step in unlabeled}
 
 
 def test_two_points_are_trained_and_the_better_one_is_tested(tmp_path, capsys):
@@ -84,6 +86,6 @@ def test_two_points_are_trained_and_the_better_one_is_tested(tmp_path, capsys):
     assert "grid/1e-5/1/2" in printed.err and "grid/1e-2/1/2" not in printed.err
     chosen = json.loads((tmp_path / "out/best/best.json").read_text())
     assert set(chosen["validation"]) == {"1e-5-1-2", "1e-2-1-2"}
-    scores = json.loads((tmp_path / "out/test/scores.json").read_text())
+    scores = json.loads((tmp_path / "out/score/scores.json").read_text())
     assert set(scores["languages"]) == {"en", "de"} and scores["missing"] == []
     assert "| learning rate 1e-2, 1 epochs, batch 2 | " in printed.out and "| best point | " in printed.out

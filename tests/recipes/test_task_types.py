@@ -95,8 +95,25 @@ def test_xtreme_s_download_becomes_a_submission(tmp_path):
     assert tasks == set(xtreme_scores.LANGUAGES) - {"bucc2018", "tatoeba"} == set(xtreme.LANGUAGES)
     assert "--valid-langs en" in found["finetune/xquad"][0] and "--disable-validation" in found["finetune/tydiqa"][0]
     assert all("recipes/veco/config/classify.yaml" in found[f"finetune/{task}"][0] for task in tasks)  # V9
-    assert found["retrieve"] == [f"fairseq-xl retrieve-xtreme FILE data-bin/my download {tmp_path}/retrieve/submission"]
+    assert found["retrieve"] == [
+        f"fairseq-xl retrieve-xtreme FILE data-bin/my download {tmp_path}/retrieve/submission --pooling mean"
+    ]
     assert found["submission"][0].count("/submission/.") == 8 and "score" not in found
+    validated = found["finetune/udpos"][0].split("--valid-langs ")[1].split()[0]
+    without = set(xtreme.LANGUAGES["udpos"]) - set(validated.split(","))
+    assert without == {"kk", "th", "tl", "yo"}  # Universal Dependencies has no dev file of them
+
+
+def test_xtreme_s_translations_are_trained_on_as_well(tmp_path):
+    """V9's second setting; V12 has no numbers of tags in it."""
+    found = commands("xtreme/translate-train-all.yaml", tmp_path, "init=FILE")
+    assert found["tasks"][0].endswith("--tasks xnli,pawsx,xquad,mlqa,tydiqa --leave-out-wrong")
+    for task in ("xnli", "pawsx", "xquad", "mlqa", "tydiqa"):
+        folder, languages = f"{tmp_path}/tasks/{task}", ",".join(sorted(xtreme.LANGUAGES[task]))
+        files = f"{folder}:{folder}/translate_train {languages} {languages} --no-scores"
+        assert files in found[f"finetune/{task}"][0] and "--lr 5e-6" in found[f"finetune/{task}"][0]
+        assert task in xtreme.TRANSLATIONS
+    assert "retrieve" not in found and found["submission"][0].count("/submission/.") == 5
 
 
 @pytest.mark.parametrize("small, tasks", [("xglue/smoke-understanding.yaml", 9), ("xtreme/smoke.yaml", 7)])

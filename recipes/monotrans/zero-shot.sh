@@ -1,25 +1,27 @@
 #!/usr/bin/env bash
-# zero-shot.sh CHECKPOINT OUTPUT TASK_FILES LANGUAGE=DATA[:MODULE] ... [--split valid] [--type TYPE]: MonoTrans, step 4:
-# tests the classifier CHECKPOINT in every LANGUAGE with that language's language module in place of its own (M1); ends
-# with OUTPUT/scores.json. DATA is the folder with the language's dictionary and pieces; without a MODULE the
-# checkpoint's own is used. --split: valid or test (default: test). TYPE is that of finetune.sh (default:
-# classification). PREDICT="--fp16" adds flags to fairseq-validate.
+# zero-shot.sh CHECKPOINT OUTPUT TASK_FILES LANGUAGE=DATA[:MODULE] ... [--split valid] [--type TYPE]
+# [--normalization mlqa]: MonoTrans, step 4: tests the classifier CHECKPOINT in every LANGUAGE with that language's
+# language module in place of its own (M1); ends with OUTPUT/scores.json. DATA is the folder with the language's
+# dictionary and pieces; without a MODULE the checkpoint's own is used. --split: valid or test (default: test). TYPE is
+# that of finetune.sh (default: classification). --normalization: of answers in their score, squad or mlqa (default:
+# squad). PREDICT="--fp16" adds flags to fairseq-validate.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"
 arguments 4 "$@"
-checkpoint=$1 output=$2 files=$3 languages= split=test type=classification score=()
+checkpoint=$1 output=$2 files=$3 languages= split=test type=classification normalization=squad score=()
 shift 3
 while [ $# -gt 2 ]; do
     case ${*: -2:1} in
         --split) split=${*: -1} ;;
         --type) type=${*: -1} ;;
+        --normalization) normalization=${*: -1} ;;
         *) break ;;
     esac
     set -- "${@:1:$#-2}"
 done
 task_type "$type"
-[ "$type" != question-answering ] || score=(--references "$files")
+[ "$type" != question-answering ] || score=(--references "$files" --normalization "$normalization")
 export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 [ -f "$checkpoint" ] || refuse "CHECKPOINT $checkpoint: no such file"
 [ -d "$files" ] || refuse "TASK_FILES $files: no such folder"

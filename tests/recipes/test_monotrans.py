@@ -23,6 +23,7 @@ from recipes import experiment, updates
 from recipes.launch import flags, without_share
 from tests.recipes.test_configurations import objectives_of
 from tests.recipes.test_lohelp import write_pairs
+from tests.recipes.test_understanding import RANKED, TAGGED, asked
 from tests.tasks.tiny_text import write
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -127,6 +128,25 @@ def test_best_of_two_language_modules_and_zero_shot(nano, made):
     gold = (files / "test.de.tsv").read_text().splitlines()
     rows = (nano / "scores/predictions/test.de.tsv").read_text().splitlines()
     assert [row.split("\t")[1] for row in rows] == [line.split("\t")[0] for line in gold]
+
+
+def test_questions_are_answered_with_each_language_module(nano, made, tmp_path):
+    """M11: XQuAD's steps; --normalization is that of the score."""
+    body, _ = made
+    module = tmp_path / "de/language-module.pt"
+    succeed("learn-language-module.sh", nano / "data/de", module.parent, body, TOY, *ONE, *UPDATE)
+    for name in ("train.en", "valid.en", "test.en", "test.de"):
+        (tmp_path / f"{name}.json").write_text(asked("1"), encoding="utf-8")
+    options = ["--type", "question-answering", "--question-length", 8]
+    command = ["finetune.sh", nano / "data/en", tmp_path / "reader", tmp_path, "en", body, CLASSIFY_TOY, *ONE]
+    succeed(*command, *options, *UPDATE)
+    languages = f"en={nano}/data/en", f"de={nano}/data/de:{module}"
+    checkpoint = tmp_path / "reader/checkpoint_best.pt"
+    command = ["zero-shot.sh", checkpoint, tmp_path / "scores", tmp_path, *languages, *options[:2]]
+    succeed(*command, "--normalization", "mlqa")
+    scores = json.loads((tmp_path / "scores/scores.json").read_text())
+    assert scores["languages"].keys() == {"en", "de"} and scores["normalization"] == "mlqa"
+    assert all(0 <= found["exact_match"] <= found["f1"] for found in scores["languages"].values())
 
 
 def test_tags_are_learned_and_tested_without_a_pooler(nano, made, tmp_path):
@@ -263,7 +283,7 @@ def test_a_wrong_value_is_one_sentence(tmp_path, value, message):
 
 
 def test_a_corpus_needs_text_of_each_language_alone(tmp_path):
-    for task in ("nc", "qam"):
+    for task in ("nc", "qam", "wpr", "ui"):
         (tmp_path / "tasks" / task).mkdir(parents=True)
     message = f"step descriptions failed: {tmp_path} is not a corpus of en: it has no mono/train.en"
     with pytest.raises(UserError, match=message):
@@ -391,18 +411,22 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path, capsys):
     corpus, output = tmp_path / "corpus", tmp_path / "out"
     shutil.copytree(nano / "sample", corpus)
     write_pairs(corpus)
+    for task, text in (("wpr", RANKED), ("ui", TAGGED)):
+        (corpus / "tasks" / task).mkdir()
+        for name in ("train.en", "valid.en", "test.en", "test.de"):
+            (corpus / "tasks" / task / f"{name}.tsv").write_text(text, encoding="utf-8")
     chosen = ["seeds=1,2", "vocabulary=300", "pretraining-seed=3", "--updates", "1"]
     capsys.readouterr()
     compare(corpus, output, *chosen)
     printed = capsys.readouterr().out
     assert printed == (output / "report.md").read_text()
     models = ("tokens", "positions", "noise", "adapters", "joint/de", "disjoint/de")
-    for task in ("nc", "qam"):
+    for task, metric in (("nc", "accuracy"), ("qam", "accuracy"), ("wpr", "ndcg"), ("ui", "f1")):
         assert (output / f"{task}.png").read_bytes().startswith(b"\x89PNG")
-        rows = printed.split(f"| {task}: accuracy | en | de | average of de |")[1].splitlines()
+        rows = printed.split(f"| {task}: {metric} | en | de | average of de |")[1].splitlines()
         for model, row in zip(models, rows[2:]):
             found = [json.loads((output / f"{model}/{task}-{seed}/scores.json").read_text()) for seed in (1, 2)]
-            means = [sum(scores["languages"][code]["accuracy"] for scores in found) / 2 for code in ("en", "de")]
+            means = [sum(scores["languages"][code][metric] for scores in found) / 2 for code in ("en", "de")]
             assert [cell.strip(" |").split(" ")[0] for cell in row.split(" | ")[1:4]] == [
                 f"{means[place]:.1f}" for place in (0, 1, 1)
             ]

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from preprocess.readers import xnli
 from recipes import report
 from recipes.experiment_file import Experiment
 from tests.commands import MAX_POSITIONS
@@ -34,6 +35,28 @@ def test_the_table_of_numbers_of_languages(tmp_path, capsys):
         "| 2, en and the language | 72.0 | 61.0 | 63.0 | 65.3 |",
         "| 4, together | 80.0 | 81.0 | 82.0 | 81.0 |",
     ]
+
+
+def test_xnli_is_studied_in_the_papers_languages(tmp_path):
+    """U12: 1, 2, 6 and 15 languages, tested in the six of MultiUN; U14 in all 15."""
+    steps = {
+        step.name: " ".join(step.commands[0])
+        for step in Experiment(FINETUNE.with_name("xnli.yaml"), [], tmp_path).chosen([])
+    }
+    six = "en,ar,es,fr,ru,zh"
+    trained = [name.removeprefix("numbers/") for name in steps if name.startswith("numbers/")]
+    assert [len(names.split(",")) for names in trained] == [6, 15] and trained[0] == six
+    assert set(trained[1].split(",")) == set(xnli.LANGUAGES)
+    assert all(f" {names} {six} recipes/" in steps[f"numbers/{names}"] for names in trained)
+    assert len([name for name in steps if name.startswith("pairs/")]) == 14
+    assert len([name for name in steps if name.startswith("one-language/")]) == 15
+    everywhere = Experiment(
+        FINETUNE.with_name("xnli.yaml"), ["partners=" + ",".join(sorted({*xnli.LANGUAGES} - {"en"}))], tmp_path
+    )
+    matrix = [" ".join(step.commands[0]) for step in everywhere.chosen(["matrix"])]
+    assert len(matrix) == 15 and all(
+        len(re.search(r"\S+(?= recipes/)", command)[0].split(",")) == 15 for command in matrix
+    )
 
 
 @pytest.mark.parametrize(

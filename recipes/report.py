@@ -25,6 +25,7 @@ from fairseq_xl.io.files import read_json, write_json
 from recipes.experiment_file import Experiment, Values
 from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
 
+PAIRED = "paired/"  # beginning of the entries of paired tests in a JSON file of scores
 SHOWN, LONGEST = 10, 200  # outputs of a language; characters of a source
 
 
@@ -260,21 +261,29 @@ class Report:
     ) -> list[str]:
         """Makes a table of BLEU differences of every two systems with p of sacreBLEU's paired bootstrap.
 
-        `file` names hypotheses. Without references or with fewer than two systems there is no table.
+        `file` names hypotheses. Without references or with fewer than two systems there is no table. The differences of
+        a JSON file of scores are those that --save wrote.
         """
         from fairseq_xl.evaluation.bleu import paired, read_lines, tokenizer_of
 
         title, columns, found = self.expand(title), self.names(columns), {}
         for column in columns:
-            path = Path(self.expand(references, column=column))
+            entry, path = f"{PAIRED}{title}/{column}", Path(self.expand(references, column=column))
             files = {
                 name: self.runs[0] / self.experiment.expand(row["file"], more | {"column": column})
                 for name, row, more in self.rows(rows)
             }
             written = {name: read_lines(file) for name, file in files.items() if file.is_file()}
-            for other, name in itertools.combinations(written if path.is_file() else (), 2):
-                test = paired(written[name], written[other], read_lines(path), tokenizer_of(column))
-                cells = found.setdefault((name, other), [f"{name} − {other}", *[""] * len(columns)])
+            tests = {
+                f"{name} − {other}": paired(written[name], written[other], read_lines(path), tokenizer_of(column))
+                for other, name in itertools.combinations(written if path.is_file() else (), 2)
+            }
+            if self.runs[0].is_file():
+                tests = read_json(self.runs[0]).get(entry) or {}
+            if tests:
+                self.scores[entry] = tests
+            for systems, test in tests.items():
+                cells = found.setdefault(systems, [systems, *[""] * len(columns)])
                 cells[1 + columns.index(column)] = f"{test['difference']:+.2f} (p = {test['p']:.3f})"
         return [self.caption(caption, title), "", *table([title, *columns], found.values())] if found else []
 
@@ -360,7 +369,8 @@ def write(experiment: Experiment, runs: list[Path] | None = None, save: Path | N
     report = Report(experiment, runs)
     text = "\n\n".join("\n".join(part).strip() for part in report.parts())
     if save is not None:
-        write_json(save, dict(sorted((kept | report.scores).items())))
+        pairs = {name: kept.get(name, {}) | tests for name, tests in report.scores.items() if name.startswith(PAIRED)}
+        write_json(save, dict(sorted((kept | report.scores | pairs).items())))
     if text:
         sys.stdout.write(f"{text}\n")
         if runs[0].is_dir():

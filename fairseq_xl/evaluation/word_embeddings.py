@@ -14,6 +14,7 @@ from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.correlation import correlation, pearson
 
 DECIMALS = 3
+BLOCK = 1024  # rows of similarities in memory at a time
 
 
 def read_dictionary(path: str) -> list[tuple[str, str]]:
@@ -60,8 +61,25 @@ def distances(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     return np.linalg.norm(one - two, axis=1)
 
 
+def nearest_is_translation(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """(n,) 1 if the word's translation has the highest cosine of all n translations, else 0.
+
+    Args:
+        one, two: embeddings of n words and of their translations, (n, C) each; the same word may occur several times.
+    """
+    one, two = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) for rows in (one, two))
+    hits = []
+    for start in range(0, len(one), BLOCK):
+        similarities = one[start : start + BLOCK] @ two.T
+        own = similarities[np.arange(len(similarities)), np.arange(start, start + len(similarities))]
+        hits.append(own >= similarities.max(axis=1) - 1e-9)
+    return np.concatenate(hits).astype(np.float64)
+
+
 def dictionary_scores(no_common_piece: np.ndarray, one: np.ndarray, two: np.ndarray) -> dict[str, Any]:
-    """Mean cosine and L2 distance of n translations, and of as many random pairs of the same words.
+    """Mean cosine and L2 distance of n translations, and of as many random pairs of the same words; precision at 1.
+
+    Precision at 1 is the share of words whose nearest word by cosine is the translation, among all words of `two`.
 
     Args:
         no_common_piece: (n,) bool, whether the two words have no piece in common. In a joint vocabulary, words with a
@@ -71,7 +89,7 @@ def dictionary_scores(no_common_piece: np.ndarray, one: np.ndarray, two: np.ndar
     order = np.random.default_rng(1).permutation(len(one))
     shuffled = one[order], two[np.roll(order, 1)]  # rolled by one: no pair is kept
     found: dict[str, Any] = {"n": len(one), "no_common_piece": {"n": int(no_common_piece.sum())}, "random": {}}
-    for name, measure in (("cosine", cosines), ("l2", distances)):
+    for name, measure in (("cosine", cosines), ("l2", distances), ("precision_at_1", nearest_is_translation)):
         values = measure(one, two)
         found[name] = bootstrap.mean(values, decimals=DECIMALS)
         found["random"][name] = round(float(measure(*shuffled).mean()), DECIMALS)

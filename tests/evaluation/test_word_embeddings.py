@@ -5,10 +5,12 @@ import pytest
 from scipy import stats
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import word_embeddings
 from fairseq_xl.evaluation.word_embeddings import (
     cosines,
     dictionary_scores,
     distances,
+    nearest_is_translation,
     read_dictionary,
     read_similarities,
     similarity_scores,
@@ -61,6 +63,18 @@ def test_random_pairs_are_never_translations():
     found = dictionary_scores(np.zeros(7, dtype=bool), rows, rows)
     assert (found["cosine"]["score"], found["random"]["cosine"]) == (1, 0)
     assert (found["l2"]["score"], found["random"]["l2"]) == (0, 1.414) and found["no_common_piece"] == {"n": 0}
+
+
+def test_precision_at_1_by_hand(monkeypatch):
+    """The last two words have the same translation."""
+    one = np.array([[1.0, 0], [1, 1], [0, 2], [0, 1]])
+    two = np.array([[5.0, 1], [1, 9], [0, 1], [0, 1]])
+    expected = [1.0, 0.0, 1.0, 1.0]  # cosines of the second row: .83 with the first translation, .78 with its own
+    assert nearest_is_translation(one, two).tolist() == expected
+    monkeypatch.setattr(word_embeddings, "BLOCK", 3)
+    assert nearest_is_translation(one, two).tolist() == expected
+    assert dictionary_scores(np.array([True] * 3 + [False]), one, two)["precision_at_1"]["score"] == 0.75
+    assert dictionary_scores(np.array([False] * 4), np.eye(4), np.eye(4))["random"]["precision_at_1"] == 0
 
 
 def test_similarity_is_scipys_pearson():

@@ -190,7 +190,14 @@ def test_translations_are_compared_pair_by_pair(folder, capsys):
         write(folder / f"{model}/en-de/hypotheses.de", 20 * line)
     write(folder / "reference.de", 20 * lines["unicoder"])
     bleu = 100 * math.exp(sum(math.log(right / count) for right, count in ((6, 7), (5, 6), (4, 5), (3, 4))) / 4)
-    assert f"| Unicoder − XLM | {100 - bleu:+.2f} (p = 0.001) |\n" in printed(capsys, folder)
+    row = f"| Unicoder − XLM | {100 - bleu:+.2f} (p = 0.001) |\n"
+    kept = folder.parent / "kept.json"
+    assert row in printed(capsys, folder, values=["--save", str(kept)]) and row in printed(capsys, kept)
+    entry = "paired/BLEU, difference/de"
+    content = json.loads(kept.read_text())
+    write(kept, {entry: {"Unicoder − random": content[entry]["Unicoder − XLM"]}})  # of another part of the runs
+    printed(capsys, folder, values=["--save", str(kept)])
+    assert list(json.loads(kept.read_text())[entry]) == ["Unicoder − random", "Unicoder − XLM"]
 
 
 def test_fine_tuning_seeds_are_nested_in_pretrainings(folder, capsys):

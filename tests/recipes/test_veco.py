@@ -206,6 +206,21 @@ def test_the_comparison_starts_each_model_from_its_own_weights(tmp_path):
     assert f"fairseq-xl retrieve {tmp_path}/random/untrained/checkpoint_last.pt " in commands["retrieve/random"]
 
 
+def test_the_layers_of_the_decoder_are_compared(tmp_path):
+    """V15; the steps that experiment.yaml has too are the same, so that one output folder serves both."""
+    file = COMPARISON.with_name("decoder-layers.yaml")
+    both = [Experiment(path, (), tmp_path) for path in (file, COMPARISON)]
+    own, others = ({step.name: step.commands for step in each.chosen([])} for each in both)
+    shared = own.keys() & others.keys()
+    assert {"mlm", "veco", "copy/de"} <= shared and all(own[name] == others[name] for name in shared)
+    translated = {name: " ".join(commands[0]) for name, commands in own.items() if name.startswith("translate/")}
+    assert len(translated) == 4 * 2
+    for layers in ("first", "last"):
+        for number in (1, 2):
+            flags = f"--init-decoder-layers {layers} --decoder-layers {number}"
+            assert translated[f"translate/veco-{layers}-{number}/de"].endswith(flags)
+
+
 @pytest.mark.slow
 def test_the_comparison_ends_with_tables(lohelp_corpus, tmp_path, capsys):
     values = [f"corpus={lohelp_corpus}", "others=de", "targets=de", "seeds=1", "vocabulary=300"]
@@ -222,6 +237,9 @@ def test_the_comparison_ends_with_tables(lohelp_corpus, tmp_path, capsys):
     assert log.count(f"--init-from {tmp_path}/mlm/checkpoint_last.pt") == 2
     with pytest.raises(UserError, match=f"{tmp_path}/mlm was made with other settings or weights"):
         experiment.main([*command, "--updates", "4", "--only", "mlm"])
+    command[0] = str(COMPARISON.with_name("decoder-layers.yaml"))
+    experiment.main([*[word for word in command if word != "seeds=1"], "--updates", "3"])
+    assert "| VECO, first layer | " in capsys.readouterr().out
     assert (
         f"--init-decoder-from {tmp_path}/veco/checkpoint_last.pt --init-decoder-layers first"
         in (tmp_path / "veco-first/en-de/out.log").read_text()

@@ -26,6 +26,7 @@ from fairseq_xl.tasks.base import XLTask
 from tests.command_line import cli
 from tests.commands import (
     CPU,
+    UNSUPERVISED,
     configuration,
     equal_parameters,
     load,
@@ -66,7 +67,12 @@ RUNS = {
         *("--updates-per-epoch", UPDATES, "--position-init", "sinusoidal"),
         objectives="mlm",
     ),
-    "unsupervised": lambda data, folder: unsupervised(data, folder, "--updates-per-epoch", UPDATES),
+    "unsupervised": lambda data, folder: unsupervised(  # the weight of denoising falls in epoch 2, to 0 in epoch 3
+        data,
+        folder,
+        *("--objective-options", f"{UNSUPERVISED} xdae.weight=0:1,{UPDATES}:0.5,{2 * UPDATES}:0"),
+        *("--updates-per-epoch", UPDATES),
+    ),
     "translation": lambda data, folder: translation(data, folder, "--lang-pairs", "en-de,de-en", "--max-tokens", 320),
     "translation-frequency-2": lambda data, folder: translation(
         data, folder, "-s", "de", "-t", "en", "--update-freq", 2, "--max-tokens", 84

@@ -3,7 +3,7 @@
     python -m recipes.report FILE.yaml [RUN ...] [name=value ...] [--save FILE.json]
 
 RUN is an output folder of the experiment or a JSON file of ``results/`` with its scores. Several RUNs are the same
-models from several pre-trainings. A cell without scores stays empty. --save writes the scores that the tables read to a
+models from several pre-trainings. A cell without scores stays empty. --save writes the scores and paired tests to a
 JSON file, which can be given as RUN; entries of other scores in the file stay. recipes/README.md lists the parts of a
 report and the keys of their rows.
 """
@@ -25,7 +25,6 @@ from fairseq_xl.io.files import read_json, write_json
 from recipes.experiment_file import Experiment, Values
 from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
 
-PAIRED = "paired/"  # beginning of the entries of paired tests in a JSON file of scores
 SHOWN, LONGEST = 10, 200  # outputs of a language; characters of a source
 
 
@@ -261,30 +260,32 @@ class Report:
     ) -> list[str]:
         """Makes a table of BLEU differences of every two systems with p of sacreBLEU's paired bootstrap.
 
-        `file` names hypotheses. Without references or with fewer than two systems there is no table. The differences of
-        a JSON file of scores are those that --save wrote.
+        `file` names hypotheses. Without references or with fewer than two systems there is no table. If the run is a
+        JSON file, the table has the tests that --save wrote to it.
         """
         from fairseq_xl.evaluation.bleu import paired, read_lines, tokenizer_of
 
         title, columns, found = self.expand(title), self.names(columns), {}
+        kept = read_json(self.runs[0]) if self.runs[0].is_file() else None
         for column in columns:
-            entry, path = f"{PAIRED}{title}/{column}", Path(self.expand(references, column=column))
-            files = {
-                name: self.runs[0] / self.experiment.expand(row["file"], more | {"column": column})
+            path = Path(self.expand(references, column=column))
+            lines = read_lines(path) if path.is_file() else None
+            files = [
+                (name, self.experiment.expand(row["file"], more | {"column": column}))
                 for name, row, more in self.rows(rows)
-            }
-            written = {name: read_lines(file) for name, file in files.items() if file.is_file()}
-            tests = {
-                f"{name} − {other}": paired(written[name], written[other], read_lines(path), tokenizer_of(column))
-                for other, name in itertools.combinations(written if path.is_file() else (), 2)
-            }
-            if self.runs[0].is_file():
-                tests = read_json(self.runs[0]).get(entry) or {}
-            if tests:
-                self.scores[entry] = tests
-            for systems, test in tests.items():
-                cells = found.setdefault(systems, [systems, *[""] * len(columns)])
-                cells[1 + columns.index(column)] = f"{test['difference']:+.2f} (p = {test['p']:.3f})"
+            ]
+            for (other, against), (name, file) in itertools.combinations(files, 2):
+                entry = f"{file} against {against}"
+                systems = [self.runs[0] / one for one in (file, against)]
+                test = None
+                if kept is not None:
+                    test = kept.get(entry)
+                elif lines is not None and all(system.is_file() for system in systems):
+                    test = paired(*map(read_lines, systems), lines, tokenizer_of(column))
+                if test:
+                    self.scores[entry] = test
+                    cells = found.setdefault((name, other), [f"{name} − {other}", *[""] * len(columns)])
+                    cells[1 + columns.index(column)] = f"{test['difference']:+.2f} (p = {test['p']:.3f})"
         return [self.caption(caption, title), "", *table([title, *columns], found.values())] if found else []
 
     def part_tokens(self, title: str, rows: list[dict], caption: str = "") -> list[str]:
@@ -369,8 +370,7 @@ def write(experiment: Experiment, runs: list[Path] | None = None, save: Path | N
     report = Report(experiment, runs)
     text = "\n\n".join("\n".join(part).strip() for part in report.parts())
     if save is not None:
-        pairs = {name: kept.get(name, {}) | tests for name, tests in report.scores.items() if name.startswith(PAIRED)}
-        write_json(save, dict(sorted((kept | report.scores | pairs).items())))
+        write_json(save, dict(sorted((kept | report.scores).items())))
     if text:
         sys.stdout.write(f"{text}\n")
         if runs[0].is_dir():
@@ -399,7 +399,9 @@ def main(arguments: list[str] | None = None) -> None:
         metavar="RUN|name=value",
         help="output folders, JSON files of results/, and values in place of the file's",
     )
-    parser.add_argument("--save", type=Path, metavar="FILE.json", help="add the tables' scores to this file")
+    parser.add_argument(
+        "--save", type=Path, metavar="FILE.json", help="add the scores and paired tests of the tables to this file"
+    )
     options = parser.parse_args(arguments)
     error_reporting.install()
     values = [word for word in options.words if "=" in word]

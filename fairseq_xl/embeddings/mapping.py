@@ -173,7 +173,10 @@ def learn(source, target, pairs, settings=SelfLearning()):
 
 
 def first_pairs(start, source, target, settings, ignore_case=False, min_length=1):
-    """The first dictionary of two `Vectors`; raises `UserError` if `identical` has fewer than two pairs."""
+    """The first dictionary of two `Vectors`.
+
+    Raises `UserError` if `identical` has fewer than two pairs, and warns if most symbols are in both lists.
+    """
     if start == "unsupervised":
         return unsupervised(source.rows, target.rows, settings)
     pairs = identical(source.symbols, target.symbols, ignore_case, min_length)
@@ -183,11 +186,11 @@ def first_pairs(start, source, target, settings, ignore_case=False, min_length=1
             f"--start identical: the languages have {len(pairs[0])} pieces{such} in common, two are needed; "
             "--start unsupervised needs none"
         )
-    shared = len(set(pairs[0].tolist())) / min(len(source.symbols), len(target.symbols))
-    if shared > 0.5:
+    common = len(set(source.symbols) & set(target.symbols)) / min(len(source.symbols), len(target.symbols))
+    if common > 0.5:
         logger.warning(
-            "%.0f %% of the pieces are in both languages and paired with themselves; if one vocabulary is for both, "
-            "run `fairseq-xl skipgram` with --min-count, which leaves out pieces of the other language",
-            100 * shared,
+            "--start identical: %.0f %% of the pieces are in both files. For languages of one vocabulary make them "
+            "with `fairseq-xl skipgram --min-count N`, to leave out rare pieces and those of the other language",
+            100 * common,
         )
     return pairs

@@ -1,4 +1,6 @@
-"""Distances of word embeddings over dictionaries, and word similarity (Lample & Conneau 2019, section 4.5).
+"""Cosine and L2 distance of word translations, retrieval within a dictionary, and word similarity.
+
+Lample & Conneau 2019, section 4.5.
 
 n pairs of words, C channels.
 """
@@ -61,25 +63,26 @@ def distances(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     return np.linalg.norm(one - two, axis=1)
 
 
-def nearest_is_translation(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """(n,) 1 if the word's translation has the highest cosine of all n translations, else 0.
+def nearest_in_dictionary(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """Marks the pairs whose translation has the highest cosine of all n translations: (n,), 1 or 0.
 
     Args:
-        one, two: embeddings of n words and of their translations, (n, C) each; the same word may occur several times.
+        one, two: embeddings of n words and of their translations, (n, C) each; a word may occur several times. A row
+            of zeros finds nothing.
     """
+    one, two = (rows.astype(np.float64) for rows in (one, two))
+    found = one.any(axis=1)
     one, two = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) for rows in (one, two))
-    hits = []
-    for start in range(0, len(one), BLOCK):
-        similarities = one[start : start + BLOCK] @ two.T
-        own = similarities[np.arange(len(similarities)), np.arange(start, start + len(similarities))]
-        hits.append(own >= similarities.max(axis=1) - 1e-9)
-    return np.concatenate(hits).astype(np.float64)
+    highest = [(one[start : start + BLOCK] @ two.T).max(axis=1) for start in range(0, len(one), BLOCK)]
+    return (found & ((one * two).sum(axis=1) >= np.concatenate(highest) - 1e-9)).astype(np.float64)
 
 
 def dictionary_scores(no_common_piece: np.ndarray, one: np.ndarray, two: np.ndarray) -> dict[str, Any]:
-    """Mean cosine and L2 distance of n translations, and of as many random pairs of the same words; precision at 1.
+    """Scores n translation pairs and as many random pairs of the same words.
 
-    Precision at 1 is the share of words whose nearest word by cosine is the translation, among all words of `two`.
+    The scores are mean cosine, mean L2 distance, and the share of the pairs whose translation is the nearest of the
+    dictionary's n translations by cosine. This share is not MUSE's precision at 1, which searches the whole target
+    vocabulary and accepts every translation of a word.
 
     Args:
         no_common_piece: (n,) bool, whether the two words have no piece in common. In a joint vocabulary, words with a
@@ -89,7 +92,7 @@ def dictionary_scores(no_common_piece: np.ndarray, one: np.ndarray, two: np.ndar
     order = np.random.default_rng(1).permutation(len(one))
     shuffled = one[order], two[np.roll(order, 1)]  # rolled by one: no pair is kept
     found: dict[str, Any] = {"n": len(one), "no_common_piece": {"n": int(no_common_piece.sum())}, "random": {}}
-    for name, measure in (("cosine", cosines), ("l2", distances), ("precision_at_1", nearest_is_translation)):
+    for name, measure in (("cosine", cosines), ("l2", distances), ("nearest_in_dictionary", nearest_in_dictionary)):
         values = measure(one, two)
         found[name] = bootstrap.mean(values, decimals=DECIMALS)
         found["random"][name] = round(float(measure(*shuffled).mean()), DECIMALS)

@@ -3,13 +3,13 @@
 # [--normalization mlqa]: MonoTrans, step 4: tests the classifier CHECKPOINT in every LANGUAGE with that language's
 # language module in place of its own (M1); ends with OUTPUT/scores.json. DATA is the folder with the language's
 # dictionary and pieces; without a MODULE the checkpoint's own is used. --split: valid or test (default: test). TYPE is
-# that of finetune.sh (default: classification). --normalization: of answers in their score, squad or mlqa (default:
-# squad). PREDICT="--fp16" adds flags to fairseq-validate.
+# that of finetune.sh (default: classification). --normalization: how answers are normalized before scoring, squad or
+# mlqa (question-answering only; default: squad). PREDICT="--fp16" adds flags to fairseq-validate.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"
 arguments 4 "$@"
-checkpoint=$1 output=$2 files=$3 languages= split=test type=classification normalization=squad score=()
+checkpoint=$1 output=$2 files=$3 languages= split=test type=classification normalization= score=()
 shift 3
 while [ $# -gt 2 ]; do
     case ${*: -2:1} in
@@ -21,7 +21,11 @@ while [ $# -gt 2 ]; do
     set -- "${@:1:$#-2}"
 done
 task_type "$type"
-[ "$type" != question-answering ] || score=(--references "$files" --normalization "$normalization")
+if [ "$type" = question-answering ]; then
+    score=(--references "$files" --normalization "${normalization:-squad}")
+elif [ -n "$normalization" ]; then
+    refuse "--normalization is for --type question-answering"
+fi
 export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 [ -f "$checkpoint" ] || refuse "CHECKPOINT $checkpoint: no such file"
 [ -d "$files" ] || refuse "TASK_FILES $files: no such folder"

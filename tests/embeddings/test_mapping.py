@@ -159,9 +159,10 @@ def test_the_command_maps_one_file_into_the_other(languages, tmp_path, capsys):
 @pytest.mark.parametrize("shared, warned", [(5, False), (6, True)])
 def test_languages_with_most_pieces_in_common_are_reported(shared, warned, caplog):
     rows = np.random.default_rng(4).normal(size=(10, 3))
-    other = [f"▁{number}" if number < shared else f"▁x{number}" for number in range(10)]
-    mapping.first_pairs("identical", Vectors([f"▁{n}" for n in range(10)], rows), Vectors(other, rows), SETTINGS)
-    assert ("60 % of the pieces are in both languages" in caplog.text) is warned
+    names = [f"▁a{number}" for number in range(10)]
+    other = names[:shared] + [name.upper() for name in names[shared:]]
+    mapping.first_pairs("identical", Vectors(names, rows), Vectors(other, rows), SETTINGS, ignore_case=True)
+    assert bool(caplog.records) is warned and ("60 % of the pieces are in both files" in caplog.text) is warned
 
 
 def test_mistakes_are_reported(tmp_path):

@@ -5,12 +5,11 @@ import pytest
 from scipy import stats
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation import word_embeddings
 from fairseq_xl.evaluation.word_embeddings import (
     cosines,
     dictionary_scores,
     distances,
-    nearest_is_translation,
+    nearest_in_dictionary,
     read_dictionary,
     read_similarities,
     similarity_scores,
@@ -65,16 +64,23 @@ def test_random_pairs_are_never_translations():
     assert (found["l2"]["score"], found["random"]["l2"]) == (0, 1.414) and found["no_common_piece"] == {"n": 0}
 
 
-def test_precision_at_1_by_hand(monkeypatch):
-    """The last two words have the same translation."""
+def test_nearest_in_dictionary_by_hand():
+    """The last two words have the same translation; the second row has cosine .83 with the first, .78 with its own."""
     one = np.array([[1.0, 0], [1, 1], [0, 2], [0, 1]])
     two = np.array([[5.0, 1], [1, 9], [0, 1], [0, 1]])
-    expected = [1.0, 0.0, 1.0, 1.0]  # cosines of the second row: .83 with the first translation, .78 with its own
-    assert nearest_is_translation(one, two).tolist() == expected
-    monkeypatch.setattr(word_embeddings, "BLOCK", 3)
-    assert nearest_is_translation(one, two).tolist() == expected
-    assert dictionary_scores(np.array([True] * 3 + [False]), one, two)["precision_at_1"]["score"] == 0.75
-    assert dictionary_scores(np.array([False] * 4), np.eye(4), np.eye(4))["random"]["precision_at_1"] == 0
+    assert nearest_in_dictionary(one, two).tolist() == [1, 0, 1, 1]
+    found = dictionary_scores(np.array([True] * 3 + [False]), one, two)
+    assert found["nearest_in_dictionary"]["score"] == 0.75
+    assert found["no_common_piece"]["nearest_in_dictionary"]["score"] == 0.667
+    assert nearest_in_dictionary(np.zeros((2, 2)), two[:2]).tolist() == [0, 0]
+    assert dictionary_scores(np.zeros(4, dtype=bool), np.eye(4), np.eye(4))["random"]["nearest_in_dictionary"] == 0
+
+
+def test_nearest_in_dictionary_in_blocks():
+    """More words than a block, each target twice, in float32: all are found."""
+    rows = np.random.default_rng(0).normal(size=(1500, 16)).astype(np.float32)
+    assert nearest_in_dictionary(np.concatenate([rows, rows]), np.concatenate([rows, rows])).all()
+    assert not nearest_in_dictionary(rows, np.roll(rows, 1, axis=0)).any()
 
 
 def test_similarity_is_scipys_pearson():

@@ -59,7 +59,7 @@ def test_the_papers_grid_is_every_point(tmp_path):
     assert "--lr 3e-5 --max-epoch 10 --batch-size 64" in command and "recipes/veco/config/classify.yaml" in command
     assert len([need for need in steps["best"].required_steps if need.name.startswith("validation/")]) == 27
     assert [need.name for need in steps["test"].required_steps] == ["best"]
-    unlabeled = Experiment(SWEEP, (), tmp_path).chosen(["test"])  # predicts only
+    unlabeled = Experiment(SWEEP, (), tmp_path).chosen(["test"])  # its files need no labels
     assert len(unlabeled) == 56 and "score" not in {step.name for step in unlabeled}
 
 

@@ -67,11 +67,13 @@ RUNS = {
         *("--updates-per-epoch", UPDATES, "--position-init", "sinusoidal"),
         objectives="mlm",
     ),
-    "unsupervised": lambda data, folder: unsupervised(  # the weight of denoising falls in epoch 2, to 0 in epoch 3
-        data,
-        folder,
-        *("--objective-options", f"{UNSUPERVISED} xdae.weight=0:1,{UPDATES}:0.5,{2 * UPDATES}:0"),
-        *("--updates-per-epoch", UPDATES),
+    "unsupervised": lambda data, folder: (
+        unsupervised(  # the weight of denoising falls to 0 at the end of epoch 2; epoch 3 has no denoising
+            data,
+            folder,
+            *("--objective-options", f"{UNSUPERVISED} xdae.weight=0:1,{UPDATES}:0.5,{2 * UPDATES}:0"),
+            *("--updates-per-epoch", UPDATES),
+        )
     ),
     "translation": lambda data, folder: translation(data, folder, "--lang-pairs", "en-de,de-en", "--max-tokens", 320),
     "translation-frequency-2": lambda data, folder: translation(

@@ -98,6 +98,18 @@ def test_translation_in_many_directions_has_the_kept_scores(capsys):
     assert len(rows) == 3 and not [row for row in rows if row not in text]
 
 
+@pytest.mark.parametrize(
+    "name, threads", [("back-translation", "one thread"), ("back-translation-two-threads", "two threads")]
+)
+def test_the_share_of_generation_is_the_kept_one(name, threads):
+    """At most half of a step of back-translation is generation."""
+    folder = RECIPES / "benchmark/results"
+    share = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["share"]
+    median, low, high = (f"{100 * share[key]:.0f}" for key in ("median", "low", "high"))
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert f"| CPU, {threads} | {median} % ({low}–{high}) |" in text and share["high"] < 0.5
+
+
 XGLUE = {  # file of kept scores -> values, number of rows
     "comparison": ([], 2 * 3 * 4 + 4),
     "last-checkpoint": (["modes=pivot", "scores=rouge_l,wrong_language"], 2 * 4),

@@ -88,6 +88,25 @@ def test_translation_without_parallel_text_has_the_kept_scores():
             assert f"| {cells} |" in text, model
 
 
+def test_back_translation_has_the_kept_scores_and_tests():
+    folder = RECIPES / "xlm/results"
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    kept = json.loads((folder / "back-translation.json").read_text(encoding="utf-8"))
+    systems = {name.rpartition("/")[0] for name in kept if name.endswith("/de-en") and " against " not in name}
+    assert len(systems) == 4
+    for system in systems:
+        scores = [kept[f"{system}/{pair}"]["sacrebleu"] for pair in ("en-de", "de-en")]
+        row = " | ".join(f"{each['score']:.2f} ± {each['interval']:.2f}" for each in scores)
+        if system != "tenth":
+            tests = [kept[f"{system}/{pair} against tenth/{pair}"] for pair in ("en-de", "de-en")]
+            row += " | " + " | ".join(f"{each['difference']:+.2f} ({each['p']:.3f})" for each in tests)
+        assert f"| {row} |".replace("-", "−") in text.replace("-", "−"), system
+    for name in ("with", "without"):
+        bleu, chrf = (kept[f"synthetic/{name}"][metric] for metric in ("sacrebleu", "chrf"))
+        cells = " | ".join(f"{each['score']:.2f} ± {each['interval']:.2f}" for each in (bleu, chrf))
+        assert f"| {cells} |" in text
+
+
 def test_translation_in_many_directions_has_the_kept_scores(capsys):
     folder = RECIPES / "xlm"
     report_main([str(folder / "many-to-many.yaml"), str(folder / "results/many-to-many.json")])

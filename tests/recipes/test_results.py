@@ -107,6 +107,16 @@ def test_back_translation_has_the_kept_scores_and_tests():
         assert f"| {cells} |" in text
 
 
+def test_understanding_has_the_kept_scores(capsys):
+    """Only seed 1 was run: cells have the interval over examples alone."""
+    folder = RECIPES / "lohelp"
+    report_main([str(folder / "understanding.yaml"), str(folder / "results/understanding.json"), "seeds=1"])
+    rows = [line.replace("(examples ", "(") for line in capsys.readouterr().out.splitlines() if "examples " in line]
+    text = (folder / "results/README.md").read_text(encoding="utf-8")
+    shown = [row for row in rows if row.startswith("| ") and row in text]
+    assert len(shown) == 7 and any(row.startswith("| XLM (MLM + TLM) | 77.5") for row in shown)
+
+
 def test_translation_in_many_directions_has_the_kept_scores(capsys):
     folder = RECIPES / "xlm"
     report_main([str(folder / "many-to-many.yaml"), str(folder / "results/many-to-many.json")])

@@ -110,8 +110,9 @@ def test_xtreme_s_translations_are_trained_on_as_well(tmp_path):
     assert found["tasks"][0].endswith("--tasks xnli,pawsx,xquad,mlqa,tydiqa --leave-out-wrong")
     for task in xtreme.TRANSLATIONS:
         folder, languages = f"{tmp_path}/tasks/{task}", ",".join(sorted(xtreme.LANGUAGES[task]))
-        files = f"{folder}:{folder}/translate_train {languages} {languages} --no-scores"
-        assert files in found[f"finetune/{task}"][0] and "--lr 5e-6" in found[f"finetune/{task}"][0]
+        configs = "recipes/veco/config/classify.yaml recipes/veco/config/translate-train-all.yaml"
+        files = f"{folder}:{folder}/translate_train {languages} {languages} --no-scores {configs}"
+        assert files in found[f"finetune/{task}"][0]
     assert "retrieve" not in found and found["submission"][0].count("/submission/.") == 5
 
 

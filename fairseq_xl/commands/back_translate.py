@@ -62,7 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--target-pieces-only",
         action="store_true",
-        help="write only pieces that the training text of SOURCE has: not those of another language",
+        help="write only pieces of SOURCE: those that its training text has, and not 20 times as rarely as that of "
+        "another language",
     )
     parser.add_argument("--length", type=int, default=250, help="leave out longer sentences, in tokens (default: 250)")
     parser.add_argument("--max-tokens", type=int, default=8000, help="tokens of a batch (default: 8000)")

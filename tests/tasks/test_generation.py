@@ -9,6 +9,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder_decoder import Decoder, SourceEncoder
+from fairseq_xl.tasks.translation import XLTranslationConfig, XLTranslationTask
 from tests.command_line import cli
 from tests.commands import MAX_POSITIONS, load, run_generate, run_interactive, run_train, translation
 from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES, WORDS
@@ -338,6 +339,17 @@ def test_constraints_are_in_the_output(data_bin, both_ways):
     texts = [[output.lines("H")[n][0].partition("\t")[2] for n in range(3)] for output in (constrained, free)]
     assert wanted[0] in texts[0][0] and wanted[0] in texts[0][2] and wanted[1] in texts[0][2]
     assert texts[0][1] == texts[1][1] and wanted[0] not in texts[1][0]
+
+
+def test_pieces_of_a_language(data_bin, monkeypatch):
+    """A piece may be 19 times as frequent in another language, but not 25 times."""
+    task = XLTranslationTask.setup_task(XLTranslationConfig(data=str(data_bin), source_lang="en", target_lang="de"))
+    pieces = np.flatnonzero(task.dictionary.is_piece)[:5]
+    counts = {code: np.zeros(len(task.dictionary), dtype=np.int64) for code in task.dictionary.languages}
+    counts["de"][pieces] = [904, 50, 41, 5, 0]  # of 1,000 and 1,000
+    counts["en"][pieces] = [0, 0, 800, 125, 75]
+    monkeypatch.setattr(XLTranslationTask, "_piece_counts", lambda _, code: counts[code])
+    assert np.flatnonzero(task.pieces_of("de")).tolist() == pieces[:3].tolist()
 
 
 def test_only_pieces_of_the_target_language(data_bin, both_ways):

@@ -54,6 +54,11 @@ def copy_stack(model, pretrained, stack, origin, only=None, layers="all"):
         raise UserError(f"{origin} holds no encoder weights")
     if layers != "all":
         given = choose_layers(given, count_layers(wanted), layers, origin)
+    elif stack == "decoder" and count_layers(given) > count_layers(wanted):
+        raise UserError(
+            f"{origin} has {count_layers(given)} layers, the new decoder has {count_layers(wanted)}: choose them with "
+            "--init-decoder-layers first or last"
+        )
     copied, new = _matching(wanted, given, origin, stack)
     return {places[name]: value for name, value in copied.items()}, new
 

@@ -50,9 +50,11 @@ def statistics(
 def scores(sums: ArrayLike) -> dict[str, float]:
     """The scores of summed statistics: BLEU, the share of translations in a wrong language and the length ratio."""
     sums = np.asarray(sums)
-    bleu = BLEU.compute_bleu(sums[:4].tolist(), sums[4:8].tolist(), int(sums[8]), int(sums[9]), smooth_method="exp")
+    matches, ngrams = sums[:4].tolist(), sums[4:8].tolist()
+    words, reference_words, sentences, wrong, pieces, source_pieces = sums[8:]
+    bleu = BLEU.compute_bleu(matches, ngrams, int(words), int(reference_words), smooth_method="exp")
     return {
         "bleu": round(bleu.score, 2),
-        "wrong_language": round(100 * sums[11] / sums[10], 1),
-        "length_ratio": round(sums[12] / max(sums[13], 1), 2),
+        "wrong_language": round(100 * wrong / sentences, 1),
+        "length_ratio": round(pieces / max(source_pieces, 1), 2),
     }

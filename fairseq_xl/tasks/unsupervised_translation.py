@@ -9,11 +9,13 @@ from typing import Any, Optional
 
 import numpy as np
 import torch
+from fairseq.dataclass import ChoiceEnum
 from fairseq.logging import metrics
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import register_task
 from torch import Tensor
 
+from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.dictionary import UNMARKED, XLDictionary
 from fairseq_xl.data.monolingual import TokenStream
@@ -52,6 +54,10 @@ class XLUnsupervisedTranslationConfig(InitialWeightsConfig, XLPretrainingConfig)
             "help": f"options of objectives, separated by spaces; the others default to '{OBJECTIVE_OPTIONS}' (the "
             "released command of Lample & Conneau 2019; its updates times 4, for two objectives and two languages)"
         },
+    )
+    init_decoder_layers: ChoiceEnum(LAYERS) = field(
+        default="all",
+        metadata={"help": "layers of a deeper checkpoint for the decoder: first or last (Luo et al. 2020)"},
     )
 
 

@@ -128,7 +128,8 @@ def test_nothing_is_changed_in_place(recipient, pretrained):
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_another_number_of_layers_is_reported(recipient, pretrained, stack):
     more = pretrained | state("encoder.layers.2.ffn.up.weight", fill=7)
-    with pytest.raises(UserError, match=f"^a.pt has 3 layers, the new {stack} has 2$"):
+    choice = ": choose them with --init-decoder-layers first or last" if stack == "decoder" else ""
+    with pytest.raises(UserError, match=f"^a.pt has 3 layers, the new {stack} has 2{choice}$"):
         copy_stack(recipient, more, stack, "a.pt")
     fewer = {name: tensor for name, tensor in pretrained.items() if "layers.1" not in name}
     with pytest.raises(UserError, match=f"^a.pt has 1 layers, the new {stack} has 2$"):

@@ -224,7 +224,8 @@ def test_vecos_values_are_in_its_configurations(dictionary):
     assert (mono.mask_prob, bi.mask_prob) == (0.15, 0.25)  # V3
     assert (str(cfg.task.schedule), cfg.task.train_only) == ("alternate", None)  # V7
     assert (mono.length, bi.length, mono.alpha, bi.alpha) == (512, 128, 0.5, 0.5)  # V8
-    assert (64 * mono.batch_sentences, 64 * bi.batch_sentences) == (1024, 4096)  # V8, on 64 GPUs
+    (batches,) = cfg.optimization.update_freq
+    assert (batches * mono.batch_sentences, batches * bi.batch_sentences) == (1024, 4096)  # V8
     assert cfg.optimization.lr == [2e-4] and cfg.optimization.max_update == cfg.lr_scheduler.total_num_update == 240000
     assert (cfg.lr_scheduler.warmup_updates, cfg.optimizer.weight_decay) == (12000, 0.01)
     assert cfg.optimizer.adam_betas == "(0.9, 0.98)" and cfg.optimizer.adam_eps == 1e-6
@@ -243,11 +244,11 @@ def test_vecos_translation_model_is_filled_from_pretraining_of_its_size(dictiona
     assert not new and not missing and recipient.keys() == copied.keys() | last.keys()
 
 
-@pytest.mark.parametrize("pair, lr, dropout, frequency", [("en-de", 1e-4, 0.3, 1), ("en-fr", 2e-4, 0.1, 4)])
+@pytest.mark.parametrize("pair, lr, dropout, frequency", [("en-de", 1e-4, 0.3, 16), ("en-fr", 2e-4, 0.1, 64)])
 def test_vecos_values_of_translation(pair, lr, dropout, frequency):
     cfg = configuration(VECO_TRANSLATION[pair], "-s", "en", "-t", pair[-2:])
     assert (cfg.model.encoder_layers, cfg.model.decoder_layers, cfg.model.share_embeddings) == (24, 6, True)  # V10
     assert str(cfg.task.init_decoder_layers) == "last" and cfg.criterion.label_smoothing == 0.2  # V13
     assert cfg.optimization.lr == [lr] and cfg.model.dropout == dropout and cfg.optimization.clip_norm == 0.1
-    assert cfg.optimization.update_freq == [frequency] and cfg.dataset.max_tokens == 4096
+    assert cfg.optimization.update_freq == [frequency] and cfg.dataset.max_tokens == 4096  # 64k and 256k tokens
     assert (cfg.lr_scheduler.warmup_updates, cfg.lr_scheduler.total_num_update) == (16000, 100000)

@@ -106,7 +106,8 @@ def test_wmt14_from_official_files_to_bleu(pretrained, official, tmp_path, pair,
     assert "case:lc" in scores["tokenized"]["signature"]
     assert "with beam=5:" in (output / pair / "generate-test.txt").read_text()  # V13
     assert "--init-decoder-layers last" in shown and "--init-decoder-from" in shown
-    assert "--decoder-layers 2" in shown and ("--update-freq 4" in shown) == (pair == "en-fr")
+    assert "--decoder-layers 2" in shown and "--update-freq 1 " in shown
+    assert ("translate-en-fr.yaml" in (output / "settings.json").read_text()) == (pair == "en-fr")
     state = load_checkpoint(str(output / "average.pt"))
     kept = [path.name for path in output.glob("checkpoint_[0-9]*_[0-9]*.pt")]
     assert (len(kept) > averaged) == (pair == "en-fr")

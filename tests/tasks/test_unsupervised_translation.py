@@ -312,9 +312,11 @@ def test_the_last_layers_of_veco_become_the_decoder(data_bin, tmp_path):
     more = cli(arch="xl_veco_tiny", layers=2)
     run_train(pretraining(data_bin, tmp_path / "veco", *size, *more, objectives="veco_bi"))
     path = tmp_path / "veco/checkpoint_last.pt"
-    more = cli(arch="xl_xdae_xlmr_tiny", encoder_layers=2, decoder_layers=1, init_decoder_layers="last", lr=0)
+    more = cli(arch="xl_xdae_xlmr_tiny", encoder_layers=2, decoder_layers=1, lr=0)
     more += cli(init_encoder_from=path, init_decoder_from=path)
-    run_train(line(data_bin, tmp_path / "un", *size, *more))
+    with pytest.raises(UserError, match="has 2 layers, the new decoder has 1.*--init-decoder-layers"):
+        run_train(line(data_bin, tmp_path / "un", *size, *more))
+    run_train(line(data_bin, tmp_path / "un", *size, *more, "--init-decoder-layers", "last"))
     given, state = load(path), load(tmp_path / "un/checkpoint_last.pt")
     for name in ("cross_attention.query.weight", "ffn.up.weight"):
         assert torch.equal(state[f"decoder.layers.0.{name}"], given[f"encoder.layers.1.{name}"])

@@ -13,8 +13,8 @@ import torch
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.evaluation.retrieval import NEIGHBORS, ratio
 
-NEIGHBORS = 4  # of the margin
 DIGITS = 4  # of scores that are printed and compared
 BLOCK = 1024  # source sentences whose similarities to all target sentences are in memory
 
@@ -91,16 +91,19 @@ def mine(source: np.ndarray, target: np.ndarray, neighbors: int = NEIGHBORS, blo
     """Pairs by ratio margin, in descending order; each sentence is in one pair at most.
 
     The margin is the cosine over the mean of both sentences' mean cosines to their `neighbors` nearest sentences (eq. 1
-    and 2 of the paper). The best candidate of each sentence in both directions is kept, and pairs are taken greedily.
+    and 2 of the paper). Pairs for which that mean is not above 0 are left out. The best candidate of each sentence in
+    both directions is kept, and pairs are taken greedily.
     """
     forward, backward = nearest(source, target, neighbors, block), nearest(target, source, neighbors, block)
     means = forward[0].mean(1), backward[0].mean(1)
     candidates = {}
     for cosines, numbers, swapped in ((*forward, False), (*backward, True)):
         own, other = means[::-1] if swapped else means
-        margins = cosines / np.maximum((own[:, None] + other[numbers]) / 2, 1e-12)
+        margins = ratio(cosines, (own[:, None] + other[numbers]) / 2)
         best = margins.argmax(1)
         for number, place in enumerate(best.tolist()):
+            if margins[number, place] == -np.inf:
+                continue
             pair = (number, int(numbers[number, place]))
             candidates[pair[::-1] if swapped else pair] = float(margins[number, place])
     taken: tuple[set[int], set[int]] = (set(), set())

@@ -23,17 +23,22 @@ def margin(similarity, neighbors=NEIGHBORS):
     """Similarities (N, M) -> ratio margin (N, M) of Artetxe & Schwenk (2019, eq. 1 and 2).
 
     The similarity over the mean of both sentences' mean similarity to their `neighbors` nearest ones: sentences that
-    are near to everything score lower. Where that mean is not above 0, as for a row of zeros, the ratio means
-    nothing and is -inf.
+    are near to everything score lower.
     """
 
     def nearest(axis):
         kept = min(neighbors, similarity.shape[axis])
         return np.partition(similarity, -kept, axis).take(range(-kept, 0), axis).mean(axis, keepdims=True)
 
-    neighborhood = (nearest(1) + nearest(0)) / 2
-    ratio = np.full_like(neighborhood, -np.inf)
-    return np.divide(similarity, neighborhood, out=ratio, where=neighborhood > 0)
+    return ratio(similarity, (nearest(1) + nearest(0)) / 2)
+
+
+def ratio(similarity, neighborhood):
+    """Ratio margin from similarities and the means of their neighborhoods, two arrays of one shape.
+
+    Where such a mean is not above 0, as for a row of zeros, the ratio means nothing and is -inf.
+    """
+    return np.divide(similarity, neighborhood, out=np.full_like(neighborhood, -np.inf), where=neighborhood > 0)
 
 
 def evaluate(source, target):

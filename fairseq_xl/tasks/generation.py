@@ -43,6 +43,10 @@ class XLGenerationConfig(XLSeq2SeqConfig):
     eval_langs: str = field(
         default="en", metadata={"help": "languages of all other splits, separated by commas; a single one to generate"}
     )
+    valid_langs: Optional[str] = field(
+        default=None,
+        metadata={"help": "languages of the split `valid`, separated by commas (default: --eval-langs)"},
+    )
     length: Optional[int] = field(
         default=None,
         metadata={
@@ -93,6 +97,9 @@ class XLGenerationTask(XLSeq2SeqTask):
         super().__init__(cfg, dictionary)
         self.train_languages = named_languages("--train-langs", cfg.train_langs, dictionary)
         self.eval_languages = named_languages("--eval-langs", cfg.eval_langs, dictionary)
+        self.valid_languages = self.eval_languages
+        if cfg.valid_langs is not None:
+            self.valid_languages = named_languages("--valid-langs", cfg.valid_langs, dictionary)
         if cfg.length is not None and cfg.length < SHORTEST:
             raise UserError(f"--length {cfg.length}: a source needs at least {SHORTEST} tokens")
         self.length = cfg.length  # None: as in the fine-tuning of the checkpoint, or --max-positions
@@ -144,7 +151,7 @@ class XLGenerationTask(XLSeq2SeqTask):
 
     def metrics(self):
         """Names of the validation metrics: `ppl`, `loss`, and the perplexity of each language."""
-        return ["ppl", "loss", *(f"ppl_{language}" for language in self.eval_languages)]
+        return ["ppl", "loss", *(f"ppl_{language}" for language in self.valid_languages)]
 
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model, with the weights of the --init-* checkpoints at the start of a run."""
@@ -171,7 +178,8 @@ class XLGenerationTask(XLSeq2SeqTask):
         if self.denoiser is not None:
             self._load_corrupted(split)
             return
-        languages = self.train_languages if split == "train" else self.eval_languages
+        named = {"train": self.train_languages, "valid": self.valid_languages}
+        languages = named.get(split, self.eval_languages)
         encode = TextEncoder(self.folder() / "sentencepiece.model", self.dictionary)
         directions = []
         for language in languages:

@@ -71,6 +71,9 @@ def test_modes_and_studies_of_every_type(tmp_path, capsys, kind, suffix, metric,
         "matrix",
         *(("source-language", "translated", "translate-test") if tested else ()),
     }
+    assert "--valid-langs en,de" in " ".join(steps["cross-lingual"].commands[0])
+    (strict,) = Experiment(file, ["others=de", "validated=en"], tmp_path).chosen(["cross-lingual"])
+    assert strict.commands[0][-2:] == ["--valid-langs", "en"]
     trained = [step for step in steps.values() if "finetune.sh" in " ".join(step.commands[0])]
     assert trained and all(f"recipes/finetune.sh {kind} " in " ".join(step.commands[0]) for step in trained)
     assert any(path.endswith(f"/test.de.{suffix}") for path in steps["cross-lingual"].expects)

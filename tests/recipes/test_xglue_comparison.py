@@ -305,11 +305,13 @@ def test_studies_of_languages(warm, data_bin, official, tmp_path):  # noqa: F811
     }
     for study, models in studies.items():
         score = "rouge_l" if study == "each" else "bleu"
-        rows = sweep(study, data_bin, tmp_path / "out", files, f"score={score}")
+        rows = sweep(study, data_bin, tmp_path / "out", files, f"score={score}", "validated=en")
         assert rows[0] == f"| {study}: {score} | en | de | average |"
         assert [row.split(" | ")[0] for row in rows[1:]] == [f"| {name}" for name in models]
         for name, trained in models.items():
-            assert f"'train_langs': '{trained}'" in (tmp_path / f"out/{study}/{name}/train.log").read_text()
+            log = (tmp_path / f"out/{study}/{name}/train.log").read_text()
+            assert f"'train_langs': '{trained}'" in log
+            assert ("'valid_langs': 'en'" in log) == (study == "pivots")
     assert rows[1].endswith(" |  |  |") and rows[2].startswith("| de |  | ")  # each language on its own
 
 

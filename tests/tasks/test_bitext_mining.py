@@ -43,6 +43,14 @@ def test_a_sentence_is_in_one_pair():
     assert len({pair.target for pair in pairs}) == len(pairs) and (pairs[0].source, pairs[0].target) == (0, 0)
 
 
+def test_sentences_without_neighbors_are_in_no_pair():
+    """The second source sentence is opposite to all target sentences: its margin, -1 / -1, means nothing."""
+    source, target = np.array([[1.0, 0.0], [-1.0, 0.0]]), np.array([[1.0, 0.0], [1.0, 0.0]])
+    assert np.array_equal(margin(cosine(source, target), 1)[1], [-np.inf, -np.inf])
+    assert mine(source[1:], target, neighbors=1) == []
+    assert [pair.source for pair in mine(source, target, neighbors=1)] == [0]
+
+
 def test_empty_lines_are_left_out(tmp_path):
     (tmp_path / "file").write_text("a\tb\n\nc\n", encoding="utf-8")
     assert read_sentences(tmp_path / "file") == (["0", "2"], ["a\tb", "c"])

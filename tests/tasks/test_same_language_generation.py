@@ -124,6 +124,16 @@ def test_the_best_average_over_languages_is_kept(data_bin, task_files, learned):
     assert float(found["ppl"]) == pytest.approx(min(float(found["ppl"]) for found in seen), abs=0.002)
 
 
+def test_validation_reads_the_languages_of_valid_langs(data_bin, learned):
+    path = learned[0] / "checkpoint_best.pt"
+    line = [data_bin, "--task", "xl_generation", "--path", path, "--user-dir", "fairseq_xl", "--batch-size", 5]
+    chosen, alone = (
+        validation_losses(run_validate([*line, *langs]))
+        for langs in (["--eval-langs", "de,fr", "--valid-langs", "de"], ["--eval-langs", "de"])
+    )
+    assert chosen == alone and "ppl_de" in alone[0]
+
+
 def test_perplexities_are_those_of_lines_by_themselves(data_bin, task_files, learned):
     """The lines are encoded, framed and scored one by one, without padding."""
     import sentencepiece
@@ -414,6 +424,7 @@ def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
     line = generation(data_bin, task_files, tmp_path / "run")
     refused([*line, "--eval-langs", "en,xx"], "language 'xx'", "en, de, fr")
     refused([*line, "--train-langs", "xx"], "language 'xx'")
+    refused([*line, "--valid-langs", "xx"], "language 'xx'")
     refused([*line, "--eval-langs", "en,en"], "--eval-langs en,en: en is named twice")
     refused([*line, "--length", 41], "--length 41", "--max-positions 40")
     refused([*line, "--length", 5], "--length 5", "at least 8")

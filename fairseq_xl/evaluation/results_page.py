@@ -33,6 +33,7 @@ from fairseq_xl.evaluation.score_files import BASELINES, BENCHMARKS, ScoreFile, 
 METRICS = {"f1": "F1", "ndcg": "nDCG", "bleu": "BLEU", "exact_match": "exact match"}
 NAMES = {"xglue": "XGLUE", "xtreme": "XTREME"}
 MARK = "*"  # of published figures that have a note
+PUBLISHED_SPLIT = "test"  # published figures are of the test sets
 
 
 def page(files: Sequence[ScoreFile], settings: Mapping[str, Any], title: str, note: str = "") -> str:
@@ -75,6 +76,8 @@ def benchmark_section(benchmark: str, names: list[str], found: Mapping[str, Scor
     sources = list(dict.fromkeys(figures["source"] for of_row in papers.values() for figures in of_row.values()))
     text = f"Split {split}. Scores are percentages. A task's average is the mean over its languages and is left out if "
     text += f"one is missing. Published averages: {', '.join(sources)}." if sources else "one is missing."
+    if sources and split != PUBLISHED_SPLIT:
+        text += " They are of the test sets, so no difference from them is given."
     metrics = {metric for entry in entries(names, found) for metric in variant_of(benchmark, *entry).metrics}
     return tag(
         "section",
@@ -110,7 +113,7 @@ def absent(benchmark: str, found: Mapping[str, ScoreFile]) -> Iterable[Html]:
 def published(benchmark: str, names: Iterable[str], found: Mapping[str, ScoreFile]) -> dict[str, Papers]:
     """Published averages of the table of averages, of the main paper: {task or group: {system: figures}}."""
     rows = {name: first_paper(paper_of(name, found)) for name in names}
-    groups = {group: figures for file in found.values() for group, figures in file.papers.items()}
+    groups = {group: of_split(file.split, figures) for file in found.values() for group, figures in file.papers.items()}
     return rows | {group: groups.get(group, {}) for group in groups_of(benchmark, found)}
 
 
@@ -191,6 +194,13 @@ def average_cells(averages: Mapping[str, float | None], systems: list[str], pape
     return cells
 
 
+def of_split(split: str, papers: Papers) -> Papers:
+    """Published figures, not comparable with scores of another split than theirs."""
+    if split == PUBLISHED_SPLIT:
+        return papers
+    return {paper: {**figures, "comparable": False, "other_split": True} for paper, figures in papers.items()}
+
+
 def marked(figures: Mapping[str, Any]) -> str:
     """The mark of published figures that have a note."""
     return MARK if figures.get("note") else ""
@@ -198,14 +208,14 @@ def marked(figures: Mapping[str, Any]) -> str:
 
 def difference(value: float | None, figures: Mapping[str, Any]) -> str:
     """A score minus the published average, if they can be compared."""
-    known = value is not None and figures.get("comparable", True)
+    known = value is not None and figures["average"] is not None and figures.get("comparable", True)
     return number(value - figures["average"], "+") if known else NONE
 
 
 def paper_of(name: str, found: Mapping[str, ScoreFile]) -> Papers:
     """Published figures of a task in score files."""
-    entries = [file.tasks[name] for file in found.values() if name in file.tasks]
-    return {paper: figures for entry in entries for paper, figures in entry.get("paper", {}).items()}
+    papers = [of_split(file.split, file.tasks[name].get("paper", {})) for file in found.values() if name in file.tasks]
+    return {paper: figures for of_file in papers for paper, figures in of_file.items()}
 
 
 def scored_languages(entry: Mapping[str, Any], others: Iterable[str]) -> str:
@@ -266,14 +276,17 @@ def by_language(
     rows = []
     for code, of_code in scores.items():
         label = f"{code} (not averaged)" if code in others else code
-        figures = [of_paper["languages"].get(code) for of_paper in of_papers.values()]
+        figures = [
+            {"average": of_paper["languages"].get(code), "comparable": not of_paper.get("other_split")}
+            for of_paper in of_papers.values()
+        ]
         cells = language_cells(of_code, metric, extra, end, systems, figures)
         rows.append(tag("tr", tag("th", label, scope="row"), *cells))
     means = {system: None if entry["missing"] else entry[metric] for system, entry in entries.items()}
     if any(value is not None for value in means.values()):
         figures = [of_paper["average"] for of_paper in of_papers.values()]
         cells = [*(score_cell(value) for value in means.values()), chart(means, systems, end, papers=figures)]
-        cells += [*(tag("td") for _ in extra), *paper_cells(means, figures)]
+        cells += [*(tag("td") for _ in extra), *paper_cells(means, of_papers.values())]
         rows.append(tag("tr", tag("th", "average", scope="row"), *cells, class_="total"))
     caption = [next(iter(entries.values()))["metric"]]
     if metric in ("f1", "exact_match") and any("exact_match" in found for found in known):
@@ -294,7 +307,7 @@ def language_cells(
     extra: Iterable[str],
     end: float,
     systems: list[str],
-    papers: Sequence[float | None],
+    papers: Sequence[Mapping[str, Any]],
 ) -> list[Html]:
     """The cells of a language: scores of the systems, their chart, what `extra` names, and published scores."""
     values = {system: found and found[metric] for system, found in scores.items()}
@@ -302,21 +315,20 @@ def language_cells(
     of_references = next(filter(None, scores.values()), {})
     baseline = of_references.get(BASELINES.get(metric))
     cells = [score_cell(values[system], intervals[system]) for system in scores]
-    cells.append(chart(values, systems, end, intervals, baseline, [figure for figure in papers if figure is not None]))
+    shown = [figures["average"] for figures in papers if figures["average"] is not None]
+    cells.append(chart(values, systems, end, intervals, baseline, shown))
     for title in extra:
         found = of_references.get(title)
         cells.append(tag("td", f"{found:,}" if title == "n" and found else number(found), class_="number"))
     return cells + paper_cells(values, papers)
 
 
-def paper_cells(values: Mapping[str, float | None], papers: Iterable[float | None]) -> list[Html]:
-    """Cells of published scores, each with the differences of the systems' scores from it."""
+def paper_cells(values: Mapping[str, float | None], papers: Iterable[Mapping[str, Any]]) -> list[Html]:
+    """Cells of published figures, each with the differences of the systems' scores from it."""
     cells = []
-    for figure in papers:
-        cells.append(tag("td", number(figure), class_="number"))
-        for value in values.values():
-            known = value is not None and figure is not None
-            cells.append(tag("td", number(value - figure, "+") if known else NONE, class_="number"))
+    for figures in papers:
+        cells.append(tag("td", number(figures["average"]), class_="number"))
+        cells += [tag("td", difference(value, figures), class_="number") for value in values.values()]
     return cells
 
 

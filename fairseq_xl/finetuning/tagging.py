@@ -93,12 +93,16 @@ class Tagging(TaskType):
 
     def check(self, examples: list[Example]) -> None:
         """Warns of tags that no training sentence has."""
-        for file in dict.fromkeys(example.file for example in examples):
-            tags = {tag for example in examples if example.file == file for tag in example.tags}
-            unknown = sorted(tags - set(self.labels) - {UNLABELED})
-            if unknown:
-                more = f" and {len(unknown) - LISTED} more" if len(unknown) > LISTED else ""
-                found = ", ".join(unknown[:LISTED]) + more
+        known, unknown = {*self.labels, UNLABELED}, {}
+        for example in examples:
+            of_file = unknown.setdefault(example.file, {})
+            for line, tag in enumerate(example.tags, start=example.line):
+                if tag not in known:
+                    of_file.setdefault(tag, line)
+        for file, lines in unknown.items():
+            if lines:
+                more = f" and {len(lines) - LISTED} more" if len(lines) > LISTED else ""
+                found = ", ".join(f"{tag} (line {line})" for tag, line in sorted(lines.items())[:LISTED]) + more
                 logger.warning("%s: no training sentence has the tags %s; they count as errors", file, found)
 
     def inputs(self, example: Example, encode: Encode) -> list[Input]:

@@ -141,6 +141,16 @@ def test_published_scores_by_language(files, tmp_path):
     assert re.search(r'<th scope="row">ru</th>.*?</tr>', section)[0].count('class="paper"') == 1
 
 
+def test_no_differences_of_validation_scores(files, scores, tmp_path):
+    """Published figures are of test sets."""
+    page = made(tmp_path, saved(tmp_path / "valid.json", scores | {"split": "dev"}))
+    averages = table(page, "NER")
+    assert averages["NER"][2:4] == ["Unicoder 79.7", "–"] and averages["QG"][3] == "–––"
+    assert "They are of the test sets, so no difference from them is given." in page.text
+    assert not any(re.match(r"[−+]\d", cell) for rows in page.tables for row in rows for cell in row)
+    assert "They are of the test sets" not in made(tmp_path, files / "xglue.json").text
+
+
 def test_variants_are_said_and_not_compared(files, scores, tmp_path):
     other = scores["tasks"]["POS"]
     other |= {"variant": "accuracy", "metric": "accuracy of words", "accuracy": other["average"]}

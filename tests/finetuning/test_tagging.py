@@ -122,8 +122,11 @@ def test_spans_that_depend_on_the_sentence_before(task):
 
 
 def test_tags_without_training_sentence_are_named(task, caplog):
-    task.check([sentence("a b", "O Z"), sentence("a", "Y")])
-    assert "file: no training sentence has the tags Y, Z; they count as errors" in caplog.text
+    task.check([sentence("a b", "O Z"), sentence("a", "Y"), sentence("a b c", "Z Z Y")])
+    assert "file: no training sentence has the tags Y (line 1), Z (line 2); they count as errors" in caplog.text
     tags = [f"T{number:02}" for number in range(LISTED + 2)]
     task.check([sentence("a", tag) for tag in tags])
-    assert f"{tags[LISTED - 1]} and 2 more; they count as errors" in caplog.text and tags[LISTED] not in caplog.text
+    assert (
+        f"{tags[LISTED - 1]} (line 1) and 2 more; they count as errors" in caplog.text
+        and tags[LISTED] not in caplog.text
+    )

@@ -77,6 +77,77 @@ class Embedder:
         return {choice: np.stack(vectors) for choice, vectors in found.items()}
 
 
+class Embedders:
+    """The encoder of a checkpoint for several languages; some may have a language module of their own (MonoTrans).
+
+    Args:
+        checkpoint, data: as in `Embedder`.
+        languages: of the sentences.
+        modules: XX=DATA:MODULE for each language with a language module that replaces the checkpoint's: the folder of
+            its dictionary, and its file.
+
+    Raises `UserError` for a wrong `modules`, for languages without a language module, and for modules that the model
+    cannot have.
+    """
+
+    def __init__(self, checkpoint, data, languages, modules=()):
+        named = _language_modules(modules, set(languages))
+        self.default = Embedder(checkpoint, data)
+        if self.default.has_language_modules:
+            own = self.default.task.dictionary.languages
+            for language in sorted(set(languages) - named.keys() - set(own)):
+                remedy = f"--lang {language}=DATA:MODULE gives the model a language module of {language}"
+                raise UserError(f"{data} is of {', '.join(own)}: {remedy}")
+        elif named:
+            raise UserError(f"--lang: {checkpoint} is not an xl_monotrans_* model; only those have language modules")
+        self.of_language = {
+            language: Embedder(checkpoint, folder, language_module=module, lang=language)
+            for language, (folder, module) in named.items()
+        }
+
+    def choices(self, layer=None, pooling=None):
+        """All choices (layer, pooling) of the model, or those of one layer or one pooling."""
+        found = [each for each in self.default.choices if layer in (None, each[0]) and pooling in (None, each[1])]
+        if not found:
+            raise UserError(f"--layer {layer}: the model has the layers 0 to {len(self.default.encoder.layers)}")
+        return found
+
+    def __call__(self, sentences, language, choices):
+        """As `Embedder`, with the language module of the language."""
+        return self.of_language.get(language, self.default)(sentences, language, choices)
+
+
+def add_arguments(parser):
+    """Adds the arguments of `Embedders` to a command's parser: CHECKPOINT, DATA and --lang."""
+    parser.add_argument("checkpoint", help="checkpoint of any task")
+    parser.add_argument("data", help="folder with its dict.txt and sentencepiece.model")
+    parser.add_argument(
+        "--lang",
+        action="append",
+        default=[],
+        metavar="XX=DATA:MODULE",
+        help="a language module that replaces the checkpoint's (MonoTrans), and the folder of its dict.txt",
+    )
+
+
+def _language_modules(named, languages):
+    """XX=DATA:MODULE -> {language: (data folder, language module's file)}, each of one of `languages`."""
+    found = {}
+    for argument in named:
+        language, _, rest = argument.partition("=")
+        data, _, module = rest.partition(":")
+        if not language or not data or not module:
+            raise UserError(
+                f"--lang {argument}: expected XX=DATA:MODULE, the folder of its dict.txt and its language module"
+            )
+        if language not in languages:
+            raise UserError(f"--lang {argument}: there are no sentences of {language}")
+        if language in found:
+            raise UserError(f"--lang {argument}: {language} has a language module already")
+        found[language] = data, module
+    return found
+
+
 def batches(lengths, most_tokens):
     """Indices of sentences of similar length, in lists of at most `most_tokens` tokens with padding, or of one."""
     batch = []
@@ -95,18 +166,14 @@ def pool(hidden, padding, pooling):
     return hidden.masked_fill(padding[..., None], 0).sum(1) / (~padding).sum(1, keepdim=True)
 
 
-def retrieve(embedders, texts, choices):
+def retrieve(embed, texts, choices):
     """Sentences {pair: two lists} -> {choice: {pair: scores of `evaluate`, with "pairs", their number}}.
 
-    Embedders are {language: `Embedder`}; the one of None serves all other languages.
+    `embed` is an `Embedder` or `Embedders`.
     """
     results = {choice: {} for choice in choices}
     for pair, sides in texts.items():
-        languages = pair.split("-")
-        vectors = [
-            embedders.get(language, embedders[None])(side, language, choices)
-            for side, language in zip(sides, languages)
-        ]
+        source, target = (embed(side, language, choices) for side, language in zip(sides, pair.split("-")))
         for choice in choices:
-            results[choice][pair] = {"pairs": len(sides[0])} | evaluate(vectors[0][choice], vectors[1][choice])
+            results[choice][pair] = {"pairs": len(sides[0])} | evaluate(source[choice], target[choice])
     return results

@@ -57,14 +57,16 @@ WORDS = {
 }
 POS = "PROPN PROPN NOUN NOUN NOUN ADJ ADJ VERB VERB NUM NOUN NOUN".split()
 NER = ["B-PER", "B-LOC"] + ["O"] * 10
-PERSON, RED, BIG, FILM, DOCTOR = 0, 5, 6, 10, 11
+RED, BIG, FILM, DOCTOR = 5, 6, 10, 11
+THINGS = (2, 3, FILM)  # each sentence has one, as its object
+SHORT, LONG = 3, 40  # sentences of a context
 Draw = Callable[[], list[int]]
 
 
 def draw(rng: random.Random) -> list[int]:
     """Concepts of a sentence: Anna or a doctor or a dog reads or sees something, perhaps in Berlin."""
     found = [rng.choice((0, 4, 11)), rng.choice((7, 8)), *rng.choice(((), (9,))), *rng.choice(((), (5,), (6,)))]
-    return [*found, rng.choice((2, 3, 10)), *rng.choice(((), (1,)))]
+    return [*found, rng.choice(THINGS), *rng.choice(((), (1,)))]
 
 
 def sentence(words: list[str], concepts: list[int]) -> str:
@@ -85,14 +87,25 @@ def inference(words: list[str], first: list[int], second: list[int], rng: random
     return sentence(words, first), sentence(words, kinds[label]), label
 
 
-def questions(prefix: str, words: list[str], concepts: Draw, count: int) -> list[dict[str, Any]]:
-    """Articles in SQuAD's format: who or what comes first?"""
+def questions(prefix: str, words: list[str], rng: random.Random, count: int) -> list[dict[str, Any]]:
+    """Articles in SQuAD's format: where is the thing that the question names?
+
+    A context has `SHORT` sentences, every eighth `LONG`: more than an input of the smoke tests. One of them, at random,
+    has the thing as its object.
+    """
     articles = []
     for number in range(count):
-        drawn = concepts()
-        answers = [{"text": words[drawn[0]], "answer_start": 0}]
-        question = {"id": f"{prefix}-{number}", "question": words[PERSON], "answers": answers}
-        articles.append({"paragraphs": [{"context": sentence(words, drawn), "qas": [question]}]})
+        sentences = [draw(rng) for _ in range(LONG if number % 8 == 7 else SHORT)]
+        asked, place = rng.choice(THINGS), rng.randrange(len(sentences))
+        others = [thing for thing in THINGS if thing != asked]
+        for row, concepts in enumerate(sentences):
+            named = asked if row == place else rng.choice(others)
+            sentences[row] = [named if concept in THINGS else concept for concept in concepts]
+        concepts = [concept for each in sentences for concept in each]
+        before = sentence(words, concepts[: concepts.index(asked)])
+        answers = [{"text": words[asked], "answer_start": len(before) + 1}]
+        question = {"id": f"{prefix}-{number}", "question": words[asked], "answers": answers}
+        articles.append({"paragraphs": [{"context": sentence(words, concepts), "qas": [question]}]})
     return articles
 
 

@@ -23,7 +23,7 @@ from fairseq_xl.bitext_mining import (
 )
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.files import replacing
-from fairseq_xl.retrieval import POOLINGS, Embedder
+from fairseq_xl.retrieval import POOLINGS, Embedders, add_arguments
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -36,11 +36,10 @@ def main(arguments: list[str] | None = None) -> None:
     gold = read_gold(options.gold, (source_texts, target_texts)) if options.gold else None
     if options.nearest and source_texts.ids != [str(number) for number in range(len(source_texts.ids))]:
         raise UserError(f"{options.files[0]}: --nearest needs a sentence, without id, on each line")
-    embedder, choice = Embedder(options.checkpoint, options.data), (options.layer, options.pooling)
-    if choice not in embedder.choices:
-        raise UserError(f"--layer {options.layer}: the model has the layers 0 to {len(embedder.encoder.layers)}")
+    embed = Embedders(options.checkpoint, options.data, {source, target}, options.lang)
+    (choice,) = embed.choices(options.layer, options.pooling)
     sides = ((source, source_texts), (target, target_texts))
-    first, second = (embedder(sentences.texts, language, [choice])[choice] for language, sentences in sides)
+    first, second = (embed(sentences.texts, language, [choice])[choice] for language, sentences in sides)
     result: dict = {"sentences": [len(source_texts.texts), len(target_texts.texts)]}
     if options.nearest:
         _, numbers = nearest(first, second, 1)
@@ -76,8 +75,7 @@ def _files(named: list[str]) -> list[tuple[str, Sentences]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl mine-bitext", description=__doc__)
-    parser.add_argument("checkpoint", help="checkpoint of any task")
-    parser.add_argument("data", help="folder with its dict.txt and sentencepiece.model")
+    add_arguments(parser)
     parser.add_argument("files", nargs=2, metavar="LANGUAGE=FILE", help="source, then target sentences")
     parser.add_argument("--layer", type=int, required=True, help="layer of the vectors; 0: the embeddings")
     parser.add_argument("--pooling", choices=POOLINGS, default="mean", help="(default: %(default)s)")

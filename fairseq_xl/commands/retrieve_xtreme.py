@@ -28,7 +28,7 @@ from fairseq_xl.bitext_mining import (
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.xtreme import LANGUAGES
 from fairseq_xl.io.files import replacing
-from fairseq_xl.retrieval import POOLINGS, Embedder
+from fairseq_xl.retrieval import POOLINGS, Embedders, add_arguments
 
 BUCC, TATOEBA = "bucc2018", "tatoeba"
 Choice = tuple[int, str]  # layer and pooling
@@ -46,30 +46,25 @@ def main(arguments: list[str] | None = None) -> None:
     for code, (lines, _) in sentences.items():
         if lines.ids != [str(number) for number in range(len(lines.ids))]:
             raise UserError(f"{tatoeba / code}-en.{code}: expected a sentence on each line")
-    embedder = Embedder(options.checkpoint, options.data)
-    choices = [
-        (layer, pooling)
-        for layer, pooling in embedder.choices
-        if options.layer in (None, layer) and options.pooling in (None, pooling)
-    ]
-    if not choices:
-        raise UserError(f"--layer {options.layer}: the model has the layers 0 to {len(embedder.encoder.layers)}")
+    spoken = {code for codes in languages.values() for code in codes}
+    embed = Embedders(options.checkpoint, options.data, {*spoken, "en"}, options.lang)
+    choices = embed.choices(options.layer, options.pooling)
     if len(choices) > 1 and not dev:
         raise UserError("give --layer and --pooling: without BUCC's dev files they cannot be selected")
     tried: dict[Choice, dict[str, dict[str, float]]] = {choice: {} for choice in choices}
     for code, sides in dev.items():
-        for choice, pairs in _mined(embedder, code, sides, choices).items():
+        for choice, pairs in _mined(embed, code, sides, choices).items():
             tried[choice][code] = best_threshold(pairs, gold[code])
     choice = max(choices, key=lambda choice: sum(found["f1"] for found in tried[choice].values()))
     for code, sides in test.items():
         threshold = round(tried[choice][code]["threshold"], DIGITS)
         pairs = [
-            pair for pair in _mined(embedder, code, sides, [choice])[choice] if round(pair.score, DIGITS) >= threshold
+            pair for pair in _mined(embed, code, sides, [choice])[choice] if round(pair.score, DIGITS) >= threshold
         ]
         found = [f"{sides[0].ids[pair.source]}\t{sides[1].ids[pair.target]}" for pair in pairs]
         _write(options.destination / BUCC / f"test-{code}.tsv", found)
     for code, sides in sentences.items():
-        source, target = _vectors(embedder, code, sides, [choice])
+        source, target = _vectors(embed, code, sides, [choice])
         _, numbers = nearest(source[choice], target[choice], 1)
         found = [sides[1].ids[number] for number in numbers[:, 0].tolist()]
         _write(options.destination / TATOEBA / f"test-{code}.tsv", found)
@@ -102,17 +97,17 @@ def _read(folder: Path, languages: list[str], middle: str) -> Texts:
 
 
 def _vectors(
-    embedder: Embedder, code: str, sides: tuple[Sentences, Sentences], choices: list[Choice]
+    embed: Embedders, code: str, sides: tuple[Sentences, Sentences], choices: list[Choice]
 ) -> list[dict[Choice, np.ndarray]]:
     """Sentence embeddings of both sides: {choice: (n, C)} and {choice: (m, C)}."""
-    return [embedder(side.texts, language, choices) for side, language in zip(sides, (code, "en"))]
+    return [embed(side.texts, language, choices) for side, language in zip(sides, (code, "en"))]
 
 
 def _mined(
-    embedder: Embedder, code: str, sides: tuple[Sentences, Sentences], choices: list[Choice]
+    embed: Embedders, code: str, sides: tuple[Sentences, Sentences], choices: list[Choice]
 ) -> dict[Choice, list[Pair]]:
     """Pairs by margin, in descending order, for each choice."""
-    source, target = _vectors(embedder, code, sides, choices)
+    source, target = _vectors(embed, code, sides, choices)
     return {choice: mine(source[choice], target[choice]) for choice in choices}
 
 
@@ -125,8 +120,7 @@ def _write(path: Path, lines: list[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl retrieve-xtreme", description=__doc__)
-    parser.add_argument("checkpoint", help="checkpoint of any task")
-    parser.add_argument("data", help="folder with its dict.txt and sentencepiece.model")
+    add_arguments(parser)
     parser.add_argument("download", type=Path, metavar="DOWNLOAD", help="folder with bucc2018 and tatoeba")
     parser.add_argument("destination", type=Path, metavar="DEST", help="folder of the submission")
     parser.add_argument("--langs", default="", metavar="XX,YY", help="only these languages")

@@ -58,7 +58,7 @@ def file(task: str, split: str, language: str) -> str:
     words, rng = WORDS[language].split(), random.Random(f"{task} {split}")
     count, concepts = COUNTS[split], partial(draw, rng)
     if task == "MLQA":
-        return squad(questions(f"{language}-{split}", words, concepts, count))
+        return squad(questions(f"{language}-{split}", words, rng, count))
     if task in ("NER", "POS"):
         tags = POS if task == "POS" else NER
         return "".join(tagged(tags, words, concepts()).replace("\t", " ") for _ in range(count))

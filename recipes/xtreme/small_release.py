@@ -11,7 +11,6 @@ import io
 import itertools
 import random
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from fairseq_xl.evaluation.xtreme import LANGUAGES as SCORED
@@ -66,7 +65,7 @@ def files(task: str, split: str, language: str) -> tuple[str, str]:
         found = list(pairs(task, words, rng, COUNTS[split]))
         shown = table([row[:2] for row in found] if split == "test" else [*found])
         return shown, "".join(f"{label}\n" for *_, label in found)
-    articles = questions(f"{task}-{split}", words, partial(draw, rng), COUNTS[split])
+    articles = questions(f"{task}-{split}", words, rng, COUNTS[split])
     labels = squad(articles)
     if split == "test":
         for article in articles:

@@ -432,8 +432,10 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path, capsys):
             assert [cell.strip(" |").split(" ")[0] for cell in row.split(" | ")[1:4]] == [
                 f"{means[place]:.1f}" for place in (0, 1, 1)
             ]
-    for baseline in ("tf-idf, logistic regression", "majority"):
-        assert re.search(rf"^\| {baseline} \| \d+\.\d \| (\d+\.\d) \| \1 \|$", printed, re.MULTILINE)
+    for baseline, interval in (("tf-idf, logistic regression", r" \(examples [\d.]+–[\d.]+\)"), ("majority", "")):
+        row = rf"^\| {baseline} \| \d+\.\d{interval} \| (\d+\.\d){interval} \| \1 \|$"
+        assert re.search(row, printed, re.MULTILINE)
+    assert re.search(r"^\| tokens \| \d+\.\d \(seeds [^;]+; examples [\d.]+–[\d.]+\) \| ", printed, re.MULTILINE)
     for name, adapters, positions in (("tokens", 0, False), ("positions", 0, True), ("adapters", 32, True)):
         module = language_modules.read(output / f"modules/{name}/de/language-module.pt")
         assert (module.adapters, module.language_positions) == (adapters, positions)
@@ -450,7 +452,8 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path, capsys):
     assert capsys.readouterr().out == printed
     compare(corpus, output, "tasks=wpr,ui", "seeds=1", "models=tokens,joint", *small)
     other_types = capsys.readouterr().out
-    for row in ("wpr: ndcg", "ui: f1", "tokens", "tf-idf", "chance", "capitalized words"):
+    rows = ("wpr: ndcg", "ui: f1", "tokens", "tf-idf", "shared words", "chance")
+    for row in (*rows, "dictionary of English spans", "capitalized words"):
         assert re.search(rf"^\| {row} \| ", other_types, re.MULTILINE)
     assert other_types.count("| tokens | ") == 2 and not re.search(r"\|  \|", other_types)  # no empty cell
     # all languages jointly, and mapped embeddings, are made if they are named
@@ -459,7 +462,8 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path, capsys):
     rows = capsys.readouterr().out.split("| nc: accuracy | en | de | average of de |")[1].splitlines()[3:5]
     for model, row in zip(("multi", "clwe"), rows):
         scores = json.loads((output / f"{model}/nc-1/scores.json").read_text())["languages"]
-        assert row.split(" | ")[1:3] == [f"{scores[code]['accuracy']:.1f}" for code in ("en", "de")]
+        found = [cell.split(" ")[0] for cell in row.split(" | ")[1:3]]
+        assert found == [f"{scores[code]['accuracy']:.1f}" for code in ("en", "de")]
     assert language_modules.read(output / "body/multi/checkpoint_last.pt").languages == ["en", "de"]
     vectors = language_modules.read(output / "modules/clwe/de/language-module.pt").state[language_modules.TOKENS]
     assert vectors.shape[1] == 128 and vectors[4:-2].norm(dim=1).min() > 0.9 * vectors.norm(dim=1).max()

@@ -10,8 +10,9 @@ import torch
 import yaml
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
+from fairseq_xl.bitext_mining import mine, nearest
 from fairseq_xl.checkpoints import language_modules, published
-from fairseq_xl.commands import language_module, retrieve
+from fairseq_xl.commands import language_module, mine_bitext, retrieve, retrieve_xtreme
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.retrieval import Embedder
@@ -281,11 +282,38 @@ def test_retrieval_with_a_language_module_for_a_language(text, steps, module_fil
     for wrong, message in (
         (["de"], "--lang de: expected XX=DATA:MODULE"),
         (["de=data"], "--lang de=data: expected XX=DATA:MODULE"),
-        (["fr" + german[2:]], "no pair has the language fr"),
+        (["fr" + german[2:]], "there are no sentences of fr"),
         ([german, german], "de has a language module already"),
     ):
         with pytest.raises(UserError, match=message):
             retrieve.main([*command, *(word for lang in wrong for word in ("--lang", lang))])
+
+
+def test_bitext_is_mined_with_a_language_module_for_a_language(text, steps, module_files, tmp_path, capsys):
+    """Pairs are those of the vectors of two language modules; XTREME's files are computed with both, too."""
+    lines = {code: texts[:9] for code, texts in sentences(("en", "de"), 12, "mining").items()}
+    for name in ("tatoeba/de-en", "bucc2018/de-en.dev", "bucc2018/de-en.test"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        for code in lines:
+            write(tmp_path / f"{name}.{code}", lines[code])
+    (tmp_path / "bucc2018/de-en.dev.gold").write_text("0\t0\n1\t1\n", encoding="utf-8")
+    german, choice = f"de={text['de']}:{module_files['de']}", (1, "mean")
+    sides = [f"{code}={tmp_path}/tatoeba/de-en.{code}" for code in ("de", "en")]
+    command = [*map(str, (steps["tuned"], text["en"])), *sides, "--layer", "1", "--lang", german]
+    mine_bitext.main([*command, "--output", str(tmp_path / "mined")])
+    embedders = {
+        "de": Embedder(steps["tuned"], text["de"], language_module=str(module_files["de"]), lang="de"),
+        "en": Embedder(steps["tuned"], text["en"]),
+    }
+    vectors = {code: embedders[code](lines[code], code, [choice])[choice] for code in embedders}
+    expected = [f"{pair.score:.4f}\t{pair.source}\t{pair.target}" for pair in mine(vectors["de"], vectors["en"])]
+    assert (tmp_path / "mined").read_text().splitlines() == expected
+    released = [*map(str, (steps["tuned"], text["en"], tmp_path, tmp_path / "out")), "--langs", "de", "--layer", "1"]
+    retrieve_xtreme.main([*released, "--pooling", "mean", "--lang", german])
+    numbers = nearest(vectors["de"], vectors["en"], 1)[1][:, 0].tolist()
+    assert (tmp_path / "out/tatoeba/test-de.tsv").read_text().split() == [str(number) for number in numbers]
+    with pytest.raises(UserError, match="--lang de=DATA:MODULE gives the model a language module of de"):
+        mine_bitext.main(command[:-2])
 
 
 ALL = ["--language-positions", "--embedding-noise", 0.075]

@@ -47,7 +47,8 @@ def test_language_that_is_missing(data_bin, tmp_path):
 
 
 def test_pair_that_is_missing(data_bin, tmp_path):
-    refused(pretraining(data_bin, tmp_path, "--pairs", "en-xx"), "--pairs en-xx", data_bin, "en-de, en-fr")
+    expected = "has no text of en-xx; expected one of en-de, en-fr"
+    refused(pretraining(data_bin, tmp_path, "--pairs", "en-xx"), "--pairs: ", data_bin, expected)
 
 
 def test_translation_between_languages_that_are_missing(data_bin, tmp_path):

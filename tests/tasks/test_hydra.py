@@ -242,7 +242,7 @@ def test_jobs_of_a_sweep_save_in_a_folder_each(here):
     "override, sentence",
     [
         ("+task.nonsense=1", "task.nonsense: Key 'nonsense' not in 'XLPretrainingConfig' (options: data,"),
-        ("task.data=nowhere", "nowhere: no such folder of binarized text"),
+        ("task.data=nowhere", "nowhere: no such data folder"),
     ],
 )
 def test_a_mistake_is_one_sentence(here, override, sentence):

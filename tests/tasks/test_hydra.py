@@ -314,6 +314,6 @@ def test_hydras_warnings_are_not_shown(here):
         capture_output=True,
         text=True,
     )
-    assert "nowhere: no such folder" in done.stderr
+    assert "nowhere: no such data folder" in done.stderr
     shown = re.sub(r".*FutureWarning: `torch.jit.script` is deprecated.*\n.*\n", "", done.stderr)  # of `import fairseq`
     assert "Warning" not in shown and "hydra" not in shown

@@ -143,8 +143,8 @@ class FineTuningTask(LanguageMetrics, XLTask):
         theirs = type_state_of(found)
         for name, ours in self.type.learned_state().items():
             if theirs.get(name) != ours:
-                shown = f"{name.replace('_', ' ')} are {theirs.get(name)}, those of this run {ours}"
-                raise UserError(f"{path} was trained on other files: its {shown}")
+                shown = f"{name.replace('_', ' ')} {theirs.get(name)}; this run has {ours}"
+                raise UserError(f"{path} was trained on other files, with {shown}")
 
     # --- model -------------------------------------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ def sizes(index: Path) -> np.ndarray:
 
 
 def prefix(folder: Folder, split: str, language: str) -> str:
-    """Name of a data set in its folder, without .bin and .idx."""
+    """Name of a dataset in its folder, without .bin and .idx."""
     return f"{split}.{folder.name}.{language}" if "-" in folder.name else split
 
 

@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="the corpus folder")
     parser.add_argument("description", help="YAML file to write")
     parser.add_argument("--langs", required=True, help="languages, separated by commas")
-    parser.add_argument("--vocabulary", type=int, default=8000, help="number of sub-words (default: 8000)")
+    parser.add_argument("--vocabulary", type=int, default=8000, help="number of pieces (default: 8000)")
     options = parser.parse_args(arguments)
     error_reporting.install()
     folder, languages = options.folder.resolve(), names_of("--langs", options.langs)

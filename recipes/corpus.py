@@ -135,7 +135,7 @@ def main(arguments: list[str] | None = None) -> None:
         help="YAML file to write, of all languages or these",
     )
     parser.add_argument("--langs", default="en", help="languages, separated by commas")
-    parser.add_argument("--vocabulary", type=int, default=8000, help="number of sub-words (default: 8000)")
+    parser.add_argument("--vocabulary", type=int, default=8000, help="number of pieces (default: 8000)")
     parser.add_argument("--monolingual", action="store_true", help="without sentence pairs")
     parser.add_argument(
         "--zero-shot", metavar="PAIR,PAIR", help="pairs to make test sets of, without the first language"

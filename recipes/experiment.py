@@ -28,7 +28,7 @@ from recipes.experiment_file import ROOT, Experiment, Step, check_files
 from recipes.progress import Progress
 from recipes.settings import RECORD
 
-CODE = (".sh", ".py")  # scripts are not inputs: a changed comment would refuse a finished step
+CODE = (".sh", ".py")  # scripts are no inputs: a changed comment must not make a run refuse a finished step
 STOPPED = os.EX_TEMPFAIL  # exit status of a training that a signal stopped (recipes/launch.py)
 
 
@@ -37,7 +37,7 @@ class Run:
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment, self.begin = experiment, time.monotonic()
-        self.alone = True  # whether steps run one at a time, which shows the progress of trainings
+        self.alone = True  # True if steps run one at a time; only then the progress of trainings is shown
         self.digests = settings.Digests()
         self.processes: set[subprocess.Popen] = set()
         self.lock = threading.RLock()  # reentrant: the signal handler acquires it too

@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("output", type=Path, help="folder to write to")
     parser.add_argument("--langs", required=True, help="languages, separated by commas; the first one has little text")
     parser.add_argument("--share", type=float, default=0.1, help="share of its pages (default: 0.1)")
-    parser.add_argument("--vocabulary", type=int, default=8000, help="number of sub-words (default: 8000)")
+    parser.add_argument("--vocabulary", type=int, default=8000, help="number of pieces (default: 8000)")
     options = parser.parse_args(arguments)
     error_reporting.install()
     folder, output, codes = options.folder.resolve(), options.output.resolve(), names_of("--langs", options.langs)

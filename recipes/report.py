@@ -4,8 +4,8 @@
 
 RUN is an output folder of the experiment or a JSON file of ``results/`` with its scores. Several RUNs are the same
 models from several pre-trainings. A cell without scores stays empty. --save writes the scores and paired tests to a
-JSON file, which can be given as RUN; entries of other scores in the file stay. recipes/README.md lists the parts of a
-report and the keys of their rows.
+JSON file, which can be given as RUN, and keeps the file's other entries. recipes/README.md lists the parts of a report
+and the keys of their rows.
 """
 
 import argparse
@@ -114,12 +114,12 @@ class Report:
         return text
 
     def over(self) -> str:
-        """What means and intervals are over: fine-tuning seeds or pre-trainings."""
+        """Describes the units of means and intervals: fine-tuning seeds or pre-trainings."""
         seeds = len(self.names("seeds")) if "seeds" in self.values else 1
         several = f"{seeds} fine-tuning seed{'s' * (seeds > 1)}"
         if len(self.runs) == 1:
             return f"mean over {several}, one pre-training run, and 95 % interval over these seeds"
-        means = f"mean over {len(self.runs)} pre-trainings, of each the mean over {several}"
+        means = f"mean over {len(self.runs)} pre-trainings of the mean over {several}"
         return f"{means}, and 95 % interval over the pre-trainings"
 
     def first_seed(self) -> str:

@@ -88,24 +88,23 @@ def inference(words: list[str], first: list[int], second: list[int], rng: random
 
 
 def questions(prefix: str, words: list[str], rng: random.Random, count: int) -> list[dict[str, Any]]:
-    """Articles in SQuAD's format: where is the thing that the question names?
+    """Articles in SQuAD's format: where is the film?
 
-    A context has `SHORT` sentences, every eighth `LONG`: more than an input of the smoke tests. One of them, at random,
-    has the thing as its object.
+    A context has `SHORT` sentences, every eighth `LONG`, which is more than an input of the smoke tests. One of them, at
+    random, has the film as its object.
     """
     articles = []
     for number in range(count):
         sentences = [draw(rng) for _ in range(LONG if number % 8 == 7 else SHORT)]
-        asked, place = rng.choice(THINGS), rng.randrange(len(sentences))
-        others = [thing for thing in THINGS if thing != asked]
+        place = rng.randrange(len(sentences))
         for row, concepts in enumerate(sentences):
-            named = asked if row == place else rng.choice(others)
-            sentences[row] = [named if concept in THINGS else concept for concept in concepts]
-        concepts = [concept for each in sentences for concept in each]
-        before = sentence(words, concepts[: concepts.index(asked)])
-        answers = [{"text": words[asked], "answer_start": len(before) + 1}]
-        question = {"id": f"{prefix}-{number}", "question": words[asked], "answers": answers}
-        articles.append({"paragraphs": [{"context": sentence(words, concepts), "qas": [question]}]})
+            thing = FILM if row == place else rng.choice(THINGS[:-1])
+            sentences[row] = [thing if concept in THINGS else concept for concept in concepts]
+        context = [concept for concepts in sentences for concept in concepts]
+        before = sentence(words, context[: context.index(FILM)])
+        answers = [{"text": words[FILM], "answer_start": len(before) + 1}]
+        question = {"id": f"{prefix}-{number}", "question": words[FILM], "answers": answers}
+        articles.append({"paragraphs": [{"context": sentence(words, context), "qas": [question]}]})
     return articles
 
 

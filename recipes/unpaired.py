@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="the corpus folder, as recipes/lohelp/README.md describes it")
     parser.add_argument("output", type=Path, help="folder to write to")
     parser.add_argument("--langs", default="en,de", help="two languages, separated by a comma (default: en,de)")
-    parser.add_argument("--vocabulary", type=int, default=8000, help="number of sub-words (default: 8000)")
+    parser.add_argument("--vocabulary", type=int, default=8000, help="number of pieces (default: 8000)")
     parser.add_argument(
         "--parallel", type=float, default=0.0, help="share of the pages that stays parallel (default: 0)"
     )

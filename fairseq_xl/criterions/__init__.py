@@ -1,1 +1,1 @@
-"""Criterions, which combine and log the losses that objectives compute inside the model."""
+"""Criterions: combine and log the losses of objectives and task types."""

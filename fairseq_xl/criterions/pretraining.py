@@ -10,7 +10,7 @@ from fairseq.logging import metrics
 
 from fairseq_xl.errors import UserError
 
-ASIDE = "aside"  # marks, in keys of the log, a term that is not language modeling and does not count in `ppl`
+NOT_LM = "not-lm"  # in keys of the log: the term is not language modeling and does not count in `ppl`
 
 
 @register_criterion("xl_pretraining", dataclass=FairseqDataclass)
@@ -42,7 +42,7 @@ class XLPretrainingCriterion(FairseqCriterion):
         }
         nothing = torch.zeros_like(log["loss"])
         for term, corpus in self.task.log_keys:
-            key = " ".join([term, corpus] + [ASIDE] * (term not in self.task.language_modeling))
+            key = " ".join([term, corpus] + [NOT_LM] * (term not in self.task.language_modeling))
             here = terms[term] if corpus == sample["corpus"] and term in terms else None
             log[f"sum {key}"], log[f"count {key}"] = (here.sum.detach(), here.count) if here else (nothing, 0)
         return loss, size, log
@@ -73,7 +73,7 @@ class XLPretrainingCriterion(FairseqCriterion):
                 nats = sum(total(f"sum {key}") for key in members)
                 metrics.log_scalar(f"{name}_loss", nats / count / math.log(2), count, round=3)
                 metrics.log_derived(f"{name}_ppl", _perplexity(f"{name}_loss"))
-        selecting = [key for key in keys if not key.endswith(f" {ASIDE}")] or keys
+        selecting = [key for key in keys if not key.endswith(f" {NOT_LM}")] or keys
         metrics.log_derived("ppl", _mean_perplexity([key.split(" ")[:2] for key in selecting]))
 
     @staticmethod

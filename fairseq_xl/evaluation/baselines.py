@@ -117,7 +117,7 @@ def first_words(text, number, language):
 
 
 def titles(folder, language, split):
-    """First words of each source of a split, and their number, which has the best ROUGE-L on the validation text."""
+    """Returns the first words of each source of a split as titles, and their number: the best by validation ROUGE-L."""
     sources, references = (read_lines(Path(folder) / f"valid.{language}.{side}") for side in ("src", "tgt"))
     if not sources or len(sources) != len(references):
         raise UserError(

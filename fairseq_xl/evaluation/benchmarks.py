@@ -60,7 +60,7 @@ class Task:
         return next(iter(self.variants))
 
     def metric(self, name: str) -> str:
-        """How a variant is computed, and how it differs from the benchmark's."""
+        """Describes how a variant is computed and how it differs from the benchmark's."""
         described = self.variants[name].description
         if name != self.official:
             return f"{described}; a variant: the benchmark has {self.variants[self.official].description}"
@@ -145,7 +145,7 @@ def score_task(task: Task, name: str, predictions: Path, references: Path, split
 
 
 def signature(variant: Variant, scores: Iterable[Scores]) -> str:
-    """What the scores of a variant depend on, in sacreBLEU's form; `bs`, `seed`: the bootstrap of the intervals.
+    """Returns the signature of a variant's scores in sacreBLEU's form; `bs`, `seed`: the bootstrap of the intervals.
 
     The version is that of this package, or of sacreBLEU where that computes the scores and has its own signature, which
     is moved from the scores of the languages.

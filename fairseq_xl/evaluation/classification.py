@@ -39,8 +39,8 @@ def macro_f1(labels, predictions):
 def score(labels, predictions):
     """Accuracy with its interval, macro-F1, and the shares of the most frequent label and the most predicted one.
 
-    All in percent. `majority` is what always answering the most frequent label would score; `most_predicted` near 100
-    is a model that has collapsed.
+    All in percent. `majority` is the accuracy of always predicting the most frequent label. `most_predicted` near 100
+    means that the model has collapsed.
     """
     right = np.array([label == predicted for label, predicted in zip(labels, predictions)])
     shares = [100 * Counter(names).most_common(1)[0][1] / len(names) for names in (labels, predictions)]

@@ -67,7 +67,7 @@ def read_sentences(path: Any) -> list[Sentence]:
 
 
 def dictionary_of(sentences: Iterable[Sentence]) -> Dictionary:
-    """The spans of training sentences that are spans in at least half of the places where their words occur.
+    """Collects the spans of training sentences; the words of each are a span in at least half of their occurrences.
 
     A span that has several types gets the most frequent one. Punctuation around words is ignored.
     """
@@ -253,7 +253,7 @@ def predict(
 
 
 def _tagger(method: str, folders: Sequence[Any], languages: list[str]) -> Callable[[list[str]], list[str]]:
-    """The function of `method` that tags a sentence, with what it needs from the training files of the languages."""
+    """Returns the tagging function of `method`, trained on the training files of the languages."""
     if method == "outside":
         return lambda sentence: [OUTSIDE] * len(sentence)
     files = [file_in(folders, f"train.{code}.tsv") for code in languages]

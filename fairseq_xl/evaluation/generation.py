@@ -106,7 +106,7 @@ def score(hypotheses, references, language, candidates, resamples=0):
 
 
 def averages(scores):
-    """{language: scores} -> {name: mean over the languages}, without a name that a language has no score of."""
+    """{language: scores} -> {name: mean over the languages}. Names with a missing score are left out."""
     columns = {name: [entry[name]["score"] for entry in scores.values()] for name in AVERAGED}
     return {name: round(sum(values) / len(values), 2) for name, values in columns.items() if None not in values}
 

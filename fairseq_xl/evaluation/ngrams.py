@@ -1,4 +1,4 @@
-"""Bits per token of n-gram models, beside which a masked language model's loss can be read.
+"""Bits per token of n-gram models: baselines for the loss of a masked language model.
 
 Each model is an interpolation of relative frequencies (Jelinek & Mercer 1980), with weights that depend on how often
 the neighbors occur (Chen & Goodman 1999, section 2.4). N tokens, K components, V symbols.
@@ -17,7 +17,7 @@ ITERATIONS = 30  # of expectation maximization
 
 
 class Counts:
-    """Counts of tokens and of neighbors in a text (N,) that begins and ends with a symbol between sentences."""
+    """Counts of tokens and of adjacent pairs in a text (N,), which begins and ends with the end-of-line symbol."""
 
     def __init__(self, tokens: np.ndarray, symbols: int) -> None:
         self.symbols = symbols
@@ -26,7 +26,7 @@ class Counts:
         self.codes = codes
 
     def of_pairs(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """How often each second token follows the first one, (N,)."""
+        """Returns the counts (N,) of the token pairs (first, second) in the text."""
         wanted = first.astype(np.int64) * self.symbols + second
         place = np.searchsorted(self.codes, wanted).clip(max=len(self.codes) - 1)
         return np.where(self.codes[place] == wanted, self.pairs[place], 0)

@@ -150,7 +150,7 @@ def lines(texts: Iterable[str]) -> list[Html]:
 
 
 def for_each(texts: Mapping[str, str]) -> list[Html]:
-    """What all systems have in common, or a line for each system."""
+    """Returns one line if all systems have the same text, else a line for each system."""
     if len(set(texts.values())) == 1:
         return lines(set(texts.values()))
     return lines(f"{system}: {text}" for system, text in texts.items())

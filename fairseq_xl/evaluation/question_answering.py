@@ -54,7 +54,7 @@ def is_punctuation(character: str) -> bool:
 
 
 def scores(answer: str, references: Iterable[str], normalization: str, language: str) -> tuple[float, float]:
-    """Exact match (0 or 1) and F1 (0 to 1) of an answer: the best over the references, each by itself."""
+    """Exact match (0 or 1) and F1 (0 to 1) of an answer; each is the maximum over the references."""
     found = words(answer, normalization, language)
     each = [_against(found, words(reference, normalization, language)) for reference in references]
     return max(exact for exact, _ in each), max(f1 for _, f1 in each)

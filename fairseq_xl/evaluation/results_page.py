@@ -219,7 +219,7 @@ def paper_of(name: str, found: Mapping[str, ScoreFile]) -> Papers:
 
 
 def scored_languages(entry: Mapping[str, Any], others: Iterable[str]) -> str:
-    """How many of the averaged languages, all but `others`, have scores, and which have not: ``3 of 4, missing nl``."""
+    """Counts the averaged languages (all but `others`) with scores and names the others: ``3 of 4, missing nl``."""
     missing, scored = entry["missing"], entry["languages"].keys() - set(others)
     text = f"{len(scored)} of {len(scored) + len(missing)}"
     return f"{text}, missing {', '.join(missing)}" if missing else text

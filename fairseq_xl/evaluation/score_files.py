@@ -159,7 +159,7 @@ def checked(found: Any, kind: type, where: str, path: str) -> Any:
 
 
 def object_at(content: dict[str, Any], key: str, path: str) -> Iterable[tuple[str, Any]]:
-    """The items of an object that is not empty."""
+    """Returns the items of the object at `key`; raises `UserError` if it is empty."""
     found = checked(content.get(key), dict, key, path)
     if not found:
         raise UserError(f"{path}: {key} is empty")

@@ -17,10 +17,10 @@ Span = tuple[str, int, int]  # type, first and last word
 def spans(tags: Sequence[str]) -> list[Span]:
     """Spans of a sentence's tags: B-, I-, E-, S- and a type, or O.
 
-    A span also begins where an I- follows another type or O. Tags without these prefixes, such as parts of speech, give
-    a span for each run of equal tags; but a tag whose first letter is B or S begins a new span at each word, and one
-    whose first letter is O is no span, and one of a single letter, such as X, is no span at the end of a sentence.
-    seqeval, and XTREME's scores of POS with it, do the same.
+    A span also begins where an I- follows another type or O. A run of equal tags without these prefixes, such as parts
+    of speech, is one span. seqeval, and therefore XTREME's POS score, has three exceptions: tags that begin with B or S
+    begin a new span at each word; tags that begin with O are no spans; a tag of one letter, such as X, is no span at
+    the end of a sentence.
     """
     found, begin, previous = [], 0, ("O", "")
     for number, tag in enumerate((*tags, "O")):
@@ -36,10 +36,10 @@ def spans(tags: Sequence[str]) -> list[Span]:
 
 
 def spans_of_sentences(sentences: list[list[str]]) -> list[set[Span]]:
-    """Spans of each sentence, as seqeval finds them in a list of sentences, numbered through all of them.
+    """Returns the spans of each sentence as seqeval does for a list of sentences; words are numbered across sentences.
 
-    It puts an O between sentences and goes on: for tags of a single letter, such as X, the spans of a sentence differ
-    from those of the sentence by itself.
+    seqeval joins the sentences with O between them. For tags of one letter, such as X, this gives other spans than each
+    sentence alone.
     """
     flat = [tag for sentence in sentences for tag in (*sentence, "O")]
     ends = np.cumsum([len(sentence) + 1 for sentence in sentences])

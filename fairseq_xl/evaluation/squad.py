@@ -32,12 +32,12 @@ class Question:
 
 
 @dataclass
-class Wrong:
-    """What is wrong with a question: either the question itself, or some of its answers."""
+class Problem:
+    """A problem of a question, or of some of its answers."""
 
     number: int  # of the question in the file, from 0 on
-    question: str = ""  # what is wrong with the question
-    answers: dict[int, str] = field(default_factory=dict)  # number of an answer -> what is wrong with it
+    question: str = ""  # the problem of the question
+    answers: dict[int, str] = field(default_factory=dict)  # number of an answer -> its problem
 
 
 def read_questions(path: Any, language: str, check_offsets: bool = True) -> list[Question]:
@@ -48,10 +48,10 @@ def read_questions(path: Any, language: str, check_offsets: bool = True) -> list
     their offsets.
     """
     text, content = read_content(path, language)
-    found, wrong = examine(content, path, language)
-    problems = described(text, content, path, [each for each in wrong if each.question or check_offsets])
-    if problems:
-        raise UserError(listed(problems))
+    found, problems = examine(content, path, language)
+    messages = problem_messages(text, content, path, [each for each in problems if each.question or check_offsets])
+    if messages:
+        raise UserError(listed(messages))
     return found
 
 
@@ -70,12 +70,12 @@ def read_content(path: Any, language: str) -> tuple[str, Any]:
         raise UserError(f"{path}, line {error.lineno}: not JSON: {error.msg}") from None
 
 
-def examine(content: Any, path: Any, language: str) -> tuple[list[Question], list[Wrong]]:
-    """The questions of a file, and what is wrong with some of them; raises `UserError` for another format.
+def examine(content: Any, path: Any, language: str) -> tuple[list[Question], list[Problem]]:
+    """Returns the questions of a file and their problems; raises `UserError` for another format.
 
     The first list omits wrong questions and keeps questions with wrong answers.
     """
-    found, wrong, ids = [], [], set()
+    found, problems, ids = [], [], set()
     try:
         asked = list(each_question(content))
     except KeyError as error:
@@ -88,21 +88,21 @@ def examine(content: Any, path: Any, language: str) -> tuple[list[Question], lis
         try:
             made = _question(paragraph, question, str(path), language)
         except KeyError as error:
-            wrong.append(Wrong(number, f"not in SQuAD's format: it lacks {quoted(error.args[0])}"))
+            problems.append(Problem(number, f"not in SQuAD's format: it lacks {quoted(error.args[0])}"))
             continue
         except (TypeError, AttributeError):
-            wrong.append(Wrong(number, "not in SQuAD's format: it has a value of another type"))
+            problems.append(Problem(number, "not in SQuAD's format: it has a value of another type"))
             continue
         if made.id in ids:
-            wrong.append(Wrong(number, "the id occurs twice"))
+            problems.append(Problem(number, "the id occurs twice"))
         elif not made.question.strip() or not made.context.strip():
-            wrong.append(Wrong(number, "an empty question or context"))
+            problems.append(Problem(number, "an empty question or context"))
         else:
             found.append(made)
             if answers := _wrong_answers(made):
-                wrong.append(Wrong(number, answers=answers))
+                problems.append(Problem(number, answers=answers))
         ids.add(made.id)
-    return found, wrong
+    return found, problems
 
 
 def each_question(content: Any) -> Iterator[tuple[Any, Any]]:
@@ -133,9 +133,9 @@ def _wrong_answers(question: Question) -> dict[int, str]:
     return wrong
 
 
-def described(text: str, content: Any, path: Any, wrong: list[Wrong]) -> list[str]:
-    """Problems of `content`, a sentence each, with file, line and id; `text` is that of the file."""
-    if not wrong:
+def problem_messages(text: str, content: Any, path: Any, problems: list[Problem]) -> list[str]:
+    """Returns a message for each problem of `content`, with file, line and id; `text` is that of the file."""
+    if not problems:
         return []
     ends = [match.start() for match in re.finditer("\n", text)]
     ids = defaultdict(list)  # id -> lines
@@ -148,5 +148,5 @@ def described(text: str, content: Any, path: Any, wrong: list[Wrong]) -> list[st
         line = lines[min(seen[name], len(lines) - 1)] if lines else 1
         places.append(f"{path}, line {line}, question {quoted(name)}")
         seen[name] += 1
-    sentences = [(each.number, what) for each in wrong for what in (each.answers.values() or [each.question])]
+    sentences = [(each.number, what) for each in problems for what in (each.answers.values() or [each.question])]
     return [f"{places[number]}: {what}" for number, what in sentences]

@@ -1,4 +1,4 @@
-"""XTREME's scores, from files as its submissions have them (Hu et al. 2020).
+"""XTREME's scores, from files in the format of its submissions (Hu et al. 2020).
 
 Scores are those of its program. Both tagging tasks have F1 of spans; for parts of speech a span is a run of equal tags,
 and the paper calls their score accuracy. TyDiQA and XQuAD have SQuAD's normalization, MLQA its own. The score of a
@@ -60,7 +60,7 @@ def labels(path: Path) -> list[str]:
 
 
 def classification(predictions: Path, references: Path, language: str) -> Scores:
-    """Accuracy of labels, or of the numbers of the sentences that were found."""
+    """Accuracy of labels or, in retrieval, of the line numbers of retrieved sentences."""
     return accuracy_scores(labels(predictions), labels(references), predictions)
 
 

@@ -56,8 +56,9 @@ def _report_divergence(original):
             return original(self, samples, raise_oom)
         except FloatingPointError as error:
             where = f"update {self.get_num_updates() + 1}"
-            if hasattr(self.task, "contents"):  # a task of this package
-                where += f" ({'; '.join(dict.fromkeys(self.task.contents(sample) for sample in samples if sample))})"
+            if hasattr(self.task, "describe_batch"):  # a task of this package
+                batches = dict.fromkeys(self.task.describe_batch(sample) for sample in samples if sample)
+                where += f" ({'; '.join(batches)})"
             raise UserError(f"{where}: {_divergence_reason(str(error))}; {_advice(self)}") from error
 
     return train_step

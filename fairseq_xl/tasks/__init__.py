@@ -1,3 +1,3 @@
-"""fairseq tasks. fairseq imports this package for ``--user-dir fairseq_xl``, which registers all the others too."""
+"""fairseq tasks. ``--user-dir fairseq_xl`` imports this package, and with it registers all models and criterions."""
 
 from fairseq_xl import registration  # noqa: F401

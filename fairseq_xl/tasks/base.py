@@ -79,16 +79,16 @@ class XLTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        """Loads ``dict.txt``, which must be the same in all data folders and the one that binarized their text."""
+        """Loads ``dict.txt``; raises `UserError` unless it is the dictionary of all data folders and of their text."""
         run = run_config(cfg)
         if run is not None:
             _check_run(run, cfg._name, {cls.criterion} if cls.criterion else FAIRSEQ_CRITERIONS)
         if not cfg.data:
-            raise UserError("name the folder of binarized text that `python -m preprocess` wrote")
+            raise UserError("DATA is missing: name the data folder that `python -m preprocess` wrote")
         folders = [Path(folder) for folder in cfg.data.split(os.pathsep)]
         for folder in folders:
             if not folder.is_dir():
-                raise UserError(f"{folder}: no such folder of binarized text")
+                raise UserError(f"{folder}: no such data folder")
         dictionary = XLDictionary.load(folders[0] / "dict.txt")
         for folder in folders:
             _check_dictionary(folder, dictionary)
@@ -130,7 +130,7 @@ class XLTask(FairseqTask):
     def metrics(self):
         """Names of the validation metrics, for --best-checkpoint-metric; None: those of the criterion."""
 
-    def contents(self, sample):
+    def describe_batch(self, sample):
         """The task and the languages of a batch, for messages."""
         ids = sample["batch"]["languages"] if "batch" in sample else sample["net_input"]["src_languages"]
         return f"{self.cfg._name} of {','.join(self.dictionary.languages[number] for number in ids.unique().tolist())}"
@@ -209,8 +209,8 @@ class XLTask(FairseqTask):
         transfer.check_backbone(path, state, self.built_class)
         if found["heads"] != self.attention_heads:
             raise UserError(
-                f"{path} has {found['heads']} attention heads, this model {self.attention_heads}: the weights have the "
-                "same shapes and mean something else"
+                f"{path} has {found['heads']} attention heads, this model {self.attention_heads}: the shapes "
+                "of the weights fit, but this model would compute something else"
             )
         if found["framing"] != self.framing.name:
             raise UserError(f"{path} was trained with --framing {found['framing']}, this run has {self.framing.name}")
@@ -281,7 +281,7 @@ class XLTask(FairseqTask):
         Nothing is validated then. A second Ctrl-C stops at once.
         """
         run = run_config(self.cfg)
-        if run is None:  # a task that no command runs
+        if run is None:  # a task created without a command
             return
         metric, known = run.checkpoint.best_checkpoint_metric, self.metrics()
         if known is not None and metric not in known and not run.dataset.disable_validation:
@@ -320,7 +320,7 @@ def _architectures():
 
 
 def run_config(cfg):
-    """The configuration of the command that a task's options belong to; None for a task that no command runs."""
+    """Returns the run's configuration, of which `cfg` is the part `task`; None for a task created without a command."""
     return cfg._get_parent() if OmegaConf.is_config(cfg) else None
 
 

@@ -94,7 +94,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
         self.uses_pretrained_tokens = self.language_module.replacement is None
         owners = self.language_module.languages
         if cfg.lang or len(owners) == 1:
-            self._work_on(cfg.lang or owners[0])
+            self._use_only(cfg.lang or owners[0])
         named_languages("--train-langs", cfg.train_langs, dictionary)
         named_languages("--eval-langs", cfg.eval_langs, dictionary)
         if cfg.valid_langs is not None:
@@ -106,7 +106,8 @@ class FineTuningTask(LanguageMetrics, XLTask):
         """The `TaskType` of the task."""
         return self.task_type(self.cfg, self.framing)
 
-    def _work_on(self, language):
+    def _use_only(self, language):
+        """Sets the languages of all splits to this one."""
         run = run_config(self.cfg)
         for options in (self.cfg, self.cfg if run is None else run.task):
             options.train_langs = options.eval_langs = language
@@ -115,7 +116,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
     # --- identity ----------------------------------------------------------------------------------------------
 
     def identity(self):
-        """The identity that every checkpoint has, its head, and what the task type learned from the training files."""
+        """Returns the base identity with the head and the state of the task type."""
         own = {"head": self.type.name, "type_state": self.type.learned_state()}
         return super().identity() | self.language_module.identity() | own
 
@@ -142,8 +143,8 @@ class FineTuningTask(LanguageMetrics, XLTask):
         theirs = type_state_of(found)
         for name, ours in self.type.learned_state().items():
             if theirs.get(name) != ours:
-                shown = f"{name.replace('_', ' ')}: {theirs.get(name)}, here {ours}"
-                raise UserError(f"{path} was trained on other files; its {shown}")
+                shown = f"{name.replace('_', ' ')} {theirs.get(name)}; this run has {ours}"
+                raise UserError(f"{path} was trained on other files, with {shown}")
 
     # --- model -------------------------------------------------------------------------------------------------
 

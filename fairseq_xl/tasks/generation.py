@@ -119,7 +119,7 @@ class XLGenerationTask(XLSeq2SeqTask):
     # --- identity ----------------------------------------------------------------------------------------------
 
     def identity(self):
-        """The identity that every checkpoint has, the languages of fine-tuning, and the length of sources."""
+        """Returns the base identity with the training languages and the maximum source length."""
         return super().identity() | {"writes": self.train_languages, "length": self.length}
 
     def load_state_dict(self, state_dict):
@@ -137,7 +137,7 @@ class XLGenerationTask(XLSeq2SeqTask):
                 raise UserError(f"{path} was trained {made}, not with {self.cfg.denoise}, which --denoise names")
             self.denoiser = self._denoiser(identity.get("objective_options"))  # in the checkpoint's framing
         elif "writes" not in identity:
-            raise UserError(f"{path} was not fine-tuned by xl_generation; --init-from starts that from it")
+            raise UserError(f"{path} was not fine-tuned by xl_generation: start fine-tuning from it with --init-from")
         elif self.cfg.length is None:
             self.length = min(filter(None, (self.length, identity.get("length"))), default=None)
 
@@ -145,7 +145,7 @@ class XLGenerationTask(XLSeq2SeqTask):
         """Raises `UserError` unless a checkpoint to resume from is of this task."""
         super().check_fits(state, path)
         if "writes" not in state["task_state"]["fairseq_xl"]:
-            raise UserError(f"{path} was not fine-tuned by xl_generation: name it as --init-from to start from it")
+            raise UserError(f"{path} was not fine-tuned by xl_generation: start fine-tuning from it with --init-from")
 
     # --- model -------------------------------------------------------------------------------------------------
 
@@ -295,7 +295,8 @@ class XLGenerationTask(XLSeq2SeqTask):
         """The generator of the base class; raises `UserError` for --score-reference."""
         if getattr(args, "score_reference", False):
             raise UserError(
-                "--score-reference is not supported by xl_generation: fairseq-validate gives their perplexity"
+                "--score-reference is not supported by xl_generation: fairseq-validate logs the perplexity of the "
+                "references"
             )
         return super().build_generator(models, args, *more, **options)
 

@@ -51,7 +51,7 @@ class TaskLanguageModule:
 
     def __init__(self, cfg, dictionary, folder, new=False):
         self.file, self.new = cfg.language_module, new
-        self.body = None  # SHA-256 of the body that the module was learned with, if the model has another one by now
+        self.body = None  # SHA-256 of the body that the module was learned with; None if both are trained together
         self.trains_body = False
         self.replacement = read(cfg.language_module, cfg.lang) if cfg.language_module else None
         if self.replacement is not None and self.replacement.dictionary != dictionary.digest():
@@ -71,7 +71,7 @@ class TaskLanguageModule:
         return [] if self.replacement is None else self.replacement.languages
 
     def identity(self):
-        """What a checkpoint stores: the body that its language module was learned with."""
+        """Returns the language module's part of the identity: the hash of its body, if it is set."""
         return {"body": self.body} if self.body else {}
 
     def restore(self, identity, resumes=False):
@@ -100,7 +100,7 @@ class TaskLanguageModule:
             cfg.adapters = self.replacement.adapters
 
     def attach(self, model, init_from, from_checkpoint):
-        """Checks that a model can have the module, and replaces that of a checkpoint that the model loads."""
+        """Checks that the module fits a model, and makes the model put it in place of a loaded checkpoint's module."""
         if self.new and not from_checkpoint:
             if not (init_from and isinstance(model, XLMonoTransModel)):
                 raise UserError(f"--new-language-module needs --init-from and {XLMonoTransModel.described}")
@@ -152,8 +152,8 @@ class TaskLanguageModule:
             state = split(state, positions)[1]
         return replace(pretrained, state=state)
 
-    def follow(self, model):
-        """Notes whether the run trains the body too: its language module then belongs to no other model."""
+    def set_trains_body(self, model):
+        """Sets `trains_body`: if a run trains the body too, its language module fits no other model."""
         self.trains_body = any(
             parameter.requires_grad for name, parameter in _shared(model) if name.startswith("encoder.")
         )

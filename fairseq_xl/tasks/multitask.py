@@ -85,8 +85,8 @@ class XLMultitaskTask(FineTuningTask):
                     raise UserError(f"--subtask-eval-langs {part}: {language} is not in --eval-langs {','.join(known)}")
         return found
 
-    def _work_on(self, language):
-        super()._work_on(language)
+    def _use_only(self, language):
+        super()._use_only(language)
         self.languages_of = {}
 
     def subtask_languages(self, name, split):

@@ -87,7 +87,8 @@ class XLPretrainingConfig(LanguageModuleConfig):
         default=False,
         metadata={
             "help": "accept an --init-from with another number of attention heads, such as XLM's 8 for a model with 16 "
-            "(Huang et al. 2019, section 4): the shapes fit, but the model computes something else"
+            "(Huang et al. 2019, section 4): the shapes of the weights fit, but this model would compute something "
+            "else"
         },
     )
     train_only: Optional[str] = field(
@@ -139,7 +140,7 @@ class PlannedBatches(FairseqDataset):
         }
 
     def collater(self, samples):
-        """The only sample, which is a whole batch already; {} where a rank has none."""
+        """Returns the only sample, a whole batch; {} for a rank without a batch."""
         return samples[0] if samples else {}
 
 
@@ -150,7 +151,7 @@ class XLPretrainingTask(XLTask):
     criterion = "xl_pretraining"
     #: options of objectives that a run has unless --objective-options sets them
     default_objective_options = ""
-    #: number of updates before the present one
+    #: number of finished updates
     update_num = 0
     #: a pair is known if its bitext has one of these splits
     splits_of_pairs: tuple[str, ...] = ("train",)
@@ -190,7 +191,7 @@ class XLPretrainingTask(XLTask):
         self._build_objectives()
 
     def identity(self):
-        """The identity that every checkpoint has, and the objectives."""
+        """Returns the base identity with the objectives and their options."""
         return (
             super().identity()
             | self.language_module.identity()
@@ -215,7 +216,7 @@ class XLPretrainingTask(XLTask):
         """The language-modeling terms, whose mean perplexity is `ppl`."""
         return {term for objective in self.objectives.values() for term in objective.language_modeling}
 
-    def contents(self, sample):
+    def describe_batch(self, sample):
         """The objective and the language or pair of a batch, for messages."""
         return f"{sample['objective']} of {sample['corpus']}"
 
@@ -246,7 +247,7 @@ class XLPretrainingTask(XLTask):
         self.language_module.attach(model, self.cfg.init_from, from_checkpoint)
         if self.cfg.train_only and not from_checkpoint:
             freeze_others(model, self.cfg.train_only.split(","))
-        self.language_module.follow(model)
+        self.language_module.set_trains_body(model)
         if self.cfg.init_from and self.needs_initial_weights(from_checkpoint):
             self._initialize(model, self.cfg.init_from)
         return model
@@ -304,7 +305,7 @@ class XLPretrainingTask(XLTask):
         return TWO_LANGUAGES[kind](folder / name / f"{split}.{name}", *name.split("-"), len(self.dictionary))
 
     def _texts(self, objective, split="train"):
-        """Languages or pairs that an objective reads in a split; None: in any.
+        """Returns the languages or pairs of an objective's corpora in a split (None: in any split).
 
         Raises `UserError` if `leave_out` names one without text.
         """
@@ -315,11 +316,13 @@ class XLPretrainingTask(XLTask):
             if name not in there:
                 setting = f"{objective.name}.leave_out={objective.cfg.leave_out}"
                 valid = ", ".join(there) or "none"
-                raise UserError(f"--objective-options {setting}: {name} has no text in the data folder, only {valid}")
+                raise UserError(
+                    f"--objective-options {setting}: {self.folder()} has no text of {name}; expected one of {valid}"
+                )
         return [name for name in names(split) if name not in left_out]
 
     def _languages(self, split="train"):
-        """Those of --langs, or all in the folder, that have text of a split; None: of any."""
+        """Returns the languages of --langs (default: all) with text in a split (None: with training text)."""
         chosen = self._chosen("--langs", self.cfg.langs or self.cfg.lang, self._present_languages())
         return [code for code in chosen if split is None or is_begun(self.folder() / code / split)]
 
@@ -327,7 +330,7 @@ class XLPretrainingTask(XLTask):
         return [code for code in self.dictionary.languages if is_begun(self.folder() / code / "train")]
 
     def language_pairs(self, split="train"):
-        """Those of --pairs, or of all pairs in the folder, that have text of a split; None: of any."""
+        """Returns the pairs of --pairs (default: all) with text in a split (None: in one of `splits_of_pairs`)."""
         chosen = self._chosen("--pairs", self.cfg.pairs, self._present_pairs())
         return [name for name in chosen if split is None or self._has_pair(name, split)]
 
@@ -344,11 +347,14 @@ class XLPretrainingTask(XLTask):
         names = names_of(option, wanted)
         missing = [name for name in names if name not in present]
         if missing:
-            raise UserError(f"{option} {','.join(missing)}: {self.folder()} has {', '.join(present) or 'none'}")
+            raise UserError(
+                f"{option}: {self.folder()} has no text of {', '.join(missing)}; expected one of "
+                f"{', '.join(present) or 'none'}"
+            )
         return names
 
     def _samplers(self, dataset, max_tokens, max_sentences, update=None):
-        """A sampler for each objective of a data set: of an epoch that begins at an update, or None for validation."""
+        """Makes a sampler for each objective of a dataset; `update`: first one of the epoch, or None in validation."""
         samplers = []
         for name in dataset.corpora:
             objective = self.objectives[name]
@@ -422,7 +428,7 @@ class XLPretrainingTask(XLTask):
         )
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
-        """fairseq hook: tells the criterion the number of the update, by which weights of objectives may change."""
+        """fairseq hook: stores the number of updates, from which the criterion computes the weights of objectives."""
         self.update_num = update_num
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
@@ -455,7 +461,7 @@ class XLPretrainingTask(XLTask):
 
 
 def with_defaults(options, defaults):
-    """Objective options, text or None, after those of the text `defaults` that set other keys."""
+    """Adds the options of `defaults` to objective options (text or None), except for keys that these already set."""
     given = {option.partition("=")[0] for option in (options or "").split()}
     added = [option for option in defaults.split() if option.partition("=")[0] not in given]
     return " ".join(filter(None, [*added, options])) or None

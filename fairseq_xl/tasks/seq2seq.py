@@ -98,7 +98,7 @@ class XLSeq2SeqTask(XLTask):
     # --- data --------------------------------------------------------------------------------------------------
 
     def direction(self, source_side, target_side, sizes, lines, source, target, tag=None):
-        """Makes a `Direction` from the codes of its languages; other arguments as there."""
+        """Makes a `Direction` from the codes of its languages; the other arguments are those of `Direction`."""
         return Direction(
             source_side,
             target_side,
@@ -164,7 +164,7 @@ class XLSeq2SeqTask(XLTask):
         """Builds the tokenizer of raw source lines and the detokenizer of hypotheses.
 
         Both are those that the data folder's manifest names; --tokenizer is used if it names none. Without --bpe the
-        input consists of sub-words, which are not tokenized.
+        input already consists of pieces and is not tokenized.
         """
         chosen = tokenizers.named_in(self.folder())
         source, target = self.inference_pair
@@ -182,7 +182,7 @@ class XLSeq2SeqTask(XLTask):
         )
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None, **kwargs):
-        """Makes the data set of fairseq-interactive from source sentences that end in ``</s>``.
+        """Makes the dataset of fairseq-interactive from source sentences that end in ``</s>``.
 
         Args:
             constraints: packed as fairseq does, for --constraints; None without.

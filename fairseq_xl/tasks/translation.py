@@ -98,7 +98,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         return self.named_pair
 
     def identity(self):
-        """The identity that every checkpoint has, and the directions that the model is trained for."""
+        """Returns the base identity with the translation directions."""
         return super().identity() | {"lang_pairs": ["-".join(pair) for pair in self.lang_pairs]}
 
     def load_state_dict(self, state_dict):
@@ -107,13 +107,13 @@ class XLTranslationTask(XLSeq2SeqTask):
         path = state_dict.get("path", "the checkpoint")
         trained = state_dict["fairseq_xl"].get("lang_pairs")
         if trained is None:
-            raise UserError(f"{path} is not a translation model; --init-encoder-from starts one from it")
+            raise UserError(f"{path} is not a translation model: train one from it with --init-encoder-from")
         source, target = self.inference_pair
         sources, targets = zip(*(pair.split("-") for pair in trained))
         if source not in sources or target not in targets:
             raise UserError(f"{path} was trained for {', '.join(trained)}, not for {source}-{target}")
 
-    def contents(self, sample):
+    def describe_batch(self, sample):
         """The task and the directions of a batch, for messages."""
         net_input, names = sample["net_input"], self.dictionary.languages
         targets = net_input["prev_output_tokens"][:, 0] - self.dictionary.first_language
@@ -223,7 +223,8 @@ class XLTranslationTask(XLSeq2SeqTask):
             )
         if parts_path(prefix).exists():
             logger.warning(
-                "%s: pairs of an earlier generation are read; a later one was interrupted: %s finishes it",
+                "%s: training reads the pairs of an earlier back-translation, since a later one was interrupted; "
+                "finish it with %s",
                 prefix,
                 command,
             )

@@ -86,7 +86,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         if len(self.codes) < 2:
             found = ", ".join(self.codes) or "none"
             raise UserError(
-                f"unsupervised translation needs text of two languages, {self.folder()} has that of {found}"
+                f"unsupervised translation needs text of two languages or more; {self.folder()} has text of {found}"
             )
         super()._build_objectives()
         self.directions = ["-".join(pair) for pair in itertools.permutations(self.codes, 2)]
@@ -127,7 +127,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         return model
 
     def _check_selection(self) -> None:
-        """Raises `UserError` if BLEU of parallel text selects checkpoints, and there is no such text."""
+        """Raises `UserError` if --best-checkpoint-metric is `bleu` and there is no parallel validation text."""
         run = run_config(self.cfg)
         if run is None or run.dataset.disable_validation or "bleu" in self.metrics():
             return

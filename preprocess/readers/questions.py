@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.squad import Wrong, described, each_question, examine, read_content
+from fairseq_xl.evaluation.squad import Problem, each_question, examine, problem_messages, read_content
 from preprocess.readers.labeled import Example
 from preprocess.readers.problems import Problems
 
@@ -33,8 +33,8 @@ def read_file(path: Path, problems: Problems, language: str, training: bool, pre
         problems.add(str(error))
         return
     refused = [each for each in wrong if not problems.leave_out or (each.question and not training)]
-    for problem in described(text, content, path, refused):
-        problems.add(problem)
+    for message in problem_messages(text, content, path, refused):
+        problems.add(message)
     if wrong and not refused:
         content, counts = left_out(content, wrong, training)
         problems.left_out.update(counts)
@@ -48,7 +48,7 @@ def _has_prefix(question: Any, prefix: str) -> bool:
     return isinstance(question, dict) and str(question.get("id")).startswith(prefix)
 
 
-def left_out(content: Any, wrong: list[Wrong], training: bool) -> tuple[Any, Counter[str]]:
+def left_out(content: Any, wrong: list[Problem], training: bool) -> tuple[Any, Counter[str]]:
     """The content without what is wrong, and the numbers of answers and questions that were left out."""
     found, counts = {each.number: each for each in wrong}, Counter()
 

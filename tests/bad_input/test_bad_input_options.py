@@ -43,11 +43,13 @@ def refused(line, *sentence):
 
 
 def test_language_that_is_missing(data_bin, tmp_path):
-    refused(pretraining(data_bin, tmp_path, "--langs", "en,xx"), "--langs xx", data_bin, "en, de, fr")
+    expected = "has no text of xx; expected one of en, de, fr"
+    refused(pretraining(data_bin, tmp_path, "--langs", "en,xx"), "--langs: ", data_bin, expected)
 
 
 def test_pair_that_is_missing(data_bin, tmp_path):
-    refused(pretraining(data_bin, tmp_path, "--pairs", "en-xx"), "--pairs en-xx", data_bin, "en-de, en-fr")
+    expected = "has no text of en-xx; expected one of en-de, en-fr"
+    refused(pretraining(data_bin, tmp_path, "--pairs", "en-xx"), "--pairs: ", data_bin, expected)
 
 
 def test_translation_between_languages_that_are_missing(data_bin, tmp_path):
@@ -60,7 +62,7 @@ def test_translation_between_languages_that_are_missing(data_bin, tmp_path):
 
 @pytest.mark.parametrize("command_line", [pretraining, one_direction])
 def test_data_that_is_missing(data_bin, tmp_path, command_line):
-    refused(command_line(tmp_path / "nowhere", tmp_path), tmp_path / "nowhere", "no such folder")
+    refused(command_line(tmp_path / "nowhere", tmp_path), tmp_path / "nowhere", "no such data folder")
     (tmp_path / "empty").mkdir()
     refused(command_line(tmp_path / "empty", tmp_path), tmp_path / "empty" / "dict.txt", "python -m preprocess")
     shutil.copy(data_bin / "dict.txt", tmp_path / "empty")

@@ -26,10 +26,10 @@ def data(place, tmp_path):
 @pytest.mark.parametrize(
     "options, parts",
     [
-        (cli(langs="en,xx"), ("--langs xx", "has en, de, fr")),
+        (cli(langs="en,xx"), ("--langs: ", "has no text of xx; expected one of en, de, fr")),
         (cli(langs="en,en"), ("--langs en,en: en is named twice",)),
-        (cli(langs="de"), ("needs text of two languages", "has that of de")),
-        (cli(langs="en,de", pairs="en-xx"), ("--pairs en-xx", "en-de, en-fr")),
+        (cli(langs="de"), ("needs text of two languages", "has text of de")),
+        (cli(langs="en,de", pairs="en-xx"), ("--pairs: ", "no text of en-xx; expected one of en-de, en-fr")),
         (cli(objectives="xdae,backtranslation"), ("--objectives", "unknown backtranslation", "back_translation")),
         (cli(objective_options="back_translation.beam=5"), ("back_translation", "beam", "length")),
         (
@@ -46,7 +46,7 @@ def test_options(place, tmp_path, options, parts):
 
 
 def test_folder_that_is_missing(tmp_path):
-    refused(tmp_path / "nowhere", tmp_path / "run", [], tmp_path / "nowhere", "no such folder of binarized text")
+    refused(tmp_path / "nowhere", tmp_path / "run", [], tmp_path / "nowhere", "no such data folder")
 
 
 @pytest.mark.parametrize("name", ["de/train.bin", "de/train.idx"])
@@ -58,7 +58,8 @@ def test_file_that_is_missing(data, tmp_path, name):
 def test_language_without_text(data, tmp_path):
     for path in data.glob("de/train.*"):
         path.unlink()
-    refused(data, tmp_path / "run", cli(langs="en,de"), "--langs de", f"{data} has en, fr")
+    expected = f"{data} has no text of de; expected one of en, fr"
+    refused(data, tmp_path / "run", cli(langs="en,de"), "--langs: ", expected)
 
 
 def test_text_of_another_dictionary(data, tmp_path):

@@ -172,8 +172,8 @@ class TestLogging:
 
     def test_ppl_without_terms_that_predict_words_is_the_mean_over_all(self):
         """(4 + 2) / 2"""
-        bits = {"sum pairs de-en aside": 2 * LN2, "count pairs de-en aside": 1}
-        bits |= {"sum follows de aside": LN2, "count follows de aside": 1}
+        bits = {"sum pairs de-en not-lm": 2 * LN2, "count pairs de-en not-lm": 1}
+        bits |= {"sum follows de not-lm": LN2, "count follows de not-lm": 1}
         assert reduced({"loss": 3 * LN2} | bits)["ppl"] == pytest.approx(3)
 
     def test_nothing_predicted_has_no_value(self):

@@ -214,7 +214,7 @@ def test_fine_tuning_seeds_are_nested_in_pretrainings(folder, capsys):
     text = printed(capsys, *runs)
     assert "| XLM | +4.0 ± 25.4 |  |\n" in text
     assert f"| XLM | {mean_share([52.0, 66.0])} | " in text
-    assert text.count("mean over 2 pre-trainings, of each the mean over 3 fine-tuning seeds, and 95 % interval") == 3
+    assert text.count("mean over 2 pre-trainings of the mean over 3 fine-tuning seeds, and 95 % interval") == 3
     (runs[1] / "xlm/nc-3/scores.json").unlink()
     assert "| XLM |  |  |\n" in printed(capsys, *runs)
 
@@ -232,7 +232,7 @@ def test_what_has_one_pretraining_only_is_named(folder, capsys):
     lines = printed(capsys, folder, folder.parent / "two").splitlines()
     assert [line for line in lines if line.endswith("pre-training 1 only.")] == [
         "One seed. random: pre-training 1 only.",
-        "nc, mean over 2 pre-trainings, of each the mean over 3 fine-tuning seeds, and 95 % interval over the "
+        "nc, mean over 2 pre-trainings of the mean over 3 fine-tuning seeds, and 95 % interval over the "
         "pre-trainings. baseline: pre-training 1 only.",
         "pre-training: pre-training 1 only.",
         "Titles in de, seed 1. Outputs: pre-training 1 only.",

@@ -153,7 +153,10 @@ def test_pairs_beside_an_unfinished_run_are_named(place, data, tmp_path, capsys,
     with monkeypatch.context() as context, pytest.raises(SystemExit):
         context.setattr(back_translation.Translator, "__call__", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         run(place[1], data, capsys, "--sampling")
-    message = "pairs of an earlier generation are read; a later one was interrupted: `fairseq-xl back-translate"
+    message = (
+        "training reads the pairs of an earlier back-translation, since a later one was interrupted; finish it with "
+        "`fairseq-xl back-translate"
+    )
     assert message in train_on_pairs(data, tmp_path / "other").log
 
 
@@ -290,7 +293,7 @@ def test_checkpoints_that_do_not_translate(place, data, tmp_path, capsys):
     with pytest.raises((UserError, OSError), match=r"nowhere.pt"):
         run(tmp_path / "nowhere.pt", data, capsys)
     run_train(pretraining(data, tmp_path, "--max-update", 1, "--disable-validation", objectives="mlm"))
-    with pytest.raises(UserError, match="checkpoint_last.pt is not a translation model; --init-encoder-from starts on"):
+    with pytest.raises(UserError, match="checkpoint_last.pt is not a translation model: train one from it with"):
         run(tmp_path / "checkpoint_last.pt", data, capsys)
     assert not list(data.glob("en-de/back-*"))
 
@@ -298,7 +301,7 @@ def test_checkpoints_that_do_not_translate(place, data, tmp_path, capsys):
 def test_data_folders_that_do_not_fit(place, data, tmp_path, capsys):
     with pytest.raises(UserError, match=f"^{data}:{data}: back-translate one data folder at a time$"):
         run(place[1], f"{data}:{data}", capsys)
-    with pytest.raises(UserError, match="nowhere: no such folder of binarized text"):
+    with pytest.raises(UserError, match="nowhere: no such data folder"):
         run(place[1], tmp_path / "nowhere", capsys)
     (data / "manifest.json").unlink()
     for path in data.rglob("dict*.txt"):

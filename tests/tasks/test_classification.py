@@ -450,8 +450,8 @@ def test_resuming_with_other_files(data_bin, task_files, changed, tmp_path):
     run_train(classification(data_bin, task_files[1], tmp_path / "run", "--max-update", 1, "--disable-validation"))
     rows = (task_files[1] / "train.en.tsv").read_bytes().replace(b"river\t", b"sand\t")
     line = classification(data_bin, changed("train.en.tsv", rows), tmp_path / "run", "--train-langs", "en")
-    refused([*line, "--disable-validation"], "its labels: ['river', 'stone'], here ['sand', 'stone']")
-    refused(classification(data_bin, task_files[2], tmp_path / "run"), "its num texts: 1, here 2")
+    refused([*line, "--disable-validation"], "with labels ['river', 'stone']; this run has ['sand', 'stone']")
+    refused(classification(data_bin, task_files[2], tmp_path / "run"), "with num texts 1; this run has 2")
 
 
 def test_subword_models_that_do_not_fit(data_bin, task_files, tmp_path):

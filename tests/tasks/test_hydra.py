@@ -242,7 +242,7 @@ def test_jobs_of_a_sweep_save_in_a_folder_each(here):
     "override, sentence",
     [
         ("+task.nonsense=1", "task.nonsense: Key 'nonsense' not in 'XLPretrainingConfig' (options: data,"),
-        ("task.data=nowhere", "nowhere: no such folder of binarized text"),
+        ("task.data=nowhere", "nowhere: no such data folder"),
     ],
 )
 def test_a_mistake_is_one_sentence(here, override, sentence):
@@ -314,6 +314,6 @@ def test_hydras_warnings_are_not_shown(here):
         capture_output=True,
         text=True,
     )
-    assert "nowhere: no such folder" in done.stderr
+    assert "nowhere: no such data folder" in done.stderr
     shown = re.sub(r".*FutureWarning: `torch.jit.script` is deprecated.*\n.*\n", "", done.stderr)  # of `import fairseq`
     assert "Warning" not in shown and "hydra" not in shown

@@ -475,7 +475,7 @@ def test_mistakes_of_the_command(text, tmp_path):
     network, mlm = (str(tmp_path / name / "checkpoint_last.pt") for name in ("dan", "mlm"))
     for arguments, message in (
         ([mlm, str(text)], "mining needs a deep averaging network: --arch xl_dan"),
-        ([network, str(text), "--pairs", "en-it"], "--pairs en-it"),
+        ([network, str(text), "--pairs", "en-it"], "--pairs: .* has no text of en-it; expected one of "),
         ([network, str(text), "--splits", "dev"], "no language pair has the split 'dev'"),
         ([network, str(text), "--count", "0"], "--count 0"),
         ([network, str(text), "--length", "1"], "--length 1: a sentence has two tokens or more"),

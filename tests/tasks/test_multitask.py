@@ -210,7 +210,7 @@ def test_other_files_and_options(data_bin, folders, tmp_path):
     run_train([*line, "--disable-validation"])
     refused([*line, "--task-files", folders["nc"]], "--subtasks names the folder of each subtask instead")
     other = multitask(data_bin, named(folders, ["ner", "nc"]), tmp_path / "run", "--max-update", 2)
-    refused(other, "its subtasks: nc=classification ner=tagging, here ner=tagging nc=classification")
+    refused(other, "with subtasks nc=classification ner=tagging; this run has ner=tagging nc=classification")
     refused([*line, "--subtask-alpha", -1], "--subtask-alpha -1.0: 0 or more")
 
 

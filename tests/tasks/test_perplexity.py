@@ -69,7 +69,7 @@ def test_mistakes(data_bin, checkpoint, tmp_path):
         ),
         ([checkpoint, data_bin, "--langs", "en", "--split", "train"], "--split train: only held-out text"),
         ([checkpoint, data_bin, "--langs", "en", "--split", "test"], "no monolingual text for the split 'test'"),
-        ([checkpoint, data_bin, "--langs", "xx"], "--langs xx: .* has en, de, fr"),
+        ([checkpoint, data_bin, "--langs", "xx"], "--langs: .* has no text of xx; expected one of en, de, fr"),
         ([checkpoint, data_bin, "--langs", "en,en"], "--langs en,en: en is named twice"),
     ):
         with pytest.raises(UserError, match=message):

@@ -416,7 +416,7 @@ def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, learned, 
         [*line, "--init-from", pretrained["xfnp"]],
         "has a decoder with predicting streams: it is for --arch xl_xfnp_* alone",
     )
-    with pytest.raises(UserError, match="was not fine-tuned by xl_generation; --init-from starts that from it"):
+    with pytest.raises(UserError, match="not fine-tuned by xl_generation: start fine-tuning from it with --init-from"):
         generate(data_bin, task_files, pretrained["xdae"], "de")
 
 

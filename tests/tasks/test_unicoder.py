@@ -107,8 +107,8 @@ def test_a_pair_without_documents_is_refused_or_left_out_of_one_task(text, tmp_p
     assert read == {"tlm": {"en-de", "en-fr"}, "cross_lingual_mlm": {"en-de"}}
     assert ("tlm", "en-fr") in task.log_keys and ("cross_lingual_mlm", "en-fr") not in task.log_keys
     for wrong, sentence in (
-        ("en-xx", "en-xx has no text in the data folder, only en-de, en-fr"),
-        ("en-fr,en", "en has no text in the data folder, only en-de, en-fr"),
+        ("en-xx", "has no text of en-xx; expected one of en-de, en-fr"),
+        ("en-fr,en", "has no text of en; expected one of en-de, en-fr"),
         ("en-de,en-fr", "no parallel_documents text .* --objectives cross_lingual_mlm reads"),
     ):
         with pytest.raises(UserError, match=sentence):

@@ -90,8 +90,8 @@ def inference(words: list[str], first: list[int], second: list[int], rng: random
 def questions(prefix: str, words: list[str], rng: random.Random, count: int) -> list[dict[str, Any]]:
     """Articles in SQuAD's format: where is the film?
 
-    A context has `SHORT` sentences, every eighth `LONG`, which is more than an input of the smoke tests. One of them, at
-    random, has the film as its object.
+    A context has `SHORT` sentences, every eighth `LONG`, which is more than an input of the smoke tests. One of them,
+    at random, has the film as its object.
     """
     articles = []
     for number in range(count):

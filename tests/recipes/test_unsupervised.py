@@ -150,7 +150,7 @@ def test_translation_with_little_parallel_text_is_compared(sample, tmp_path, cap
     arguments = [
         str(ROOT / "recipes/xlm/experiment.yaml"),
         *("--output", str(tmp_path), f"corpus={sample}", "vocabulary=400", "pairs=en-de", "--updates", "2"),
-        *("models=random", "supervised=mlm", "objectives=mlm", "seeds=2", "first=2", "checkpoints=2"),
+        *("models=random", "supervised-models=mlm", "objectives=mlm", "seeds=2", "first=2", "checkpoints=2"),
         *("--jobs", "2"),
     ]
     experiment.main(arguments)
@@ -168,9 +168,9 @@ def test_translation_with_little_parallel_text_is_compared(sample, tmp_path, cap
         _, _, table = shown.partition(f"| {target}: BLEU, difference | {code} |")
         table = table.partition("\n\n")[0]
         for difference in (
-            "half, from MLM − unsupervised, from random weights",
-            "a tenth, from MLM, with back-translation − a tenth, from MLM",
-            "source copied − a tenth, from MLM, with back-translation",
+            "half of the pages, from MLM − unsupervised, from random weights",
+            "a tenth of the pages, from MLM, with back-translation − a tenth of the pages, from MLM",
+            "source copied − a tenth of the pages, from MLM, with back-translation",
         ):
             assert re.search(rf"^\| {difference} \| [+-][\d.]+ \(p = [\d.]+\) \|$", table, re.MULTILINE), shown
         copied = read(tmp_path / f"en-de/copy/{target.replace('→', '-')}/hypotheses.{code}")

@@ -45,10 +45,18 @@ class Translator:
         source, target: codes of the languages that it translates from and into.
         options: fields of fairseq's `GenerationConfig`: beam, sampling, sampling_topk, temperature, …
         target_pieces_only: as in `XLTranslationConfig`.
+        fp16: whether to compute with 16 bits.
     """
 
     def __init__(
-        self, checkpoint: str, data: str, source: str, target: str, options: dict[str, Any], target_pieces_only: bool
+        self,
+        checkpoint: str,
+        data: str,
+        source: str,
+        target: str,
+        options: dict[str, Any],
+        target_pieces_only: bool,
+        fp16: bool,
     ):
         cfg = XLTranslationConfig(
             data=data, source_lang=source, target_lang=target, target_pieces_only=target_pieces_only
@@ -56,7 +64,7 @@ class Translator:
         self.task = XLTranslationTask.setup_task(cfg)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         (model,), _ = checkpoint_utils.load_model_ensemble([str(checkpoint)], task=self.task)
-        self.model = model.eval().to(self.device)
+        self.model = (model.half() if fp16 else model).eval().to(self.device)
         self.generator = self.task.build_generator([self.model], GenerationConfig(**options))
 
     def __call__(self, sentences: list[np.ndarray], max_tokens: int) -> list[np.ndarray]:
@@ -129,6 +137,7 @@ def back_translate(
     options: dict[str, Any],
     *,
     target_pieces_only: bool = False,
+    fp16: bool = False,
     split: str = "train",
     length: int = 250,
     max_tokens: int = 8000,
@@ -137,7 +146,8 @@ def back_translate(
     """Generates sources in the language `source` for the monolingual text of `target`, and writes the pairs.
 
     Args:
-        checkpoint, data, options, target_pieces_only: as in `Translator`, which translates from `target` into `source`.
+        checkpoint, data, options, target_pieces_only, fp16: as in `Translator`, which translates from `target` into
+            `source`.
         split: split of the monolingual text.
         length: maximum length of a sentence, in tokens; longer ones are left out.
         max_tokens: maximum number of tokens in a batch.
@@ -150,7 +160,7 @@ def back_translate(
         raise UserError(f"{data}: back-translate one data folder at a time")
     if source == target:
         raise UserError(f"-s {source} -t {target}: name two languages")
-    translator = Translator(checkpoint, data, target, source, options, target_pieces_only)
+    translator = Translator(checkpoint, data, target, source, options, target_pieces_only, fp16)
     dictionary, folder = translator.task.dictionary, translator.task.folder()
     if options.get("sampling_topk", 0) > len(dictionary):
         raise UserError(
@@ -171,6 +181,7 @@ def back_translate(
             "seed": seed,
         },
         **{"split": split, "length": length, "sentences": len(examples), "max_tokens": max_tokens},
+        **({"fp16": True} if fp16 else {}),
     }
     parts_of_text = Parts(translator, corpus, length, max_tokens, seed, parts_path(prefix))
     prefix.parent.mkdir(parents=True, exist_ok=True)

@@ -40,6 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
         options.target_lang,
         chosen,
         target_pieces_only=options.target_pieces_only,
+        fp16=options.fp16,
         split=options.split,
         length=options.length,
         max_tokens=options.max_tokens,
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         help="write only pieces of SOURCE: those that its training text has, and not 20 times as rarely as that of "
         "another language",
     )
+    parser.add_argument("--fp16", action="store_true", help="compute with 16 bits, for GPUs")
     parser.add_argument("--length", type=int, default=250, help="leave out longer sentences, in tokens (default: 250)")
     parser.add_argument("--max-tokens", type=int, default=8000, help="tokens of a batch (default: 8000)")
     parser.add_argument("--seed", type=int, default=1, help="of sampling (default: 1)")

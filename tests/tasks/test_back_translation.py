@@ -87,6 +87,16 @@ def test_sampling_from_the_most_probable_symbol_is_greedy_search(place, data, ca
     assert sampled == sources(data)
 
 
+def test_16_bits(place, data, capsys):
+    """Sources are almost those of 32 bits; the pairs are generated again."""
+    run(place[1], data, capsys, "--beam", 1)
+    whole, note = sources(data), data / "en-de/back-de.en-de.json"
+    assert "fp16" not in note.read_text()
+    run(place[1], data, capsys, "--beam", 1, "--fp16")
+    assert '"fp16": true' in note.read_text()
+    assert sum(one == other for one, other in zip(whole, sources(data), strict=True)) >= len(whole) // 2
+
+
 def test_sources_have_only_pieces_of_their_language(place, data, capsys):
     """At a high temperature sampling writes pieces of all languages; the pairs depend on the option."""
     text = [open_text(path.with_suffix(""), "en") for path in (data / "en/train.idx", *data.glob("*-*/train.*.en.idx"))]

@@ -1,15 +1,17 @@
 """Fine-tuning of every type by finetune.sh, and the small synthetic releases of XGLUE and XTREME."""
 
 import json
+import random
 import re
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from fairseq_xl.evaluation import xtreme as xtreme_scores
 from fairseq_xl.evaluation.benchmarks import score_benchmark
 from preprocess.readers import xglue, xtreme
-from recipes.twelve_words import WORDS
+from recipes.twelve_words import WORDS, questions
 from recipes.xglue import small_release
 from recipes.xtreme import small_release as small_xtreme
 from tests.commands import MAX_POSITIONS
@@ -159,6 +161,22 @@ def test_text_without_labels_is_only_predicted(data_bin, tmp_path):
         [""],
     ]
     assert not (tmp_path / "run/scores.json").exists() and not (tmp_path / "run/checkpoint_best.pt").exists()
+
+
+def test_questions_of_the_small_releases_need_more_than_the_beginning():
+    """The film, named once, is at many places; every eighth context is longer than an input of the smoke tests."""
+    words = WORDS["en"].split()
+    paragraphs = [article["paragraphs"][0] for article in questions("q", words, random.Random(1), 24)]
+    places = []
+    for paragraph in paragraphs:
+        (question,) = paragraph["qas"]
+        ((text, place),) = [(answer["text"], answer["answer_start"]) for answer in question["answers"]]
+        assert question["question"] == text == "film" and paragraph["context"][place : place + len(text)] == text
+        assert paragraph["context"].split().count("film") == 1
+        places.append(place)
+    assert min(places) > 0 and len(set(places)) > 12
+    longest = yaml.safe_load((RECIPES / "xglue/config/understanding-toy.yaml").read_text())["length"]
+    assert [len(paragraph["context"].split()) > longest for paragraph in paragraphs] == [*[False] * 7, True] * 3
 
 
 @pytest.mark.slow

@@ -27,18 +27,22 @@ def encoders(data_bin, tmp_path_factory):
         more = ["--arch", arch, "--max-update", 1, "--disable-validation"]
         run_train(pretraining(data_bin, root / arch, *more, objectives="mlm"))
     veco, body = (root / arch / "checkpoint_last.pt" for arch in ("xl_veco_tiny", "xl_monotrans_tiny"))
+    unicoder = root / "unicoder"
+    more = ["--max-update", 1, "--disable-validation"]
+    run_train(pretraining(data_bin, unicoder, *more, objectives="word_recovery,paraphrase"))
     module = root / "module.pt"
     language_module.main(["extract", str(body), str(module)])
     frozen = cli(arch="xl_monotrans_tiny", init_from=body, language_module=module, freeze="language-module")
     return {
         "XLM-R": [*XLM_R_OPTIONS, "--init-from", xlm_r],
         "XLM": [*XLM_OPTIONS, "--init-from", xlm],
+        "Unicoder": ["--init-from", unicoder / "checkpoint_last.pt"],
         "VECO": ["--arch", "xl_veco_tiny", "--init-from", veco],
         "MonoTrans": frozen,
     }
 
 
-@pytest.mark.parametrize("kind", ["XLM-R", "XLM", "VECO", "MonoTrans"])
+@pytest.mark.parametrize("kind", ["XLM-R", "XLM", "Unicoder", "VECO", "MonoTrans"])
 @pytest.mark.parametrize("name", NAMES)
 def test_it_learns_and_predicts(data_bin, task_files, encoders, tmp_path, name, kind):  # noqa: F811
     """Two updates change the encoder and the head, but no frozen module; every example of a split gets a prediction."""

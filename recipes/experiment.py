@@ -3,7 +3,7 @@
     python -m recipes.experiment FILE.yaml [name=value ...] [--only STEP,STEP] [--updates N] [--jobs N] [--list]
 
 FILE.yaml holds values, steps and a report; recipes/README.md describes its keys. A finished step is skipped. A step
-whose commands or input files have changed since it began is refused.
+whose commands or input files have changed since it began is refused, or, with the key `renew`, run again.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,7 +87,12 @@ class Run:
         try:
             before = settings.check(step.folder, RECORD, record, "choose another --output")
         except UserError as error:
-            raise UserError(str(error).replace("{output}", str(self.experiment.output))) from None
+            message = str(error).replace("{output}", str(self.experiment.output))
+            if not step.renew:
+                raise UserError(message) from None
+            sys.stderr.write(f"--- {self.elapsed()} {step.name} is run again: {message.partition(': remove')[0]}\n")
+            shutil.rmtree(step.folder)
+            before = {}
         if before.get("finished") and all((step.folder / name).exists() for name in before.get("results") or []):
             return
         step.folder.mkdir(parents=True, exist_ok=True)

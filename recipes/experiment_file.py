@@ -19,7 +19,7 @@ Values = dict[str, Any]  # name -> text, number, list or mapping; "model.start" 
 ROOT = Path(__file__).resolve().parent.parent
 PLACEHOLDER = re.compile(r"\{([\w-]+(?:\.[\w-]+)?)(?::(words|each))?\}")
 KEYS = {"about", "base", "output", "values", "steps", "report", "last line"}
-STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "expects", "needs", "only if needed"}
+STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "expects", "needs", "only if needed", "renew"}
 DESCRIBED = {"preprocess", "recipes.test_set"}  # modules whose first argument is a corpus description
 
 
@@ -34,6 +34,7 @@ class Step:
     expects: list[str]  # files and folders that must exist before any step begins, FOLDER:FOLDER/FILE
     stdout: str | None  # file of the folder that receives the output of the last command
     only_if_needed: bool
+    renew: bool  # whether it is run again, in an empty folder, if its commands or inputs have changed
     needs: list[str]  # names of steps, or prefixes of names, that must run first, beyond those whose folders it reads
     required_steps: list["Step"] = field(default_factory=list)
 
@@ -196,6 +197,7 @@ class Experiment:
                     expects,
                     content.get("stdout"),
                     content.get("only if needed", False),
+                    content.get("renew", False),
                     [self.expand(name, values) for name in content.get("needs", [])],
                 )
         corpora = {
@@ -252,6 +254,8 @@ def read_yaml(path: Any) -> dict[str, Any]:
             content = yaml.safe_load(file)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from error
+    if isinstance(content, dict) and "base" in content:
+        content.setdefault("steps", {})
     if not isinstance(content, dict) or not isinstance(content.get("steps"), dict) or content.keys() - KEYS:
         raise UserError(f"{path}: expected an experiment, a mapping with steps and any of {', '.join(sorted(KEYS))}")
     if base := content.pop("base", None):

@@ -408,6 +408,26 @@ def test_an_input_that_a_step_fetches_itself_does_not_count(tmp_path):
     run(file, f"corpus={tmp_path}/corpus")
 
 
+def test_a_step_with_renew_is_run_again(tmp_path, capsys):
+    """Its results are removed first; a step without the key is refused."""
+    file = tmp_path / "a.yaml"
+    file.write_text("values: {name: one}\nsteps: {a: {run: 'touch {folder}/{name}', renew: true}}")
+    for name in ("one", "two"):
+        run(file, f"name={name}")
+    assert sorted(path.name for path in (tmp_path / "out/a").iterdir()) == ["out.log", "step.json", "two"]
+    assert "a is run again: " in capsys.readouterr().err
+    file.write_text("values: {name: one}\nsteps: {a: {run: 'touch {folder}/{name}'}}")
+    with pytest.raises(UserError, match="was made with other settings"):
+        run(file, "name=one")
+
+
+def test_an_experiment_with_a_base_and_values_alone(tmp_path):
+    (tmp_path / "a.yaml").write_text("values: {name: one}\nsteps: {a: {run: 'touch {folder}/{name}'}}")
+    (tmp_path / "b.yaml").write_text("base: a.yaml\nvalues: {name: two}")
+    run(tmp_path / "b.yaml")
+    assert (tmp_path / "out/a/two").exists()
+
+
 def test_a_training_that_was_stopped_stops_all(tmp_path, capsys):
     file = tmp_path / "a.yaml"
     file.write_text("steps: {a: {run: bash -c 'exit 75'}, b: {run: 'true'}}")

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.finetuning import TASK_TYPES, load_all
 from recipes import best_of_grid, experiment
 from recipes.experiment_file import Experiment
 from tests.commands import MAX_POSITIONS
@@ -72,11 +73,11 @@ def test_two_points_are_trained_and_the_better_one_is_tested(tmp_path, capsys):
         (files / f"{name}.tsv").write_text(TAGGED, encoding="utf-8")
     small = f"--length 32 --max-positions {MAX_POSITIONS} --layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
     values = {
-        **{"data": data, "files": files, "languages": "en,de", "validated": "en", "type": "tagging"},
-        **{"task": "xl_tagging", "metric": "f1", "interval-key": "f1_interval", "epochs": 1, "batches": 2},
+        **{"data": data, "files": files, "languages": "en,de", "validated": "en", "epochs": 1, "batches": 2},
         **{"rates": "1e-5,1e-2", "settings": f"{RECIPES}/xlm/config/classify-toy.yaml {small}"},
     }
-    command = [str(SWEEP), *(f"{name}={value}" for name, value in values.items()), "--output", str(tmp_path / "out")]
+    file, output = str(SWEEP.with_name("sweep-tagging.yaml")), str(tmp_path / "out")
+    command = [file, *(f"{name}={value}" for name, value in values.items()), "--output", output]
     experiment.main([*command, "--updates", "2", "--only", "grid/1e-2"])
     before = (tmp_path / "out/grid/1e-2-1-2/checkpoint_best.pt").stat().st_mtime_ns
     capsys.readouterr()
@@ -89,3 +90,25 @@ def test_two_points_are_trained_and_the_better_one_is_tested(tmp_path, capsys):
     scores = json.loads((tmp_path / "out/score/scores.json").read_text())
     assert set(scores["languages"]) == {"en", "de"} and scores["missing"] == []
     assert "| learning rate 1e-2, 1 epochs, batch 2 | " in printed.out and "| best point | " in printed.out
+    larger = [word.replace("rates=1e-5,1e-2", "rates=1e-5,1e-2,5e-3") for word in command]
+    experiment.main([*larger, "--updates", "2"])
+    shown = capsys.readouterr().err
+    assert (tmp_path / "out/grid/1e-2-1-2/checkpoint_best.pt").stat().st_mtime_ns == before
+    assert "best is run again: " in shown and "(then 1e-5,1e-2, now 1e-5,1e-2,5e-3)" in shown
+    assert set(json.loads((tmp_path / "out/best/best.json").read_text())["validation"]) == {
+        *chosen["validation"],
+        "5e-3-1-2",
+    }
+
+
+@pytest.mark.parametrize("kind", ["ranking", "tagging", "question-answering"])
+def test_the_grid_of_every_type(tmp_path, kind):
+    """Only the type, its metric and its references differ."""
+    steps = {step.name: step for step in Experiment(SWEEP.with_name(f"sweep-{kind}.yaml"), (), tmp_path).chosen([])}
+    load_all()
+    name = TASK_TYPES[kind.replace("-", "_")].main_metric
+    assert len([step for step in steps if step.startswith("grid/")]) == 27
+    assert f"recipes/finetune.sh {kind} " in " ".join(steps["grid/1e-5/3/16"].commands[0])
+    assert f"--task xl_{kind.replace('-', '_')} " in " ".join(steps["test"].commands[0])
+    assert steps["best"].commands[0][4] == name
+    assert ("--references" in steps["score"].commands[0]) == (kind == "question-answering")

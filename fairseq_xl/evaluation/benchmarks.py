@@ -293,6 +293,12 @@ def accuracy_scores(predictions: list[str], labels: list[str], path: Path) -> Sc
     """
     if len(predictions) != len(labels) or not labels:
         raise UserError(f"{path}: expected {len(labels)} predictions, one for each label, found {len(predictions)}")
+    known = set(labels)
+    unknown = [label for label in predictions if label not in known]
+    if unknown:
+        logger.warning(
+            "%s: %d predictions are no label of the references, the first is %r", path, len(unknown), unknown[0]
+        )
     found = classification.score(labels, predictions)
     return {
         "n": found["n"],

@@ -1,5 +1,7 @@
 """Classification of sentences, pairs and triples (Lample & Conneau 2019, section 4.1). B: examples, C: channels."""
 
+import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,8 @@ from fairseq_xl.data.finetuning import Input, frame, read_lines
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.finetuning.base import NO_CLASS, Encode, FirstTokenConfig, Metric, Sample, TaskType
+
+logger = logging.getLogger(__name__)
 
 FIELDS = {1: "label TAB text", 2: "label TAB text TAB text", 3: "label TAB text TAB text TAB text"}
 ANY = "label TAB text, with up to three texts"
@@ -84,6 +88,8 @@ class Classification(TaskType):
         if len(self.labels) < 2:
             found = f"one label only: {self.labels[0]!r}" if self.labels else "no label"
             raise UserError(f"{Path(examples[0].file).parent}: the training files have {found}")
+        counts = Counter(example.label for example in examples)
+        logger.info("classes: %s", ", ".join(f"{label} ({counts[label]} examples)" for label in self.labels))
 
     def check(self, examples: list[Example]) -> None:
         """Raises `UserError` for another number of texts than in training, and an unknown label."""

@@ -21,7 +21,9 @@ class Output(NamedTuple):
     same_problems: Hashable = None  # outputs with the same value have the same problems; None: no other one has
 
 
-def build(folder: Path, release: Path, outputs: Sequence[Output], described: dict, version: int) -> None:
+def build(
+    folder: Path, release: Path, outputs: Sequence[Output], described: dict, version: int, remedy: str = ""
+) -> None:
     """Checks every output, then writes each, and the manifest; skips outputs that are up to date.
 
     Args:
@@ -29,6 +31,7 @@ def build(folder: Path, release: Path, outputs: Sequence[Output], described: dic
         release: the release; the manifest names its files relative to it.
         described: first entries of the manifest.
         version: of the written format; if it changes, everything is written again.
+        remedy: what to do about missing files, for the error.
 
     Raises UserError for errors that the user can correct. It lists the problems of all files, and nothing is written.
     """
@@ -37,7 +40,7 @@ def build(folder: Path, release: Path, outputs: Sequence[Output], described: dic
     for path in files:
         if not path.is_file():
             problems.add(f"{path}: there is no such file")
-    problems.refuse()
+    problems.refuse(remedy)
     stages = Stages(folder)
     with locked(stages):
         hashes = {path: sha256_of(path) for path in files}

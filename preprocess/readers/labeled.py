@@ -68,16 +68,22 @@ class Part:
 # Reading
 
 
-def read_rows(path: Path, problems: Problems) -> Iterator[tuple[int, list[str]]]:
+def read_rows(path: Path, problems: Problems, skip_empty: bool = True) -> Iterator[tuple[int, list[str]]]:
     r"""Yields the number and the fields of each line, with one space for each run of white space in a field.
 
-    Only b"\n" ends a line and only a tab ends a field: quote characters are text. Empty lines are skipped. Problems
-    are those of `decoded`, and a line with another number of fields than the first.
+    Only b"\n" ends a line and only a tab ends a field: quote characters are text. Problems are those of `decoded`, and
+    a line with another number of fields than the first. Empty lines are skipped; without `skip_empty` those before
+    other lines are problems.
     """
-    expected = 0
+    expected, empty = 0, []
     for number, text in decoded(path, problems):
         if not text.strip("\r\n"):
+            if not skip_empty:
+                empty.append(number)
             continue
+        for line in empty:
+            problems.wrong("empty lines", f"{path}, line {line}: the line is empty")
+        empty.clear()
         fields = [" ".join(field.split()) for field in text.split("\t")]
         expected = expected or len(fields)
         if len(fields) == expected:
@@ -111,7 +117,7 @@ def read_table(path: Path, problems: Problems, columns: Sequence[str]) -> Iterat
 # Writing
 
 
-def build(folder: Path, release: Path, parts: Sequence[Part], described: dict) -> None:
+def build(folder: Path, release: Path, parts: Sequence[Part], described: dict, remedy: str = "") -> None:
     """Checks every part, then writes the files of each, and the manifest (`preprocess.readers.checked.build`)."""
 
     def output(part: Part) -> checked.Output:
@@ -123,7 +129,7 @@ def build(folder: Path, release: Path, parts: Sequence[Part], described: dict) -
         )
 
     outputs = [output(replace(part, path=stored(part.path))) for part in parts]
-    checked.build(folder, release, outputs, described, FORMAT)
+    checked.build(folder, release, outputs, described, FORMAT, remedy)
 
 
 def check(part: Part) -> Problems:
@@ -249,6 +255,10 @@ def read_benchmark(
         tasks, codes = names_of("--tasks", options.tasks), chosen(options.langs, known)
         if unknown := [task for task in tasks if task not in languages]:
             raise UserError(f"--tasks {options.tasks}: {unknown[0]} is none of {', '.join(languages)}")
+        if options.langs != ",".join(known):
+            spoken = {code for task in tasks for code in languages[task]}
+            if absent := [code for code in codes if code not in spoken]:
+                raise UserError(f"--langs {options.langs}: {absent[0]} is in none of the tasks {', '.join(tasks)}")
         found = [
             part
             for task in tasks
@@ -257,7 +267,10 @@ def read_benchmark(
                 options.leave_out_wrong,
             )
         ]
-        build(options.destination, options.release, found, {"corpus": [corpus], "tasks": tasks, "languages": codes})
+        described = {"corpus": [corpus], "tasks": tasks, "languages": codes}
+        build(
+            options.destination, options.release, found, described, "--tasks and --langs choose a part of the release"
+        )
 
     return command.run(name, work)
 

@@ -42,10 +42,11 @@ class Problems:
         self.count += other.count
         self.first += other.first[: LISTED - len(self.first)]
 
-    def refuse(self) -> None:
-        """Raises `UserError` if there are problems."""
+    def refuse(self, remedy: str = "") -> None:
+        """Raises `UserError` if there are problems; of several, `remedy` is the last line."""
         if self.count:
-            raise UserError(listed(self.first, self.count))
+            more = f"\n  {remedy}" if remedy and self.count > 1 else ""
+            raise UserError(listed(self.first, self.count) + more)
 
 
 def decoded(path: Path, problems: Problems, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:

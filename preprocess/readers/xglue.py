@@ -18,7 +18,6 @@ from preprocess.readers.labeled import (
     Example,
     Part,
     copied,
-    inside,
     read_benchmark,
     read_rows,
     read_table,
@@ -63,11 +62,13 @@ def file_of(task: str, split: str, language: str) -> str:
 
 def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> Iterator[Part]:
     """The parts of a task; `release` is its folder or the folder that contains it."""
+    whole = any((release / name).is_dir() for name in LANGUAGES)
+    folder = release / task if whole else release
     for language in languages:
         for split, theirs in SPLITS:
             if split == "train" and language != "en":
                 continue
-            path = inside(release, task) / file_of(task, theirs, language)
+            path = folder / file_of(task, theirs, language)
             name = f"{task}/{split}.{language}"
             tsv, training = {language: f"{name}.tsv"}, split == "train"
             if task == "MLQA":
@@ -89,7 +90,7 @@ def labeled(path: Path, problems: Problems, task: str, language: str) -> Iterato
     elif path.name.startswith("multinli"):
         rows = read_table(path, problems, ("premise", "hypo", "label"))
     else:
-        rows = read_rows(path, problems)
+        rows = read_rows(path, problems, skip_empty=False)
     count, may_lack_labels = TEXTS[task], ".test" in path.suffixes  # it may be compressed
     for number, fields in rows:
         if may_lack_labels and len(fields) == count:

@@ -128,7 +128,7 @@ def pairs(path: Path, problems: Problems, task: str, language: str) -> Iterator[
 def translated_pairs(path: Path, problems: Problems, task: str, language: str) -> Iterator[Example]:
     """Yields the pairs of a file of translations: two texts in English, their translations and a label on a line."""
     valid = LABELS[task] | (CONTRADICTORY if task == "xnli" else {})
-    for number, fields in read_rows(path, problems):
+    for number, fields in read_rows(path, problems, skip_empty=False):
         if len(fields) != 2 * TEXTS + 1:
             found = f"expected two texts in English, two translations and a label, found {len(fields)} fields"
             problems.wrong("wrong columns", f"{path}, line {number}: {found}")

@@ -10,6 +10,7 @@ from fairseq_xl import __version__
 from fairseq_xl.commands import score_xglue, score_xtreme, submission
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap, published, xglue, xtreme
+from fairseq_xl.evaluation.benchmarks import accuracy_scores
 
 QUESTIONS = {
     "data": [
@@ -317,3 +318,9 @@ def test_submissions_that_cannot_be_written(tmp_path):
     write(tmp_path / "test.de.tsv", "word\ttag\n")
     with pytest.raises(UserError, match=r"test\.de\.tsv is not a file of predictions: expected 3 columns"):
         submission.main(["xglue", "NER", str(tmp_path), str(tmp_path)])
+
+
+def test_predictions_that_are_no_labels_are_named(caplog, tmp_path):
+    found = accuracy_scores(["news", "nws", "x"], ["news", "news", "sports"], tmp_path / "NC")
+    assert found["accuracy"] == 33.33
+    assert "NC: 2 predictions are no label of the references, the first is 'nws'" in caplog.text

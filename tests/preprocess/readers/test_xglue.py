@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,7 @@ def test_no_line_is_lost_for_an_empty_text(source, tmp_path, caplog):
             b"was\tDas .\t1\nwas\tDas .\n",
             "{path}, line 2: expected 3 fields as in the first line, found 2",
         ),
+        ("QAM/xglue.qam.de.test", b"was\tDas .\t1\n\nwas\tDie .\t0\n\n", "{path}, line 2: the line is empty"),
         ("NER/de.dev", b"Das O\nHaus\n", "{path}, line 2: expected a word and a tag, found 'Haus'"),
         ("NER/de.dev", b"Sch\xf6n O\n", "{path}, line 1: not UTF-8"),
         ("WPR/xglue.wpr.de.dev", b"q\tt\ts\t5\n", "{path}, line 1: label '5' is none of 0, 1, 2, 3, 4"),
@@ -200,7 +202,20 @@ def test_all_missing_files_are_named(source, tmp_path, capsys):
     assert listed(capsys.readouterr().err) == [
         "2 problems:",
         *(f"  - {path}: there is no such file" for path in missing),
+        "  --tasks and --langs choose a part of the release",
     ]
+
+
+def test_a_language_without_any_of_the_tasks(source, tmp_path, capsys):
+    """WPR has Italian, NC does not."""
+    assert read(source, tmp_path / "out", "--tasks", "NC", "--langs", "en,it") == 1
+    assert listed(capsys.readouterr().err) == ["--langs en,it: it is in none of the tasks NC"]
+
+
+def test_a_missing_task_is_sought_in_the_release(source, tmp_path, capsys):
+    shutil.rmtree(source / "NER")
+    assert read(source, tmp_path / "out", "--tasks", "NER", "--langs", "de") == 1
+    assert f"{source}/NER/de.dev: there is no such file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

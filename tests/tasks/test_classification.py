@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import re
 
 import pytest
 import torch
@@ -83,7 +84,7 @@ def validate(data, checkpoint, *more):
 @pytest.mark.parametrize("sides", [1, 2])
 def test_it_learns_and_predicts_every_line(data_bin, task_files, learned, tmp_path, sides, capsys):
     folder, output = learned[sides]
-    assert re.search(r"classes: \w+ \(\d+ examples\), \w+ \(\d+ examples\)", "\n".join(output.messages))
+    assert re.search(r"classes: \w+ \(\d+ examples\), \w+ \(\d+ examples\)", output.log)
     validate(data_bin, folder / "checkpoint_best.pt", "--valid-subset", "valid,test", "--predictions-to", tmp_path)
     capsys.readouterr()
     for split in ("valid", "test"):

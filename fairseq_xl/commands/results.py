@@ -38,4 +38,4 @@ def main(arguments: list[str] | None = None) -> None:
     made = page(files, settings, options.title, options.note)
     with replacing(options.output) as file:
         file.write(made.encode("utf-8", "replace"))  # JSON may have half of a surrogate pair
-    logger.info("%s: %d systems", options.output, len({file.system for file in files}))
+    logger.info("%s: systems %s", options.output, ", ".join(dict.fromkeys(file.system for file in files)))

@@ -153,7 +153,7 @@ def _no_counts(part: Part) -> dict[str, dict[str, Any]]:
 def _kept(part: Part, problems: Problems, counts: dict[str, dict], description: str) -> Iterator[tuple[str, Example]]:
     """Yields the output file and the example of what is written of a part, and adds to the counts."""
     examples = part.read(part.path, problems)
-    for language, label, texts in tqdm(examples, desc=description, unit=" lines", unit_scale=True):
+    for language, label, texts in tqdm(examples, desc=description, unit=" examples", unit_scale=True, disable=None):
         name = part.files[language]
         if part.keeps_empty and not all(texts):
             counts[name]["empty"] += 1

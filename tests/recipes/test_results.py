@@ -74,11 +74,11 @@ def test_the_averages_of_qam_are_those_of_the_kept_scores():
 
 
 def test_translation_without_parallel_text_has_the_kept_scores():
-    """Each direction of a model is a cell "BLEU ± interval" of its row."""
+    """Each direction of a model is a cell "BLEU ± interval" of its row; paired tests are cells, in either order."""
     folder = RECIPES / "xlm/results"
     text = (folder / "README.md").read_text(encoding="utf-8")
     kept = json.loads((folder / "translation.json").read_text(encoding="utf-8"))
-    for pair, models in (("en-de", 8), ("en-fr", 5)):
+    for pair, models in (("en-de", 13), ("en-fr", 5)):
         back = "-".join(reversed(pair.split("-")))
         found = {name.rpartition("/")[0] for name in kept if re.fullmatch(f"{pair}/[^/]+/{back}", name)}
         assert len(found) == models
@@ -86,6 +86,27 @@ def test_translation_without_parallel_text_has_the_kept_scores():
             scores = [kept[f"{model}/{direction}"]["sacrebleu"] for direction in (pair, back)]
             cells = " | ".join(f"{each['score']:.2f} ± {each['interval']:.2f}" for each in scores)
             assert f"| {cells} |" in text, model
+    tests = {name: test for name, test in kept.items() if " against " in name}
+    assert len(tests) == 2 * (3 + 6)  # of seeds 2, without MLM, and 3
+    for name, test in tests.items():
+        cells = [f"| {sign * test['difference']:+.2f} (p = {test['p']:.3g}) |" for sign in (1, -1)]
+        assert any(cell in text for cell in cells) or "clm" in name and "copy" in name, name
+
+
+def test_the_guard_has_the_kept_scores():
+    """BLEU, chrF and wrong languages with all pieces and with those of the target language."""
+    folder = RECIPES / "xlm/results"
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    kept = json.loads((folder / "target-pieces-only.json").read_text(encoding="utf-8"))
+    for row in ("all pieces", "target pieces only"):
+        entries = [kept[f"{row}/{direction}"] for direction in ("en-de", "de-en")]
+        cells = [f"{each['sacrebleu']['score']:.2f} ± {each['sacrebleu']['interval']:.2f}" for each in entries]
+        cells += [f"{each['chrf']['score']:.2f}" for each in entries]
+        cells += [f"{each['wrong_language']['score']:.1f}" for each in entries]
+        assert f"| {' | '.join(cells)} |" in text
+    for direction in ("en-de", "de-en"):
+        test = kept[f"target pieces only/{direction} against all pieces/{direction}"]
+        assert f"{test['difference']:+.2f} (p = {test['p']:.3f})".replace("-", "−") in text
 
 
 def test_back_translation_has_the_kept_scores_and_tests():

@@ -281,7 +281,9 @@ class _Preparation:
             return
         if before != symbols:
             logger.warning(
-                "%s: the symbols change: checkpoints trained on this data folder no longer fit it", self.dictionary
+                "%s: the symbols change: checkpoints trained on this data folder no longer fit it. The earlier text "
+                "makes the earlier symbols again; then --spm-model and --dict with files of this folder keep them",
+                self.dictionary,
             )
 
     def binarize_all(self, units: dict, digest: str) -> dict[str, dict]:

@@ -206,6 +206,10 @@ class Experiment:
             for path in step.absolute_paths
             if path in corpus.MADE and any("recipes.corpus" in command for command in step.commands)
         }
+        for folder, step in steps.items():
+            inside = next((other for other in steps.values() if step.renew and folder in other.folder.parents), None)
+            if inside is not None:
+                raise UserError(f"{self.path}: step {step.name}: renew would remove the folder of step {inside.name}")
         makers = corpora | steps
         for step in steps.values():
             for path in step.absolute_paths:

@@ -71,5 +71,6 @@ def check_identity(identity, origin, dictionary, dictionary_file):
     if dictionary is not None and identity["dictionary"] != dictionary.digest():
         raise UserError(
             f"{origin} was trained with another dictionary (languages {', '.join(identity['languages'])}) than "
-            f"{dictionary_file} ({len(dictionary)} symbols, languages {', '.join(dictionary.languages)})"
+            f"{dictionary_file} ({len(dictionary)} symbols, languages {', '.join(dictionary.languages)}); "
+            "`python -m preprocess … --spm-model FILE --dict FILE` with the checkpoint's own files encodes text for it"
         )

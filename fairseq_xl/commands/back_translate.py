@@ -63,8 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--target-pieces-only",
         action="store_true",
-        help="write only pieces of SOURCE: those that its training text has, and not 20 times as rarely as that of "
-        "another language",
+        help="write only pieces of SOURCE: those that occur in its training text, with at least 1/20 of their share in "
+        "the text of any other language",
     )
     parser.add_argument("--fp16", action="store_true", help="compute with 16 bits, for GPUs")
     parser.add_argument("--length", type=int, default=250, help="leave out longer sentences, in tokens (default: 250)")

@@ -46,7 +46,8 @@ class XLGenerationCriterion(FairseqCriterion):
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
         }
-        for code in self.task.eval_languages:  # the same keys in every step and on every rank
+        languages = dict.fromkeys((*self.task.eval_languages, *self.task.valid_languages))
+        for code in languages:  # the same keys in every step and on every rank
             here = code == sample["language"]
             log[f"sum {code}"] = terms[0].sum.detach() if here else loss.new_zeros(())
             log[f"count {code}"] = count if here else 0

@@ -60,10 +60,10 @@ def detokenized(path):
             if not found:
                 raise UserError(f"{path}, line {place}: expected D-NUMBER TAB score TAB text, found {line[:40]!r}")
             best.setdefault(int(found[1]), found[2])
-    if not best or sorted(best) != list(range(len(best))):
-        raise UserError(
-            f"{path}: expected one D- line for each test line, found {len(best)} of {max(best, default=-1) + 1}"
-        )
+    if not best:
+        raise UserError(f"{path} has no D- lines of fairseq-generate; --plain reads one hypothesis per line")
+    if sorted(best) != list(range(len(best))):
+        raise UserError(f"{path}: expected one D- line for each test line, found {len(best)} of {max(best) + 1}")
     return [best[number] for number in range(len(best))]
 
 
@@ -116,7 +116,16 @@ def bleu(hypotheses, references, lowercase=False, tokenize="13a", bootstrap=0):
 
 def chrf(hypotheses, references, bootstrap=0):
     """chrF2 (Popović 2015) of n hypotheses against n references: returns the same as `bleu`."""
-    return _score(CHRF(), hypotheses, references, bootstrap)
+    return _score(_CHRF(), hypotheses, references, bootstrap)
+
+
+class _CHRF(CHRF):
+    """sacreBLEU's chrF, whose scores of resamples are Python floats: it fails on a mixture of them and of float32."""
+
+    def _compute_score_from_stats(self, stats):
+        score = super()._compute_score_from_stats(stats)
+        score.score = float(score.score)
+        return score
 
 
 def _score(metric, hypotheses, references, bootstrap=0):

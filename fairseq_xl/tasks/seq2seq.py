@@ -23,8 +23,8 @@ from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
 
 logger = logging.getLogger(__name__)
 
-#: A piece of --target-pieces-only has at least this many times the share of the text that it has in other languages:
-#: 0.05 bans 0.4 % of the German pieces of LibreOffice help, and 63 % of the English ones (any occurrence: 0.1 and 31 %)
+#: minimum share of a piece of --target-pieces-only in the text, relative to its share in any other language; for German
+#: as the target, 0.05 bans 0.4 % of the pieces of German text (LibreOffice help) and 63 % of those of English text
 MIN_RATIO = 0.05
 
 
@@ -74,8 +74,8 @@ class XLSeq2SeqConfig(InitialWeightsConfig, XLTaskConfig):
     target_pieces_only: bool = field(
         default=False,
         metadata={
-            "help": "in generation, write only pieces of the target language: those that its training text has, and "
-            "not 20 times as rarely as that of another language"
+            "help": "in generation, write only pieces of the target language: those that occur in its training text, "
+            "with at least 1/20 of their share in the text of any other language"
         },
     )
     init_decoder_layers: ChoiceEnum(LAYERS) = field(
@@ -206,6 +206,8 @@ class XLSeq2SeqTask(XLTask):
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Runs beam search from the symbol of the target language; an empty source line gives an empty hypothesis."""
+        if constraints is None and getattr(generator.search, "supports_constraints", False):
+            raise UserError("--constraints: only fairseq-interactive reads constraints, after a TAB in its input lines")
         source, target = self.inference_pair
         net_input = sample["net_input"]
         tokens = net_input["src_tokens"]

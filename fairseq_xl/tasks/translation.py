@@ -77,8 +77,10 @@ class XLTranslationTask(XLSeq2SeqTask):
             raise UserError("give both --source-lang and --target-lang, or neither")
         single = f"{cfg.source_lang}-{cfg.target_lang}" if cfg.source_lang else None
         names = [name for name in (cfg.lang_pairs or single or "").split(",") if name]
-        if not names or any(name.count("-") != 1 for name in names):
+        if not names:
             raise UserError("name the direction: -s en -t de, or --lang-pairs en-de,de-en")
+        if wrong := [name for name in names if name.count("-") != 1]:
+            raise UserError(f"--lang-pairs {cfg.lang_pairs}: {wrong[0]} is no pair such as en-de")
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
             raise UserError(f"--lang-pairs {cfg.lang_pairs}: {repeated[0]} is named twice")

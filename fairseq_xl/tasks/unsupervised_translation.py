@@ -85,9 +85,8 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         self.codes = self._languages()
         if len(self.codes) < 2:
             found = ", ".join(self.codes) or "none"
-            raise UserError(
-                f"unsupervised translation needs text of two languages or more; {self.folder()} has text of {found}"
-            )
+            where = "--langs names" if self.cfg.langs else f"{self.folder()} has text of"
+            raise UserError(f"unsupervised translation needs text of two languages or more; {where} {found}")
         super()._build_objectives()
         self.directions = ["-".join(pair) for pair in itertools.permutations(self.codes, 2)]
         self.added = [name for name in BLEU_NAMES if name not in self.objectives]  # for validation only

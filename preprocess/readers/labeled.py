@@ -255,10 +255,12 @@ def read_benchmark(
         tasks, codes = names_of("--tasks", options.tasks), chosen(options.langs, known)
         if unknown := [task for task in tasks if task not in languages]:
             raise UserError(f"--tasks {options.tasks}: {unknown[0]} is none of {', '.join(languages)}")
-        if options.langs != ",".join(known):
+        if set(codes) != set(known):
             spoken = {code for task in tasks for code in languages[task]}
             if absent := [code for code in codes if code not in spoken]:
-                raise UserError(f"--langs {options.langs}: {absent[0]} is in none of the tasks {', '.join(tasks)}")
+                raise UserError(
+                    f"--langs {options.langs}: language {absent[0]!r} is in none of the tasks {', '.join(tasks)}"
+                )
         found = [
             part
             for task in tasks

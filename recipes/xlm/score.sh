@@ -7,6 +7,7 @@ recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 arguments 6 "$@"
 data=$1 checkpoint=$2 output=$3 source=$4 target=$5 reference=$6
 shift 6
+text_file "$reference" || refuse "REFERENCE $reference: no such file"
 export PYTHONPATH=$recipe/../..${PYTHONPATH:+:$PYTHONPATH}
 mkdir -p "$output"
 python "$recipe/../launch.py" generate "$data" "$recipe/config/generate.yaml" --path "$checkpoint" \

@@ -55,7 +55,7 @@ def test_pair_that_is_missing(data_bin, tmp_path):
 def test_translation_between_languages_that_are_missing(data_bin, tmp_path):
     refused(translation(data_bin, tmp_path, "-s", "en", "-t", "xx"), "language 'xx'", "en, de, fr")
     refused(translation(data_bin, tmp_path, "--lang-pairs", "de-fr"), "no bitext de-fr or fr-de", data_bin)
-    refused(translation(data_bin, tmp_path, "--lang-pairs", "en"), "name the direction")
+    refused(translation(data_bin, tmp_path, "--lang-pairs", "en"), "--lang-pairs en: en is no pair such as en-de")
     refused(translation(data_bin, tmp_path), "name the direction")
     refused(translation(data_bin, tmp_path, "-s", "en"), "--source-lang and --target-lang")
 

@@ -141,7 +141,7 @@ def test_a_line_separator_ends_no_line(tmp_path):
 @pytest.mark.parametrize(
     "content, sentence",
     [
-        (b"", "found 0 of 0"),
+        (b"", "has no D- lines"),
         (b"D-0\t-1\ta\nD-2\t-1\tb\n", "found 2 of 3"),
         (b"D-0\t-1\ta\nD-1\t-0.3", "line 2: expected D-NUMBER TAB score TAB text"),
         (b"D-x\n", "line 1: expected D-NUMBER"),

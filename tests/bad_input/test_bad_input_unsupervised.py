@@ -28,7 +28,7 @@ def data(place, tmp_path):
     [
         (cli(langs="en,xx"), ("--langs: ", "has no text of xx; expected one of en, de, fr")),
         (cli(langs="en,en"), ("--langs en,en: en is named twice",)),
-        (cli(langs="de"), ("needs text of two languages", "has text of de")),
+        (cli(langs="de"), ("needs text of two languages", "--langs names de")),
         (cli(langs="en,de", pairs="en-xx"), ("--pairs: ", "no text of en-xx; expected one of en-de, en-fr")),
         (cli(objectives="xdae,backtranslation"), ("--objectives", "unknown backtranslation", "back_translation")),
         (cli(objective_options="back_translation.beam=5"), ("back_translation", "beam", "length")),

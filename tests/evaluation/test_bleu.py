@@ -60,8 +60,8 @@ def test_ten_comes_after_nine_and_an_empty_hypothesis_is_one(tmp_path):
     [
         ("D-0\t-1\ta\nD-2\t-1\tc\n", "expected one D- line for each test line, found 2 of 3"),
         ("D-1\t-1\ta\n", "found 1 of 2"),
-        ("H-0\t-1\ta\n", "found 0 of 0"),
-        ("", "found 0 of 0"),
+        ("H-0\t-1\ta\n", "has no D- lines of fairseq-generate; --plain reads"),
+        ("", "has no D- lines of fairseq-generate"),
     ],
 )
 def test_missing_lines_are_refused(tmp_path, text, message):
@@ -299,3 +299,12 @@ def test_files_that_cannot_be_read_are_reported(tmp_path):
     (tmp_path / "latin").write_bytes(b"caf\xe9\n")
     with pytest.raises(UserError, match="latin is not UTF-8"):
         read_lines(tmp_path / "latin")
+
+
+def test_output_with_hardly_a_right_character_has_scores():
+    """Most lines are empty, so that some resamples have a chrF of 0."""
+    references = ["Das ist ein Haus .", *["Hund und Katze"] * 49]
+    hypotheses = [references[0], *[""] * 49]
+    found = chrf(hypotheses, references, bootstrap=1000)
+    assert found["score"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score, abs=0.005)
+    assert found["interval"] > 0

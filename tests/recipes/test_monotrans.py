@@ -453,7 +453,7 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path, capsys):
     compare(corpus, output, "tasks=wpr,ui", "seeds=1", "models=tokens,joint", *small)
     other_types = capsys.readouterr().out
     rows = ("wpr: ndcg", "ui: f1", "tokens", "tf-idf", "shared words", "chance")
-    for row in (*rows, "dictionary of English spans", "capitalized words"):
+    for row in (*rows, "dictionary of spans of en", "capitalized words"):
         assert re.search(rf"^\| {row} \| ", other_types, re.MULTILINE)
     assert other_types.count("| tokens | ") == 2 and not re.search(r"\|  \|", other_types)  # no empty cell
     # all languages jointly, and mapped embeddings, are made if they are named

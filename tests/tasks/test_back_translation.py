@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from tiny_data import write_items
 
 from fairseq_xl import back_translation, commands
@@ -88,12 +89,14 @@ def test_sampling_from_the_most_probable_symbol_is_greedy_search(place, data, ca
 
 
 def test_16_bits(place, data, capsys):
-    """Sources are almost those of 32 bits; the pairs are generated again."""
+    """The model computes with 16 bits; sources are almost those of 32 bits; the pairs are generated again."""
     run(place[1], data, capsys, "--beam", 1)
     whole, note = sources(data), data / "en-de/back-de.en-de.json"
     assert "fp16" not in note.read_text()
     run(place[1], data, capsys, "--beam", 1, "--fp16")
     assert '"fp16": true' in note.read_text()
+    translator = back_translation.Translator(str(place[1]), str(data), "de", "en", {"beam": 1}, False, fp16=True)
+    assert next(translator.model.parameters()).dtype == torch.float16
     assert sum(one == other for one, other in zip(whole, sources(data), strict=True)) >= len(whole) // 2
 
 

@@ -365,5 +365,7 @@ def test_only_pieces_of_the_target_language(data_bin, both_ways):
         {dictionary.index(piece) for *_, line in hypotheses(each) for piece in line.split()} for each in (output, free)
     ]
     assert used[0] <= allowed and not used[1] <= allowed
+    with pytest.raises(UserError, match="--constraints: only fairseq-interactive reads constraints"):
+        generate(data_bin, both_ways, "--constraints")
     with pytest.raises(UserError, match="--target-pieces-only does not work with --constraints"):
         interactive(data_bin, both_ways, ["das\tHaus"], "--target-pieces-only", "--constraints")

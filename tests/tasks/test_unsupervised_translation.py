@@ -468,7 +468,7 @@ def test_supervised_training_of_the_same_architecture(data_bin, tmp_path):
     "options, message",
     [
         (cli(objective_options=f"{UNSUPERVISED} xdae.weight=0 back_translation.weight=0"), "weights of all .* are 0"),
-        (cli(langs="en"), "unsupervised translation needs text of two languages or more; .* has text of en"),
+        (cli(langs="en"), "unsupervised translation needs text of two languages or more; --langs names en"),
         (cli(arch="xl_mt_tiny"), "--arch xl_mt_tiny: .* needs an encoder-decoder .* such as xl_unmt_tiny$"),
         (cli(arch="xl_xfnp_tiny"), "xdae predicts one token at a step"),
         (cli(init_from="x.pt", init_encoder_from="y.pt"), "--init-from initializes encoder, decoder and embeddings"),

@@ -209,7 +209,7 @@ def test_all_missing_files_are_named(source, tmp_path, capsys):
 def test_a_language_without_any_of_the_tasks(source, tmp_path, capsys):
     """WPR has Italian, NC does not."""
     assert read(source, tmp_path / "out", "--tasks", "NC", "--langs", "en,it") == 1
-    assert listed(capsys.readouterr().err) == ["--langs en,it: it is in none of the tasks NC"]
+    assert listed(capsys.readouterr().err) == ["--langs en,it: language 'it' is in none of the tasks NC"]
 
 
 def test_a_missing_task_is_sought_in_the_release(source, tmp_path, capsys):

@@ -99,6 +99,19 @@ def test_translation_without_parallel_text_has_the_kept_scores():
             assert f"| {sign * test['difference']:+.2f} (p = {test['p']:.3g}) |" in row, name
 
 
+@pytest.mark.parametrize("recipe, name", [("xglue", "smoke-understanding"), ("xtreme", "smoke")])
+def test_the_smoke_tests_learn_english(recipe, name):
+    """Every task is above majority or chance; the last line has the kept averages."""
+    folder = RECIPES / recipe / "results"
+    text = " ".join((folder / "README.md").read_text(encoding="utf-8").split())
+    kept = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["tasks"]
+    assert " ".join(f"{task}={kept[task]['average']}" for task in kept if kept[task]["average"] is not None) in text
+    for task, entry in kept.items():
+        if english := entry["languages"].get("en"):
+            metric = next(name for name in ("ndcg", "f1", "precision", "accuracy") if name in english)
+            assert english[metric] > max(english.get("majority", 0), english.get("chance", 0), 60), task
+
+
 def test_the_guard_has_the_kept_scores():
     """BLEU, chrF and wrong languages with all pieces and with those of the target language."""
     folder = RECIPES / "xlm/results"

@@ -290,7 +290,12 @@ class XLPretrainingTask(XLTask):
                 del corpora[name]
                 continue
             if not corpora[name]:
-                raise UserError(f"{folder}: no {kind} text for the split {split!r}, which --objectives {name} reads")
+                text = "parallel text" if kind.startswith("parallel") else "monolingual text"
+                text += " of documents" if kind.endswith("documents") else ""
+                raise UserError(
+                    f"{folder}: no {text} for the split {split!r}, which --objectives {name} reads: add it to the "
+                    "corpus description and run `python -m preprocess`"
+                )
             for corpus in corpora[name].values():
                 objective.check(corpus)
         return corpora

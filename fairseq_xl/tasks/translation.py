@@ -239,7 +239,10 @@ class XLTranslationTask(XLSeq2SeqTask):
             prefix = folder / name / f"{split}.{name}"
             if any(is_begun(f"{prefix}.{language}") for language in (source, target)):
                 return SentencePairs(prefix, *name.split("-"), len(self.dictionary))
-        raise UserError(f"{folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r}")
+        raise UserError(
+            f"{folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r}: add it to the corpus "
+            "description and run `python -m preprocess`"
+        )
 
     def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
         """fairseq hook: truncates long lines outside of training; raises `UserError` for a line above --max-tokens."""

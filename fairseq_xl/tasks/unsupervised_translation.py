@@ -141,7 +141,12 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
 
     def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
         """Opens the corpora of a split; warns of directions that the mean BLEU of validation leaves out."""
-        super().load_dataset(split, *args, **kwargs)
+        try:
+            super().load_dataset(split, *args, **kwargs)
+        except UserError as error:
+            if split != "test":
+                raise
+            raise UserError(f"{error}. fairseq-generate translates with --task xl_translation -s en -t de") from None
         if split == "train":
             return
         corpora = self.datasets[split].corpora

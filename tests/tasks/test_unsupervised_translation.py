@@ -250,6 +250,14 @@ def test_the_checkpoint_translates_in_both_directions(data_bin, whole):
         assert sorted(output.lines("H")) == list(range(TEST_LINES))
 
 
+def test_generation_with_the_task_of_training_names_the_right_one(data_bin, whole):
+    line = [data_bin, "--task", "xl_unsupervised_translation", "--path", whole[0] / "checkpoint_last.pt"]
+    message = "no monolingual text for the split 'test'.*fairseq-generate translates with --task xl_translation"
+    with pytest.raises(UserError, match=message):
+        lengths = "xdae.length=40 back_translation.length=40"
+        run_generate([*line, *cli(user_dir="fairseq_xl", max_tokens=512, objective_options=lengths)])
+
+
 def test_a_language_that_was_not_trained_is_refused(data_bin, whole):
     with pytest.raises(UserError, match="was trained for en-de, de-en, not for en-fr"):
         run_generate(

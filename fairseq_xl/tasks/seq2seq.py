@@ -206,7 +206,8 @@ class XLSeq2SeqTask(XLTask):
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Runs beam search from the symbol of the target language; an empty source line gives an empty hypothesis."""
-        if constraints is None and getattr(generator.search, "supports_constraints", False):
+        search = getattr(generator, "search", None)  # --score-reference has none
+        if constraints is None and getattr(search, "supports_constraints", False):
             raise UserError("--constraints: only fairseq-interactive reads constraints, after a TAB in its input lines")
         source, target = self.inference_pair
         net_input = sample["net_input"]

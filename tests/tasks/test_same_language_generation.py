@@ -411,7 +411,7 @@ def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, learned, 
     )
     two = ["--init-encoder-from", pretrained["mlm"], "--init-decoder-from", learned[0] / "checkpoint_best.pt"]
     refused([*line, *two], "--arch xl_xdae_tiny: encoder and decoder must be initialized from the same checkpoint")
-    refused([*line, "--finetune-from-model", pretrained["xdae"]], "name it as --init-from")
+    refused([*line, "--finetune-from-model", pretrained["xdae"]], "start fine-tuning from it with --init-from")
     refused(
         [*line, "--init-from", pretrained["xfnp"]],
         "has a decoder with predicting streams: it is for --arch xl_xfnp_* alone",

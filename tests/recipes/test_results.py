@@ -112,6 +112,21 @@ def test_the_smoke_tests_learn_english(recipe, name):
             assert english[metric] > max(english.get("majority", 0), english.get("chance", 0), 60), task
 
 
+def test_unsupervised_translation_of_the_sample_has_the_kept_scores():
+    """From embeddings both directions are above random weights and above the copied source."""
+    folder = RECIPES / "xlm/results"
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    kept = json.loads((folder / "smoke-unmt.json").read_text(encoding="utf-8"))
+    found = {name: scores["sacrebleu"] for name, scores in kept.items()}
+    for model in ("embeddings", "random"):
+        cells = [
+            f"{found[f'{model}/{pair}'][name]:.2f}" for pair in ("en-de", "de-en") for name in ("score", "interval")
+        ]
+        assert "| {} ± {} | {} ± {} |".format(*cells) in text
+    best = max(found[name]["score"] for name in ("random/en-de", "random/de-en", "copy/en-de"))
+    assert min(found[f"embeddings/{pair}"]["score"] for pair in ("en-de", "de-en")) > best
+
+
 def test_the_guard_has_the_kept_scores():
     """BLEU, chrF and wrong languages with all pieces and with those of the target language."""
     folder = RECIPES / "xlm/results"

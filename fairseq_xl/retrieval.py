@@ -106,7 +106,7 @@ class Embedders:
         }
 
     def choices(self, layer=None, pooling=None):
-        """All choices (layer, pooling) of the model, or those of one layer or one pooling."""
+        """Returns the choices (layer, pooling) of the model; `layer` and `pooling` keep those with that value."""
         found = [each for each in self.default.choices if layer in (None, each[0]) and pooling in (None, each[1])]
         if not found:
             raise UserError(f"--layer {layer}: the model has the layers 0 to {len(self.default.encoder.layers)}")

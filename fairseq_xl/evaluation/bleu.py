@@ -120,7 +120,7 @@ def chrf(hypotheses, references, bootstrap=0):
 
 
 class _CHRF(CHRF):
-    """sacreBLEU's chrF, whose scores of resamples are Python floats: it fails on a mixture of them and of float32."""
+    """sacreBLEU's chrF with Python floats as scores: its bootstrap fails on a mix of 0.0 and numpy's float32."""
 
     def _compute_score_from_stats(self, stats):
         score = super()._compute_score_from_stats(stats)

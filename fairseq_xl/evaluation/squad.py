@@ -134,7 +134,7 @@ def _wrong_answers(question: Question) -> dict[int, str]:
 
 
 def problem_messages(text: str, content: Any, path: Any, problems: list[Problem]) -> list[str]:
-    """Returns a message for each problem of `content`, with file, line and id; `text` is that of the file."""
+    """Returns a message for each problem of `content`, with file, line and id. `text` is the text of the file."""
     if not problems:
         return []
     ends = [match.start() for match in re.finditer("\n", text)]

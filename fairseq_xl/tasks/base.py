@@ -320,7 +320,7 @@ def _architectures():
 
 
 def run_config(cfg):
-    """Returns the run's configuration, of which `cfg` is the part `task`; None for a task created without a command."""
+    """Returns the configuration of the run whose part `task` is `cfg`; None for a task created without a command."""
     return cfg._get_parent() if OmegaConf.is_config(cfg) else None
 
 

@@ -396,6 +396,7 @@ class XLPretrainingTask(XLTask):
         training = dataset is self.datasets.get("train")
 
         def plan(_, epoch):
+            """Returns the batches of an epoch, each a list of one `BatchSpec`."""
             if not training:
                 return [[spec] for spec in validation_plan(self._samplers(dataset, max_tokens, max_sentences))]
             frequencies = list(self.cfg.update_freq)

@@ -23,8 +23,8 @@ from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
 
 logger = logging.getLogger(__name__)
 
-#: minimum share of a piece of --target-pieces-only in the text, relative to its share in any other language; for German
-#: as the target, 0.05 bans 0.4 % of the pieces of German text (LibreOffice help) and 63 % of those of English text
+#: for --target-pieces-only: minimum share of a piece in the target language's text, relative to its share in any other
+#: language's. On LibreOffice help, with German as the target, it bans 0.4 % of German running text and 63 % of English
 MIN_RATIO = 0.05
 
 

@@ -421,6 +421,14 @@ def test_a_step_with_renew_is_run_again(tmp_path, capsys):
         run(file, "name=one")
 
 
+def test_a_step_with_renew_has_no_other_step_inside(tmp_path):
+    """Otherwise that step's results would be removed too."""
+    file = tmp_path / "a.yaml"
+    file.write_text("steps: {a: {run: 'true', renew: true}, b: {run: 'true', folder: a/b}}")
+    with pytest.raises(UserError, match="step a: renew would remove the folder of step b"):
+        run(file)
+
+
 def test_an_experiment_with_a_base_and_values_alone(tmp_path):
     (tmp_path / "a.yaml").write_text("values: {name: one}\nsteps: {a: {run: 'touch {folder}/{name}'}}")
     (tmp_path / "b.yaml").write_text("base: a.yaml\nvalues: {name: two}")

@@ -1,16 +1,33 @@
 """Statistics of translations that are summed over batches and processes: BLEU, wrong languages, lengths."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sacrebleu.metrics.bleu import BLEU
 
 from fairseq_xl.evaluation.bleu import metric_of, tokenizer_of
 
-#: entries of `statistics`: BLEU's matches and n-grams of 1 to 4 words, its lengths; sentences, those in a wrong
-#: language; pieces of the translations and of their sources
-SIZE = 4 + 4 + 2 + 2 + 2
+
+class Statistics(NamedTuple):
+    """Counts of n translations. Those of several batches and processes are added field by field."""
+
+    # n-grams of 1 to 4 words that occur in the reference
+    matches_1: float = 0
+    matches_2: float = 0
+    matches_3: float = 0
+    matches_4: float = 0
+    # all n-grams
+    ngrams_1: float = 0
+    ngrams_2: float = 0
+    ngrams_3: float = 0
+    ngrams_4: float = 0
+    words: float = 0
+    reference_words: float = 0
+    sentences: float = 0
+    wrong: float = 0  # sentences in a wrong language
+    pieces: float = 0
+    source_pieces: float = 0
 
 
 class LanguageGuess:
@@ -33,8 +50,8 @@ class LanguageGuess:
 
 def statistics(
     hypotheses: Sequence[str], references: Sequence[str], language: str, pieces: int, source_pieces: int, wrong: int
-) -> np.ndarray:
-    """The sums of n translations, (SIZE,) float.
+) -> Statistics:
+    """Counts n translations.
 
     Args:
         hypotheses, references: n lines of text each.
@@ -44,17 +61,15 @@ def statistics(
     """
     score = metric_of(tokenizer_of(language)).corpus_score(hypotheses, [references])
     lengths = (score.sys_len, score.ref_len)
-    return np.array([*score.counts, *score.totals, *lengths, len(hypotheses), wrong, pieces, source_pieces], float)
+    return Statistics(*score.counts, *score.totals, *lengths, len(hypotheses), wrong, pieces, source_pieces)
 
 
-def scores(sums: ArrayLike) -> dict[str, float]:
-    """The scores of summed statistics: BLEU, the share of translations in a wrong language and the length ratio."""
-    sums = np.asarray(sums)
-    matches, ngrams = sums[:4].tolist(), sums[4:8].tolist()
-    words, reference_words, sentences, wrong, pieces, source_pieces = sums[8:]
-    bleu = BLEU.compute_bleu(matches, ngrams, int(words), int(reference_words), smooth_method="exp")
+def scores(sums: Statistics) -> dict[str, float]:
+    """Computes BLEU, the share of translations in a wrong language, in percent, and the length ratio."""
+    lengths = int(sums.words), int(sums.reference_words)
+    bleu = BLEU.compute_bleu(list(sums[:4]), list(sums[4:8]), *lengths, smooth_method="exp")
     return {
         "bleu": round(bleu.score, 2),
-        "wrong_language": round(100 * wrong / sentences, 1),
-        "length_ratio": round(pieces / max(source_pieces, 1), 2),
+        "wrong_language": round(100 * sums.wrong / sums.sentences, 1),
+        "length_ratio": round(sums.pieces / max(sums.source_pieces, 1), 2),
     }

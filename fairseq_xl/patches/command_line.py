@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import warnings
+from pathlib import Path
 
 from fairseq import models, options, trainer, utils
 from fairseq.dataclass import utils as dataclass_utils
@@ -162,6 +163,15 @@ def _check_arguments(given: dict) -> None:
         raise UserError(f"--results-path {folder}: expected a folder, found a file")
     if given.get("arch") and given.get("task"):
         _check_arch_and_task(given["arch"], given["task"])
+    if given.get("task") == "translation" and given.get("data"):  # the default of fairseq-generate
+        _check_data_of_translation(given["data"])
+
+
+def _check_data_of_translation(data: str) -> None:
+    """Raises `UserError` for fairseq's task `translation` with a data folder of this package: one joint dictionary."""
+    folder = Path(data.split(os.pathsep)[0])
+    if (folder / "dict.txt").is_file() and not any(folder.glob("dict.*.txt")):
+        raise UserError(f"--task translation does not read {folder}, which has one dict.txt: use --task xl_translation")
 
 
 def _check_arch_and_task(arch: "str | None", task: "str | None") -> None:

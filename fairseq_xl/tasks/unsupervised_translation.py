@@ -20,7 +20,7 @@ from fairseq_xl.data import tokenizers
 from fairseq_xl.data.dictionary import UNMARKED, XLDictionary
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.translations import SIZE, LanguageGuess, scores, statistics
+from fairseq_xl.evaluation.translations import LanguageGuess, Statistics, scores, statistics
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import Batch
@@ -171,20 +171,21 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     def valid_step(self, sample: dict[str, Any], model: Any, criterion: Any) -> tuple[Any, Any, dict[str, Any]]:
         """Computes the loss, and the statistics of the translations of a batch."""
         objective, batch = sample["objective"], sample["batch"]
-        log = {f"{kind} {direction}": np.zeros(SIZE) for kind in BLEU_NAMES for direction in self.directions}
+        log = {f"{kind} {direction}": Statistics() for kind in BLEU_NAMES for direction in self.directions}
         if objective in BLEU_NAMES:
             translated = model(self.objectives["back_translation"].translated, batch)
-            log |= {f"{objective} {name}": sums for name, sums in self._statistics(objective, batch, translated, model)}
+            counted = self._statistics(objective, batch, translated, model)
+            log |= {f"{objective} {direction}": counts for direction, counts in counted}
             if objective == "back_translation":
                 sample = sample | {"batch": batch | {"source": translated}}
         loss, sample_size, logged = super().valid_step(sample, model, criterion)
-        flat = {f"{key} {place}": number for key, sums in log.items() for place, number in enumerate(sums.tolist())}
+        flat = {f"{key} {name}": count for key, counts in log.items() for name, count in counts._asdict().items()}
         return loss, sample_size, logged | flat
 
     def _statistics(
         self, objective: str, batch: Batch, translated: Batch, model: Any
-    ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields each direction of a batch and the `statistics` of its translations.
+    ) -> Iterator[tuple[str, Statistics]]:
+        """Yields each direction of a batch and the `Statistics` of its translations.
 
         Args:
             translated: the batch with its translations as ``tokens``. Those of `back_translation` are translated back
@@ -240,7 +241,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         """Logs the losses and, in validation, the scores of translations."""
         super().reduce_metrics(logging_outputs, criterion)
         for kind, direction in itertools.product(BLEU_NAMES, self.directions):
-            keys = [f"{kind} {direction} {place}" for place in range(SIZE)]
+            keys = [f"{kind} {direction} {name}" for name in Statistics._fields]
             sums = np.array([float(sum(log.get(key, 0) for log in logging_outputs)) for key in keys])
             if sums.any():
                 metrics.log_scalar(f"_{kind} {direction}", sums)  # fairseq adds up the batches
@@ -249,12 +250,15 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     def _log_scores(self, kind: str, direction: str) -> None:
         """Logs the scores of a direction, and the mean BLEU over all directions."""
 
+        def score(meters: dict[str, Any], direction: str, key: str) -> float:
+            return scores(Statistics(*meters[f"_{kind} {direction}"].sum))[key]
+
         def found(key: str) -> Callable[[dict[str, Any]], float]:
-            return lambda meters: scores(meters[f"_{kind} {direction}"].sum)[key]
+            return lambda meters: score(meters, direction, key)
 
         def mean(meters: dict[str, Any]) -> float:
-            sums = [meters.get(f"_{kind} {direction}") for direction in self.directions]
-            return round(float(np.mean([scores(meter.sum)["bleu"] for meter in sums if meter is not None])), 2)
+            scored = [other for other in self.directions if f"_{kind} {other}" in meters]
+            return round(float(np.mean([score(meters, other, "bleu") for other in scored])), 2)
 
         metrics.log_derived(f"{BLEU_NAMES[kind]}_{direction}", found("bleu"))
         metrics.log_derived(BLEU_NAMES[kind], mean)

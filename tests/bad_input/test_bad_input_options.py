@@ -440,6 +440,13 @@ def test_results_and_hypotheses_that_cannot_be(data_bin, tmp_path):
         fails(lambda: run([*line, "--lm-path", "lm.pt"]), "--lm-path lm.pt is not supported", "leave it out")
 
 
+@pytest.mark.parametrize("name", ["generate", "interactive"])
+def test_translation_without_a_task(data_bin, name):
+    line = [data_bin, "-s", "en", "-t", "de", "--user-dir", "fairseq_xl", "--path", "x.pt"]
+    run, _ = EVALUATION[name]
+    fails(lambda: run(line), f"--task translation does not read {data_bin}", "use --task xl_translation")
+
+
 def test_validation_without_a_task(data_bin, capsys):
     with pytest.raises(SystemExit) as ended:
         run_validate([data_bin, "--path", "x.pt", "--batch-size", 8, "--user-dir", "fairseq_xl"])
@@ -482,7 +489,7 @@ def test_learning_rate_that_is_forgotten(data_bin, tmp_path):
     line = pretraining(data_bin, tmp_path)
     without = [*line[: line.index("--lr")], *line[line.index("--lr") + 2 :]]
     refused(without, "--lr is missing: set the learning rate")
-    for command, lr in (([*without, "--lr", 0.25], [0.25]), ([data_bin, "--arch", "transformer"], [0.25])):
+    for command, lr in (([*without, "--lr", 0.25], [0.25]), ([tmp_path, "--arch", "transformer"], [0.25])):
         assert configuration(options.get_training_parser(), command).optimization.lr == lr
 
 

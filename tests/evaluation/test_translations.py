@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from fairseq_xl.evaluation.translations import SIZE, LanguageGuess, scores, statistics
+from fairseq_xl.evaluation.translations import LanguageGuess, Statistics, scores, statistics
 
 HYPOTHESES = ["the house is small and green .", "a book", "", "the light on the water is green now ."]
 REFERENCES = ["the house is small and grey .", "the book", "a stone", "the light on the water was green ."]
@@ -15,11 +15,18 @@ def test_summed_parts_have_the_score_of_the_whole():
         statistics(HYPOTHESES[i : i + 2], REFERENCES[i : i + 2], "en", pieces=10 + i, source_pieces=8, wrong=i // 2)
         for i in (0, 2)
     ]
-    found = scores(sum(parts))
+    found = scores(Statistics(*map(sum, zip(*parts))))
     expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES])
     assert found["bleu"] == pytest.approx(expected.score, abs=0.005)
     assert found == {"bleu": found["bleu"], "wrong_language": 25.0, "length_ratio": round(22 / 16, 2)}
-    assert all(part.shape == (SIZE,) for part in parts)
+
+
+def test_counts_of_a_translation():
+    """Two of five words are right, and one of four bigrams: "the house"."""
+    found = statistics(["the house was big today"], ["the house is small"], "en", 7, 6, 1)
+    assert found == Statistics(2, 1, 0, 0, 5, 4, 3, 2, 5, 4, 1, 1, 7, 6)
+    assert (found.matches_2, found.ngrams_2, found.words, found.reference_words) == (1, 4, 5, 4)
+    assert (found.sentences, found.wrong, found.pieces, found.source_pieces) == (1, 1, 7, 6)
 
 
 def test_the_languages_tokenizer_is_used():

@@ -168,7 +168,10 @@ def back_translate(
             f"{folder / 'dict.txt'}"
         )
     corpus = Sentences(folder / target / split, target, len(dictionary))
-    examples, _ = corpus.all_examples(length)
+    examples, sizes = corpus.all_examples(length)
+    longest = 1 + int(sizes.max())  # with <s>
+    if longest > max_tokens:
+        raise UserError(f"{folder / target / split}: a sentence has {longest} tokens, raise --max-tokens {max_tokens}")
     prefix = back_translated_prefix(folder, source, target)
     allowed = np.packbits(translator.task.pieces_of(source)) if target_pieces_only else None
     made_with = {

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, names_of
-from fairseq_xl.io.compressed import read_text, stored
+from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
 
 WORD = re.compile(r"[^\W\d_][\w'’·\u0900-\u0dff-]*")  # begins with a letter; vowel signs of Indic scripts are no \w
@@ -24,11 +25,13 @@ SPLITS = ("train", "valid", "test")
 
 def word_pairs(folder: Path, pair: str) -> list[tuple[str, str]]:
     """The pairs of words of two languages; raises `UserError` if there is none."""
+    if pair.count("-") != 1:
+        raise UserError(f"--pairs {pair}: expected a pair such as en-de")
     counts: Counter[tuple[str, str]] = Counter()
     for split in SPLITS:
         paths = [folder / f"bitext/{split}.{pair}.{code}" for code in pair.split("-")]
         if all(stored(path).is_file() for path in paths):
-            sides = [read_text(path).decode("utf-8").split("\n") for path in paths]
+            sides = [read_lines(path) for path in paths]
             if len(sides[0]) != len(sides[1]):
                 raise UserError(f"{paths[0]} has {len(sides[0])} lines, {paths[1]} has {len(sides[1])}")
             lines = zip(*([line.strip() for line in side] for side in sides))

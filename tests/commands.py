@@ -62,10 +62,16 @@ class Output:
                 found.setdefault(int(number), []).append(rest)
         return found
 
-    def statistics(self, name):
-        """Values of `name` in the lines of statistics that fairseq logs (--log-format simple), as text, in order."""
+    def statistics(self, name, tag=None):
+        """Values of `name` in the lines of statistics that fairseq logs (--log-format simple), as text, in order.
+
+        Args:
+            tag: `train` or a validation split; None: all lines.
+        """
         values = []
         for record in self.records:
+            if tag not in (None, record.name):
+                continue
             for part in record.getMessage().split(" | "):
                 key, _, value = part.strip().partition(" ")
                 if key == name:

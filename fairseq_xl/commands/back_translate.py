@@ -21,6 +21,8 @@ def main(arguments: list[str] | None = None) -> None:
     for name in ("beam", "sampling_topk", "max_tokens", "length"):
         if (number := getattr(options, name)) is not None and number < 1:
             raise UserError(f"--{name.replace('_', '-')} {number}: expected 1 or more")
+    if not 0 <= options.seed < 2**32:
+        raise UserError(f"--seed {options.seed}: expected 0 or more, below 2**32")
     if not 0 < options.temperature < math.inf:
         raise UserError(f"--temperature {options.temperature}: expected a number above 0")
     if options.sampling_topk and not options.sampling:

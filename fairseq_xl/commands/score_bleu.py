@@ -13,7 +13,7 @@ import sys
 
 from sacrebleu.metrics import BLEU
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.evaluation.bleu import (
     LANGUAGES,
     bleu,
@@ -54,6 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
             *(options.reference, equal, compared, options.generated),
         )
     hypotheses = systems[0]
+    check_number("--bootstrap", options.bootstrap, "0 or more")
     if options.against and options.bootstrap < 1:
         raise UserError(f"--against needs resamples: --bootstrap {options.bootstrap} must be 1 or more")
     if options.save:

@@ -88,6 +88,13 @@ class XLDictionary(Dictionary):
         return flags
 
     @cached_property
+    def is_output(self):
+        """(V,) bool: True for the pieces and ``</s>``, of which translations consist."""
+        flags = self.is_piece.copy()
+        flags[self.eos()] = True
+        return flags
+
+    @cached_property
     def word_mark(self):
         """Word mark of the pieces: `SENTENCEPIECE`, `BPE` or None; the more frequent one.
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.data.indexed import check_numbers, open_text
+from fairseq_xl.data.indexed import check_numbers, is_begun, open_text
 from fairseq_xl.errors import UserError
 
 READ_TOKENS = 10_000_000  # of a text, at a time
@@ -81,9 +81,20 @@ class TokenStream:
         return starts, np.minimum(length, self.size - starts)
 
 
-def piece_counts(path, language, symbols):
-    """Number of occurrences of each of V symbols in the binarized text of a language: (V,)."""
+def piece_counts(path, language, symbols, tokens=None):
+    """Number of occurrences of each of V symbols in the binarized text of a language: (V,).
+
+    Args:
+        tokens: number of tokens, from the beginning of the text, that are counted; None: all.
+    """
     stream, counts = TokenStream(path, language, symbols), np.zeros(symbols, dtype=np.int64)
-    for begin in range(0, stream.size, READ_TOKENS):
-        counts += np.bincount(stream.read(begin, begin + READ_TOKENS), minlength=symbols)
+    end = stream.size if tokens is None else min(stream.size, tokens)
+    for begin in range(0, end, READ_TOKENS):
+        counts += np.bincount(stream.read(begin, min(begin + READ_TOKENS, end)), minlength=symbols)
     return counts
+
+
+def training_texts(folder, language):
+    """Prefixes of the binarized training text of a language in a data folder: monolingual, then sides of bitexts."""
+    pairs = sorted(path.with_suffix("") for path in Path(folder).glob(f"*-*/train.*.{language}.idx"))
+    return list(filter(is_begun, [Path(folder) / language / "train", *pairs]))

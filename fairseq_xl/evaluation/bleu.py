@@ -99,11 +99,13 @@ def tokenizer_of(language):
 
 
 def metric_of(tokenize, lowercase=False, smoothing="exp"):
-    """sacreBLEU's BLEU with a tokenizer; raises `UserError` where that needs a package that is not installed."""
+    """sacreBLEU's BLEU with a tokenizer; raises `UserError` where that needs a package or a file that is not here."""
     try:
         return BLEU(lowercase=lowercase, tokenize=tokenize, smooth_method=smoothing, force=True)
     except (ImportError, RuntimeError):
         raise UserError(f"sacreBLEU's tokenizer {tokenize} needs a package that is not installed") from None
+    except OSError as error:
+        raise UserError(f"sacreBLEU's tokenizer {tokenize} needs a file that cannot be downloaded: {error}") from None
 
 
 def bleu(hypotheses, references, lowercase=False, tokenize="13a", bootstrap=0):

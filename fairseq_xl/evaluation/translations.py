@@ -48,20 +48,15 @@ class LanguageGuess:
         return bool(likelihoods.max() > likelihoods[self.languages.index(language)])
 
 
-def statistics(
-    hypotheses: Sequence[str], references: Sequence[str], language: str, pieces: int, source_pieces: int, wrong: int
-) -> Statistics:
-    """Counts n translations.
+def statistics(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Statistics:
+    """Counts n hypotheses for BLEU; the other fields are 0.
 
     Args:
         hypotheses, references: n lines of text each.
         language: code of their language, for sacreBLEU's tokenizer.
-        pieces, source_pieces: numbers of pieces of the translations and of their sources.
-        wrong: number of translations in a wrong language.
     """
     score = metric_of(tokenizer_of(language)).corpus_score(hypotheses, [references])
-    lengths = (score.sys_len, score.ref_len)
-    return Statistics(*score.counts, *score.totals, *lengths, len(hypotheses), wrong, pieces, source_pieces)
+    return Statistics(*score.counts, *score.totals, score.sys_len, score.ref_len)
 
 
 def scores(sums: Statistics) -> dict[str, float]:
@@ -70,6 +65,6 @@ def scores(sums: Statistics) -> dict[str, float]:
     bleu = BLEU.compute_bleu(list(sums[:4]), list(sums[4:8]), *lengths, smooth_method="exp")
     return {
         "bleu": round(bleu.score, 2),
-        "wrong_language": round(100 * sums.wrong / sums.sentences, 1),
+        "wrong_language": round(100 * sums.wrong / max(sums.sentences, 1), 1),
         "length_ratio": round(sums.pieces / max(sums.source_pieces, 1), 2),
     }

@@ -4,8 +4,9 @@ Shapes: B batch, S source time, T target time, C channels, V vocabulary.
 """
 
 from functools import partial
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
+import torch
 from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
@@ -218,6 +219,46 @@ class XLEncoderDecoderModel(XLTransformer):
         """Source (B, S), its languages (B,), decoder input (B, T) -> logits (B, T, V); see `Decoder.forward`."""
         encoder_out = self.encoder(src_tokens, src_lengths, src_languages)
         return self.decoder(prev_output_tokens, encoder_out)
+
+    @torch.no_grad()
+    def translate(self, batch: Dict[str, Any], starts: Tensor, allowed: Tensor) -> Tensor:
+        """Translates ``tokens`` greedily, in evaluation mode: (B, T), rows ``y </s>`` padded on the right.
+
+        The most probable of the `allowed` symbols is chosen at each step. A translation of S source tokens ends after
+        1.3 S + 5 tokens at the latest, and at --max-positions. (Lample & Conneau's code: S of the longest source.)
+
+        Args:
+            batch: ``tokens`` (B, S), ``padding_mask`` (B, S) or None, ``languages`` (B, 1).
+            starts: (B, 1) language symbols that begin the decoder's input.
+            allowed: (V,) bool.
+        """
+        pad, eos = self.decoder.dictionary.pad(), self.decoder.dictionary.eos()
+        banned, was_training = ~allowed, self.training
+        self.eval()
+        try:
+            encoder_out = self.encoder.encode(batch["tokens"], batch["languages"], batch["padding_mask"])
+            lengths = batch["tokens"].ne(pad).sum(1)
+            longest = ((1.3 * lengths).long() + 5).clamp(max=self.decoder.max_positions() - 1)
+            output, rows, state = starts, torch.arange(len(starts), device=starts.device), {}
+            finished = torch.full((len(starts), int(longest.max())), pad, device=starts.device)
+            for step in range(finished.size(1)):
+                hidden, _ = self.decoder.extract_features(output, encoder_out, state)
+                logits = self.decoder.output(hidden[:, -1]).masked_fill_(banned, float("-inf"))
+                if step == 0:  # no empty translations
+                    logits[:, eos] = float("-inf")
+                symbols = torch.where(longest[rows] == step + 1, eos, logits.argmax(dim=1))
+                finished[rows, step] = symbols
+                output = torch.cat((output, symbols[:, None]), dim=1)
+                open_rows = symbols.ne(eos).nonzero()[:, 0]
+                if len(open_rows) == 0:
+                    return finished[:, : step + 1]
+                if len(open_rows) < len(rows):  # finished rows cost nothing
+                    rows, output = rows[open_rows], output[open_rows]
+                    encoder_out = self.encoder.reorder_encoder_out(encoder_out, open_rows)
+                    self.decoder.reorder_incremental_state_scripting(state, open_rows)
+            return finished
+        finally:
+            self.train(was_training)
 
     def max_positions(self) -> Tuple[int, int]:
         """Longest source and target, in tokens."""

@@ -44,7 +44,7 @@ class BackTranslation(SequenceObjective):
 
     def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing) -> None:
         super().__init__(cfg, dictionary, framing)
-        self.allowed = torch.from_numpy(dictionary.is_piece | (np.arange(len(dictionary)) == dictionary.eos()))
+        self.allowed = torch.from_numpy(dictionary.is_output)
         self.set_languages(dictionary.languages)
 
     def set_languages(self, codes: Sequence[str]) -> None:

@@ -155,6 +155,8 @@ def _check_arguments(given: dict) -> None:
         raise UserError("--path is missing: name the checkpoint to load")
     if given.get("beam", 1) < 1:
         raise UserError(f"--beam {given['beam']}: expected 1 or more")
+    if given.get("sampling") and given.get("nbest", 1) != given.get("beam", 1):
+        raise UserError(f"--sampling draws --nbest {given['nbest']} hypotheses: it needs --beam {given['nbest']} too")
     if given.get("lm_path"):  # fairseq-interactive ignores it
         file = given["lm_path"]
         raise UserError(f"--lm-path {file} is not supported: beam search uses no language model; leave it out")

@@ -31,6 +31,9 @@ NUMBERS = {
     "optimization": {"lr": "0 or more", "update_freq": "1 or more"},
     "dataset": {"max_tokens": "1 or more", "batch_size": "1 or more"},
 }
+#: parts of the names of validation metrics
+HIGHER_IS_BETTER = {"accuracy", "bleu", "f1", "exact", "ndcg", "score"}
+LOWER_IS_BETTER = {"loss", "ppl", "wrong"}
 
 
 @dataclass
@@ -284,8 +287,10 @@ class XLTask(FairseqTask):
         if run is None:  # a task created without a command
             return
         metric, known = run.checkpoint.best_checkpoint_metric, self.metrics()
-        if known is not None and metric not in known and not run.dataset.disable_validation:
-            raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
+        if known is not None and not run.dataset.disable_validation:
+            if metric not in known:
+                raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
+            _check_order(metric, run.checkpoint.maximize_best_checkpoint_metric)
 
         def stop(signum, frame):  # no log record here: the signal may interrupt the writing of another one
             self.terminated = signal.Signals(signum).name
@@ -343,6 +348,19 @@ def _check_run(run, task, criterions):
             value = OmegaConf.select(run, f"{section}.{name}")
             for number in value if OmegaConf.is_list(value) else [] if value is None else [value]:
                 check_number(f"--{name.replace('_', '-')}", number, expected)
+
+
+def _check_order(metric, maximize):
+    """Raises `UserError` if the checkpoint with the worst value of a metric of this package would become the best."""
+    parts = set(metric.split("_"))
+    if not maximize and parts & HIGHER_IS_BETTER:
+        raise UserError(
+            f"--best-checkpoint-metric {metric}: higher is better, so it needs --maximize-best-checkpoint-metric"
+        )
+    if maximize and parts & LOWER_IS_BETTER:
+        raise UserError(
+            f"--best-checkpoint-metric {metric}: lower is better, so leave out --maximize-best-checkpoint-metric"
+        )
 
 
 def named_languages(option, names, dictionary):

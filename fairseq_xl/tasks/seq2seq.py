@@ -5,7 +5,8 @@ import math
 import os
 import types
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cached_property
+from itertools import product
 from typing import Optional
 
 import numpy as np
@@ -15,8 +16,7 @@ from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import tokenizers
-from fairseq_xl.data.indexed import is_begun
-from fairseq_xl.data.monolingual import piece_counts
+from fairseq_xl.data.monolingual import piece_counts, training_texts
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
@@ -142,23 +142,21 @@ class XLSeq2SeqTask(XLTask):
         the text of each other language of the data folder. So names, numbers and punctuation belong to several
         languages; a word of another language that is quoted now and then does not.
         """
-        counts = {code: self._piece_counts(code)[self.dictionary.is_piece] for code in self.dictionary.languages}
+        counts = self._piece_counts
         if not counts[language].any():
             raise UserError(f"--target-pieces-only: {self.cfg.data} has no training text of language {language!r}")
         shares = {code: count / max(count.sum(), 1) for code, count in counts.items()}
-        allowed = np.zeros(len(self.dictionary), dtype=bool)
         highest = np.max(list(shares.values()), axis=0)
-        allowed[self.dictionary.is_piece] = (counts[language] > 0) & (shares[language] >= MIN_RATIO * highest)
-        return allowed
+        return (counts[language] > 0) & (shares[language] >= MIN_RATIO * highest)
 
-    def _piece_counts(self, language):
-        """Number of occurrences (V,) of each symbol in all training text of a language, monolingual and parallel."""
-        counts = np.zeros(len(self.dictionary), dtype=np.int64)
-        for folder in map(Path, self.cfg.data.split(os.pathsep)):
-            pairs = sorted(path.with_suffix("") for path in folder.glob(f"*-*/train.*.{language}.idx"))
-            for prefix in filter(is_begun, [folder / language / "train", *pairs]):
-                counts += piece_counts(prefix, language, len(self.dictionary))
-        return counts
+    @cached_property
+    def _piece_counts(self):
+        """{language: number of occurrences (V,) of each piece in all its training text, monolingual and parallel}."""
+        counts = {code: np.zeros(len(self.dictionary), dtype=np.int64) for code in self.dictionary.languages}
+        for folder, language in product(self.cfg.data.split(os.pathsep), counts):
+            for prefix in training_texts(folder, language):
+                counts[language] += piece_counts(prefix, language, len(self.dictionary))
+        return {language: np.where(self.dictionary.is_piece, count, 0) for language, count in counts.items()}
 
     def build_tokenizer(self, args):
         """Builds the tokenizer of raw source lines and the detokenizer of hypotheses.
@@ -212,6 +210,8 @@ class XLSeq2SeqTask(XLTask):
         source, target = self.inference_pair
         net_input = sample["net_input"]
         tokens = net_input["src_tokens"]
+        if constraints is not None:
+            _check_constraints(generator, constraints, tokens.size(1))
         languages = torch.full_like(tokens[:, 0], self.dictionary.language_id(source))
         sample["net_input"] = {"src_languages": languages} | net_input
         with torch.no_grad():
@@ -252,6 +252,16 @@ def restrict(generator, allowed):
         return step(number, log_probabilities.masked_fill(banned, -math.inf), *others, **more)
 
     generator.search.step = restricted
+
+
+def _check_constraints(generator, constraints, source_length):
+    """Raises `UserError` if the packed constraints (B, N) of a line have more pieces than a hypothesis may have."""
+    longest = min(int(generator.max_len_a * source_length + generator.max_len_b), generator.max_len - 1)
+    pieces = int(constraints[:, 1:].ne(0).sum(1).max())  # the first column is their number, 0 separates them
+    if pieces > longest:
+        raise UserError(
+            f"--constraints: those of a line have {pieces} pieces, a hypothesis at most {longest}: raise --max-len-b"
+        )
 
 
 def _empty(hypothesis, eos):

@@ -20,7 +20,9 @@ from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig
+from fairseq_xl.tasks.base import run_config
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_weights
+from fairseq_xl.tasks.translation_scores import TranslationScorer
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,13 @@ class XLTranslationConfig(XLSeq2SeqConfig):
     target_lang: Optional[str] = field(
         default=None,
         metadata={"help": "target language of generation or of a single direction", "argparse_alias": "-t"},
+    )
+    eval_bleu: bool = field(
+        default=False,
+        metadata={
+            "help": "in validation, translate greedily and log the BLEU of each direction, their mean `bleu`, and as "
+            "xl_unsupervised_translation does the share of translations in a wrong language and the ratio of lengths"
+        },
     )
     back_translated: bool = field(
         default=False,
@@ -93,6 +102,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         for language in sorted({language for pair in self.lang_pairs for language in pair}):
             dictionary.language_id(language)
         self.named_pair = (cfg.source_lang, cfg.target_lang) if single else self.lang_pairs[0]
+        self.scorer = TranslationScorer(dictionary, self.folder(), names) if cfg.eval_bleu else None
 
     @property
     def inference_pair(self):
@@ -152,6 +162,42 @@ class XLTranslationTask(XLSeq2SeqTask):
         directions = [f"{one}-{other}" for one in found.languages for other in found.languages if one != other]
         identity = self.identity() | {"lang_pairs": directions or ["-".join(self.inference_pair)]}
         return {"cfg": cfg, "model": model.state_dict(), "task_state": {"fairseq_xl": identity}}
+
+    # --- validation --------------------------------------------------------------------------------------------
+
+    def metrics(self):
+        """Names of the validation metrics: those of fairseq's criterion and, with --eval-bleu, of translations."""
+        criterion = run_config(self.cfg).criterion
+        smoothed = ["nll_loss"] if criterion._name.startswith("label_smoothed") else []
+        accuracy = ["accuracy"] if criterion.get("report_accuracy") else []
+        return ["loss", *smoothed, "ppl", *accuracy, *(self.scorer.metrics(["bleu"]) if self.scorer else [])]
+
+    def valid_step(self, sample, model, criterion):
+        """fairseq's, and with --eval-bleu the counts of greedy translations."""
+        loss, sample_size, logged = super().valid_step(sample, model, criterion)
+        return loss, sample_size, logged | (self._count(sample, model) if self.scorer else {})
+
+    def _count(self, sample, model):
+        net_input, names, start = sample["net_input"], self.dictionary.languages, self.dictionary.first_language
+        tokens, starts = net_input["src_tokens"], net_input["prev_output_tokens"][:, :1]
+        padding_mask = tokens.eq(self.dictionary.pad())
+        batch = {
+            "tokens": tokens,
+            "padding_mask": padding_mask if padding_mask.any() else None,
+            "languages": net_input["src_languages"][:, None],
+        }
+        allowed = torch.from_numpy(self.dictionary.is_output).to(tokens.device)
+        translations = model.translate(batch, starts, allowed)
+        targets = [names[number] for number in (starts[:, 0] - start).tolist()]
+        pairs = [(names[number], target) for number, target in zip(net_input["src_languages"].tolist(), targets)]
+        compared = (translations, sample["target"], targets)
+        return self.scorer.to_log("translation", self.scorer.count(pairs, tokens, translations, compared))
+
+    def reduce_metrics(self, logging_outputs, criterion):
+        """Logs the losses and, in validation with --eval-bleu, the scores of translations."""
+        super().reduce_metrics(logging_outputs, criterion)
+        if self.scorer:
+            self.scorer.log(logging_outputs, {"translation": "bleu"})
 
     # --- data --------------------------------------------------------------------------------------------------
 

@@ -2,35 +2,28 @@
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Optional
 
-import numpy as np
 import torch
 from fairseq.dataclass import ChoiceEnum
-from fairseq.logging import metrics
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks import register_task
-from torch import Tensor
 
 from fairseq_xl.checkpoints.stacks import LAYERS
-from fairseq_xl.data import tokenizers
-from fairseq_xl.data.dictionary import UNMARKED, XLDictionary
-from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.translations import LanguageGuess, Statistics, scores, statistics
+from fairseq_xl.evaluation.translations import Statistics
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
-from fairseq_xl.objectives.base import Batch
 from fairseq_xl.tasks.base import run_config
 from fairseq_xl.tasks.pretraining import XLPretrainingConfig, XLPretrainingTask
 from fairseq_xl.tasks.seq2seq import InitialWeightsConfig, initial_weights
+from fairseq_xl.tasks.translation_scores import TranslationScorer
 
 logger = logging.getLogger(__name__)
 
-COUNTED_TOKENS = 1_000_000  # of each language's training text, for the frequencies of its pieces
 #: kinds of translations that validation scores, and the names of their BLEU
 BLEU_NAMES = {"translation": "bleu", "back_translation": "round_trip_bleu"}
 #: noise, length and loss weights after the released command; differences: recipes/papers.md, X11
@@ -67,8 +60,8 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
 
     Validation translates the text. `bleu` is the mean BLEU of the directions for which the data folder has parallel
     validation text; `round_trip_bleu` compares monolingual validation sentences with their round trips and needs no
-    parallel text (Lample et al. 2018a, section 4.3). For each direction it also logs the share
-    of translations in a wrong language and the ratio of their length to that of the source.
+    parallel text (Lample et al. 2018a, section 4.3). For each direction training and validation log the share of
+    translations in a wrong language and the ratio of their length to that of the source.
     """
 
     splits_of_pairs = ("train", "valid")
@@ -77,8 +70,6 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
 
     def __init__(self, cfg: Any, dictionary: XLDictionary):
         super().__init__(cfg, dictionary)
-        if dictionary.word_mark is None:
-            raise UserError(f"{self.folder() / 'dict.txt'}: {UNMARKED}, so validation cannot write text for BLEU")
         self.weight_files = initial_weights(cfg)
 
     def _build_objectives(self) -> None:
@@ -89,6 +80,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
             raise UserError(f"unsupervised translation needs text of two languages or more; {where} {found}")
         super()._build_objectives()
         self.directions = ["-".join(pair) for pair in itertools.permutations(self.codes, 2)]
+        self.scorer = TranslationScorer(self.dictionary, self.folder(), self.directions)
         self.added = [name for name in BLEU_NAMES if name not in self.objectives]  # for validation only
         if "translation" in self.added and not self.language_pairs("valid"):
             self.added.remove("translation")
@@ -164,104 +156,57 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     def metrics(self) -> list[str]:
         """Names of the validation metrics: those of pre-training, and the scores of translations."""
         names = [BLEU_NAMES[name] for name in self.objectives if name in BLEU_NAMES]
-        kinds = (*names, "wrong_language", "length_ratio")
-        scored = [f"{kind}_{direction}" for kind in kinds for direction in self.directions]
-        return [*super().metrics(), *names, *scored]
+        return [*super().metrics(), *self.scorer.metrics(names)]
+
+    def train_step(
+        self, sample: dict[str, Any], model: Any, criterion: Any, optimizer: Any, *args: Any, **kwargs: Any
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """Makes a training step; counts the languages and lengths of the translations of `back_translation`."""
+        counts = {}
+        if sample["objective"] == "back_translation":
+            with torch.autocast("cuda", enabled=isinstance(optimizer, AMPOptimizer)):  # as fairseq computes the loss
+                sample = self._with_translations(sample, model)
+            counts = self._count(sample, model, compare=False)
+        loss, sample_size, logged = super().train_step(sample, model, criterion, optimizer, *args, **kwargs)
+        return loss, sample_size, logged | self.scorer.to_log("back_translation", counts)
 
     def valid_step(self, sample: dict[str, Any], model: Any, criterion: Any) -> tuple[Any, Any, dict[str, Any]]:
-        """Computes the loss, and the statistics of the translations of a batch."""
-        objective, batch = sample["objective"], sample["batch"]
-        log = {f"{kind} {direction}": Statistics() for kind in BLEU_NAMES for direction in self.directions}
+        """Computes the loss, and counts the translations of a batch for the scores."""
+        objective, counts = sample["objective"], {}
         if objective in BLEU_NAMES:
-            translated = model(self.objectives["back_translation"].translated, batch)
-            counted = self._statistics(objective, batch, translated, model)
-            log |= {f"{objective} {direction}": counts for direction, counts in counted}
+            translated = self._with_translations(sample, model)
+            counts[objective] = self._count(translated, model, compare=True)
             if objective == "back_translation":
-                sample = sample | {"batch": batch | {"source": translated}}
+                sample = translated
         loss, sample_size, logged = super().valid_step(sample, model, criterion)
-        flat = {f"{key} {name}": count for key, counts in log.items() for name, count in counts._asdict().items()}
-        return loss, sample_size, logged | flat
+        for kind in BLEU_NAMES:
+            logged |= self.scorer.to_log(kind, counts.get(kind, {}))
+        return loss, sample_size, logged
 
-    def _statistics(
-        self, objective: str, batch: Batch, translated: Batch, model: Any
-    ) -> Iterator[tuple[str, Statistics]]:
-        """Yields each direction of a batch and the `Statistics` of its translations.
+    def _with_translations(self, sample: dict[str, Any], model: Any) -> dict[str, Any]:
+        """The sample with the translations of its batch as the batch's ``source``."""
+        with torch.no_grad():
+            translated = model(self.objectives["back_translation"].translated, sample["batch"])
+        return sample | {"batch": sample["batch"] | {"source": translated}}
 
-        Args:
-            translated: the batch with its translations as ``tokens``. Those of `back_translation` are translated back
-                for BLEU; the other statistics are of the first translations.
+    def _count(self, sample: dict[str, Any], model: Any, compare: bool) -> dict[str, Statistics]:
+        """Counts the translations of a sample that has them, by direction.
+
+        With `compare`, those of `translation` are compared with its target. Those of `back_translation` are translated
+        back, and the round trips are compared with the sentences.
         """
-        names, judged, into = self.dictionary.languages, translated, batch["other_languages"]
-        if objective == "back_translation":
-            back = {"other_languages": batch["languages"]}
-            judged, into = model(self.objectives["back_translation"].translated, translated | back), batch["languages"]
-        into = [names[number] for number in into[:, 0].tolist()]
-        hypotheses, references = self._plain(judged["tokens"], into), self._plain(batch["target"], into)
+        batch, names = sample["batch"], self.dictionary.languages
         sides = [[names[number] for number in batch[key][:, 0].tolist()] for key in ("languages", "other_languages")]
-        sources, translations = (self._pieces(each["tokens"]) for each in (batch, translated))
-        pairs = list(zip(*sides))
-        for source, target in sorted(set(pairs)):
-            rows = [row for row, pair in enumerate(pairs) if pair == (source, target)]
-            yield (
-                f"{source}-{target}",
-                statistics(
-                    [hypotheses[row] for row in rows],
-                    [references[row] for row in rows],
-                    into[rows[0]],
-                    sum(len(translations[row]) for row in rows),
-                    sum(len(sources[row]) for row in rows),
-                    sum(self._guess.is_wrong(translations[row], target) for row in rows),
-                ),
-            )
-
-    def _pieces(self, tokens: Tensor) -> list[np.ndarray]:
-        """Rows (B, T) -> B arrays of their pieces, without special symbols."""
-        return [row[self.dictionary.is_piece[row]] for row in tokens.cpu().numpy()]
-
-    @cached_property
-    def _tokenizers(self) -> dict[str, str]:
-        return tokenizers.named_in(self.folder())
-
-    def _plain(self, tokens: Tensor, codes: Sequence[str]) -> list[str]:
-        """Rows (B, T) and their languages -> B lines of raw text, without ``<unk>``."""
-        chosen = self._tokenizers
-        mark = self.dictionary.word_mark
-        texts = [self.dictionary.string(torch.from_numpy(row), mark) for row in self._pieces(tokens)]
-        return [tokenizers.detokenize(text, chosen.get(code), code) for text, code in zip(texts, codes)]
-
-    @cached_property
-    def _guess(self) -> LanguageGuess:
-        counts, size = {}, len(self.dictionary)
-        for code in self.codes:
-            stream = TokenStream(self.folder() / code / "train", code, size)
-            counts[code] = np.bincount(stream.read(0, min(stream.size, COUNTED_TOKENS)), minlength=size)
-        return LanguageGuess(counts)
+        translated, compared = batch["source"], None
+        if compare and sample["objective"] == "back_translation":
+            back = {"other_languages": batch["languages"]}
+            returned = model(self.objectives["back_translation"].translated, translated | back)
+            compared = (returned["tokens"], batch["target"], sides[0])
+        elif compare:
+            compared = (translated["tokens"], batch["target"], sides[1])
+        return self.scorer.count(list(zip(*sides)), batch["tokens"], translated["tokens"], compared)
 
     def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion: Any) -> None:
-        """Logs the losses and, in validation, the scores of translations."""
+        """Logs the losses and the scores of translations; BLEU in validation only."""
         super().reduce_metrics(logging_outputs, criterion)
-        for kind, direction in itertools.product(BLEU_NAMES, self.directions):
-            keys = [f"{kind} {direction} {name}" for name in Statistics._fields]
-            sums = np.array([float(sum(log.get(key, 0) for log in logging_outputs)) for key in keys])
-            if sums.any():
-                metrics.log_scalar(f"_{kind} {direction}", sums)  # fairseq adds up the batches
-                self._log_scores(kind, direction)
-
-    def _log_scores(self, kind: str, direction: str) -> None:
-        """Logs the scores of a direction, and the mean BLEU over all directions."""
-
-        def score(meters: dict[str, Any], direction: str, key: str) -> float:
-            return scores(Statistics(*meters[f"_{kind} {direction}"].sum))[key]
-
-        def found(key: str) -> Callable[[dict[str, Any]], float]:
-            return lambda meters: score(meters, direction, key)
-
-        def mean(meters: dict[str, Any]) -> float:
-            scored = [other for other in self.directions if f"_{kind} {other}" in meters]
-            return round(float(np.mean([score(meters, other, "bleu") for other in scored])), 2)
-
-        metrics.log_derived(f"{BLEU_NAMES[kind]}_{direction}", found("bleu"))
-        metrics.log_derived(BLEU_NAMES[kind], mean)
-        if kind == "back_translation":
-            metrics.log_derived(f"wrong_language_{direction}", found("wrong_language"))
-            metrics.log_derived(f"length_ratio_{direction}", found("length_ratio"))
+        self.scorer.log(logging_outputs, BLEU_NAMES)

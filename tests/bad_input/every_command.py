@@ -11,7 +11,11 @@ import sys
 from pathlib import Path
 
 from fairseq_xl import error_reporting
-from fairseq_xl.commands import average as average_command, retrieve as retrieve_command
+from fairseq_xl.commands import (
+    average as average_command,
+    back_translate as back_translate_command,
+    retrieve as retrieve_command,
+)
 from fairseq_xl.errors import UserError
 from tests.command_line import cli
 from tests.commands import (
@@ -119,6 +123,13 @@ def generate(place, folder):
     )
 
 
+def back_translate(place, folder):
+    """Writes into the data-bin, unless it fails."""
+    line = [str(place.translation), str(place.data), *cli(s="de", t="en", beam=1)]
+    with contextlib.redirect_stdout(io.StringIO()):
+        back_translate_command.main(line)
+
+
 def interactive(place, folder, lines=("the house",), *more):
     model = place.data / "sentencepiece.model"
     return run_interactive(
@@ -193,6 +204,7 @@ COMMANDS = {
     "train from a generator": from_generator,
     "generate": generate,
     "generate generation": write,
+    "back-translate": back_translate,
     "interactive": interactive,
     **{f"validate {task}": validate(task) for task in TASKS},
     "eval-lm": perplexity,

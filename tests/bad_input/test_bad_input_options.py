@@ -437,6 +437,7 @@ def test_results_and_hypotheses_that_cannot_be(data_bin, tmp_path):
         fails(lambda: run([*line, "--results-path", tmp_path / "file"]), "--results-path", tmp_path / "file", "folder")
         for beam in (0, -1):
             fails(lambda: run([*line, "--beam", beam]), f"--beam {beam}: expected 1 or more")
+        fails(lambda: run([*line, "--sampling"]), "--sampling draws --nbest 1 hypotheses: it needs --beam 1 too")
         fails(lambda: run([*line, "--lm-path", "lm.pt"]), "--lm-path lm.pt is not supported", "leave it out")
 
 
@@ -566,6 +567,18 @@ def test_metric_that_is_not_logged(data_bin, tmp_path):
     for known in ("ppl", "loss", "mlm_ppl", "tlm_en-de_loss"):
         run_train(pretraining(data_bin, tmp_path / known, "--updates-per-epoch", 1, "--max-update", 1, *metric, known))
         assert (tmp_path / known / "checkpoint_best.pt").exists()
+    translated = one_direction(data_bin, tmp_path, *metric, "bleu", "--maximize-best-checkpoint-metric")
+    refused(translated, "--best-checkpoint-metric bleu: choose one of loss, nll_loss, ppl")
+
+
+def test_selection_of_the_worst_checkpoint(data_bin, place, tmp_path):
+    metric, maximize = "--best-checkpoint-metric", "--maximize-best-checkpoint-metric"
+    needs, without = f"higher is better, so it needs {maximize}", f"lower is better, so leave out {maximize}"
+    refused(one_direction(data_bin, tmp_path, "--eval-bleu", metric, "bleu"), f"{metric} bleu: {needs}")
+    refused(one_direction(data_bin, tmp_path, metric, "nll_loss", maximize), f"{metric} nll_loss: {without}")
+    refused(pretraining(data_bin, tmp_path, metric, "tlm_en-de_ppl", maximize), f"{metric} tlm_en-de_ppl: {without}")
+    for name in ("accuracy", "accuracy_de"):
+        refused(line_of("classification", place, tmp_path, metric, name), f"{metric} {name}: {needs}")
 
 
 def test_line_that_is_longer_than_a_batch_of_translation(data_bin, tmp_path):

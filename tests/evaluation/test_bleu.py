@@ -4,12 +4,14 @@ import gzip
 import json
 import subprocess
 import sys
+from urllib.error import URLError
 
 import pytest
 import sacrebleu
 
 from fairseq_xl.commands.score_bleu import main
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import bleu as evaluation_bleu
 from fairseq_xl.evaluation.bleu import (
     LANGUAGES,
     TOKENIZERS,
@@ -211,6 +213,20 @@ def test_systems_that_cannot_be_compared(files, tmp_path, lines, more, sentence)
     (tmp_path / "other").write_text("".join(f"D-{number}\t-1\ta\n" for number in range(lines)))
     with pytest.raises(UserError, match=sentence):
         main([*map(str, files), "--language", "en", "--against", str(tmp_path / "other"), *more])
+
+
+def test_resamples_that_cannot_be(files):
+    with pytest.raises(UserError, match="--bootstrap -1: 0 or more is needed"):
+        main([*map(str, files), "--language", "en", "--bootstrap", "-1"])
+
+
+def test_a_tokenizer_whose_model_cannot_be_downloaded(files, monkeypatch):
+    def download(**options):
+        raise URLError("no network")
+
+    monkeypatch.setattr(evaluation_bleu, "BLEU", download)
+    with pytest.raises(UserError, match="tokenizer flores200 needs a file that cannot be downloaded: .*no network"):
+        main([*map(str, files), "--language", "en", "--tokenize", "flores200", "--bootstrap", "0"])
 
 
 def test_the_language_chooses_sacrebleus_tokenizer():

@@ -15,6 +15,7 @@ from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json
 from fairseq_xl.io.locks import locked
+from tests.bad_input.every_command import fails
 from tests.command_line import cli
 from tests.commands import MAX_POSITIONS, pretraining, run_generate, run_train, translation, unsupervised
 
@@ -303,8 +304,7 @@ def test_a_model_of_unsupervised_translation_may_generate(place, data, tmp_path,
 
 
 def test_checkpoints_that_do_not_translate(place, data, tmp_path, capsys):
-    with pytest.raises((UserError, OSError), match=r"nowhere.pt"):
-        run(tmp_path / "nowhere.pt", data, capsys)
+    fails(lambda: run(tmp_path / "nowhere.pt", data, capsys), "nowhere.pt")
     run_train(pretraining(data, tmp_path, "--max-update", 1, "--disable-validation", objectives="mlm"))
     with pytest.raises(UserError, match="checkpoint_last.pt is not a translation model: train one from it with"):
         run(tmp_path / "checkpoint_last.pt", data, capsys)
@@ -336,6 +336,9 @@ def test_data_folders_that_do_not_fit(place, data, tmp_path, capsys):
         (["--sampling", "--sampling-topk", "-1"], "--sampling-topk -1: expected 1 or more"),
         (["--sampling", "--sampling-topk", "9999"], "--sampling-topk 9999: expected at most .*, the number of symbols"),
         (["--sampling", "--beam", "5"], "--beam 5: --sampling draws one source for each sentence, leave out --beam"),
+        (["--max-tokens", "3"], "de/train: a sentence has [0-9]+ tokens, raise --max-tokens 3$"),
+        (["--seed", "-1"], "--seed -1: expected 0 or more, below "),
+        (["--seed", str(10**20)], "--seed 1(0){20}: expected 0 or more, below "),
         (["--temperature", "0"], "--temperature 0.0: expected a number above 0"),
         (["--temperature", "nan"], "--temperature nan: expected a number above 0"),
         (["--temperature", "inf"], "--temperature inf: expected a number above 0"),

@@ -6,12 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sacrebleu
+import torch
+from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from tiny_data import write_data_bin, write_items
 
 from fairseq_xl.data.back_translated import back_translated_prefix, note_path
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
@@ -124,3 +128,37 @@ def test_a_direction_without_training_pairs_may_be_tried(data, tmp_path):
 def test_mistakes(data, tmp_path):
     with pytest.raises(UserError, match="--sampling-temperature 0.5: 1 or more"):
         run_train(train(data, tmp_path, *cli(sampling_temperature=0.5)))
+
+
+def test_validation_bleu_selects_the_checkpoint(data, tmp_path):
+    """Sentences translated one by one, and sacreBLEU's score of all of them."""
+    select = cli(eval_bleu=True, best_checkpoint_metric="bleu", maximize_best_checkpoint_metric=True)
+    more = cli(lang_pairs="en-de,de-en", max_tokens=200, max_epoch=24, validate_interval=8, lr=0.01)
+    output = run_train(translation(data, tmp_path, *more, *select, "--no-epoch-checkpoints"))
+    scores = [float(value) for value in output.statistics("bleu", "valid")]
+    assert len(scores) == 3 and max(scores) > 1
+    best = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_best.pt"))
+    assert best["extra_state"]["best"] == max(scores)
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(tmp_path / "checkpoint_last.pt")], {"data": str(data)}
+    )
+    dictionary, codes = task.dictionary, ("de", "en")
+    pairs = SentencePairs(data / "de-en" / "valid.de-en", *codes)
+    sides = [list(map(torch.from_numpy, side)) for side in zip(*pairs.texts(pairs.filled, None))]
+    for source, target in ((0, 1), (1, 0)):
+        direction = f"{codes[source]}-{codes[target]}"
+        hypotheses = []
+        for sentence in sides[source]:
+            batch = {
+                "tokens": torch.cat((torch.tensor([dictionary.bos()]), sentence))[None],
+                "padding_mask": None,
+                "languages": torch.tensor([[dictionary.language_id(codes[source])]]),
+            }
+            start = torch.tensor([[dictionary.language_symbol(codes[target])]])
+            (written,) = model.translate(batch, start, torch.from_numpy(dictionary.is_output))
+            hypotheses.append(dictionary.string(written, "sentencepiece"))
+        score = sacrebleu.corpus_bleu(
+            hypotheses, [[dictionary.string(each, "sentencepiece") for each in sides[target]]]
+        )
+        assert float(output.statistics(f"bleu_{direction}", "valid")[-1]) == pytest.approx(score.score, abs=0.006)
+        assert output.statistics(f"wrong_language_{direction}", "valid")

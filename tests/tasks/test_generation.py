@@ -341,6 +341,15 @@ def test_constraints_are_in_the_output(data_bin, both_ways):
     assert texts[0][1] == texts[1][1] and wanted[0] not in texts[1][0]
 
 
+def test_constraints_that_no_hypothesis_has_room_for(data_bin, both_ways):
+    """12 pieces fill a hypothesis, 13 do not fit."""
+    more = cli(constraints=True, beam=2, max_len_a=0)  # and --max-len-b 12
+    source, wanted = pieces(data_bin, ["the house", " ".join(["Haus"] * 12)])
+    assert interactive(data_bin, both_ways, [f"{source}\t{wanted}"], *more).lines("H")[0]
+    with pytest.raises(UserError, match="those of a line have 13 pieces, a hypothesis at most 12: raise --max-len-b"):
+        interactive(data_bin, both_ways, [f"{source}\t{wanted} {wanted.split()[0]}"], *more)
+
+
 def test_pieces_of_a_language(data_bin, monkeypatch):
     """A piece may be 19 times as frequent in another language, but not 25 times."""
     task = XLTranslationTask.setup_task(XLTranslationConfig(data=str(data_bin), source_lang="en", target_lang="de"))
@@ -348,7 +357,7 @@ def test_pieces_of_a_language(data_bin, monkeypatch):
     counts = {code: np.zeros(len(task.dictionary), dtype=np.int64) for code in task.dictionary.languages}
     counts["de"][pieces] = [904, 50, 41, 5, 0]  # of 1,000 and 1,000
     counts["en"][pieces] = [0, 0, 800, 125, 75]
-    monkeypatch.setattr(XLTranslationTask, "_piece_counts", lambda _, code: counts[code])
+    monkeypatch.setattr(task, "_piece_counts", counts)
     assert np.flatnonzero(task.pieces_of("de")).tolist() == pieces[:3].tolist()
 
 

@@ -16,7 +16,7 @@ from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.back_translation import BackTranslation
-from fairseq_xl.tasks import unsupervised_translation
+from fairseq_xl.tasks import translation_scores, unsupervised_translation
 from fairseq_xl.tasks.pretraining import with_defaults
 from tests.command_line import cli
 from tests.commands import (
@@ -146,10 +146,15 @@ def test_bleu_is_that_of_the_validation_text(data_bin, request, run):
             torch.from_numpy(each.astype("int64"))[None] for (each,) in mono.texts(mono.all_examples(99)[0], 99)
         ]
         there = [translated(each, *names) for each in sentences]
+        all_sources = [*sentences, *(torch.from_numpy(each)[None] for each in sides[source])]
+        all_translations = [*there, *(translated(torch.from_numpy(each)[None], *names) for each in sides[source])]
         pieces, of_source = (
-            [each[0][torch.from_numpy(dictionary.is_piece)[each[0]]] for each in rows] for rows in (there, sentences)
+            [each[0][torch.from_numpy(dictionary.is_piece)[each[0]]] for each in rows]
+            for rows in (all_translations, all_sources)
         )
-        logged = [float(output.statistics(f"{key}_{direction}")[-1]) for key in ("wrong_language", "length_ratio")]
+        logged = [
+            float(output.statistics(f"{key}_{direction}", "valid")[-1]) for key in ("wrong_language", "length_ratio")
+        ]
         likelier = [logs[names[0]][row].sum() > logs[names[1]][row].sum() for row in pieces]
         assert logged[0] == pytest.approx(100 * np.mean(likelier), abs=0.051)
         assert logged[1] == pytest.approx(sum(map(len, pieces)) / sum(map(len, of_source)), abs=0.0051)
@@ -158,6 +163,20 @@ def test_bleu_is_that_of_the_validation_text(data_bin, request, run):
         assert float(output.statistics(f"round_trip_bleu_{direction}")[-1]) == pytest.approx(score.score, abs=0.006)
     means = [float(output.statistics(name)[-1]) for name in ("bleu", "bleu_en-de", "bleu_de-en")]
     assert means[0] == pytest.approx(sum(means[1:]) / 2, abs=0.006)
+
+
+def test_training_logs_that_translations_are_copies(data_bin, tmp_path, monkeypatch):
+    """Copies have the length of their source, and nearly all are in the wrong language."""
+
+    def translated(self, model, batch):
+        return batch | self.as_source(batch["target"], batch["other_languages"])
+
+    monkeypatch.setattr(BackTranslation, "translated", translated)
+    output = run_train(line(data_bin, tmp_path, "--max-update", 4 * EPOCH, "--disable-validation"))
+    for direction in ("en-de", "de-en"):
+        assert set(output.statistics(f"length_ratio_{direction}", "train")) == {"1"}
+        assert min(map(float, output.statistics(f"wrong_language_{direction}", "train"))) > 90
+    assert not output.statistics("bleu") and not output.statistics("round_trip_bleu")
 
 
 def test_bleu_of_bpe_is_that_of_its_words(bpe, tmp_path, monkeypatch):
@@ -209,10 +228,10 @@ def test_bleu_without_parallel_text_is_refused_before_text_is_read(without_bitex
 def test_a_higher_bleu_of_round_trips_is_better(without_bitext, tmp_path, monkeypatch):
     """Validations score 3, 7 and 5: the second is the best, and the third ends training with --patience 1."""
     task, validations = unsupervised_translation.XLUnsupervisedTranslationTask, []
-    scores = unsupervised_translation.scores
+    scores = translation_scores.scores
     monkeypatch.setattr(task, "begin_valid_epoch", lambda self, epoch, model: validations.append(epoch))
     monkeypatch.setattr(
-        unsupervised_translation, "scores", lambda sums: scores(sums) | {"bleu": (3.0, 7.0, 5.0)[len(validations) - 1]}
+        translation_scores, "scores", lambda sums: scores(sums) | {"bleu": (3.0, 7.0, 5.0)[len(validations) - 1]}
     )
     output = run_train(line(without_bitext, tmp_path, "--max-update", 20, "--patience", 1, *ROUND_TRIP))
     assert output.statistics("round_trip_bleu") == ["3", "7", "5"] and len(output.updates) == 3 * EPOCH

@@ -1,0 +1,149 @@
+"""Scores of translations in training and validation, by direction: BLEU, wrong languages, lengths."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+import torch
+from fairseq.logging import metrics
+from torch import Tensor
+
+from fairseq_xl.data import tokenizers
+from fairseq_xl.data.dictionary import UNMARKED, XLDictionary
+from fairseq_xl.data.monolingual import piece_counts, training_texts
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.translations import LanguageGuess, Statistics, scores, statistics
+
+COUNTED_TOKENS = 1_000_000  # of a training text of each language, for the frequencies of its pieces
+#: scores of any translations, besides BLEU
+MONITORED = ("wrong_language", "length_ratio")
+
+
+class TranslationScorer:
+    """Counts translations by direction, and logs the scores of the counts.
+
+    The counts of batches and processes are added, so that scores are those of the whole text.
+
+    Args:
+        dictionary: the joint dictionary.
+        folder: the data folder: its manifest names the tokenizers, its training text tells the languages' pieces.
+        directions: names of all directions, ``en-de``.
+
+    Raises `UserError` if the pieces of the dictionary cannot be joined to words.
+    """
+
+    def __init__(self, dictionary: XLDictionary, folder: Path, directions: Sequence[str]):
+        if dictionary.word_mark is None:
+            raise UserError(f"{folder / 'dict.txt'}: {UNMARKED}, so validation cannot write text for BLEU")
+        self.dictionary, self.folder, self.directions = dictionary, folder, list(directions)
+
+    # --- counts ------------------------------------------------------------------------------------------------
+
+    def count(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        sources: Tensor,
+        translations: Tensor,
+        compared: Optional[tuple[Tensor, Tensor, Sequence[str]]] = None,
+    ) -> dict[str, Statistics]:
+        """Counts a batch: {direction: its `Statistics`}.
+
+        Args:
+            pairs: source and target language of each of the B sentences.
+            sources, translations: (B, S) and (B, T) tokens.
+            compared: hypotheses (B, U), references (B, V) and the B languages of both, for BLEU; None: without BLEU.
+        """
+        source_pieces, pieces = self._pieces(sources), self._pieces(translations)
+        texts = self._texts(*compared) if compared else [("", "", "")] * len(pairs)
+        found = {}
+        for source, target in sorted(set(pairs)):
+            rows = [row for row, pair in enumerate(pairs) if pair == (source, target)]
+            hypotheses, references, languages = zip(*(texts[row] for row in rows))
+            counts = statistics(hypotheses, references, languages[0]) if compared else Statistics()
+            found[f"{source}-{target}"] = counts._replace(
+                sentences=len(rows),
+                wrong=sum(self._guess.is_wrong(pieces[row], target) for row in rows),
+                pieces=sum(len(pieces[row]) for row in rows),
+                source_pieces=sum(len(source_pieces[row]) for row in rows),
+            )
+        return found
+
+    def _pieces(self, tokens: Tensor) -> list[np.ndarray]:
+        """Rows (B, T) -> B arrays of their pieces, without special symbols."""
+        return [row[self.dictionary.is_piece[row]] for row in tokens.cpu().numpy()]
+
+    def _texts(self, hypotheses: Tensor, references: Tensor, codes: Sequence[str]) -> list[tuple[str, str, str]]:
+        return list(zip(self._plain(hypotheses, codes), self._plain(references, codes), codes))
+
+    def _plain(self, tokens: Tensor, codes: Sequence[str]) -> list[str]:
+        """Rows (B, T) and their languages -> B lines of raw text, without ``<unk>``."""
+        chosen, mark = self._tokenizers, self.dictionary.word_mark
+        texts = [self.dictionary.string(torch.from_numpy(row), mark) for row in self._pieces(tokens)]
+        return [tokenizers.detokenize(text, chosen.get(code), code) for text, code in zip(texts, codes)]
+
+    @cached_property
+    def _tokenizers(self) -> dict[str, str]:
+        return tokenizers.named_in(self.folder)
+
+    @cached_property
+    def _guess(self) -> LanguageGuess:
+        counts, size = {}, len(self.dictionary)
+        for code in sorted({code for direction in self.directions for code in direction.split("-")}):
+            text = next(iter(training_texts(self.folder, code)), None)
+            counts[code] = np.zeros(size) if text is None else piece_counts(text, code, size, COUNTED_TOKENS)
+        return LanguageGuess(counts)
+
+    # --- log ---------------------------------------------------------------------------------------------------
+
+    def to_log(self, kind: str, counts: Mapping[str, Statistics]) -> dict[str, float]:
+        """Logging output of counts: {"KIND DIRECTION FIELD": number} for all directions."""
+        every = {direction: counts.get(direction, Statistics()) for direction in self.directions}
+        return {
+            f"{kind} {direction} {name}": float(number)
+            for direction, found in every.items()
+            for name, number in found._asdict().items()
+        }
+
+    def log(self, logging_outputs: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> None:
+        """Logs the scores of translations, as fairseq's `reduce_metrics` does.
+
+        BLEU is of each kind, the scores `MONITORED` are of all translations.
+
+        Args:
+            logging_outputs: those of the processes, with the entries of `to_log`.
+            names: {kind: name of its BLEU in the log}.
+        """
+        for (kind, bleu), direction in itertools.product(names.items(), self.directions):
+            keys = [f"{kind} {direction} {name}" for name in Statistics._fields]
+            sums = np.array([float(sum(log.get(key, 0) for log in logging_outputs)) for key in keys])
+            if not sums.any():
+                continue
+            metrics.log_scalar(f"_translations {direction}", sums)  # fairseq adds up the batches
+            for name in MONITORED:
+                metrics.log_derived(f"{name}_{direction}", _score(f"_translations {direction}", name))
+            if Statistics(*sums).reference_words:
+                metrics.log_scalar(f"_{kind} {direction}", sums)
+                metrics.log_derived(f"{bleu}_{direction}", _score(f"_{kind} {direction}", "bleu"))
+                metrics.log_derived(bleu, _mean([f"_{kind} {other}" for other in self.directions]))
+
+    def metrics(self, bleu: Sequence[str]) -> list[str]:
+        """Names of the scores in the log: `bleu` names the kinds of BLEU."""
+        return [*bleu, *(f"{kind}_{direction}" for kind in (*bleu, *MONITORED) for direction in self.directions)]
+
+
+def _score(meter: str, key: str) -> Callable[[Mapping[str, Any]], Optional[float]]:
+    """Function of the meters: a score; None if nothing was counted since fairseq reset the meters."""
+
+    def score(meters: Mapping[str, Any]) -> Optional[float]:
+        sums = meters[meter].sum
+        return scores(Statistics(*sums))[key] if np.ndim(sums) else None
+
+    return score
+
+
+def _mean(logged: Sequence[str]) -> Callable[[Mapping[str, Any]], float]:
+    """Function of the meters: the mean BLEU of those that are there."""
+    return lambda meters: round(float(np.mean([_score(name, "bleu")(meters) for name in logged if name in meters])), 2)

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -130,9 +131,10 @@ def data(tmp_path):
 
 
 def stand_in(folder, monkeypatch, then):
-    """A program `python` that prints its arguments, and then runs a line of shell."""
+    """A program `python` that prints its arguments, and then runs a line of shell. Only wmt.py gets the real Python."""
     (folder / "bin").mkdir()
-    (folder / "bin/python").write_text(f'#!/bin/sh\necho "$@"\n{then}\n')
+    own = f'case $1 in */recipes/wmt.py) exec {sys.executable} "$@" ;; esac'
+    (folder / "bin/python").write_text(f'#!/bin/sh\n{own}\necho "$@"\n{then}\n')
     (folder / "bin/python").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
 
@@ -161,7 +163,8 @@ def test_the_reader_is_called_unless_the_corpus_has_the_text(
     direction, manifest, named, command, shown, data, tmp_path, monkeypatch
 ):
     """In a copy of the repository's folders; a stand-in for Python fails."""
-    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    for name in ("recipes", "fairseq_xl"):
+        (tmp_path / name).symlink_to(ROOT / name)
     stand_in(tmp_path, monkeypatch, "exit 3")
     corpus = tmp_path / ("named" if named else f"corpora/wmt-en-{direction.replace('en', '').strip('-')}")
     if manifest:
@@ -177,7 +180,8 @@ def test_the_reader_is_called_unless_the_corpus_has_the_text(
 
 def test_each_pair_has_its_folder(data, tmp_path, monkeypatch):
     """Text into English is from the first one. A stand-in for Python fails at `python -m preprocess`."""
-    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    for name in ("recipes", "fairseq_xl"):
+        (tmp_path / name).symlink_to(ROOT / name)
     stand_in(tmp_path, monkeypatch, '[ "$2" != preprocess ] || exit 3')
     corpora = tmp_path / "corpora"
     german, romanian = (corpora / f"wmt-{name}" for name in ("en-de", "en-ro-diacritics"))

@@ -1,0 +1,54 @@
+"""Runs the commands of a recipe one after the other, and passes signals on to the one that runs."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Commands:
+    """Runs commands; one that fails ends the program with its exit status.
+
+    A signal goes to the process group of the running command: a training saves a checkpoint and ends. No further
+    command starts then. Signals that the program was started to ignore stay ignored.
+    """
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen | None = None
+        self.signal: int | None = None  # the signal that ends the program
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self.on_signal)
+
+    def on_signal(self, number: int, _: Any) -> None:
+        self.signal = number
+        if self.process:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+
+    def python(self, module: str, *arguments: str, **streams: Any) -> None:
+        """Runs a Python module; raises the errors of `run`."""
+        self.run("python", "-m", module, *arguments, **streams)
+
+    def run(self, *command: str, **streams: Any) -> None:
+        """Runs a command with the streams `stdin` and `stdout`. Raises `SystemExit` if it fails or a signal arrives."""
+        status = 0
+        read_end, write_end = os.pipe()  # the writing end stays open until the command and its children end
+        with open(read_end, "rb") as ended, open(write_end, "wb") as held:
+            if not self.signal:
+                self.process = subprocess.Popen(command, start_new_session=True, pass_fds=[write_end], **streams)
+                if self.signal:  # it arrived while the command started
+                    self.on_signal(self.signal, None)
+                status = self.process.wait()
+            held.close()
+            if self.signal:
+                ended.read()  # a shell ends before the training that it runs
+            self.process = None
+        if status:
+            sys.exit(status if status > 0 else 128 - status)
+        if self.signal:
+            sys.exit(128 + self.signal)

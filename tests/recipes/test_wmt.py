@@ -3,6 +3,8 @@
 import fcntl
 import json
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from preprocess.__main__ import main as preprocess
 from preprocess.readers.romanian import normalize
 from preprocess.readers.wmt.__main__ import main as read_wmt
 from preprocess.sample.__main__ import main as write_sample
+from recipes.wmt import description
+from recipes.wmt_arguments import corpus_content, pair_of, parse
 from tests.recipes.test_veco import ROOT, run, succeeded
 
 pytest_plugins = "tests.preprocess.readers.small_wmt"
@@ -114,6 +118,53 @@ def test_three_directions_of_two_pairs_with_romanian_diacritics(official, tmp_pa
     assert reference == "".join(f"wmt16 ro sentence {number} tara\n" for number in range(4))
     hypotheses = [(out / f"en-ro/hypotheses{form}.ro").read_text() for form in ("", "-without-diacritics")]
     assert normalize(hypotheses[0], remove_diacritics=True) == hypotheses[1] and hypotheses[1].count("\n") == 4
+
+
+GIVEN = ["xlm", "de-en,en-de,en-ro", "data", "random", "out"]
+
+
+def test_arguments_of_the_script_are_before_those_of_the_training():
+    assert [pair_of(direction) for direction in ("de-en", "en-de", "en-ro")] == ["en-de", "en-de", "en-ro"]
+    plain = parse([*GIVEN, "toy.yaml", "--corpus", "x"])
+    assert (plain.corpus, plain.flags) == ("", ["toy.yaml", "--corpus", "x"])
+    assert (plain.pairs, plain.languages, plain.clean) == (["en-de", "en-ro"], ["en", "de", "ro"], "")
+    assert plain.folder("en-ro") == f"{ROOT}/corpora/wmt-en-ro"
+    flags = ["--back-translate-flags", "--sampling --beam 1", "--keep-diacritics", "--back-translate", "model.pt"]
+    given = parse([*GIVEN, *flags, "--lr", "1"])
+    assert (given.back, given.flags) == (("model.pt", "--sampling", "--beam", "1"), ["--lr", "1"])
+    assert [given.folder(pair) for pair in given.pairs] == [
+        f"{ROOT}/corpora/wmt-{name}" for name in ("en-de", "en-ro-diacritics")
+    ]
+    assert given.monolingual["en"] == f"{ROOT}/corpora/wmt-en-de/mono/train.en"
+    assert given.monolingual["ro"] == f"{ROOT}/corpora/wmt-en-ro-diacritics/mono/train.ro"
+    assert parse(["xlm", "fr-en", "data", "random", "out", "--back-translate-flags", ""]).back == ()
+
+
+def test_the_description_of_a_filtered_pair():
+    arguments = parse(["veco", "fr-en", "data", "random", "out", "--corpus", "/wmt", "--back-translate", "model.pt"])
+    rules = {"longest": 250, "length_ratio": 0, "token_ratio": 1.5}
+    rules |= {"copies": False, "language": False, "duplicates": False}
+    splits = {split: f"/wmt/bitext/{split}.en-fr" for split in ("train", "valid", "test")}
+    assert description(arguments) == {
+        "languages": ["en", "fr"],
+        "bitext": {"en-fr": splits | {"clean": rules}},
+        "monolingual": {"en": {"train": "/wmt/mono/train.en"}},
+    }
+
+
+@pytest.mark.parametrize(
+    "manifest, content",
+    [
+        (None, ([], "with")),
+        ('{"pairs": ["en-de"', ([], "with")),
+        ('{"counts": {"en-de": 1}, "pairs": ["en-ro"], "remove diacritics": true}', (["en-ro"], "without")),
+        ('{"pairs":["en-de","en-ro"],"remove diacritics":false}', (["en-de", "en-ro"], "with")),
+    ],
+)
+def test_the_content_of_a_corpus_folder_is_that_of_its_manifest(manifest, content, tmp_path):
+    if manifest:
+        (tmp_path / "manifest.json").write_text(manifest)
+    assert corpus_content(str(tmp_path)) == content
 
 
 MANIFEST = {"pairs": ["en-ro"], "remove diacritics": True}
@@ -235,6 +286,7 @@ def test_the_reader_goes_on_with_a_corpus_that_is_not_complete(data, tmp_path):
         ("xlm", "en-de", "--keep-diacritics", "--keep-diacritics: only Romanian text has them"),
         ("xlm", "ro-en", "--back-translate-flags x", "--back-translate-flags needs --back-translate MODEL"),
         ("xlm", "ro-en", "--back-translate no.pt", "--back-translate no.pt: no such file"),
+        ("xlm", "ro-en", "--keep-diacritics --back-translate", "--back-translate needs a checkpoint"),
     ],
 )
 def test_wrong_arguments_are_one_sentence(system, directions, options, message, data, tmp_path):
@@ -309,3 +361,20 @@ def test_pairs_of_english_and_french_are_filtered(pair, options, cleaned, data, 
     described = yaml.safe_load((tmp_path / "out/corpus.yaml").read_text())
     rules = described["bitext"][pair].get("clean", {})
     assert rules.get("token_ratio") == cleaned and ("token_ratio: 1.5" in checked) == bool(cleaned)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_the_command_and_nothing_is_left_running(number, data, tmp_path, monkeypatch):
+    """The command takes half a second to end after the signal, as a training that saves; its shell ends at once."""
+    script = "import pathlib, signal, sys, time\n"
+    script += "def end(*_):\n    time.sleep(0.5)\n    pathlib.Path(sys.argv[1]).touch()\n    sys.exit(1)\n"
+    script += "signal.signal(int(sys.argv[2]), end)\nprint('begun', flush=True)\ntime.sleep(60)\n"
+    (tmp_path / "wait.py").write_text(script)
+    stand_in(tmp_path, monkeypatch, f"{sys.executable} {tmp_path}/wait.py {tmp_path}/ended {int(number)}; exit 3")
+    command = ["bash", "recipes/wmt.sh", "xlm", "en-de", data, "random", tmp_path / "out", "--corpus", tmp_path / "wmt"]
+    with subprocess.Popen([*map(str, command)], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline().startswith("-m preprocess.readers.wmt")
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(number)
+        assert process.wait(timeout=60) == 128 + number
+        assert (tmp_path / "ended").exists() and not (tmp_path / "out").exists()

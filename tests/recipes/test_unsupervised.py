@@ -146,6 +146,14 @@ def test_the_smoke_tests_run(sample, tmp_path, capsys, name, values, line):
         assert '"valid_round_trip_bleu": ' in read(tmp_path / "random/train.log")
 
 
+@pytest.mark.slow  # the whole smoke test, minutes
+def test_translation_is_learned_without_parallel_text(tmp_path, capsys):
+    experiment.main([str(ROOT / "recipes/xlm/smoke-unmt.yaml"), "--output", str(tmp_path), "--jobs", "2"])
+    scores = re.findall(r"=([\d.]+)", capsys.readouterr().out.splitlines()[-1])
+    forward, backward, random, copied = map(float, scores)
+    assert min(forward, backward) > max(random, copied)
+
+
 def test_translation_with_little_parallel_text_is_compared(sample, tmp_path, capsys):
     arguments = [
         str(ROOT / "recipes/xlm/experiment.yaml"),

@@ -5,6 +5,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_xl.commands import average as average_command
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
@@ -239,6 +240,20 @@ def test_interactive_translates_line_by_line(data_bin, corpus, both_ways, option
         assert found.partition("\t")[2] == expected.partition("\t")[2]
         assert float(found.partition("\t")[0]) == pytest.approx(float(expected.partition("\t")[0]), abs=1e-5)
     assert [not lines[0].partition("\t")[2] for lines in output.lines("D").values()] == [False, True, False]
+
+
+def test_interactive_has_ensembles_averages_and_target_pieces(data_bin, corpus, both_ways, other_model, tmp_path):
+    """As fairseq-generate."""
+    lines = (corpus / "test.en-de.en").read_text(encoding="utf-8").splitlines()
+    chosen, average = [3, 0, 7], str(tmp_path / "average.pt")
+    average_command.main(["--inputs", str(both_ways), str(other_model), "--output", average])
+    found = []
+    for path, more in ((f"{both_ways}:{other_model}", []), (average, []), (both_ways, ["--target-pieces-only"])):
+        output = interactive(data_bin, path, pieces(data_bin, [lines[number] for number in chosen]), *more)
+        expected = generate(data_bin, path, *more).lines("H")
+        found.append([text.partition("\t")[2] for (text,) in output.lines("H").values()])
+        assert found[-1] == [expected[number][0].partition("\t")[2] for number in chosen]
+    assert found[0] != found[1]
 
 
 def test_interactive_takes_raw_text_with_sentencepiece(data_bin, corpus, both_ways):

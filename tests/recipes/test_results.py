@@ -43,6 +43,19 @@ TABLES = {
 }
 
 
+#: folder of a translation system -> its name in the tables of paired tests; pairs that the tables lack
+SYSTEMS = {
+    "unsupervised-mlm": "MLM",
+    "unsupervised-clm": "CLM",
+    "unsupervised-random": "random weights",
+    "half-random": "half of the pages, random weights",
+    "tenth-mlm": "a tenth of the pages, MLM",
+    "back-translated": "a tenth of the pages, MLM, with back-translation",
+    "copy": "source copied",
+}
+UNTESTED = [{"unsupervised-clm", "copy"}, {"back-translated", "copy"}, {"back-translated", "half-random"}]
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_figures_are_those_of_the_kept_scores(name):
     """All cells of a row but its name, which the text may word otherwise."""
@@ -78,7 +91,7 @@ def test_translation_without_parallel_text_has_the_kept_scores():
     folder = RECIPES / "xlm/results"
     text = (folder / "README.md").read_text(encoding="utf-8")
     kept = json.loads((folder / "translation.json").read_text(encoding="utf-8"))
-    for pair, models in (("en-de", 13), ("en-fr", 5)):
+    for pair, models in (("en-de", 14), ("en-fr", 5)):
         back = "-".join(reversed(pair.split("-")))
         found = {name.rpartition("/")[0] for name in kept if re.fullmatch(f"{pair}/[^/]+/{back}", name)}
         assert len(found) == models
@@ -87,16 +100,29 @@ def test_translation_without_parallel_text_has_the_kept_scores():
             cells = " | ".join(f"{each['score']:.2f} ± {each['interval']:.2f}" for each in scores)
             assert f"| {cells} |" in text, model
     tests = {name: test for name, test in kept.items() if " against " in name}
-    assert len(tests) == 2 * (3 + 6)  # of seeds 2, without MLM, and 3
+    assert len(tests) == 2 * (3 + 6 + 1)  # unsupervised, of seeds 2, without MLM, and 3; supervised
     rows = {line.strip("| ").split(" | ")[0]: line for line in text.splitlines() if line.startswith("| ")}
-    shown = {"mlm": "MLM", "clm": "CLM", "random": "random weights", "copy": "source copied"}
     for name, test in tests.items():
-        one, other = (re.search("mlm|clm|random|copy", side)[0] for side in name.split(" against "))
-        if {one, other} != {"clm", "copy"}:  # which the table lacks
-            row = next((rows[key] for key in (f"{shown[one]} − {shown[other]}",) if key in rows), None)
-            sign = 1 if row else -1
-            row = row or rows[f"{shown[other]} − {shown[one]}"]
+        one, other = (next(system for system in SYSTEMS if system in side) for side in name.split(" against "))
+        if {one, other} not in UNTESTED:
+            row, sign = rows.get(f"{SYSTEMS[one]} − {SYSTEMS[other]}"), 1
+            if row is None:
+                row, sign = rows[f"{SYSTEMS[other]} − {SYSTEMS[one]}"], -1
             assert f"| {sign * test['difference']:+.2f} (p = {test['p']:.3g}) |" in row, name
+
+
+@pytest.mark.parametrize("pair, seeds", [("en-de", "1,2,3"), ("en-fr", "1")])
+def test_means_and_curves_of_unsupervised_translation_are_those_of_the_kept_scores(pair, seeds):
+    """Means over several seeds; the validation table."""
+    text = (RECIPES / "xlm/results/README.md").read_text(encoding="utf-8")
+    found = tables("xlm", "translation", pairs=pair, seeds=seeds)
+    means = [row for row in found[f"{pair}: BLEU"] if row.startswith("| unsupervised") and "," in seeds]
+    curves = [row for row in found[f"{pair}: unsupervised, validation"] if row.startswith("| BLEU")]
+    assert len(means) == 3 * ("," in seeds) and len(curves) == 6
+    for row in means:
+        assert f"| mean over three seeds, 95 % interval over them | {row.split(' | ', 1)[1]}" in text
+    for row in curves:
+        assert f"{pair}, {'three seeds' if ',' in seeds else 'one seed'}: {row.removeprefix('| ')}" in text
 
 
 @pytest.mark.parametrize("recipe, name", [("xglue", "smoke-understanding"), ("xtreme", "smoke")])

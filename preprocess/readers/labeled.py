@@ -15,6 +15,7 @@ from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.io.compressed import stored
 from preprocess.files import replacing
 from preprocess.readers import checked, command
+from preprocess.readers.archives import unpacked
 from preprocess.readers.problems import Problems, decoded
 
 FORMAT = 1  # of outputs; if it changes, every stage runs again
@@ -132,6 +133,18 @@ def build(folder: Path, release: Path, parts: Sequence[Part], described: dict, r
     checked.build(folder, release, outputs, described, FORMAT, remedy)
 
 
+def build_unpacked(
+    folder: Path, release: Path, parts: Callable[[Path], Sequence[Part]], described: dict, remedy: str = ""
+) -> None:
+    """Calls `build` for a release that is a folder or an archive (`preprocess.readers.archives.unpacked`).
+
+    Args:
+        parts: a function of the folder of the release.
+    """
+    with unpacked(release, folder, {part.path.name for part in parts(release)}) as found:
+        build(folder, found, parts(found), described, remedy)
+
+
 def check(part: Part) -> Problems:
     """The problems of a part."""
     problems = Problems(part.leave_out)
@@ -218,13 +231,16 @@ def read_release(
     parts: Callable[[Path, list[str]], list[Part]],
     arguments: list[str] | None,
 ) -> int:
-    """Runs a reader without other arguments: writes the `parts` of RELEASE in --langs; returns the exit status."""
+    """Runs a reader without other arguments: writes the `parts` of RELEASE in --langs; returns the exit status.
+
+    RELEASE is a folder or an archive.
+    """
     options = argument_parser(name, f"{corpus}.", release, languages).parse_args(arguments)
 
     def work() -> None:
         found = chosen(options.langs, languages)
         described = {"corpus": [corpus], "languages": found}
-        build(options.destination, options.release, parts(options.release, found), described)
+        build_unpacked(options.destination, options.release, lambda release: parts(release, found), described)
 
     return command.run(name, work)
 
@@ -236,12 +252,14 @@ def read_benchmark(
     languages: Mapping[str, Sequence[str]],
     parts: Callable[[str, Path, list[str], bool], Iterator[Part]],
     arguments: list[str] | None,
+    archive: bool = False,
 ) -> int:
     """Runs a reader with --tasks: writes the `parts` of each task of RELEASE in --langs; returns the exit status.
 
     Args:
         languages: the languages of each task.
         parts: a function of task, RELEASE, languages and whether --leave-out-wrong is given.
+        archive: whether RELEASE may be an archive.
     """
     known = sorted({language for codes in languages.values() for language in codes})
     parser = argument_parser(name, f"{corpus}.", release, known)
@@ -261,18 +279,17 @@ def read_benchmark(
                 raise UserError(
                     f"--langs {options.langs}: language {absent[0]!r} is in none of the tasks {', '.join(tasks)}"
                 )
-        found = [
-            part
-            for task in tasks
-            for part in parts(
-                *(task, options.release, [code for code in languages[task] if code in codes]),
-                options.leave_out_wrong,
-            )
-        ]
+        wanted = {task: [code for code in languages[task] if code in codes] for task in tasks}
+
+        def found(release: Path) -> list[Part]:
+            return [part for task in tasks for part in parts(task, release, wanted[task], options.leave_out_wrong)]
+
         described = {"corpus": [corpus], "tasks": tasks, "languages": codes}
-        build(
-            options.destination, options.release, found, described, "--tasks and --langs choose a part of the release"
-        )
+        remedy = "--tasks and --langs choose a part of the release"
+        if archive:
+            build_unpacked(options.destination, options.release, found, described, remedy)
+        else:
+            build(options.destination, options.release, found(options.release), described, remedy)
 
     return command.run(name, work)
 

@@ -43,7 +43,7 @@ def examples(path: Path, problems: Problems, language: str) -> Iterator[Example]
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
-    release = "folder of the unpacked release, x-final or the folder that contains it"
+    release = "x-final.tar.gz, or the folder x-final that it contains, or the folder that contains x-final"
     return read_release("pawsx", "PAWS-X", release, LANGUAGES, parts, arguments)
 
 

@@ -105,8 +105,8 @@ def labeled(path: Path, problems: Problems, task: str, language: str) -> Iterato
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
-    release = "folder of the unpacked release, xglue_full_dataset or that of one task"
-    return read_benchmark("xglue", "XGLUE", release, LANGUAGES, parts, arguments)
+    release = "xglue_full_dataset.tar.gz, or the folder that it contains, or that of one task"
+    return read_benchmark("xglue", "XGLUE", release, LANGUAGES, parts, arguments, archive=True)
 
 
 if __name__ == "__main__":

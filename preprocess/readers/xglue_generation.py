@@ -16,6 +16,7 @@ from fairseq_xl.io.compressed import stored, text_of
 from preprocess.files import replacing
 from preprocess.readers import checked, command
 from preprocess.readers.aligned import Pairs
+from preprocess.readers.archives import unpacked
 from preprocess.readers.labeled import chosen, inside, logger
 from preprocess.readers.problems import Problems
 
@@ -120,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
         "release",
         metavar="RELEASE",
         type=Path,
-        help="folder of the unpacked release, xglue_full_dataset or NTG or QG in it",
+        help="xglue_full_dataset.tar.gz, or the folder that it contains, or NTG or QG in this folder",
     )
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
     parser.add_argument("--langs", metavar="XX,XX", help="languages (default: all that the task has)")
@@ -130,8 +131,9 @@ def main(arguments: list[str] | None = None) -> int:
         valid = LANGUAGES[options.task]
         languages = chosen(options.langs or ",".join(valid), valid)
         described = {"corpus": [f"XGLUE {options.task.upper()}"], "languages": languages}
-        found = list(parts(options.task, options.release, languages))
-        build(options.destination, options.release, described, found)
+        files = {path.name for part in parts(options.task, options.release, languages) for path in part.files}
+        with unpacked(options.release, options.destination, files) as release:
+            build(options.destination, release, described, list(parts(options.task, release, languages)))
 
     return command.run("xglue_generation", work)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fairseq_xl.io.compressed import stored
 from preprocess.readers import command
+from preprocess.readers.archives import unpacked_inside
 from preprocess.readers.labeled import (
     Example,
     Part,
@@ -26,6 +27,8 @@ from preprocess.readers.problems import Problems
 
 LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
 LABELS = {name: name for name in ("contradiction", "entailment", "neutral")} | {"contradictory": "contradiction"}
+RELEASES = ("XNLI-1.0", "XNLI-MT-1.0")
+INTO_ENGLISH = "xnli.test.en.tsv"
 PLAIN, TOKENIZED = ("sentence1", "sentence2"), ("sentence1_tokenized", "sentence2_tokenized")
 
 
@@ -33,11 +36,11 @@ def parts(release: Path, languages: list[str], columns: tuple[str, str]) -> list
     """The parts of the two releases.
 
     Args:
-        release: folder with both releases, unpacked.
+        release: folder with the folders of both releases.
         languages: languages to write.
         columns: columns of evaluation text.
     """
-    original, translated = inside(release, "XNLI-1.0"), inside(release, "XNLI-MT-1.0")
+    original, translated = (inside(release, name) for name in RELEASES)
     found = [
         Part(
             f"train {language}",
@@ -51,7 +54,7 @@ def parts(release: Path, languages: list[str], columns: tuple[str, str]) -> list
     for split, name in (("valid", "dev"), ("test", "test")):
         files = {language: f"{split}.{language}.tsv" for language in languages}
         found.append(Part(split, original / f"xnli.{name}.tsv", files, evaluated, settings=columns))
-    into_english = translated / "xnli/xnli.test.en.tsv"
+    into_english = translated / "xnli" / INTO_ENGLISH
     foreign = [language for language in languages if language != "en"]
     if foreign and stored(into_english).is_file():
         files = {language: f"translate_test/{language}/test.en.tsv" for language in foreign}
@@ -79,7 +82,8 @@ def evaluation(path: Path, problems: Problems, languages: list[str], columns: tu
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
-    parser = argument_parser("xnli", "XNLI 1.0 and XNLI-MT 1.0.", "folder with both releases, unpacked", LANGUAGES)
+    release = "folder with XNLI-1.0.zip and XNLI-MT-1.0.zip, or with the folders that they contain"
+    parser = argument_parser("xnli", "XNLI 1.0 and XNLI-MT 1.0.", release, LANGUAGES)
     parser.add_argument(
         "--tokenized", action="store_true", help="evaluation text tokenized by the release, as training text always is"
     )
@@ -91,7 +95,9 @@ def main(arguments: list[str] | None = None) -> int:
     def work() -> None:
         languages, columns = chosen(options.langs, LANGUAGES), TOKENIZED if options.tokenized else PLAIN
         described = {"corpus": ["XNLI 1.0", "XNLI-MT 1.0"], "languages": languages, "columns": list(columns)}
-        build(options.destination, options.release, parts(options.release, languages, columns), described)
+        files = {part.path.name for part in parts(options.release, languages, columns)} | {INTO_ENGLISH}
+        with unpacked_inside(options.release, RELEASES, options.destination, files) as release:
+            build(options.destination, release, parts(release, languages, columns), described)
 
     return command.run("xnli", work)
 

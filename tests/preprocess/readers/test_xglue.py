@@ -100,6 +100,40 @@ def test_one_task_from_its_folder_compressed(source, tmp_path):
     assert names == [f"QAM/{name}.tsv" for name in ("test.de", "test.en", "train.en", "valid.de", "valid.en")]
 
 
+@pytest.mark.parametrize("suffix, kind", [(".tar.gz", "gztar"), (".tar", "tar")])
+def test_the_archive_is_read_like_its_folder(suffix, kind, source, tmp_path):
+    """That of all tasks, and that of one task."""
+    dataset = source.rename(tmp_path / "xglue_full_dataset")
+    arguments = ("--tasks", "NER,QAM,MLQA", "--langs", "en,de")
+    assert read(dataset, tmp_path / "folder", *arguments) == 0
+    archive = shutil.make_archive(str(dataset), kind, tmp_path, dataset.name)
+    assert archive.endswith(suffix)
+    for _ in range(2):
+        assert read(archive, tmp_path / "out", *arguments) == 0
+        assert files_below(tmp_path / "out") == files_below(tmp_path / "folder")
+    assert "NER/de.dev" in json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))["files"]
+    archive = shutil.make_archive(str(tmp_path / "QAM"), kind, dataset, "QAM")
+    for release, out in ((dataset / "QAM", "one"), (archive, "two")):
+        assert read(release, tmp_path / out, "--tasks", "QAM") == 0
+    assert files_below(tmp_path / "one") == files_below(tmp_path / "two")
+    assert not list(tmp_path.glob("*unpacked*"))
+
+
+def files_below(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_problems_in_an_archive_name_it_and_the_file(source, tmp_path, capsys, caplog):
+    (source / "QAM/xglue.qam.de.dev").write_text("was\tDas .\tGood\n", encoding="utf-8")
+    (source / "QAM/xglue.qam.en.train").write_text("a\tb\t1\na\tb\tx\n", encoding="utf-8")
+    archive = shutil.make_archive(str(tmp_path / "xglue"), "gztar", tmp_path, "in")
+    assert read(archive, tmp_path / "out", "--tasks", "QAM", "--langs", "en,de", "--leave-out-wrong") == 1
+    wrong = f"xglue: {archive}/in/QAM/xglue.qam.de.dev, line 1: label 'Good' is none of 0, 1"
+    assert capsys.readouterr().err.splitlines()[-1] == wrong
+    assert read(archive, tmp_path / "out", "--tasks", "QAM", "--langs", "en", "--leave-out-wrong") == 0
+    assert f"{archive}/in/QAM/xglue.qam.en.train: left out 1 wrong label" in caplog.messages
+
+
 def test_test_files_without_labels_are_unlabeled(source, tmp_path):
     """The release as it was before its test labels were published; NC with a query, as its description has it."""
     for task, text in (("QADSM", "q\tad\td\n"), ("WPR", "q\tp\ts\n"), ("QAM", "q\ta\n"), ("NC", "t\tb\n")):

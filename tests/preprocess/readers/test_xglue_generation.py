@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 
 import pytest
 
@@ -67,6 +68,23 @@ def test_files_of_the_release_may_be_compressed(source, tmp_path):
         path.unlink()
     assert read(source, tmp_path / "out") == 0
     assert written(tmp_path / "out") == EXPECTED
+
+
+@pytest.mark.parametrize("task", ["ntg", "qg"])
+def test_the_archive_is_read_like_its_folder(task, source, tmp_path, caplog):
+    """A warning, too, names the path in the archive."""
+    (source / f"{task.upper()}/xglue.{task}.de.tgt.test").unlink()
+    assert read(source, tmp_path / "folder", task=task) == 0
+    archive = shutil.make_archive(str(tmp_path / "xglue_full_dataset"), "gztar", tmp_path, "in")
+    for _ in range(2):
+        caplog.clear()
+        assert read(archive, tmp_path / "out", task=task) == 0
+        assert written(tmp_path / "out") == written(tmp_path / "folder")
+        manifest = (tmp_path / "out/manifest.json").read_bytes()
+        assert manifest == (tmp_path / "folder/manifest.json").read_bytes()
+        missing = f"{archive}/in/{task.upper()}/xglue.{task}.de.tgt.test: there is no such file"
+        assert f"{missing}, and test.de is not written" in caplog.messages
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "in", "out", "xglue_full_dataset.tar.gz"]
 
 
 def test_what_is_up_to_date_is_left_alone(source, tmp_path, caplog):

@@ -1,6 +1,7 @@
 """XNLI 1.0 and XNLI-MT 1.0, from small files made here in the releases' formats."""
 
 import json
+import shutil
 
 import pytest
 
@@ -159,6 +160,67 @@ def test_both_releases_may_be_in_one_folder(source, tmp_path):
             path.rename(flat / path.name)
     assert command(flat, tmp_path) == 0
     assert written(tmp_path / "out") == EXPECTED
+
+
+def packed(source, folder, *names):
+    """Makes the zip files of the releases, with all their files."""
+    for name in names:
+        shutil.make_archive(str(folder / name), "zip", source, name)
+
+
+@pytest.mark.parametrize(
+    "zips, folders",
+    [
+        (("XNLI-1.0", "XNLI-MT-1.0"), ()),
+        (("XNLI-1.0",), ("XNLI-MT-1.0",)),
+        (("XNLI-MT-1.0",), ("XNLI-1.0",)),
+        (("XNLI-1.0", "XNLI-MT-1.0"), ("XNLI-1.0", "XNLI-MT-1.0")),
+    ],
+)
+def test_the_zip_files_are_read_like_their_folders(zips, folders, source, tmp_path):
+    release = tmp_path / "release"
+    release.mkdir()
+    packed(source, release, *zips)
+    for name in folders:
+        shutil.copytree(source / name, release / name)
+    assert main([str(source), str(tmp_path / "folder"), "--langs", "de,en"]) == 0
+    for _ in range(2):
+        assert command(release, tmp_path) == 0
+        assert written(tmp_path / "out") == EXPECTED
+        manifest = (tmp_path / "out/manifest.json").read_bytes()
+        assert manifest == (tmp_path / "folder/manifest.json").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "in", "out", "release"]
+
+
+def test_one_zip_file_and_files_without_a_folder(source, tmp_path):
+    packed(source, source, "XNLI-MT-1.0")
+    for path in (source / "XNLI-1.0").iterdir():
+        path.rename(source / path.name)
+    shutil.rmtree(source / "XNLI-MT-1.0")
+    (source / "XNLI-1.0").rmdir()
+    assert command(source, tmp_path) == 0
+    assert written(tmp_path / "out") == EXPECTED
+
+
+def test_problems_in_a_zip_file_name_it_and_the_file(source, tmp_path, capsys):
+    lines = ["\t".join(HEADER), row("de", "-", "Ja.", "Nein.", "1")]
+    write(source / DEV_FILE, lines)
+    packed(source, tmp_path, "XNLI-1.0", "XNLI-MT-1.0")
+    assert command(tmp_path, tmp_path) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"xnli: {tmp_path}/XNLI-1.0.zip/XNLI-1.0/xnli.dev.tsv, line 2: label '-' is none of")
+    (tmp_path / "XNLI-MT-1.0.zip").write_bytes(b"<html>")
+    assert command(tmp_path, tmp_path) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"xnli: {tmp_path}/XNLI-MT-1.0.zip is damaged or neither a tar nor a zip file")
+    assert not written(tmp_path / "out") and not list(tmp_path.glob("*unpacked*"))
+
+
+def test_a_zip_file_alone_is_no_release(source, tmp_path, capsys):
+    packed(source, tmp_path, "XNLI-1.0")
+    assert command(tmp_path / "XNLI-1.0.zip", tmp_path) == 1
+    reason = "is a file: the folder that contains XNLI-1.0.zip and XNLI-MT-1.0.zip is needed"
+    assert capsys.readouterr().err.splitlines()[-1] == f"xnli: {tmp_path}/XNLI-1.0.zip {reason}"
 
 
 def test_without_translations_into_english_the_rest_is_written(source, tmp_path):

@@ -1,0 +1,178 @@
+"""Unpacks the archives in which benchmarks are distributed, tar or zip files, while a reader needs their files."""
+
+import io
+import logging
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import IO, Any, cast
+
+from tqdm import tqdm
+
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.compressed import SUFFIXES, text_of
+from fairseq_xl.io.files import BLOCK, no_room
+
+#: path of a member, and a function that opens it; in a tar file only before the next member is asked for
+Member = tuple[PurePosixPath, Callable[[], Any]]
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)  # the last one: an encrypted zip
+
+logger = logging.getLogger("preprocess")
+
+
+@contextmanager
+def unpacked(release: Path, destination: Path, files: Collection[str]) -> Iterator[Path]:
+    """Yields the folder of a release that is a folder or an archive: a tar file, compressed or not, or a zip file.
+
+    An archive is unpacked beside `destination`, and this copy is removed at the end. If the archive has a single
+    top-level folder, this folder is the release. Errors and log lines name paths as ARCHIVE/MEMBER.
+
+    Args:
+        files: names of the files to unpack, without folder and without the suffix of a compressed file.
+
+    Raises UserError if there is no such release, and for an archive that is damaged or can't be unpacked safely.
+    """
+    if release.is_dir():
+        yield release
+        return
+    if not release.exists():
+        raise UserError(f"{release}: there is no such file or folder")
+    with _temporary_folder(destination, {"": f"{release}"}) as folder:
+        top = _unpack(release, folder, files)
+        yield folder / top.pop() if len(top) == 1 else folder
+
+
+@contextmanager
+def unpacked_inside(release: Path, names: Collection[str], destination: Path, files: Collection[str]) -> Iterator[Path]:
+    """Yields a folder with the folders `names` of a release; NAME.zip in `release` replaces one that is missing.
+
+    The folder is `release` itself if it has no such archive. Otherwise it is temporary, as that of `unpacked`.
+    """
+    if release.is_file():
+        needed = " and ".join(f"{name}.zip" for name in names)
+        raise UserError(f"{release} is a file: the folder that contains {needed} is needed")
+    folders = {name: release / name for name in names if (release / name).is_dir()}
+    archives = {name: release / f"{name}.zip" for name in names if name not in folders}
+    archives = {name: path for name, path in archives.items() if path.is_file()}
+    if not archives:
+        yield release
+        return
+    shown = {f"/{name}/": f"{path}/{name}/" for name, path in archives.items()} | {"": f"{release}"}
+    with _temporary_folder(destination, shown) as folder:
+        for path in archives.values():
+            _unpack(path, folder, files)
+        for name in names:  # after the archives, whose members are never written through a link
+            if name not in archives:
+                (folder / name).symlink_to(folders.get(name, release).resolve())
+        yield folder
+
+
+@contextmanager
+def _temporary_folder(destination: Path, shown: dict[str, str]) -> Iterator[Path]:
+    """Yields a folder beside `destination` that is removed at the end.
+
+    Args:
+        shown: path below the folder -> what replaces it in errors and log lines.
+    """
+    destination = destination.resolve()
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f"{destination.name}.unpacked-", dir=destination.parent) as folder:
+
+        def named(text: str) -> str:
+            for path, replacement in shown.items():
+                text = text.replace(f"{folder}{path}", replacement)
+            return text
+
+        def rename(record: logging.LogRecord) -> bool:
+            record.msg, record.args = named(record.getMessage()), ()
+            return True
+
+        logger.addFilter(rename)
+        try:
+            yield Path(folder)
+        except UserError as error:
+            raise UserError(named(str(error))) from error
+        finally:
+            logger.removeFilter(rename)
+
+
+def _unpack(archive: Path, folder: Path, files: Collection[str]) -> set[str]:
+    """Writes the files of an archive whose names are in `files` to a folder; returns the archive's top-level folders.
+
+    Raises UserError for a damaged archive and one that has a link, a device, or a path that leads out of the folder.
+    """
+    wanted = {f"{name}{suffix}" for name in files for suffix in ("", *SUFFIXES)}
+    top = set()
+    logger.info("unpack %s", archive)
+    try:
+        with open(archive, "rb") as file, tqdm(desc=f"unpack {archive.name}", unit=" files", disable=None) as bar:
+            for path, opened in _zip_members(file) if file.peek(2).startswith(b"PK") else _tar_members(file):
+                if "__MACOSX" in path.parts or path.name.startswith("._"):
+                    continue  # attributes of files, which the Finder and the tar of macOS add
+                top.update(path.parts[:-1][:1])
+                if path.name in wanted:
+                    _write(archive, opened(), folder, path)
+                bar.update()
+        return top
+    except DAMAGED as error:
+        found = f"damaged or neither a tar nor a zip file ({error})"
+        raise UserError(f"{archive} is {found}: download it again, or unpack it yourself") from error
+    except OSError as error:
+        full = no_room(error)
+        if error.filename and not full:
+            raise
+        reason = f"the disk of {folder.parent} is full, make room and run the same command" if full else str(error)
+    # not inside of the block: `command.run` shows an error that a full disk caused without its text
+    raise UserError(f"{archive} can't be unpacked: {reason}")
+
+
+def _write(archive: Path, content: IO[bytes], folder: Path, path: PurePosixPath) -> None:
+    """Writes a member to a new file."""
+    try:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        with content, open(folder / path, "xb") as file:
+            shutil.copyfileobj(content, file, BLOCK)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"{archive} has {path} twice, or as a file and as a folder") from error
+
+
+def _tar_members(file: io.BufferedReader) -> Iterator[Member]:
+    """Yields the files in a tar file, compressed or not, and reads it to its end, where damage would show."""
+    text = text_of(file)
+    with tarfile.open(fileobj=text, mode="r|") as archive:
+        for entry in archive:
+            path = _safe(file.name, entry.name, entry.isfile() or entry.isdir())
+            if entry.isfile():
+                yield path, partial(archive.extractfile, entry)
+        # tarfile reads a damaged header as the end; compressed text has a checksum instead
+        if text is file and cast(Any, archive.fileobj).read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            raise tarfile.ReadError("its end is missing")
+    while text.read(BLOCK):
+        pass
+
+
+def _zip_members(file: io.BufferedReader) -> Iterator[Member]:
+    """Yields the files in a zip file."""
+    with zipfile.ZipFile(file) as archive:
+        for entry in archive.infolist():
+            kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 if it was made on a system without such kinds
+            path = _safe(file.name, entry.filename, entry.is_dir() or kind in (0, stat.S_IFREG))
+            if not entry.is_dir():
+                yield path, partial(archive.open, entry)
+
+
+def _safe(archive: str, name: str, regular: bool) -> PurePosixPath:
+    """The path of a member; raises UserError for one that leads out of the folder or is no regular file or folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise UserError(f"{archive} is not unpacked: the path of {quoted(name)} in it leads out of its folder")
+    if not regular:
+        raise UserError(f"{archive} is not unpacked: {quoted(name)} in it is a link or a device")
+    return path

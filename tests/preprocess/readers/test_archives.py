@@ -1,0 +1,237 @@
+"""Archives of releases: what is unpacked, where, for how long, and what is refused."""
+
+import errno
+import io
+import logging
+import shutil
+import signal
+import stat
+import tarfile
+import zipfile
+
+import pytest
+
+from fairseq_xl.errors import UserError
+from preprocess.readers import command
+from preprocess.readers.archives import unpacked, unpacked_inside
+
+
+def tar(path, *members, mode="w:gz"):
+    """Writes a tar file of (name, content); a content that is text is the target of a link."""
+    with tarfile.open(path, mode) as archive:
+        for name, content in members:
+            entry = tarfile.TarInfo(name)
+            if isinstance(content, str):
+                entry.type, entry.linkname = tarfile.SYMTYPE, content
+                archive.addfile(entry)
+            else:
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def zipped(path, *members):
+    """Writes a zip file of (name, content); a content that is text is the target of a link."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members:
+            entry = zipfile.ZipInfo(name)
+            entry.create_system = 3
+            entry.external_attr = ((stat.S_IFLNK if isinstance(content, str) else stat.S_IFREG) | 0o644) << 16
+            archive.writestr(entry, content)
+    return path
+
+
+MEMBERS = [("x/a.tsv", b"1\n"), ("x/de/b.tsv.gz", b"2\n"), ("x/c.tsv", b"3\n")]
+
+
+def files_below(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def copies(tmp_path):
+    """The folders that archives have been unpacked to and that are still there."""
+    return list(tmp_path.rglob("*unpacked*"))
+
+
+@pytest.mark.parametrize(
+    "write", [tar, lambda *each: tar(*each, mode="w"), lambda *each: tar(*each, mode="w:xz"), zipped]
+)
+def test_the_files_that_are_needed_are_unpacked_for_a_while(write, tmp_path):
+    """The kind of an archive is that of its content; a file may be compressed. Files of macOS are left out."""
+    path = write(tmp_path / "archive", *MEMBERS, ("__MACOSX/x/._a.tsv", b"?"), ("._x", b"?"), ("README", b"?"))
+    with unpacked(path, tmp_path / "to/out", {"a.tsv", "b.tsv"}) as folder:
+        assert files_below(folder) == {"a.tsv": b"1\n", "de/b.tsv.gz": b"2\n"}
+        assert folder.name == "x" and folder.parent.parent == tmp_path / "to"
+        assert folder.parent.name.startswith("out.unpacked-")
+    assert not copies(tmp_path) and not (tmp_path / "to/out").exists()
+
+
+def test_a_folder_is_left_as_it_is(tmp_path):
+    with unpacked(tmp_path, tmp_path / "out", {"a.tsv"}) as folder:
+        assert folder is tmp_path
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_a_single_folder_of_all_files_is_the_release(tmp_path):
+    """Whatever is needed of it."""
+    path = tar(tmp_path / "a.tar.gz", ("./NER/a", b"1"), ("./POS/b", b"2"))
+    with unpacked(path, tmp_path / "out", {"a"}) as folder:
+        assert files_below(folder) == {"NER/a": b"1"}
+
+
+def refused(path, tmp_path):
+    """The message about an archive, of which nothing is left."""
+    with pytest.raises(UserError) as error, unpacked(path, tmp_path / "out", {"a.tsv", "b.tsv", "c.tsv"}):
+        pytest.fail("it was read")
+    assert not copies(tmp_path) and not (tmp_path / "a.tsv").exists() and not (tmp_path / "out").exists()
+    return str(error.value)
+
+
+@pytest.mark.parametrize("write", [tar, zipped])
+@pytest.mark.parametrize(
+    "member, message",
+    [
+        (("../a.tsv", b"1"), "the path of '../a.tsv' in it leads out of its folder"),
+        (("x/../../a.tsv", b"1"), "the path of 'x/../../a.tsv' in it leads out of its folder"),
+        (("/a.tsv", b"1"), "the path of '/a.tsv' in it leads out of its folder"),
+        (("x/d.tsv", "/etc/passwd"), "'x/d.tsv' in it is a link or a device"),
+        (("x/de", ".."), "'x/de' in it is a link or a device"),
+    ],
+)
+def test_members_that_lead_elsewhere_are_refused(write, member, message, tmp_path):
+    path = write(tmp_path / "archive", *MEMBERS, member)
+    assert refused(path, tmp_path) == f"{path} is not unpacked: {message}"
+
+
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_other_kinds_of_members_are_refused(kind, tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        entry = tarfile.TarInfo("x/a.tsv")
+        entry.type, entry.linkname = kind, "x/b.tsv"
+        archive.addfile(entry)
+    assert refused(tmp_path / "a.tar", tmp_path).endswith("'x/a.tsv' in it is a link or a device")
+
+
+@pytest.mark.parametrize("name", ["x/a.tsv", "x/a.tsv/b.tsv"])
+def test_two_members_of_one_path_are_refused(name, tmp_path):
+    path = tar(tmp_path / "a.tar.gz", *MEMBERS, (name, b"2"))
+    assert refused(path, tmp_path) == f"{path} has {name} twice, or as a file and as a folder"
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>Not found</html>\n" * 100, b"PK of bytes"])
+def test_what_is_no_archive_is_refused(content, tmp_path):
+    path = tmp_path / "x.tar.gz"
+    path.write_bytes(content)
+    message = refused(path, tmp_path)
+    assert message.startswith(f"{path} is damaged or neither a tar nor a zip file (")
+    assert message.endswith("): download it again, or unpack it yourself") and "\n" not in message
+
+
+def test_what_is_not_there_is_one_sentence(tmp_path):
+    assert refused(tmp_path / "x.tar.gz", tmp_path) == f"{tmp_path / 'x.tar.gz'}: there is no such file or folder"
+
+
+@pytest.mark.parametrize("cut", [1, 9, 0.5])
+@pytest.mark.parametrize("mode", ["w:gz", "w:xz", "zip"])
+def test_truncated_archives_are_refused(mode, cut, tmp_path):
+    """Even if all files that are needed are before the end."""
+    path = tmp_path / "archive"
+    zipped(path, *MEMBERS) if mode == "zip" else tar(path, *MEMBERS, mode=mode)
+    content = path.read_bytes()
+    path.write_bytes(content[: -cut if cut >= 1 else int(len(content) * cut)])
+    message = refused(path, tmp_path)
+    assert message.startswith(f"{path} is truncated" if mode != "zip" else f"{path} is damaged")
+
+
+@pytest.mark.parametrize("blocks, reason", [(2, "its end is missing"), (3, "unexpected end of data")])
+def test_a_truncated_tar_file_without_compression_is_refused(blocks, reason, tmp_path):
+    """A member has a header and a block of text, 512 bytes each."""
+    path = tar(tmp_path / "a.tar", *MEMBERS, mode="w")
+    path.write_bytes(path.read_bytes()[: 512 * blocks])
+    assert reason in refused(path, tmp_path)
+
+
+@pytest.mark.parametrize("write", [tar, lambda *each: tar(*each, mode="w"), zipped])
+def test_damaged_archives_are_refused(write, tmp_path):
+    path = write(tmp_path / "archive", ("x/a.tsv", bytes(range(256)) * 4))
+    content = path.read_bytes()
+    place = content.index(b"x/a.tsv") if b"x/a.tsv" in content else len(content) // 2  # compressed: anywhere
+    path.write_bytes(content[:place] + b"\xff" + content[place + 1 :])
+    assert refused(path, tmp_path).startswith(f"{path} is damaged")
+
+
+def test_an_encrypted_zip_is_refused(tmp_path):
+    path = zipped(tmp_path / "a.zip", *MEMBERS)
+    content = bytearray(path.read_bytes())
+    for start, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        content[content.index(start) + flags] |= 1
+    path.write_bytes(content)
+    assert "is encrypted" in refused(path, tmp_path)
+
+
+def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    path = tar(tmp_path / "a.tar.gz", *MEMBERS)
+
+    def work():
+        with unpacked(path, tmp_path / "out", {"a.tsv"}):
+            pytest.fail("it was read")
+
+    assert command.run("reader", work) == 1
+    reason = f"the disk of {tmp_path} is full, make room and run the same command"
+    assert capsys.readouterr().err == f"reader: {path} can't be unpacked: {reason}\n"
+    assert not copies(tmp_path)
+
+
+@pytest.mark.parametrize("number, raised", [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
+def test_the_copy_is_removed_after_a_signal(number, raised, tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    path = tar(tmp_path / "a.tar.gz", *MEMBERS)
+    try:
+        command.end_on_sigterm()
+        with pytest.raises(raised), unpacked(path, tmp_path / "out", {"a.tsv"}):
+            assert copies(tmp_path)
+            signal.raise_signal(number)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not copies(tmp_path)
+
+
+def test_messages_name_the_path_in_the_archive(tmp_path, caplog):
+    caplog.set_level("INFO")
+    path, logger = tar(tmp_path / "a.tar.gz", *MEMBERS), logging.getLogger("preprocess")
+    with pytest.raises(UserError) as error, unpacked(path, tmp_path / "out", {"a.tsv"}) as folder:
+        logger.warning("%s: %d", folder / "a.tsv", 1)
+        raise UserError(f"{folder / 'a.tsv'}, line 1: wrong\n{folder / 'c.tsv'}: wrong")
+    assert str(error.value) == f"{path}/x/a.tsv, line 1: wrong\n{path}/x/c.tsv: wrong"
+    assert caplog.messages == [f"unpack {path}", f"{path}/x/a.tsv: 1"]
+    logger.warning("%s", folder)
+    assert caplog.messages[-1] == str(folder)
+
+
+def test_archives_inside_a_release_replace_missing_folders(tmp_path):
+    """The folder `one` is there, beside an archive that is not read; `two` is an archive only."""
+    release = tmp_path / "in"
+    (release / "one").mkdir(parents=True)
+    (release / "one/a.tsv").write_bytes(b"folder\n")
+    zipped(release / "one.zip", ("one/a.tsv", b"archive\n"))
+    path = zipped(release / "two.zip", ("two/b.tsv", b"2\n"))
+    opened = unpacked_inside(release, ("one", "two"), tmp_path / "out", {"a.tsv", "b.tsv"})
+    with pytest.raises(UserError) as error, opened as folder:
+        assert (folder / "one/a.tsv").read_bytes() == b"folder\n"
+        assert (folder / "two/b.tsv").read_bytes() == b"2\n"
+        raise UserError(f"{folder}/one/a.tsv, {folder}/two/b.tsv, {folder}")
+    assert str(error.value) == f"{release}/one/a.tsv, {path}/two/b.tsv, {release}"
+    assert not copies(tmp_path) and (release / "one/a.tsv").exists()
+
+
+def test_an_archive_does_not_write_to_the_folder_beside_it(tmp_path):
+    (tmp_path / "one").mkdir()
+    zipped(tmp_path / "two.zip", ("one/a.tsv", b"1\n"))
+    opened = unpacked_inside(tmp_path, ("one", "two"), tmp_path / "out", {"a.tsv"})
+    with pytest.raises(FileExistsError), opened:
+        pytest.fail("it was read")
+    assert not copies(tmp_path) and not list((tmp_path / "one").iterdir())

@@ -180,7 +180,7 @@ def back_translate(
             "text": checksum(f"{corpus.path}.bin"),
             "dictionary": dictionary.digest(),
             "options": options,
-            "target_pieces_only": None if allowed is None else zlib.crc32(allowed),
+            "target_pieces_only": None if allowed is None else zlib.crc32(allowed.tobytes()),
             "seed": seed,
         },
         **{"split": split, "length": length, "sentences": len(examples), "max_tokens": max_tokens},

@@ -192,19 +192,20 @@ def clean(
             )
     folders = []
     for folder in config.folders:
-        rules, splits = config.rules_of(folder), folder.splits
+        rules = config.rules_of(folder)
         if rules:
             of_folder = guess if rules.language else None
-            splits = [
+            cleaned = (
                 _cleaned(config.root, rules, folder, split, of_folder, reports, stages, made, entries)
                 for split in folder.splits
-            ]
-        folders.append(replace(folder, splits=tuple(splits)))
+            )
+            folder = replace(folder, splits=tuple(cleaned))
+        folders.append(folder)
     with Workers(count) as workers:
-        found = {
+        added = {
             name: check.check_file(name, Path(name), workers, _NoProgress()) for name in made if name not in reports
         }
-    for name, report in found.items():
+    for name, report in added.items():
         if report.problems:
             raise UserError(f"clean leaves nothing of {made[name]}: {report.problems[0]}")
     for entry in entries.values():
@@ -212,7 +213,7 @@ def clean(
         logger.info(
             "clean %s: %d of %d stay; left out: %s", entry["path"], entry["kept"], entry["all"], dropped or "none"
         )
-    return replace(config, folders=tuple(folders)), reports | found, entries
+    return replace(config, folders=tuple(folders)), reports | added, entries
 
 
 class _NoProgress:

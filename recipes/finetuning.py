@@ -11,7 +11,7 @@ and its path; with several files a line begins with the file's name.
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fairseq_xl import error_reporting
@@ -89,4 +89,5 @@ def show(*files: str) -> None:
 
 if __name__ == "__main__":
     error_reporting.install()
-    {"check": check, "show": show}[sys.argv[1]](*sys.argv[2:])
+    commands: dict[str, Callable[..., None]] = {"check": check, "show": show}
+    commands[sys.argv[1]](*sys.argv[2:])

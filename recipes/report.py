@@ -281,7 +281,8 @@ class Report:
                 if kept is not None:
                     test = kept.get(entry)
                 elif lines is not None and all(system.is_file() for system in systems):
-                    test = paired(*map(read_lines, systems), lines, tokenizer_of(column))
+                    hypotheses, others = map(read_lines, systems)
+                    test = paired(hypotheses, others, lines, tokenizer_of(column))
                 if test:
                     self.scores[entry] = test
                     cells = found.setdefault((name, other), [f"{name} − {other}", *[""] * len(columns)])

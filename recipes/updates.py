@@ -9,6 +9,7 @@ by which ``recipes/launch.py`` replaces ``warmup-share: SHARE``.
 import logging
 import os
 import sys
+from typing import Any
 
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -18,7 +19,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.tasks.finetuning import FineTuningTask
 
 
-def configuration(arguments: list[str]):
+def configuration(arguments: list[str]) -> Any:
     """The configuration of a command line of fairseq-train in which --total-num-update may be missing."""
     # fairseq stops at a linear decay without a number of updates
     decays = any(argument.rpartition("=")[2] == "polynomial_decay" for argument in arguments)
@@ -27,7 +28,7 @@ def configuration(arguments: list[str]):
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
 
 
-def count(cfg) -> int:
+def count(cfg: Any) -> int:
     """Updates of a training, as fairseq makes them: batches of --max-epoch epochs over processes and --update-freq.
 
     Args:
@@ -60,7 +61,7 @@ def count(cfg) -> int:
     return found
 
 
-def flags(cfg, share: float) -> list[str]:
+def flags(cfg: Any, share: float) -> list[str]:
     """The flags that replace ``--warmup-share``."""
     total = count(cfg)
     if cfg.optimization.max_update:

@@ -284,8 +284,8 @@ def by_language(
         rows.append(tag("tr", tag("th", label, scope="row"), *cells))
     means = {system: None if entry["missing"] else entry[metric] for system, entry in entries.items()}
     if any(value is not None for value in means.values()):
-        figures = [of_paper["average"] for of_paper in of_papers.values()]
-        cells = [*(score_cell(value) for value in means.values()), chart(means, systems, end, papers=figures)]
+        averages = [of_paper["average"] for of_paper in of_papers.values()]
+        cells = [*(score_cell(value) for value in means.values()), chart(means, systems, end, papers=averages)]
         cells += [*(tag("td") for _ in extra), *paper_cells(means, of_papers.values())]
         rows.append(tag("tr", tag("th", "average", scope="row"), *cells, class_="total"))
     caption = [next(iter(entries.values()))["metric"]]

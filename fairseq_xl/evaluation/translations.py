@@ -56,13 +56,14 @@ def statistics(hypotheses: Sequence[str], references: Sequence[str], language: s
         language: code of their language, for sacreBLEU's tokenizer.
     """
     score = metric_of(tokenizer_of(language)).corpus_score(hypotheses, [references])
-    return Statistics(*score.counts, *score.totals, score.sys_len, score.ref_len)
+    counted = [*score.counts, *score.totals, score.sys_len, score.ref_len]
+    return Statistics(**dict(zip(Statistics._fields, counted)))
 
 
 def scores(sums: Statistics) -> dict[str, float]:
     """Computes BLEU, the share of translations in a wrong language, in percent, and the length ratio."""
-    lengths = int(sums.words), int(sums.reference_words)
-    bleu = BLEU.compute_bleu(list(sums[:4]), list(sums[4:8]), *lengths, smooth_method="exp")
+    counts = [int(count) for count in sums]
+    bleu = BLEU.compute_bleu(counts[:4], counts[4:8], counts[8], counts[9], smooth_method="exp")
     return {
         "bleu": round(bleu.score, 2),
         "wrong_language": round(100 * sums.wrong / max(sums.sentences, 1), 1),

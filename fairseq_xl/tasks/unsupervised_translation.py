@@ -48,7 +48,7 @@ class XLUnsupervisedTranslationConfig(InitialWeightsConfig, XLPretrainingConfig)
             "released command of Lample & Conneau 2019; its updates times 4, for two objectives and two languages)"
         },
     )
-    init_decoder_layers: ChoiceEnum(LAYERS) = field(
+    init_decoder_layers: ChoiceEnum(LAYERS) = field(  # type: ignore[valid-type]
         default="all",
         metadata={"help": "layers of a deeper checkpoint for the decoder: first or last (Luo et al. 2020)"},
     )

@@ -171,7 +171,8 @@ def back_translate(
     examples, sizes = corpus.all_examples(length)
     longest = 1 + int(sizes.max())  # with <s>
     if longest > max_tokens:
-        raise UserError(f"{folder / target / split}: a sentence has {longest} tokens, raise --max-tokens {max_tokens}")
+        found = f"{folder / target / split}: a sentence has {longest} tokens"
+        raise UserError(f"{found}, more than --max-tokens {max_tokens}: raise it")
     prefix = back_translated_prefix(folder, source, target)
     allowed = np.packbits(translator.task.pieces_of(source)) if target_pieces_only else None
     made_with = {

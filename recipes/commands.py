@@ -46,7 +46,7 @@ class Commands:
                 status = self.process.wait()
             held.close()
             if self.signal:
-                ended.read()  # a shell ends before the training that it runs
+                ended.read()  # waits for the command's children: a shell may end before its training
             self.process = None
         if status:
             sys.exit(status if status > 0 else 128 - status)

@@ -14,7 +14,7 @@ from recipes.wmt_arguments import ROOT, Arguments, check, corpus_content, pair_o
 
 
 def complete_corpora(arguments: Arguments, commands: Commands) -> None:
-    """Calls the reader for each pair that its folder lacks, or has with Romanian text in the other form."""
+    """Reads each pair that is missing from its corpus folder, or whose Romanian text there has the other form."""
     if arguments.back and "ro" in arguments.monolingual and arguments.form == "without":
         commands.python("preprocess.readers.romanian", "--check", arguments.monolingual["ro"])
     for pair in arguments.pairs:

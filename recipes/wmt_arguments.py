@@ -11,10 +11,11 @@ from fairseq_xl.io.files import read_json
 ROOT = Path(__file__).parent.parent  # not resolved: corpora/ is beside `recipes`, even if that is a link
 SYSTEMS = ("xlm", "veco")
 PAIRS = ("en-de", "en-fr", "en-ro")
-#: of en-fr: Moses's clean-corpus-n.perl -ratio 1.5, from 1 to 250 words
+#: default rules for en-fr, as in Moses's clean-corpus-n.perl -ratio 1.5, 1 to 250 words
 CLEAN = "{longest: 250, length_ratio: 0, token_ratio: 1.5, copies: false, language: false, duplicates: false}"
-#: options with a value -> the value; options without -> their pair, and the reason why other pairs are refused
+#: options with a value -> what the value is
 VALUES = {"--corpus": "a folder", "--back-translate": "a checkpoint", "--back-translate-flags": "flags"}
+#: options without a value -> their pair, and the error for other pairs
 SWITCHES = {
     "--keep-all-pairs": ("en-fr", "only en-fr is filtered"),
     "--keep-diacritics": ("en-ro", "only Romanian text has them"),

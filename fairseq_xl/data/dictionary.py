@@ -89,7 +89,7 @@ class XLDictionary(Dictionary):
 
     @cached_property
     def is_output(self):
-        """(V,) bool: True for the pieces and ``</s>``, of which translations consist."""
+        """(V,) bool: True for the symbols that a translation may have: pieces and ``</s>``."""
         flags = self.is_piece.copy()
         flags[self.eos()] = True
         return flags

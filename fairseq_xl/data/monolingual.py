@@ -95,6 +95,6 @@ def piece_counts(path, language, symbols, tokens=None):
 
 
 def training_texts(folder, language):
-    """Prefixes of the binarized training text of a language in a data folder: monolingual, then sides of bitexts."""
+    """Path prefixes of the binarized training texts of a language: the monolingual text, then its sides of bitexts."""
     pairs = sorted(path.with_suffix("") for path in Path(folder).glob(f"*-*/train.*.{language}.idx"))
     return list(filter(is_begun, [Path(folder) / language / "train", *pairs]))

@@ -99,7 +99,10 @@ def tokenizer_of(language):
 
 
 def metric_of(tokenize, lowercase=False, smoothing="exp"):
-    """sacreBLEU's BLEU with a tokenizer; raises `UserError` where that needs a package or a file that is not here."""
+    """sacreBLEU's BLEU with a tokenizer.
+
+    Raises `UserError` where that needs a package that is not installed or a file that cannot be downloaded.
+    """
     try:
         return BLEU(lowercase=lowercase, tokenize=tokenize, smooth_method=smoothing, force=True)
     except (ImportError, RuntimeError):

@@ -156,7 +156,7 @@ def _check_arguments(given: dict) -> None:
     if given.get("beam", 1) < 1:
         raise UserError(f"--beam {given['beam']}: expected 1 or more")
     if given.get("sampling") and given.get("nbest", 1) != given.get("beam", 1):
-        raise UserError(f"--sampling draws --nbest {given['nbest']} hypotheses: it needs --beam {given['nbest']} too")
+        raise UserError(f"--sampling needs equal --beam and --nbest: --beam {given['beam']}, --nbest {given['nbest']}")
     if given.get("lm_path"):  # fairseq-interactive ignores it
         file = given["lm_path"]
         raise UserError(f"--lm-path {file} is not supported: beam search uses no language model; leave it out")
@@ -170,10 +170,11 @@ def _check_arguments(given: dict) -> None:
 
 
 def _check_data_of_translation(data: str) -> None:
-    """Raises `UserError` for fairseq's task `translation` with a data folder of this package: one joint dictionary."""
+    """Raises `UserError` if fairseq's task `translation` gets a data folder of ours, which has a joint dictionary."""
     folder = Path(data.split(os.pathsep)[0])
     if (folder / "dict.txt").is_file() and not any(folder.glob("dict.*.txt")):
-        raise UserError(f"--task translation does not read {folder}, which has one dict.txt: use --task xl_translation")
+        found = f"--task translation (the default) does not read {folder}, which has one dict.txt"
+        raise UserError(f"{found}: use --task xl_translation")
 
 
 def _check_arch_and_task(arch: "str | None", task: "str | None") -> None:

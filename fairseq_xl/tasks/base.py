@@ -290,7 +290,7 @@ class XLTask(FairseqTask):
         if known is not None and not run.dataset.disable_validation:
             if metric not in known:
                 raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
-            _check_order(metric, run.checkpoint.maximize_best_checkpoint_metric)
+            _check_maximize(metric, run.checkpoint.maximize_best_checkpoint_metric)
 
         def stop(signum, frame):  # no log record here: the signal may interrupt the writing of another one
             self.terminated = signal.Signals(signum).name
@@ -350,8 +350,8 @@ def _check_run(run, task, criterions):
                 check_number(f"--{name.replace('_', '-')}", number, expected)
 
 
-def _check_order(metric, maximize):
-    """Raises `UserError` if the checkpoint with the worst value of a metric of this package would become the best."""
+def _check_maximize(metric, maximize):
+    """Raises `UserError` if --maximize-best-checkpoint-metric contradicts a metric of this package."""
     parts = set(metric.split("_"))
     if not maximize and parts & HIGHER_IS_BETTER:
         raise UserError(

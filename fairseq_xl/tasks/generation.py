@@ -286,7 +286,8 @@ class XLGenerationTask(XLSeq2SeqTask):
         dataset.cut_at(self.longest)  # what fairseq-interactive reads is not truncated yet
         longest = int(dataset.sizes.max())
         if max_tokens is not None and longest > max_tokens:
-            raise UserError(f"an example has {longest} tokens: raise --max-tokens {max_tokens} or lower --length")
+            found = f"an example has {longest} tokens, more than --max-tokens {max_tokens}"
+            raise UserError(f"{found}: raise it or lower --length")
         return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
 
     # --- generation --------------------------------------------------------------------------------------------

@@ -45,8 +45,8 @@ class XLTranslationConfig(XLSeq2SeqConfig):
     eval_bleu: bool = field(
         default=False,
         metadata={
-            "help": "in validation, translate greedily and log the BLEU of each direction, their mean `bleu`, and as "
-            "xl_unsupervised_translation does the share of translations in a wrong language and the ratio of lengths"
+            "help": "in validation, translate greedily; log BLEU of each direction, their mean `bleu`, the percentage "
+            "of translations in a wrong language and the length ratio"
         },
     )
     back_translated: bool = field(
@@ -178,7 +178,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         return loss, sample_size, logged | (self._count(sample, model) if self.scorer else {})
 
     def _count(self, sample, model):
-        net_input, names, start = sample["net_input"], self.dictionary.languages, self.dictionary.first_language
+        net_input, codes = sample["net_input"], self.dictionary.languages
         tokens, starts = net_input["src_tokens"], net_input["prev_output_tokens"][:, :1]
         padding_mask = tokens.eq(self.dictionary.pad())
         batch = {
@@ -188,10 +188,10 @@ class XLTranslationTask(XLSeq2SeqTask):
         }
         allowed = torch.from_numpy(self.dictionary.is_output).to(tokens.device)
         translations = model.translate(batch, starts, allowed)
-        targets = [names[number] for number in (starts[:, 0] - start).tolist()]
-        pairs = [(names[number], target) for number, target in zip(net_input["src_languages"].tolist(), targets)]
+        targets = [codes[number] for number in (starts[:, 0] - self.dictionary.first_language).tolist()]
+        pairs = [(codes[number], target) for number, target in zip(net_input["src_languages"].tolist(), targets)]
         compared = (translations, sample["target"], targets)
-        return self.scorer.to_log("translation", self.scorer.count(pairs, tokens, translations, compared))
+        return self.scorer.logging_output("translation", self.scorer.count(pairs, tokens, translations, compared))
 
     def reduce_metrics(self, logging_outputs, criterion):
         """Logs the losses and, in validation with --eval-bleu, the scores of translations."""
@@ -304,7 +304,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         longest = int(dataset.sizes.max(initial=0))
         if max_positions is None:
             if max_tokens is not None and longest > max_tokens:
-                raise UserError(f"a line has {longest} tokens: raise --max-tokens {max_tokens}")
+                raise UserError(f"a line has {longest} tokens, more than --max-tokens {max_tokens}: raise it")
         elif not (dataset.sizes <= max_positions).all(axis=1).any():  # fairseq skips longer lines, with a warning
             raise UserError(
                 f"no training line has at most {max_positions} tokens (source, target), the smaller of --max-tokens "

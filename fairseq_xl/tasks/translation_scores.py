@@ -1,4 +1,7 @@
-"""Scores of translations in training and validation, by direction: BLEU, wrong languages, lengths."""
+"""Scores of translations in training and validation, by direction: BLEU, wrong languages, lengths.
+
+Legend: B batch, S source time, T time of the translation, U of the hypothesis, R of the reference.
+"""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +20,9 @@ from fairseq_xl.data.monolingual import piece_counts, training_texts
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.translations import LanguageGuess, Statistics, scores, statistics
 
-COUNTED_TOKENS = 1_000_000  # of a training text of each language, for the frequencies of its pieces
-#: scores of any translations, besides BLEU
-MONITORED = ("wrong_language", "length_ratio")
+COUNTED_TOKENS = 1_000_000  # tokens read of each language, for the frequencies of its pieces
+#: scores that need no reference
+REFERENCE_FREE = ("wrong_language", "length_ratio")
 
 
 class TranslationScorer:
@@ -29,7 +32,7 @@ class TranslationScorer:
 
     Args:
         dictionary: the joint dictionary.
-        folder: the data folder: its manifest names the tokenizers, its training text tells the languages' pieces.
+        folder: the data folder: its manifest names the tokenizers, its training text gives the frequencies of pieces.
         directions: names of all directions, ``en-de``.
 
     Raises `UserError` if the pieces of the dictionary cannot be joined to words.
@@ -54,7 +57,7 @@ class TranslationScorer:
         Args:
             pairs: source and target language of each of the B sentences.
             sources, translations: (B, S) and (B, T) tokens.
-            compared: hypotheses (B, U), references (B, V) and the B languages of both, for BLEU; None: without BLEU.
+            compared: hypotheses (B, U), references (B, R) and the B languages of both, for BLEU; None: without BLEU.
         """
         source_pieces, pieces = self._pieces(sources), self._pieces(translations)
         texts = self._texts(*compared) if compared else [("", "", "")] * len(pairs)
@@ -98,7 +101,7 @@ class TranslationScorer:
 
     # --- log ---------------------------------------------------------------------------------------------------
 
-    def to_log(self, kind: str, counts: Mapping[str, Statistics]) -> dict[str, float]:
+    def logging_output(self, kind: str, counts: Mapping[str, Statistics]) -> dict[str, float]:
         """Logging output of counts: {"KIND DIRECTION FIELD": number} for all directions."""
         every = {direction: counts.get(direction, Statistics()) for direction in self.directions}
         return {
@@ -110,10 +113,10 @@ class TranslationScorer:
     def log(self, logging_outputs: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> None:
         """Logs the scores of translations, as fairseq's `reduce_metrics` does.
 
-        BLEU is of each kind, the scores `MONITORED` are of all translations.
+        BLEU is logged for each kind, `translation` and `back_translation`, the other scores for both together.
 
         Args:
-            logging_outputs: those of the processes, with the entries of `to_log`.
+            logging_outputs: those of the processes, with the entries of `logging_output`.
             names: {kind: name of its BLEU in the log}.
         """
         for (kind, bleu), direction in itertools.product(names.items(), self.directions):
@@ -122,7 +125,7 @@ class TranslationScorer:
             if not sums.any():
                 continue
             metrics.log_scalar(f"_translations {direction}", sums)  # fairseq adds up the batches
-            for name in MONITORED:
+            for name in REFERENCE_FREE:
                 metrics.log_derived(f"{name}_{direction}", _score(f"_translations {direction}", name))
             if Statistics(*sums).reference_words:
                 metrics.log_scalar(f"_{kind} {direction}", sums)
@@ -131,11 +134,11 @@ class TranslationScorer:
 
     def metrics(self, bleu: Sequence[str]) -> list[str]:
         """Names of the scores in the log: `bleu` names the kinds of BLEU."""
-        return [*bleu, *(f"{kind}_{direction}" for kind in (*bleu, *MONITORED) for direction in self.directions)]
+        return [*bleu, *(f"{kind}_{direction}" for kind in (*bleu, *REFERENCE_FREE) for direction in self.directions)]
 
 
 def _score(meter: str, key: str) -> Callable[[Mapping[str, Any]], Optional[float]]:
-    """Function of the meters: a score; None if nothing was counted since fairseq reset the meters."""
+    """Returns a function from meters to a score: None if nothing was counted since fairseq reset the meters."""
 
     def score(meters: Mapping[str, Any]) -> Optional[float]:
         sums = meters[meter].sum
@@ -145,5 +148,5 @@ def _score(meter: str, key: str) -> Callable[[Mapping[str, Any]], Optional[float
 
 
 def _mean(logged: Sequence[str]) -> Callable[[Mapping[str, Any]], float]:
-    """Function of the meters: the mean BLEU of those that are there."""
+    """Returns a function from meters to the mean BLEU of the directions with counts."""
     return lambda meters: round(float(np.mean([_score(name, "bleu")(meters) for name in logged if name in meters])), 2)

@@ -168,7 +168,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
                 sample = self._with_translations(sample, model)
             counts = self._count(sample, model, compare=False)
         loss, sample_size, logged = super().train_step(sample, model, criterion, optimizer, *args, **kwargs)
-        return loss, sample_size, logged | self.scorer.to_log("back_translation", counts)
+        return loss, sample_size, logged | self.scorer.logging_output("back_translation", counts)
 
     def valid_step(self, sample: dict[str, Any], model: Any, criterion: Any) -> tuple[Any, Any, dict[str, Any]]:
         """Computes the loss, and counts the translations of a batch for the scores."""
@@ -180,7 +180,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
                 sample = translated
         loss, sample_size, logged = super().valid_step(sample, model, criterion)
         for kind in BLEU_NAMES:
-            logged |= self.scorer.to_log(kind, counts.get(kind, {}))
+            logged |= self.scorer.logging_output(kind, counts.get(kind, {}))
         return loss, sample_size, logged
 
     def _with_translations(self, sample: dict[str, Any], model: Any) -> dict[str, Any]:
@@ -195,13 +195,13 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         With `compare`, those of `translation` are compared with its target. Those of `back_translation` are translated
         back, and the round trips are compared with the sentences.
         """
-        batch, names = sample["batch"], self.dictionary.languages
-        sides = [[names[number] for number in batch[key][:, 0].tolist()] for key in ("languages", "other_languages")]
+        batch, codes = sample["batch"], self.dictionary.languages
+        sides = [[codes[number] for number in batch[key][:, 0].tolist()] for key in ("languages", "other_languages")]
         translated, compared = batch["source"], None
         if compare and sample["objective"] == "back_translation":
             back = {"other_languages": batch["languages"]}
-            returned = model(self.objectives["back_translation"].translated, translated | back)
-            compared = (returned["tokens"], batch["target"], sides[0])
+            round_trips = model(self.objectives["back_translation"].translated, translated | back)
+            compared = (round_trips["tokens"], batch["target"], sides[0])
         elif compare:
             compared = (translated["tokens"], batch["target"], sides[1])
         return self.scorer.count(list(zip(*sides)), batch["tokens"], translated["tokens"], compared)

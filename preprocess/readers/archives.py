@@ -20,7 +20,7 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.compressed import SUFFIXES, text_of
 from fairseq_xl.io.files import BLOCK, no_room
 
-#: path of a member, and a function that opens it; in a tar file only before the next member is asked for
+#: path of a member, and a function that opens it; for tar, call it before reading the next member
 Member = tuple[PurePosixPath, Callable[[], Any]]
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)  # the last one: an encrypted zip
 
@@ -128,9 +128,13 @@ def _unpack(archive: Path, folder: Path, files: Collection[str]) -> set[str]:
         full = no_room(error)
         if error.filename and not full:
             raise
-        reason = f"the disk of {folder.parent} is full, make room and run the same command" if full else str(error)
-    # not inside of the block: `command.run` shows an error that a full disk caused without its text
-    raise UserError(f"{archive} can't be unpacked: {reason}")
+        reason = (
+            f"the disk of {folder.parent} is full: make room, and run the same command to continue"
+            if full
+            else str(error)
+        )
+    # outside the `except` block: otherwise `command.run` replaces this message by its own for a full disk
+    raise UserError(f"{archive} cannot be unpacked: {reason}")
 
 
 def _write(archive: Path, content: IO[bytes], folder: Path, path: PurePosixPath) -> None:
@@ -172,7 +176,7 @@ def _safe(archive: str, name: str, regular: bool) -> PurePosixPath:
     """The path of a member; raises UserError for one that leads out of the folder or is no regular file or folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
-        raise UserError(f"{archive} is not unpacked: the path of {quoted(name)} in it leads out of its folder")
+        raise UserError(f"{archive} is refused: the path of its member {quoted(name)} leads out of the release")
     if not regular:
-        raise UserError(f"{archive} is not unpacked: {quoted(name)} in it is a link or a device")
+        raise UserError(f"{archive} is refused: its member {quoted(name)} is a link or a device")
     return path

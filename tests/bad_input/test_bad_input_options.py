@@ -437,7 +437,7 @@ def test_results_and_hypotheses_that_cannot_be(data_bin, tmp_path):
         fails(lambda: run([*line, "--results-path", tmp_path / "file"]), "--results-path", tmp_path / "file", "folder")
         for beam in (0, -1):
             fails(lambda: run([*line, "--beam", beam]), f"--beam {beam}: expected 1 or more")
-        fails(lambda: run([*line, "--sampling"]), "--sampling draws --nbest 1 hypotheses: it needs --beam 1 too")
+        fails(lambda: run([*line, "--sampling"]), "--sampling needs equal --beam and --nbest: --beam 5, --nbest 1")
         fails(lambda: run([*line, "--lm-path", "lm.pt"]), "--lm-path lm.pt is not supported", "leave it out")
 
 
@@ -445,7 +445,7 @@ def test_results_and_hypotheses_that_cannot_be(data_bin, tmp_path):
 def test_translation_without_a_task(data_bin, name):
     line = [data_bin, "-s", "en", "-t", "de", "--user-dir", "fairseq_xl", "--path", "x.pt"]
     run, _ = EVALUATION[name]
-    fails(lambda: run(line), f"--task translation does not read {data_bin}", "use --task xl_translation")
+    fails(lambda: run(line), f"--task translation (the default) does not read {data_bin}", "use --task xl_translation")
 
 
 def test_validation_without_a_task(data_bin, capsys):
@@ -582,7 +582,10 @@ def test_selection_of_the_worst_checkpoint(data_bin, place, tmp_path):
 
 
 def test_line_that_is_longer_than_a_batch_of_translation(data_bin, tmp_path):
-    refused(changed(one_direction(data_bin, tmp_path, "--max-update", 1), "--max-tokens", 5), "raise --max-tokens 5")
+    refused(
+        changed(one_direction(data_bin, tmp_path, "--max-update", 1), "--max-tokens", 5),
+        "more than --max-tokens 5: raise it",
+    )
     alone = one_direction(data_bin, tmp_path, "--disable-validation", "--max-update", 1)
     refused(changed(alone, "--max-tokens", 2), "no training line has at most (2, 2) tokens", "--max-tokens 2")
 

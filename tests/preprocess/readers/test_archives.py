@@ -91,16 +91,16 @@ def refused(path, tmp_path):
 @pytest.mark.parametrize(
     "member, message",
     [
-        (("../a.tsv", b"1"), "the path of '../a.tsv' in it leads out of its folder"),
-        (("x/../../a.tsv", b"1"), "the path of 'x/../../a.tsv' in it leads out of its folder"),
-        (("/a.tsv", b"1"), "the path of '/a.tsv' in it leads out of its folder"),
-        (("x/d.tsv", "/etc/passwd"), "'x/d.tsv' in it is a link or a device"),
-        (("x/de", ".."), "'x/de' in it is a link or a device"),
+        (("../a.tsv", b"1"), "the path of its member '../a.tsv' leads out of the release"),
+        (("x/../../a.tsv", b"1"), "the path of its member 'x/../../a.tsv' leads out of the release"),
+        (("/a.tsv", b"1"), "the path of its member '/a.tsv' leads out of the release"),
+        (("x/d.tsv", "/etc/passwd"), "its member 'x/d.tsv' is a link or a device"),
+        (("x/de", ".."), "its member 'x/de' is a link or a device"),
     ],
 )
 def test_members_that_lead_elsewhere_are_refused(write, member, message, tmp_path):
     path = write(tmp_path / "archive", *MEMBERS, member)
-    assert refused(path, tmp_path) == f"{path} is not unpacked: {message}"
+    assert refused(path, tmp_path) == f"{path} is refused: {message}"
 
 
 @pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
@@ -109,7 +109,7 @@ def test_other_kinds_of_members_are_refused(kind, tmp_path):
         entry = tarfile.TarInfo("x/a.tsv")
         entry.type, entry.linkname = kind, "x/b.tsv"
         archive.addfile(entry)
-    assert refused(tmp_path / "a.tar", tmp_path).endswith("'x/a.tsv' in it is a link or a device")
+    assert refused(tmp_path / "a.tar", tmp_path).endswith("its member 'x/a.tsv' is a link or a device")
 
 
 @pytest.mark.parametrize("name", ["x/a.tsv", "x/a.tsv/b.tsv"])
@@ -181,8 +181,8 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch, capsys):
             pytest.fail("it was read")
 
     assert command.run("reader", work) == 1
-    reason = f"the disk of {tmp_path} is full, make room and run the same command"
-    assert capsys.readouterr().err == f"reader: {path} can't be unpacked: {reason}\n"
+    reason = f"the disk of {tmp_path} is full: make room, and run the same command to continue"
+    assert capsys.readouterr().err == f"reader: {path} cannot be unpacked: {reason}\n"
     assert not copies(tmp_path)
 
 

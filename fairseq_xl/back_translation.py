@@ -169,7 +169,7 @@ def back_translate(
         )
     corpus = Sentences(folder / target / split, target, len(dictionary))
     examples, sizes = corpus.all_examples(length)
-    longest = 1 + int(sizes.max())  # with <s>
+    longest = min(1 + int(sizes.max()), translator.model.max_positions()[0])  # with <s>, truncated
     if longest > max_tokens:
         found = f"{folder / target / split}: a sentence has {longest} tokens"
         raise UserError(f"{found}, more than --max-tokens {max_tokens}: raise it")

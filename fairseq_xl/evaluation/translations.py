@@ -1,6 +1,7 @@
 """Statistics of translations that are summed over batches and processes: BLEU, wrong languages, lengths."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from fairseq_xl.evaluation.bleu import metric_of, tokenizer_of
 class Statistics(NamedTuple):
     """Counts of n translations. Those of several batches and processes are added field by field."""
 
-    # n-grams of 1 to 4 words that occur in the reference
+    # n-grams of 1 to 4 of sacreBLEU's tokens that occur in the reference
     matches_1: float = 0
     matches_2: float = 0
     matches_3: float = 0
@@ -22,10 +23,11 @@ class Statistics(NamedTuple):
     ngrams_2: float = 0
     ngrams_3: float = 0
     ngrams_4: float = 0
-    words: float = 0
-    reference_words: float = 0
+    # in sacreBLEU's tokens
+    hypothesis_length: float = 0
+    reference_length: float = 0
     sentences: float = 0
-    wrong: float = 0  # sentences in a wrong language
+    wrong_language: float = 0  # sentences in a wrong language
     pieces: float = 0
     source_pieces: float = 0
 
@@ -48,24 +50,32 @@ class LanguageGuess:
         return bool(likelihoods.max() > likelihoods[self.languages.index(language)])
 
 
-def statistics(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Statistics:
+@functools.cache
+def _metric(language: str) -> BLEU:
+    return metric_of(tokenizer_of(language))
+
+
+def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Statistics:
     """Counts n hypotheses for BLEU; the other fields are 0.
 
     Args:
         hypotheses, references: n lines of text each.
         language: code of their language, for sacreBLEU's tokenizer.
     """
-    score = metric_of(tokenizer_of(language)).corpus_score(hypotheses, [references])
+    score = _metric(language).corpus_score(hypotheses, [references])
     counted = [*score.counts, *score.totals, score.sys_len, score.ref_len]
     return Statistics(**dict(zip(Statistics._fields, counted)))
 
 
-def scores(sums: Statistics) -> dict[str, float]:
-    """Computes BLEU, the share of translations in a wrong language, in percent, and the length ratio."""
+def _bleu(sums: Statistics) -> float:
     counts = [int(count) for count in sums]
-    bleu = BLEU.compute_bleu(counts[:4], counts[4:8], counts[8], counts[9], smooth_method="exp")
-    return {
-        "bleu": round(bleu.score, 2),
-        "wrong_language": round(100 * sums.wrong / max(sums.sentences, 1), 1),
-        "length_ratio": round(sums.pieces / max(sums.source_pieces, 1), 2),
-    }
+    score = BLEU.compute_bleu(counts[:4], counts[4:8], counts[8], counts[9], smooth_method="exp")
+    return round(score.score, 2)
+
+
+#: name of a score -> function of summed statistics; the share of translations in a wrong language is in percent
+SCORES: dict[str, Callable[[Statistics], float]] = {
+    "bleu": _bleu,
+    "wrong_language": lambda sums: round(100 * sums.wrong_language / max(sums.sentences, 1), 1),
+    "length_ratio": lambda sums: round(sums.pieces / max(sums.source_pieces, 1), 2),
+}

@@ -31,9 +31,8 @@ NUMBERS = {
     "optimization": {"lr": "0 or more", "update_freq": "1 or more"},
     "dataset": {"max_tokens": "1 or more", "batch_size": "1 or more"},
 }
-#: parts of the names of validation metrics
-HIGHER_IS_BETTER = {"accuracy", "bleu", "f1", "exact", "ndcg", "score"}
-LOWER_IS_BETTER = {"loss", "ppl", "wrong"}
+#: validation metrics, and beginnings of their names by language or direction
+HIGHER_IS_BETTER = ("accuracy", "bleu", "exact_match", "f1", "ndcg", "round_trip_bleu", "score")
 
 
 @dataclass
@@ -352,14 +351,14 @@ def _check_run(run, task, criterions):
 
 def _check_maximize(metric, maximize):
     """Raises `UserError` if --maximize-best-checkpoint-metric contradicts a metric of this package."""
-    parts = set(metric.split("_"))
-    if not maximize and parts & HIGHER_IS_BETTER:
+    if not maximize and any(metric == name or metric.startswith(f"{name}_") for name in HIGHER_IS_BETTER):
         raise UserError(
             f"--best-checkpoint-metric {metric}: higher is better, so it needs --maximize-best-checkpoint-metric"
         )
-    if maximize and parts & LOWER_IS_BETTER:
+    if maximize and {"loss", "ppl"} & {metric, metric.split("_")[0], metric.split("_")[-1]}:
         raise UserError(
-            f"--best-checkpoint-metric {metric}: lower is better, so leave out --maximize-best-checkpoint-metric"
+            f"--best-checkpoint-metric {metric}: lower is better, so leave out --maximize-best-checkpoint-metric (in "
+            "YAML, maximize-best-checkpoint-metric: false)"
         )
 
 

@@ -168,9 +168,10 @@ class XLTranslationTask(XLSeq2SeqTask):
     def metrics(self):
         """Names of the validation metrics: those of fairseq's criterion and, with --eval-bleu, of translations."""
         criterion = run_config(self.cfg).criterion
-        smoothed = ["nll_loss"] if criterion._name.startswith("label_smoothed") else []
+        smoothed = criterion._name.startswith("label_smoothed") or criterion.sentence_avg
         accuracy = ["accuracy"] if criterion.get("report_accuracy") else []
-        return ["loss", *smoothed, "ppl", *accuracy, *(self.scorer.metrics(["bleu"]) if self.scorer else [])]
+        scores = self.scorer.metrics({"bleu": self.scorer.directions}) if self.scorer else []
+        return ["loss", *(["nll_loss"] if smoothed else []), "ppl", *accuracy, *scores]
 
     def valid_step(self, sample, model, criterion):
         """fairseq's, and with --eval-bleu the counts of greedy translations."""

@@ -4,6 +4,7 @@ Legend: B batch, S source time, T time of the translation, U of the hypothesis, 
 """
 
 import itertools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +19,11 @@ from fairseq_xl.data import tokenizers
 from fairseq_xl.data.dictionary import UNMARKED, XLDictionary
 from fairseq_xl.data.monolingual import piece_counts, training_texts
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.translations import LanguageGuess, Statistics, scores, statistics
+from fairseq_xl.evaluation.translations import SCORES, LanguageGuess, Statistics, bleu_counts
 
 COUNTED_TOKENS = 1_000_000  # tokens read of each language, for the frequencies of its pieces
-#: scores that need no reference
-REFERENCE_FREE = ("wrong_language", "length_ratio")
+
+logger = logging.getLogger(__name__)
 
 
 class TranslationScorer:
@@ -65,10 +66,11 @@ class TranslationScorer:
         for source, target in sorted(set(pairs)):
             rows = [row for row, pair in enumerate(pairs) if pair == (source, target)]
             hypotheses, references, languages = zip(*(texts[row] for row in rows))
-            counts = statistics(hypotheses, references, languages[0]) if compared else Statistics()
+            counts = bleu_counts(hypotheses, references, languages[0]) if compared else Statistics()
+            guess = self.guess
             found[f"{source}-{target}"] = counts._replace(
                 sentences=len(rows),
-                wrong=sum(self._guess.is_wrong(pieces[row], target) for row in rows),
+                wrong_language=sum(guess.is_wrong(pieces[row], target) for row in rows) if guess else 0,
                 pieces=sum(len(pieces[row]) for row in rows),
                 source_pieces=sum(len(source_pieces[row]) for row in rows),
             )
@@ -92,12 +94,25 @@ class TranslationScorer:
         return tokenizers.named_in(self.folder)
 
     @cached_property
-    def _guess(self) -> LanguageGuess:
+    def guess(self) -> Optional[LanguageGuess]:
+        """Guesses languages by the training text; None, with a warning, where a language has none."""
         counts, size = {}, len(self.dictionary)
         for code in sorted({code for direction in self.directions for code in direction.split("-")}):
-            text = next(iter(training_texts(self.folder, code)), None)
-            counts[code] = np.zeros(size) if text is None else piece_counts(text, code, size, COUNTED_TOKENS)
+            texts = training_texts(self.folder, code)
+            if not texts:
+                logger.warning("%s has no training text of %s: wrong_language is not logged", self.folder, code)
+                return None
+            counts[code] = piece_counts(texts[0], code, size, COUNTED_TOKENS)
         return LanguageGuess(counts)
+
+    def prepare(self) -> None:
+        """Reads the text that `count` needs: an error is then raised before training, not in its first update."""
+        _ = self.guess
+
+    @property
+    def reference_free(self) -> list[str]:
+        """Names of the scores that need no reference."""
+        return ["wrong_language", "length_ratio"] if self.guess else ["length_ratio"]
 
     # --- log ---------------------------------------------------------------------------------------------------
 
@@ -125,28 +140,41 @@ class TranslationScorer:
             if not sums.any():
                 continue
             metrics.log_scalar(f"_translations {direction}", sums)  # fairseq adds up the batches
-            for name in REFERENCE_FREE:
+            for name in self.reference_free:
                 metrics.log_derived(f"{name}_{direction}", _score(f"_translations {direction}", name))
-            if Statistics(*sums).reference_words:
+            if Statistics(*sums).reference_length:
                 metrics.log_scalar(f"_{kind} {direction}", sums)
                 metrics.log_derived(f"{bleu}_{direction}", _score(f"_{kind} {direction}", "bleu"))
                 metrics.log_derived(bleu, _mean([f"_{kind} {other}" for other in self.directions]))
 
-    def metrics(self, bleu: Sequence[str]) -> list[str]:
-        """Names of the scores in the log: `bleu` names the kinds of BLEU."""
-        return [*bleu, *(f"{kind}_{direction}" for kind in (*bleu, *REFERENCE_FREE) for direction in self.directions)]
+    def metrics(self, directions: Mapping[str, Sequence[str]]) -> list[str]:
+        """Names of the scores in the log.
+
+        Args:
+            directions: {name of a kind of BLEU: directions that have it}.
+        """
+        scored = [direction for direction in self.directions if any(direction in each for each in directions.values())]
+        bleu = [[name, *(f"{name}_{direction}" for direction in each)] for name, each in directions.items() if each]
+        free = [f"{name}_{direction}" for name in self.reference_free for direction in scored]
+        return [*itertools.chain.from_iterable(bleu), *free]
 
 
-def _score(meter: str, key: str) -> Callable[[Mapping[str, Any]], Optional[float]]:
+def _score(meter: str, name: str) -> Callable[[Mapping[str, Any]], Optional[float]]:
     """Returns a function from meters to a score: None if nothing was counted since fairseq reset the meters."""
 
     def score(meters: Mapping[str, Any]) -> Optional[float]:
         sums = meters[meter].sum
-        return scores(Statistics(*sums))[key] if np.ndim(sums) else None
+        return SCORES[name](Statistics(*sums)) if np.ndim(sums) else None
 
     return score
 
 
-def _mean(logged: Sequence[str]) -> Callable[[Mapping[str, Any]], float]:
+def _mean(logged: Sequence[str]) -> Callable[[Mapping[str, Any]], Optional[float]]:
     """Returns a function from meters to the mean BLEU of the directions with counts."""
-    return lambda meters: round(float(np.mean([_score(name, "bleu")(meters) for name in logged if name in meters])), 2)
+
+    def mean(meters: Mapping[str, Any]) -> Optional[float]:
+        values = [_score(meter, "bleu")(meters) for meter in logged if meter in meters]
+        found = [value for value in values if value is not None]
+        return round(sum(found) / len(found), 2) if found else None
+
+    return mean

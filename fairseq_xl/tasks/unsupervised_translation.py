@@ -140,6 +140,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
                 raise
             raise UserError(f"{error}. fairseq-generate translates with --task xl_translation -s en -t de") from None
         if split == "train":
+            self.scorer.prepare()
             return
         corpora = self.datasets[split].corpora
         pairs, languages = (corpora.get(name, {}) for name in BLEU_NAMES)
@@ -155,14 +156,19 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
 
     def metrics(self) -> list[str]:
         """Names of the validation metrics: those of pre-training, and the scores of translations."""
-        names = [BLEU_NAMES[name] for name in self.objectives if name in BLEU_NAMES]
-        return [*super().metrics(), *self.scorer.metrics(names)]
+        pairs, languages = self.language_pairs("valid"), self._languages("valid")
+        parallel = [name for pair in pairs for name in (pair, "-".join(reversed(pair.split("-"))))]
+        scored = {
+            "bleu": [name for name in self.directions if name in parallel],
+            "round_trip_bleu": [name for name in self.directions if name.split("-")[0] in languages],
+        }
+        return [*super().metrics(), *self.scorer.metrics(scored)]
 
     def train_step(
         self, sample: dict[str, Any], model: Any, criterion: Any, optimizer: Any, *args: Any, **kwargs: Any
     ) -> tuple[Any, Any, dict[str, Any]]:
         """Makes a training step; counts the languages and lengths of the translations of `back_translation`."""
-        counts = {}
+        counts: dict[str, Statistics] = {}
         if sample["objective"] == "back_translation":
             with torch.autocast("cuda", enabled=isinstance(optimizer, AMPOptimizer)):  # as fairseq computes the loss
                 sample = self._with_translations(sample, model)
@@ -185,7 +191,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
 
     def _with_translations(self, sample: dict[str, Any], model: Any) -> dict[str, Any]:
         """The sample with the translations of its batch as the batch's ``source``."""
-        with torch.no_grad():
+        with torch.no_grad():  # otherwise DistributedDataParallel would expect a backward pass
             translated = model(self.objectives["back_translation"].translated, sample["batch"])
         return sample | {"batch": sample["batch"] | {"source": translated}}
 

@@ -576,6 +576,8 @@ def test_selection_of_the_worst_checkpoint(data_bin, place, tmp_path):
     needs, without = f"higher is better, so it needs {maximize}", f"lower is better, so leave out {maximize}"
     refused(one_direction(data_bin, tmp_path, "--eval-bleu", metric, "bleu"), f"{metric} bleu: {needs}")
     refused(one_direction(data_bin, tmp_path, metric, "nll_loss", maximize), f"{metric} nll_loss: {without}")
+    one_update = ["--criterion", "cross_entropy", "--sentence-avg", "--max-update", 1]
+    run_train(one_direction(data_bin, tmp_path / "averaged", metric, "nll_loss", *one_update))
     refused(pretraining(data_bin, tmp_path, metric, "tlm_en-de_ppl", maximize), f"{metric} tlm_en-de_ppl: {without}")
     for name in ("accuracy", "accuracy_de"):
         refused(line_of("classification", place, tmp_path, metric, name), f"{metric} {name}: {needs}")

@@ -15,10 +15,12 @@ from tiny_data import write_data_bin, write_items
 from fairseq_xl.data.back_translated import back_translated_prefix, note_path
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.monolingual import piece_counts
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
+from fairseq_xl.tasks.translation_scores import TranslationScorer
 from tests.command_line import cli
 from tests.commands import run_interactive, run_train, translation
 from tests.tasks.resuming import LAST, check_stop
@@ -128,6 +130,39 @@ def test_a_direction_without_training_pairs_may_be_tried(data, tmp_path):
 def test_mistakes(data, tmp_path):
     with pytest.raises(UserError, match="--sampling-temperature 0.5: 1 or more"):
         run_train(train(data, tmp_path, *cli(sampling_temperature=0.5)))
+
+
+def test_wrong_languages_without_training_text_are_not_logged(data, tmp_path):
+    """The guess needs a training text of each language: monolingual, or else a side of a bitext."""
+    folder = shutil.copytree(data, tmp_path / "data-bin")
+    dictionary = XLDictionary.load(folder / "dict.txt")
+
+    def guess():
+        return TranslationScorer(dictionary, folder, ["en-de", "de-en"])
+
+    whole = guess().guess.log_shares
+    counts = piece_counts(folder / "de/train", "de", len(dictionary)) + 1
+    assert whole[0] == pytest.approx(np.log(counts / counts.sum()))
+    for path in (folder / "de").glob("train*"):
+        path.unlink()
+    counts = piece_counts(folder / "de-en/train.de-en.de", "de", len(dictionary)) + 1
+    assert guess().guess.log_shares[0] == pytest.approx(np.log(counts / counts.sum()))
+    for path in folder.glob("*-*/train*.de.*"):
+        path.unlink()
+    scorer = guess()
+    assert scorer.guess is None and scorer.reference_free == ["length_ratio"]
+    tokens = torch.tensor([[4, 5, 2]])
+    counted = scorer.count([("en", "de")], tokens, tokens)["en-de"]
+    assert (counted.sentences, counted.wrong_language, counted.pieces) == (1, 0, 2)
+
+
+def test_pieces_are_counted_from_the_beginning(data):
+    """Of the first three tokens, or of all."""
+    text = open_text(data / "de/train", "de")
+    first = text[0].tolist()
+    counts = piece_counts(data / "de/train", "de", 100, tokens=3)
+    assert counts.sum() == 3 and all(counts[token] for token in first[:3])
+    assert piece_counts(data / "de/train", "de", 100).sum() == sum(len(text[line]) for line in range(len(text)))
 
 
 def test_validation_bleu_selects_the_checkpoint(data, tmp_path):

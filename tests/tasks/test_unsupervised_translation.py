@@ -1,5 +1,6 @@
 """Unsupervised translation through fairseq's commands: scores, schedules, initial weights, mistakes (X11)."""
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import sacrebleu
 import torch
 import yaml
 from fairseq import checkpoint_utils, options as parsers, tasks
+from fairseq.optim.adam import FairseqAdam
+from fairseq.optim.amp_optimizer import AMPOptimizer
 
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
@@ -17,7 +20,7 @@ from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.back_translation import BackTranslation
 from fairseq_xl.tasks import translation_scores, unsupervised_translation
-from fairseq_xl.tasks.pretraining import with_defaults
+from fairseq_xl.tasks.pretraining import XLPretrainingTask, with_defaults
 from tests.command_line import cli
 from tests.commands import (
     UNSUPERVISED,
@@ -165,6 +168,37 @@ def test_bleu_is_that_of_the_validation_text(data_bin, request, run):
     assert means[0] == pytest.approx(sum(means[1:]) / 2, abs=0.006)
 
 
+def test_a_direction_without_validation_text_is_no_metric(data_bin, tmp_path):
+    """en-de and en-fr have parallel text; German has no monolingual validation text."""
+    data = shutil.copytree(data_bin, tmp_path / "data-bin")
+    for path in (data / "de").glob("valid.*"):
+        path.unlink()
+    for metric in ("bleu_de-fr", "round_trip_bleu_de-en"):
+        select = cli(best_checkpoint_metric=metric, maximize_best_checkpoint_metric=True, langs="en,de,fr")
+        with pytest.raises(UserError, match=f"--best-checkpoint-metric {metric}: choose one of .*bleu_fr-en.*_en-fr"):
+            run_train(unsupervised(data, tmp_path / "run", *select, *cli(max_update=1, updates_per_epoch=1)))
+
+
+@pytest.mark.parametrize("kind", [AMPOptimizer, FairseqAdam])
+def test_amp_translates_in_16_bits_too(data_bin, monkeypatch, kind):
+    """As fairseq computes the loss: with autocast, but only under --amp."""
+    task, recorded = unsupervised_translation.XLUnsupervisedTranslationTask, []
+
+    @contextlib.contextmanager
+    def autocast(device, enabled):
+        recorded.append((device, enabled))
+        yield
+        recorded.append("end")
+
+    monkeypatch.setattr(torch, "autocast", autocast)
+    monkeypatch.setattr(task, "_with_translations", lambda self, sample, model: recorded.append("translated") or sample)
+    monkeypatch.setattr(task, "_count", lambda *_, **__: {})
+    monkeypatch.setattr(XLPretrainingTask, "train_step", lambda *_, **__: (0, 1, {}))
+    made = task.setup_task(configuration(parsers.get_training_parser(), line(data_bin, data_bin)).task)
+    made.train_step({"objective": "back_translation"}, None, None, object.__new__(kind), 0)
+    assert recorded == [("cuda", kind is AMPOptimizer), "translated", "end"]
+
+
 def test_training_logs_that_translations_are_copies(data_bin, tmp_path, monkeypatch):
     """Copies have the length of their source, and nearly all are in the wrong language."""
 
@@ -228,11 +262,8 @@ def test_bleu_without_parallel_text_is_refused_before_text_is_read(without_bitex
 def test_a_higher_bleu_of_round_trips_is_better(without_bitext, tmp_path, monkeypatch):
     """Validations score 3, 7 and 5: the second is the best, and the third ends training with --patience 1."""
     task, validations = unsupervised_translation.XLUnsupervisedTranslationTask, []
-    scores = translation_scores.scores
     monkeypatch.setattr(task, "begin_valid_epoch", lambda self, epoch, model: validations.append(epoch))
-    monkeypatch.setattr(
-        translation_scores, "scores", lambda sums: scores(sums) | {"bleu": (3.0, 7.0, 5.0)[len(validations) - 1]}
-    )
+    monkeypatch.setitem(translation_scores.SCORES, "bleu", lambda sums: (3.0, 7.0, 5.0)[len(validations) - 1])
     output = run_train(line(without_bitext, tmp_path, "--max-update", 20, "--patience", 1, *ROUND_TRIP))
     assert output.statistics("round_trip_bleu") == ["3", "7", "5"] and len(output.updates) == 3 * EPOCH
     best = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_best.pt"))

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import lzma
 import shutil
 import stat
 import tarfile
@@ -22,7 +23,8 @@ from fairseq_xl.io.files import BLOCK, no_room
 
 #: path of a member, and a function that opens it; for tar, call it before reading the next member
 Member = tuple[PurePosixPath, Callable[[], Any]]
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)  # the last one: an encrypted zip
+#: errors of archives; RuntimeError: an encrypted zip
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError)
 
 logger = logging.getLogger("preprocess")
 
@@ -46,7 +48,8 @@ def unpacked(release: Path, destination: Path, files: Collection[str]) -> Iterat
         raise UserError(f"{release}: there is no such file or folder")
     with _temporary_folder(destination, {"": f"{release}"}) as folder:
         top = _unpack(release, folder, files)
-        yield folder / top.pop() if len(top) == 1 else folder
+        single = folder / top.pop() if len(top) == 1 else folder
+        yield single if single.is_dir() else folder
 
 
 @contextmanager
@@ -69,6 +72,8 @@ def unpacked_inside(release: Path, names: Collection[str], destination: Path, fi
         for path in archives.values():
             _unpack(path, folder, files)
         for name in names:  # after the archives, whose members are never written through a link
+            if name not in archives and (folder / name).exists():
+                raise UserError(f"an archive in {release} has the folder {name}, which is there already: remove one")
             if name not in archives:
                 (folder / name).symlink_to(folders.get(name, release).resolve())
         yield folder
@@ -104,7 +109,7 @@ def _temporary_folder(destination: Path, shown: dict[str, str]) -> Iterator[Path
 
 
 def _unpack(archive: Path, folder: Path, files: Collection[str]) -> set[str]:
-    """Writes the files of an archive whose names are in `files` to a folder; returns the archive's top-level folders.
+    """Writes the files of an archive whose names are in `files` to a folder; returns the top-level names.
 
     Raises UserError for a damaged archive and one that has a link, a device, or a path that leads out of the folder.
     """
@@ -116,15 +121,17 @@ def _unpack(archive: Path, folder: Path, files: Collection[str]) -> set[str]:
             for path, opened in _zip_members(file) if file.peek(2).startswith(b"PK") else _tar_members(file):
                 if "__MACOSX" in path.parts or path.name.startswith("._"):
                     continue  # attributes of files, which the Finder and the tar of macOS add
-                top.update(path.parts[:-1][:1])
+                if len(path.parts) > 1 or path.name in wanted:
+                    top.add(path.parts[0])
                 if path.name in wanted:
                     _write(archive, opened(), folder, path)
                 bar.update()
         return top
     except DAMAGED as error:
-        found = f"damaged or neither a tar nor a zip file ({error})"
-        raise UserError(f"{archive} is {found}: download it again, or unpack it yourself") from error
+        raise _damaged(archive, error) from error
     except OSError as error:
+        if error.errno is None:  # of bz2
+            raise _damaged(archive, error) from error
         full = no_room(error)
         if error.filename and not full:
             raise
@@ -135,6 +142,11 @@ def _unpack(archive: Path, folder: Path, files: Collection[str]) -> set[str]:
         )
     # outside the `except` block: otherwise `command.run` replaces this message by its own for a full disk
     raise UserError(f"{archive} cannot be unpacked: {reason}")
+
+
+def _damaged(archive: Path, error: Exception) -> UserError:
+    found = f"damaged or neither a tar nor a zip file ({error})"
+    return UserError(f"{archive} is {found}: download it again, or unpack it yourself")
 
 
 def _write(archive: Path, content: IO[bytes], folder: Path, path: PurePosixPath) -> None:

@@ -18,12 +18,12 @@ def warm(tmp_path_factory):
 
 
 def test_only_new_translations_are_scored(place, tmp_path, warm):
-    reference, kept = f"{place.pairs}.de", tmp_path / "bleu.json"
+    reference = f"{place.pairs}.de"
     lines = Path(reference).read_text(encoding="utf-8").splitlines()
-    for split in ("test", "valid"):
-        copied = "".join(f"D-{number}\t-1\t{line}\n" for number, line in enumerate(lines))
-        (tmp_path / f"generate-{split}.txt").write_text(copied)
-    kept.write_text("old")
+    old = {"bleu.json": "old", "bleu-valid.json": "old", "hypotheses.de": "old"}
+    old |= {f"generate-{split}.txt": "D-0\t-1\told\n" for split in ("test", "valid")}
+    for name, text in old.items():
+        (tmp_path / name).write_text(text)
 
     def run(checkpoint, reference, *more):
         line = ["bash", SCRIPT, place.data, checkpoint, tmp_path, "en", "de", reference, *more, "--max-len-b", 4]
@@ -31,13 +31,16 @@ def test_only_new_translations_are_scored(place, tmp_path, warm):
 
     failed = run(tmp_path / "nowhere.pt", reference)
     assert failed.returncode and "nowhere.pt" in failed.stderr
-    assert "D-" not in (tmp_path / "generate-test.txt").read_text()  # fairseq-generate has begun it
     failed = run(place.translation, reference, "--gen-subset", "nosplit")
     assert failed.returncode and "nosplit" in failed.stderr
+    assert {name: (tmp_path / name).read_text() for name in old} == old
+    assert {path.name for path in tmp_path.iterdir()} == {*old, "generate.log"}
     (tmp_path / "short").write_text("x\n")
     failed = run(place.translation, tmp_path / "short", "--gen-subset=valid")
     assert failed.returncode and f"{len(lines)} hypotheses but 1 references" in failed.stderr
-    assert kept.read_text() == "old"
+    assert (tmp_path / "bleu-valid.json").read_text() == "old"
     done = run(place.translation, reference, "--gen-subset", "valid")
-    assert done.returncode == 0 and done.stdout == kept.read_text()
-    assert json.loads(done.stdout)["lines"] == len(lines) and json.loads(done.stdout)["sacrebleu"]["score"] < 90
+    assert done.returncode == 0 and done.stdout == (tmp_path / "bleu-valid.json").read_text()
+    assert json.loads(done.stdout)["lines"] == len(lines)
+    assert len((tmp_path / "hypotheses-valid.de").read_text(encoding="utf-8").splitlines()) == len(lines)
+    assert (tmp_path / "bleu.json").read_text() == (tmp_path / "hypotheses.de").read_text() == "old"

@@ -121,6 +121,13 @@ def runs(data, single, empty, labeled, body):
             1,
             {"legacy": DDP["legacy"]},
         ),
+        "supervised": (
+            translate(
+                *cli(lang_pairs="en-de,de-en", max_epoch=1, max_tokens=64, lr=0, init_std=0.5, eval_bleu=True),
+            ),
+            1,
+            {"legacy": DDP["legacy"]},
+        ),
         "next-sentence": (pretrain("--arch", "xl_monotrans_tiny", objectives="nsp,mlm"), 1, DDP),
         "language-module": (
             pretrain(
@@ -286,12 +293,14 @@ def test_distributed_losses_are_those_of_one_process(two, one, name, backend):
     )
 
 
-def test_distributed_scores_of_translations_are_those_of_one_process(two, one):
+@pytest.mark.parametrize("name", ["translations", "supervised"])
+def test_distributed_scores_of_translations_are_those_of_one_process(two, one, name):
     """Each process translates a part of the validation text."""
-    ranks, (output, _) = two["translations-legacy"], one("translations")
+    ranks, (output, _) = two[f"{name}-legacy"], one(name)
     expected = scores_of(output)
     assert ranks[0]["scores"] == expected
-    for kind in ("bleu", "round_trip_bleu", "wrong_language", "length_ratio"):  # not all are 0 or 100
+    kinds = ["bleu", "wrong_language", "length_ratio", *(["round_trip_bleu"] if name == "translations" else [])]
+    for kind in kinds:  # not all are 0 or 100
         assert any(
             0 < float(value) < 100 for direction in ("de-en", "en-de") for value in expected[f"{kind}_{direction}"]
         )

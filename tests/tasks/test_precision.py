@@ -187,7 +187,7 @@ def test_a_parameter_that_an_update_does_not_use_stays(data_bin, tmp_path, monke
 
 
 def both_directions(data, files, folder, *more):
-    return translation(data, folder, "--lang-pairs", "en-de,de-en", *more)
+    return translation(data, folder, "--lang-pairs", "en-de,de-en", "--eval-bleu", *more)
 
 
 def both_directions_unsupervised(data, files, folder, *more):
@@ -205,6 +205,7 @@ def test_other_tasks_learn_and_are_validated(data_bin, task_files, tmp_path, nam
     output = run_train([*command_line(data_bin, task_files, tmp_path, "--max-epoch", 4, "--no-save"), f"--{name}"])
     seen = [float(found["loss"]) for found in validation_losses(output)]
     assert seen[-1] < seen[0] and all(loss == loss for loss in losses(output))
+    assert bool(output.statistics("bleu", "valid")) == (command_line is not classification)
 
 
 def test_generation_with_fp16(data_bin, tmp_path):

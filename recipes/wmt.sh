@@ -24,4 +24,4 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$root/recipes/common.sh"
 arguments 5 "$@"
-PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} exec python -m recipes.wmt "$@"
+PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} exec python "$root/recipes/wmt.py" "$@"

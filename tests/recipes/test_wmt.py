@@ -182,9 +182,9 @@ def data(tmp_path):
 
 
 def stand_in(folder, monkeypatch, then):
-    """A program `python` that prints its arguments and runs a line of shell; only recipes.wmt gets the real Python."""
+    """A program `python` that prints its arguments and runs a line of shell; only wmt.py gets the real Python."""
     (folder / "bin").mkdir()
-    own = f'case $2 in recipes.wmt) exec {sys.executable} "$@" ;; esac'
+    own = f'case $1 in */recipes/wmt.py) exec {sys.executable} "$@" ;; esac'
     (folder / "bin/python").write_text(f'#!/bin/sh\n{own}\necho "$@"\n{then}\n')
     (folder / "bin/python").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")

@@ -1,7 +1,7 @@
 """Parses and checks the arguments of wmt.sh, whose comment describes them."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq_xl.errors import UserError, names_of
@@ -31,7 +31,7 @@ class Arguments:
     data: str
     checkpoint: str
     output: str
-    flags: list[str]  # CONFIG.yaml and flags of fairseq-train
+    flags: list[str] = field(default_factory=list)  # CONFIG.yaml and flags of fairseq-train
     corpus: str = ""  # --corpus
     back: tuple[str, ...] = ()  # --back-translate: the model and flags of fairseq-xl back-translate
     clean: str = ""  # rules that leave out pairs of en-fr; "" keeps all pairs
@@ -72,7 +72,7 @@ def pair_of(direction: str) -> str:
 def parse(words: list[str]) -> Arguments:
     """Parses the command line. Raises `UserError` for wrong arguments."""
     system, named, data, checkpoint, output, *flags = words
-    arguments = Arguments(system, named, data, checkpoint, output, flags)
+    arguments = Arguments(system, named, data, checkpoint, output)
     if system not in SYSTEMS:
         raise UserError(f"{system} is neither xlm nor veco")
     for direction in arguments.directions:
@@ -89,6 +89,7 @@ def parse(words: list[str]) -> Arguments:
         elif not flags or (flags[0] == "" and flag != "--back-translate-flags"):
             raise UserError(f"{flag} needs {VALUES[flag]}")
         given[flag] = "" if flag in SWITCHES else flags.pop(0)
+    arguments.flags = flags
     model, options = given.get("--back-translate"), given.get("--back-translate-flags", "").split()
     if options and not model:
         raise UserError("--back-translate-flags needs --back-translate MODEL")

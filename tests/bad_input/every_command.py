@@ -125,7 +125,7 @@ def generate(place, folder):
 
 def back_translate(place, folder):
     """Writes into the data-bin, unless it fails."""
-    line = [str(place.translation), str(place.data), *cli(s="de", t="en", beam=1)]
+    line = [*map(str, [place.translation, place.data, *cli(s="de", t="en", beam=1)])]
     with contextlib.redirect_stdout(io.StringIO()):
         back_translate_command.main(line)
 

@@ -336,7 +336,7 @@ def test_data_folders_that_do_not_fit(place, data, tmp_path, capsys):
         (["--sampling", "--sampling-topk", "-1"], "--sampling-topk -1: expected 1 or more"),
         (["--sampling", "--sampling-topk", "9999"], "--sampling-topk 9999: expected at most .*, the number of symbols"),
         (["--sampling", "--beam", "5"], "--beam 5: --sampling draws one source for each sentence, leave out --beam"),
-        (["--max-tokens", "3"], "de/few: a sentence has 62 tokens, more than --max-tokens 3: raise it$"),
+        (["--max-tokens", "3"], "de/few: a sentence has 40 tokens, more than --max-tokens 3: raise it$"),
         (["--seed", "-1"], "--seed -1: expected 0 or more, below "),
         (["--seed", str(10**20)], "--seed 1(0){20}: expected 0 or more, below "),
         (["--temperature", "0"], "--temperature 0.0: expected a number above 0"),

@@ -11,7 +11,7 @@ from fairseq_xl.evaluation.bleu import metric_of, tokenizer_of
 
 
 class Statistics(NamedTuple):
-    """Counts of n translations. Those of several batches and processes are added field by field."""
+    """Counts of n translations; to join batches or processes, add them field by field."""
 
     # n-grams of 1 to 4 of sacreBLEU's tokens that occur in the reference
     matches_1: float = 0

@@ -324,7 +324,7 @@ def _architectures():
 
 
 def run_config(cfg):
-    """Returns the configuration of the run whose part `task` is `cfg`; None for a task created without a command."""
+    """Returns the run's configuration, whose section `task` is `cfg`; None for a task created without a command."""
     return cfg._get_parent() if OmegaConf.is_config(cfg) else None
 
 

@@ -166,7 +166,7 @@ class XLTranslationTask(XLSeq2SeqTask):
     # --- validation --------------------------------------------------------------------------------------------
 
     def metrics(self):
-        """Names of the validation metrics: those of fairseq's criterion and, with --eval-bleu, of translations."""
+        """Names of the validation metrics: the criterion's and, with --eval-bleu, the scores of translations."""
         criterion = run_config(self.cfg).criterion
         smoothed = criterion._name.startswith("label_smoothed") or criterion.sentence_avg
         accuracy = ["accuracy"] if criterion.get("report_accuracy") else []

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 class TranslationScorer:
     """Counts translations by direction, and logs the scores of the counts.
 
-    The counts of batches and processes are added, so that scores are those of the whole text.
+    Counts are added over batches and processes, and scores are computed from the sums.
 
     Args:
         dictionary: the joint dictionary.

@@ -198,8 +198,8 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     def _count(self, sample: dict[str, Any], model: Any, compare: bool) -> dict[str, Statistics]:
         """Counts the translations of a sample that has them, by direction.
 
-        With `compare`, those of `translation` are compared with its target. Those of `back_translation` are translated
-        back, and the round trips are compared with the sentences.
+        With `compare` they are counted for BLEU, too: translations of parallel text against their references, and round
+        trips of monolingual sentences against the sentences.
         """
         batch, codes = sample["batch"], self.dictionary.languages
         sides = [[codes[number] for number in batch[key][:, 0].tolist()] for key in ("languages", "other_languages")]

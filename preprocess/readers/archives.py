@@ -1,4 +1,4 @@
-"""Unpacks the archives in which benchmarks are distributed, tar or zip files, while a reader needs their files."""
+"""Unpacks the tar or zip archives of benchmarks to a temporary folder, which a reader reads."""
 
 import io
 import logging
@@ -73,7 +73,7 @@ def unpacked_inside(release: Path, names: Collection[str], destination: Path, fi
             _unpack(path, folder, files)
         for name in names:  # after the archives, whose members are never written through a link
             if name not in archives and (folder / name).exists():
-                raise UserError(f"an archive in {release} has the folder {name}, which is there already: remove one")
+                raise UserError(f"{release}: the folder {name} is there unpacked and in an archive: remove one of them")
             if name not in archives:
                 (folder / name).symlink_to(folders.get(name, release).resolve())
         yield folder
@@ -109,7 +109,7 @@ def _temporary_folder(destination: Path, shown: dict[str, str]) -> Iterator[Path
 
 
 def _unpack(archive: Path, folder: Path, files: Collection[str]) -> set[str]:
-    """Writes the files of an archive whose names are in `files` to a folder; returns the top-level names.
+    """Unpacks the files named in `files` to a folder; returns the archive's top-level names.
 
     Raises UserError for a damaged archive and one that has a link, a device, or a path that leads out of the folder.
     """

@@ -1,4 +1,4 @@
-"""Archives of releases: what is unpacked, where, for how long, and what is refused."""
+"""Archives of releases are unpacked for a while; unsafe and damaged ones are refused."""
 
 import errno
 import io
@@ -254,7 +254,7 @@ def test_an_archive_does_not_write_to_the_folder_beside_it(tmp_path):
     (tmp_path / "one").mkdir()
     zipped(tmp_path / "two.zip", ("one/a.tsv", b"1\n"))
     opened = unpacked_inside(tmp_path, ("one", "two"), tmp_path / "out", {"a.tsv"})
-    message = f"an archive in {tmp_path} has the folder one, which is there already"
+    message = f"{tmp_path}: the folder one is there unpacked and in an archive: remove one of them"
     with pytest.raises(UserError, match=message), opened:
         pytest.fail("it was read")
     assert not copies(tmp_path) and not list((tmp_path / "one").iterdir())

@@ -5,9 +5,33 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen]:
+    """Starts a command in a process group of its own, for `signal_group`; at the end waits for its children, too.
+
+    On a signal a shell ends before the training that it runs.
+
+    Args:
+        options: those of `subprocess.Popen`.
+    """
+    read_end, write_end = os.pipe()  # the writing end stays open until the command and its children end
+    with open(read_end, "rb") as ended, open(write_end, "wb") as held:
+        process = subprocess.Popen(command, start_new_session=True, pass_fds=[write_end], **options)
+        held.close()
+        yield process
+        ended.read()
+
+
+def signal_group(process: subprocess.Popen, number: int) -> None:
+    """Sends a signal to the process group of a command: a training saves a checkpoint and ends."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 class Commands:
@@ -27,8 +51,7 @@ class Commands:
     def on_signal(self, number: int, _: Any) -> None:
         self.signal = number
         if self.process:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, number)
+            signal_group(self.process, number)
 
     def python(self, module: str, *arguments: str, **streams: Any) -> None:
         """Runs a Python module; raises the errors of `run`."""
@@ -37,16 +60,11 @@ class Commands:
     def run(self, *command: str, **streams: Any) -> None:
         """Runs a command with the streams `stdin` and `stdout`. Raises `SystemExit` if it fails or a signal arrives."""
         status = 0
-        read_end, write_end = os.pipe()  # the writing end stays open until the command and its children end
-        with open(read_end, "rb") as ended, open(write_end, "wb") as held:
-            if not self.signal:
-                self.process = subprocess.Popen(command, start_new_session=True, pass_fds=[write_end], **streams)
+        if not self.signal:
+            with started(command, **streams) as self.process:
                 if self.signal:  # it arrived while the command started
-                    self.on_signal(self.signal, None)
+                    signal_group(self.process, self.signal)
                 status = self.process.wait()
-            held.close()
-            if self.signal:
-                ended.read()  # waits for the command's children: a shell may end before its training
             self.process = None
         if status:
             sys.exit(status if status > 0 else 128 - status)

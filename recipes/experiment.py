@@ -25,6 +25,7 @@ from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing, write_json
 from recipes import settings
+from recipes.commands import signal_group, started
 from recipes.experiment_file import ROOT, Experiment, Step, check_files
 from recipes.progress import Progress
 from recipes.settings import RECORD
@@ -78,8 +79,7 @@ class Run:
         with self.lock:
             self.ending = True
             for process in self.processes:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
+                signal_group(process, number)
 
     def run_step(self, step: Step) -> None:
         """Runs the commands of one step unless it is finished and has its results. Raises `UserError` and `Stopped`."""
@@ -135,26 +135,16 @@ class Run:
         program = {"python": [sys.executable], "fairseq-xl": [sys.executable, "-m", "fairseq_xl"]}
         words = [*program.get(command[0], command[:1]), *command[1:]]
         paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
-        read_end, write_end = os.pipe()  # the writing end stays open until the command and its children end
-        with open(log, "a", encoding="utf-8") as file, open(read_end, "rb") as ended, open(write_end, "wb") as held:
+        with open(log, "a", encoding="utf-8") as file, contextlib.ExitStack() as running:
             start = file.tell()
             with self.lock:
                 if self.ending:
                     raise Stopped
-                process = subprocess.Popen(
-                    words,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout or file,
-                    stderr=file,
-                    cwd=ROOT,
-                    env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-                    start_new_session=True,
-                    pass_fds=[write_end],
-                )
+                streams = {"stdin": subprocess.DEVNULL, "stdout": stdout or file, "stderr": file}
+                environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+                process = running.enter_context(started(words, cwd=ROOT, env=environment, **streams))
                 self.processes.add(process)
-            held.close()
             status = self.wait(process, Progress(log, start))
-            ended.read()  # on a signal a shell ends before the training that it runs
         with self.lock:
             self.processes.remove(process)
         if status and (self.ending or status == STOPPED):

@@ -154,6 +154,18 @@ def test_unsupervised_translation_of_the_sample_has_the_kept_scores():
     assert min(found[f"embeddings/{pair}"]["score"] for pair in ("en-de", "de-en")) > best
 
 
+def test_traces_of_failures_are_the_kept_ones():
+    folder = RECIPES / "xlm/results"
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    kept = json.loads((folder / "failures.json").read_text(encoding="utf-8"))
+    assert len(kept) == 4
+    for found in kept.values():
+        cells = []
+        for name, form in (("bleu", "g"), ("round_trip_bleu", "g"), ("wrong_language", "g"), ("length_ratio", ".2f")):
+            cells.append(", ".join(format(found[f"{name}_{direction}"], form) for direction in ("en-de", "de-en")))
+        assert f"| {' | '.join(cells)} |" in text
+
+
 def test_the_guard_has_the_kept_scores():
     """BLEU, chrF and wrong languages with all pieces and with those of the target language."""
     folder = RECIPES / "xlm/results"

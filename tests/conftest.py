@@ -1,10 +1,15 @@
 """Fixtures that every test may ask for, and --slow, with which tests marked slow run too."""
 
 import os
+import signal
 
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
+
+
+# Shells start commands in the background with SIGINT ignored, and children inherit that: tests that send it would fail.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

@@ -4,8 +4,8 @@ n source sentences, m target sentences, C channels, k neighbors. The command is 
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.retrieval import NEIGHBORS, ratio
 
-DIGITS = 4  # of scores that are printed and compared
+DIGITS = 4  # of scores that are printed
 BLOCK = 1024  # source sentences whose similarities to all target sentences are in memory
 
 
@@ -35,21 +35,26 @@ class Pair(NamedTuple):
 
 
 def read_sentences(path: str) -> Sentences:
-    """Reads a sentence from each line, or ``id TAB sentence`` as BUCC has them; other ids number the lines from 0 on.
+    """Reads a sentence from each line, or ``id TAB sentence`` as BUCC has them, if most lines contain a tab.
 
-    Empty lines, which separate documents, are left out. Raises `UserError` for a missing or ill-encoded file, one
-    without sentences, and an id that occurs twice.
+    Without ids, sentences are named by their lines, from 0 on. Empty lines, which separate documents, and ids without a
+    sentence are left out. Raises `UserError` for a missing or ill-encoded file, one without sentences, a line without
+    id among those with one, and an id that occurs twice.
     """
     lines = {number: line for number, line in enumerate(read_lines(path)) if line.strip()}
-    if not lines:
+    if 2 * sum("\t" in line for line in lines.values()) <= len(lines):
+        ids, texts = list(map(str, lines)), list(lines.values())
+    else:
+        for number, line in lines.items():
+            if "\t" not in line:
+                raise UserError(f"{path}, line {number + 1}: expected id TAB sentence, found {line[:40]!r}")
+        rows = [line.split("\t", 1) for line in lines.values()]
+        ids, texts = map(list, zip(*((name, text) for name, text in rows if text.strip())))
+        if len(set(ids)) < len(ids):
+            (duplicate, _), *_ = Counter(ids).most_common(1)
+            raise UserError(f"{path}: the id {duplicate} occurs twice")
+    if not texts:
         raise UserError(f"{path} holds no sentences")
-    rows = [line.split("\t", 1) for line in lines.values()]
-    named = all(len(row) == 2 and row[1].strip() for row in rows)
-    ids = [row[0] for row in rows] if named else [str(number) for number in lines]
-    texts = [row[1] for row in rows] if named else list(lines.values())
-    if len(set(ids)) < len(ids):
-        (duplicate, _), *_ = Counter(ids).most_common(1)
-        raise UserError(f"{path}: the id {duplicate} occurs twice")
     return Sentences(ids, texts)
 
 
@@ -87,6 +92,26 @@ def nearest(source: np.ndarray, target: np.ndarray, count: int, block: int = BLO
     return np.concatenate([values for values, _ in found]), np.concatenate([numbers for _, numbers in found])
 
 
+def mine_texts(
+    texts: tuple[Sequence[str], Sequence[str]],
+    vectors: tuple[np.ndarray, np.ndarray],
+    neighbors: int = NEIGHBORS,
+) -> list[Pair]:
+    """`mine` for source and target sentences and their vectors (n, C), (m, C), some of which occur several times.
+
+    As in XTREME's program, copies of a sentence are one neighbor, and a sentence that occurs several times in its file
+    is in no pair, since its id is not known.
+    """
+    places: tuple[dict[str, list[int]], dict[str, list[int]]] = (defaultdict(list), defaultdict(list))
+    for side, of_side in zip(texts, places):
+        for number, text in enumerate(side):
+            of_side[text].append(number)
+    numbers = [list(of_side.values()) for of_side in places]
+    first, second = (side[[copies[0] for copies in of_side]] for side, of_side in zip(vectors, numbers))
+    found = ((each.score, numbers[0][each.source], numbers[1][each.target]) for each in mine(first, second, neighbors))
+    return [Pair(score, *one, *other) for score, one, other in found if len(one) == len(other) == 1]
+
+
 def mine(source: np.ndarray, target: np.ndarray, neighbors: int = NEIGHBORS, block: int = BLOCK) -> list[Pair]:
     """Pairs by ratio margin, in descending order; each sentence is in one pair at most.
 
@@ -116,30 +141,31 @@ def mine(source: np.ndarray, target: np.ndarray, neighbors: int = NEIGHBORS, blo
     return found
 
 
-def best_threshold(pairs: Iterable[Pair], gold: set[tuple[int, int]]) -> dict[str, float]:
-    """The margin from which on pairs have the highest F1.
+def best_threshold(pairs: Sequence[Pair], gold: set[tuple[int, int]]) -> dict[str, float]:
+    """The margin at or above which pairs have the highest F1: the middle between the last of them and the next pair.
 
     Args:
         pairs: in descending order of their scores.
-        gold: numbers of the sentences of right pairs.
+        gold: numbers of the sentences of correct pairs.
 
-    Returns: {"threshold", and in percent "f1", "precision", "recall"}.
+    Returns: {"threshold", and in percent "f1", "precision", "recall" of the pairs at or above it}.
     """
     best = {"threshold": float("inf"), "f1": 0.0, "precision": 0.0, "recall": 0.0}
-    right = 0
-    for count, pair in enumerate(pairs, start=1):
-        right += (pair.source, pair.target) in gold
-        f1 = 200 * right / (count + len(gold))
-        if f1 > best["f1"]:
+    correct = 0
+    for count, (pair, following) in enumerate(zip(pairs, [*pairs[1:], None]), start=1):
+        correct += (pair.source, pair.target) in gold
+        f1 = 200 * correct / (count + len(gold))
+        if f1 > best["f1"] and (following is None or following.score < pair.score):
             best = {
-                "threshold": pair.score,
+                "threshold": pair.score if following is None else (pair.score + following.score) / 2,
                 "f1": f1,
-                "precision": 100 * right / count,
-                "recall": 100 * right / len(gold),
+                "precision": 100 * correct / count,
+                "recall": 100 * correct / len(gold),
             }
     return best
 
 
 def rounded(scores: dict[str, float]) -> dict[str, float | None]:
-    """Scores of `best_threshold` as they are printed; without a right pair there is no threshold."""
-    return {name: round(value, DIGITS) if math.isfinite(value) else None for name, value in scores.items()}
+    """Scores of `best_threshold` as they are printed, the threshold exactly; without a correct pair there is none."""
+    threshold = scores["threshold"] if math.isfinite(scores["threshold"]) else None
+    return {name: round(value, DIGITS) for name, value in scores.items()} | {"threshold": threshold}

@@ -29,16 +29,17 @@ class Embedder:
     Args:
         checkpoint: its file.
         data: folder of the dictionary and the SentencePiece model of the checkpoint, or of the language module.
+        fp16: whether weights have 16 bits.
         options: options `language_module` and `lang` of the task, for another language module than the checkpoint's.
     """
 
-    def __init__(self, checkpoint, data, **options):
+    def __init__(self, checkpoint, data, fp16=False, **options):
         self.model, self.task = load(checkpoint, data, **options)
         if not isinstance(getattr(self.model, "encoder", None), Encoder):
             raise UserError(f"{checkpoint}: expected a model with an encoder, found {type(self.model).__name__}")
         self.has_language_modules = isinstance(self.model, XLMonoTransModel)
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.encoder = self.model.to(self.device).encoder
+        self.encoder = self.model.to(self.device, torch.float16 if fp16 else None).encoder
         self.longest = self.encoder.embeddings.max_positions
         self.encode = TextEncoder(Path(data) / "sentencepiece.model", self.task.dictionary)
         self.choices = [(layer, pooling) for layer in range(len(self.encoder.layers) + 1) for pooling in POOLINGS]
@@ -58,7 +59,10 @@ class Embedder:
         Layer 0 is the embeddings. The mean is over all tokens but padding.
         """
         rows, identity = self.rows(sentences, language), self.task.dictionary.language_id(language)
-        found = {choice: [None] * len(rows) for choice in choices}
+        found = {
+            choice: np.empty((len(rows), self.encoder.embeddings.norm.normalized_shape[0]), np.float32)
+            for choice in choices
+        }
         for batch in batches([len(row) for row in rows], batch_tokens):
             tokens = torch.from_numpy(pad_rows([rows[index] for index in batch], self.task.dictionary.pad()))
             tokens = tokens.to(self.device)
@@ -72,9 +76,8 @@ class Embedder:
                 all_layers=True,
             )
             for layer, pooling in choices:
-                for index, vector in zip(batch, pool(states[layer], padding, pooling).float().cpu().numpy()):
-                    found[layer, pooling][index] = vector
-        return {choice: np.stack(vectors) for choice, vectors in found.items()}
+                found[layer, pooling][batch] = pool(states[layer].float(), padding, pooling).cpu().numpy()
+        return found
 
 
 class Embedders:
@@ -85,14 +88,15 @@ class Embedders:
         languages: of the sentences.
         modules: XX=DATA:MODULE for each language with a language module that replaces the checkpoint's: the folder of
             its dictionary, and its file.
+        fp16: as in `Embedder`.
 
     Raises `UserError` for a wrong `modules`, for languages without a language module, and for modules that the model
     cannot have.
     """
 
-    def __init__(self, checkpoint, data, languages, modules=()):
+    def __init__(self, checkpoint, data, languages, modules=(), fp16=False):
         named = _language_modules(modules, set(languages))
-        self.default = Embedder(checkpoint, data)
+        self.default = Embedder(checkpoint, data, fp16)
         if self.default.has_language_modules:
             own = self.default.task.dictionary.languages
             for language in sorted(set(languages) - named.keys() - set(own)):
@@ -101,7 +105,7 @@ class Embedders:
         elif named:
             raise UserError(f"--lang: {checkpoint} is not an xl_monotrans_* model; only those have language modules")
         self.of_language = {
-            language: Embedder(checkpoint, folder, language_module=module, lang=language)
+            language: Embedder(checkpoint, folder, fp16, language_module=module, lang=language)
             for language, (folder, module) in named.items()
         }
 
@@ -118,7 +122,7 @@ class Embedders:
 
 
 def add_arguments(parser):
-    """Adds the arguments of `Embedders` to a command's parser: CHECKPOINT, DATA and --lang."""
+    """Adds the arguments of `Embedders` to a command's parser: CHECKPOINT, DATA, --lang and --fp16."""
     parser.add_argument("checkpoint", help="checkpoint of any task")
     parser.add_argument("data", help="folder with its dict.txt and sentencepiece.model")
     parser.add_argument(
@@ -128,6 +132,7 @@ def add_arguments(parser):
         metavar="XX=DATA:MODULE",
         help="a language module that replaces the checkpoint's (MonoTrans), and the folder of its dict.txt",
     )
+    parser.add_argument("--fp16", action="store_true", help="16-bit weights: faster on a GPU")
 
 
 def _language_modules(named, languages):

@@ -34,10 +34,13 @@ def check(classifier: str, body: str) -> None:
 
 
 def choose(folder: str, seeds: str) -> None:
-    """Prints the first of the seeds with the highest accuracy."""
+    """Prints the first of the seeds with the highest accuracy; raises `UserError` if one has none."""
     scores = {}
     for seed in seeds.split(","):
-        scores[seed] = json.loads(Path(folder, seed, "valid/scores.json").read_text(encoding="utf-8"))["accuracy"]
+        path = Path(folder, seed, "valid/scores.json")
+        scores[seed] = json.loads(path.read_text(encoding="utf-8")).get("accuracy")
+        if scores[seed] is None:
+            raise UserError(f"{path} has no average accuracy")
     sys.stdout.write(max(scores, key=scores.__getitem__) + "\n")
 
 

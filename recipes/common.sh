@@ -47,7 +47,7 @@ text_file() { [ -f "$1" ] || [ -f "$1.gz" ] || [ -f "$1.xz" ] || [ -f "$1.zst" ]
 task_type() {
     local configs
     configs=$(dirname "${BASH_SOURCE[0]}")/xlm/config
-    task=xl_${1//-/_} suffix=tsv type_config=("$configs/classify.yaml")
+    task=xl_${1//-/_} suffix=tsv type_config=("$configs/finetune.yaml")
     case $1 in
         classification) ;;
         ranking | tagging | question-answering) type_config+=("$configs/$1.yaml") ;;
@@ -59,18 +59,10 @@ task_type() {
 # check_files TASK_FILES SPLIT LANGUAGE [SUFFIX]: fails unless TASK_FILES/SPLIT.LANGUAGE.SUFFIX exists (default: tsv).
 check_files() { text_file "$1/$2.$3.${4:-tsv}" || refuse "TASK_FILES $1: it has no $2.$3.${4:-tsv}"; }
 
-# setting NAME "$@": prints the value of --NAME: the last one among the flags, or else among the CONFIG.yaml files.
+# setting NAME [CONFIG.yaml ...] [--flag value ...]: prints the value of --NAME: the last one among the flags, or else
+# among the files; nothing if none has it.
 setting() {
-    local flag=--$1 key=$1 value='' in_file=''; shift
-    while [ $# -gt 0 ]; do
-        case $1 in
-            *.yaml) read -r in_file < <(sed -n "s/^$key: *//p" "$1") || true ;;
-            "$flag") value=${2-} ;;
-            "$flag="*) value=${1#*=} ;;
-        esac
-        shift
-    done
-    echo "${value:-$in_file}"
+    PYTHONPATH=$(dirname "${BASH_SOURCE[0]}")/..${PYTHONPATH:+:$PYTHONPATH} python -m recipes.finetuning setting "$@"
 }
 
 # replacing FILE COMMAND ...: replaces FILE by the output of COMMAND if COMMAND succeeds. The output first goes to

@@ -6,7 +6,7 @@
 # it takes the last epoch. With --no-scores it only predicts: for test files without labels.
 # Commas separate languages. --init-from CHECKPOINT sets the encoder's weights (default: random). --warmup-share 0.1
 # warms up over a tenth of the updates, which it counts. Without CONFIG the model has the size of XLM's for XNLI;
-# xlm/config/classify-toy.yaml is small. PREDICT="--fp16 --batch-size 64" adds flags to fairseq-validate for the test
+# xlm/config/finetune-toy.yaml is small. PREDICT="--fp16 --batch-size 64" adds flags to fairseq-validate for the test
 # files. A repeated run resumes; --max-epoch and --max-update may be larger. A SAVE_DIR that was made with other settings
 # or weights is refused.
 set -euo pipefail
@@ -16,13 +16,13 @@ arguments 6 "$@"
 type=$1 data=$2 save=$3 files=$4 train=$5 evaluate=$6
 shift 6
 task_type "$type"
-scored=yes score=() words=()
+unscored=() score=() words=()
 for word; do
-    if [ "$word" = --no-scores ]; then scored=; else words+=("$word"); fi
+    if [ "$word" = --no-scores ]; then unscored=("$word"); else words+=("$word"); fi
 done
 set -- "${type_config[@]}" ${words[@]+"${words[@]}"}
 export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
-python -m recipes.finetuning check "$train" "$evaluate" "$type:$files" "$@"
+python -m recipes.finetuning check "$train" "$evaluate" "$type:$files" "$@" ${unscored[@]+"${unscored[@]}"}
 python -m recipes.settings --may-grow "$save" "$type" "$train" "$evaluate" "$data/dict.txt" \
     "$data/sentencepiece.model" "$files" "$@"
 python "$recipes/launch.py" train "$data" "$@" --task-files "$files" --train-langs "$train" --eval-langs "$evaluate" \
@@ -30,11 +30,11 @@ python "$recipes/launch.py" train "$data" "$@" --task-files "$files" --train-lan
 checkpoint=$save/checkpoint_best.pt
 [ -e "$checkpoint" ] || checkpoint=$save/checkpoint_last.pt
 # shellcheck disable=SC2086 # words of PREDICT are arguments
-python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/classify-test.yaml" --task "$task" \
+python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/predict.yaml" --task "$task" \
     --path "$checkpoint" --task-files "$files" --eval-langs "$evaluate" \
     --predictions-to "$save/predictions" ${PREDICT:-} >"$save/test.log" 2>&1 ||
     { what_failed "$save/test.log"; exit 1; }
-[ "$scored" ] || { echo "not scored (--no-scores): $save/predictions"; exit; }
+[ ! "${unscored[*]-}" ] || { echo "not scored (--no-scores): $save/predictions"; exit; }
 if [ "$type" = question-answering ]; then
     normalization=$(setting normalization "$@")
     score=(--references "$files" --normalization "${normalization:-squad}")

@@ -1,11 +1,13 @@
 """Checks before, and figures after, `finetune.sh` and `multitask.sh`.
 
 python -m recipes.finetuning check TRAIN_LANGS EVAL_LANGS [NAME=]TYPE:TASK_FILES ... CONFIG.yaml ... [--flag value ...]
+python -m recipes.finetuning setting NAME [CONFIG.yaml ...] [--flag value ...]
 python -m recipes.finetuning show SCORES.json ...
 
 `check` fails unless the files of every split and language exist. The words from the first CONFIG.yaml on are those of
-recipes/launch.py; the variable PREDICT has flags of fairseq-validate. `show` prints the averages of each file of scores
-and its path; with several files a line begins with the file's name.
+recipes/launch.py, and --no-scores; the variable PREDICT has flags of fairseq-validate. `setting` prints the value of
+--NAME, or nothing. `show` prints the averages of each file of scores and its path; with several files a line begins
+with the file's name.
 """
 
 import itertools
@@ -32,6 +34,8 @@ def check(train: str, evaluate: str, *words: str) -> None:
     given = options(words[len(tasks) :])
     predicted = values_of(os.environ.get("PREDICT", "").split()).get("--valid-subset", "test")
     validated = [] if "--disable-validation" in given else given.get("--valid-subset", "valid").split(",")
+    if "test" not in predicted.split(",") and "--no-scores" not in given:
+        raise UserError(f"PREDICT: --valid-subset {predicted} lacks test, which is scored; --no-scores only predicts")
     splits = [given.get("--train-subset", "train"), *validated, *predicted.split(",")]
     languages = {"train": train, "valid": given.get("--valid-langs", evaluate)}
     own = dict(part.split("=", 1) for part in given.get("--subtask-eval-langs", "").split() if "=" in part)
@@ -75,6 +79,12 @@ def missing_files(folders: str, split: str, codes: list[str], suffix: str) -> It
             yield str(paths[0])
 
 
+def setting(name: str, *words: str) -> None:
+    """Prints the value of --`name` in configurations and flags, or nothing."""
+    if value := options(words).get(f"--{name}"):
+        sys.stdout.write(f"{value}\n")
+
+
 def show(*files: str) -> None:
     """Prints the averages in files of scores and their paths."""
     for file in files:
@@ -89,5 +99,5 @@ def show(*files: str) -> None:
 
 if __name__ == "__main__":
     error_reporting.install()
-    commands: dict[str, Callable[..., None]] = {"check": check, "show": show}
+    commands: dict[str, Callable[..., None]] = {"check": check, "setting": setting, "show": show}
     commands[sys.argv[1]](*sys.argv[2:])

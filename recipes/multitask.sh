@@ -11,19 +11,18 @@ arguments 5 "$@"
 data=$1 save=$2 train=$4 evaluate=$5
 read -rd '' -a subtasks <<<"$3" || true
 shift 5
-set -- "$recipes/xlm/config/classify.yaml" "$@"
-named=() files=()
+set -- "$recipes/xlm/config/finetune.yaml" "$@"
+files=()
 for subtask in "${subtasks[@]}"; do
     [[ $subtask == *=*:* ]] || refuse "SUBTASKS: expected NAME=TYPE:TASK_FILES, found $subtask"
     type=${subtask#*=}
     task_type "${type%%:*}"
-    named+=("${subtask%%=*}=${task#xl_}:${type#*:}")
 done
 export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
 python -m recipes.finetuning check "$train" "$evaluate" "${subtasks[@]}" "$@"
 python -m recipes.settings --may-grow "$save" "$train" "$evaluate" "$data/dict.txt" "$data/sentencepiece.model" \
     "${subtasks[@]}" "$@"
-task=(--task xl_multitask --subtasks "${named[*]}" --eval-langs "$evaluate")
+task=(--task xl_multitask --subtasks "${subtasks[*]}" --eval-langs "$evaluate")
 python "$recipes/launch.py" train "$data" "$@" "${task[@]}" \
     --criterion xl_multitask --best-checkpoint-metric score --train-langs "$train" --save-dir "$save" \
     --log-file "$save/train.log"
@@ -31,7 +30,7 @@ checkpoint=$save/checkpoint_best.pt
 [ -e "$checkpoint" ] || checkpoint=$save/checkpoint_last.pt
 languages=$(setting subtask-eval-langs "$@")
 # shellcheck disable=SC2086 # words of PREDICT are arguments
-python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/classify-test.yaml" "${task[@]}" \
+python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/predict.yaml" "${task[@]}" \
     ${languages:+--subtask-eval-langs "$languages"} --path "$checkpoint" --predictions-to "$save/predictions" ${PREDICT:-} \
     >"$save/test.log" 2>&1 || { what_failed "$save/test.log"; exit 1; }
 normalization=$(setting normalization "$@")

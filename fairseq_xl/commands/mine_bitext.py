@@ -1,10 +1,11 @@
 """Finds parallel sentences in the text of two languages with the encoder of a checkpoint, without training.
 
-Sentences are compared by the ratio margin of their vectors in one layer (Artetxe & Schwenk 2019). A line of a file is a
-sentence, or ``id TAB sentence`` as in BUCC. With --gold the threshold of the highest F1 is printed; with --threshold,
-or --gold, pairs below it are left out. The output has the two ids on each line, and without threshold the margin
-before them. With --nearest it has for each source sentence the id of the target sentence of highest cosine, as
-submissions of XTREME's Tatoeba have it. Prints one JSON line.
+Sentences are compared by the ratio margin of their embeddings (Artetxe & Schwenk 2019). A line of a file is a sentence,
+or ``id TAB sentence`` as in BUCC. --gold prints the threshold with the highest F1 and keeps the pairs at or above it;
+--threshold sets the threshold instead. Then each output line is ``id TAB id``. With neither option all pairs are
+written, as ``margin TAB id TAB id``. A sentence that occurs several times in its file is in no pair. With --nearest the
+output has for each source sentence the id of the target sentence with the highest cosine. Submissions of XTREME's
+Tatoeba have it with English as the source. Prints one JSON line.
 """
 
 import argparse
@@ -15,14 +16,14 @@ from fairseq_xl.bitext_mining import (
     DIGITS,
     Sentences,
     best_threshold,
-    mine,
+    mine_texts,
     nearest,
     read_gold,
     read_sentences,
     rounded,
 )
 from fairseq_xl.errors import UserError, check_number
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.files import write_lines
 from fairseq_xl.retrieval import POOLINGS, Embedders, add_arguments
 
 
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     gold = read_gold(options.gold, (source_texts, target_texts)) if options.gold else None
     if options.nearest and source_texts.ids != [str(number) for number in range(len(source_texts.ids))]:
         raise UserError(f"{options.files[0]}: --nearest needs a sentence, without id, on each line")
-    embed = Embedders(options.checkpoint, options.data, {source, target}, options.lang)
+    embed = Embedders(options.checkpoint, options.data, {source, target}, options.lang, options.fp16)
     (choice,) = embed.choices(options.layer, options.pooling)
     sides = ((source, source_texts), (target, target_texts))
     first, second = (embed(sentences.texts, language, [choice])[choice] for language, sentences in sides)
@@ -45,20 +46,19 @@ def main(arguments: list[str] | None = None) -> None:
         _, numbers = nearest(first, second, 1)
         lines = [target_texts.ids[number] for number in numbers[:, 0].tolist()]
     else:
-        pairs = mine(first, second, options.neighbors)
+        pairs = mine_texts((source_texts.texts, target_texts.texts), (first, second), options.neighbors)
         threshold = options.threshold
         if gold is not None:
             found = best_threshold(pairs, gold)
             result |= rounded(found)
-            threshold = round(found["threshold"], DIGITS) if threshold is None else threshold
-        kept = [pair for pair in pairs if threshold is None or round(pair.score, DIGITS) >= threshold]
+            threshold = found["threshold"] if threshold is None else threshold
+        kept = [pair for pair in pairs if threshold is None or pair.score >= threshold]
         names = [(source_texts.ids[pair.source], target_texts.ids[pair.target]) for pair in kept]
-        shown = [(f"{pair.score:.4f}", *ids) if threshold is None else ids for pair, ids in zip(kept, names)]
+        shown = [(f"{pair.score:.{DIGITS}f}", *ids) if threshold is None else ids for pair, ids in zip(kept, names)]
         lines = ["\t".join(row) for row in shown]
         result["pairs"] = len(lines)
     if options.output:
-        with replacing(options.output) as file:
-            file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+        write_lines(options.output, lines)
     sys.stdout.write(json.dumps(result) + "\n")
 
 
@@ -77,11 +77,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl mine-bitext", description=__doc__)
     add_arguments(parser)
     parser.add_argument("files", nargs=2, metavar="LANGUAGE=FILE", help="source, then target sentences")
-    parser.add_argument("--layer", type=int, required=True, help="layer of the vectors; 0: the embeddings")
-    parser.add_argument("--pooling", choices=POOLINGS, default="mean", help="(default: %(default)s)")
+    parser.add_argument("--layer", type=int, required=True, help="layer of the sentence embeddings; 0: the embeddings")
+    parser.add_argument(
+        "--pooling",
+        choices=POOLINGS,
+        default="mean",
+        help="mean: mean over the tokens; first: the first token (default: %(default)s)",
+    )
     parser.add_argument("--neighbors", type=int, default=4, help="neighbors of the margin (default: %(default)s)")
-    parser.add_argument("--gold", help="right pairs, id TAB id, to find the threshold with")
+    parser.add_argument("--gold", help="file of the correct pairs, id TAB id, to find the threshold with")
     parser.add_argument("--threshold", type=float, help="minimum margin of a pair")
-    parser.add_argument("--nearest", action="store_true", help="the nearest target sentence of each source sentence")
+    parser.add_argument(
+        "--nearest", action="store_true", help="the most similar target sentence of each source sentence"
+    )
     parser.add_argument("--output", help="file to write")
     return parser

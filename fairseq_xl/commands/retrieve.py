@@ -1,9 +1,9 @@
 """Finds translations of sentences with the encoder of a checkpoint, without training (Luo et al. 2020).
 
-The files PREFIX.en and PREFIX.de of a pair en-de hold aligned sentences. A sentence is represented
-by the mean over its tokens, or by its first token, in one layer. Its translation is the sentence of the other file with
-the best score. With --dev, layer and pooling are selected by the average accuracy by margin on held-out pairs, and used
-for the test pairs. Prints one JSON line.
+The files PREFIX.en and PREFIX.de of a pair en-de hold aligned sentences. A sentence embedding is the mean of one
+layer's hidden states over the tokens, or the hidden state of the first token. For each sentence the most similar one of
+the other file is retrieved, once by cosine and once by ratio margin. With --dev, layer and pooling are those with the
+best average accuracy by margin on held-out pairs. Prints one JSON line with the accuracies.
 """
 
 import argparse
@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError("give --layer and --pooling, or --dev pairs to select them on")
     test, dev = read_named_pairs(options.test), read_named_pairs(options.dev)
     tested = {language for pair in (*test, *dev) for language in pair.split("-")}
-    embed = Embedders(options.checkpoint, options.data, tested, options.lang)
+    embed = Embedders(options.checkpoint, options.data, tested, options.lang, options.fp16)
     choices = embed.choices(options.layer, options.pooling)
     result = {}
     if dev:
@@ -44,6 +44,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dev", action="extend", nargs="+", default=[], metavar="XX-YY=PREFIX", help="held-out pairs of files"
     )
-    parser.add_argument("--layer", type=int, help="only this layer; 0: the embeddings")
-    parser.add_argument("--pooling", choices=POOLINGS, help="only the mean over tokens, or only the first token")
+    parser.add_argument("--layer", type=int, help="use this layer; 0: the embeddings (default: select on --dev)")
+    parser.add_argument(
+        "--pooling",
+        choices=POOLINGS,
+        help="mean: mean over the tokens; first: the first token (default: select on --dev)",
+    )
     return parser

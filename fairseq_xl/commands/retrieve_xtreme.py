@@ -1,10 +1,11 @@
 """XTREME's retrieval tasks, BUCC and Tatoeba, with the encoder of a checkpoint, without training (Hu et al. 2020).
 
-DOWNLOAD is the folder that download_data.sh of XTREME fills. A sentence embedding is the mean of the hidden states of
-one layer over the tokens, or the first one. BUCC: pairs whose ratio margin reaches a threshold, chosen for each
-language by the highest F1 on its dev files. Tatoeba: for each sentence, the English sentence of highest cosine. Without
---layer and --pooling, the choice with the best average F1 on BUCC's dev files is used. Writes DEST/TASK/test-XX.tsv, as
-submissions have them. Prints one JSON line.
+DOWNLOAD is the folder that download_data.sh of XTREME fills. A sentence embedding is the mean of one layer's hidden
+states over the tokens, or the hidden state of the first token. BUCC: pairs whose ratio margin reaches a threshold,
+chosen for each language by the highest F1 on its dev files. Tatoeba: for each English sentence, the number of the line
+with the highest cosine. Without --layer and --pooling, the choice with the best average F1 on BUCC's dev files is used;
+the sentence embeddings of all choices are then in memory. Writes DEST/TASK/test-XX.tsv, as submissions have them.
+Prints one JSON line.
 """
 
 import argparse
@@ -15,11 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl.bitext_mining import (
-    DIGITS,
     Pair,
     Sentences,
     best_threshold,
-    mine,
+    mine_texts,
     nearest,
     read_gold,
     read_sentences,
@@ -27,7 +27,7 @@ from fairseq_xl.bitext_mining import (
 )
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.xtreme import LANGUAGES
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.files import write_lines
 from fairseq_xl.retrieval import POOLINGS, Embedders, add_arguments
 
 BUCC, TATOEBA = "bucc2018", "tatoeba"
@@ -43,11 +43,11 @@ def main(arguments: list[str] | None = None) -> None:
     dev, test = (_read(bucc, languages[BUCC], f"-en.{split}") for split in ("dev", "test"))
     gold = {code: read_gold(str(bucc / f"{code}-en.dev.gold"), sides) for code, sides in dev.items()}
     sentences = _read(tatoeba, languages[TATOEBA], "-en")
-    for code, (lines, _) in sentences.items():
-        if lines.ids != [str(number) for number in range(len(lines.ids))]:
-            raise UserError(f"{tatoeba / code}-en.{code}: expected a sentence on each line")
+    for code, (_, english) in sentences.items():
+        if english.ids != [str(number) for number in range(len(english.ids))]:
+            raise UserError(f"{tatoeba / code}-en.en: expected a sentence on each line")
     spoken = {code for codes in languages.values() for code in codes}
-    embed = Embedders(options.checkpoint, options.data, {*spoken, "en"}, options.lang)
+    embed = Embedders(options.checkpoint, options.data, {*spoken, "en"}, options.lang, options.fp16)
     choices = embed.choices(options.layer, options.pooling)
     if len(choices) > 1 and not dev:
         raise UserError("give --layer and --pooling: without BUCC's dev files they cannot be selected")
@@ -57,16 +57,14 @@ def main(arguments: list[str] | None = None) -> None:
             tried[choice][code] = best_threshold(pairs, gold[code])
     choice = max(choices, key=lambda choice: sum(found["f1"] for found in tried[choice].values()))
     for code, sides in test.items():
-        threshold = round(tried[choice][code]["threshold"], DIGITS)
-        pairs = [
-            pair for pair in _mined(embed, code, sides, [choice])[choice] if round(pair.score, DIGITS) >= threshold
-        ]
+        threshold = tried[choice][code]["threshold"]
+        pairs = [pair for pair in _mined(embed, code, sides, [choice])[choice] if pair.score >= threshold]
         found = [f"{sides[0].ids[pair.source]}\t{sides[1].ids[pair.target]}" for pair in pairs]
         _write(options.destination / BUCC / f"test-{code}.tsv", found)
     for code, sides in sentences.items():
         source, target = _vectors(embed, code, sides, [choice])
-        _, numbers = nearest(source[choice], target[choice], 1)
-        found = [sides[1].ids[number] for number in numbers[:, 0].tolist()]
+        _, numbers = nearest(target[choice], source[choice], 1)  # of each English sentence
+        found = [sides[0].ids[number] for number in numbers[:, 0].tolist()]
         _write(options.destination / TATOEBA / f"test-{code}.tsv", found)
     table = [
         {"layer": layer, "pooling": pooling, "dev": {code: rounded(scores) for code, scores in found.items()}}
@@ -108,14 +106,14 @@ def _mined(
 ) -> dict[Choice, list[Pair]]:
     """Pairs by margin, in descending order, for each choice."""
     source, target = _vectors(embed, code, sides, choices)
-    return {choice: mine(source[choice], target[choice]) for choice in choices}
+    texts = sides[0].texts, sides[1].texts
+    return {choice: mine_texts(texts, (source[choice], target[choice])) for choice in choices}
 
 
 def _write(path: Path, lines: list[str]) -> None:
     """Writes lines to a file, and its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+    write_lines(path, lines)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -124,6 +122,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("download", type=Path, metavar="DOWNLOAD", help="folder with bucc2018 and tatoeba")
     parser.add_argument("destination", type=Path, metavar="DEST", help="folder of the submission")
     parser.add_argument("--langs", default="", metavar="XX,YY", help="only these languages")
-    parser.add_argument("--layer", type=int, help="only this layer; 0: the embeddings")
-    parser.add_argument("--pooling", choices=POOLINGS, help="only the mean over tokens, or only the first token")
+    parser.add_argument(
+        "--layer", type=int, help="use this layer; 0: the embeddings (default: select on BUCC's dev files)"
+    )
+    parser.add_argument(
+        "--pooling",
+        choices=POOLINGS,
+        help="mean: mean over the tokens; first: the first token (default: select on BUCC's dev files)",
+    )
     return parser

@@ -5,7 +5,8 @@
 - ``classification TASK_FILES OUTPUT`` is logistic regression on tf-idf of character n-grams;
 - ``pairs TASK_FILES OUTPUT`` is logistic regression on the n-gram overlap and the lengths of two texts: a task that it
   solves as well as a model does not show any understanding by the model;
-- ``titles TASK_FILES OUTPUT`` writes the first words of the source; their number scores best on the validation text;
+- ``titles TASK_FILES OUTPUT`` writes the first words of the source, in Chinese characters; their number is the one
+  with the best ROUGE-L on the validation text;
 - ``tagging TASK_FILES OUTPUT`` tags word sequences that are spans in at least half of their occurrences in the training
   text, or with --method capitals runs of capitalized words, or with --method outside no word;
 - ``question-answering TASK_FILES OUTPUT`` answers with the paragraph of the context that is most similar to the
@@ -23,10 +24,10 @@ import sys
 from pathlib import Path
 
 from fairseq_xl.errors import names_of
-from fairseq_xl.evaluation.baselines import CLASSIFIERS, classify, similarity, titles
+from fairseq_xl.evaluation.baselines import CLASSIFIERS, classify, similarity, titles, unit_of_titles
 from fairseq_xl.evaluation.finetuning_baselines import METHODS, predict
 from fairseq_xl.evaluation.retrieval import averages, evaluate_similarity, read_named_pairs
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.files import write_lines
 
 #: baseline -> what it computes
 BASELINES = {
@@ -55,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
             first_words, number = titles(options.files, code, options.split)
             lines = [f"D-{place}\t0\t{title}" for place, title in enumerate(first_words)]
             _write(options.output / code / f"generate-{options.split}.txt", lines)
-            sys.stdout.write(f"{code}: the first {number} words\n")
+            sys.stdout.write(f"{code}: the first {number} {unit_of_titles(code)}\n")
         return
     trained = names_of("--train-langs", options.train_langs) if getattr(options, "train_langs", "") else []
     if options.name in METHODS:
@@ -84,8 +85,10 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--langs", required=True, help="the languages to test, separated by commas")
         command.add_argument("--split", default="test", help="split (default: test)")
         if name in METHODS:
+            described = "; ".join(f"{method}: {what}" for method, what in METHODS[name].items())
+            default = next(iter(METHODS[name]))
             command.add_argument(
-                "--method", choices=METHODS[name], default=METHODS[name][0], help="(default: %(default)s)"
+                "--method", choices=METHODS[name], default=default, help=f"{described} (default: {default})"
             )
         if name in (*CLASSIFIERS, "tagging"):
             described = "languages to train on together (default: each language on its own text)"
@@ -95,5 +98,4 @@ def _parser() -> argparse.ArgumentParser:
 
 def _write(path: Path, lines: list[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+    write_lines(path, lines)

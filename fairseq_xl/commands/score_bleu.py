@@ -26,7 +26,7 @@ from fairseq_xl.evaluation.bleu import (
     tokenized_bleu,
     tokenizer_of,
 )
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.files import write_lines
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.against and options.bootstrap < 1:
         raise UserError(f"--against needs resamples: --bootstrap {options.bootstrap} must be 1 or more")
     if options.save:
-        with replacing(options.save) as file:
-            file.write("".join(f"{line}\n" for line in hypotheses).encode("utf-8"))
+        write_lines(options.save, hypotheses)
     tokenizer = options.tokenize or tokenizer_of(options.language)
     if not options.tokenize and primary_code(options.language) not in LANGUAGES:
         logger.warning(

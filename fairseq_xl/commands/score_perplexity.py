@@ -17,6 +17,8 @@ from typing import Any
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.versions import version
 
+LARGEST = 700  # nats whose exponential is a 64-bit number
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
@@ -42,9 +44,17 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def scores(nats: float, tokens: float, words: float, sentences: float) -> dict[str, Any]:
-    """Perplexity per prediction (pieces and </s>) and by word, and what they are computed from."""
+    """Perplexity per prediction (pieces and </s>) and by word, and what they are computed from.
+
+    Perplexity by word is None without words, and where it is too large for a number, as for Chinese, whose sentences
+    have no spaces between words.
+    """
     return {
-        "perplexity": round(math.exp(nats / tokens), 3),
-        "word_perplexity": round(math.exp(nats / words), 3) if words else None,
+        "perplexity": _perplexity(nats, tokens),
+        "word_perplexity": _perplexity(nats, words),
         **{"nats": round(nats, 3), "tokens": int(tokens), "words": int(words), "sentences": int(sentences)},
     }
+
+
+def _perplexity(nats: float, count: float) -> float | None:
+    return round(math.exp(nats / count), 3) if count and nats / count < LARGEST else None

@@ -24,7 +24,12 @@ def main(arguments: list[str] | None = None) -> None:
         required=True,
         help="folder of SPLIT.LANGUAGE.json in SQuAD's format; several, separated by ':', are searched in order",
     )
-    made.add_argument("--normalization", choices=NORMALIZATIONS, default="squad", help="(default: %(default)s)")
+    made.add_argument(
+        "--normalization",
+        choices=NORMALIZATIONS,
+        default="squad",
+        help="how answers are compared: as SQuAD's program does, or as MLQA's (default: %(default)s)",
+    )
     options = made.parse_args(arguments)
 
     def scores(path: Path, language: str) -> dict[str, Any]:

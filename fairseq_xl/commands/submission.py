@@ -27,8 +27,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("destination", type=Path, metavar="DEST", help="folder of the submission")
     parser.add_argument("--split", default="test", help="split of PREDICTIONS (default: %(default)s)")
     options = parser.parse_args(arguments)
-    tasks = {name: task for name, task in BENCHMARKS[options.benchmark]().items() if name not in WITHOUT}
+    named = BENCHMARKS[options.benchmark]()
+    tasks = {name: task for name, task in named.items() if name not in WITHOUT}
     if options.task not in tasks:
-        raise UserError(f"{options.task} is none of {options.benchmark}'s {', '.join(tasks)}")
+        elsewhere = {"xglue": "fairseq-xl score bleu --save", "xtreme": "fairseq-xl retrieve-xtreme"}
+        advice = f"; write it with `{elsewhere[options.benchmark]}`" if options.task in named else ""
+        raise UserError(
+            f"{options.task}: submission converts predictions of fairseq-validate, for {', '.join(tasks)}{advice}"
+        )
     written = write_submission(tasks[options.task], options.predictions, options.destination, options.split)
     logger.info("%s: %d languages, %s", options.task, len(written), ", ".join(map(str, written[:3])))

@@ -111,9 +111,14 @@ def classify(name, folders, languages, trained, split):
     return found
 
 
+def unit_of_titles(language):
+    """`words`, or `characters` if sacreBLEU has a tokenizer for the language (Chinese)."""
+    return "words" if tokenizer_of(language) == "13a" else "characters"
+
+
 def first_words(text, number, language):
-    """The first words of a text, or its first characters if sacreBLEU has a tokenizer for the language (Chinese)."""
-    return " ".join(text.split()[:number]) if tokenizer_of(language) == "13a" else text[:number]
+    """The first words of a text, or its first characters (`unit_of_titles`)."""
+    return " ".join(text.split()[:number]) if unit_of_titles(language) == "words" else text[:number]
 
 
 def titles(folder, language, split):

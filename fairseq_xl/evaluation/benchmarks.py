@@ -17,7 +17,7 @@ from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import RESAMPLES, SEED
 from fairseq_xl.evaluation.published import Papers
 from fairseq_xl.evaluation.squad import read_questions
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.files import parsed_json, replacing, write_lines
 from fairseq_xl.versions import version
 
 logger = logging.getLogger(__name__)
@@ -97,8 +97,7 @@ def write_submission(task: Task, predictions: Path, destination: Path, split: st
         lines = read_lines(path) if task.column is None else predicted_column(path, task.column)
         made = destination / task.predictions.format(language=language, split=split)
         made.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(made) as file:
-            file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+        write_lines(made, lines)
         written.append(made)
     if not written:
         raise UserError(f"{predictions}: no file {split}.LANGUAGE of {', '.join(task.languages)}")
@@ -242,7 +241,7 @@ def variants_of(text: str, benchmark: Benchmark, chosen: list[str]) -> dict[str,
     for argument in text.split(",") if text else ():
         task, _, name = argument.partition("=")
         if task not in chosen:
-            raise UserError(f"--variant {text}: {task!r} is none of the tasks {', '.join(chosen)}")
+            raise UserError(f"--variant {text}: {task!r} is not one of the tasks {', '.join(chosen)}")
         if name not in benchmark.tasks[task].variants:
             expected = ", ".join(benchmark.tasks[task].variants)
             raise UserError(f"--variant {text}: expected {task}=VARIANT with one of {expected}")
@@ -273,7 +272,7 @@ def run(benchmark: Benchmark, description: str | None, arguments: list[str] | No
     chosen = names_of("--tasks", options.tasks)
     unknown = [task for task in chosen if task not in tasks]
     if unknown:
-        raise UserError(f"--tasks {options.tasks}: {unknown[0]} is none of {', '.join(tasks)}")
+        raise UserError(f"--tasks {options.tasks}: {unknown[0]} is not one of {', '.join(tasks)}")
     variants = variants_of(options.variant, benchmark, chosen)
     result = score_benchmark(benchmark, chosen, options.predictions, options.references, options.split, variants)
     if options.table:
@@ -315,7 +314,7 @@ def accuracy_variants(score: Callable[[Path, Path, str], Scores]) -> dict[str, V
 
 def span_f1(score: Callable[[Path, Path, str], Scores]) -> Variant:
     """F1 of spans, as seqeval computes it."""
-    return Variant(("f1",), "F1 of spans, as seqeval", "metric:span-f1|scheme:seqeval", score)
+    return Variant(("f1",), "F1 of spans (seqeval)", "metric:span-f1|scheme:seqeval", score)
 
 
 def word_accuracy(score: Callable[[Path, Path, str], Scores]) -> Variant:
@@ -343,10 +342,12 @@ def sentences_of(path: Path, columns: int = 1) -> list[list[str]]:
 def span_scores(predicted: list[list[str]], gold: list[list[str]], path: Path) -> Scores:
     """Scores of tags (`fairseq_xl.evaluation.spans`); `UserError` naming `path` for other sentences or words."""
     if len(predicted) != len(gold) or not gold:
-        raise UserError(f"{path}: {len(predicted)} sentences of {len(gold)}")
+        raise UserError(f"{path}: expected {len(gold)} sentences, as in the references, found {len(predicted)}")
     for number, (ours, right) in enumerate(zip(predicted, gold), start=1):
         if len(ours) != len(right):
-            raise UserError(f"{path}, sentence {number}: {len(ours)} tags of {len(right)} words")
+            raise UserError(
+                f"{path}, sentence {number}: expected {len(right)} tags, one for each word, found {len(ours)}"
+            )
     return spans.score(gold, predicted)
 
 
@@ -359,10 +360,7 @@ def answer_scores(predictions: Path, references: Path, language: str, normalizat
 
 def read_answers(path: Path) -> dict[str, str]:
     """A JSON object {id: answer}; raises `UserError` for anything else."""
-    try:
-        found = json.loads("\n".join(read_lines(path)))
-    except json.JSONDecodeError:
-        found = None
+    found = parsed_json("\n".join(read_lines(path)), path)
     if not isinstance(found, dict) or not all(isinstance(answer, str) for answer in found.values()):
         raise UserError(f"{path}: expected one JSON object of answers by id")
     return found

@@ -57,8 +57,12 @@ def mcnemar(right, others):
     Returns: {"difference" in points, "only_here", "only_there": numbers of items, "p"}.
     """
     here, there = int(np.sum(right & ~others)), int(np.sum(others & ~right))
-    tail = sum(math.comb(here + there, number) for number in range(min(here, there) + 1))
-    p = min(1.0, tail / 2 ** (here + there - 1)) if here + there else 1.0
+    n = here + there
+    # logarithms of binomial coefficients: those of many items are too large for floats
+    tail = np.logaddexp.reduce(
+        [math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in range(min(here, there) + 1)]
+    )
+    p = min(1.0, math.exp(tail - (n - 1) * math.log(2)))
     difference = round(100 * (here - there) / len(right), 2)
     return {"difference": difference, "only_here": here, "only_there": there, "p": float(f"{p:.3g}")}
 

@@ -24,10 +24,22 @@ OUTSIDE = "O"
 CLAUSE_END, SENTENCE_ENDS = tuple(",;.!?:"), tuple(".!?:")
 EDGES = re.compile(r"^\W+|\W+$")  # punctuation around a word
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+#: baseline -> method -> what it does; the first one is the default
 METHODS = {
-    "tagging": ("dictionary", "capitals", "outside"),
-    "question-answering": ("overlap", "tf-idf", "first"),
-    "ranking": ("tf-idf", "overlap"),
+    "tagging": {
+        "dictionary": "spans of the training text",
+        "capitals": "runs of capitalized words within a sentence",
+        "outside": "all O",
+    },
+    "question-answering": {
+        "overlap": "the paragraph with the largest share of the question's words",
+        "tf-idf": "the most similar paragraph",
+        "first": "the first paragraph",
+    },
+    "ranking": {
+        "tf-idf": "similarity of character n-grams",
+        "overlap": "share of the query's words that the text has",
+    },
 }
 
 Sentence = tuple[list[str], list[str]]  # words, tags

@@ -139,7 +139,11 @@ def logistic_regression_accuracy(
     Args:
         train, test: features (n, C) and (m, C).
         labels, gold: their classes (n,) and (m,).
+
+    Raises `UserError` if the training labels are all the same.
     """
+    if len(np.unique(labels)) < 2:
+        raise UserError("all training examples have the same label: there is nothing to learn")
     sklearn = scikit_learn()
     model = sklearn.pipeline.make_pipeline(
         sklearn.preprocessing.StandardScaler(), sklearn.linear_model.LogisticRegression(max_iter=2000)

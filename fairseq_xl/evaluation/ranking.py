@@ -1,5 +1,6 @@
 """Normalized discounted cumulative gain of ranked texts."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -44,13 +45,16 @@ def read_scores(path: Any) -> dict[str, tuple[list[float], list[float]]]:
     """
     queries: dict[str, tuple[list[float], list[float]]] = {}
     for number, line in enumerate(read_lines(path), start=1):
-        if f"\t{UNLABELED}\t" in line:
+        fields = line.split("\t")
+        if len(fields) == 4 and fields[2] == UNLABELED:
             raise UserError(f"{path} has predictions of texts without relevance ({UNLABELED}), which cannot be scored")
         try:
-            _, query, *values = line.split("\t")
+            _, query, *values = fields
             relevance, value = map(float, values)
         except ValueError:
             raise UserError(f"{path}, line {number}: expected line TAB query TAB relevance TAB score") from None
+        if not (math.isfinite(value) and 0 <= relevance < math.inf):
+            raise UserError(f"{path}, line {number}: expected a relevance of 0 or more and a finite score")
         of_query = queries.setdefault(query, ([], []))
         of_query[0].append(relevance)
         of_query[1].append(value)

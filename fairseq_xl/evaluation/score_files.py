@@ -1,6 +1,5 @@
 """Score files of `fairseq-xl score xglue` and `fairseq-xl score xtreme`: read, checked and comparable."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from fairseq_xl.evaluation import xglue, xtreme
 from fairseq_xl.evaluation.benchmarks import Task
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.published import Papers
+from fairseq_xl.io.files import parsed_json
 
 BENCHMARKS = {benchmark.name: benchmark for benchmark in (xglue.BENCHMARK, xtreme.BENCHMARK)}
 #: a metric -> the baseline of the same unit that score files may have beside it
@@ -55,13 +55,7 @@ def read_score_files(arguments: Iterable[str]) -> list[ScoreFile]:
 
 def read_json_object(path: str) -> dict[str, Any]:
     """A JSON object; raises `UserError` for anything else."""
-    text = "\n".join(read_lines(path))
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except (ValueError, RecursionError):  # a number of thousands of digits, or thousands of lists in each other
-        raise UserError(f"{path} is not JSON that can be read: a number is too long or the nesting too deep") from None
+    content = parsed_json("\n".join(read_lines(path)), path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected one JSON object, found {quoted(content)}")
     return content
@@ -79,15 +73,16 @@ def read_score_file(path: str, system: str) -> ScoreFile:
     tasks = dict(object_at(content, "tasks", path))
     for task, entry in tasks.items():
         if task not in benchmark.tasks:
-            raise UserError(f"{path}: {quoted(task)} is none of {name}'s tasks {', '.join(benchmark.tasks)}")
+            raise UserError(f"{path}: {quoted(task)} is not one of {name}'s tasks {', '.join(benchmark.tasks)}")
         check_entry(entry, benchmark.tasks[task], f"tasks.{task}", path)
     averages = {group: checked(content[group], float, group, path) for group in benchmark.groups if group in content}
     for group in averages:
         for task in benchmark.groups[group]:
             if "average" not in tasks.get(task, {}):
-                raise UserError(f"{path}: {group}: an average without {task}")
+                raise UserError(f"{path}: it has {group}, an average over tasks, but no average of {task}")
             if tasks[task]["variant"] != benchmark.tasks[task].official:
-                raise UserError(f"{path}: {group}: an average with the variant {tasks[task]['variant']} of {task}")
+                variant = tasks[task]["variant"]
+                raise UserError(f"{path}: it has {group}, an average over tasks, but {task} has the variant {variant}")
     papers = checked(content.get("paper"), dict, "paper", path)
     for group, figures in papers.items():
         check_papers(figures, f"paper.{group}", path)
@@ -102,7 +97,7 @@ def check_entry(entry: Any, task: Task, where: str, path: str) -> None:
         checked(entry.get(key), str, f"{where}.{key}", path)
     if entry["variant"] not in task.variants:
         found, expected = quoted(entry["variant"]), ", ".join(task.variants)
-        raise UserError(f"{path}: {where}.variant: {found} is none of {expected}")
+        raise UserError(f"{path}: {where}.variant: {found} is not one of {expected}")
     metrics = task.variants[entry["variant"]].metrics
     check_papers(entry.get("paper", {}), f"{where}.paper", path)
     languages = checked(entry.get("languages"), dict, f"{where}.languages", path)
@@ -116,7 +111,7 @@ def check_entry(entry: Any, task: Task, where: str, path: str) -> None:
         checked(entry.get(name), float, f"{where}.{name}", path)
     for language, scores in languages.items():
         if language not in (*task.languages, *task.others):
-            raise UserError(f"{path}: {where}.languages: {quoted(language)} is none of the task's languages")
+            raise UserError(f"{path}: {where}.languages: {quoted(language)} is not one of the task's languages")
         check_scores(scores, metrics, f"{where}.languages.{language}", path)
 
 

@@ -49,21 +49,25 @@ def spans_of_sentences(sentences: list[list[str]]) -> list[set[Span]]:
     return found
 
 
+def labeled_words(tags: Sequence[str], predicted: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Tags and predictions of the words of a sentence that have a tag; those with `_` are left out."""
+    kept = [(tag, found) for tag, found in zip(tags, predicted, strict=True) if tag != UNLABELED]
+    return [tag for tag, _ in kept], [found for _, found in kept]
+
+
 def f1(correct: float, predicted: float, gold: float) -> float:
     """F1 in percent from the numbers of correct, predicted and gold spans."""
     return 200 * correct / (predicted + gold) if predicted + gold else 0.0
 
 
 def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
-    """A file of lines ``word TAB tag TAB prediction``: tags and predictions of its sentences.
+    """A file of lines ``word TAB tag TAB prediction``: tags and predictions of its sentences, without untagged words.
 
-    Raises `UserError` that names file and line for a line of another form, and for a word without a tag.
+    Raises `UserError` that names file and line for a line of another form, and for a sentence without tags.
     """
     sentences: list[list[tuple[str, str]]] = [[]]
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.split("\t")
-        if len(fields) == 3 and fields[1] == UNLABELED:
-            raise UserError(f"{path} has predictions of words without tags ({UNLABELED}), which cannot be scored")
         if len(fields) == 3 and all(fields):
             sentences[-1].append((fields[1], fields[2]))
         elif not line:
@@ -72,10 +76,12 @@ def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
             raise UserError(f"{path}, line {number}: expected word TAB tag TAB prediction, found {line[:40]!r}")
     if sentences[-1]:
         raise UserError(f"{path} is not complete: there is no empty line at its end")
-    found = [sentence for sentence in sentences if sentence]
+    found = [labeled_words(*zip(*sentence)) for sentence in sentences if sentence]
     if not found:
         raise UserError(f"{path} holds no predictions")
-    return [[tag for tag, _ in each] for each in found], [[tag for _, tag in each] for each in found]
+    if not all(tags for tags, _ in found):
+        raise UserError(f"{path} has predictions of sentences without tags ({UNLABELED}), which cannot be scored")
+    return [tags for tags, _ in found], [predicted for _, predicted in found]
 
 
 def score(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:

@@ -10,8 +10,10 @@ from typing import Any
 
 from fairseq_xl.errors import UserError, listed, quoted
 from fairseq_xl.io.compressed import read_text, stored
+from fairseq_xl.io.files import parsed_json
 
 ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')  # in a string of JSON, quotes have a backslash
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Problem:
     number: int  # of the question in the file, from 0 on
     question: str = ""  # the problem of the question
     answers: dict[int, str] = field(default_factory=dict)  # number of an answer -> its problem
+    repeated: bool = False  # whether the problem is that the id occurs twice
 
 
 def read_questions(path: Any, language: str, check_offsets: bool = True) -> list[Question]:
@@ -62,12 +65,10 @@ def read_content(path: Any, language: str) -> tuple[str, Any]:
         raise UserError(f"{path}: no such file of questions in language {language!r}")
     try:
         text = read_text(path).decode("utf-8-sig")
-        return text, json.loads(text)
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(f"{path}, line {line}: not UTF-8") from None
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}: not JSON: {error.msg}") from None
+    return text, parsed_json(text, path)
 
 
 def examine(content: Any, path: Any, language: str) -> tuple[list[Question], list[Problem]]:
@@ -94,9 +95,11 @@ def examine(content: Any, path: Any, language: str) -> tuple[list[Question], lis
             problems.append(Problem(number, "not in SQuAD's format: it has a value of another type"))
             continue
         if made.id in ids:
-            problems.append(Problem(number, "the id occurs twice"))
+            problems.append(Problem(number, "the id occurs twice", repeated=True))
         elif not made.question.strip() or not made.context.strip():
             problems.append(Problem(number, "an empty question or context"))
+        elif SURROGATE.search(made.question + made.context):
+            problems.append(Problem(number, "half of a character, an escape \\ud800 to \\udfff without its other half"))
         else:
             found.append(made)
             if answers := _wrong_answers(made):

@@ -49,23 +49,29 @@ GROUPS = {"understanding": tuple(LANGUAGES)[:9], "generation": tuple(LANGUAGES)[
 
 
 def labeled_rows(path: Path, columns: int, header: bool = False) -> list[list[str]]:
-    """The fields of each line; raises `UserError` for one of fewer than `columns`, which has no label."""
-    rows = [line.strip().split("\t") for line in read_lines(path) if line.strip()]
+    """The fields of each line; raises `UserError` for one of fewer than `columns` or with an empty label."""
+    rows = [line.split("\t") for line in lines_of(path)]
     for number, row in enumerate(rows, start=1):
-        if len(row) < columns:
+        if len(row) < columns or not row[-1].strip():
             raise UserError(f"{path}, line {number}: no label; expected {columns} columns, found {len(row)}")
     return rows[1:] if header else rows
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines that are not empty, without white space around them."""
-    return [line.strip() for line in read_lines(path) if line.strip()]
+    """The lines up to the last one that is not empty; raises `UserError` for an empty one before it."""
+    lines = read_lines(path)
+    while lines and not lines[-1].strip():
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            raise UserError(f"{path}, line {number}: the line is empty")
+    return lines
 
 
 def classification(predictions: Path, references: Path, language: str, columns: int, header: bool = False) -> Scores:
     """Accuracy of labels, the last one of `columns`."""
     labels = [row[-1].strip() for row in labeled_rows(references, columns, header)]
-    return accuracy_scores(lines_of(predictions), labels, predictions)
+    return accuracy_scores([line.strip() for line in lines_of(predictions)], labels, predictions)
 
 
 def tagging(predictions: Path, references: Path, language: str) -> Scores:
@@ -93,7 +99,7 @@ def relevance(predictions: Path, references: Path, language: str, gain: str) -> 
 def generated(predictions: Path, references: Path, language: str) -> Scores:
     """sacreBLEU of lower-cased text, with tokenizer 13a in every language."""
     hypotheses = [line.strip() for line in read_lines(predictions)]
-    expected = [line.split("\t")[-1].strip() for line in lines_of(references)]
+    expected = [line.split("\t")[-1].strip() for line in read_lines(references)]
     measured = bleu(hypotheses, expected, lowercase=True, bootstrap=1000)
     low, high = measured["score"] - measured["interval"], measured["score"] + measured["interval"]
     interval = [round(low, 2), round(high, 2)]
@@ -112,7 +118,7 @@ def tasks() -> dict[str, Task]:
     spans = {"f1": span_f1(tagging)}
     parts = {
         "precision": Variant(
-            ("precision",), "precision of spans, as seqeval", "metric:span-precision|scheme:seqeval", tagging
+            ("precision",), "precision of spans (seqeval)", "metric:span-precision|scheme:seqeval", tagging
         ),
         **{"accuracy": word_accuracy(tagging)} | spans,
     }

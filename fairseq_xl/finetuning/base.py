@@ -69,7 +69,7 @@ class TaskType(ABC):
     #: names and format of its files, for messages
     files: str
     #: what must fit into --max-tokens, for messages
-    what = "an input"
+    example_name = "an input"
     #: attributes learned from the training files, which checkpoints store, with their types
     state: ClassVar[dict[str, Any]] = {}
     #: the statistics that training logs too, enough for all metrics; None: training logs no metric
@@ -124,7 +124,7 @@ class TaskType(ABC):
     def inputs(self, example: Any, encode: Encode) -> list[Input]:
         """The inputs of an example, of at most --length tokens."""
 
-    def limit(self) -> str:
+    def truncation_option(self) -> str:
         """The option that truncates texts, with its value, for messages."""
         return f"--length {self.cfg.length}"
 
@@ -143,13 +143,13 @@ class TaskType(ABC):
         return {self.head_name: self.head(model_cfg)}
 
     @abstractmethod
-    def outputs_of_head(self) -> int:
+    def num_outputs(self) -> int:
         """Number of outputs of the head, for each hidden state that it reads."""
 
     def head(self, model_cfg: Any) -> nn.Module:
         """Dropout and a linear layer: (…, C) -> (…, outputs); with --pooler a linear layer (C, C) and tanh before."""
         channels, dropout = model_cfg.embed_dim, nn.Dropout(self.cfg.head_dropout)
-        head = nn.Sequential(dropout, nn.Linear(channels, self.outputs_of_head()))
+        head = nn.Sequential(dropout, nn.Linear(channels, self.num_outputs()))
         if issubclass(self.Config, FirstTokenConfig) and self.cfg.pooler:  # the options of several tasks have it too
             named = {"pooler": nn.Linear(channels, channels), "tanh": nn.Tanh(), "dropout": dropout, "output": head[1]}
             head = nn.Sequential(OrderedDict(named))
@@ -207,12 +207,12 @@ class TaskType(ABC):
     def metrics(self) -> dict[str, Metric]:
         """The metrics by name."""
 
-    def shares(self, sums: dict[str, float]) -> Iterable[tuple[str, float, float]]:
+    def class_shares(self, sums: dict[str, float]) -> Iterable[tuple[str, float, float]]:
         """Yields (class, percent of the predictions, percent of the gold labels), to warn of a collapsed model."""
         return ()
 
     @abstractmethod
-    def written(self, example: Any, prediction: Any) -> str:
+    def format_prediction(self, example: Any, prediction: Any) -> str:
         """Text of an example in the file of --predictions-to."""
 
     def files_of(self, split: str, language: str, rows: list[tuple[Any, Any]]) -> dict[str, str]:
@@ -221,7 +221,7 @@ class TaskType(ABC):
 
     def file_of(self, rows: list[tuple[Any, Any]]) -> str:
         """The file of --predictions-to, from (example, prediction) in the order of the examples."""
-        return "".join(self.written(example, prediction) for example, prediction in rows)
+        return "".join(self.format_prediction(example, prediction) for example, prediction in rows)
 
 
 def split_by_example(values: np.ndarray, inputs_per_example: list[int]) -> list[np.ndarray]:

@@ -55,7 +55,7 @@ def read_examples(path: Any, language: str) -> list[Example]:
             raise UserError(f"{path}, line {number}: expected {expected}, found {found}")
         if not all(part.strip() for part in (label, *texts)):
             raise UserError(f"{path}, line {number}: an empty label or text")
-        examples.append(Example(label, tuple(texts), language, str(path), number))
+        examples.append(Example(label.strip(), tuple(texts), language, str(path), number))
     return examples
 
 
@@ -68,14 +68,14 @@ class Classification(TaskType):
     main_metric = "accuracy"
     files = f"SPLIT.LANGUAGE.tsv: {ANY}"
     state: ClassVar[dict[str, Any]] = {"labels": list[str], "num_texts": int}
-    training_statistics = ("right",)
+    training_statistics = ("correct",)
     labels: Sequence[str] = ()  # the classes in order
     num_texts = 0  # texts of an example
 
     @property
     def statistics(self) -> tuple[str, ...]:
         """Right answers, and how often each class is predicted and how often it is gold."""
-        return ("right", *(f"{what} {label}" for what in ("predicted", "gold") for label in range(len(self.labels))))
+        return ("correct", *(f"{what} {label}" for what in ("predicted", "gold") for label in range(len(self.labels))))
 
     def read(self, path: Any, language: str) -> list[Example]:
         """The examples of a file."""
@@ -116,7 +116,7 @@ class Classification(TaskType):
         classes = torch.tensor([each.target["class"] for each in inputs])
         return {"class": classes, "labeled": int((classes != NO_CLASS).sum())}
 
-    def outputs_of_head(self) -> int:
+    def num_outputs(self) -> int:
         """One output for each class."""
         return len(self.labels)
 
@@ -142,7 +142,7 @@ class Classification(TaskType):
     def count(self, example: Example, prediction: Prediction) -> dict[str, float]:
         """1 if the class is right; the predicted class and the gold class."""
         predicted, gold = prediction[0], self.labels.index(example.label)
-        return {"right": predicted == gold, f"predicted {predicted}": 1, f"gold {gold}": 1}
+        return {"correct": predicted == gold, f"predicted {predicted}": 1, f"gold {gold}": 1}
 
     def count_in_training(self, outputs: Tensor, sample: Sample) -> Tensor:
         """Labeled examples and right answers (2, B)."""
@@ -151,15 +151,15 @@ class Classification(TaskType):
 
     def metrics(self) -> dict[str, Metric]:
         """Accuracy, in percent."""
-        return {"accuracy": lambda sums: 100 * sums["right"] / sums["examples"]}
+        return {"accuracy": lambda sums: 100 * sums["correct"] / sums["examples"]}
 
-    def shares(self, sums: dict[str, float]) -> Iterator[tuple[str, float, float]]:
+    def class_shares(self, sums: dict[str, float]) -> Iterator[tuple[str, float, float]]:
         """Shares of each class among predictions and gold labels."""
         for number, label in enumerate(self.labels):
             predicted, gold = (100 * sums[f"{what} {number}"] / sums["examples"] for what in ("predicted", "gold"))
             yield label, predicted, gold
 
-    def written(self, example: Example, prediction: Prediction) -> str:
+    def format_prediction(self, example: Example, prediction: Prediction) -> str:
         """Line, label, prediction, probability."""
         predicted, probability = prediction
         return f"{example.line}\t{example.label}\t{self.labels[predicted]}\t{probability:.6f}\n"

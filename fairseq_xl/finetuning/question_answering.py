@@ -66,7 +66,7 @@ class QuestionAnswering(TaskType):
     main_metric = "f1"
     suffix = "json"
     files = "SPLIT.LANGUAGE.json in SQuAD's format"
-    what = "a question with its context"
+    example_name = "a question with its context"
     statistics = ("f1", "exact")
 
     def __init__(self, cfg: Any, framing: Any, head_name: str | None = None):
@@ -74,7 +74,8 @@ class QuestionAnswering(TaskType):
         needed = cfg.question_length + SYMBOLS + SHORTEST
         if cfg.length < needed:
             raise UserError(
-                f"--length {cfg.length}: --question-length {cfg.question_length} needs at least {needed} tokens"
+                f"--length {cfg.length} is too small for --question-length {cfg.question_length}: {needed} or more "
+                "is needed"
             )
 
     def read(self, path: Any, language: str) -> list[Question]:
@@ -95,7 +96,7 @@ class QuestionAnswering(TaskType):
         room = self.cfg.length - len(shortened) + 1 - SYMBOLS
         starts = range(0, max(1, len(context) - room + self._stride(room)), self._stride(room))
         answer = answer_tokens(example.answers[0], characters) if example.answers else None
-        made, widest = [], np.full(len(context), -1.0)
+        made, max_context = [], np.full(len(context), -1.0)
         for start in starts:
             stop = min(start + room, len(context))
             offset = len(shortened) + 2  # first token of the context
@@ -105,15 +106,15 @@ class QuestionAnswering(TaskType):
                 span = answer[0] + offset - start, answer[1] + offset - start
             # BERT's rule of maximum context: a token is predicted in the window with most context on its shorter side
             around = np.minimum(np.arange(stop - start), np.arange(stop - start)[::-1]) + 0.01 * (stop - start)
-            widest[start:stop] = np.maximum(widest[start:stop], around)
+            max_context[start:stop] = np.maximum(max_context[start:stop], around)
             made.append((tokens, {"span": span, "offset": offset, "characters": characters[start:stop]}, around, start))
         truncated = len(shortened) < len(question)
         return [
-            Input(tokens, target | {"best": around >= widest[start : start + len(around)]}, truncated)
+            Input(tokens, target | {"max_context": around >= max_context[start : start + len(around)]}, truncated)
             for tokens, target, around, start in made
         ]
 
-    def limit(self) -> str:
+    def truncation_option(self) -> str:
         """The option that truncates questions, with its value, for messages."""
         return f"--question-length {self.cfg.question_length}"
 
@@ -126,7 +127,12 @@ class QuestionAnswering(TaskType):
         """Every window by itself; warns of answers that no window has as a whole, and of too long ones."""
         lost = sum(all(each.target["span"] == (0, 0) for each in windows) for windows in inputs)
         if lost:
-            logger.warning("%d of %d training questions have their answer in no window", lost, len(inputs))
+            logger.warning(
+                "the answer of %d of %d training questions is in no single window: they are trained as questions "
+                "without an answer; a smaller --stride or a larger --length may help",
+                lost,
+                len(inputs),
+            )
         spans = ([each.target["span"] for each in windows] for windows in inputs)
         long = sum(any(end - start >= self.cfg.answer_length for start, end in of_one) for of_one in spans)
         if long:
@@ -153,7 +159,7 @@ class QuestionAnswering(TaskType):
             context[row, offset : offset + len(each.target["characters"])] = True
         return {"start": torch.tensor(start), "end": torch.tensor(end), "context": torch.from_numpy(context)}
 
-    def outputs_of_head(self) -> int:
+    def num_outputs(self) -> int:
         """Two outputs: the logits of start and end."""
         return 2
 
@@ -201,14 +207,14 @@ class QuestionAnswering(TaskType):
             "exact_match": lambda sums: 100 * sums["exact"] / sums["examples"],
         }
 
-    def written(self, example: Question, prediction: Prediction) -> str:
+    def format_prediction(self, example: Question, prediction: Prediction) -> str:
         """A line of the JSON object."""
         answer = self.answer(example, prediction)
         return ": ".join(json.dumps(text, ensure_ascii=False) for text in (example.id, answer))
 
     def file_of(self, rows: list[tuple[Question, Prediction]]) -> str:
         """One JSON object {id: answer}, as SQuAD's program reads it."""
-        return "{\n" + ",\n".join(self.written(example, prediction) for example, prediction in rows) + "\n}\n"
+        return "{\n" + ",\n".join(self.format_prediction(example, prediction) for example, prediction in rows) + "\n}\n"
 
 
 def answer_tokens(answer: tuple[str, int], characters: np.ndarray) -> tuple[int, int] | None:
@@ -234,10 +240,12 @@ def best_span(logits: np.ndarray, window: Input, longest: int) -> tuple[int, int
     characters, offset = window.target["characters"], window.target["offset"]
     starts, ends = logits[offset : offset + len(characters)].T
     empty = characters[:, 0] == characters[:, 1]
-    starts = np.where(window.target["best"] & ~empty, starts, -np.inf)
+    starts = np.where(window.target["max_context"] & ~empty, starts, -np.inf)
     ends = np.where(empty, -np.inf, ends)
-    places = np.arange(len(starts))
-    length = places - places[:, None]  # (start, end), of the answer less 1
-    both = np.where((length >= 0) & (length < longest), starts[:, None] + ends, -np.inf)
-    start, end = np.unravel_index(both.argmax(), both.shape)
-    return int(characters[start, 0]), int(characters[end, 1]), float(both[start, end])
+    after = np.append(ends, np.full(longest - 1, -np.inf))
+    both = starts[:, None] + np.lib.stride_tricks.sliding_window_view(
+        after, longest
+    )  # (start, tokens of the answer - 1)
+    start, more = np.unravel_index(both.argmax(), both.shape)
+    end = min(start + more, len(ends) - 1)  # where no answer is possible, all are -inf
+    return int(characters[start, 0]), int(characters[end, 1]), float(both[start, more])

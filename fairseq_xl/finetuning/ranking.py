@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from fairseq_xl.data.finetuning import Input, frame, read_lines
 from fairseq_xl.errors import UserError
@@ -73,7 +74,7 @@ class Ranking(TaskType):
     name = "ranking"
     main_metric = "ndcg"
     files = f"SPLIT.LANGUAGE.tsv: {FIELDS}"
-    what = "a query with all its texts"
+    example_name = "a query with all its texts"
     statistics = ("ndcg",)
 
     def read(self, path: Any, language: str) -> list[Example]:
@@ -92,7 +93,7 @@ class Ranking(TaskType):
         """{"relevance": (B,)}."""
         return {"relevance": torch.tensor([each.target["relevance"] for each in inputs])}
 
-    def outputs_of_head(self) -> int:
+    def num_outputs(self) -> int:
         """One score."""
         return 1
 
@@ -102,11 +103,13 @@ class Ranking(TaskType):
 
     def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
         """Sum of the cross-entropies of the labeled queries, in nats, and their number."""
-        of_query = sample["inputs_per_example"]
-        pairs = list(zip(outputs.float().split(of_query), sample["target"]["relevance"].split(of_query)))
-        labeled = [pair for pair in pairs if bool((pair[1] != NO_RELEVANCE).all())]
-        losses = [-(right.float().softmax(0) * scores.log_softmax(0)).sum() for scores, right in labeled]
-        return torch.stack(losses).sum() if losses else 0 * outputs.sum(), len(losses)
+        scores, relevance = (  # (queries, most texts of a query)
+            pad_sequence(values.float().split(sample["inputs_per_example"]), batch_first=True, padding_value=-torch.inf)
+            for values in (outputs, sample["target"]["relevance"])
+        )
+        labeled = (relevance != NO_RELEVANCE).all(1)
+        products = relevance.softmax(1) * scores.log_softmax(1).masked_fill(relevance == -torch.inf, 0)
+        return -products.sum(1).masked_fill(~labeled, 0).sum(), int(labeled.sum())
 
     def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
         """The scores of each query's texts."""
@@ -124,7 +127,7 @@ class Ranking(TaskType):
         """nDCG, in percent."""
         return {"ndcg": lambda sums: 100 * sums["ndcg"] / sums["examples"]}
 
-    def written(self, example: Example, prediction: Prediction) -> str:
+    def format_prediction(self, example: Example, prediction: Prediction) -> str:
         """Line, query, relevance and score of each text."""
         shown = [UNLABELED if value == NO_RELEVANCE else f"{value:g}" for value in example.relevance]
         rows = zip(example.lines, shown, np.asarray(prediction).tolist())

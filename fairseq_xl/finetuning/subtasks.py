@@ -43,7 +43,7 @@ class Subtasks(TaskType):
     """
 
     name = "multitask"
-    what = "an example"
+    example_name = "an example"
 
     def __init__(self, cfg: Any, framing: Framing, types: dict[str, TaskType]):
         self.types = types
@@ -117,9 +117,9 @@ class Subtasks(TaskType):
         made = self.types[example.subtask].inputs(example.example, encode)
         return [replace(each, target=each.target | {"subtask": example.subtask}) for each in made]
 
-    def limit(self) -> str:
+    def truncation_option(self) -> str:
         """The options that truncate texts, with their values, for messages."""
-        return " or ".join(dict.fromkeys(each.limit() for each in self.types.values()))
+        return " or ".join(dict.fromkeys(each.truncation_option() for each in self.types.values()))
 
     def training_items(
         self, examples: list[SubtaskExample], inputs: list[list[Input]]
@@ -144,9 +144,9 @@ class Subtasks(TaskType):
         """The heads of all subtasks."""
         return {name: head for each in self.types.values() for name, head in each.heads(model_cfg).items()}
 
-    def outputs_of_head(self) -> int:
+    def num_outputs(self) -> int:
         """Number of outputs of all heads."""
-        return sum(each.outputs_of_head() for each in self.types.values())
+        return sum(each.num_outputs() for each in self.types.values())
 
     def outputs(self, model: Any, sample: Sample) -> Tensor:
         """The outputs of the subtask's head."""
@@ -235,16 +235,16 @@ class Subtasks(TaskType):
         """METRIC_SUBTASK of the main metric of each subtask."""
         return [f"{each.main_metric}_{name}" for name, each in self.types.items()]
 
-    def shares(self, sums: dict[str, float]) -> Iterator[tuple[str, float, float]]:
+    def class_shares(self, sums: dict[str, float]) -> Iterator[tuple[str, float, float]]:
         """Shares of the classes of all subtasks."""
         for name, each in self.types.items():
             own = _own(sums, name)
-            for label, predicted, gold in each.shares(own) if own.get("examples") else ():
+            for label, predicted, gold in each.class_shares(own) if own.get("examples") else ():
                 yield f"{name}: {label}", predicted, gold
 
-    def written(self, example: SubtaskExample, prediction: Any) -> str:
+    def format_prediction(self, example: SubtaskExample, prediction: Any) -> str:
         """Text of an example in the file of its subtask."""
-        return self.types[example.subtask].written(example.example, prediction)
+        return self.types[example.subtask].format_prediction(example.example, prediction)
 
     def files_of(self, split: str, language: str, rows: list[tuple[SubtaskExample, Any]]) -> dict[str, str]:
         """{"SUBTASK/FILE": content} of the subtasks that have examples in the language."""

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from fairseq_xl.data.finetuning import Input, read_lines
 from fairseq_xl.errors import LISTED, UserError
 from fairseq_xl.evaluation.classification import UNLABELED
-from fairseq_xl.evaluation.spans import f1, spans, spans_of_sentences
+from fairseq_xl.evaluation.spans import f1, labeled_words, spans, spans_of_sentences
 from fairseq_xl.finetuning.base import NO_CLASS, Encode, Metric, Sample, TaskType
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def read_sentences(path: Any, language: str) -> list[Example]:
             raise UserError(f"{path}, line {number}: expected word TAB tag, found {line[:40]!r}")
         if any(map(str.isspace, fields[1].strip())):
             raise UserError(f"{path}, line {number}: expected word TAB tag, but {fields[1][:40]!r} has white space")
-        rows.append((*fields, number))
+        rows.append((fields[0], fields[1].strip(), number))
     end()
     return examples
 
@@ -76,10 +76,10 @@ class Tagging(TaskType):
     name = "tagging"
     main_metric = "f1"
     files = "SPLIT.LANGUAGE.tsv: word TAB tag, an empty line after each sentence"
-    what = "a sentence"
+    example_name = "a sentence"
     state: ClassVar[dict[str, Any]] = {"labels": list[str]}
     labels: Sequence[str] = ()  # the tags in order
-    statistics = ("words", "right", "correct", "predicted", "gold")
+    statistics = ("words", "correct_words", "correct_spans", "predicted_spans", "gold_spans")
 
     def read(self, path: Any, language: str) -> list[Example]:
         """The sentences of a file."""
@@ -136,7 +136,7 @@ class Tagging(TaskType):
             "labeled": int((tags != NO_CLASS).sum()),
         }
 
-    def outputs_of_head(self) -> int:
+    def num_outputs(self) -> int:
         """One output for each tag."""
         return len(self.labels)
 
@@ -158,15 +158,16 @@ class Tagging(TaskType):
         return [[self.labels[next(predicted)] for _ in range(count)] for count in counts]
 
     def is_labeled(self, example: Example) -> bool:
-        """Whether every word has a tag."""
-        return UNLABELED not in example.tags
+        """Whether any word has a tag."""
+        return any(tag != UNLABELED for tag in example.tags)
 
     def count(self, example: Example, prediction: Prediction) -> dict[str, float]:
-        """Words and correct tags; numbers of spans that are in both, predicted, and gold."""
-        gold, predicted = set(spans(example.tags)), set(spans(prediction))
-        right = sum(ours == tag for ours, tag in zip(prediction, example.tags, strict=True))
-        sizes = {"correct": len(gold & predicted), "predicted": len(predicted), "gold": len(gold)}
-        return {"words": len(example.words), "right": right, **sizes}
+        """Words with a tag, correct tags; numbers of spans that are in both, predicted, and gold."""
+        tags, found = labeled_words(example.tags, prediction)
+        gold, predicted = set(spans(tags)), set(spans(found))
+        correct = sum(ours == tag for ours, tag in zip(found, tags))
+        sizes = {"correct_spans": len(gold & predicted), "predicted_spans": len(predicted), "gold_spans": len(gold)}
+        return {"words": len(tags), "correct_words": correct, **sizes}
 
     @property
     def in_order(self) -> bool:
@@ -179,19 +180,18 @@ class Tagging(TaskType):
 
     def count_in_order(self, rows: list[tuple[Example, Prediction]]) -> dict[str, float]:
         """The sums of `count`, with the spans that `fairseq-xl score tagging` finds."""
-        labeled = [row for row in rows if self.is_labeled(row[0])]
-        sides = [list(example.tags) for example, _ in labeled], [prediction for _, prediction in labeled]
-        gold, predicted = map(spans_of_sentences, sides)
+        labeled = [labeled_words(example.tags, found) for example, found in rows if self.is_labeled(example)]
+        gold, predicted = (spans_of_sentences([row[side] for row in labeled]) for side in (0, 1))
         correct = sum(len(one & other) for one, other in zip(gold, predicted, strict=True))
-        return super().count_in_order(rows) | {"correct": float(correct)}
+        return super().count_in_order(rows) | {"correct_spans": float(correct)}
 
     def metrics(self) -> dict[str, Metric]:
         """F1 of spans (`fairseq_xl.evaluation.spans`) and accuracy of words, in percent."""
         return {
-            "f1": lambda sums: f1(sums["correct"], sums["predicted"], sums["gold"]),
-            "accuracy": lambda sums: 100 * sums["right"] / sums["words"],
+            "f1": lambda sums: f1(sums["correct_spans"], sums["predicted_spans"], sums["gold_spans"]),
+            "accuracy": lambda sums: 100 * sums["correct_words"] / sums["words"],
         }
 
-    def written(self, example: Example, prediction: Prediction) -> str:
+    def format_prediction(self, example: Example, prediction: Prediction) -> str:
         """Word, tag and prediction on a line; an empty line."""
         return "".join(f"{row}\n" for row in (*map("\t".join, zip(example.words, example.tags, prediction)), ""))

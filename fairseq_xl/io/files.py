@@ -80,6 +80,22 @@ def write_json(path, content) -> None:
         file.write(json.dumps(content, ensure_ascii=False, indent=1).encode("utf-8") + b"\n")
 
 
+def write_lines(path, lines) -> None:
+    """Writes lines of text; raises the errors of `replacing`."""
+    with replacing(path) as file:
+        file.writelines(f"{line}\n".encode() for line in lines)
+
+
+def parsed_json(text: str, path):
+    """The content of JSON text of the file `path`; raises `UserError` for other text."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}, line {error.lineno}: not JSON: {error.msg}") from None
+    except (ValueError, RecursionError):
+        raise UserError(f"{path}: not JSON that can be read: a number is too long or the nesting too deep") from None
+
+
 def read_json(path):
     """The content of a JSON file; None for a missing or damaged one, whose content is then made again."""
     try:

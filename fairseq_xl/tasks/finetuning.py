@@ -42,7 +42,9 @@ class FineTuningConfig(LanguageModuleConfig):
         },
     )
     train_langs: str = field(default="en", metadata={"help": "languages to train on, separated by commas"})
-    eval_langs: str = field(default="en", metadata={"help": "languages of all other splits, separated by commas"})
+    eval_langs: str = field(
+        default="en", metadata={"help": "languages of every split but `train`, separated by commas"}
+    )
     valid_langs: Optional[str] = field(
         default=None,
         metadata={"help": "languages of the split `valid`, separated by commas (default: --eval-langs)"},
@@ -57,7 +59,8 @@ class FineTuningConfig(LanguageModuleConfig):
     examples_per_epoch: Optional[int] = field(
         default=None,
         metadata={
-            "help": "random examples in each epoch (XLM: 20000; default: all, once)",
+            "help": "number of examples drawn at random for each epoch; of question answering: windows (default: each "
+            "example once; XLM: 20000)",
             "range": "1 or more",
         },
     )
@@ -219,7 +222,11 @@ class FineTuningTask(LanguageMetrics, XLTask):
         cut = sum(any(each.truncated for each in of_one) for of_one in inputs)
         if cut:
             logger.warning(
-                "%s: %d of %d examples are truncated to %s tokens", split, cut, len(inputs), self.type.limit()
+                "%s: %d of %d examples are truncated to %s tokens",
+                split,
+                cut,
+                len(inputs),
+                self.type.truncation_option(),
             )
         if split == "train":
             examples, inputs = self.type.training_items(examples, inputs)
@@ -236,8 +243,8 @@ class FineTuningTask(LanguageMetrics, XLTask):
         """The iterator of fairseq; raises `UserError` for an example longer than --max-tokens."""
         longest = int(dataset.padded_lengths.max())
         if max_tokens is not None and longest > max_tokens:
-            advice = f"raise --max-tokens {max_tokens} or lower --length"
-            raise UserError(f"{self.type.what} needs {longest} tokens with padding: {advice}")
+            advice = f"more than --max-tokens {max_tokens}: raise --max-tokens or lower --length"
+            raise UserError(f"{self.type.example_name} needs {longest} tokens with padding, {advice}")
         return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
 
     # --- validation --------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from fairseq_xl.data.generation import GenerationDataset, read_pairs, read_texts
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import stored
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.files import write_lines
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import OBJECTIVES, settings_as_text
@@ -41,7 +41,8 @@ class XLGenerationConfig(XLSeq2SeqConfig):
     )
     train_langs: str = field(default="en", metadata={"help": "languages to train on, separated by commas"})
     eval_langs: str = field(
-        default="en", metadata={"help": "languages of all other splits, separated by commas; a single one to generate"}
+        default="en",
+        metadata={"help": "languages of every split but `train`, separated by commas; a single one to generate"},
     )
     valid_langs: Optional[str] = field(
         default=None,
@@ -267,8 +268,7 @@ class XLGenerationTask(XLSeq2SeqTask):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for side, lines in (("src", copies), ("tgt", texts)):
-                with replacing(folder / f"{name}.{side}") as file:
-                    file.write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+                write_lines(folder / f"{name}.{side}", lines)
         except OSError as error:
             raise UserError(f"--corrupted-to {folder}: {error.strerror}") from error
 

@@ -100,7 +100,7 @@ class LanguageMetrics:
         """Warns of each language in which nearly all predictions are the same class."""
         for language in self.dictionary.languages:
             sums = self._sums(meters, language)
-            for label, predicted, gold in self.type.shares(sums) if sums else ():
+            for label, predicted, gold in self.type.class_shares(sums) if sums else ():
                 if predicted >= COLLAPSED > gold:
                     logger.warning(
                         "the model has collapsed in %s: %.1f %% of its predictions are %r, which is right for %.1f %%; "

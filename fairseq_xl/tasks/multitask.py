@@ -25,8 +25,8 @@ class MultitaskConfig(TypeConfig):
         default=None,
         metadata={
             "help": "the subtasks, separated by spaces: NAME=TYPE:FOLDER, TYPE one of classification, ranking, "
-            "tagging, question_answering (with an underscore), FOLDER its --task-files, such as "
-            "'xnli=classification:task-files/xnli ner=tagging:task-files/ner'"
+            "tagging, question-answering, FOLDER its --task-files, such as 'xnli=classification:task-files/xnli "
+            "ner=tagging:task-files/ner'"
         },
     )
     subtask_eval_langs: Optional[str] = field(
@@ -39,8 +39,8 @@ class MultitaskConfig(TypeConfig):
     subtask_alpha: Optional[float] = field(
         default=None,
         metadata={
-            "help": "exponent: a subtask's share of an epoch is proportional to its size to this power (default: 1; "
-            "without --examples-per-epoch each example once)",
+            "help": "exponent: an epoch has examples of each subtask in proportion to its number of examples to this "
+            "power (default: 1). An epoch has --examples-per-epoch examples, or as many as all subtasks together",
             "range": "0 or more",
         },
     )
@@ -144,9 +144,11 @@ def read_subtasks(text):
             raise UserError(f"--subtasks {part!r}: expected NAME=TYPE:FOLDER, NAME of letters, digits, - and _")
         if name in found:
             raise UserError(f"--subtasks: {name} is named twice")
-        if kind not in TASK_TYPES:
-            raise UserError(f"--subtasks {part}: task type {kind!r} is not one of {', '.join(sorted(TASK_TYPES))}")
-        found[name] = TASK_TYPES[kind], folder
+        types = {name.replace("_", "-"): one for name, one in TASK_TYPES.items()} | TASK_TYPES
+        if kind not in types:
+            valid = ", ".join(sorted(name for name in types if "_" not in name))
+            raise UserError(f"--subtasks {part}: task type {kind!r} is not one of {valid}")
+        found[name] = types[kind], folder
     if not found:
         raise UserError("--subtasks: name the subtasks, NAME=TYPE:FOLDER, separated by spaces")
     return found

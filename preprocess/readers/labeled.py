@@ -258,7 +258,7 @@ def read_benchmark(
 
     Args:
         languages: the languages of each task.
-        parts: a function of task, RELEASE, languages and whether --leave-out-wrong is given.
+        parts: a function of task, RELEASE, languages and whether --skip-invalid is given.
         archive: whether RELEASE may be an archive.
     """
     known = sorted({language for codes in languages.values() for language in codes})
@@ -266,13 +266,13 @@ def read_benchmark(
     parser.add_argument(
         "--tasks", default=",".join(languages), help="tasks, separated by commas (default: %(default)s)"
     )
-    leave_out_option(parser)
+    skip_invalid_option(parser)
     options = parser.parse_args(arguments)
 
     def work() -> None:
         tasks, codes = names_of("--tasks", options.tasks), chosen(options.langs, known)
         if unknown := [task for task in tasks if task not in languages]:
-            raise UserError(f"--tasks {options.tasks}: {unknown[0]} is none of {', '.join(languages)}")
+            raise UserError(f"--tasks {options.tasks}: {unknown[0]} is not one of {', '.join(languages)}")
         if set(codes) != set(known):
             spoken = {code for task in tasks for code in languages[task]}
             if absent := [code for code in codes if code not in spoken]:
@@ -282,7 +282,7 @@ def read_benchmark(
         wanted = {task: [code for code in languages[task] if code in codes] for task in tasks}
 
         def found(release: Path) -> list[Part]:
-            return [part for task in tasks for part in parts(task, release, wanted[task], options.leave_out_wrong)]
+            return [part for task in tasks for part in parts(task, release, wanted[task], options.skip_invalid)]
 
         described = {"corpus": [corpus], "tasks": tasks, "languages": codes}
         remedy = "--tasks and --langs choose a part of the release"
@@ -294,10 +294,10 @@ def read_benchmark(
     return command.run(name, work)
 
 
-def leave_out_option(parser: argparse.ArgumentParser) -> None:
-    """Adds --leave-out-wrong."""
+def skip_invalid_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --skip-invalid."""
     parser.add_argument(
-        "--leave-out-wrong",
+        "--skip-invalid",
         action="store_true",
         help="leaves out wrong answers in every split, and wrong questions and wrong lines in training text; the "
         "manifest counts them. In tagging files every wrong line is an error",

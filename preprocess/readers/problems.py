@@ -34,7 +34,9 @@ class Problems:
     def label(self, path: Path, number: int, kind: str, found: str, valid: Mapping[str, str]) -> str | None:
         """Looks up the label of line `number` in `valid`; an unknown label is a problem and gives None."""
         if found not in valid:
-            self.wrong(f"wrong {kind}", f"{path}, line {number}: {kind} {quoted(found)} is none of {', '.join(valid)}")
+            self.wrong(
+                f"wrong {kind}", f"{path}, line {number}: {kind} {quoted(found)} is not one of {', '.join(valid)}"
+            )
         return valid.get(found)
 
     def merge(self, other: "Problems") -> None:

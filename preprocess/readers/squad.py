@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fairseq_xl.errors import UserError
 from preprocess.readers import command
-from preprocess.readers.labeled import Part, build, copied, leave_out_option
+from preprocess.readers.labeled import Part, build, copied, skip_invalid_option
 from preprocess.readers.named import add_arguments, named_files
 from preprocess.readers.questions import read_file
 
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         description="Questions in SQuAD's format: SQuAD 1.1, XQuAD, MLQA, TyDiQA-GoldP.",
     )
     add_arguments(parser, "SPLIT.XX=FILE")
-    leave_out_option(parser)
+    skip_invalid_option(parser)
     options = parser.parse_args(arguments)
 
     def work() -> None:
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
                 prefix = f"{_name(language)}-" if len(languages) > 1 else ""
                 read = partial(read_file, language=language, training=split == "train", prefix=prefix)
                 name = f"{split}.{language}"
-                files, leave_out = {language: f"{name}.json"}, options.leave_out_wrong
+                files, leave_out = {language: f"{name}.json"}, options.skip_invalid
                 parts.append(Part(name, path, files, read, line=copied, settings=(prefix,), leave_out=leave_out))
         found = list(dict.fromkeys(language for part in parts for language in part.files))
         build(options.destination, Path(), parts, {"corpus": ["SQuAD"], "languages": found})
@@ -55,9 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _name(language: str) -> str:
-    """The name of a language in ids of TyDiQA-GoldP; raises UserError if it is none of its languages."""
+    """The name of a language in ids of TyDiQA-GoldP; raises UserError if it is not one of its languages."""
     if language not in NAMES:
-        raise UserError(f"a file of several languages: {language} is none of TyDiQA-GoldP's {', '.join(NAMES)}")
+        raise UserError(f"a file of several languages: {language} is not one of TyDiQA-GoldP's {', '.join(NAMES)}")
     return NAMES[language]
 
 

@@ -29,6 +29,7 @@ class Columns(NamedTuple):
     separator: str = "\t"  # regular expression of what separates columns
     blanks: bool = False  # whether spaces, which separate the word from its tag, may also be in the word
     conllu: bool = False  # CoNLL-U: comments, multi-word tokens and empty words are skipped
+    empty: bool = False  # whether a word with a tag may be empty: it is written as `_`
 
 
 def read_tagged(
@@ -41,16 +42,21 @@ def read_tagged(
 ) -> Iterator[Example]:
     """Yields the words and ends of sentences of a file; lines that begin with -DOCSTART- are skipped.
 
-    Another number of columns, an empty word or an unknown tag is a problem.
+    Another number of columns, an empty word or an unknown tag is a problem. Empty lines of a file without tags are
+    counted as left out where they are no single end of a sentence: XTREME's program counts each as a sentence.
     """
-    inside, fewest = False, 0
+    inside, fewest, more = False, 0, 0
     for number, line in decoded(path, problems, encoding):
         text = line.strip("\r\n")
         if not text.strip(" \t") or text.startswith("-DOCSTART-"):
             if inside:
                 yield Example(language, SENTENCE, ())
+            more += not inside
             inside = False
             continue
+        if columns.tag is None and more:
+            problems.left_out["empty lines"] += more
+        more = 0
         if columns.conllu and text.startswith("#"):
             continue
         fields = fields_of(text, columns)
@@ -62,10 +68,10 @@ def read_tagged(
         fewest = min(fewest or len(text.split()), len(text.split()))
         word = " ".join(fields[columns.word].split())
         tag = UNLABELED if columns.tag is None else fields[columns.tag].strip()
-        if columns.tag is not None and not fields[columns.word].strip(" \t"):
+        if columns.tag is not None and not columns.empty and not fields[columns.word].strip(" \t"):
             problems.add(f"{path}, line {number}: expected {expected(columns)}, found {text[:SHOWN]!r}")
         elif columns.tag is not None and tag not in tags:
-            problems.add(f"{path}, line {number}: tag {quoted(tag)} is none of {', '.join(sorted(tags))}")
+            problems.add(f"{path}, line {number}: tag {quoted(tag)} is not one of {', '.join(sorted(tags))}")
         yield Example(language, tag, (word or UNLABELED,))
         inside = True
     if inside:

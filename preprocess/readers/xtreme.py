@@ -75,7 +75,7 @@ def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> It
                 read = partial(pairs, task=task, language=language)
                 yield Part(name, path, tsv, read, keeps_empty=True, leave_out=leave_out and training)
             else:
-                columns = Columns(1, tag=None) if split == "test" else Columns(2)
+                columns = Columns(1, tag=None) if split == "test" else Columns(2, empty=True)
                 read = partial(read_tagged, language=language, columns=columns, tags=TAGS[task])
                 yield Part(name, path, tsv, read, line=tagged_line)
         yield from translated(task, release, language, leave_out)

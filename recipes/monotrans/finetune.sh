@@ -2,7 +2,7 @@
 # finetune.sh DATA SAVE_DIR TASK_FILES LANGUAGE BODY [CONFIG.yaml ...] [--type TYPE] [--flag value ...]: MonoTrans, step
 # 3: trains a classifier on LANGUAGE, that of DATA; the language module is frozen (M2, M7); best epoch by its
 # validation file. TYPE is that of recipes/finetune.sh (default: classification). BODY is the checkpoint of step 1.
-# --embedding-noise 0.075 is M4. At paper size without a CONFIG; config/classify-toy.yaml makes it small. A repeated run
+# --embedding-noise 0.075 is M4. At paper size without a CONFIG; config/finetune-toy.yaml makes it small. A repeated run
 # resumes; --max-epoch and --max-update may be larger. A SAVE_DIR that was made with other settings or weights is refused.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 task_type "$type"
-configs=("${type_config[@]}" "$recipe/config/classify.yaml")
+configs=("${type_config[@]}" "$recipe/config/finetune.yaml")
 case $type in
     tagging | question-answering) configs+=("$recipe/config/without-pooler.yaml") ;;
 esac

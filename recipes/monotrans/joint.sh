@@ -17,6 +17,8 @@ for target in $language ${targets//,/ }; do
     check_language "$data" "$target"
     check_files "$files" test "$target" "$suffix"
 done
-bash "$recipe/finetune.sh" "$data" "$save" "$files" "$language" "$body" "$recipe/config/classify-joint.yaml" "$@"
+bash "$recipe/finetune.sh" "$data" "$save" "$files" "$language" "$body" "$recipe/config/finetune-joint.yaml" "$@"
 for target in $language ${targets//,/ }; do tests+=("$target=$data"); done
-exec bash "$recipe/zero-shot.sh" "$save/checkpoint_best.pt" "$save" "$files" "${tests[@]}" --type "$type"
+normalization=$(setting normalization "$@")
+exec bash "$recipe/zero-shot.sh" "$save/checkpoint_best.pt" "$save" "$files" "${tests[@]}" --type "$type" \
+    ${normalization:+--normalization "$normalization"}

@@ -41,7 +41,7 @@ for argument; do
     log=$output/$split.$language.log
     if [[ $data = *:* ]]; then module=(--language-module "${data#*:}"); fi
     # shellcheck disable=SC2086 # words of PREDICT are arguments
-    if ! python "$recipe/../launch.py" validate "${data%%:*}" "$recipe/../xlm/config/classify-test.yaml" --task "$task" \
+    if ! python "$recipe/../launch.py" validate "${data%%:*}" "$recipe/../xlm/config/predict.yaml" --task "$task" \
         --valid-subset "$split" --path "$checkpoint" --task-files "$files" --lang "$language" \
         ${module[@]+"${module[@]}"} --predictions-to "$output/predictions" ${PREDICT:-} >"$log" 2>&1; then
         what_failed "$log"

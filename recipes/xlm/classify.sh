@@ -2,7 +2,7 @@
 # classify.sh DATA SAVE_DIR TASK_FILES TRAIN_LANGS EVAL_LANGS [CONFIG.yaml ...] [--flag value ...]: fine-tunes a
 # classifier (X9), selects the epoch with the best validation average over EVAL_LANGS, predicts their test files and
 # writes SAVE_DIR/scores.json. Commas separate languages. --init-from CHECKPOINT sets the encoder's weights (default:
-# random). Without CONFIG the model has the paper's size; config/classify-toy.yaml is small. A repeated run
+# random). Without CONFIG the model has the paper's size; config/finetune-toy.yaml is small. A repeated run
 # resumes; a SAVE_DIR that was made with other settings or weights is refused.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -89,11 +89,11 @@ def mixed(language: str, split: str) -> tuple[str, str, str]:
 
 
 def sorted_english(language: str) -> tuple[str, str, str]:
-    """Tatoeba: sentences, their English in alphabetical order, and the place of each sentence's translation."""
+    """Tatoeba: sentences, their English in alphabetical order, and the place of each English sentence's translation."""
     drawn = distinct(random.Random(f"tatoeba {language}"), PAIRS)
     english = [sentence(WORDS["en"].split(), concepts) for concepts in drawn]
     text = "".join(f"{sentence(WORDS[language].split(), concepts)}\n" for concepts in drawn)
-    places = [sorted(english).index(line) for line in english]
+    places = [english.index(line) for line in sorted(english)]
     return text, "".join(f"{line}\n" for line in sorted(english)), "".join(f"{place}\n" for place in places)
 
 

@@ -128,7 +128,7 @@ def test_titles_are_as_many_words_as_score_best_on_validation_text(tmp_path, cap
     write(tmp_path / "test.zh.tgt", "样式表")
     out = tmp_path / "out"
     score_baselines.main(["titles", str(tmp_path), str(out), "--langs", "en,zh"])
-    assert capsys.readouterr().out == "en: the first 2 words\nzh: the first 3 words\n"
+    assert capsys.readouterr().out == "en: the first 2 words\nzh: the first 3 characters\n"
     assert detokenized(out / "en/generate-test.txt") == ["Page Styles", "Macro"]
     assert titles(tmp_path, "zh", "test") == (["样式表"], 3)
     score_generation.main([str(out), "--references", str(tmp_path), "--langs", "en,zh", "--bootstrap", "0"])

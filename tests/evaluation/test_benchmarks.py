@@ -85,8 +85,8 @@ def test_every_task_of_xglue(xglue_files, capsys):
     assert table[0] == "| task | metric | average | published | by language | signature |"
     languages = "de 66.7, en 66.7, es 66.7, nl 66.7"
     signature = rf"`metric:span-f1\|scheme:seqeval\|bs:1000\|seed:1\|version:{__version__}`"
-    assert table[2] == f"| NER | F1 of spans, as seqeval | 66.7 | Unicoder 79.7 | {languages} | {signature} |"
-    assert "| precision of spans, as seqeval; the benchmark calls this accuracy | 66.7 |" in table[3]
+    assert table[2] == f"| NER | F1 of spans (seqeval) | 66.7 | Unicoder 79.7 | {languages} | {signature} |"
+    assert "| precision of spans (seqeval); the benchmark calls this accuracy | 66.7 |" in table[3]
     assert table[-2].startswith("| understanding | mean of 9 tasks | ")
     assert table[-1].endswith(" | 50.0 | xDAE 9.5, xFNP 7.8, mBERT 6.4 |  |  |")
     assert len(table) == 2 + 11 + 2
@@ -202,14 +202,14 @@ def test_a_variant_is_in_no_average_over_tasks(xglue_files, capsys):
         ("POS=recall", "--variant POS=recall: expected POS=VARIANT with one of precision, accuracy, f1"),
         ("POS", "expected POS=VARIANT with one of"),
         ("WPR=", "expected WPR=VARIANT with one of linear, exponential"),
-        ("NERD=f1", "--variant NERD=f1: 'NERD' is none of the tasks NER, POS"),
+        ("NERD=f1", "--variant NERD=f1: 'NERD' is not one of the tasks NER, POS"),
         ("POS=f1,POS=accuracy", "POS is named twice"),
     ],
 )
 def test_variants_that_do_not_exist(xglue_files, capsys, text, message):
     with pytest.raises(UserError, match=message):
         printed(capsys, score_xglue.main, xglue_files, "--split", "dev", "--variant", text)
-    with pytest.raises(UserError, match="'WPR' is none of the tasks POS"):
+    with pytest.raises(UserError, match="'WPR' is not one of the tasks POS"):
         printed(capsys, score_xglue.main, xglue_files, "--tasks", "POS", "--variant", "WPR=linear")
 
 
@@ -231,8 +231,8 @@ def test_signatures(xglue_files, capsys):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("NER/de.prediction", "O\n\n", "1 sentences of 2"),
-        ("NER/de.prediction", "O\nO\nO\n\nO\n\n", "sentence 1: 3 tags of 2 words"),
+        ("NER/de.prediction", "O\n\n", "expected 2 sentences, as in the references, found 1"),
+        ("NER/de.prediction", "O\nO\nO\n\nO\n\n", "sentence 1: expected 2 tags, one for each word, found 3"),
         ("NC/de.prediction", "sports\n", "expected 2 predictions, one for each label, found 1"),
         ("WPR/de.prediction", "0\n4\n2\n0.1\nbad\n", "expected a rating or score on each line"),
         ("WPR/de.prediction", "0\n", "expected 5 predictions, one for each line, found 1"),
@@ -252,6 +252,8 @@ def test_predictions_that_do_not_fit(xglue_files, capsys, name, content, message
         ("XNLI/de.dev", "a\tb\n", "line 1: no label; expected 3 columns, found 2"),
         ("NER/de.dev", "New\n", "line 1: no tag; expected 2 columns, found 1"),
         ("WPR/xglue.wpr.de.dev", "q\tt\ts\n", "line 1: no label; expected 4 columns, found 3"),
+        ("NC/xglue.nc.de.dev", "a\tb\tnews\na\tb\t\n", "line 2: no label; expected 3 columns, found 3"),
+        ("NC/xglue.nc.de.dev", "a\tb\tnews\n\na\tb\tnews\n", "line 2: the line is empty"),
     ],
 )
 def test_references_without_labels(xglue_files, capsys, name, content, message):
@@ -269,7 +271,7 @@ def test_files_that_are_missing(xglue_files, capsys):
     (xglue_files / "right/NER/de.dev").unlink()
     with pytest.raises(UserError, match=r"NER/de\.dev: no such file: the references of .*de\.prediction"):
         printed(capsys, score_xglue.main, xglue_files, *more)
-    with pytest.raises(UserError, match="--tasks NERD: NERD is none of NER, POS"):
+    with pytest.raises(UserError, match="--tasks NERD: NERD is not one of NER, POS"):
         printed(capsys, score_xglue.main, xglue_files, "--tasks", "NERD")
     with pytest.raises(UserError, match=r"no predictions of NER; expected files such as NER/de\.prediction"):
         score_xglue.main(["--predictions", "x", "--references", f"{xglue_files}/right", "--tasks", "NER"])
@@ -311,7 +313,9 @@ def test_a_submission_names_the_languages_that_it_lacks(tmp_path, caplog):
 
 
 def test_submissions_that_cannot_be_written(tmp_path):
-    with pytest.raises(UserError, match="NTG is none of xglue's NER, POS"):
+    with pytest.raises(
+        UserError, match="NTG: submission converts .*, QAM; write it with .fairseq-xl score bleu --save."
+    ):
         submission.main(["xglue", "NTG", str(tmp_path), str(tmp_path)])
     with pytest.raises(UserError, match="no file test.LANGUAGE of de, en, es, nl"):
         submission.main(["xglue", "NER", str(tmp_path), str(tmp_path)])

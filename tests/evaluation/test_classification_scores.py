@@ -89,3 +89,8 @@ def test_mcnemar_is_the_binomial_test(here, there):
     others = np.array([False] * here + [True] * there + [True, False])
     expected = binomtest(here, here + there).pvalue if here + there else 1.0
     assert mcnemar(right, others)["p"] == pytest.approx(expected, rel=5e-3)
+
+
+def test_mcnemar_of_many_items():
+    right, others = np.arange(20000) < 9900, np.arange(20000) >= 9900
+    assert mcnemar(right, others)["p"] == pytest.approx(binomtest(9900, 20000).pvalue, rel=5e-3)

@@ -67,6 +67,12 @@ def test_ranking(tmp_path, capsys):
     assert (entry["n"], entry["gain"]) == (1, "linear")  # r and s have a single text
 
 
+def test_a_query_may_be_an_underscore(tmp_path, capsys):
+    """The readers write it in place of an empty query; it is not a missing relevance."""
+    (tmp_path / "test.de.tsv").write_text("1\t_\t2\t0.5\n2\t_\t0\t0.1\n", encoding="utf-8")
+    assert printed(capsys, score_ranking.main, tmp_path, "--langs", "de")["ndcg"] == 100
+
+
 def test_answers(folders, capsys):
     more = ["--references", folders / "right", "--langs", "de"]
     result = printed(capsys, score_question_answering.main, folders / "found", *more)
@@ -84,11 +90,13 @@ def test_answers(folders, capsys):
         (score_tagging.main, "test.de.tsv", "\n", "holds no predictions"),
         (score_ranking.main, "test.de.tsv", "1\tq\t2\n", "line 1: expected line TAB query TAB relevance TAB score"),
         (score_ranking.main, "test.de.tsv", "1\tq\ttwo\t3\n", "line 1: expected line TAB query"),
+        (score_ranking.main, "test.de.tsv", "1\tq\t1\tnan\n", "line 1: expected a relevance of 0 or more and a finite"),
+        (score_ranking.main, "test.de.tsv", "1\tq\t-1\t3\n", "line 1: expected a relevance of 0 or more and a finite"),
         (score_ranking.main, "test.de.tsv", "1\tq\t1\t3\n", "no query has two texts to rank"),
-        (score_tagging.main, "test.de.tsv", "a\t_\tO\n\n", "has predictions of words without tags"),
+        (score_tagging.main, "test.de.tsv", "a\t_\tO\n\n", "has predictions of sentences without tags"),
         (score_ranking.main, "test.de.tsv", "1\tq\t_\t3\n", "has predictions of texts without relevance"),
         (score_classification.main, "test.de.tsv", "1\t_\tx\t0.5\n", "has predictions of text without labels"),
-        (score_question_answering.main, "test.de.json", "{", "expected one JSON object of answers by id"),
+        (score_question_answering.main, "test.de.json", "{", "line 1: not JSON: Expecting property name"),
         (score_question_answering.main, "test.de.json", '{"1": "Katze"}', "1 of 2 questions have no prediction: 2"),
     ],
 )

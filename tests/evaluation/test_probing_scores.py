@@ -132,6 +132,11 @@ def test_the_classifier_standardizes_and_is_scikit_learns():
     assert logistic_regression_accuracy(train, labels[:80], test, gold)["accuracy"] == round(100 * expected, 2) > 80
 
 
+def test_labels_of_one_class_are_refused():
+    with pytest.raises(UserError, match="all training examples have the same label"):
+        logistic_regression_accuracy(np.zeros((3, 2)), [True] * 3, np.zeros((1, 2)), [True])
+
+
 def test_majority_is_of_the_training_labels():
     assert majority([True, True, False], [True, False, False, False]) == 25
     assert majority([False, True, False], [True, False, False, False]) == 75

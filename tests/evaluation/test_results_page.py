@@ -103,11 +103,11 @@ def test_averages_beside_those_of_the_paper(files, tmp_path):
     page = made(tmp_path, files / "xglue.json", "--title", "Scores of a model", "--note", "Made-up data")
     averages = table(page, "NER")
     assert averages["task"] == ["ours", "050100", "paper", "minus paper", "languages", "metric"]
-    assert averages["NER"] == ["66.7", "", "Unicoder 79.7", "−13.0", "4 of 4", "F1 of spans, as seqeval"]
+    assert averages["NER"] == ["66.7", "", "Unicoder 79.7", "−13.0", "4 of 4", "F1 of spans (seqeval)"]
     assert averages["QG"][2:4] == ["xDAE 7.9xFNP 6.5mBERT 4.5", "+92.1+93.5+95.5"]
     assert averages["QG"][4] == "3 of 3"  # es, it, pt are not averaged
     assert averages["XNLI"][2] == "Unicoder 75.3Unicoder, multi-language 79.4"
-    assert averages["POS"][5] == "precision of spans, as seqeval; the benchmark calls this accuracy"
+    assert averages["POS"][5] == "precision of spans (seqeval); the benchmark calls this accuracy"
     assert averages["WPR"][4] == "6 of 6" and averages["POS"][4] == "18 of 18"
     of_tasks = [float(averages[name][0]) for name in xglue.GROUPS["understanding"]]
     assert float(averages["understanding"][0]) == pytest.approx(sum(of_tasks) / 9, abs=0.06)
@@ -306,7 +306,7 @@ def test_hostile_text_is_text(scores, tmp_path):
 def test_a_hostile_language_is_refused(scores, tmp_path):
     languages = scores["tasks"]["NER"]["languages"]
     languages[HOSTILE] = languages["de"]
-    with pytest.raises(UserError, match="tasks.NER.languages: .*script.* is none of the task's languages"):
+    with pytest.raises(UserError, match="tasks.NER.languages: .*script.* is not one of the task's languages"):
         made(tmp_path, saved(tmp_path / "scores.json", scores))
 
 
@@ -372,7 +372,7 @@ GERMAN = ("tasks", "NER", "languages", "de")
         (without("versions"), "versions: expected an object, found None"),
         (replaced([], "tasks"), r"tasks: expected an object, found \[\]"),
         (replaced({}, "tasks"), "tasks is empty"),
-        (replaced({}, "tasks", "NERD"), "'NERD' is none of xglue's tasks NER, POS"),
+        (replaced({}, "tasks", "NERD"), "'NERD' is not one of xglue's tasks NER, POS"),
         (replaced(3, "tasks", "NER"), "tasks.NER: expected an object, found 3"),
         (without("tasks", "NER", "metric"), "tasks.NER.metric: expected a string"),
         (without("tasks", "NER", "languages"), "tasks.NER.languages: expected an object"),
@@ -392,10 +392,10 @@ GERMAN = ("tasks", "NER", "languages", "de")
         (without("paper", "generation", "xDAE", "average"), "paper.generation.xDAE.average: expected a number"),
         (without("tasks", "NER", "signature"), "tasks.NER.signature: expected a string"),
         (without("tasks", "NER", "variant"), "tasks.NER.variant: expected a string"),
-        (replaced("recall", "tasks", "POS", "variant"), "POS.variant: 'recall' is none of precision, accuracy, f1"),
+        (replaced("recall", "tasks", "POS", "variant"), "POS.variant: 'recall' is not one of precision, accuracy, f1"),
         (
             replaced("exponential", "tasks", "WPR", "variant"),
-            "understanding: an average with the variant exponential of WPR",
+            "it has understanding, an average over tasks, but WPR has the variant exponential",
         ),
         (replaced(None, *GERMAN), "tasks.NER.languages.de: expected an object, found None"),
         (without(*GERMAN, "f1"), "tasks.NER.languages.de.f1: expected a number, found None"),
@@ -405,7 +405,7 @@ GERMAN = ("tasks", "NER", "languages", "de")
         (without(*GERMAN, "f1_interval"), "tasks.NER.languages.de.f1_interval: expected a list"),
         (replaced([1], *GERMAN, "f1_interval"), r"f1_interval: expected two numbers, found \[1\]"),
         (replaced([1, "2"], *GERMAN, "f1_interval"), "f1_interval: expected a number, found '2'"),
-        (without("tasks", "NC"), "understanding: an average without NC"),
+        (without("tasks", "NC"), "it has understanding, an average over tasks, but no average of NC"),
     ],
 )
 def test_files_without_what_is_expected(scores, tmp_path, change, message):
@@ -425,13 +425,13 @@ def test_an_average_of_a_task_that_is_not_complete(scores, tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"| task | metric |\n", "is not JSON: line 1, column 1: Expecting value"),
-        (b'{"a": 1,\n}', "is not JSON: line 2, column 1"),
+        (b"| task | metric |\n", "line 1: not JSON: Expecting value"),
+        (b'{"a": 1,\n}', "line 2: not JSON"),
         (b"[1]", r"expected one JSON object, found \[1\]"),
         (b"\xff{}", "is not UTF-8: line 1 has the byte 0xff"),
-        (b"", "is not JSON"),
-        (b"[" * 100_000, "is not JSON that can be read"),
-        (b'{"n": ' + b"1" * 5000 + b"}", "is not JSON that can be read"),
+        (b"", "not JSON"),
+        (b"[" * 100_000, "not JSON that can be read"),
+        (b'{"n": ' + b"1" * 5000 + b"}", "not JSON that can be read"),
     ],
     ids=["Markdown", "comma", "list", "bytes", "empty", "deep", "long"],
 )
@@ -479,7 +479,7 @@ def test_arguments_that_are_wrong(files, tmp_path):
             "a.yaml is not YAML: could not determine a constructor",
         ),
         ("a.yaml", "a: 2024-13-45", "a.yaml is not YAML: month must be"),
-        ("a.json", "a: 1", "a.json is not JSON"),
+        ("a.json", "a: 1", "a.json, line 1: not JSON"),
         ("a.json", "[]", r"a.json: expected one JSON object, found \[\]"),
     ],
 )

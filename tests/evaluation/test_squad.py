@@ -57,14 +57,16 @@ def test_questions_that_are_wrong_themselves(tmp_path):
     """They are named even where offsets are not checked: predictions of such a file could not be told apart."""
     path = tmp_path / "test.de.json"
     broken = [question("a"), question("a"), question("b", question=" "), {"id": "c"}, question("d", question=3), "e"]
+    broken.append(question("f", question="\ud800?"))
     write(path, broken)
     assert problems(path, check_offsets=False) == [
-        "5 problems:",
+        "6 problems:",
         f"  - {path}, line 1, question 'a': the id occurs twice",
         f"  - {path}, line 1, question 'b': an empty question or context",
         f"  - {path}, line 1, question 'c': not in SQuAD's format: it lacks 'question'",
         f"  - {path}, line 1, question 'd': not in SQuAD's format: it has a value of another type",
         f"  - {path}, line 1, question '': not in SQuAD's format: it has a value of another type",
+        f"  - {path}, line 1, question 'f': half of a character, an escape \\ud800 to \\udfff without its other half",
     ]
 
 
@@ -95,6 +97,8 @@ def test_answers_that_xtreme_removed_are_none(tmp_path):
         (b'{"version": "1.1"}', "f.json is not in SQuAD's format: it lacks 'data'"),
         (b'{"data": [3]}', "f.json is not in SQuAD's format: it has a value of another type"),
         (b'{"data": []}', "f.json holds no questions"),
+        (b'{"data": ' + b"[" * 100_000, "f.json: not JSON that can be read"),
+        (b'{"data": ' + b"1" * 5000 + b"}", "f.json: not JSON that can be read"),
     ],
 )
 def test_files_of_another_format(tmp_path, content, message):

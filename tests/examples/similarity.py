@@ -57,7 +57,7 @@ class Similarity(TaskType):
         """{"similarity": (B,), from 0 to 1}."""
         return {"similarity": torch.tensor([each.target["similarity"] for each in inputs])}
 
-    def outputs_of_head(self):
+    def num_outputs(self):
         """One number."""
         return 1
 
@@ -92,6 +92,6 @@ class Similarity(TaskType):
 
         return {"pearson": pearson}
 
-    def written(self, example, prediction):
+    def format_prediction(self, example, prediction):
         """Similarity and prediction on a line."""
         return f"{example.similarity:g}\t{prediction:.4f}\n"

@@ -90,7 +90,7 @@ def test_windows_cover_the_context(task):
         else:
             assert (first, last) == (0, 0)
     # each letter is best in a window with the most context around it
-    best = [dict(zip(each.target["characters"][:, 0].tolist(), each.target["best"])) for each in inputs]
+    best = [dict(zip(each.target["characters"][:, 0].tolist(), each.target["max_context"])) for each in inputs]
     assert all(any(of_one.get(place) for of_one in best) for place in range(52))
     assert best[0][12] and not best[1][12] and best[1][20] and not best[0][20]
 
@@ -98,7 +98,7 @@ def test_windows_cover_the_context(task):
 def test_a_long_question_is_truncated(task):
     (made,) = task.inputs(Question("q", "abcdefghij", "xy", (), "en", "file"), Letters())
     assert made.tokens.tolist() == [0, *range(10, 18), END, END, 33, 34, END] and made.truncated
-    with pytest.raises(UserError, match="--length 27: --question-length 8 needs at least 28 tokens"):
+    with pytest.raises(UserError, match="--length 27 is too small for --question-length 8: 28 or more is needed"):
         QuestionAnswering(options(length=27), None)
 
 
@@ -129,7 +129,7 @@ def test_tokens_of_an_answer():
 
 def window(best):
     characters = np.stack([np.arange(4), np.arange(4) + 1], axis=1)
-    return Input(np.arange(7), {"offset": 2, "characters": characters, "best": np.array(best)})
+    return Input(np.arange(7), {"offset": 2, "characters": characters, "max_context": np.array(best)})
 
 
 def test_the_best_answer():
@@ -138,6 +138,16 @@ def test_the_best_answer():
     assert best_span(logits, window([True] * 4), 30) == (0, 1, 8)  # not 5 + 8: the last token is not before the first
     assert best_span(logits, window([False, True, True, True]), 30) == (2, 4, 6)
     assert best_span(logits, window([False, True, True, True]), 1) == (2, 3, 5)
+    assert best_span(logits, window([False] * 4), 30)[-1] == -np.inf  # no answer may start here
+
+
+def test_the_best_answer_is_that_of_all_pairs():
+    rng = np.random.default_rng(3)
+    for longest in (1, 2, 7, 50):
+        logits = rng.normal(size=(7, 2))
+        pairs = {(s, e): logits[2 + s, 0] + logits[2 + e, 1] for s in range(4) for e in range(s, min(4, s + longest))}
+        start, end = max(pairs, key=pairs.get)
+        assert best_span(logits, window([True] * 4), longest) == (start, end + 1, pairs[start, end])
 
 
 def test_the_loss_by_hand(task):

@@ -55,4 +55,4 @@ def test_predictions_and_statistics(tmp_path):
     assert task.count(examples[0], predictions[0]) == {"ndcg": pytest.approx(1 / math.log2(3))}
     assert task.count(examples[1], predictions[1]) == {"examples": 0}  # nothing to rank
     assert task.metrics()["ndcg"]({"ndcg": 1.5, "examples": 2}) == 75
-    assert task.written(examples[0], predictions[0]) == "1\tq\t2\t0.250000\n3\tq\t0\t1.000000\n"
+    assert task.format_prediction(examples[0], predictions[0]) == "1\tq\t2\t0.250000\n3\tq\t0\t1.000000\n"

@@ -98,10 +98,26 @@ def test_a_batch_and_its_loss_by_hand(task):
 def test_statistics_by_hand(task):
     example = sentence("a b c d", "B-A I-A O B-A")
     counted = task.count(example, ["B-A", "I-A", "B-A", "O"])
-    assert counted == {"words": 4, "right": 2, "correct": 1, "predicted": 2, "gold": 2}
+    assert counted == {"words": 4, "correct_words": 2, "correct_spans": 1, "predicted_spans": 2, "gold_spans": 2}
     metrics = task.metrics()
     assert metrics["f1"](counted) == 50 and metrics["accuracy"](counted) == 50
-    assert task.written(example, ["O"] * 4) == "a\tB-A\tO\nb\tI-A\tO\nc\tO\tO\nd\tB-A\tO\n\n"
+    assert task.format_prediction(example, ["O"] * 4) == "a\tB-A\tO\nb\tI-A\tO\nc\tO\tO\nd\tB-A\tO\n\n"
+
+
+def test_words_without_tags_are_left_out(task, tmp_path):
+    """A sentence is unlabeled if none of its words has a tag; a single word without a tag has no loss and no score."""
+    example = sentence("a b c", "B-A _ I-A")
+    assert task.is_labeled(example) and not task.is_labeled(sentence("a b", "_ _"))
+    counted = task.count(example, ["B-A", "O", "I-A"])
+    assert counted == {"words": 2, "correct_words": 2, "correct_spans": 1, "predicted_spans": 1, "gold_spans": 1}
+    (tmp_path / "test.de.tsv").write_text(task.format_prediction(example, ["B-A", "O", "I-A"]), encoding="utf-8")
+    assert spans.read_tags(tmp_path / "test.de.tsv") == ([["B-A", "I-A"]], [["B-A", "I-A"]])
+
+
+def test_white_space_around_tags_is_no_tag(tmp_path):
+    (tmp_path / "train.en.tsv").write_text("a\tB-X \nb\t O\n\n", encoding="utf-8")
+    (found,) = read_sentences(tmp_path / "train.en.tsv", "en")
+    assert found.tags == ("B-X", "O")
 
 
 def test_spans_that_depend_on_the_sentence_before(task):
@@ -114,8 +130,9 @@ def test_spans_that_depend_on_the_sentence_before(task):
     assert task.labels == ["NOUN", "X"] and task.in_order
     alone = [task.count(*row) for row in rows[:2]]
     found = task.count_in_order(rows)
-    assert sum(each["correct"] for each in alone) == 2 and found["correct"] == 1
-    assert found == {"examples": 2, "words": 4, "right": 3, "correct": 1, "predicted": 4, "gold": 3}
+    assert sum(each["correct_spans"] for each in alone) == 2 and found["correct_spans"] == 1
+    assert (found["correct_spans"], found["predicted_spans"], found["gold_spans"]) == (1, 4, 3)
+    assert (found["examples"], found["words"], found["correct_words"]) == (2, 4, 3)
     expected = spans.score([list(example.tags) for example in examples[:2]], predictions[:2])
     assert task.metrics()["f1"](found) == pytest.approx(expected["f1"], abs=0.01)
     assert task.metrics()["accuracy"](found) == expected["accuracy"]

@@ -190,7 +190,7 @@ def test_the_paper_sizes_say_what_the_papers_say_of_smoothing_and_16_bits():
 def test_adam_of_fine_tuning_is_the_papers():
     """U8: as in pre-training; V9; M7: as BERT's."""
     unicoder, veco, monotrans = (
-        configuration([XLM / "classify.yaml", RECIPES / name / "config/classify.yaml"])
+        configuration([XLM / "finetune.yaml", RECIPES / name / "config/finetune.yaml"])
         for name in ("unicoder", "veco", "monotrans")
     )
     assert unicoder.optimization.lr == [1e-5] and unicoder.lr_scheduler._name == "inverse_sqrt"
@@ -198,7 +198,7 @@ def test_adam_of_fine_tuning_is_the_papers():
     assert (veco.optimizer.adam_betas, veco.optimizer.adam_eps) == ("(0.9, 0.999)", 1e-8)
     assert (monotrans.optimizer.adam_betas, monotrans.optimizer.adam_eps) == ("(0.9, 0.999)", 1e-6)
     assert (monotrans.optimizer.weight_decay, monotrans.optimization.clip_norm) == (0.01, 1.0)
-    share = without_share(flags([XLM / "classify.yaml", RECIPES / "monotrans/config/classify.yaml"]))[1]
+    share = without_share(flags([XLM / "finetune.yaml", RECIPES / "monotrans/config/finetune.yaml"]))[1]
     assert share == "0.1" and monotrans.lr_scheduler._name == "polynomial_decay"
     text = (RECIPES / "veco/README.md").read_text(encoding="utf-8")
     assert "6e-6" not in text and "5e-6" in text

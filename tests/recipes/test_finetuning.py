@@ -1,6 +1,7 @@
 """The checks and figures of finetune.sh and multitask.sh."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -35,9 +36,12 @@ def test_all_missing_files_are_named(tmp_path, config, monkeypatch):
     assert missing(tmp_path, one, config, "--disable-validation", "--lr", "1") == {"one/test.en.tsv"}
     assert missing(tmp_path, one, config, "--valid-langs=fr") == {"one/valid.fr.tsv", "one/test.en.tsv"}
     monkeypatch.setenv("PREDICT", "--fp16 --valid-subset valid")
-    assert missing(tmp_path, one, config) == {"one/valid.de.tsv"}
-    assert missing(tmp_path, one, config, "--valid-langs", "en,fr") == {"one/valid.en.tsv", "one/valid.fr.tsv"}
-    assert missing(tmp_path, one, config, "--disable-validation") == {"one/valid.de.tsv"}  # predicted
+    with pytest.raises(UserError, match="PREDICT: --valid-subset valid lacks test, which is scored"):
+        finetuning.check("en", "en", one, config)
+    only = config, "--no-scores"
+    assert missing(tmp_path, one, *only) == {"one/valid.de.tsv"}
+    assert missing(tmp_path, one, *only, "--valid-langs", "en,fr") == {"one/valid.en.tsv", "one/valid.fr.tsv"}
+    assert missing(tmp_path, one, *only, "--disable-validation") == {"one/valid.de.tsv"}  # predicted
     monkeypatch.delenv("PREDICT")
     ner = f"ner=question-answering:{tmp_path}/ner"  # its only language
     assert missing(tmp_path, two, ner, config, "--valid-langs", "en") == {
@@ -51,6 +55,25 @@ def test_a_configuration_without_flags_is_one_sentence(tmp_path):
     for name in ("list", "none"):
         with pytest.raises(UserError, match=f"{name}.yaml"):
             finetuning.check("en", "en", f"tagging:{tmp_path}", str(tmp_path / f"{name}.yaml"))
+
+
+def test_settings_are_the_last_ones(tmp_path, capsys):
+    """Of files in any order, in any style of YAML, and of flags, which override them."""
+    one, two, flow = (str(tmp_path / name) for name in ("one.yaml", "two.yml", "flow.yaml"))
+    Path(one).write_text('normalization: "mlqa"  # as in the paper\r\nlr: 0.1\r\n')
+    Path(two).write_text("lr: 0.2\n")
+    Path(flow).write_text("{normalization: squad}\n")
+    for words, expected in (
+        ((one,), "mlqa\n"),
+        ((one, two), "mlqa\n"),
+        ((two, one), "mlqa\n"),
+        ((one, flow), "squad\n"),
+        ((flow, one, "--lr", "1"), "mlqa\n"),
+        ((one, "--normalization=squad", "--lr", "1"), "squad\n"),
+        ((two, "--lr", "1"), ""),
+    ):
+        finetuning.setting("normalization", *words)
+        assert capsys.readouterr().out == expected, words
 
 
 def test_averages_are_shown_with_their_file(tmp_path, capsys):

@@ -64,7 +64,7 @@ def test_models_have_the_same_encoder_and_positions_for_questions(dictionary):
     unicoder = RECIPES / "unicoder/config"
     others = configuration([unicoder / "pretrain.yaml", unicoder / "toy.yaml", OWN / "continue.yaml"])
     tuned = configuration(
-        [RECIPES / f"xlm/config/{name}.yaml" for name in ("classify", "classify-toy")] + [OWN / "finetune.yaml"]
+        [RECIPES / f"xlm/config/{name}.yaml" for name in ("finetune", "finetune-toy")] + [OWN / "finetune.yaml"]
     )
     encoder = {name: value.shape for name, value in build(start, dictionary).state_dict().items() if "encoder" in name}
     for cfg in (veco, others, tuned):

@@ -72,7 +72,7 @@ def test_modes_and_studies_of_every_type(tmp_path, capsys, kind, suffix, metric,
         *(("source-language", "translated", "translate-test") if tested else ()),
     }
     assert "--valid-langs en,de" in " ".join(steps["cross-lingual"].commands[0])
-    (strict,) = Experiment(file, ["others=de", "validated=en"], tmp_path).chosen(["cross-lingual"])
+    (strict,) = Experiment(file, ["others=de", "valid-langs=en"], tmp_path).chosen(["cross-lingual"])
     assert strict.commands[0][-2:] == ["--valid-langs", "en"]
     trained = [step for step in steps.values() if "finetune.sh" in " ".join(step.commands[0])]
     assert trained and all(f"recipes/finetune.sh {kind} " in " ".join(step.commands[0]) for step in trained)
@@ -96,7 +96,7 @@ def test_translate_train_of_tags_at_nano_size(tmp_path, capsys):
     for name in ("train.en", "valid.en", "test.en", "valid.de", "test.de", "translate_train/train.de"):
         (files / f"{name}.tsv").write_text("the\tO\nriver\tB-X\n\n", encoding="utf-8")
     small = f"--length 32 --max-positions {MAX_POSITIONS} --layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
-    settings = f"recipes/unicoder/config/classify-toy.yaml {small}"
+    settings = f"recipes/unicoder/config/finetune-toy.yaml {small}"
     values = [f"data={data}", f"files={files}", "others=de", f"settings={settings}"]
     file = FINETUNE.with_name("finetune-tagging.yaml")
     drive(file, *values, output=tmp_path / "out", only=["translate-train", "report"])

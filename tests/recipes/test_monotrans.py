@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("warm")
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = "recipes/monotrans"
 CONFIGS, COMPARISON = ROOT / RECIPE / "config", ROOT / RECIPE / "experiment.yaml"
-TOY, CLASSIFY_TOY = f"{RECIPE}/config/toy.yaml", f"{RECIPE}/config/classify-toy.yaml"
+TOY, CLASSIFY_TOY = f"{RECIPE}/config/toy.yaml", f"{RECIPE}/config/finetune-toy.yaml"
 ONE = ["--layers", 1, "--embed-dim", 16, "--ffn-dim", 32]
 UPDATE = ["--max-update", 1]
 TWO = ["--max-update", 2]  # the first one's learning rate is 0
@@ -493,6 +493,6 @@ def test_the_papers_values(dictionary):
     batch = objective.cfg.batch_sentences * cfg.optimization.update_freq[0]
     assert cfg.optimization.lr[0] == pytest.approx(0.005 * (batch / 2**15) ** 0.5)
     assert cfg.lr_scheduler.warmup_updates / 250000 == pytest.approx(0.2 * batch / 2**15)
-    tuning = configuration(ROOT / "recipes/xlm/config/classify.yaml", CONFIGS / "classify.yaml")
+    tuning = configuration(ROOT / "recipes/xlm/config/finetune.yaml", CONFIGS / "finetune.yaml")
     assert (tuning.optimization.lr[0], tuning.dataset.batch_size, tuning.optimization.max_epoch) == (2e-5, 32, 2)
     assert tuning.task.freeze == "language-module" and tuning.task.length == 512

@@ -57,7 +57,7 @@ def test_the_papers_grid_is_every_point(tmp_path):
     }  # V9
     assert grid == {"grid/" + "/".join(each) for each in expected} and len(grid) == 27
     command = " ".join(steps["grid/3e-5/10/64"].commands[0])
-    assert "--lr 3e-5 --max-epoch 10 --batch-size 64" in command and "recipes/veco/config/classify.yaml" in command
+    assert "--lr 3e-5 --max-epoch 10 --batch-size 64" in command and "recipes/veco/config/finetune.yaml" in command
     assert len([need for need in steps["best"].required_steps if need.name.startswith("validation/")]) == 27
     assert [need.name for need in steps["test"].required_steps] == ["best"]
     unlabeled = Experiment(SWEEP, (), tmp_path).chosen(["test"])  # its files need no labels
@@ -73,8 +73,8 @@ def test_two_points_are_trained_and_the_better_one_is_tested(tmp_path, capsys):
         (files / f"{name}.tsv").write_text(TAGGED, encoding="utf-8")
     small = f"--length 32 --max-positions {MAX_POSITIONS} --layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
     values = {
-        **{"data": data, "files": files, "languages": "en,de", "validated": "en", "epochs": 1, "batches": 2},
-        **{"rates": "1e-5,1e-2", "settings": f"{RECIPES}/xlm/config/classify-toy.yaml {small}"},
+        **{"data": data, "files": files, "languages": "en,de", "valid-langs": "en", "epochs": 1, "batches": 2},
+        **{"rates": "1e-5,1e-2", "settings": f"{RECIPES}/xlm/config/finetune-toy.yaml {small}"},
     }
     file, output = str(SWEEP.with_name("sweep-tagging.yaml")), str(tmp_path / "out")
     command = [file, *(f"{name}={value}" for name, value in values.items()), "--output", output]

@@ -15,7 +15,7 @@ XGLUE, MONOTRANS = RECIPES / "xglue/config", RECIPES / "monotrans/config"
 
 def files_of(kind, *more):
     """The configurations that recipes/finetune.sh reads for a type, and those over them."""
-    return [XLM / "classify.yaml", *([] if kind == "classification" else [XLM / f"{kind}.yaml"]), *more]
+    return [XLM / "finetune.yaml", *([] if kind == "classification" else [XLM / f"{kind}.yaml"]), *more]
 
 
 def share(files):
@@ -27,9 +27,9 @@ def share(files):
 def test_every_paper_s_configuration_is_one_of_every_type(paper, kind):
     own = {
         "xglue": [XGLUE / "understanding.yaml"],
-        "monotrans": [MONOTRANS / "classify.yaml"]
+        "monotrans": [MONOTRANS / "finetune.yaml"]
         + [MONOTRANS / "without-pooler.yaml"] * (kind in ("tagging", "question-answering")),
-    }.get(paper, [RECIPES / paper / "config/classify.yaml"])
+    }.get(paper, [RECIPES / paper / "config/finetune.yaml"])
     cfg = configuration(files_of(kind, *own))
     assert cfg.task._name == cfg.criterion._name == f"xl_{kind.replace('-', '_')}"
     assert cfg.checkpoint.best_checkpoint_metric == METRICS[kind] and cfg.checkpoint.maximize_best_checkpoint_metric
@@ -56,9 +56,9 @@ def test_the_values_of_xglue_s_tasks():
     assert wpr.dataset.batch_size * wpr.optimization.update_freq[0] == 32
 
 
-@pytest.mark.parametrize("toy", [XGLUE / "understanding-toy.yaml", MONOTRANS / "classify-toy.yaml"])
+@pytest.mark.parametrize("toy", [XGLUE / "understanding-toy.yaml", MONOTRANS / "finetune-toy.yaml"])
 def test_a_toy_counts_no_updates(toy):
-    base = XGLUE / "understanding.yaml" if toy.parent == XGLUE else MONOTRANS / "classify.yaml"
+    base = XGLUE / "understanding.yaml" if toy.parent == XGLUE else MONOTRANS / "finetune.yaml"
     assert share(files_of("classification", base, toy)) is None
     assert configuration(files_of("classification", base, toy)).lr_scheduler.warmup_updates == 50
 
@@ -94,7 +94,7 @@ def test_xtreme_s_download_becomes_a_submission(tmp_path):
     tasks = {name.split("/")[1] for name in found if name.startswith("finetune/")}
     assert tasks == set(xtreme_scores.LANGUAGES) - {"bucc2018", "tatoeba"} == set(xtreme.LANGUAGES)
     assert "--valid-langs en" in found["finetune/xquad"][0] and "--disable-validation" in found["finetune/tydiqa"][0]
-    assert all("recipes/veco/config/classify.yaml" in found[f"finetune/{task}"][0] for task in tasks)  # V9
+    assert all("recipes/veco/config/finetune.yaml" in found[f"finetune/{task}"][0] for task in tasks)  # V9
     assert found["retrieve"] == [
         f"fairseq-xl retrieve-xtreme FILE data-bin/my download {tmp_path}/retrieve/submission --pooling mean"
     ]
@@ -107,10 +107,10 @@ def test_xtreme_s_download_becomes_a_submission(tmp_path):
 def test_xtreme_s_translations_are_trained_on_as_well(tmp_path):
     """V9's second setting. The paper has no scores of tagging in it."""
     found = commands("xtreme/translate-train-all.yaml", tmp_path, "init=FILE")
-    assert found["tasks"][0].endswith("--tasks xnli,pawsx,xquad,mlqa,tydiqa --leave-out-wrong")
+    assert found["tasks"][0].endswith("--tasks xnli,pawsx,xquad,mlqa,tydiqa --skip-invalid")
     for task in xtreme.TRANSLATIONS:
         folder, languages = f"{tmp_path}/tasks/{task}", ",".join(sorted(xtreme.LANGUAGES[task]))
-        configs = "recipes/veco/config/classify.yaml recipes/veco/config/translate-train-all.yaml"
+        configs = "recipes/veco/config/finetune.yaml recipes/veco/config/translate-train-all.yaml"
         files = f"{folder}:{folder}/translate_train {languages} {languages} --no-scores {configs}"
         assert files in found[f"finetune/{task}"][0]
     assert "retrieve" not in found and found["submission"][0].count("/submission/.") == 5

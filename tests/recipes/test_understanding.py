@@ -64,7 +64,7 @@ def test_finetune_trains_predicts_and_scores(data_bin, tmp_path, kind, suffix, c
         for code in ("en", "de"):
             (tmp_path / f"{split}.{code}.{suffix}").write_text(content, encoding="utf-8")
     (tmp_path / "own.yaml").write_text("normalization: mlqa\n" if suffix == "json" else "patience: null\n")
-    configs = [RECIPES / "xlm/config/classify-toy.yaml", tmp_path / "own.yaml"]
+    configs = [RECIPES / "xlm/config/finetune-toy.yaml", tmp_path / "own.yaml"]
     arguments = [data_bin, tmp_path / "run", tmp_path, "en", "en,de", *configs]
     small = ["--length", 32, "--max-positions", MAX_POSITIONS, "--embed-dim", 16, "--ffn-dim", 32, "--heads", 2]
     limits = ["--layers", 1, "--cpu", *([] if more is LINEAR else ["--max-update", 2]), *more]
@@ -146,7 +146,7 @@ def test_text_without_labels_is_only_predicted(data_bin, tmp_path):
     """The last epoch, since there is no validation."""
     (tmp_path / "train.en.tsv").write_text(TAGGED, encoding="utf-8")
     (tmp_path / "test.en.tsv").write_text(re.sub(r"\t.*", "\t_", TAGGED), encoding="utf-8")
-    arguments = [data_bin, tmp_path / "run", tmp_path, "en", "en", RECIPES / "xlm/config/classify-toy.yaml"]
+    arguments = [data_bin, tmp_path / "run", tmp_path, "en", "en", RECIPES / "xlm/config/finetune-toy.yaml"]
     small = ["--length", 32, "--max-positions", MAX_POSITIONS, "--embed-dim", 16, "--ffn-dim", 32, "--heads", 2]
     limits = ["--layers", 1, "--max-update", 2, "--cpu", "--disable-validation"]
     _, printed = succeeded(run("bash", "recipes/finetune.sh", "tagging", *arguments, *small, "--no-scores", *limits))
@@ -212,7 +212,7 @@ def test_several_tasks_in_one_run(data_bin, tmp_path):
             for code in ("en", "de") if name != "qa" else ("en",):
                 (tmp_path / name / f"{split}.{code}.{suffix}").write_text(content, encoding="utf-8")
     subtasks = "\n".join(f"{name}={kind}:{tmp_path / name}" for name, (kind, *_) in contents.items())
-    config = RECIPES / "xlm/config/classify-toy.yaml"
+    config = RECIPES / "xlm/config/finetune-toy.yaml"
     arguments = [data_bin, tmp_path / "run", subtasks, "en", "en,de", config, tmp_path / "own.yaml"]
     (tmp_path / "own.yaml").write_text("subtask-eval-langs: qa=en\nnormalization: mlqa\n")
     (tmp_path / "run/predictions/qa").mkdir(parents=True)

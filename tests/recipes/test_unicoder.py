@@ -24,8 +24,8 @@ COMPARISON, FINETUNE, SMOKE = (RECIPES / f"unicoder/{name}.yaml" for name in ("e
 FIVE = ["mlm", "tlm", "word_recovery", "paraphrase", "cross_lingual_mlm"]
 SIZES = {"paper": [CONFIG / "pretrain.yaml"], "toy": [CONFIG / "pretrain.yaml", CONFIG / "toy.yaml"]}
 CLASSIFICATION = {
-    "paper": [XLM / "classify.yaml", CONFIG / "classify.yaml"],
-    "toy": [XLM / "classify.yaml", CONFIG / "classify.yaml", CONFIG / "classify-toy.yaml"],
+    "paper": [XLM / "finetune.yaml", CONFIG / "finetune.yaml"],
+    "toy": [XLM / "finetune.yaml", CONFIG / "finetune.yaml", CONFIG / "finetune-toy.yaml"],
 }
 
 
@@ -311,9 +311,9 @@ def test_the_comparison_is_bound_to_what_a_model_depends_on(tmp_path, model, of_
 def test_what_is_trained_for_the_comparison_is_bound_to_its_configurations(tmp_path):
     configurations = [f"recipes/unicoder/{name}.yaml" for name in ("config/dan", "config/dan-toy", "lohelp/dan")]
     assert inputs(COMPARISON, "mine", tmp_path) == {*configurations}
-    unicoder = [f"recipes/unicoder/{name}.yaml" for name in ("config/classify", "config/classify-toy")]
+    unicoder = [f"recipes/unicoder/{name}.yaml" for name in ("config/finetune", "config/finetune-toy")]
     for task in ("nc", "qam"):
-        expected = {*unicoder, f"recipes/unicoder/lohelp/classify-{task}.yaml", "recipes/xlm/config/classify.yaml"}
+        expected = {*unicoder, f"recipes/unicoder/lohelp/classify-{task}.yaml", "recipes/xlm/config/finetune.yaml"}
         found = inputs(COMPARISON, f"classify/random/{task}/cross-lingual/1", tmp_path, "corpus=absent/corpus")
         assert found == expected
 
@@ -321,8 +321,8 @@ def test_what_is_trained_for_the_comparison_is_bound_to_its_configurations(tmp_p
 @pytest.mark.parametrize(
     "step, name",
     [
-        ("classify/cross-lingual", "recipes/xlm/config/classify.yaml"),
-        ("classify/multi-language", "recipes/unicoder/config/classify.yaml"),
+        ("classify/cross-lingual", "recipes/xlm/config/finetune.yaml"),
+        ("classify/multi-language", "recipes/unicoder/config/finetune.yaml"),
         ("text", "recipes/sample.yaml"),
         ("mine", "recipes/unicoder/config/dan.yaml"),
         ("pretrain", "recipes/unicoder/config/toy.yaml"),
@@ -429,7 +429,7 @@ def finetune(nano, pretrained):
     (files / "translate_test/de").mkdir(parents=True)
     shutil.copy(files / "test.en.tsv", files / "translate_test/de")  # perfect translations
     values = {"data": nano / "data-bin", "files": files, "others": "de", "init": pretrained}
-    values |= {"settings": f"{CONFIGS}/classify-toy.yaml"}
+    values |= {"settings": f"{CONFIGS}/finetune-toy.yaml"}
 
     def finetune(*steps, output=nano / "modes", updates=2, **changed):
         words = [f"{name}={value}" for name, value in (values | changed).items() if value]
@@ -477,7 +477,7 @@ def test_translate_test_equals_source_with_perfect_translations(finetune):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"languages": "de,en"}, {"init": ""}, {"settings": "recipes/xlm/config/classify-toy.yaml"}, {"updates": 3}],
+    [{"languages": "de,en"}, {"init": ""}, {"settings": "recipes/xlm/config/finetune-toy.yaml"}, {"updates": 3}],
     ids=["languages", "weights", "configuration", "flag"],
 )
 def test_what_was_made_with_something_else_is_refused(finetune, changed):

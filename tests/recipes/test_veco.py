@@ -158,7 +158,7 @@ def test_classification_takes_the_encoder_of_a_checkpoint(pretrained, tmp_path):
     folder, save = pretrained[0], tmp_path / "nc"
     (tmp_path / "nano.yaml").write_text("arch: xl_xlmr_tiny\nlength: 64\nmax-update: 2\n" + SHAPE)
     start = [folder / "data-bin", save, folder / "sample/tasks/nc", "en", "en,de"]
-    small = ["recipes/veco/config/classify.yaml", tmp_path / "nano.yaml"]
+    small = ["recipes/veco/config/finetune.yaml", tmp_path / "nano.yaml"]
     init = ["--init-from", folder / "veco/checkpoint_last.pt"]
     shown, _ = succeeded(run("bash", "recipes/xlm/classify.sh", *start, *small, *init))
     assert "--lr 2e-05" in shown and "--batch-size 32" in shown
@@ -166,7 +166,7 @@ def test_classification_takes_the_encoder_of_a_checkpoint(pretrained, tmp_path):
 
 
 def test_classification_at_paper_size_is_in_the_papers_grid():
-    cfg = configuration([XLM / "classify.yaml", RECIPES / "veco/config/classify.yaml"])
+    cfg = configuration([XLM / "finetune.yaml", RECIPES / "veco/config/finetune.yaml"])
     assert (cfg.model.layers, cfg.model.embed_dim, cfg.model.heads) == (24, 1024, 16)  # V2
     assert cfg.optimization.lr == [2e-5] and cfg.optimization.max_epoch == 5 and cfg.dataset.batch_size == 32  # V9
     assert cfg.task.examples_per_epoch is None

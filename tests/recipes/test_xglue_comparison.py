@@ -305,7 +305,7 @@ def test_studies_of_languages(warm, data_bin, official, tmp_path):  # noqa: F811
     }
     for study, models in studies.items():
         score = "rouge_l" if study == "each" else "bleu"
-        rows = sweep(study, data_bin, tmp_path / "out", files, f"score={score}", "validated=en")
+        rows = sweep(study, data_bin, tmp_path / "out", files, f"score={score}", "valid-langs=en")
         assert rows[0] == f"| {study}: {score} | en | de | average |"
         assert [row.split(" | ")[0] for row in rows[1:]] == [f"| {name}" for name in models]
         for name, trained in models.items():

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fairseq_xl.bitext_mining import Pair, best_threshold, mine, nearest, read_sentences, rounded
+from fairseq_xl.bitext_mining import Pair, best_threshold, mine, mine_texts, nearest, read_sentences, rounded
 from fairseq_xl.commands import mine_bitext
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval import cosine, margin
@@ -56,6 +56,18 @@ def test_empty_lines_are_left_out(tmp_path):
     assert read_sentences(tmp_path / "file") == (["0", "2"], ["a\tb", "c"])
     (tmp_path / "file").write_text("x-1\tb\nx-2\tc d\te\n", encoding="utf-8")
     assert read_sentences(tmp_path / "file") == (["x-1", "x-2"], ["b", "c d\te"])
+    (tmp_path / "file").write_text("x-1\tb\nx-2\t \nx-3\tc\n", encoding="utf-8")
+    assert read_sentences(tmp_path / "file") == (["x-1", "x-3"], ["b", "c"])
+
+
+def test_repeated_sentences_are_one_neighbor_and_in_no_pair():
+    texts = ["a", "a", "a", "b", "c"], ["c", "b", "a"]
+    vectors = np.eye(3)[[0, 0, 0, 1, 2]], np.eye(3)[[2, 1, 0]]
+    once = mine(np.eye(3), np.eye(3)[[2, 1, 0]], 2)
+    assert {(pair.source, pair.target) for pair in once} == {(0, 2), (1, 1), (2, 0)}
+    found = mine_texts(texts, vectors, 2)
+    assert [(pair.source, pair.target) for pair in found] == [(3, 1), (4, 0)]
+    assert found[0].score == once[0].score  # copies of a are not both neighbors of b
 
 
 def test_the_threshold_of_the_highest_f1():
@@ -63,7 +75,10 @@ def test_the_threshold_of_the_highest_f1():
     # right: 1, 1, 2, 3, 3 of 1 to 5 pairs, of 4 right ones: F1 2/5, 2/6, 4/7, 6/8, 6/9
     gold = {(0, 0), (2, 1), (3, 3), (7, 7)}
     found = best_threshold(pairs, gold)
-    assert found == {"threshold": 1.2, "f1": 75, "precision": 75, "recall": 75}
+    assert found == {"threshold": pytest.approx(1.15), "f1": 75, "precision": 75, "recall": 75}
+    # of equal scores all or none are above the threshold
+    tied = best_threshold([Pair(1.5, 0, 0), Pair(1.5, 1, 2)], {(0, 0)})
+    assert tied == {"threshold": 1.5, "f1": pytest.approx(200 / 3), "precision": 50, "recall": 100}
     nothing = rounded(best_threshold(pairs, {(9, 9)}))
     assert nothing == {"threshold": None, "f1": 0, "precision": 0, "recall": 0}
 
@@ -108,6 +123,7 @@ def test_bucc(data_bin, checkpoint, files, capsys):
 
 
 def test_tatoeba(data_bin, checkpoint, files, capsys):
+    """The line of the second file for each line of the first."""
     names = [f"en={files / name}.plain" for name in ("one", "two")]
     more = ["--layer", "1", "--nearest", "--output", str(files / "out")]
     mine_bitext.main([str(checkpoint), str(data_bin), *names, *more])

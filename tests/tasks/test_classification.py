@@ -322,7 +322,7 @@ def test_training_logs_the_accuracy_of_its_updates(data_bin, task_files, tmp_pat
     training = [log for log in logs if "counted" in log]
     assert len(training) == 15 and all(log.keys() == counts | {"counted"} for log in training)
     assert all(log["counted"].shape == (2, 3) for log in training)
-    names = ("examples", "right", "predicted 0", "predicted 1", "gold 0", "gold 1")
+    names = ("examples", "correct", "predicted 0", "predicted 1", "gold 0", "gold 1")
     sums = {f"_{name} {code}" for name in names for code in ("en", "de")}
     assert all(log.keys() == counts | sums for log in logs if "counted" not in log)
 
@@ -426,7 +426,7 @@ def test_options_that_do_not_fit(data_bin, task_files, tmp_path):
     refused([*line, "--length", 5], "--length 5", "at least 8")
     refused([*line, "--examples-per-epoch", 0], "--examples-per-epoch 0")
     refused([*line, "--head-dropout", 1], "--head-dropout 1.0: a probability from 0 to below 1")
-    refused([*line, "--max-tokens", 9], "raise --max-tokens 9")
+    refused([*line, "--max-tokens", 9], "more than --max-tokens 9: raise")
     line[line.index("xl_xlm_tiny")] = "xl_mt_tiny"
     place = line.index("--layers")
     refused(line[:place] + line[place + 2 :], "xl_classification needs an encoder")

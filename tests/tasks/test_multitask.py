@@ -189,7 +189,7 @@ def refused(line, sentence):
         ("nc=classification", "--subtasks 'nc=classification': expected NAME=TYPE:FOLDER"),
         ("n.c=classification:x", "NAME of letters, digits, - and _"),
         ("nc=classification:x nc=tagging:y", "--subtasks: nc is named twice"),
-        ("nc=parsing:x", "task type 'parsing' is not one of classification, question_answering, ranking, tagging"),
+        ("nc=parsing:x", "task type 'parsing' is not one of classification, question-answering, ranking, tagging"),
         ("nc=classification:none", "none/train.en.tsv: no such file of labeled text in language 'en'"),
         ("nc=tagging:{nc}", "line 1: expected word TAB tag"),
         (" ", "--subtasks: name the subtasks, NAME=TYPE:FOLDER"),

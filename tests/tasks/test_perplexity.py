@@ -9,6 +9,7 @@ import torch
 
 from fairseq_xl import load
 from fairseq_xl.commands import main
+from fairseq_xl.commands.score_perplexity import scores
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.perplexity import word_markers
@@ -58,6 +59,12 @@ def test_it_is_that_of_the_log(data_bin, checkpoint, capsys):
     found = score(capsys, checkpoint, data_bin, "--langs", "en")["languages"]
     logged = run_validate(validation(data_bin, checkpoint)).statistics("clm_en_loss")[-1]
     assert list(found) == ["en"] and math.log2(found["en"]["perplexity"]) == pytest.approx(float(logged), abs=2e-3)
+
+
+def test_perplexity_by_word_without_words():
+    """Chinese text has few spaces: 720 nats for each of its "words" are too many for exp."""
+    found = scores(nats=72000, tokens=9000, words=100, sentences=100)
+    assert (found["perplexity"], found["word_perplexity"]) == (round(math.exp(8), 3), None)
 
 
 def test_mistakes(data_bin, checkpoint, tmp_path):

@@ -29,6 +29,9 @@ def download(tmp_path):
         write(tmp_path / f"bucc2018/de-en.{split}.gold", "".join(f"de-{n}\ten-{n}\n" for n in range(4, 10)))
     write(tmp_path / "tatoeba/de-en.de", "".join(f"{line}\n" for line in lines[:9]))
     write(tmp_path / "tatoeba/de-en.en", "".join(f"{line}\n" for line in sorted(lines[:9])))
+    labels = [lines.index(line) for line in sorted(lines[:9])]  # XTREME's: the line of each English sentence
+    assert labels != [sorted(lines[:9]).index(line) for line in lines[:9]]
+    write(tmp_path / "tatoeba-labels.tsv", "".join(f"{label}\n" for label in labels))
     return tmp_path
 
 
@@ -57,12 +60,18 @@ def test_files_are_those_of_mine_bitext(data_bin, checkpoint, download, capsys):
     scores = result["choices"][0]["dev"]["de"]
     assert scores == {name: found["dev"][name] for name in scores} and scores["f1"] > 0
     assert (out / "bucc2018/test-de.tsv").read_text() == (download / "mined").read_text() != ""
-    sides = [f"{code}={download}/tatoeba/de-en.{code}" for code in ("de", "en")]
+    sides = [f"{code}={download}/tatoeba/de-en.{code}" for code in ("en", "de")]
     printed(
         capsys, mine_bitext, checkpoint, data_bin, *sides, "--nearest", "--layer", 1, "--output", download / "mined"
     )
     assert (out / "tatoeba/test-de.tsv").read_text() == (download / "mined").read_text()
-    assert len((out / "tatoeba/test-de.tsv").read_text().splitlines()) == 9
+    assert (out / "tatoeba/test-de.tsv").read_text() == (download / "tatoeba-labels.tsv").read_text()
+
+
+def test_16_bits(data_bin, checkpoint, download, capsys):
+    chosen = ["--langs", "de", "--layer", 1, "--pooling", "mean", "--fp16"]
+    printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, download / "out", *chosen)
+    assert (download / "out/tatoeba/test-de.tsv").read_text() == (download / "tatoeba-labels.tsv").read_text()
 
 
 def test_the_best_layer_of_bucc_is_used(data_bin, checkpoint, download, capsys):
@@ -81,7 +90,12 @@ def test_the_best_layer_of_bucc_is_used(data_bin, checkpoint, download, capsys):
         (None, ["--langs", "de,xx"], "--langs de,xx: neither BUCC nor Tatoeba of XTREME has xx"),
         (None, ["--langs", "de", "--layer", "9"], "--layer 9: the model has the layers 0 to"),
         (None, ["--langs", "fr"], r"fr-en.dev.fr: [Nn]o such file"),
-        (("tatoeba/de-en.de", "a\n\nb\n"), ["--langs", "de"], "de-en.de: expected a sentence on each line"),
+        (("tatoeba/de-en.en", "a\n\nb\n"), ["--langs", "de"], "de-en.en: expected a sentence on each line"),
+        (
+            ("bucc2018/de-en.test.de", "x\ty\nz\tw\nv\n"),
+            ["--langs", "de"],
+            "line 3: expected id TAB sentence, found 'v'",
+        ),
         (("bucc2018/de-en.dev.gold", ""), ["--langs", "de"], "de-en.dev.gold holds no pairs"),
         (("bucc2018/de-en.test.en", ""), ["--langs", "de"], "de-en.test.en holds no sentences"),
     ],

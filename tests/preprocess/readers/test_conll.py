@@ -65,14 +65,14 @@ def test_several_files_and_another_column(tmp_path):
         (
             *("EU B-ORG\nrejects VBZ\nAnn\n", ("--columns", "2")),
             [
-                "line 2: tag 'VBZ' is none of B-LOC, B-MISC, B-ORG, B-PER, I-LOC, I-MISC, I-ORG, I-PER, O",
+                "line 2: tag 'VBZ' is not one of B-LOC, B-MISC, B-ORG, B-PER, I-LOC, I-MISC, I-ORG, I-PER, O",
                 "line 3: expected a word and a tag, found 'Ann'",
             ],
         ),
         (
             *("1\tEU\t_\tNNP\t_\t_\t0\troot\t_\t_\n2\tis\t_\tVERB\n", ("--conllu",)),
             [
-                "line 1: tag 'NNP' is none of ADJ, ADP, ADV, AUX, CCONJ, DET, INTJ, NOUN, NUM, PART, PRON, PROPN, "
+                "line 1: tag 'NNP' is not one of ADJ, ADP, ADV, AUX, CCONJ, DET, INTJ, NOUN, NUM, PART, PRON, PROPN, "
                 "PUNCT, SCONJ, SYM, VERB, X",
                 "line 2: expected 10 columns, the word in 2 and the tag in 4, found '2\\tis\\t_\\tVERB'",
             ],

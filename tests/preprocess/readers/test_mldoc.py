@@ -46,7 +46,7 @@ def test_problems_name_their_lines(tmp_path, capsys):
     assert read(folder, tmp_path / "out", "--langs", "en") == 1
     assert capsys.readouterr().err.split("mldoc: ", 1)[1].splitlines() == [
         "5 problems:",
-        f"  - {dev}, line 2: label 'XCAT' is none of CCAT, ECAT, GCAT, MCAT",
+        f"  - {dev}, line 2: label 'XCAT' is not one of CCAT, ECAT, GCAT, MCAT",
         f"  - {dev}, line 3: an empty text",
         f"  - {test}, line 1: expected a label and a text, found 3 fields",
         f"  - {test}, line 2: expected 3 fields as in the first line, found 2",

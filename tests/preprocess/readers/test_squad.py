@@ -49,7 +49,7 @@ def test_a_language_without_questions(tmp_path, capsys):
     assert read(tmp_path, f"train.en,te={tmp_path / 'list.json'}") == 1
     assert "list.json is not in SQuAD's format: it has a value of another type" in capsys.readouterr().err
     assert read(tmp_path, "train.en,de=x") == 1
-    assert "de is none of TyDiQA-GoldP's ar, bn, en, fi, id, ko, ru, sw, te" in capsys.readouterr().err
+    assert "de is not one of TyDiQA-GoldP's ar, bn, en, fi, id, ko, ru, sw, te" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_listed_or_left_out(wrong, tmp_path, capsys):
     listed = [f"  - {wrong}, line 1, question {name!r}: {what}" for name, what in expected]
     assert capsys.readouterr().err.split("squad: ", 1)[1].splitlines() == ["3 problems:", *listed]
     assert not list((tmp_path / "out").glob("*.json"))
-    assert read(tmp_path / "out", f"train.de={wrong}", "--leave-out-wrong") == 0
+    assert read(tmp_path / "out", f"train.de={wrong}", "--skip-invalid") == 0
     found = read_questions(tmp_path / "out/train.de.json", "de")
     assert [(question.id, question.answers) for question in found] == [("a", (("Elbe", 4),)), ("b", (("Elbe", 4),))]
     manifest = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_listed_or_left_out(wrong, tmp_path, capsys):
 
 
 def test_a_wrong_question_of_a_test_file_is_never_left_out(wrong, tmp_path, capsys):
-    assert read(tmp_path / "out", f"test.de={wrong}", "--leave-out-wrong") == 1
+    assert read(tmp_path / "out", f"test.de={wrong}", "--skip-invalid") == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error == f"squad: {wrong}, line 1, question 'd': an empty question or context"
 
@@ -91,5 +91,5 @@ def test_training_text_of_wrong_answers_only(tmp_path, capsys):
     path = tmp_path / "source.json"
     question = {"id": "a", "question": "Wie?", "answers": [{"text": "Elbe", "answer_start": 3}]}
     path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "Die Elbe.", "qas": [question]}]}]}))
-    assert read(tmp_path / "out", f"train.de={path}", "--leave-out-wrong") == 1
+    assert read(tmp_path / "out", f"train.de={path}", "--skip-invalid") == 1
     assert capsys.readouterr().err.endswith(f"squad: {path}: every question is wrong\n")

@@ -127,10 +127,10 @@ def test_problems_in_an_archive_name_it_and_the_file(source, tmp_path, capsys, c
     (source / "QAM/xglue.qam.de.dev").write_text("was\tDas .\tGood\n", encoding="utf-8")
     (source / "QAM/xglue.qam.en.train").write_text("a\tb\t1\na\tb\tx\n", encoding="utf-8")
     archive = shutil.make_archive(str(tmp_path / "xglue"), "gztar", tmp_path, "in")
-    assert read(archive, tmp_path / "out", "--tasks", "QAM", "--langs", "en,de", "--leave-out-wrong") == 1
-    wrong = f"xglue: {archive}/in/QAM/xglue.qam.de.dev, line 1: label 'Good' is none of 0, 1"
+    assert read(archive, tmp_path / "out", "--tasks", "QAM", "--langs", "en,de", "--skip-invalid") == 1
+    wrong = f"xglue: {archive}/in/QAM/xglue.qam.de.dev, line 1: label 'Good' is not one of 0, 1"
     assert capsys.readouterr().err.splitlines()[-1] == wrong
-    assert read(archive, tmp_path / "out", "--tasks", "QAM", "--langs", "en", "--leave-out-wrong") == 0
+    assert read(archive, tmp_path / "out", "--tasks", "QAM", "--langs", "en", "--skip-invalid") == 0
     assert f"{archive}/in/QAM/xglue.qam.en.train: left out 1 wrong label" in caplog.messages
 
 
@@ -166,7 +166,7 @@ def test_no_line_is_lost_for_an_empty_text(source, tmp_path, caplog):
     [
         ("QAM/xglue.qam.de.dev", None, "{path}: there is no such file"),
         ("QAM/xglue.qam.de.dev", b"", "{path}, line 1: the file is empty"),
-        ("QAM/xglue.qam.de.dev", b"was\tDas .\tGood\n", "{path}, line 1: label 'Good' is none of 0, 1"),
+        ("QAM/xglue.qam.de.dev", b"was\tDas .\tGood\n", "{path}, line 1: label 'Good' is not one of 0, 1"),
         ("QAM/xglue.qam.de.dev", b"was\tDas\n", "{path}, line 1: expected 2 texts and a label, found 2 fields"),
         ("QAM/xglue.qam.en.train", b"7\ta\tb\t1\n", "{path}, line 1: expected 2 texts and a label, found 4 fields"),
         (
@@ -177,7 +177,7 @@ def test_no_line_is_lost_for_an_empty_text(source, tmp_path, caplog):
         ("QAM/xglue.qam.de.test", b"was\tDas .\t1\n\nwas\tDie .\t0\n\n", "{path}, line 2: the line is empty"),
         ("NER/de.dev", b"Das O\nHaus\n", "{path}, line 2: expected a word and a tag, found 'Haus'"),
         ("NER/de.dev", b"Sch\xf6n O\n", "{path}, line 1: not UTF-8"),
-        ("WPR/xglue.wpr.de.dev", b"q\tt\ts\t5\n", "{path}, line 1: label '5' is none of 0, 1, 2, 3, 4"),
+        ("WPR/xglue.wpr.de.dev", b"q\tt\ts\t5\n", "{path}, line 1: label '5' is not one of 0, 1, 2, 3, 4"),
         (
             "MLQA/MLQA_V1/dev/dev-context-de-question-de.json",
             json.dumps(QUESTIONS).replace("16", "15").encode(),
@@ -214,12 +214,12 @@ def test_all_problems_of_all_files_are_listed_and_nothing_is_written(source, tmp
     assert listed(capsys.readouterr().err) == [
         "7 problems:",
         f"  - {source / ner}, line 1: expected a word and a tag, found 'EU NNP B-NP B-ORG'",
-        f"  - {source / ner}, line 3: tag 'VERB' is none of {tags}",
+        f"  - {source / ner}, line 3: tag 'VERB' is not one of {tags}",
         f"  - {source / ner}, line 4: not UTF-8",
         f"  - {source / mlqa}, line {line}, question 'a': the answer 'Elbe' is not at 15, where there is ' Elb'",
-        f"  - {source / qam}, line 1: label '2' is none of 0, 1",
+        f"  - {source / qam}, line 1: label '2' is not one of 0, 1",
         f"  - {source / qam}, line 2: expected 3 fields as in the first line, found 2",
-        f"  - {source / qam}, line 4: label '' is none of 0, 1",
+        f"  - {source / qam}, line 4: label '' is not one of 0, 1",
     ]
     assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file() and path.name != "lock"]
     (source / qam).write_text("was\tDas .\t2\n" * 30, encoding="utf-8")
@@ -255,7 +255,7 @@ def test_a_missing_task_is_sought_in_the_release(source, tmp_path, capsys):
 @pytest.mark.parametrize(
     "text, problem",
     [
-        ("the NOUN\nEU NNP\n", "{path}, line 2: tag 'NNP' is none of ADJ, ADP"),
+        ("the NOUN\nEU NNP\n", "{path}, line 2: tag 'NNP' is not one of ADJ, ADP"),
         ("EU NNP PROPN\nis VBZ VERB\n", "{path}: expected a word and a tag, found 3 columns or more in every line"),
     ],
 )
@@ -279,7 +279,7 @@ def test_wrong_training_lines_and_answers_can_be_left_out(source, tmp_path, caps
     (source / "QAM/xglue.qam.en.train").write_text("a\tb\t1\na\tb\tx\na\t1\n", encoding="utf-8")
     arguments = (source, tmp_path / "out", "--tasks", "MLQA,QAM", "--langs", "en,de")
     assert read(*arguments) == 1 and listed(capsys.readouterr().err)[0] == "6 problems:"
-    assert read(*arguments, "--leave-out-wrong") == 0
+    assert read(*arguments, "--skip-invalid") == 0
     counts = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))["counts"]
     assert counts["MLQA/train.en.json"]["left out"] == {"questions without a right answer": 1, "wrong answers": 2}
     assert counts["MLQA/test.de.json"]["left out"] == {"wrong answers": 2}
@@ -291,8 +291,8 @@ def test_wrong_training_lines_and_answers_can_be_left_out(source, tmp_path, caps
     assert (tmp_path / "out/QAM/train.en.tsv").read_text(encoding="utf-8") == "1\ta\tb\n"
     assert "xglue.qam.en.train: left out 1 wrong columns, 1 wrong label" in caplog.text
     (source / "QAM/xglue.qam.de.dev").write_text("a\tb\tx\n", encoding="utf-8")
-    assert read(*arguments, "--leave-out-wrong") == 1
-    assert "xglue.qam.de.dev, line 1: label 'x' is none of 0, 1" in capsys.readouterr().err
+    assert read(*arguments, "--skip-invalid") == 1
+    assert "xglue.qam.de.dev, line 1: label 'x' is not one of 0, 1" in capsys.readouterr().err
 
 
 FILES_OF_TESTS = Path(__file__).parents[1] / "files"
@@ -327,4 +327,4 @@ def test_unknown_names_are_one_sentence(source, tmp_path, capsys):
     assert read(source, tmp_path / "out", "--langs", "xx") == 1
     assert "--langs: unknown 'xx'; valid: ar, bg," in capsys.readouterr().err
     assert read(source, tmp_path / "out", "--tasks", "NTG") == 1
-    assert "xglue: --tasks NTG: NTG is none of NER, POS, NC" in capsys.readouterr().err
+    assert "xglue: --tasks NTG: NTG is not one of NER, POS, NC" in capsys.readouterr().err

@@ -208,7 +208,7 @@ def test_problems_in_a_zip_file_name_it_and_the_file(source, tmp_path, capsys):
     packed(source, tmp_path, "XNLI-1.0", "XNLI-MT-1.0")
     assert command(tmp_path, tmp_path) == 1
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith(f"xnli: {tmp_path}/XNLI-1.0.zip/XNLI-1.0/xnli.dev.tsv, line 2: label '-' is none of")
+    assert error.startswith(f"xnli: {tmp_path}/XNLI-1.0.zip/XNLI-1.0/xnli.dev.tsv, line 2: label '-' is not one of")
     (tmp_path / "XNLI-MT-1.0.zip").write_bytes(b"<html>")
     assert command(tmp_path, tmp_path) == 1
     error = capsys.readouterr().err.splitlines()[-1]
@@ -288,17 +288,17 @@ DEV_FILE, TRAIN_FILE = "XNLI-1.0/xnli.dev.tsv", "XNLI-MT-1.0/multinli/multinli.t
         (
             DEV_FILE,
             "\n".join(["\t".join(HEADER), row("nl", "neutral", "Ja.", "Nee.", "1")]),
-            "{path}, line 2: language 'nl' is none of ar, bg, de, el, en, es, fr, hi, ru, sw, th, tr, ur, vi, zh",
+            "{path}, line 2: language 'nl' is not one of ar, bg, de, el, en, es, fr, hi, ru, sw, th, tr, ur, vi, zh",
         ),
         (
             DEV_FILE,
             "\n".join(["\t".join(HEADER), row("de", "-", "Ja.", "Nein.", "1")]),
-            "{path}, line 2: label '-' is none of contradiction, entailment, neutral, contradictory",
+            "{path}, line 2: label '-' is not one of contradiction, entailment, neutral, contradictory",
         ),
         (
             TRAIN_FILE,
             "premise\thypo\tlabel\nJa .\tNein .\tneutral\nJa .\tNein .\tvielleicht\n",
-            "{path}, line 3: label 'vielleicht' is none of contradiction, entailment, neutral, contradictory",
+            "{path}, line 3: label 'vielleicht' is not one of contradiction, entailment, neutral, contradictory",
         ),
         (
             TRAIN_FILE,

@@ -92,13 +92,27 @@ def test_a_word_of_white_space_is_no_end_of_a_sentence(source, tmp_path):
     assert (tmp_path / "out/xnli/test.de.tsv").read_text(encoding="utf-8") == "_\ta b\tc\n"
 
 
+def test_empty_words_and_empty_lines_of_pan_x(source, tmp_path, caplog):
+    """An empty word is `_`; without tags it is an empty line, which is counted, as is a second end of a sentence."""
+    (source / "panx/dev-de.tsv").write_text("a\tO\n\tO\nb\tB-LOC\n\n", encoding="utf-8")
+    (source / "panx/test-de.tsv").write_text("a\n\n\nb\n\n\n", encoding="utf-8")
+    assert read(source, tmp_path / "out", "--tasks", "panx", "--langs", "en,de") == 0
+    assert (tmp_path / "out/panx/valid.de.tsv").read_text(encoding="utf-8") == "a\tO\n_\tO\nb\tB-LOC\n\n"
+    assert (tmp_path / "out/panx/test.de.tsv").read_text(encoding="utf-8") == "a\t_\n\nb\t_\n\n"
+    assert f"{source}/panx/test-de.tsv: left out 1 empty lines" in caplog.text
+
+
 @pytest.mark.parametrize(
     "name, content, message",
     [
         ("panx/dev-de.tsv", None, "{path}: there is no such file"),
         ("panx/dev-de.tsv", "Haus\n", "{path}, line 1: expected a word and a tag, found 'Haus'"),
         ("xnli/dev-de.tsv", "a\tb\n", "{path}, line 1: expected two texts and a label, found 2 fields"),
-        ("xnli/dev-de.tsv", "a\tb\tyes\n", "{path}, line 1: label 'yes' is none of contradiction, entailment, neutral"),
+        (
+            "xnli/dev-de.tsv",
+            "a\tb\tyes\n",
+            "{path}, line 1: label 'yes' is not one of contradiction, entailment, neutral",
+        ),
         ("xnli/dev-de.tsv", "", "{path}, line 1: the file is empty"),
         ("xquad/xquad.de.json", "{", "{path}, line 1: not JSON: Expecting property name enclosed in double quotes"),
     ],
@@ -124,13 +138,13 @@ def test_all_problems_are_listed(source, tmp_path, capsys):
     assert read(source, tmp_path / "out", "--langs", "en,de", "--tasks", "panx,udpos,xnli") == 1
     assert capsys.readouterr().err.split("xtreme: ", 1)[1].splitlines() == [
         "6 problems:",
-        f"  - {panx}, line 1: tag 'B-MISC' is none of B-LOC, B-ORG, B-PER, I-LOC, I-ORG, I-PER, O",
+        f"  - {panx}, line 1: tag 'B-MISC' is not one of B-LOC, B-ORG, B-PER, I-LOC, I-ORG, I-PER, O",
         f"  - {test}, line 1: expected a word, found 'New\\tB-LOC'",
         f"  - {udpos}, line 1: expected a word and a tag, found 'New\\tADJ\\tJJ'",
-        f"  - {udpos}, line 2: tag 'NNP' is none of ADJ, ADP, ADV, AUX, CCONJ, DET, INTJ, NOUN, NUM, PART, PRON, "
+        f"  - {udpos}, line 2: tag 'NNP' is not one of ADJ, ADP, ADV, AUX, CCONJ, DET, INTJ, NOUN, NUM, PART, PRON, "
         "PROPN, PUNCT, SCONJ, SYM, VERB, X",
         f"  - {xnli}, line 3: not UTF-8",
-        f"  - {xnli}, line 4: label 'yes' is none of contradiction, entailment, neutral",
+        f"  - {xnli}, line 4: label 'yes' is not one of contradiction, entailment, neutral",
     ]
 
 
@@ -157,7 +171,7 @@ def test_files_in_the_formats_of_the_download(tmp_path, capsys):
     translated = STORED / "xtreme_translations/SQuAD/translate-train/squad.translate.train.en-de.json"
     problem = "the answer 'Ein Hochwasser' is not at -1, where there is no text"
     assert error == f"xtreme: {translated}, line 1, question 't2': {problem}"
-    assert read(*arguments, "--leave-out-wrong") == 0
+    assert read(*arguments, "--skip-invalid") == 0
     for name, text in WRITTEN.items():
         assert (tmp_path / name).read_text(encoding="utf-8") == text, name
     for task in ("xquad", "mlqa"):
@@ -167,6 +181,13 @@ def test_files_in_the_formats_of_the_download(tmp_path, capsys):
     assert question.answers == (("1802년", 9),)
     (question,) = read_questions(tmp_path / "tydiqa/test.ko.json", "ko")
     assert question.answers == ()
+    # XTREME's program keeps the last part of the ids of training text only, so that they repeat
+    training = read_questions(tmp_path / "tydiqa/train.en.json", "en")
+    assert [(each.id, each.answers[0][0]) for each in training] == [
+        ("0", "1802"),
+        ("0#2", "40 metres"),
+        ("1", "A flood"),
+    ]
     counts = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))["counts"]
     expected = {"questions without a right answer": 1, "wrong answers": 1}
     assert counts["mlqa/translate_train/train.de.json"]["left out"] == expected
@@ -181,10 +202,10 @@ def test_translations_are_read_as_they_are(tmp_path, source, capsys):
     assert read(*arguments) == 1
     assert capsys.readouterr().err.split("xtreme: ", 1)[1].splitlines() == [
         "2 problems:",
-        f"  - {path}, line 3: label 'e' is none of 0, 1",
+        f"  - {path}, line 3: label 'e' is not one of 0, 1",
         f"  - {path}, line 4: expected 5 fields as in the first line, found 4",
     ]
-    assert read(*arguments, "--leave-out-wrong") == 0
+    assert read(*arguments, "--skip-invalid") == 0
     assert (tmp_path / "out/pawsx/translate_train/train.de.tsv").read_text(encoding="utf-8") == '1\t"c\td"\n'
     counts = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))["counts"]
     assert counts["pawsx/translate_train/train.de.tsv"] == {
@@ -197,4 +218,4 @@ def test_translations_are_read_as_they_are(tmp_path, source, capsys):
 
 def test_an_unknown_task_is_one_sentence(source, tmp_path, capsys):
     assert read(source, tmp_path / "out", "--tasks", "tatoeba") == 1
-    assert "xtreme: --tasks tatoeba: tatoeba is none of xnli, pawsx, udpos" in capsys.readouterr().err
+    assert "xtreme: --tasks tatoeba: tatoeba is not one of xnli, pawsx, udpos" in capsys.readouterr().err

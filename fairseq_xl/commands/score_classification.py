@@ -23,5 +23,5 @@ def main(arguments: list[str] | None = None) -> None:
         paired = {"paired": compare(path, Path(options.against) / path.name)} if options.against else {}
         return score(*read_predictions(path)) | paired
 
-    result = scored(options, "tsv", scores, ("accuracy", "macro_f1", "majority"))
+    result = scored(options, "tsv", scores, ("accuracy", "macro_f1", "majority"), "metric:accuracy")
     sys.stdout.write(json.dumps(result) + "\n")

@@ -37,5 +37,6 @@ def main(arguments: list[str] | None = None) -> None:
         references = next((file for file in files if file.is_file()), files[0])
         return answer_scores(path, references, language, options.normalization)
 
-    result = scored(options, "json", scores, ("exact_match", "f1")) | {"normalization": options.normalization}
+    metric = f"metric:f1+em|norm:{options.normalization}"
+    result = scored(options, "json", scores, ("exact_match", "f1"), metric) | {"normalization": options.normalization}
     sys.stdout.write(json.dumps(result) + "\n")

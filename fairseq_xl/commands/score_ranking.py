@@ -24,5 +24,5 @@ def main(arguments: list[str] | None = None) -> None:
     def scores(path: Path, _: str) -> dict[str, Any]:
         return score(read_scores(path).values(), options.gain)
 
-    result = scored(options, "tsv", scores, ("ndcg", "chance"))
+    result = scored(options, "tsv", scores, ("ndcg", "chance"), f"metric:ndcg|gain:{options.gain}")
     sys.stdout.write(json.dumps(result) + "\n")

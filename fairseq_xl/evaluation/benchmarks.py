@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.errors import UserError, names_of
-from fairseq_xl.evaluation import classification, question_answering, spans
+from fairseq_xl.evaluation import bootstrap, classification, question_answering, spans
 from fairseq_xl.evaluation.bleu import read_lines
-from fairseq_xl.evaluation.bootstrap import RESAMPLES, SEED
 from fairseq_xl.evaluation.published import Papers
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import parsed_json, replacing, write_lines
@@ -150,8 +149,7 @@ def signature(variant: Variant, scores: Iterable[Scores]) -> str:
     is moved from the scores of the languages.
     """
     others = {text for of_language in scores if (text := of_language.pop("signature", None))}
-    own = f"bs:{RESAMPLES}|seed:{SEED}|version:{version('fairseq_xl')}"
-    return f"{variant.signature}|{others.pop() if others else own}"
+    return f"{variant.signature}|{others.pop()}" if others else bootstrap.signature(variant.signature)
 
 
 def score_benchmark(
@@ -285,16 +283,17 @@ def run(benchmark: Benchmark, description: str | None, arguments: list[str] | No
 # Scores of a language from two files
 
 
-def accuracy_scores(predictions: list[str], labels: list[str], path: Path) -> Scores:
-    """Accuracy of one label per line; `majority` is that of the most frequent label.
+def accuracy_scores(predictions: list[str], labels: list[str], path: Path, classes: bool = True) -> Scores:
+    """Accuracy of one label per line; `majority` is that of always predicting the most frequent label.
 
-    Raises `UserError` naming `path` for a wrong number of predictions.
+    Warns of predictions that no line has as label, if labels are `classes`. Raises `UserError` naming `path` for a
+    wrong number of predictions.
     """
     if len(predictions) != len(labels) or not labels:
         raise UserError(f"{path}: expected {len(labels)} predictions, one for each label, found {len(predictions)}")
     known = set(labels)
     unknown = [label for label in predictions if label not in known]
-    if unknown:
+    if unknown and classes:
         logger.warning(
             "%s: %d predictions are no label of the references, the first is %r", path, len(unknown), unknown[0]
         )
@@ -314,7 +313,7 @@ def accuracy_variants(score: Callable[[Path, Path, str], Scores]) -> dict[str, V
 
 def span_f1(score: Callable[[Path, Path, str], Scores]) -> Variant:
     """F1 of spans, as seqeval computes it."""
-    return Variant(("f1",), "F1 of spans (seqeval)", "metric:span-f1|scheme:seqeval", score)
+    return Variant(("f1",), "F1 of spans (seqeval)", f"metric:{spans.SIGNATURE}", score)
 
 
 def word_accuracy(score: Callable[[Path, Path, str], Scores]) -> Variant:

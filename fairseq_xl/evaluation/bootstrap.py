@@ -6,7 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fairseq_xl.versions import version
+
 RESAMPLES, SEED = 1000, 1
+
+
+def signature(metric: str) -> str:
+    """A signature in sacreBLEU's form: the metric, `bs` and `seed` of the intervals, and this package's version."""
+    return f"{metric}|bs:{RESAMPLES}|seed:{SEED}|version:{version('fairseq_xl')}"
 
 
 def accuracy(right: ArrayLike) -> dict[str, Any]:

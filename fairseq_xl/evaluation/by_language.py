@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.evaluation import bootstrap
 
 
 def parser(name: str, description: str | None, files: str) -> argparse.ArgumentParser:
@@ -18,7 +19,11 @@ def parser(name: str, description: str | None, files: str) -> argparse.ArgumentP
 
 
 def scored(
-    options: argparse.Namespace, suffix: str, score: Callable[[Path, str], dict[str, Any]], averaged: Iterable[str]
+    options: argparse.Namespace,
+    suffix: str,
+    score: Callable[[Path, str], dict[str, Any]],
+    averaged: Iterable[str],
+    metric: str,
 ) -> dict[str, Any]:
     """Scores the files ``SPLIT.LANGUAGE.suffix`` of a folder.
 
@@ -26,8 +31,9 @@ def scored(
         options: arguments of `parser`.
         score: function of a file and its language.
         averaged: scores that are averaged if no language is missing.
+        metric: the first part of the signature, such as "metric:accuracy".
 
-    Returns: {"languages": {code: scores}, "missing": codes without a file} and the averages.
+    Returns: {"languages": {code: scores}, "missing": codes without a file, "signature"} and the averages.
     Raises `UserError` if no language has a file.
     """
     codes = names_of("--langs", options.langs)
@@ -36,6 +42,7 @@ def scored(
     if not scores:
         raise UserError(f"{options.folder}: no prediction file {options.split}.LANGUAGE.{suffix} of {options.langs}")
     result: dict[str, Any] = {"languages": scores, "missing": [code for code in codes if code not in scores]}
+    result["signature"] = bootstrap.signature(metric)
     if not result["missing"]:
         for name in averaged:
             result[name] = round(sum(of_one[name] for of_one in scores.values()) / len(scores), 2)

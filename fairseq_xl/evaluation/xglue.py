@@ -118,7 +118,7 @@ def tasks() -> dict[str, Task]:
     spans = {"f1": span_f1(tagging)}
     parts = {
         "precision": Variant(
-            ("precision",), "precision of spans (seqeval)", "metric:span-precision|scheme:seqeval", tagging
+            ("precision",), "precision of spans (seqeval)", "metric:span-precision|scheme:seqeval-0.0.12", tagging
         ),
         **{"accuracy": word_accuracy(tagging)} | spans,
     }

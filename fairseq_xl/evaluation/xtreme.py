@@ -60,8 +60,13 @@ def labels(path: Path) -> list[str]:
 
 
 def classification(predictions: Path, references: Path, language: str) -> Scores:
-    """Accuracy of labels or, in retrieval, of the line numbers of retrieved sentences."""
+    """Accuracy of labels."""
     return accuracy_scores(labels(predictions), labels(references), predictions)
+
+
+def retrieved(predictions: Path, references: Path, language: str) -> Scores:
+    """Accuracy of the line numbers of retrieved sentences."""
+    return accuracy_scores(labels(predictions), labels(references), predictions, classes=False)
 
 
 def tagging(predictions: Path, references: Path, language: str) -> Scores:
@@ -97,6 +102,7 @@ def tasks() -> dict[str, Task]:
         "mlqa": dict(reversed(answered.items())),
         "tydiqa": answered,
         "bucc2018": {"f1": Variant(("f1",), "F1 of pairs", "metric:pair-f1", mined)},
+        "tatoeba": accuracy_variants(retrieved),
     }
     found = {}
     for name, languages in LANGUAGES.items():

@@ -4,7 +4,7 @@ Adding one takes one file in this package or in another one (`fairseq_xl/README.
 """
 
 from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
@@ -189,19 +189,6 @@ class TaskType(ABC):
     def count_in_training(self, outputs: Tensor, sample: Sample) -> Tensor:
         """Counts "examples" and `training_statistics` of each of B inputs: (1 + S, B), on the batch's device."""
         raise NotImplementedError(f"{type(self).__name__}.count_in_training")
-
-    @property
-    def in_order(self) -> bool:
-        """Whether metrics need all examples of a language in order; then `count_in_order` replaces `count`."""
-        return False
-
-    def count_in_order(self, rows: list[tuple[Any, Any]]) -> dict[str, float]:
-        """Sums "examples" and `statistics` over a language's (example, prediction) in the order of the examples."""
-        sums: Counter[str] = Counter(dict.fromkeys(("examples", *self.statistics), 0))
-        for example, prediction in rows:
-            if self.is_labeled(example):
-                sums.update({"examples": 1} | self.count(example, prediction))
-        return {name: float(value) for name, value in sums.items()}
 
     @abstractmethod
     def metrics(self) -> dict[str, Metric]:

@@ -1,6 +1,5 @@
 """Several subtasks with one encoder and a head each (Liang et al. 2020, XGLUE's multi-task fine-tuning). B: inputs."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -202,19 +201,6 @@ class Subtasks(TaskType):
                 values[0] = values[start]
             start += size
         return values
-
-    @property
-    def in_order(self) -> bool:
-        """Whether a subtask needs the examples of a language in order."""
-        return any(each.in_order for each in self.types.values())
-
-    def count_in_order(self, rows: list[tuple[SubtaskExample, Any]]) -> dict[str, float]:
-        """The statistics of each subtask's examples in order."""
-        sums: Counter[str] = Counter(dict.fromkeys(("examples", *self.statistics), 0))
-        for name, each, own in self._by_subtask(rows, lambda row: row[0].subtask):
-            found = each.count_in_order([(example.example, prediction) for example, prediction in own])
-            sums.update({f"{name}.{key}": value for key, value in found.items()} | {"examples": found["examples"]})
-        return dict(sums)
 
     def metrics(self) -> dict[str, Metric]:
         """METRIC_SUBTASK of all subtasks."""

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from fairseq_xl.data.finetuning import Input, read_lines
 from fairseq_xl.errors import LISTED, UserError
 from fairseq_xl.evaluation.classification import UNLABELED
-from fairseq_xl.evaluation.spans import f1, labeled_words, spans, spans_of_sentences
+from fairseq_xl.evaluation.spans import f1, labeled_words, spans
 from fairseq_xl.finetuning.base import NO_CLASS, Encode, Metric, Sample, TaskType
 
 logger = logging.getLogger(__name__)
@@ -168,22 +168,6 @@ class Tagging(TaskType):
         correct = sum(ours == tag for ours, tag in zip(found, tags))
         sizes = {"correct_spans": len(gold & predicted), "predicted_spans": len(predicted), "gold_spans": len(gold)}
         return {"words": len(tags), "correct_words": correct, **sizes}
-
-    @property
-    def in_order(self) -> bool:
-        """Whether any tag is a single letter, such as X, other than B, E, I, O and S.
-
-        seqeval then lets a sentence's first span depend on the previous sentence, so matches must be counted in file
-        order (`spans_of_sentences`).
-        """
-        return any(label[0] not in "BEIOS." and label[1:].split("-", 1)[-1] in ("", "_") for label in self.labels)
-
-    def count_in_order(self, rows: list[tuple[Example, Prediction]]) -> dict[str, float]:
-        """The sums of `count`, with the spans that `fairseq-xl score tagging` finds."""
-        labeled = [labeled_words(example.tags, found) for example, found in rows if self.is_labeled(example)]
-        gold, predicted = (spans_of_sentences([row[side] for row in labeled]) for side in (0, 1))
-        correct = sum(len(one & other) for one, other in zip(gold, predicted, strict=True))
-        return super().count_in_order(rows) | {"correct_spans": float(correct)}
 
     def metrics(self) -> dict[str, Metric]:
         """F1 of spans (`fairseq_xl.evaluation.spans`) and accuracy of words, in percent."""

@@ -272,25 +272,20 @@ class FineTuningTask(LanguageMetrics, XLTask):
         self.predictions.clear()
 
     def _keep(self, sample, predictions):
-        """Collects predictions until the split is complete; then writes them, and counts them in order."""
-        self.sums_in_order = {}
-        if not self.cfg.predictions_to and not self.type.in_order:
+        """Collects predictions until the split is complete, and then writes them."""
+        if not self.cfg.predictions_to:
             return
-        several = distributed_utils.get_data_parallel_world_size() > 1
-        if self.cfg.predictions_to and several:
+        if distributed_utils.get_data_parallel_world_size() > 1:
             raise UserError("--predictions-to works in one process only")
-        split, pairs = sample["split"], list(zip(sample["id"].tolist(), predictions, strict=True))
+        split = sample["split"]
         kept = self.predictions.setdefault(split, {})
-        kept.update(_of_all_ranks(pairs) if several else pairs)
+        kept.update(zip(sample["id"].tolist(), predictions, strict=True))
         if len(kept) < len(self.datasets[split]):
             return
         rows = {language: [] for language in self._languages(split)}
         for index, example in enumerate(self.datasets[split].examples):
             rows[example.language].append((example, kept[index]))
-        if self.type.in_order:
-            self.sums_in_order = {language: self.type.count_in_order(of_one) for language, of_one in rows.items()}
-        if self.cfg.predictions_to:
-            self._write(split, rows)
+        self._write(split, rows)
 
     def _write(self, split, rows):
         """Writes the predictions of a split, {language: (example, prediction) in order}."""
@@ -341,14 +336,6 @@ def find_file(option, folders, split, language, task_type):
     name = f"{split}.{language}.{task_type.suffix}"
     files = [stored(Path(folder) / name) for folder in folders.split(os.pathsep)]
     return next((file for file in files if file.is_file()), files[0])
-
-
-def _of_all_ranks(pairs):
-    """The (index, prediction) pairs of all ranks, which must call this together."""
-    group = distributed_utils.get_data_parallel_group()
-    found = [None] * distributed_utils.get_world_size(group)
-    torch.distributed.all_gather_object(found, pairs, group=group)
-    return [pair for of_one in found for pair in of_one]
 
 
 def define_tasks():

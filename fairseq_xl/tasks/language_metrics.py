@@ -15,10 +15,6 @@ class LanguageMetrics:
     `_STATISTIC XX` in the log is the sum over language XX; fairseq does not print it.
     """
 
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.sums_in_order = {}  # language -> sums over a complete split, if its examples must be counted in order
-
     def counted(self, sample, predictions):
         """{"_STATISTIC XX": sum over the examples in language XX}, for all languages of the split."""
         examples = self.datasets[sample["split"]].examples
@@ -73,10 +69,7 @@ class LanguageMetrics:
         """{statistic: sum} of a language in logged meters; None without examples."""
         names = ("examples", *self.type.statistics)
         sums = {name: float(meters[f"_{name} {language}"].sum) for name in names if f"_{name} {language}" in meters}
-        if not sums.get("examples"):
-            return None
-        in_training = len(sums) < len(set(names))  # not all statistics are counted
-        return sums if in_training else self.sums_in_order.get(language, sums)
+        return sums if sums.get("examples") else None
 
     def _metric(self, function, language):
         def metric(meters):

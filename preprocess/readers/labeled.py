@@ -2,7 +2,7 @@
 
 import argparse
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,14 +134,20 @@ def build(folder: Path, release: Path, parts: Sequence[Part], described: dict, r
 
 
 def build_unpacked(
-    folder: Path, release: Path, parts: Callable[[Path], Sequence[Part]], described: dict, remedy: str = ""
+    folder: Path,
+    release: Path,
+    parts: Callable[[Path], Sequence[Part]],
+    described: dict,
+    remedy: str = "",
+    others: Collection[str] = (),
 ) -> None:
     """Calls `build` for a release that is a folder or an archive (`preprocess.readers.archives.unpacked`).
 
     Args:
         parts: a function of the folder of the release.
+        others: names of files that it may use in place of those that it usually has.
     """
-    with unpacked(release, folder, {part.path.name for part in parts(release)}) as found:
+    with unpacked(release, folder, {part.path.name for part in parts(release)} | set(others)) as found:
         build(folder, found, parts(found), described, remedy)
 
 
@@ -253,6 +259,7 @@ def read_benchmark(
     parts: Callable[[str, Path, list[str], bool], Iterator[Part]],
     arguments: list[str] | None,
     archive: bool = False,
+    others: Collection[str] = (),
 ) -> int:
     """Runs a reader with --tasks: writes the `parts` of each task of RELEASE in --langs; returns the exit status.
 
@@ -260,6 +267,7 @@ def read_benchmark(
         languages: the languages of each task.
         parts: a function of task, RELEASE, languages and whether --skip-invalid is given.
         archive: whether RELEASE may be an archive.
+        others: as in `build_unpacked`.
     """
     known = sorted({language for codes in languages.values() for language in codes})
     parser = argument_parser(name, f"{corpus}.", release, known)
@@ -287,7 +295,7 @@ def read_benchmark(
         described = {"corpus": [corpus], "tasks": tasks, "languages": codes}
         remedy = "--tasks and --langs choose a part of the release"
         if archive:
-            build_unpacked(options.destination, options.release, found, described, remedy)
+            build_unpacked(options.destination, options.release, found, described, remedy, others)
         else:
             build(options.destination, options.release, found(options.release), described, remedy)
 

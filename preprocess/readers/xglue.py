@@ -13,7 +13,8 @@ from pathlib import Path
 
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.xglue import LANGUAGES as SCORED, OTHERS
-from preprocess.readers import command
+from fairseq_xl.io.compressed import stored
+from preprocess.readers import command, xnli
 from preprocess.readers.labeled import (
     Example,
     Part,
@@ -44,6 +45,8 @@ LABELS: dict[str, Mapping[str, str]] = {
 COLUMNS = {"NER": Columns(2, separator=" "), "POS": Columns(2, separator=" ", blanks=True)}
 TAGS = {"NER": span_tags("LOC MISC ORG PER"), "POS": UPOS | {UNLABELED}}
 TEXTS = {"NC": 2, "XNLI": 2, "PAWSX": 2, "QADSM": 3, "WPR": 3, "QAM": 2}  # of a line; NC may have a query before them
+#: training text of XNLI, and files with all languages, which may be there in place of de.dev and the like
+XNLI = {"train": "multinli.train.en.tsv", "dev": "xnli.dev.tsv", "test": "xnli.test.tsv"}
 
 
 def file_of(task: str, split: str, language: str) -> str:
@@ -51,7 +54,7 @@ def file_of(task: str, split: str, language: str) -> str:
     if task in ("NER", "POS"):
         return f"{language}.{split}"
     if task == "XNLI":
-        return "multinli.train.en.tsv" if split == "train" else f"{language}.{split}"
+        return XNLI[split] if split == "train" else f"{language}.{split}"
     if task == "PAWSX":
         return f"{language}/{split if split == 'train' else f'{split}_2k'}.tsv"
     if task == "MLQA":
@@ -77,6 +80,9 @@ def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> It
             elif task in COLUMNS:
                 read = partial(read_tagged, language=language, columns=COLUMNS[task], tags=TAGS[task])
                 yield Part(name, path, tsv, read, line=tagged_line)
+            elif task == "XNLI" and not stored(path).is_file() and stored(every := folder / XNLI[theirs]).is_file():
+                read = partial(xnli.evaluation, languages=[language], columns=xnli.PLAIN)
+                yield Part(name, every, tsv, read)
             else:
                 read = partial(labeled, task=task, language=language)
                 yield Part(name, path, tsv, read, keeps_empty=True, leave_out=leave_out and training)
@@ -106,7 +112,7 @@ def labeled(path: Path, problems: Problems, task: str, language: str) -> Iterato
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     release = "xglue_full_dataset.tar.gz, or the folder that it contains, or that of one task"
-    return read_benchmark("xglue", "XGLUE", release, LANGUAGES, parts, arguments, archive=True)
+    return read_benchmark("xglue", "XGLUE", release, LANGUAGES, parts, arguments, archive=True, others=XNLI.values())
 
 
 if __name__ == "__main__":

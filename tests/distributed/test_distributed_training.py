@@ -153,7 +153,7 @@ def runs(data, single, empty, labeled, body):
             1,
             DDP,
         ),
-        # batches of either task; the words' tags need the predictions of both processes in order
+        # batches of either task
         "multitask": (
             multitask(
                 f"{labeled}/data-bin",

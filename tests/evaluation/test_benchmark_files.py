@@ -22,6 +22,8 @@ XGLUE = {
     # order 1, 3, 0: (1 + 3 / log2 3) / (3 + 1 / log2 3) = 0.7967; order 0, 4: 1 / log2 3 = 0.6309
     "WPR": ("0.2\n0.9\n0.1\n0.5\n0.7\n", {"n": 2, "ndcg": 71.38}),
     "QAM": ("0\n0\n", {"accuracy": 50}),
+    "QG": ("wann wurde die MÜHLE von Orrin gebaut?\n", {"bleu": 100}),  # lower-cased
+    "NTG": ("Hochwasser an der Sund geht zurück\nneue Brücke Eröffnet\n", {"n": 2, "bleu": 100}),
 }
 XTREME = {
     "xnli": ("de", "contradiction\nneutral\nneutral\nentailment\n", {"accuracy": 75}),
@@ -33,6 +35,9 @@ XTREME = {
     "xquad": ("de", json.dumps({"en-1": "Dorf Tov", "en-2": "Sundsee"}), {"f1": 83.33, "exact_match": 50}),
     "mlqa": ("de", json.dumps({"en-1": "Dorf Tov", "en-2": "Sundsee"}), {"f1": 90, "exact_match": 50}),
     "tydiqa": ("ko", json.dumps({"korean-2001-0": "토브"}), {"f1": 66.67, "exact_match": 0}),
+    # one of two pairs is right, and one of two is found
+    "bucc2018": ("de", "de-000000004\ten-000000005\nde-000000006\ten-000000006\n", {"f1": 50}),
+    "tatoeba": ("de", "2\n1\n1\n", {"accuracy": 100 * 2 / 3}),
 }
 
 

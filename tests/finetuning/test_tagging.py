@@ -120,24 +120,6 @@ def test_white_space_around_tags_is_no_tag(tmp_path):
     assert found.tags == ("B-X", "O")
 
 
-def test_spans_that_depend_on_the_sentence_before(task):
-    """seqeval goes on from sentence to sentence: a span of the tag X begins where the last span before it began."""
-    examples = [sentence("a b", "NOUN NOUN"), sentence("a b", "X NOUN"), sentence("c", "_")]
-    predictions = [["NOUN", "VERB"], ["X", "NOUN"], ["X"]]
-    rows = list(zip(examples, predictions, strict=True))
-    assert not task.in_order
-    task.learn(examples)
-    assert task.labels == ["NOUN", "X"] and task.in_order
-    alone = [task.count(*row) for row in rows[:2]]
-    found = task.count_in_order(rows)
-    assert sum(each["correct_spans"] for each in alone) == 2 and found["correct_spans"] == 1
-    assert (found["correct_spans"], found["predicted_spans"], found["gold_spans"]) == (1, 4, 3)
-    assert (found["examples"], found["words"], found["correct_words"]) == (2, 4, 3)
-    expected = spans.score([list(example.tags) for example in examples[:2]], predictions[:2])
-    assert task.metrics()["f1"](found) == pytest.approx(expected["f1"], abs=0.01)
-    assert task.metrics()["accuracy"](found) == expected["accuracy"]
-
-
 def test_tags_without_training_sentence_are_named(task, caplog):
     task.check([sentence("a b", "O Z"), sentence("a", "Y"), sentence("a b c", "Z Z Y")])
     assert "file: no training sentence has the tags Y (line 1), Z (line 2); they count as errors" in caplog.text

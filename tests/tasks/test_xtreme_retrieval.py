@@ -1,6 +1,7 @@
 """XTREME's retrieval tasks: the files of the submission are those of mine-bitext; the layer is chosen on BUCC's dev."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +67,15 @@ def test_files_are_those_of_mine_bitext(data_bin, checkpoint, download, capsys):
     )
     assert (out / "tatoeba/test-de.tsv").read_text() == (download / "mined").read_text()
     assert (out / "tatoeba/test-de.tsv").read_text() == (download / "tatoeba-labels.tsv").read_text()
+
+
+def test_the_files_that_are_stored_with_the_tests(data_bin, checkpoint, tmp_path, capsys):
+    stored = Path(__file__).parents[1] / "preprocess/files/xtreme/download"
+    chosen = ["--langs", "de", "--layer", 1, "--pooling", "mean"]
+    result = printed(capsys, retrieve_xtreme, checkpoint, data_bin, stored, tmp_path, *chosen)
+    assert set(result["choices"][0]["dev"]["de"]) == {"threshold", "f1", "precision", "recall"}
+    assert set((tmp_path / "tatoeba/test-de.tsv").read_text().splitlines()) <= {"0", "1", "2"}
+    assert all(line.startswith("de-0") for line in (tmp_path / "bucc2018/test-de.tsv").read_text().splitlines())
 
 
 def test_16_bits(data_bin, checkpoint, download, capsys):

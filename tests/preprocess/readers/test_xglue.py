@@ -82,13 +82,30 @@ def test_every_file_of_every_task(source, tmp_path):
 
 
 def test_the_paths_of_the_release(source):
-    """As in the description that comes with it."""
+    """As in the description that comes with it; those of XNLI as in its evaluation program."""
     for name in (
         *("NER/en.train", "NER/nl.dev", "POS/th.test", "NC/xglue.nc.ru.dev", "MLQA/squad1.1/train-v1.1.json"),
         *("MLQA/MLQA_V1/dev/dev-context-de-question-de.json", "XNLI/multinli.train.en.tsv", "XNLI/sw.test"),
         *("PAWSX/en/train.tsv", "PAWSX/fr/test_2k.tsv", "QADSM/xglue.qadsm.de.dev", "WPR/xglue.wpr.zh.test"),
     ):
         assert (source / name).is_file(), name
+
+
+def test_xnli_as_in_the_description(source, tmp_path):
+    """There its validation and test files are those of XNLI, with all languages in one file."""
+    header = "language gold_label sentence1_binary_parse sentence1 sentence2".replace(" ", "\t")
+    for split in ("dev", "test"):
+        for path in (source / "XNLI").glob(f"*.{split}"):
+            path.unlink()
+        rows = [f"{code}\tneutral\t( {code} )\ta {code}\tb {code}\n" for code in ("de", "en", "fr")]
+        (source / f"XNLI/xnli.{split}.tsv").write_text("".join((f"{header}\n", *rows)), encoding="utf-8")
+    assert read(source, tmp_path / "out", "--tasks", "XNLI", "--langs", "en,de") == 0
+    for name in ("valid.de", "test.de"):
+        assert (tmp_path / f"out/XNLI/{name}.tsv").read_text(encoding="utf-8") == "neutral\ta de\tb de\n"
+    assert sorted(path.name for path in (tmp_path / "out/XNLI").glob("valid.*")) == ["valid.de.tsv", "valid.en.tsv"]
+    archive = shutil.make_archive(str(tmp_path / "xglue_full_dataset"), "gztar", source.parent, source.name)
+    assert read(archive, tmp_path / "packed", "--tasks", "XNLI", "--langs", "en,de") == 0
+    assert (tmp_path / "packed/XNLI/test.de.tsv").read_text() == (tmp_path / "out/XNLI/test.de.tsv").read_text()
 
 
 def test_one_task_from_its_folder_compressed(source, tmp_path):

@@ -3,11 +3,13 @@
 import gzip
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from preprocess.readers.xglue_generation import main
 
+SIDES = ("src", "tgt")
 FILES = {
     "xglue.ntg.en.src.train": ['The "river"\u00a0rose  again .\tIt rained .', "A book was\u2028read .", "No title ."],
     "xglue.ntg.en.tgt.train": ["River rises", "Book\u2028read\r", ""],
@@ -47,6 +49,17 @@ def source(tmp_path):
 
 def read(source, folder, *more, task="ntg"):
     return main([task, str(source), str(folder), "--langs", "en,de", *more])
+
+
+def test_the_files_that_are_stored_with_the_tests(tmp_path):
+    stored = Path(__file__).parents[1] / "files/xglue"
+    for task, pairs in (("ntg", 2), ("qg", 1)):
+        assert read(stored, tmp_path / task, task=task) == 0
+        counts = {name: content.count("\n") for name, content in written(tmp_path / task).items()}
+        names = [
+            f"{part}.{side}" for part in ("train.en", "valid.en", "valid.de", "test.en", "test.de") for side in SIDES
+        ]
+        assert counts == dict.fromkeys(names, pairs)
 
 
 def written(folder):

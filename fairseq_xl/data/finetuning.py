@@ -10,35 +10,18 @@ from fairseq.data import FairseqDataset
 
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.text import cut
-from fairseq_xl.errors import UserError
-from fairseq_xl.io.compressed import read_text, stored
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Input:
     """One input of the encoder; an example has one or several."""
 
-    tokens: np.ndarray  # (t,), framed
+    tokens: np.ndarray  # (t,) int32, framed
     target: dict[str, Any] = field(default_factory=dict)  # what the task type trains on and predicts from
     truncated: bool = False  # whether text of the example is missing
 
-
-def read_lines(path, language):
-    """Yields (number, line) of a UTF-8 file, from 1 on; a line ends in LF or CR LF.
-
-    Raises `UserError` that names the file for a missing or empty one, and the line for text that is not UTF-8.
-    """
-    path = stored(path)
-    if not path.is_file():
-        raise UserError(f"{path}: no such file of labeled text in language {language!r}")
-    content = read_text(path)
-    if not content.strip():
-        raise UserError(f"{path}, line 1: the file is empty")
-    for number, raw in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
-        try:
-            yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
-        except UnicodeDecodeError:
-            raise UserError(f"{path}, line {number}: not UTF-8") from None
+    def __post_init__(self):
+        self.tokens = np.asarray(self.tokens, dtype=np.int32)
 
 
 def frame(texts, framing, longest):

@@ -1,5 +1,6 @@
 """Raw text encoded on the fly, as `python -m preprocess` encodes it."""
 
+import functools
 import hashlib
 import itertools
 from pathlib import Path
@@ -10,6 +11,8 @@ import sentencepiece
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.errors import UserError
+
+KEPT, KEPT_SPANS = 1 << 15, 64  # number of texts whose encoding is kept
 
 
 def open_model(path, folder):
@@ -52,6 +55,8 @@ class TextEncoder:
         named = named or {None: (Path(model), "")}  # one for all languages
         self.models = {language: self._open(*of_it, dictionary) for language, of_it in named.items()}
         self.eos = dictionary.eos()
+        self._kept = functools.lru_cache(KEPT)(self._encode)  # words, queries and premises occur several times
+        self._kept_spans = functools.lru_cache(KEPT_SPANS)(self._spans)  # a context has several questions
 
     @staticmethod
     def _open(path, suffix, dictionary):
@@ -68,17 +73,28 @@ class TextEncoder:
         return processor, np.where(dictionary.is_piece[indices], indices, dictionary.unk())
 
     def __call__(self, text, language):
-        """Text of a language -> (t,) int64, the last one ``</s>``; text without a piece is ``<unk>``."""
+        """Text of a language -> (t,) int64, the last one ``</s>``; text without a piece is ``<unk>``.
+
+        The array cannot be changed: equal texts may share it.
+        """
+        return self._kept(text, language)
+
+    def _encode(self, text, language):
         text = tokenizers.tokenize(text, self.tokenizers.get(language), language)
         processor, indices = self.models[language if language in self.models else None]
         pieces = processor.encode(text, out_type=int) or [processor.unk_id()]
-        return np.append(indices[pieces], self.eos)
+        found = np.append(indices[pieces], self.eos)
+        found.flags.writeable = False
+        return found
 
     def spans(self, text, language):
         """Text of a language -> ids (t,), without ``</s>``, and the characters [begin, end) of each, (t, 2).
 
         Raises `UserError` if the tokenizer changes anything but white space.
         """
+        return self._kept_spans(text, language)
+
+    def _spans(self, text, language):
         name, raw = self.tokenizers.get(language), text
         text = tokenizers.tokenize(text, name, language)
         processor, indices = self.models[language if language in self.models else None]

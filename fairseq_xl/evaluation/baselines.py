@@ -1,6 +1,5 @@
 """Baselines without a pre-trained model, for classification, title generation and retrieval."""
 
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,7 @@ import numpy as np
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines, tokenizer_of
 from fairseq_xl.evaluation.generation import rouge_l
-from fairseq_xl.io.compressed import stored
+from fairseq_xl.evaluation.task_files import LABELED, file_in, read_examples
 
 NGRAMS = {"analyzer": "char_wb", "ngram_range": (2, 4)}  # within words, with the spaces around them
 MOST_WORDS = 20  # maximum number of words of a title
@@ -68,25 +67,14 @@ def pair_classifier():
 CLASSIFIERS = {"classification": tfidf_classifier, "pairs": pair_classifier}
 
 
-def read_examples(folders, split, language, texts=None):
-    """The lines of SPLIT.LANGUAGE.tsv, ``label TAB text`` or ``label TAB text TAB text`` -> labels and rows of texts.
-
-    The file is in the first of `folders` that has it. `texts`: the number of texts in a line. Raises `UserError` if no
-    folder has the file, and for a line of another form.
-    """
-    name = f"{split}.{language}.tsv"
-    path = next((Path(folder) / name for folder in folders if stored(Path(folder) / name).is_file()), None)
-    if path is None:
-        raise UserError(f"no file {name} in {', '.join(map(str, folders))}")
-    rows = [line.split("\t") for line in read_lines(path)]
-    for number, row in enumerate(rows, start=1):
-        expected = texts or len(rows[0]) - 1
-        if len(row) != 1 + expected or expected not in (1, 2) or not all(part.strip() for part in row):
-            wanted = "TAB".join(["label ", *[" text "] * (expected if expected in (1, 2) else 1)]).strip()
-            raise UserError(f"{path}, line {number}: expected {wanted}, found {len(row)} fields")
-    if not rows:
-        raise UserError(f"{path} is empty")
-    return [row[0] for row in rows], [row[1:] for row in rows]
+def labels_and_texts(name, folders, split, languages):
+    """Labels and texts of the lines of a split; raises `UserError` for lines without two texts if `name` is `pairs`."""
+    examples = [
+        example for code in languages for example in read_examples(file_in(folders, f"{split}.{code}.tsv"), code)
+    ]
+    if name == "pairs" and (other := next((each for each in examples if len(each.texts) != 2), None)):
+        raise UserError(f"{other.place}: expected {LABELED[2]}, found {1 + len(other.texts)} fields")
+    return [example.label for example in examples], [list(example.texts) for example in examples]
 
 
 def classify(name, folders, languages, trained, split):
@@ -94,10 +82,9 @@ def classify(name, folders, languages, trained, split):
 
     `trained`: the languages to train one classifier on; if empty, each language gets a classifier of its own.
     """
-    found, texts = {}, 2 if name == "pairs" else None
+    found = {}
     for group, tested in [(trained, languages)] if trained else [([code], [code]) for code in languages]:
-        read = [read_examples(folders, "train", code, texts) for code in group]
-        labels, rows = (list(chain.from_iterable(column)) for column in zip(*read))
+        labels, rows = labels_and_texts(name, folders, "train", group)
         if len(set(labels)) < 2:
             raise UserError(f"the training text of {','.join(group)} has one label only, {labels[0]!r}")
         try:
@@ -105,7 +92,7 @@ def classify(name, folders, languages, trained, split):
         except ValueError as error:  # from scikit-learn, for texts too short to hold n-grams
             raise UserError(f"nothing is learned from the training text of {','.join(group)}: {error}") from None
         for code in tested:
-            labels, rows = read_examples(folders, split, code, texts)
+            labels, rows = labels_and_texts(name, folders, split, [code])
             shares = model.predict_proba(rows)
             found[code] = labels, model.classes_[shares.argmax(1)].tolist(), shares.max(1).tolist()
     return found

@@ -5,19 +5,23 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.baselines import NGRAMS, scikit_learn
-from fairseq_xl.evaluation.bleu import read_lines
-from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.question_answering import words
 from fairseq_xl.evaluation.spans import spans
 from fairseq_xl.evaluation.squad import read_questions
-from fairseq_xl.io.compressed import stored
+from fairseq_xl.evaluation.task_files import (
+    TaggedSentence,
+    file_in,
+    format_ranking,
+    format_tags,
+    read_queries,
+    read_sentences,
+)
 
 OUTSIDE = "O"
 # last characters of a word after which a run of capitals, or a sentence, ends
@@ -42,49 +46,19 @@ METHODS = {
     },
 }
 
-Sentence = tuple[list[str], list[str]]  # words, tags
 Dictionary = dict[tuple[str, ...], str]  # words of a span -> its type
-
-
-def file_in(folders: Sequence[Any], name: str) -> Path:
-    """The file in the first of the folders that has it, compressed or not; raises `UserError` if none has it."""
-    for folder in folders:
-        if stored(Path(folder) / name).is_file():
-            return Path(folder) / name
-    raise UserError(f"no file {name} in {', '.join(map(str, folders))}")
 
 
 # Tagging
 
 
-def read_sentences(path: Any) -> list[Sentence]:
-    """A file of lines ``word TAB tag`` with an empty line after each sentence.
-
-    Raises `UserError` that names file and line for a line of another form, and for a file without sentences.
-    """
-    found: list[Sentence] = [([], [])]
-    for number, line in enumerate(read_lines(path), start=1):
-        fields = line.split("\t")
-        if not line.strip():
-            found.append(([], []))
-        elif len(fields) == 2 and all(field.strip() for field in fields):
-            found[-1][0].append(fields[0])
-            found[-1][1].append(fields[1])
-        else:
-            raise UserError(f"{path}, line {number}: expected word TAB tag, found {line[:40]!r}")
-    sentences = [sentence for sentence in found if sentence[0]]
-    if not sentences:
-        raise UserError(f"{path} is empty")
-    return sentences
-
-
-def dictionary_of(sentences: Iterable[Sentence]) -> Dictionary:
+def dictionary_of(sentences: Iterable[TaggedSentence]) -> Dictionary:
     """Collects the spans of training sentences; the words of each are a span in at least half of their occurrences.
 
     A span that has several types gets the most frequent one. Punctuation around words is ignored.
     """
     marked: dict[tuple[str, ...], Counter[str]] = {}
-    read = [(_bare(sentence), tags) for sentence, tags in sentences]
+    read = [(_bare(sentence.words), sentence.tags) for sentence in sentences]
     for bare, tags in read:
         for kind, first, last in spans(tags):
             marked.setdefault(tuple(bare[first : last + 1]), Counter())[kind] += 1
@@ -99,7 +73,7 @@ def dictionary_of(sentences: Iterable[Sentence]) -> Dictionary:
     return {span: kinds.most_common(1)[0][0] for span, kinds in marked.items() if 2 * kinds.total() >= occurring[span]}
 
 
-def tag(sentence: list[str], dictionary: Dictionary) -> list[str]:
+def tag(sentence: Sequence[str], dictionary: Dictionary) -> list[str]:
     """Tags of a sentence's words, B-, I- and O: from left to right the longest span of the dictionary at each word."""
     bare, tags, place = _bare(sentence), [OUTSIDE] * len(sentence), 0
     longest = max(map(len, dictionary), default=0)
@@ -115,15 +89,15 @@ def tag(sentence: list[str], dictionary: Dictionary) -> list[str]:
     return tags
 
 
-def most_frequent_type(sentences: Iterable[Sentence]) -> str:
+def most_frequent_type(sentences: Iterable[TaggedSentence]) -> str:
     """The most frequent type of the spans of sentences; raises `UserError` if there is no span."""
-    kinds = Counter(kind for _, tags in sentences for kind, _, _ in spans(tags))
+    kinds = Counter(kind for sentence in sentences for kind, _, _ in spans(sentence.tags))
     if not kinds:
         raise UserError("the training text has no span")
     return kinds.most_common(1)[0][0]
 
 
-def tag_capitals(sentence: list[str], kind: str) -> list[str]:
+def tag_capitals(sentence: Sequence[str], kind: str) -> list[str]:
     """Tags of a sentence's words: each run of capitalized words is a span of the type `kind`.
 
     Words at the beginning of a sentence are in no span. A word without letters and digits between two words of a run,
@@ -140,7 +114,7 @@ def tag_capitals(sentence: list[str], kind: str) -> list[str]:
     return tags
 
 
-def _bare(sentence: list[str]) -> list[str]:
+def _bare(sentence: Sequence[str]) -> list[str]:
     return [EDGES.sub("", word) or word for word in sentence]
 
 
@@ -198,35 +172,6 @@ def answers(path: Any, language: str, method: str) -> dict[str, str]:
     return {question.id: parts[int(np.argmax([next(found) for _ in parts]))] for question, parts in asked}
 
 
-def read_queries(path: Any) -> list[tuple[str, str, str]]:
-    """Relevance, query and text of each line ``relevance TAB query TAB text [TAB text]``; two texts are joined.
-
-    Raises `UserError` that names file and line for a wrong number of fields, an empty one, and a relevance that is not
-    a number from 0 on.
-    """
-    rows = []
-    for number, line in enumerate(read_lines(path), start=1):
-        relevance, *texts = line.split("\t")
-        if len(texts) not in (2, 3) or not all(text.strip() for text in texts):
-            raise UserError(
-                f"{path}, line {number}: expected relevance TAB query TAB text, with up to two texts, "
-                f"found {line[:40]!r}"
-            )
-        if relevance != UNLABELED and not _is_relevance(relevance):
-            raise UserError(f"{path}, line {number}: expected a relevance of 0 or more, found {relevance[:40]!r}")
-        rows.append((relevance, texts[0], " ".join(texts[1:])))
-    if not rows:
-        raise UserError(f"{path} is empty")
-    return rows
-
-
-def _is_relevance(text: str) -> bool:
-    try:
-        return 0 <= float(text) < float("inf")
-    except ValueError:
-        return False
-
-
 # Files of predictions
 
 
@@ -244,32 +189,29 @@ def predict(
     """
     tagger = _tagger(method, folders, trained) if name == "tagging" and trained else None
     for code in languages:
-        path = file_in(folders, f"{split}.{code}.{'json' if name == 'question-answering' else 'tsv'}")
+        file = f"{split}.{code}.{'json' if name == 'question-answering' else 'tsv'}"
+        path = file_in(folders, file)
         if name == "question-answering":
             content = json.dumps(answers(path, code, method), ensure_ascii=False, indent=0) + "\n"
         elif name == "ranking":
-            rows = read_queries(path)
-            found = similarities(method, [(query, text) for _, query, text in rows], code)
-            lines = zip(rows, found.tolist())
-            content = "".join(
-                f"{number}\t{query}\t{relevance}\t{score:.6f}\n"
-                for number, ((relevance, query, _), score) in enumerate(lines, start=1)
-            )
+            queries = read_queries(path, code)
+            pairs = [(query.query, " ".join(texts)) for query in queries for texts in query.texts]
+            found = iter(similarities(method, pairs, code).tolist())
+            content = "".join(format_ranking(query, [next(found) for _ in query.texts]) for query in queries)
         else:
             own = tagger or _tagger(method, folders, [code])
-            sentences = ((sentence, tags, own(sentence)) for sentence, tags in read_sentences(path))
-            content = "".join(
-                "".join(f"{row}\n" for row in (*map("\t".join, zip(*columns)), "")) for columns in sentences
-            )
-        yield path.name, content
+            sentences = read_sentences(path, code)
+            content = "".join(format_tags(sentence, own(sentence.words)) for sentence in sentences)
+        yield file, content
 
 
-def _tagger(method: str, folders: Sequence[Any], languages: list[str]) -> Callable[[list[str]], list[str]]:
+def _tagger(method: str, folders: Sequence[Any], languages: list[str]) -> Callable[[Sequence[str]], list[str]]:
     """Returns the tagging function of `method`, trained on the training files of the languages."""
     if method == "outside":
         return lambda sentence: [OUTSIDE] * len(sentence)
-    files = [file_in(folders, f"train.{code}.tsv") for code in languages]
-    sentences = [sentence for file in files for sentence in read_sentences(file)]
+    sentences = [
+        sentence for code in languages for sentence in read_sentences(file_in(folders, f"train.{code}.tsv"), code)
+    ]
     if method == "capitals":
         return partial(tag_capitals, kind=most_frequent_type(sentences))
     return partial(tag, dictionary=dictionary_of(sentences))

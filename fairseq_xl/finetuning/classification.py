@@ -3,7 +3,6 @@
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,52 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_xl.data.finetuning import Input, frame, read_lines
+from fairseq_xl.data.finetuning import Input, frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.evaluation.task_files import ANY_LABELED, LABELED, LabeledExample, read_examples
 from fairseq_xl.finetuning.base import NO_CLASS, Encode, FirstTokenConfig, Metric, Sample, TaskType
 
 logger = logging.getLogger(__name__)
 
-FIELDS = {1: "label TAB text", 2: "label TAB text TAB text", 3: "label TAB text TAB text TAB text"}
-ANY = "label TAB text, with up to three texts"
-
 Prediction = tuple[int, float]  # class and probability
-
-
-@dataclass(frozen=True)
-class Example:
-    """A labeled sentence, pair or triple."""
-
-    label: str
-    texts: tuple[Any, ...]  # one to three texts
-    language: str
-    file: str
-    line: int  # line of the file, from 1 on
-
-    @property
-    def place(self) -> str:
-        """File and line, for messages."""
-        return f"{self.file}, line {self.line}"
-
-
-def read_examples(path: Any, language: str) -> list[Example]:
-    """Reads a file of lines ``label TAB text``, with up to three texts: a list of `Example`.
-
-    Raises `UserError` that names file and line for a missing file, text that is not UTF-8, a wrong number of
-    fields, and an empty label or text.
-    """
-    examples = []
-    for number, line in read_lines(path, language):
-        label, *texts = line.split("\t")
-        expected = FIELDS[len(examples[0].texts)] if examples else ANY
-        if len(texts) not in ([len(examples[0].texts)] if examples else FIELDS):
-            found = f"{len(texts) + 1} fields" if texts else "1 field"
-            raise UserError(f"{path}, line {number}: expected {expected}, found {found}")
-        if not all(part.strip() for part in (label, *texts)):
-            raise UserError(f"{path}, line {number}: an empty label or text")
-        examples.append(Example(label.strip(), tuple(texts), language, str(path), number))
-    return examples
 
 
 @TaskType.register
@@ -66,7 +28,7 @@ class Classification(TaskType):
     Config = FirstTokenConfig
     name = "classification"
     main_metric = "accuracy"
-    files = f"SPLIT.LANGUAGE.tsv: {ANY}"
+    files = f"SPLIT.LANGUAGE.tsv: {ANY_LABELED}"
     state: ClassVar[dict[str, Any]] = {"labels": list[str], "num_texts": int}
     training_statistics = ("correct",)
     labels: Sequence[str] = ()  # the classes in order
@@ -77,11 +39,11 @@ class Classification(TaskType):
         """Right answers, and how often each class is predicted and how often it is gold."""
         return ("correct", *(f"{what} {label}" for what in ("predicted", "gold") for label in range(len(self.labels))))
 
-    def read(self, path: Any, language: str) -> list[Example]:
+    def read(self, path: Any, language: str) -> list[LabeledExample]:
         """The examples of a file."""
         return read_examples(path, language)
 
-    def learn(self, examples: list[Example]) -> None:
+    def learn(self, examples: list[LabeledExample]) -> None:
         """Takes the classes and the number of texts from the training examples."""
         self.labels = sorted({example.label for example in examples} - {UNLABELED})
         self.num_texts = len(examples[0].texts)
@@ -91,12 +53,12 @@ class Classification(TaskType):
         counts = Counter(example.label for example in examples)
         logger.info("classes: %s", ", ".join(f"{label} ({counts[label]} examples)" for label in self.labels))
 
-    def check(self, examples: list[Example]) -> None:
+    def check(self, examples: list[LabeledExample]) -> None:
         """Raises `UserError` for another number of texts than in training, and an unknown label."""
         for example in examples:
             if len(example.texts) != self.num_texts:
                 raise UserError(
-                    f"{example.file}: expected {FIELDS[self.num_texts]} as in the other files, "
+                    f"{example.file}: expected {LABELED[self.num_texts]} as in the other files, "
                     f"found {len(example.texts) + 1} fields"
                 )
             if example.label not in (*self.labels, UNLABELED):
@@ -105,7 +67,7 @@ class Classification(TaskType):
                     f"{', '.join(self.labels)}"
                 )
 
-    def inputs(self, example: Example, encode: Encode) -> list[Input]:
+    def inputs(self, example: LabeledExample, encode: Encode) -> list[Input]:
         """One input: the texts, of which the longest is truncated first."""
         made = frame([encode(text, example.language) for text in example.texts], self.framing, self.cfg.length)
         number = NO_CLASS if example.label == UNLABELED else self.labels.index(example.label)
@@ -135,11 +97,11 @@ class Classification(TaskType):
         best = outputs.float().softmax(-1).max(-1)
         return list(zip(best.indices.tolist(), best.values.tolist()))
 
-    def is_labeled(self, example: Example) -> bool:
+    def is_labeled(self, example: LabeledExample) -> bool:
         """Whether the label is not `UNLABELED`."""
         return example.label != UNLABELED
 
-    def count(self, example: Example, prediction: Prediction) -> dict[str, float]:
+    def count(self, example: LabeledExample, prediction: Prediction) -> dict[str, float]:
         """1 if the class is right; the predicted class and the gold class."""
         predicted, gold = prediction[0], self.labels.index(example.label)
         return {"correct": predicted == gold, f"predicted {predicted}": 1, f"gold {gold}": 1}
@@ -159,7 +121,7 @@ class Classification(TaskType):
             predicted, gold = (100 * sums[f"{what} {number}"] / sums["examples"] for what in ("predicted", "gold"))
             yield label, predicted, gold
 
-    def format_prediction(self, example: Example, prediction: Prediction) -> str:
+    def format_prediction(self, example: LabeledExample, prediction: Prediction) -> str:
         """Line, label, prediction, probability."""
         predicted, probability = prediction
         return f"{example.line}\t{example.label}\t{self.labels[predicted]}\t{probability:.6f}\n"

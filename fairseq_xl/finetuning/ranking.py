@@ -1,7 +1,5 @@
 """Ranking of a query's texts by relevance (Liang et al. 2020, section 2.2). B: texts of all queries of a batch."""
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,57 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_xl.data.finetuning import Input, frame, read_lines
-from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.data.finetuning import Input, frame
 from fairseq_xl.evaluation.ranking import ndcg
+from fairseq_xl.evaluation.task_files import NO_RELEVANCE, RANKED, Query, format_ranking, read_queries
 from fairseq_xl.finetuning.base import Encode, FirstTokenConfig, Metric, Sample, TaskType, split_by_example
 
-NO_RELEVANCE = -1.0  # of an unlabeled text
-FIELDS = "relevance TAB query TAB text, with up to two texts"
-
 Prediction = np.ndarray  # a score for each text
-
-
-@dataclass(frozen=True)
-class Example:
-    """A query with its texts."""
-
-    query: str
-    texts: tuple[Any, ...]  # of each candidate: one or two texts, such as title and snippet
-    relevance: tuple[float, ...]  # of each candidate: 0 or more
-    lines: tuple[int, ...]  # of each candidate: its line in the file, from 1 on
-    language: str
-    file: str
-
-    @property
-    def place(self) -> str:
-        """File and line, for messages."""
-        return f"{self.file}, line {self.lines[0]}"
-
-
-def read_queries(path: Any, language: str) -> list[Example]:
-    """Reads lines ``relevance TAB query TAB text``, with up to two texts; equal queries are one `Example`.
-
-    Raises `UserError` that names file and line for a wrong number of fields, an empty one, and a relevance that is not
-    a number from 0 on.
-    """
-    queries = {}
-    for number, line in read_lines(path, language):
-        relevance, *texts = line.split("\t")
-        if not 2 <= len(texts) <= 3 or not all(text.strip() for text in texts):
-            raise UserError(f"{path}, line {number}: expected {FIELDS}, found {line[:40]!r}")
-        try:
-            value = float(relevance)
-        except ValueError:
-            value = math.nan
-        if relevance == UNLABELED:
-            value = NO_RELEVANCE
-        elif not 0 <= value < math.inf:
-            raise UserError(f"{path}, line {number}: expected a relevance of 0 or more, found {relevance[:40]!r}")
-        queries.setdefault(texts[0], []).append((tuple(texts[1:]), value, number))
-    found = ((query, *zip(*rows)) for query, rows in queries.items())
-    return [Example(query, texts, values, lines, language, str(path)) for query, texts, values, lines in found]
 
 
 @TaskType.register
@@ -73,15 +26,15 @@ class Ranking(TaskType):
     Config = FirstTokenConfig
     name = "ranking"
     main_metric = "ndcg"
-    files = f"SPLIT.LANGUAGE.tsv: {FIELDS}"
+    files = f"SPLIT.LANGUAGE.tsv: {RANKED}"
     example_name = "a query with all its texts"
     statistics = ("ndcg",)
 
-    def read(self, path: Any, language: str) -> list[Example]:
+    def read(self, path: Any, language: str) -> list[Query]:
         """The queries of a file."""
         return read_queries(path, language)
 
-    def inputs(self, example: Example, encode: Encode) -> list[Input]:
+    def inputs(self, example: Query, encode: Encode) -> list[Input]:
         """An input for each text of a query; the longest text is truncated first."""
         encoded = [[encode(text, example.language) for text in (example.query, *texts)] for texts in example.texts]
         made = [frame(texts, self.framing, self.cfg.length) for texts in encoded]
@@ -115,11 +68,11 @@ class Ranking(TaskType):
         """The scores of each query's texts."""
         return split_by_example(outputs.float().cpu().numpy(), sample["inputs_per_example"])
 
-    def is_labeled(self, example: Example) -> bool:
+    def is_labeled(self, example: Query) -> bool:
         """Whether every text has a relevance."""
         return NO_RELEVANCE not in example.relevance
 
-    def count(self, example: Example, prediction: Prediction) -> dict[str, float]:
+    def count(self, example: Query, prediction: Prediction) -> dict[str, float]:
         """nDCG of a query with linear gains; a query of a single text is left out."""
         return {"ndcg": ndcg(example.relevance, prediction)} if len(example.texts) > 1 else {"examples": 0}
 
@@ -127,8 +80,6 @@ class Ranking(TaskType):
         """nDCG, in percent."""
         return {"ndcg": lambda sums: 100 * sums["ndcg"] / sums["examples"]}
 
-    def format_prediction(self, example: Example, prediction: Prediction) -> str:
+    def format_prediction(self, example: Query, prediction: Prediction) -> str:
         """Line, query, relevance and score of each text."""
-        shown = [UNLABELED if value == NO_RELEVANCE else f"{value:g}" for value in example.relevance]
-        rows = zip(example.lines, shown, np.asarray(prediction).tolist())
-        return "".join(f"{line}\t{example.query}\t{relevance}\t{score:.6f}\n" for line, relevance, score in rows)
+        return format_ranking(example, np.asarray(prediction).tolist())

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,59 +10,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_xl.data.finetuning import Input, read_lines
+from fairseq_xl.data.finetuning import Input
 from fairseq_xl.errors import LISTED, UserError
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.spans import f1, labeled_words, spans
+from fairseq_xl.evaluation.task_files import TaggedSentence, format_tags, read_sentences
 from fairseq_xl.finetuning.base import NO_CLASS, Encode, Metric, Sample, TaskType
 
 logger = logging.getLogger(__name__)
 
 Prediction = list[str]  # a tag for each word
-
-
-@dataclass(frozen=True)
-class Example:
-    """A sentence, with a tag for each word."""
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...]
-    language: str
-    file: str
-    line: int  # line of the first word in the file, from 1 on
-
-    @property
-    def place(self) -> str:
-        """File and line, for messages."""
-        return f"{self.file}, line {self.line}"
-
-
-def read_sentences(path: Any, language: str) -> list[Example]:
-    """Reads lines ``word TAB tag`` with an empty line after each sentence: a list of `Example`.
-
-    Raises `UserError` that names file and line for a wrong number of fields, an empty word or tag, and a tag with
-    white space.
-    """
-    examples, rows = [], []
-
-    def end() -> None:
-        if rows:
-            words, tags, lines = zip(*rows)
-            examples.append(Example(words, tags, language, str(path), lines[0]))
-            rows.clear()
-
-    for number, line in read_lines(path, language):
-        if not line.strip():
-            end()
-            continue
-        fields = line.split("\t")
-        if len(fields) != 2 or not all(field.strip() for field in fields):
-            raise UserError(f"{path}, line {number}: expected word TAB tag, found {line[:40]!r}")
-        if any(map(str.isspace, fields[1].strip())):
-            raise UserError(f"{path}, line {number}: expected word TAB tag, but {fields[1][:40]!r} has white space")
-        rows.append((fields[0], fields[1].strip(), number))
-    end()
-    return examples
 
 
 @TaskType.register
@@ -81,17 +37,17 @@ class Tagging(TaskType):
     labels: Sequence[str] = ()  # the tags in order
     statistics = ("words", "correct_words", "correct_spans", "predicted_spans", "gold_spans")
 
-    def read(self, path: Any, language: str) -> list[Example]:
+    def read(self, path: Any, language: str) -> list[TaggedSentence]:
         """The sentences of a file."""
         return read_sentences(path, language)
 
-    def learn(self, examples: list[Example]) -> None:
+    def learn(self, examples: list[TaggedSentence]) -> None:
         """Takes the tags from the training sentences."""
         self.labels = sorted({tag for example in examples for tag in example.tags} - {UNLABELED})
         if not self.labels:
             raise UserError(f"{Path(examples[0].file).parent}: the training files have no tag")
 
-    def check(self, examples: list[Example]) -> None:
+    def check(self, examples: list[TaggedSentence]) -> None:
         """Warns of tags that no training sentence has."""
         known, unknown = {*self.labels, UNLABELED}, {}
         for example in examples:
@@ -105,7 +61,7 @@ class Tagging(TaskType):
                 found = ", ".join(f"{tag} (line {line})" for tag, line in sorted(lines.items())[:LISTED]) + more
                 logger.warning("%s: no training sentence has the tags %s; they count as errors", file, found)
 
-    def inputs(self, example: Example, encode: Encode) -> list[Input]:
+    def inputs(self, example: TaggedSentence, encode: Encode) -> list[Input]:
         """Inputs of whole words; a word that does not fit into an input is truncated."""
         room = self.cfg.length - 2  # <s> and </s>
         numbers = {label: number for number, label in enumerate(self.labels)}
@@ -157,11 +113,11 @@ class Tagging(TaskType):
         counts = [sum(len(each.target["tags"]) for each in of_one) for of_one in inputs]
         return [[self.labels[next(predicted)] for _ in range(count)] for count in counts]
 
-    def is_labeled(self, example: Example) -> bool:
+    def is_labeled(self, example: TaggedSentence) -> bool:
         """Whether any word has a tag."""
         return any(tag != UNLABELED for tag in example.tags)
 
-    def count(self, example: Example, prediction: Prediction) -> dict[str, float]:
+    def count(self, example: TaggedSentence, prediction: Prediction) -> dict[str, float]:
         """Words with a tag, correct tags; numbers of spans that are in both, predicted, and gold."""
         tags, found = labeled_words(example.tags, prediction)
         gold, predicted = set(spans(tags)), set(spans(found))
@@ -176,6 +132,6 @@ class Tagging(TaskType):
             "accuracy": lambda sums: 100 * sums["correct_words"] / sums["words"],
         }
 
-    def format_prediction(self, example: Example, prediction: Prediction) -> str:
+    def format_prediction(self, example: TaggedSentence, prediction: Prediction) -> str:
         """Word, tag and prediction on a line; an empty line."""
-        return "".join(f"{row}\n" for row in (*map("\t".join, zip(example.words, example.tags, prediction)), ""))
+        return format_tags(example, prediction)

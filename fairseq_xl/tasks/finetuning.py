@@ -16,9 +16,9 @@ from fairseq_xl.checkpoints.identity import head_of, type_state_of
 from fairseq_xl.data.finetuning import FineTuningDataset
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.task_files import file_in
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import camel_case
-from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.tasks.base import XLTask, named_languages, run_config
@@ -92,6 +92,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
         self.type = self.make_type()
+        self.training_examples = []  # those that the type has learned from, until their dataset is made
         self.predictions = {}  # split -> {index of the example: prediction}, where they are kept
         self.language_module = TaskLanguageModule(cfg, dictionary, self.folder())
         self.uses_pretrained_tokens = self.language_module.replacement is None
@@ -179,7 +180,8 @@ class FineTuningTask(LanguageMetrics, XLTask):
     def learn(self) -> None:
         """Lets the task type learn its state from the training files, unless a checkpoint has set it."""
         if not self.type.learned:
-            self.type.learn(self._examples("train"))
+            self.training_examples = self._examples("train")
+            self.type.learn(self.training_examples)
 
     def adapt_pretrained(self, pretrained, model):
         """Removes the language module that the run does not use."""
@@ -211,7 +213,8 @@ class FineTuningTask(LanguageMetrics, XLTask):
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Reads and encodes the files of a split in its languages."""
-        examples = self._examples(split)
+        examples = self._examples(split) if split != "train" else self.training_examples or self._examples(split)
+        self.training_examples = []
         self.type.check(examples)
         if split == "train":
             for example in examples:
@@ -334,8 +337,7 @@ def find_file(option, folders, split, language, task_type):
     if not folders:
         raise UserError(f"{option}: name a folder of files {task_type.files}")
     name = f"{split}.{language}.{task_type.suffix}"
-    files = [stored(Path(folder) / name) for folder in folders.split(os.pathsep)]
-    return next((file for file in files if file.is_file()), files[0])
+    return file_in(folders.split(os.pathsep), name)
 
 
 def define_tasks():

@@ -6,7 +6,8 @@ import pytest
 from fairseq_xl.data.finetuning import FineTuningDataset, Input, SubtaskDataset, frame, segments, shares_of
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning.classification import Classification, Example, read_examples
+from fairseq_xl.evaluation.task_files import LabeledExample, read_examples
+from fairseq_xl.finetuning.classification import Classification
 from fairseq_xl.finetuning.subtasks import SubtaskExample
 
 S, PAD, END = 0, 1, 2
@@ -51,9 +52,9 @@ def test_a_triple_is_truncated_to_equal_lengths(framing):
 
 
 def dataset(dictionary, sizes, split="train", per_epoch=None):
-    examples = [Example("ab"[n % 2], ("text",), ["en", "fr"][n % 2], "file", n + 1) for n in range(len(sizes))]
+    examples = [LabeledExample("ab"[n % 2], ("text",), ["en", "fr"][n % 2], "file", n + 1) for n in range(len(sizes))]
     task = Classification(None, None)
-    task.learn([Example(label, ("text",), "en", "file", 1) for label in "ab"])
+    task.learn([LabeledExample(label, ("text",), "en", "file", 1) for label in "ab"])
     inputs = [
         [Input(np.array([S, *[7] * (size - 2), END]), {"class": number % 2})] for number, size in enumerate(sizes)
     ]
@@ -72,7 +73,7 @@ def test_a_batch(dictionary):
 
 def test_batches_count_all_inputs_with_their_padding(dictionary):
     """Two examples of one long input and two of ten short ones: at most 2,100 tokens in a batch with padding."""
-    examples = [Example("a", ("text",), "en", "file", 1)] * 4
+    examples = [LabeledExample("a", ("text",), "en", "file", 1)] * 4
     sizes = [[52] * 10, [520], [52] * 10, [520]]
     inputs = [[Input(np.full(size, 7), {"class": 0}) for size in of_one] for of_one in sizes]
     data = FineTuningDataset("valid", examples, inputs, Classification(None, None).collate, dictionary)
@@ -138,9 +139,9 @@ def test_files_that_are_wrong(tmp_path, content, sentence):
 
 def test_a_label_that_was_not_trained():
     task = Classification(None, None)
-    task.learn([Example(label, ("x",), "en", "train.en.tsv", 1) for label in "ab"])
+    task.learn([LabeledExample(label, ("x",), "en", "train.en.tsv", 1) for label in "ab"])
     with pytest.raises(UserError, match="valid.en.tsv, line 4: label 'c' is not one of the classes a, b"):
-        task.check([Example("c", ("x",), "en", "valid.en.tsv", 4)])
+        task.check([LabeledExample("c", ("x",), "en", "valid.en.tsv", 4)])
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def several(dictionary, sizes, **more):
     examples, inputs = [], []
     for subtask, of_one in enumerate(sizes):
         for size in of_one:
-            examples.append(SubtaskExample("abc"[subtask], Example("a", ("text",), "en", "file", 1)))
+            examples.append(SubtaskExample("abc"[subtask], LabeledExample("a", ("text",), "en", "file", 1)))
             inputs.append([Input(np.array([S, *[7] * (size - 2), END]), {"class": 0})])
     collate = Classification(None, None).collate
     return SubtaskDataset(more.pop("split", "train"), examples, inputs, collate, dictionary, **more)

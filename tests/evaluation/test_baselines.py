@@ -139,7 +139,7 @@ def test_titles_are_as_many_words_as_score_best_on_validation_text(tmp_path, cap
 @pytest.mark.parametrize(
     "command, changed, sentence",
     [
-        ("classification", {}, r"no file test.es.tsv in .*files"),
+        ("classification", {}, r"test.es.tsv: no such file of labeled text in language 'es'"),
         (
             "classification",
             {"train.en.tsv": ["calc\ta chart"] * 3},
@@ -150,8 +150,12 @@ def test_titles_are_as_many_words_as_score_best_on_validation_text(tmp_path, cap
             {"train.en.tsv": ["calc\tx", "draw\ty"]},
             "nothing is learned from the training text of en: ",
         ),
-        ("classification", {"train.en.tsv": ["calc"]}, "train.en.tsv, line 1: expected label TAB text, found 1 fields"),
-        ("classification", {"train.en.tsv": []}, "train.en.tsv is empty"),
+        (
+            "classification",
+            {"train.en.tsv": ["calc"]},
+            "train.en.tsv, line 1: expected label TAB text, with up to three texts, found 1 field",
+        ),
+        ("classification", {"train.en.tsv": []}, "train.en.tsv, line 1: the file is empty"),
         ("pairs", {"train.en.tsv": ["1\ta\tb", "0\ta"]}, "line 2: expected label TAB text TAB text, found 2 fields"),
         ("pairs", {}, "train.en.tsv, line 1: expected label TAB text TAB text, found 2 fields"),
         ("titles", {"valid.es.src": ["a b"], "valid.es.tgt": []}, "valid.es: expected as many titles as .* 0 of 1"),

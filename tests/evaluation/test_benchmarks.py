@@ -84,7 +84,7 @@ def test_every_task_of_xglue(xglue_files, capsys):
     table = (xglue_files / "table.md").read_text(encoding="utf-8").splitlines()
     assert table[0] == "| task | metric | average | published | by language | signature |"
     languages = "de 66.7, en 66.7, es 66.7, nl 66.7"
-    signature = rf"`metric:span-f1\|scheme:seqeval\|bs:1000\|seed:1\|version:{__version__}`"
+    signature = rf"`metric:span-f1\|scheme:seqeval-0.0.12\|bs:1000\|seed:1\|version:{__version__}`"
     assert table[2] == f"| NER | F1 of spans (seqeval) | 66.7 | Unicoder 79.7 | {languages} | {signature} |"
     assert "| precision of spans (seqeval); the benchmark calls this accuracy | 66.7 |" in table[3]
     assert table[-2].startswith("| understanding | mean of 9 tasks | ")
@@ -217,8 +217,8 @@ def test_signatures(xglue_files, capsys):
     result = printed(capsys, score_xglue.main, xglue_files, "--split", "dev")
     signatures = {name: entry["signature"] for name, entry in result["tasks"].items()}
     ours = f"bs:1000|seed:1|version:{__version__}"
-    assert signatures["NER"] == f"metric:span-f1|scheme:seqeval|{ours}"
-    assert signatures["POS"] == f"metric:span-precision|scheme:seqeval|{ours}"
+    assert signatures["NER"] == f"metric:span-f1|scheme:seqeval-0.0.12|{ours}"
+    assert signatures["POS"] == f"metric:span-precision|scheme:seqeval-0.0.12|{ours}"
     assert signatures["XNLI"] == f"metric:accuracy|{ours}"
     assert (
         signatures["MLQA"] == f"metric:f1|norm:mlqa|{ours}" and signatures["WPR"] == f"metric:ndcg|gain:linear|{ours}"

@@ -20,6 +20,7 @@ from fairseq_xl.evaluation.finetuning_baselines import (
     tag,
     tag_capitals,
 )
+from fairseq_xl.evaluation.task_files import TaggedSentence
 
 
 def write(path, content):
@@ -30,12 +31,13 @@ def write(path, content):
 def sentence(text):
     """A sentence of "word/tag"; a word without a tag is outside."""
     words = [word.partition("/") for word in text.split()]
-    return [word for word, _, _ in words], [found or "O" for _, _, found in words]
+    tags = tuple(found or "O" for _, _, found in words)
+    return TaggedSentence(tuple(word for word, _, _ in words), tags, "en", "file", 1)
 
 
 def column(*texts):
     """The file of these sentences."""
-    return "".join("".join(map("{}\t{}\n".format, *sentence(text))) + "\n" for text in texts)
+    return "".join("".join(map("{}\t{}\n".format, sentence(text).words, sentence(text).tags)) + "\n" for text in texts)
 
 
 # Tagging
@@ -203,13 +205,13 @@ def test_compressed_files_and_texts_without_labels_are_read(tmp_path):
 @pytest.mark.parametrize(
     "name, files, sentence",
     [
-        ("tagging", {}, r"no file train.en.tsv in .*files"),
-        ("tagging", {"train.en.tsv": "a\tO\n"}, r"no file test.de.tsv in .*files"),
+        ("tagging", {}, r"train.en.tsv: no such file of labeled text in language 'en'"),
+        ("tagging", {"train.en.tsv": "a\tO\n"}, r"test.de.tsv: no such file of labeled text"),
         ("tagging", {"train.en.tsv": "a\tO\n\nword\n"}, "train.en.tsv, line 3: expected word TAB tag, found 'word'"),
         ("tagging", {"train.en.tsv": "a\tO\tO\n"}, "line 1: expected word TAB tag"),
-        ("tagging", {"train.en.tsv": "\n"}, "train.en.tsv is empty"),
-        ("tagging", {"train.en.tsv": b"\xff\tO\n"}, "train.en.tsv is not UTF-8: line 1 has the byte 0xff"),
-        ("question-answering", {}, r"no file test.de.json in .*files"),
+        ("tagging", {"train.en.tsv": "\n"}, "train.en.tsv, line 1: the file is empty"),
+        ("tagging", {"train.en.tsv": b"\xff\tO\n"}, "train.en.tsv, line 1: not UTF-8"),
+        ("question-answering", {}, r"test.de.json: no such file of questions"),
         ("question-answering", {"test.de.json": "{"}, "line 1: not JSON"),
         (
             "question-answering",
@@ -217,12 +219,12 @@ def test_compressed_files_and_texts_without_labels_are_read(tmp_path):
             "the answer .R. is not at 7",
         ),
         ("question-answering", {"test.de.json": b"\xff"}, "not UTF-8"),
-        ("ranking", {}, r"no file test.de.tsv in .*files"),
+        ("ranking", {}, r"test.de.tsv: no such file of labeled text"),
         ("ranking", {"test.de.tsv": "1\tquery\n"}, "line 1: expected relevance TAB query TAB text, with up to two"),
         ("ranking", {"test.de.tsv": "1\tq\tt\n1\tq\t \n"}, "line 2: expected relevance TAB query TAB text"),
         ("ranking", {"test.de.tsv": "-1\tq\tt\n"}, "line 1: expected a relevance of 0 or more, found '-1'"),
         ("ranking", {"test.de.tsv": "x\tq\tt\n"}, "line 1: expected a relevance of 0 or more, found 'x'"),
-        ("ranking", {"test.de.tsv": ""}, "test.de.tsv is empty"),
+        ("ranking", {"test.de.tsv": ""}, "test.de.tsv, line 1: the file is empty"),
         ("ranking", {"test.de.tsv": "1\t \t \n"}, "line 1: expected relevance TAB query TAB text"),
     ],
 )

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from fairseq_xl.data.finetuning import frame, read_lines
+from fairseq_xl.data.finetuning import frame
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.task_files import read_lines
 from fairseq_xl.finetuning import TaskType, TypeConfig
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning.ranking import Ranking, read_queries
+from fairseq_xl.evaluation.task_files import read_queries
+from fairseq_xl.finetuning.ranking import Ranking
 
 
 def test_reading_joins_the_lines_of_a_query(tmp_path):

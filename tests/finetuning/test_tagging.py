@@ -9,8 +9,9 @@ import torch
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import LISTED, UserError
 from fairseq_xl.evaluation import spans
+from fairseq_xl.evaluation.task_files import TaggedSentence, read_sentences
 from fairseq_xl.finetuning.base import NO_CLASS
-from fairseq_xl.finetuning.tagging import Example, Tagging, read_sentences
+from fairseq_xl.finetuning.tagging import Tagging
 
 END = 2
 
@@ -28,7 +29,7 @@ def task():
 
 
 def sentence(words, tags):
-    return Example(tuple(words.split()), tuple(tags.split()), "en", "file", 1)
+    return TaggedSentence(tuple(words.split()), tuple(tags.split()), "en", "file", 1)
 
 
 def test_reading(tmp_path):

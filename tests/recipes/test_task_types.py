@@ -38,7 +38,7 @@ def test_every_paper_s_configuration_is_one_of_every_type(paper, kind):
         **{"xglue": (5e-6, 10), "monotrans": (2e-5, 2)},  # G7; M7
     }[paper]
     assert cfg.optimization.lr == [rate] and cfg.dataset.batch_size == 32 and cfg.optimization.max_epoch == epochs
-    assert share(files_of(kind, *own)) == ("0.1" if paper in ("xglue", "monotrans") else None)
+    assert share(files_of(kind, *own)) == (None if paper == "unicoder" else "0.1")
     if paper == "monotrans":
         assert getattr(cfg.task, "pooler", False) == (kind in ("classification", "ranking"))  # M7
 
@@ -113,7 +113,10 @@ def test_xtreme_s_translations_are_trained_on_as_well(tmp_path):
         configs = "recipes/veco/config/finetune.yaml recipes/veco/config/translate-train-all.yaml"
         files = f"{folder}:{folder}/translate_train {languages} {languages} --no-scores {configs}"
         assert files in found[f"finetune/{task}"][0]
-    assert "retrieve" not in found and found["submission"][0].count("/submission/.") == 5
+    assert found["retrieve"][0].startswith(
+        f"fairseq-xl retrieve-xtreme {tmp_path}/xnli/checkpoint_best.pt data-bin/my "
+    )
+    assert found["submission"][0].count("/submission/.") == 6
 
 
 @pytest.mark.parametrize("small, tasks", [("xglue/smoke-understanding.yaml", 9), ("xtreme/smoke.yaml", 7)])

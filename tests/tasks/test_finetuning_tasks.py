@@ -12,8 +12,7 @@ from fairseq_xl.evaluation import spans
 from fairseq_xl.evaluation.question_answering import scores
 from fairseq_xl.evaluation.ranking import ndcg
 from fairseq_xl.evaluation.squad import read_questions
-from fairseq_xl.finetuning.ranking import read_queries
-from fairseq_xl.finetuning.tagging import read_sentences
+from fairseq_xl.evaluation.task_files import read_queries, read_sentences
 from tests.command_line import cli
 from tests.commands import equal_parameters, labeled, load, run_train, run_validate
 from tests.tasks.resuming import check_epochs_of_examples

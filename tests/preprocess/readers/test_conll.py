@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_xl.finetuning.tagging import read_sentences
+from fairseq_xl.evaluation.task_files import read_sentences
 from preprocess.readers.conll import main
 
 FILES = Path(__file__).parents[1] / "files/conll"

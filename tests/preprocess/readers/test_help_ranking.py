@@ -1,6 +1,6 @@
 """The task wpr from LibreOffice help pages: right and wrong pages of an entry, lines to rank."""
 
-from fairseq_xl.finetuning.ranking import read_queries
+from fairseq_xl.evaluation.task_files import read_queries
 from preprocess.readers.libreoffice_help import questions, ranking
 
 FIRST = "one two three four"

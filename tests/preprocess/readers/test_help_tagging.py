@@ -6,7 +6,7 @@ import shutil
 import pytest
 from help_pages import html, paragraph, write_package
 
-from fairseq_xl.finetuning.tagging import read_sentences
+from fairseq_xl.evaluation.task_files import read_sentences
 from preprocess.readers.libreoffice_help import tagging
 from preprocess.readers.libreoffice_help.__main__ import main
 from preprocess.readers.libreoffice_help.page import Mark

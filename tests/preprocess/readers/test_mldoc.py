@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from fairseq_xl.finetuning.classification import read_examples
+from fairseq_xl.evaluation.task_files import read_examples
 from preprocess.readers.mldoc import LANGUAGES, main
 
 FILES = Path(__file__).parents[1] / "files/mldoc"

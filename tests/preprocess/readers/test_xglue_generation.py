@@ -56,9 +56,8 @@ def test_the_files_that_are_stored_with_the_tests(tmp_path):
     for task, pairs in (("ntg", 2), ("qg", 1)):
         assert read(stored, tmp_path / task, task=task) == 0
         counts = {name: content.count("\n") for name, content in written(tmp_path / task).items()}
-        names = [
-            f"{part}.{side}" for part in ("train.en", "valid.en", "valid.de", "test.en", "test.de") for side in SIDES
-        ]
+        parts = ("train.en", "valid.en", "valid.de", "test.en", "test.de")
+        names = [f"{part}.{side}" for part in parts for side in SIDES]
         assert counts == dict.fromkeys(names, pairs)
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_xl.evaluation.squad import read_questions
-from fairseq_xl.finetuning.classification import read_examples
-from fairseq_xl.finetuning.tagging import read_sentences
+from fairseq_xl.evaluation.task_files import read_examples, read_sentences
 from preprocess.readers.xtreme import LANGUAGES, SPLITS, file_of, main
 
 

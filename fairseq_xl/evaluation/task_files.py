@@ -1,0 +1,180 @@
+"""Files of labeled text that fine-tuning tasks and their baselines read, SPLIT.LANGUAGE.tsv.
+
+Files of questions are in SQuAD's format (`fairseq_xl.evaluation.squad`).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.io.compressed import read_text, stored
+
+LABELED = {1: "label TAB text", 2: "label TAB text TAB text", 3: "label TAB text TAB text TAB text"}
+ANY_LABELED = "label TAB text, with up to three texts"
+RANKED = "relevance TAB query TAB text, with up to two texts"
+NO_RELEVANCE = -1.0  # of an unlabeled text
+
+
+@dataclass(frozen=True, slots=True)
+class LabeledExample:
+    """A labeled sentence, pair or triple."""
+
+    label: str
+    texts: tuple[Any, ...]  # one to three texts
+    language: str
+    file: str
+    line: int  # line of the file, from 1 on
+
+    @property
+    def place(self) -> str:
+        """File and line, for messages."""
+        return f"{self.file}, line {self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query with its texts."""
+
+    query: str
+    texts: tuple[Any, ...]  # of each candidate: one or two texts, such as title and snippet
+    relevance: tuple[float, ...]  # of each candidate: 0 or more
+    lines: tuple[int, ...]  # of each candidate: its line in the file, from 1 on
+    language: str
+    file: str
+
+    @property
+    def place(self) -> str:
+        """File and line, for messages."""
+        return f"{self.file}, line {self.lines[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedSentence:
+    """A sentence, with a tag for each word."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    language: str
+    file: str
+    line: int  # line of the first word in the file, from 1 on
+
+    @property
+    def place(self) -> str:
+        """File and line, for messages."""
+        return f"{self.file}, line {self.line}"
+
+
+def file_in(folders: Sequence[Any], name: str) -> Path:
+    """Path of a file, compressed or not, in the first folder that has it; if none has it, in the first folder."""
+    files = [stored(Path(folder) / name) for folder in folders]
+    return next((file for file in files if file.is_file()), files[0])
+
+
+def read_lines(path: Any, language: str) -> Iterator[tuple[int, str]]:
+    """Yields (number, line) of a UTF-8 file, from 1 on; a line ends in LF or CR LF.
+
+    Raises `UserError` that names the file for a missing or empty one, and the line for text that is not UTF-8.
+    """
+    path = stored(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such file of labeled text in language {language!r}")
+    content = read_text(path)
+    if not content.strip():
+        raise UserError(f"{path}, line 1: the file is empty")
+    for number, raw in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
+        try:
+            yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise UserError(f"{path}, line {number}: not UTF-8") from None
+
+
+def read_examples(path: Any, language: str) -> list[LabeledExample]:
+    """Reads lines ``label TAB text``, with up to three texts.
+
+    Raises `UserError` that names file and line for a missing file, text that is not UTF-8, a wrong number of
+    fields, and an empty label or text.
+    """
+    examples: list[LabeledExample] = []
+    for number, line in read_lines(path, language):
+        label, *texts = line.split("\t")
+        expected = LABELED[len(examples[0].texts)] if examples else ANY_LABELED
+        if len(texts) not in ([len(examples[0].texts)] if examples else LABELED):
+            found = f"{len(texts) + 1} fields" if texts else "1 field"
+            raise UserError(f"{path}, line {number}: expected {expected}, found {found}")
+        if not all(part.strip() for part in (label, *texts)):
+            raise UserError(f"{path}, line {number}: an empty label or text")
+        examples.append(LabeledExample(label.strip(), tuple(texts), language, str(path), number))
+    return examples
+
+
+def read_queries(path: Any, language: str) -> list[Query]:
+    """Reads lines ``relevance TAB query TAB text``, with up to two texts; equal queries are one `Query`.
+
+    Raises `UserError` that names file and line for a wrong number of fields, an empty one, and a relevance that is not
+    a number from 0 on.
+    """
+    queries: dict[str, list[tuple[tuple[str, ...], float, int]]] = {}
+    for number, line in read_lines(path, language):
+        relevance, *texts = line.split("\t")
+        if not 2 <= len(texts) <= 3 or not all(text.strip() for text in texts):
+            raise UserError(f"{path}, line {number}: expected {RANKED}, found {line[:40]!r}")
+        try:
+            value = float(relevance)
+        except ValueError:
+            value = math.nan
+        if relevance == UNLABELED:
+            value = NO_RELEVANCE
+        elif not 0 <= value < math.inf:
+            raise UserError(f"{path}, line {number}: expected a relevance of 0 or more, found {relevance[:40]!r}")
+        queries.setdefault(texts[0], []).append((tuple(texts[1:]), value, number))
+    found = []
+    for query, rows in queries.items():
+        texts_of, values, lines = zip(*rows)
+        found.append(Query(query, texts_of, values, lines, language, str(path)))
+    return found
+
+
+def read_sentences(path: Any, language: str) -> list[TaggedSentence]:
+    """Reads lines ``word TAB tag`` with an empty line after each sentence.
+
+    Raises `UserError` that names file and line for a wrong number of fields, an empty word or tag, and a tag with
+    white space.
+    """
+    sentences: list[TaggedSentence] = []
+    rows: list[tuple[str, str, int]] = []
+
+    def end() -> None:
+        if rows:
+            words, tags, lines = zip(*rows)
+            sentences.append(TaggedSentence(words, tags, language, str(path), lines[0]))
+            rows.clear()
+
+    for number, line in read_lines(path, language):
+        if not line.strip():
+            end()
+            continue
+        fields = line.split("\t")
+        if len(fields) != 2 or not all(field.strip() for field in fields):
+            raise UserError(f"{path}, line {number}: expected word TAB tag, found {line[:40]!r}")
+        if any(map(str.isspace, fields[1].strip())):
+            raise UserError(f"{path}, line {number}: expected word TAB tag, but {fields[1][:40]!r} has white space")
+        rows.append((fields[0], fields[1].strip(), number))
+    end()
+    return sentences
+
+
+def format_ranking(query: Query, scores: Sequence[float]) -> str:
+    """Line, query, relevance and score of each text: the lines of a file of predictions."""
+    shown = [UNLABELED if value == NO_RELEVANCE else f"{value:g}" for value in query.relevance]
+    rows = zip(query.lines, shown, scores, strict=True)
+    return "".join(f"{line}\t{query.query}\t{relevance}\t{score:.6f}\n" for line, relevance, score in rows)
+
+
+def format_tags(sentence: TaggedSentence, predicted: Sequence[str]) -> str:
+    """Word, tag and prediction on a line; an empty line: the lines of a file of predictions."""
+    rows = map("\t".join, zip(sentence.words, sentence.tags, predicted, strict=True))
+    return "".join(f"{row}\n" for row in (*rows, ""))

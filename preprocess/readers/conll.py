@@ -1,7 +1,8 @@
 """The command: ``python -m preprocess.readers.conll DEST SPLIT.XX=FILE …``, tagged words in columns.
 
 Reads files of the CoNLL-2002 and 2003 shared tasks on named entities (Tjong Kim Sang 2002; Tjong Kim Sang & De Meulder
-2003), whose columns the options describe, and CoNLL-U files, whose tag is the part of speech (UPOS).
+2003), whose columns the options describe, CoNLL-U files, whose tag is the part of speech (UPOS), and WikiANN's
+(Rahimi et al. 2019).
 """
 
 import argparse
@@ -17,18 +18,20 @@ from preprocess.readers.tagged import UPOS, Columns, read_tagged, span_tags
 
 ENCODINGS = ("utf-8", "iso-8859-1")
 CONLLU = Columns(10, tag=3, word=1, conllu=True)
+WIKIANN = Columns(2, empty=True, prefixed=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m preprocess.readers.conll",
-        description="Tagged words: columns of CoNLL-2002 and 2003, or CoNLL-U.",
+        description="Tagged words: columns of CoNLL-2002 and 2003, CoNLL-U, or WikiANN.",
     )
     add_arguments(parser, "SPLIT.XX=FILE")
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--columns", type=int, metavar="N", help="columns of the files, of which the first is the word")
     kind.add_argument("--conllu", action="store_true", help="CoNLL-U: the tag is the part of speech (UPOS)")
+    kind.add_argument("--wikiann", action="store_true", help="WikiANN, of which PAN-X is made: LANGUAGE:WORD TAB TAG")
     parser.add_argument("--tag-column", type=int, metavar="N", help="column of the tag, from 1 on (default: the last)")
     parser.add_argument(
         "--types", default="LOC,MISC,ORG,PER", metavar="X,Y", help="types of names in the tags (default: %(default)s)"
@@ -39,9 +42,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def work() -> None:
-        columns, tags = CONLLU, UPOS
+        columns, tags = CONLLU if options.conllu else WIKIANN, UPOS
+        if options.columns is not None:
+            columns = _columns(options.columns, options.tag_column)
         if not options.conllu:
-            columns, tags = _columns(options.columns, options.tag_column), span_tags(options.types.replace(",", " "))
+            tags = span_tags(options.types.replace(",", " "))
         settings = (str(columns), *sorted(tags), options.encoding)
         parts = []
         for split, languages, path in named_files(options.files):
@@ -51,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
             name = f"{split}.{languages[0]}"
             parts.append(Part(name, path, {languages[0]: f"{name}.tsv"}, read, line=tagged_line, settings=settings))
         described = {
-            "corpus": ["CoNLL-U" if options.conllu else "CoNLL"],
+            "corpus": ["CoNLL-U" if options.conllu else "WikiANN" if options.wikiann else "CoNLL"],
             "languages": list(dict.fromkeys(language for part in parts for language in part.files)),
         }
         build(options.destination, Path(), parts, described)

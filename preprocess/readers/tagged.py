@@ -30,6 +30,7 @@ class Columns(NamedTuple):
     blanks: bool = False  # whether spaces, which separate the word from its tag, may also be in the word
     conllu: bool = False  # CoNLL-U: comments, multi-word tokens and empty words are skipped
     empty: bool = False  # whether a word with a tag may be empty: it is written as `_`
+    prefixed: bool = False  # whether a word begins with a language and a colon, which are left out: WikiANN's `en:Oslo`
 
 
 def read_tagged(
@@ -66,7 +67,12 @@ def read_tagged(
         if columns.conllu and not fields[0].isdigit():
             continue  # 3-4, a token of several words, or 5.1, an empty word
         fewest = min(fewest or len(text.split()), len(text.split()))
-        word = " ".join(fields[columns.word].split())
+        before, colon, word = (
+            fields[columns.word].partition(":") if columns.prefixed else ("", ":", fields[columns.word])
+        )
+        if not colon:
+            problems.add(f"{path}, line {number}: expected LANGUAGE:WORD, found {before[:SHOWN]!r}")
+        word = " ".join(word.split())
         tag = UNLABELED if columns.tag is None else fields[columns.tag].strip()
         if columns.tag is not None and not columns.empty and not fields[columns.word].strip(" \t"):
             problems.add(f"{path}, line {number}: expected {expected(columns)}, found {text[:SHOWN]!r}")

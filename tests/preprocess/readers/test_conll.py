@@ -40,6 +40,16 @@ def test_what_is_written_is_what_tagging_reads(name, options, expected, tmp_path
     assert " | ".join(found) == expected
 
 
+def test_wikiann(tmp_path, capsys):
+    """The language before each word is left out; a word may have colons, spaces, or be empty."""
+    (tmp_path / "dev").write_text("de:Bad  Ems\tB-LOC\nde:10:30\tO\nde:\tO\n\n", encoding="utf-8")
+    assert read(tmp_path / "out", f"valid.de={tmp_path / 'dev'}", "--wikiann") == 0
+    assert (tmp_path / "out/valid.de.tsv").read_text(encoding="utf-8") == "Bad Ems\tB-LOC\n10:30\tO\n_\tO\n\n"
+    (tmp_path / "dev").write_text("Ems\tB-LOC\n", encoding="utf-8")
+    assert read(tmp_path / "out", f"valid.de={tmp_path / 'dev'}", "--wikiann") == 1
+    assert capsys.readouterr().err.endswith("dev, line 1: expected LANGUAGE:WORD, found 'Ems'\n")
+
+
 def test_several_files_and_another_column(tmp_path):
     """The third column has chunks, whose types are named."""
     source = tmp_path / "a.txt"

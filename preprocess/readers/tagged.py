@@ -67,12 +67,11 @@ def read_tagged(
         if columns.conllu and not fields[0].isdigit():
             continue  # 3-4, a token of several words, or 5.1, an empty word
         fewest = min(fewest or len(text.split()), len(text.split()))
-        before, colon, word = (
-            fields[columns.word].partition(":") if columns.prefixed else ("", ":", fields[columns.word])
-        )
-        if not colon:
-            problems.add(f"{path}, line {number}: expected LANGUAGE:WORD, found {before[:SHOWN]!r}")
-        word = " ".join(word.split())
+        word = " ".join(fields[columns.word].split())
+        if columns.prefixed:
+            if ":" not in word:
+                problems.add(f"{path}, line {number}: expected LANGUAGE:WORD, found {word[:SHOWN]!r}")
+            word = word.partition(":")[2].strip()
         tag = UNLABELED if columns.tag is None else fields[columns.tag].strip()
         if columns.tag is not None and not columns.empty and not fields[columns.word].strip(" \t"):
             problems.add(f"{path}, line {number}: expected {expected(columns)}, found {text[:SHOWN]!r}")

@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from fairseq_xl.data.finetuning import frame, segments
-from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.finetuning import frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.probing import MinimalPair, WordInText, WordPair
-from fairseq_xl.models.encoder import Encoder, XLEncoderModel
-from fairseq_xl.retrieval import BATCH_TOKENS, Embedder, batches
+from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.retrieval import BATCH_TOKENS, Embedder
 
 
 def parser(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -37,26 +36,13 @@ def embedder_of(options: argparse.Namespace) -> Embedder:
     return embedder
 
 
-@torch.no_grad()
 def last_hidden_states(
     embedder: Embedder, rows: Sequence[np.ndarray], language: str, batch_tokens: int = BATCH_TOKENS
 ) -> Iterator[tuple[int, torch.Tensor]]:
     """Yields the number of each framed text (t,) of `rows` and the last layer's hidden states of its tokens, (t, C)."""
-    dictionary = embedder.task.dictionary
-    for batch in batches([len(row) for row in rows], batch_tokens):
-        padded = pad_rows([rows[number] for number in batch], dictionary.pad())
-        tokens = torch.from_numpy(padded).to(embedder.device)
-        padding = tokens.eq(dictionary.pad())
-        # called by its class, since the encoder of a translation model overrides `forward`
-        hidden = Encoder.forward(
-            embedder.encoder,
-            tokens,
-            languages=torch.full_like(tokens[:, :1], dictionary.language_id(language)),
-            padding_mask=padding if padding.any() else None,
-            segments=torch.from_numpy(segments(padded, dictionary.eos(), dictionary.pad())).to(embedder.device),
-        )
-        for number, states in zip(batch, hidden):
-            yield number, states[: len(rows[number])]
+    for batch, states, _ in embedder.hidden_states(rows, language, batch_tokens):
+        for number, hidden in zip(batch, states[-1]):
+            yield number, hidden[: len(rows[number])]
 
 
 def word_tokens(embedder: Embedder, word: WordInText, language: str) -> tuple[np.ndarray, np.ndarray]:
@@ -135,9 +121,10 @@ def masked_log_probabilities(
             raise UserError(f"{pair.grammatical[:60]!r} has more than {embedder.longest - 2} pieces")
         (place,) = np.flatnonzero(sides[0] != sides[1])
         candidates.append([int(side[place]) for side in sides])
-        sides[0][place] = dictionary.mask_index
+        masked = sides[0].copy()
+        masked[place] = dictionary.mask_index
         numbers.append(number)
-        rows.append(embedder.task.framing.sentence(sides[0]))
+        rows.append(embedder.task.framing.sentence(masked))
         places.append(int(place) + 1)
     found: dict[int, tuple[float, float]] = {}
     for row, hidden in last_hidden_states(embedder, rows, language) if rows else ():

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from fairseq_xl import load
+from fairseq_xl.data.finetuning import segments
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.text import TextEncoder, cut
 from fairseq_xl.errors import UserError
@@ -53,28 +54,38 @@ class Embedder:
         return [self.task.framing.sentence(cut(tokens, self.longest - 1)) for tokens in ended]
 
     @torch.no_grad()
+    def hidden_states(self, rows, language, batch_tokens=BATCH_TOKENS):
+        """Yields, in batches of framed texts of similar length, their numbers, hidden states and padding (B, T).
+
+        The hidden states are those of the embeddings and of each layer, a list of (B, T, C).
+        """
+        dictionary = self.task.dictionary
+        for batch in batches([len(row) for row in rows], batch_tokens):
+            padded = pad_rows([rows[number] for number in batch], dictionary.pad())
+            tokens = torch.from_numpy(padded).to(self.device)
+            padding = tokens.eq(dictionary.pad())
+            # called by its class, since the encoder of a translation model overrides `forward`
+            states = Encoder.forward(
+                self.encoder,
+                tokens,
+                languages=torch.full_like(tokens[:, :1], dictionary.language_id(language)),
+                padding_mask=padding if padding.any() else None,
+                segments=torch.from_numpy(segments(padded, dictionary.eos(), dictionary.pad())).to(self.device),
+                all_layers=True,
+            )
+            yield batch, states, padding
+
     def __call__(self, sentences, language, choices, batch_tokens=BATCH_TOKENS):
         """n sentences of one language -> {(layer, pooling): (n, C) float32} for each of `choices`.
 
         Layer 0 is the embeddings. The mean is over all tokens but padding.
         """
-        rows, identity = self.rows(sentences, language), self.task.dictionary.language_id(language)
+        rows = self.rows(sentences, language)
         found = {
             choice: np.empty((len(rows), self.encoder.embeddings.norm.normalized_shape[0]), np.float32)
             for choice in choices
         }
-        for batch in batches([len(row) for row in rows], batch_tokens):
-            tokens = torch.from_numpy(pad_rows([rows[index] for index in batch], self.task.dictionary.pad()))
-            tokens = tokens.to(self.device)
-            padding = tokens.eq(self.task.dictionary.pad())
-            # called by its class, since the encoder of a translation model overrides `forward`
-            states = Encoder.forward(
-                self.encoder,
-                tokens,
-                languages=torch.full_like(tokens[:, :1], identity),
-                padding_mask=padding if padding.any() else None,
-                all_layers=True,
-            )
+        for batch, states, padding in self.hidden_states(rows, language, batch_tokens):
             for layer, pooling in choices:
                 found[layer, pooling][batch] = pool(states[layer].float(), padding, pooling).cpu().numpy()
         return found

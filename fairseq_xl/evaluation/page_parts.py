@@ -213,7 +213,7 @@ DASHES = tag("line", class_="baseline", x1=10, x2=10, y1=0, y2=14)
 MARKS = {
     "paper": (tag("path", d="m10 1 6 6-6 6-6-6z", class_="paper"), "published average"),
     "interval": (tag("path", d="m1 7h18m-18-3v6m18-6v6", class_="whisker"), "95 % interval"),
-    "majority": (DASHES, "majority: accuracy of the most frequent label"),
+    "majority": (DASHES, "majority: always the most frequent label"),
     "chance": (DASHES, "chance: nDCG of equal scores"),
 }
 

@@ -83,8 +83,8 @@ def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
 def score(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:
     """Scores in percent of the tags of n sentences, with 95 % intervals over sentences.
 
-    Returns: F1, precision and recall of spans, accuracy of words, and, as `majority`, that of always predicting the most
-    frequent tag.
+    Returns: F1, precision and recall of spans, accuracy of words, and, as `majority`, accuracy of always predicting the
+    most frequent tag.
     """
     rows = []
     for right, ours in zip(gold, predicted, strict=True):

@@ -22,8 +22,8 @@ def spans(tags: Sequence[str]) -> list[Span]:
     A span also begins where an I- follows another type or O. A run of equal tags without these prefixes, such as parts
     of speech, is one span, with two exceptions of seqeval, and therefore of XTREME's and XGLUE's scores of parts of
     speech: tags that begin with B or S, such as SCONJ, begin a new span at each word; tags that begin with O are no
-    spans. Parts of speech are those of seqeval 0.0.12, which the figures of both benchmarks are of; later versions take
-    CCONJ and SCONJ for one type, and lose an X at the end of a sentence.
+    spans. Parts of speech are those of seqeval 0.0.12, as in the scores that XTREME's evaluate_test.py states; later
+    versions take CCONJ and SCONJ for one type, and lose an X at the end of a sentence.
     """
     found, begin, previous = [], 0, OUTSIDE
     for number, tag in enumerate((*tags, "O")):

@@ -56,11 +56,17 @@ def test_the_values_of_xglue_s_tasks():
     assert wpr.dataset.batch_size * wpr.optimization.update_freq[0] == 32
 
 
-@pytest.mark.parametrize("toy", [XGLUE / "understanding-toy.yaml", MONOTRANS / "finetune-toy.yaml"])
-def test_a_toy_counts_no_updates(toy):
-    base = XGLUE / "understanding.yaml" if toy.parent == XGLUE else MONOTRANS / "finetune.yaml"
+@pytest.mark.parametrize(
+    "base, toy, updates",
+    [
+        (XGLUE / "understanding.yaml", XGLUE / "understanding-toy.yaml", 50),
+        (MONOTRANS / "finetune.yaml", MONOTRANS / "finetune-toy.yaml", 50),
+        (RECIPES / "veco/config/finetune.yaml", XLM / "finetune-toy.yaml", 100),
+    ],
+)
+def test_a_toy_counts_no_updates(base, toy, updates):
     assert share(files_of("classification", base, toy)) is None
-    assert configuration(files_of("classification", base, toy)).lr_scheduler.warmup_updates == 50
+    assert configuration(files_of("classification", base, toy)).lr_scheduler.warmup_updates == updates
 
 
 def commands(name, output, *values):

@@ -48,8 +48,8 @@ def read_sentences(path: str) -> Sentences:
         for number, line in lines.items():
             if "\t" not in line:
                 raise UserError(f"{path}, line {number + 1}: expected id TAB sentence, found {line[:40]!r}")
-        rows = [line.split("\t", 1) for line in lines.values()]
-        ids, texts = map(list, zip(*((name, text) for name, text in rows if text.strip())))
+        rows = [(name, text) for name, _, text in (line.partition("\t") for line in lines.values()) if text.strip()]
+        ids, texts = [name for name, _ in rows], [text for _, text in rows]
         if len(set(ids)) < len(ids):
             (duplicate, _), *_ = Counter(ids).most_common(1)
             raise UserError(f"{path}: the id {duplicate} occurs twice")

@@ -243,9 +243,8 @@ def best_span(logits: np.ndarray, window: Input, longest: int) -> tuple[int, int
     starts = np.where(window.target["max_context"] & ~empty, starts, -np.inf)
     ends = np.where(empty, -np.inf, ends)
     after = np.append(ends, np.full(longest - 1, -np.inf))
-    both = starts[:, None] + np.lib.stride_tricks.sliding_window_view(
-        after, longest
-    )  # (start, tokens of the answer - 1)
+    # (start, tokens of the answer - 1)
+    both = starts[:, None] + np.lib.stride_tricks.sliding_window_view(after, longest)
     start, more = np.unravel_index(both.argmax(), both.shape)
     end = min(start + more, len(ends) - 1)  # where no answer is possible, all are -inf
     return int(characters[start, 0]), int(characters[end, 1]), float(both[start, more])

@@ -136,6 +136,7 @@ def test_tatoeba(data_bin, checkpoint, files, capsys):
         (("one", "a\tx\na\ty\n"), [], "one: the id a occurs twice"),
         (("one", "a\n\nb\n"), ["--nearest"], "one: --nearest needs a sentence, without id, on each line"),
         (("one", ""), [], "one holds no sentences"),
+        (("one", "a\t\nb\t \n"), [], "one holds no sentences"),
         (("gold", "one-0\tthree-0\n"), ["--gold", "gold"], "gold, line 1: expected two ids of the files"),
         (("gold", ""), ["--gold", "gold"], "gold holds no pairs"),
         (None, ["--nearest", "--threshold", "1"], "--nearest finds a sentence for each source sentence"),

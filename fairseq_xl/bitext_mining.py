@@ -1,4 +1,4 @@
-"""Parallel sentences found in the text of two languages by their vectors (Artetxe & Schwenk 2019).
+"""Parallel sentences found in the text of two languages by their sentence embeddings (Artetxe & Schwenk 2019).
 
 n source sentences, m target sentences, C channels, k neighbors. The command is `fairseq-xl mine-bitext`.
 """
@@ -76,7 +76,7 @@ def nearest(source: np.ndarray, target: np.ndarray, count: int, block: int = BLO
     """Target sentences of highest cosine for each source sentence, by exact search in blocks.
 
     Args:
-        source, target: vectors (n, C), (m, C).
+        source, target: sentence embeddings (n, C), (m, C).
         count: k, at most m are returned.
         block: source sentences at a time.
 
@@ -94,10 +94,10 @@ def nearest(source: np.ndarray, target: np.ndarray, count: int, block: int = BLO
 
 def mine_texts(
     texts: tuple[Sequence[str], Sequence[str]],
-    vectors: tuple[np.ndarray, np.ndarray],
+    embeddings: tuple[np.ndarray, np.ndarray],
     neighbors: int = NEIGHBORS,
 ) -> list[Pair]:
-    """`mine` for source and target sentences and their vectors (n, C), (m, C), some of which occur several times.
+    """`mine` for source and target sentences, some of which occur several times, and their embeddings (n, C), (m, C).
 
     As in XTREME's program, copies of a sentence are one neighbor, and a sentence that occurs several times in its file
     is in no pair, since its id is not known.
@@ -107,7 +107,10 @@ def mine_texts(
         for number, text in enumerate(side):
             of_side[text].append(number)
     numbers = [list(of_side.values()) for of_side in places]
-    first, second = (side[[copies[0] for copies in of_side]] for side, of_side in zip(vectors, numbers))
+    first, second = (
+        side if len(of_side) == len(side) else side[[copies[0] for copies in of_side]]
+        for side, of_side in zip(embeddings, numbers)
+    )
     found = ((each.score, numbers[0][each.source], numbers[1][each.target]) for each in mine(first, second, neighbors))
     return [Pair(score, *one, *other) for score, one, other in found if len(one) == len(other) == 1]
 

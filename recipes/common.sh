@@ -59,6 +59,15 @@ task_type() {
 # check_files TASK_FILES SPLIT LANGUAGE [SUFFIX]: fails unless TASK_FILES/SPLIT.LANGUAGE.SUFFIX exists (default: tsv).
 check_files() { text_file "$1/$2.$3.${4:-tsv}" || refuse "TASK_FILES $1: it has no $2.$3.${4:-tsv}"; }
 
+# take_no_scores "$@": sets the array `words` to the arguments without --no-scores, and `unscored` to it if it is there.
+take_no_scores() {
+    local word
+    words=() unscored=()
+    for word; do
+        if [ "$word" = --no-scores ]; then unscored=("$word"); else words+=("$word"); fi
+    done
+}
+
 # setting NAME [CONFIG.yaml ...] [--flag value ...]: prints the value of --NAME: the last one among the flags, or else
 # among the files; nothing if none has it.
 setting() {

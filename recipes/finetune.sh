@@ -6,8 +6,8 @@
 # it takes the last epoch. With --no-scores it only predicts: for test files without labels.
 # Commas separate languages. --init-from CHECKPOINT sets the encoder's weights (default: random). --warmup-share 0.1
 # warms up over a tenth of the updates, which it counts. Without CONFIG the model has the size of XLM's for XNLI;
-# xlm/config/finetune-toy.yaml is small. PREDICT="--fp16 --batch-size 64" adds flags to fairseq-validate for the test
-# files. A repeated run resumes; --max-epoch and --max-update may be larger. A SAVE_DIR that was made with other settings
+# xlm/config/finetune-toy.yaml is small. PREDICT="--fp16 --valid-subset valid,test" adds flags to fairseq-validate; a
+# --valid-subset without test needs --no-scores. A repeated run resumes; --max-epoch and --max-update may be larger. A SAVE_DIR that was made with other settings
 # or weights is refused.
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -16,10 +16,8 @@ arguments 6 "$@"
 type=$1 data=$2 save=$3 files=$4 train=$5 evaluate=$6
 shift 6
 task_type "$type"
-unscored=() score=() words=()
-for word; do
-    if [ "$word" = --no-scores ]; then unscored=("$word"); else words+=("$word"); fi
-done
+take_no_scores "$@"
+score=()
 set -- "${type_config[@]}" ${words[@]+"${words[@]}"}
 export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
 python -m recipes.finetuning check "$train" "$evaluate" "$type:$files" "$@" ${unscored[@]+"${unscored[@]}"}

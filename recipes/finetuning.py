@@ -56,7 +56,8 @@ def options(words: tuple[str, ...]) -> dict[str, str]:
     """{flag: value} of configurations and flags; flags override. Raises `UserError` for a wrong file."""
     configs = list(itertools.takewhile(lambda word: word.endswith((".yaml", ".yml")), words))
     try:
-        return values_of([*launch.flags(configs), *words[len(configs) :]])
+        given = launch.flags(configs) if configs else []
+        return values_of([*given, *words[len(configs) :]])
     except launch.NoFlags as error:
         raise UserError(str(error)) from error
 

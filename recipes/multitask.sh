@@ -3,7 +3,7 @@
 # encoder on several subtasks in one run (G13). SUBTASKS is "NAME=TYPE:TASK_FILES NAME=TYPE:TASK_FILES ...", TYPE as in
 # finetune.sh. It selects the epoch with the best mean over the subtasks of accuracy, nDCG or F1, predicts all test
 # files and writes SAVE_DIR/scores/NAME.json. Commas separate languages; --subtask-eval-langs 'NAME=en,de' names those
-# of a subtask that lacks some of EVAL_LANGS. Otherwise as finetune.sh, PREDICT and repeated runs included.
+# of a subtask that lacks some of EVAL_LANGS. Otherwise as finetune.sh, PREDICT, --no-scores and repeated runs included.
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipes/common.sh"
@@ -11,7 +11,8 @@ arguments 5 "$@"
 data=$1 save=$2 train=$4 evaluate=$5
 read -rd '' -a subtasks <<<"$3" || true
 shift 5
-set -- "$recipes/xlm/config/finetune.yaml" "$@"
+take_no_scores "$@"
+set -- "$recipes/xlm/config/finetune.yaml" ${words[@]+"${words[@]}"}
 files=()
 for subtask in "${subtasks[@]}"; do
     [[ $subtask == *=*:* ]] || refuse "SUBTASKS: expected NAME=TYPE:TASK_FILES, found $subtask"
@@ -19,7 +20,7 @@ for subtask in "${subtasks[@]}"; do
     task_type "${type%%:*}"
 done
 export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
-python -m recipes.finetuning check "$train" "$evaluate" "${subtasks[@]}" "$@"
+python -m recipes.finetuning check "$train" "$evaluate" "${subtasks[@]}" "$@" ${unscored[@]+"${unscored[@]}"}
 python -m recipes.settings --may-grow "$save" "$train" "$evaluate" "$data/dict.txt" "$data/sentencepiece.model" \
     "${subtasks[@]}" "$@"
 task=(--task xl_multitask --subtasks "${subtasks[*]}" --eval-langs "$evaluate")
@@ -33,6 +34,7 @@ languages=$(setting subtask-eval-langs "$@")
 python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/predict.yaml" "${task[@]}" \
     ${languages:+--subtask-eval-langs "$languages"} --path "$checkpoint" --predictions-to "$save/predictions" ${PREDICT:-} \
     >"$save/test.log" 2>&1 || { what_failed "$save/test.log"; exit 1; }
+[ ! "${unscored[*]-}" ] || { echo "not scored (--no-scores): $save/predictions"; exit; }
 normalization=$(setting normalization "$@")
 mkdir -p "$save/scores"
 for subtask in "${subtasks[@]}"; do

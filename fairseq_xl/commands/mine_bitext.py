@@ -77,7 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl mine-bitext", description=__doc__)
     add_arguments(parser)
     parser.add_argument("files", nargs=2, metavar="LANGUAGE=FILE", help="source, then target sentences")
-    parser.add_argument("--layer", type=int, required=True, help="layer of the sentence embeddings; 0: the embeddings")
+    described = "layer whose hidden states are pooled; 0: the output of the embeddings"
+    parser.add_argument("--layer", type=int, required=True, help=described)
     parser.add_argument(
         "--pooling",
         choices=POOLINGS,

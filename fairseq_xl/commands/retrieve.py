@@ -44,7 +44,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dev", action="extend", nargs="+", default=[], metavar="XX-YY=PREFIX", help="held-out pairs of files"
     )
-    parser.add_argument("--layer", type=int, help="use this layer; 0: the embeddings (default: select on --dev)")
+    parser.add_argument(
+        "--layer",
+        type=int,
+        help="layer whose hidden states are pooled; 0: the output of the embeddings (default: select on --dev)",
+    )
     parser.add_argument(
         "--pooling",
         choices=POOLINGS,

@@ -60,12 +60,12 @@ def main(arguments: list[str] | None = None) -> None:
         threshold = tried[choice][code]["threshold"]
         pairs = [pair for pair in _mined(embed, code, sides, [choice])[choice] if pair.score >= threshold]
         found = [f"{sides[0].ids[pair.source]}\t{sides[1].ids[pair.target]}" for pair in pairs]
-        _write(options.destination / BUCC / f"test-{code}.tsv", found)
+        write_lines(options.destination / BUCC / f"test-{code}.tsv", found)
     for code, sides in sentences.items():
-        source, target = _vectors(embed, code, sides, [choice])
+        source, target = _embedded(embed, code, sides, [choice])
         _, numbers = nearest(target[choice], source[choice], 1)  # of each English sentence
         found = [sides[0].ids[number] for number in numbers[:, 0].tolist()]
-        _write(options.destination / TATOEBA / f"test-{code}.tsv", found)
+        write_lines(options.destination / TATOEBA / f"test-{code}.tsv", found)
     table = [
         {"layer": layer, "pooling": pooling, "dev": {code: rounded(scores) for code, scores in found.items()}}
         for (layer, pooling), found in tried.items()
@@ -94,7 +94,7 @@ def _read(folder: Path, languages: list[str], middle: str) -> Texts:
     }
 
 
-def _vectors(
+def _embedded(
     embed: Embedders, code: str, sides: tuple[Sentences, Sentences], choices: list[Choice]
 ) -> list[dict[Choice, np.ndarray]]:
     """Sentence embeddings of both sides: {choice: (n, C)} and {choice: (m, C)}."""
@@ -105,15 +105,9 @@ def _mined(
     embed: Embedders, code: str, sides: tuple[Sentences, Sentences], choices: list[Choice]
 ) -> dict[Choice, list[Pair]]:
     """Pairs by margin, in descending order, for each choice."""
-    source, target = _vectors(embed, code, sides, choices)
+    source, target = _embedded(embed, code, sides, choices)
     texts = sides[0].texts, sides[1].texts
     return {choice: mine_texts(texts, (source[choice], target[choice])) for choice in choices}
-
-
-def _write(path: Path, lines: list[str]) -> None:
-    """Writes lines to a file, and its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_lines(path, lines)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -55,20 +55,20 @@ def main(arguments: list[str] | None = None) -> None:
         for code in languages:
             first_words, number = titles(options.files, code, options.split)
             lines = [f"D-{place}\t0\t{title}" for place, title in enumerate(first_words)]
-            _write(options.output / code / f"generate-{options.split}.txt", lines)
+            write_lines(options.output / code / f"generate-{options.split}.txt", lines)
             sys.stdout.write(f"{code}: the first {number} {unit_of_titles(code)}\n")
         return
     trained = names_of("--train-langs", options.train_langs) if getattr(options, "train_langs", "") else []
     if options.name in METHODS:
         files = predict(options.name, options.method, options.files.split(":"), languages, trained, options.split)
         for name, content in files:
-            _write(options.output / name, content.removesuffix("\n").split("\n"))
+            write_lines(options.output / name, content.removesuffix("\n").split("\n"))
         return
     predicted = classify(options.name, options.files.split(":"), languages, trained, options.split)
     for code, columns in predicted.items():
         rows = [f"{label}\t{guess}\t{share:.4f}" for label, guess, share in zip(*columns)]
         rows = [f"{number}\t{row}" for number, row in enumerate(rows, start=1)]
-        _write(options.output / f"{options.split}.{code}.tsv", rows)
+        write_lines(options.output / f"{options.split}.{code}.tsv", rows)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,8 +94,3 @@ def _parser() -> argparse.ArgumentParser:
             described = "languages to train on together (default: each language on its own text)"
             command.add_argument("--train-langs", default="", help=described)
     return parser
-
-
-def _write(path: Path, lines: list[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_lines(path, lines)

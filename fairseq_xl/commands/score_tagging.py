@@ -8,12 +8,12 @@ import json
 import sys
 
 from fairseq_xl.evaluation.by_language import parser, scored
-from fairseq_xl.evaluation.spans import SIGNATURE, read_tags, score
+from fairseq_xl.evaluation.spans import SCHEME, read_tags, score
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = parser("tagging", __doc__, "SPLIT.LANGUAGE.tsv").parse_args(arguments)
     averaged = ("f1", "accuracy", "majority")
-    result = scored(options, "tsv", lambda path, _: score(*read_tags(path)), averaged, f"metric:{SIGNATURE}")
+    result = scored(options, "tsv", lambda path, _: score(*read_tags(path)), averaged, f"metric:span-f1|{SCHEME}")
     sys.stdout.write(json.dumps(result) + "\n")

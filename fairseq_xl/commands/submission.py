@@ -29,11 +29,13 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     named = BENCHMARKS[options.benchmark]()
     tasks = {name: task for name, task in named.items() if name not in WITHOUT}
+    if options.task not in named:
+        raise UserError(f"{options.task} is not one of {options.benchmark}'s tasks {', '.join(named)}")
     if options.task not in tasks:
         elsewhere = {"xglue": "fairseq-xl score bleu --save", "xtreme": "fairseq-xl retrieve-xtreme"}
-        advice = f"; write it with `{elsewhere[options.benchmark]}`" if options.task in named else ""
         raise UserError(
-            f"{options.task}: submission converts predictions of fairseq-validate, for {', '.join(tasks)}{advice}"
+            f"{options.task}: submission converts predictions of fairseq-validate, for {', '.join(tasks)}; write it "
+            f"with `{elsewhere[options.benchmark]}`"
         )
     written = write_submission(tasks[options.task], options.predictions, options.destination, options.split)
     logger.info("%s: %d languages, %s", options.task, len(written), ", ".join(map(str, written[:3])))

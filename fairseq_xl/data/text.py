@@ -90,7 +90,8 @@ class TextEncoder:
     def spans(self, text, language):
         """Text of a language -> ids (t,), without ``</s>``, and the characters [begin, end) of each, (t, 2).
 
-        Raises `UserError` if the tokenizer changes anything but white space.
+        The arrays cannot be changed: equal texts may share them. Raises `UserError` if the tokenizer changes anything
+        but white space.
         """
         return self._kept_spans(text, language)
 
@@ -113,7 +114,9 @@ class TextEncoder:
                     f"the tokenizer {name!r} of {language} changes characters of the text ({error}), so answers cannot "
                     "be located; use a data folder whose tokenizer changes only white space"
                 ) from None
-        return indices[np.array(pieces, dtype=np.int64)], characters
+        ids = indices[np.array(pieces, dtype=np.int64)]
+        ids.flags.writeable = characters.flags.writeable = False
+        return ids, characters
 
 
 def in_raw(characters, tokenized, raw):

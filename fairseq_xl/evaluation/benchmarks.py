@@ -50,6 +50,7 @@ class Task:
     references: str  # path in the folder of references
     column: int | None = 2  # column of the prediction file to copy into the submission; None: the whole file
     others: tuple[str, ...] = ()  # languages that are scored, but not in the average, as in the paper
+    other_references: str = ""  # path of references that may be there instead
     called: str = ""  # the benchmark's name of its score, if misleading (POS: accuracy)
     papers: Papers = field(default_factory=dict)  # published scores of the benchmark's variant
 
@@ -95,7 +96,6 @@ def write_submission(task: Task, predictions: Path, destination: Path, split: st
             continue
         lines = read_lines(path) if task.column is None else predicted_column(path, task.column)
         made = destination / task.predictions.format(language=language, split=split)
-        made.parent.mkdir(parents=True, exist_ok=True)
         write_lines(made, lines)
         written.append(made)
     if not written:
@@ -127,11 +127,16 @@ def score_task(task: Task, name: str, predictions: Path, references: Path, split
     variant, found = task.variants[name], {}
     for language in (*task.languages, *task.others):
         ours = predictions / task.predictions.format(language=language, split=split)
-        right = references / task.references.format(language=language, split=split)
+        paths = [
+            references / path.format(language=language, split=split)
+            for path in (task.references, task.other_references)
+            if path
+        ]
+        right = next((path for path in paths if path.is_file()), None)
         if not ours.is_file():
             continue
-        if not right.is_file():
-            raise UserError(f"{right}: no such file: the references of {ours}")
+        if right is None:
+            raise UserError(f"{paths[0]}: no such file: the references of {ours}")
         found[language] = variant.score(ours, right, language)
     missing = [language for language in task.languages if language not in found]
     result: dict[str, Any] = {"metric": task.metric(name), "variant": name}
@@ -313,7 +318,7 @@ def accuracy_variants(score: Callable[[Path, Path, str], Scores]) -> dict[str, V
 
 def span_f1(score: Callable[[Path, Path, str], Scores]) -> Variant:
     """F1 of spans, as seqeval computes it."""
-    return Variant(("f1",), "F1 of spans (seqeval)", f"metric:{spans.SIGNATURE}", score)
+    return Variant(("f1",), "F1 of spans (seqeval)", f"metric:span-f1|{spans.SCHEME}", score)
 
 
 def word_accuracy(score: Callable[[Path, Path, str], Scores]) -> Variant:

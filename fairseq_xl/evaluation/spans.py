@@ -12,8 +12,8 @@ from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.classification import UNLABELED
 
 Span = tuple[str, int, int]  # type, first and last word
-OUTSIDE = ("O", "_")
-SIGNATURE = "span-f1|scheme:seqeval-0.0.12"  # metric and version
+OUTSIDE = ("O", "")
+SCHEME = "scheme:seqeval-0.0.12"  # of signatures
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
@@ -23,7 +23,8 @@ def spans(tags: Sequence[str]) -> list[Span]:
     of speech, is one span, with two exceptions of seqeval, and therefore of XTREME's and XGLUE's scores of parts of
     speech: tags that begin with B or S, such as SCONJ, begin a new span at each word; tags that begin with O are no
     spans. Parts of speech are those of seqeval 0.0.12, as in the scores that XTREME's evaluate_test.py states; later
-    versions take CCONJ and SCONJ for one type, and lose an X at the end of a sentence.
+    versions take CCONJ and SCONJ for one type, and lose an X at the end of a sentence. Tags without a type, and types
+    with hyphens, are those of 1.2.2.
     """
     found, begin, previous = [], 0, OUTSIDE
     for number, tag in enumerate((*tags, "O")):
@@ -39,10 +40,12 @@ def spans(tags: Sequence[str]) -> list[Span]:
 
 
 def typed(tag: str) -> tuple[str, str]:
-    """First letter and type of a tag: B-LOC -> B, LOC; NOUN -> N, NOUN; a single B, E, I, O or S -> B, _."""
+    """First letter and type of a tag: B-LOC -> B, LOC; NOUN -> N, NOUN; a single B, E, I or S -> B, _."""
+    if tag == OUTSIDE[0]:
+        return OUTSIDE
     if tag[1:2] == "-":
         return tag[0], tag[2:]
-    return tag[0], "_" if tag in "BEIOS" else tag
+    return tag[0], "_" if tag in ("B", "E", "I", "S") else tag
 
 
 def labeled_words(tags: Sequence[str], predicted: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -59,7 +62,8 @@ def f1(correct: float, predicted: float, gold: float) -> float:
 def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
     """A file of lines ``word TAB tag TAB prediction``: tags and predictions of its sentences, without untagged words.
 
-    Raises `UserError` that names file and line for a line of another form, and for a sentence without tags.
+    Sentences without tags are left out, as in validation. Raises `UserError` that names file and line for a line of
+    another form, and for a file without tags.
     """
     sentences: list[list[tuple[str, str]]] = [[]]
     for number, line in enumerate(read_lines(path), start=1):
@@ -72,11 +76,12 @@ def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
             raise UserError(f"{path}, line {number}: expected word TAB tag TAB prediction, found {line[:40]!r}")
     if sentences[-1]:
         raise UserError(f"{path} is not complete: there is no empty line at its end")
-    found = [labeled_words(*zip(*sentence)) for sentence in sentences if sentence]
-    if not found:
+    read = [labeled_words(*zip(*sentence)) for sentence in sentences if sentence]
+    if not read:
         raise UserError(f"{path} holds no predictions")
-    if not all(tags for tags, _ in found):
-        raise UserError(f"{path} has predictions of sentences without tags ({UNLABELED}), which cannot be scored")
+    found = [(tags, predicted) for tags, predicted in read if tags]
+    if not found:
+        raise UserError(f"{path} has predictions of words without tags ({UNLABELED}) only, which cannot be scored")
     return [tags for tags, _ in found], [predicted for _, predicted in found]
 
 

@@ -28,6 +28,7 @@ from fairseq_xl.evaluation.benchmarks import (
     word_accuracy,
 )
 from fairseq_xl.evaluation.bleu import bleu, read_lines
+from fairseq_xl.evaluation.spans import SCHEME
 
 LANGUAGES = {
     "NER": "de en es nl",
@@ -52,8 +53,10 @@ def labeled_rows(path: Path, columns: int, header: bool = False) -> list[list[st
     """The fields of each line; raises `UserError` for one of fewer than `columns` or with an empty label."""
     rows = [line.split("\t") for line in lines_of(path)]
     for number, row in enumerate(rows, start=1):
-        if len(row) < columns or not row[-1].strip():
+        if len(row) < columns:
             raise UserError(f"{path}, line {number}: no label; expected {columns} columns, found {len(row)}")
+        if not row[-1].strip():
+            raise UserError(f"{path}, line {number}: the label is empty")
     return rows[1:] if header else rows
 
 
@@ -71,6 +74,16 @@ def lines_of(path: Path) -> list[str]:
 def classification(predictions: Path, references: Path, language: str, columns: int, header: bool = False) -> Scores:
     """Accuracy of labels, the last one of `columns`."""
     labels = [row[-1].strip() for row in labeled_rows(references, columns, header)]
+    return accuracy_scores([line.strip() for line in lines_of(predictions)], labels, predictions)
+
+
+def xnli(predictions: Path, references: Path, language: str) -> Scores:
+    """`classification`; of xnli.SPLIT.tsv, XNLI's own file of all languages, the rows of the language are read."""
+    if not references.name.startswith("xnli."):
+        return classification(predictions, references, language, columns=3)
+    header, *rows = (line.split("\t") for line in lines_of(references))
+    found = [dict(zip(header, row)) for row in rows]
+    labels = [row["gold_label"] for row in found if row.get("language") == language and row.get("gold_label")]
     return accuracy_scores([line.strip() for line in lines_of(predictions)], labels, predictions)
 
 
@@ -118,7 +131,7 @@ def tasks() -> dict[str, Task]:
     spans = {"f1": span_f1(tagging)}
     parts = {
         "precision": Variant(
-            ("precision",), "precision of spans (seqeval)", "metric:span-precision|scheme:seqeval-0.0.12", tagging
+            ("precision",), "precision of spans (seqeval)", f"metric:span-precision|{SCHEME}", tagging
         ),
         **{"accuracy": word_accuracy(tagging)} | spans,
     }
@@ -137,7 +150,7 @@ def tasks() -> dict[str, Task]:
     kinds: dict[str, tuple[Mapping[str, Variant], str]] = {
         "NER": (spans, "NER/{language}.{split}"),
         "POS": (parts, "POS/{language}.{split}"),
-        "XNLI": (accuracy_variants(partial(classification, columns=3)), "XNLI/{language}.{split}"),
+        "XNLI": (accuracy_variants(xnli), "XNLI/{language}.{split}"),
         "PAWSX": (
             accuracy_variants(partial(classification, columns=4, header=True)),
             "PAWSX/{language}/{split}_2k.tsv",
@@ -159,6 +172,7 @@ def tasks() -> dict[str, Task]:
             *(tuple(languages.split()), variants, f"{name}/{{language}}.prediction", references),
             column={"MLQA": None, "WPR": SCORE}.get(name, 2),
             others=OTHERS.get(name, ()),
+            other_references="XNLI/xnli.{split}.tsv" if name == "XNLI" else "",
             called="accuracy" if name == "POS" else "",
             papers=published.XGLUE[name],
         )

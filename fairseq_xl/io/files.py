@@ -81,7 +81,9 @@ def write_json(path, content) -> None:
 
 
 def write_lines(path, lines) -> None:
-    """Writes lines of text; raises the errors of `replacing`."""
+    """Writes lines of text, and the folder of the file; raises the errors of `replacing`."""
+    with contextlib.suppress(OSError):  # `replacing` says what is wrong with the path
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.writelines(f"{line}\n".encode() for line in lines)
 

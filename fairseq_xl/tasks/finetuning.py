@@ -213,8 +213,9 @@ class FineTuningTask(LanguageMetrics, XLTask):
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Reads and encodes the files of a split in its languages."""
-        examples = self._examples(split) if split != "train" else self.training_examples or self._examples(split)
-        self.training_examples = []
+        examples = (split == "train" and self.training_examples) or self._examples(split)
+        if split == "train":
+            self.training_examples = []
         self.type.check(examples)
         if split == "train":
             for example in examples:
@@ -253,7 +254,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
     # --- validation --------------------------------------------------------------------------------------------
 
     def valid_step(self, sample, model, criterion):
-        """Scores a batch. Keeps its predictions if --predictions-to is set or the metrics need the whole split."""
+        """Scores a batch; keeps its predictions if --predictions-to is set."""
         model.eval()
         with torch.no_grad():
             outputs = model(self.type.outputs, sample)

@@ -18,7 +18,7 @@ from preprocess.readers.tagged import UPOS, Columns, read_tagged, span_tags
 
 ENCODINGS = ("utf-8", "iso-8859-1")
 CONLLU = Columns(10, tag=3, word=1, conllu=True)
-WIKIANN = Columns(2, empty=True, prefixed=True)
+WIKIANN = Columns(2, empty=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,6 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
         columns, tags = CONLLU if options.conllu else WIKIANN, UPOS
         if options.columns is not None:
             columns = _columns(options.columns, options.tag_column)
+        elif options.tag_column is not None:
+            raise UserError("--tag-column is for --columns")
         if not options.conllu:
             tags = span_tags(options.types.replace(",", " "))
         settings = (str(columns), *sorted(tags), options.encoding)
@@ -52,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
         for split, languages, path in named_files(options.files):
             if len(languages) > 1:
                 raise UserError(f"{path}: expected one language, found {', '.join(languages)}")
+            if options.wikiann:
+                columns = columns._replace(prefix=f"{languages[0]}:")
             read = partial(read_tagged, language=languages[0], columns=columns, tags=tags, encoding=options.encoding)
             name = f"{split}.{languages[0]}"
             parts.append(Part(name, path, {languages[0]: f"{name}.tsv"}, read, line=tagged_line, settings=settings))

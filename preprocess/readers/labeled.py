@@ -307,9 +307,16 @@ def skip_invalid_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip-invalid",
         action="store_true",
-        help="leaves out wrong answers in every split, and wrong questions and wrong lines in training text; the "
-        "manifest counts them. In tagging files every wrong line is an error",
+        help="skip answers that are not the text at their offset in every split, and in training text also questions "
+        "and lines with an unknown label or a wrong number of fields; the manifest counts them. In tagging files every "
+        "wrong line is an error",
     )
+
+    class Renamed(argparse.Action):
+        def __call__(self, *_: Any) -> None:
+            parser.error("--leave-out-wrong is now called --skip-invalid")
+
+    parser.add_argument("--leave-out-wrong", action=Renamed, nargs=0, help=argparse.SUPPRESS)
 
 
 def chosen(option: str, languages: Sequence[str]) -> list[str]:

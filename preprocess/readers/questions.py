@@ -1,6 +1,7 @@
 """Reads files in SQuAD's format."""
 
 import json
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.squad import Problem, each_question, examine, problem_messages, read_content
 from preprocess.readers.labeled import Example
 from preprocess.readers.problems import Problems
+
+logger = logging.getLogger(__name__)
 
 FILE = "files"  # label of a file, which manifests count
 
@@ -32,6 +35,7 @@ def read_file(path: Path, problems: Problems, language: str, training: bool, pre
         _, wrong = examine(content, path, language)
         as_read, numbered = content, training and any(each.repeated for each in wrong)
         if numbered:
+            logger.warning("%s: ids of questions that occur several times are numbered: 1, 1#2", path)
             content = with_unique_ids(content)
             _, wrong = examine(content, path, language)
     except UserError as error:

@@ -30,7 +30,7 @@ class Columns(NamedTuple):
     blanks: bool = False  # whether spaces, which separate the word from its tag, may also be in the word
     conllu: bool = False  # CoNLL-U: comments, multi-word tokens and empty words are skipped
     empty: bool = False  # whether a word with a tag may be empty: it is written as `_`
-    prefixed: bool = False  # whether a word begins with a language and a colon, which are left out: WikiANN's `en:Oslo`
+    prefix: str = ""  # what every word begins with, and what is left out: `en:` in WikiANN's `en:Oslo`
 
 
 def read_tagged(
@@ -68,10 +68,9 @@ def read_tagged(
             continue  # 3-4, a token of several words, or 5.1, an empty word
         fewest = min(fewest or len(text.split()), len(text.split()))
         word = " ".join(fields[columns.word].split())
-        if columns.prefixed:
-            if ":" not in word:
-                problems.add(f"{path}, line {number}: expected LANGUAGE:WORD, found {word[:SHOWN]!r}")
-            word = word.partition(":")[2].strip()
+        if not word.startswith(columns.prefix):
+            problems.add(f"{path}, line {number}: expected {columns.prefix}WORD, found {word[:SHOWN]!r}")
+        word = word.removeprefix(columns.prefix).strip()
         tag = UNLABELED if columns.tag is None else fields[columns.tag].strip()
         if columns.tag is not None and not columns.empty and not fields[columns.word].strip(" \t"):
             problems.add(f"{path}, line {number}: expected {expected(columns)}, found {text[:SHOWN]!r}")

@@ -76,6 +76,14 @@ def test_pieces_are_those_of_the_whole_text_at_their_places(encode, language):
     assert text[places[tokens[0], 0] : places[tokens[1], 1]].strip(" ") == "das Haus"
 
 
+def test_equal_texts_share_what_cannot_be_changed(encode):
+    first = encode("das Haus", "en")
+    assert first is encode("das Haus", "en") and first is not encode("das Haus", "de")
+    for array in (first, *encode.spans("das Haus", "en")):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
 def test_a_text_that_the_tokenizer_changes_is_named(encode):
     """Moses removes control characters."""
     task = QuestionAnswering(options(), None)

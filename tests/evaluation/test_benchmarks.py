@@ -43,6 +43,8 @@ XGLUE = {  # task -> (labeled file of German, predictions, figure)
     "NTG": ("", "Was ist das für ein Haus ?\n", "anderes\n", 0),
 }
 
+TAB = "\t"
+
 
 def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -228,6 +230,19 @@ def test_signatures(xglue_files, capsys):
     assert (bootstrap.RESAMPLES, bootstrap.SEED) == (1000, 1)
 
 
+def test_xnlis_own_file_is_read_as_references(xglue_files, capsys):
+    """XGLUE's description lists xnli.dev.tsv, with all languages, in place of de.dev and the like."""
+    expected = printed(capsys, score_xglue.main, xglue_files, "--split", "dev", "--tasks", "XNLI")["tasks"]["XNLI"]
+    rows = ["language\tgold_label\tsentence1\tsentence2"]
+    for path in sorted((xglue_files / "right/XNLI").glob("*.dev")):
+        rows += [f"{path.stem}\t{line.split(TAB)[-1]}\ta\tb" for line in path.read_text().splitlines()]
+        path.unlink()
+    write(xglue_files / "right/XNLI/xnli.dev.tsv", "".join(f"{row}\n" for row in rows))
+    assert (
+        printed(capsys, score_xglue.main, xglue_files, "--split", "dev", "--tasks", "XNLI")["tasks"]["XNLI"] == expected
+    )
+
+
 @pytest.mark.parametrize(
     "name, content, message",
     [
@@ -252,7 +267,7 @@ def test_predictions_that_do_not_fit(xglue_files, capsys, name, content, message
         ("XNLI/de.dev", "a\tb\n", "line 1: no label; expected 3 columns, found 2"),
         ("NER/de.dev", "New\n", "line 1: no tag; expected 2 columns, found 1"),
         ("WPR/xglue.wpr.de.dev", "q\tt\ts\n", "line 1: no label; expected 4 columns, found 3"),
-        ("NC/xglue.nc.de.dev", "a\tb\tnews\na\tb\t\n", "line 2: no label; expected 3 columns, found 3"),
+        ("NC/xglue.nc.de.dev", "a\tb\tnews\na\tb\t\n", "line 2: the label is empty"),
         ("NC/xglue.nc.de.dev", "a\tb\tnews\n\na\tb\tnews\n", "line 2: the line is empty"),
     ],
 )
@@ -317,6 +332,8 @@ def test_submissions_that_cannot_be_written(tmp_path):
         UserError, match="NTG: submission converts .*, QAM; write it with .fairseq-xl score bleu --save."
     ):
         submission.main(["xglue", "NTG", str(tmp_path), str(tmp_path)])
+    with pytest.raises(UserError, match="NERD is not one of xglue's tasks NER, POS"):
+        submission.main(["xglue", "NERD", str(tmp_path), str(tmp_path)])
     with pytest.raises(UserError, match="no file test.LANGUAGE of de, en, es, nl"):
         submission.main(["xglue", "NER", str(tmp_path), str(tmp_path)])
     write(tmp_path / "test.de.tsv", "word\ttag\n")
@@ -328,3 +345,6 @@ def test_predictions_that_are_no_labels_are_named(caplog, tmp_path):
     found = accuracy_scores(["news", "nws", "x"], ["news", "news", "sports"], tmp_path / "NC")
     assert found["accuracy"] == 33.33
     assert "NC: 2 predictions are no label of the references, the first is 'nws'" in caplog.text
+    caplog.clear()
+    assert accuracy_scores(["3", "7"], ["3", "4"], tmp_path / "tatoeba", classes=False)["accuracy"] == 50
+    assert not caplog.text  # numbers of lines are no classes

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+import fairseq_xl
 from fairseq_xl.commands import score_classification, score_question_answering, score_ranking, score_tagging
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
@@ -67,6 +68,22 @@ def test_ranking(tmp_path, capsys):
     assert (entry["n"], entry["gain"]) == (1, "linear")  # r and s have a single text
 
 
+@pytest.mark.parametrize(
+    "main, name, text, expected",
+    [
+        (score_classification.main, "test.de.tsv", "1\ta\ta\t0.5\n", "metric:accuracy|"),
+        (score_tagging.main, "test.de.tsv", TAGS, "metric:span-f1|scheme:seqeval-0.0.12|"),
+        (score_ranking.main, "test.de.tsv", QUERIES, "metric:ndcg|gain:linear|"),
+    ],
+)
+def test_signatures(tmp_path, capsys, main, name, text, expected):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    version = fairseq_xl.__version__
+    assert (
+        printed(capsys, main, tmp_path, "--langs", "de")["signature"] == f"{expected}bs:1000|seed:1|version:{version}"
+    )
+
+
 def test_a_query_may_be_an_underscore(tmp_path, capsys):
     """The readers write it in place of an empty query; it is not a missing relevance."""
     (tmp_path / "test.de.tsv").write_text("1\t_\t2\t0.5\n2\t_\t0\t0.1\n", encoding="utf-8")
@@ -77,6 +94,7 @@ def test_answers(folders, capsys):
     more = ["--references", folders / "right", "--langs", "de"]
     result = printed(capsys, score_question_answering.main, folders / "found", *more)
     assert (result["exact_match"], result["normalization"]) == (50, "squad")
+    assert result["signature"].startswith("metric:f1+em|norm:squad|bs:1000|")
     assert result["f1"] == pytest.approx(100 * (2 / 3 + 1) / 2, abs=0.01)
     result = printed(capsys, score_question_answering.main, folders / "found", *more, "--normalization", "mlqa")
     assert (result["exact_match"], result["f1"], result["languages"]["de"]["n"]) == (100, 100, 2)
@@ -93,7 +111,7 @@ def test_answers(folders, capsys):
         (score_ranking.main, "test.de.tsv", "1\tq\t1\tnan\n", "line 1: expected a relevance of 0 or more and a finite"),
         (score_ranking.main, "test.de.tsv", "1\tq\t-1\t3\n", "line 1: expected a relevance of 0 or more and a finite"),
         (score_ranking.main, "test.de.tsv", "1\tq\t1\t3\n", "no query has two texts to rank"),
-        (score_tagging.main, "test.de.tsv", "a\t_\tO\n\n", "has predictions of sentences without tags"),
+        (score_tagging.main, "test.de.tsv", "a\t_\tO\n\n", "has predictions of words without tags \\(_\\) only"),
         (score_ranking.main, "test.de.tsv", "1\tq\t_\t3\n", "has predictions of texts without relevance"),
         (score_classification.main, "test.de.tsv", "1\t_\tx\t0.5\n", "has predictions of text without labels"),
         (score_question_answering.main, "test.de.json", "{", "line 1: not JSON: Expecting property name"),

@@ -18,6 +18,7 @@ SEQEVAL = {
     "NOUN NOUN VERB ADJ": [("NOUN", 0, 1), ("VERB", 2, 2), ("ADJ", 3, 3)],
     "CCONJ CCONJ SCONJ SCONJ X": [("CCONJ", 0, 1), ("SCONJ", 2, 2), ("SCONJ", 3, 3), ("X", 4, 4)],
     "X NOUN": [("X", 0, 0), ("NOUN", 1, 1)],
+    "_ NOUN _ _": [("_", 0, 0), ("NOUN", 1, 1), ("_", 2, 3)],
     "O O": [],
 }
 #: Portuguese of XTREME's mock_test_data: tags of two sentences, and what differs in the predictions

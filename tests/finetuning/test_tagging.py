@@ -111,7 +111,9 @@ def test_words_without_tags_are_left_out(task, tmp_path):
     assert task.is_labeled(example) and not task.is_labeled(sentence("a b", "_ _"))
     counted = task.count(example, ["B-A", "O", "I-A"])
     assert counted == {"words": 2, "correct_words": 2, "correct_spans": 1, "predicted_spans": 1, "gold_spans": 1}
-    (tmp_path / "test.de.tsv").write_text(task.format_prediction(example, ["B-A", "O", "I-A"]), encoding="utf-8")
+    unlabeled = task.format_prediction(sentence("d", "_"), ["B-A"])
+    text = task.format_prediction(example, ["B-A", "O", "I-A"]) + unlabeled
+    (tmp_path / "test.de.tsv").write_text(text, encoding="utf-8")
     assert spans.read_tags(tmp_path / "test.de.tsv") == ([["B-A", "I-A"]], [["B-A", "I-A"]])
 
 

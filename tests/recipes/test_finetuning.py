@@ -71,6 +71,8 @@ def test_settings_are_the_last_ones(tmp_path, capsys):
         ((flow, one, "--lr", "1"), "mlqa\n"),
         ((one, "--normalization=squad", "--lr", "1"), "squad\n"),
         ((two, "--lr", "1"), ""),
+        ((), ""),
+        (("--lr", "1", "--normalization", "mlqa"), "mlqa\n"),
     ):
         finetuning.setting("normalization", *words)
         assert capsys.readouterr().out == expected, words

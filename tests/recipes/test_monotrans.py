@@ -19,7 +19,7 @@ from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from preprocess.__main__ import main as preprocess
 from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
-from recipes import experiment, updates
+from recipes import best_seed, experiment, updates
 from recipes.launch import flags, without_share
 from tests.recipes.test_configurations import objectives_of
 from tests.recipes.test_lohelp import write_pairs
@@ -169,6 +169,13 @@ def test_tags_are_learned_and_tested_without_a_pooler(nano, made, tmp_path):
     for script in (["finetune.sh", "data", "save", tmp_path, "en", body], command[:5]):
         done = run(*script, "--type", "parsing")
         assert done.returncode == 2 and "TYPE parsing: choose classification, ranking, tagging or " in done.stderr
+
+
+def test_a_seed_without_an_average_is_named(tmp_path):
+    (tmp_path / "1/valid").mkdir(parents=True)
+    (tmp_path / "1/valid/scores.json").write_text('{"f1": 1.0}')
+    with pytest.raises(UserError, match="1/valid/scores.json has no average accuracy"):
+        best_seed.choose(str(tmp_path), "1")
 
 
 @pytest.mark.parametrize("scores, best", [((50.0, 66.7, 66.7), 2), ((9.5, 8.25, 10.0), 3), ((12.5, 12.5, 0.0), 1)])

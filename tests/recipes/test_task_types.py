@@ -1,5 +1,7 @@
 """The papers' configurations of fine-tuning for every task type, and the experiments on the real benchmarks."""
 
+import re
+
 import pytest
 
 from fairseq_xl.evaluation import xglue as xglue_scores, xtreme as xtreme_scores
@@ -108,6 +110,22 @@ def test_xtreme_s_download_becomes_a_submission(tmp_path):
     validated = found["finetune/udpos"][0].split("--valid-langs ")[1].split()[0]
     without = set(xtreme.LANGUAGES["udpos"]) - set(validated.split(","))
     assert without == {"kk", "th", "tl", "yo"}  # Universal Dependencies has no dev file of them
+
+
+def test_the_grid_of_translate_train_all(tmp_path):
+    """V9: 3e-6, 5e-6 and 1e-5; trained on all languages."""
+    found = commands("veco/sweep-translate-train-all.yaml", tmp_path, "init=FILE")
+    grid = [command for name, (command, *_) in found.items() if name.startswith("grid/")]
+    assert len(grid) == 27 and {re.search(r"--lr (\S+)", command)[1] for command in grid} == {"3e-6", "5e-6", "1e-5"}
+    files = "corpora/my/tasks/nc:corpora/my/tasks/nc/translate_train"
+    assert all(f"{files} en,de,fr en,de,fr --no-scores" in command for command in grid)
+
+
+def test_summaries_are_zero_shot_from_english(tmp_path):
+    """G15."""
+    found = commands("xglue/summaries.yaml", tmp_path)
+    (command,) = found.pop("pivots/en")
+    assert not found and " en data-bin/my " in command and command.endswith("--valid-langs en")
 
 
 def test_xtreme_s_translations_are_trained_on_as_well(tmp_path):

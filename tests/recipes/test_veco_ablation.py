@@ -15,9 +15,11 @@ ABLATION = RECIPES / "veco/ablation.yaml"
 SMALL = [VECO / "pretrain.yaml", VECO / "small.yaml"]
 
 
-def test_the_small_xlm_differs_from_veco_in_its_objectives_only(dictionary):
+@pytest.mark.parametrize("more", [[], [RECIPES / "veco/lohelp/ablation.yaml"]])
+def test_the_small_xlm_differs_from_veco_in_its_objectives_only(more, dictionary):
     """Same encoder, optimization, sampling, masking, and tokens of a batch."""
-    veco, xlm = configuration(SMALL), configuration([*SMALL, VECO / "small-xlm.yaml"], "--objectives", "mlm,tlm")
+    veco = configuration([*SMALL, *more])
+    xlm = configuration([*SMALL, VECO / "small-xlm.yaml", *more], "--objectives", "mlm,tlm")
     own, other = (build(cfg, dictionary).state_dict() for cfg in (veco, xlm))
     assert {name: value.shape for name, value in own.items() if "cross_attention" not in name} == {
         name: value.shape for name, value in other.items()
@@ -27,7 +29,11 @@ def test_the_small_xlm_differs_from_veco_in_its_objectives_only(dictionary):
     ours, theirs = objectives_of(veco, dictionary), objectives_of(xlm, dictionary)
     mono, mlm, bi, tlm = ours["veco_mono"].cfg, theirs["mlm"].cfg, ours["veco_bi"].cfg, theirs["tlm"].cfg
     assert (mono.alpha, mono.mask_prob, mono.length) == (mlm.alpha, mlm.mask_prob, mlm.length)
-    assert 2 * mono.batch_sentences == mlm.batch_sentences and mlm.frequency_exponent == 0
+    if more:
+        assert mono.batch_tokens == mlm.batch_tokens == bi.batch_tokens == tlm.batch_tokens
+    else:
+        assert 2 * mono.batch_sentences == mlm.batch_sentences
+    assert mlm.frequency_exponent == 0
     assert (bi.alpha, bi.mask_prob, bi.length) == (tlm.alpha, tlm.mask_prob, tlm.length)
     assert bi.batch_sentences == tlm.batch_sentences and tlm.frequency_exponent == 0
 

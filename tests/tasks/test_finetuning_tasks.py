@@ -13,6 +13,7 @@ from fairseq_xl.evaluation.question_answering import scores
 from fairseq_xl.evaluation.ranking import ndcg
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.evaluation.task_files import read_queries, read_sentences
+from fairseq_xl.finetuning.tagging import Tagging
 from tests.command_line import cli
 from tests.commands import equal_parameters, labeled, load, run_train, run_validate
 from tests.tasks.resuming import check_epochs_of_examples
@@ -113,6 +114,13 @@ def rows(path):
     return [row.split("\t") for row in path.read_text(encoding="utf-8").splitlines()]
 
 
+def test_training_files_are_read_once(data_bin, task_files, tmp_path, monkeypatch):
+    read, paths = Tagging.read, []
+    monkeypatch.setattr(Tagging, "read", lambda self, *file: paths.append(file[0].name) or read(self, *file))
+    run_train(line(data_bin, task_files, "tagging", tmp_path, "--max-update", 1))
+    assert paths.count("train.en.tsv") == 1 and "valid.de.tsv" in paths
+
+
 def test_ranking_is_learned_and_every_line_scored(data_bin, task_files, learned, tmp_path):
     found = predicted(data_bin, learned, "ranking", tmp_path)
     best = []
@@ -174,15 +182,9 @@ def test_parts_of_speech_are_selected_by_their_score(data_bin, tmp_path, capsys)
     capsys.readouterr()
     score_tagging.main([str(tmp_path / "to"), "--split", "valid", "--langs", "en,de"])
     scored = json.loads(capsys.readouterr().out)
-    alone = []
     for code in ("en", "de"):
         for measure in ("f1", "accuracy"):
             assert float(found[f"{measure}_{code}"]) == scored["languages"][code][measure], scored
-        gold, tags = spans.read_tags(tmp_path / f"to/valid.{code}.tsv")
-        pairs = [(set(spans.spans(one)), set(spans.spans(other))) for one, other in zip(gold, tags, strict=True)]
-        sizes = [sum(map(len, sides)) for sides in zip(*((a & b, a, b) for a, b in pairs))]
-        alone.append(round(spans.f1(*sizes), 2) != scored["languages"][code]["f1"])
-    assert any(alone)  # sentences by themselves have another F1
     assert float(found["accuracy"]) == pytest.approx(better, abs=0.01)
     assert any(each["f1"] == found["f1"] and each["accuracy"] == found["accuracy"] for each in seen)
 
@@ -291,7 +293,9 @@ def test_the_encoder_of_another_task_is_taken(data_bin, task_files, learned, tmp
 
 
 def test_a_long_query_is_refused_with_a_way_out(data_bin, task_files, tmp_path):
-    with pytest.raises(UserError, match=r"a query with all its texts needs \d+ tokens with padding: raise"):
+    with pytest.raises(
+        UserError, match=r"a query with all its texts needs \d+ tokens with padding, more than --max-tokens 50"
+    ):
         run_train(line(data_bin, task_files, "ranking", tmp_path, "--max-tokens", 50))
 
 

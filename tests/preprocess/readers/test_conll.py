@@ -45,9 +45,11 @@ def test_wikiann(tmp_path, capsys):
     (tmp_path / "dev").write_text("de:Bad  Ems\tB-LOC\nde:10:30\tO\nde:\tO\n\n", encoding="utf-8")
     assert read(tmp_path / "out", f"valid.de={tmp_path / 'dev'}", "--wikiann") == 0
     assert (tmp_path / "out/valid.de.tsv").read_text(encoding="utf-8") == "Bad Ems\tB-LOC\n10:30\tO\n_\tO\n\n"
-    (tmp_path / "dev").write_text("Ems\tB-LOC\n", encoding="utf-8")
+    (tmp_path / "dev").write_text("fr:Ems\tB-LOC\n", encoding="utf-8")
     assert read(tmp_path / "out", f"valid.de={tmp_path / 'dev'}", "--wikiann") == 1
-    assert capsys.readouterr().err.endswith("dev, line 1: expected LANGUAGE:WORD, found 'Ems'\n")
+    assert capsys.readouterr().err.endswith("dev, line 1: expected de:WORD, found 'fr:Ems'\n")
+    assert read(tmp_path / "out", f"valid.de={tmp_path / 'dev'}", "--wikiann", "--tag-column", "2") == 1
+    assert capsys.readouterr().err.endswith("--tag-column is for --columns\n")
 
 
 def test_several_files_and_another_column(tmp_path):

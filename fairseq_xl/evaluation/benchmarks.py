@@ -303,12 +303,7 @@ def accuracy_scores(predictions: list[str], labels: list[str], path: Path, class
             "%s: %d predictions are no label of the references, the first is %r", path, len(unknown), unknown[0]
         )
     found = classification.score(labels, predictions)
-    return {
-        "n": found["n"],
-        "accuracy": found["accuracy"],
-        "accuracy_interval": found["interval"],
-        "majority": found["majority"],
-    }
+    return {name: found[name] for name in ("n", "accuracy", "accuracy_interval", "majority")}
 
 
 def accuracy_variants(score: Callable[[Path, Path, str], Scores]) -> dict[str, Variant]:

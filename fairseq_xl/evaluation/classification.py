@@ -45,7 +45,9 @@ def score(labels, predictions):
     right = np.array([label == predicted for label, predicted in zip(labels, predictions)])
     shares = [100 * Counter(names).most_common(1)[0][1] / len(names) for names in (labels, predictions)]
     figures = {"macro_f1": macro_f1(labels, predictions), "majority": shares[0], "most_predicted": shares[1]}
-    return {"n": len(labels)} | accuracy(right) | {name: round(value, 2) for name, value in figures.items()}
+    found = accuracy(right)
+    intervals = {"accuracy": found["accuracy"], "accuracy_interval": found["interval"]}
+    return {"n": len(labels)} | intervals | {name: round(value, 2) for name, value in figures.items()}
 
 
 def mcnemar(right, others):

@@ -102,7 +102,7 @@ def test_the_tables_of_the_studies(tmp_path, capsys):
     for name, accuracy in (("en", 61.25), ("en,de", 70.0)):
         scores = accuracies(en=accuracy, de=accuracy + 8)
         for each in scores["languages"].values():
-            each["interval"] = [each["accuracy"] - 3, each["accuracy"] + 4]
+            each["accuracy_interval"] = [each["accuracy"] - 3, each["accuracy"] + 4]
         write(tmp_path / f"numbers/{name}/scores.json", scores)
     write(tmp_path / "cross-lingual/scores.json", scores)
     report.write(Experiment(FINETUNE, ["others=de", "files=nc"], tmp_path))

@@ -172,7 +172,7 @@ def test_distributed_configurations_are_all_there():
         "monotrans/config/pretrain",
         "xglue/config/xfnp",
         "lohelp/translate",
-        "xlm/hydra/classify",
+        "xlm/hydra/finetune",
     } <= CONFIGURATIONS.keys()
     assert all("--criterion" in given and "--optimizer" in given for given in CONFIGURATIONS.values())
     assert [path.name for path in stack(RECIPES / "monotrans/lohelp/language-module.yaml")] == [

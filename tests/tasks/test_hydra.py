@@ -32,7 +32,7 @@ CONFIGS = ROOT / "recipes/xlm/hydra"
 #: name of the YAML -> the files that say the same to fairseq-train
 SAME = {
     name: [ROOT / f"recipes/xlm/config/{name}.yaml", ROOT / f"recipes/xlm/config/{name}-toy.yaml"]
-    for name in ("pretrain", "translate", "classify", "unsupervised")
+    for name in ("pretrain", "translate", "finetune", "unsupervised")
 }
 
 
@@ -154,7 +154,7 @@ def here(data_bin, tmp_path_factory):
 RUNS = {
     "pretrain": {"updates_per_epoch": 3},
     "translate": {"lang_pairs": "'en-de,de-en'"},
-    "classify": {"task_files": "classes", "train_langs": "'en,de'", "eval_langs": "'en,de'"},
+    "finetune": {"task_files": "classes", "train_langs": "'en,de'", "eval_langs": "'en,de'"},
     "unsupervised": {"langs": "'en,de'", "updates_per_epoch": 3},
 }
 

@@ -310,7 +310,7 @@ def test_bitext_is_mined_with_a_language_module_for_a_language(text, steps, modu
     assert (tmp_path / "mined").read_text().splitlines() == expected
     released = [*map(str, (steps["tuned"], text["en"], tmp_path, tmp_path / "out")), "--langs", "de", "--layer", "1"]
     retrieve_xtreme.main([*released, "--pooling", "mean", "--lang", german])
-    numbers = nearest(vectors["de"], vectors["en"], 1)[1][:, 0].tolist()
+    numbers = nearest(vectors["en"], vectors["de"], 1)[1][:, 0].tolist()
     assert (tmp_path / "out/tatoeba/test-de.tsv").read_text().split() == [str(number) for number in numbers]
     with pytest.raises(UserError, match="--lang de=DATA:MODULE gives the model a language module of de"):
         mine_bitext.main(command[:-2])

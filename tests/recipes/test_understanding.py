@@ -230,6 +230,8 @@ def test_several_tasks_in_one_run(data_bin, tmp_path):
     assert scores["qa"]["normalization"] == "mlqa"
     assert f"rank ndcg {scores['rank']['ndcg']:.2f} (average of en, de)\n" in printed
     assert f"qa f1 {scores['qa']['f1']:.2f}\n" in printed and printed.endswith(f"{tmp_path}/run/scores/qa.json\n")
+    _, printed = succeeded(run("bash", "recipes/multitask.sh", *arguments, *small, *limits, "--no-scores"))
+    assert printed.endswith(f"not scored (--no-scores): {tmp_path}/run/predictions\n")
     done = run("bash", "recipes/multitask.sh", *arguments, *small, *limits, "--seed", 2)
     assert done.returncode == 1 and f"{tmp_path}/run was made with other settings" in done.stderr
     wrong = run("bash", "recipes/multitask.sh", data_bin, tmp_path / "run", "ner", "en", "en")

@@ -97,10 +97,10 @@ def mine_texts(
     embeddings: tuple[np.ndarray, np.ndarray],
     neighbors: int = NEIGHBORS,
 ) -> list[Pair]:
-    """`mine` for source and target sentences, some of which occur several times, and their embeddings (n, C), (m, C).
+    """Pairs of source and target sentences with embeddings (n, C) and (m, C), by `mine`.
 
-    As in XTREME's program, copies of a sentence are one neighbor, and a sentence that occurs several times in its file
-    is in no pair, since its id is not known.
+    Sentences may occur several times: as in XTREME's program, copies are one neighbor, and a sentence with copies is in
+    no pair, since its id is not known.
     """
     places: tuple[dict[str, list[int]], dict[str, list[int]]] = (defaultdict(list), defaultdict(list))
     for side, of_side in zip(texts, places):

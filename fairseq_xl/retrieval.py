@@ -146,6 +146,21 @@ def add_arguments(parser):
     parser.add_argument("--fp16", action="store_true", help="16-bit weights: faster on a GPU")
 
 
+def add_choice(parser, default, required=False):
+    """Adds --layer and --pooling, the arguments of `Embedders.choices`; `default` says in --help what they are without.
+
+    With `required`, --layer must be given, and --pooling has the first of `POOLINGS`.
+    """
+    layer = "layer whose hidden states are pooled, 0: those of the embeddings"
+    parser.add_argument("--layer", type=int, required=required, help=layer if required else f"{layer} ({default})")
+    parser.add_argument(
+        "--pooling",
+        choices=POOLINGS,
+        default=POOLINGS[0] if required else None,
+        help=f"mean: mean over the tokens; first: the first token ({default})",
+    )
+
+
 def _language_modules(named, languages):
     """XX=DATA:MODULE -> {language: (data folder, language module's file)}, each of one of `languages`."""
     found = {}

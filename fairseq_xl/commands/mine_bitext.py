@@ -24,7 +24,7 @@ from fairseq_xl.bitext_mining import (
 )
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.files import write_lines
-from fairseq_xl.retrieval import POOLINGS, Embedders, add_arguments
+from fairseq_xl.retrieval import Embedders, add_arguments, add_choice
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -77,14 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl mine-bitext", description=__doc__)
     add_arguments(parser)
     parser.add_argument("files", nargs=2, metavar="LANGUAGE=FILE", help="source, then target sentences")
-    described = "layer whose hidden states are pooled; 0: the output of the embeddings"
-    parser.add_argument("--layer", type=int, required=True, help=described)
-    parser.add_argument(
-        "--pooling",
-        choices=POOLINGS,
-        default="mean",
-        help="mean: mean over the tokens; first: the first token (default: %(default)s)",
-    )
+    add_choice(parser, "default: mean", required=True)
     parser.add_argument("--neighbors", type=int, default=4, help="neighbors of the margin (default: %(default)s)")
     parser.add_argument("--gold", help="file of the correct pairs, id TAB id, to find the threshold with")
     parser.add_argument("--threshold", type=float, help="minimum margin of a pair")

@@ -12,7 +12,7 @@ import sys
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval import averages, read_named_pairs
-from fairseq_xl.retrieval import POOLINGS, Embedders, add_arguments, retrieve
+from fairseq_xl.retrieval import Embedders, add_arguments, add_choice, retrieve
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -44,14 +44,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dev", action="extend", nargs="+", default=[], metavar="XX-YY=PREFIX", help="held-out pairs of files"
     )
-    parser.add_argument(
-        "--layer",
-        type=int,
-        help="layer whose hidden states are pooled; 0: the output of the embeddings (default: select on --dev)",
-    )
-    parser.add_argument(
-        "--pooling",
-        choices=POOLINGS,
-        help="mean: mean over the tokens; first: the first token (default: select on --dev)",
-    )
+    add_choice(parser, "default: select on --dev")
     return parser

@@ -28,7 +28,7 @@ from fairseq_xl.bitext_mining import (
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.xtreme import LANGUAGES
 from fairseq_xl.io.files import write_lines
-from fairseq_xl.retrieval import POOLINGS, Embedders, add_arguments
+from fairseq_xl.retrieval import Embedders, add_arguments, add_choice
 
 BUCC, TATOEBA = "bucc2018", "tatoeba"
 Choice = tuple[int, str]  # layer and pooling
@@ -116,12 +116,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("download", type=Path, metavar="DOWNLOAD", help="folder with bucc2018 and tatoeba")
     parser.add_argument("destination", type=Path, metavar="DEST", help="folder of the submission")
     parser.add_argument("--langs", default="", metavar="XX,YY", help="only these languages")
-    parser.add_argument(
-        "--layer", type=int, help="use this layer; 0: the embeddings (default: select on BUCC's dev files)"
-    )
-    parser.add_argument(
-        "--pooling",
-        choices=POOLINGS,
-        help="mean: mean over the tokens; first: the first token (default: select on BUCC's dev files)",
-    )
+    add_choice(parser, "default: select on BUCC's dev files")
     return parser

@@ -44,10 +44,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def scores(nats: float, tokens: float, words: float, sentences: float) -> dict[str, Any]:
-    """Perplexity per prediction (pieces and </s>) and by word, and what they are computed from.
+    """Perplexity per prediction (pieces and </s>) and by word, with the sums that they are computed from.
 
-    Perplexity by word is None without words, and where it is too large for a number, as for Chinese, whose sentences
-    have no spaces between words.
+    The perplexity by word is None if there is no word, or if it is too large for a number. Chinese, which has no spaces
+    between words, has few and long "words".
     """
     return {
         "perplexity": _perplexity(nats, tokens),

@@ -127,14 +127,11 @@ def score_task(task: Task, name: str, predictions: Path, references: Path, split
     variant, found = task.variants[name], {}
     for language in (*task.languages, *task.others):
         ours = predictions / task.predictions.format(language=language, split=split)
-        paths = [
-            references / path.format(language=language, split=split)
-            for path in (task.references, task.other_references)
-            if path
-        ]
-        right = next((path for path in paths if path.is_file()), None)
         if not ours.is_file():
             continue
+        named = [path for path in (task.references, task.other_references) if path]
+        paths = [references / path.format(language=language, split=split) for path in named]
+        right = next((path for path in paths if path.is_file()), None)
         if right is None:
             raise UserError(f"{paths[0]}: no such file: the references of {ours}")
         found[language] = variant.score(ours, right, language)

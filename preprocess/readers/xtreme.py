@@ -1,9 +1,9 @@
 """The command: ``python -m preprocess.readers.xtreme RELEASE DEST``, XTREME's tasks except retrieval (Hu et al. 2020).
 
 RELEASE is the folder `download` that XTREME's own download_data.sh fills. Its test files have no labels: their
-labels are written as `_` (unlabeled), and answers are left out. Training text is English, and, if RELEASE has the
-folder `xtreme_translations`, its translations, which are written to translate_train (Luo et al. 2020,
-translate-train-all).
+labels are written as `_` (unlabeled), and answers are left out. Training text is English. If RELEASE has the folder
+`xtreme_translations`, training text translated from English is written to translate_train (Luo et al. 2020,
+translate-train-all), and test text translated into English to translate_test (Hu et al. 2020, translate-test).
 """
 
 import csv
@@ -32,12 +32,19 @@ CONTRADICTORY = {"contradictory": "contradiction"}  # in XNLI's translations
 TAGS = {"udpos": UPOS, "panx": span_tags("LOC ORG PER")}
 TEXTS = 2  # of a line of xnli and pawsx
 TRANSLATED = "xtreme_translations"  # folder of XTREME's translations in RELEASE
-TRANSLATIONS = {  # files of training text translated from English; mlqa is trained on SQuAD, as xquad
+TRANSLATED_TRAINING = {  # files of training text translated from English; mlqa is trained on SQuAD, as xquad
     "xnli": "XNLI/translate-train/en-{}-translated.tsv",
     "pawsx": "PAWSX/translate-train/en-{}-translated.tsv",
     "xquad": "SQuAD/translate-train/squad.translate.train.en-{}.json",
     "mlqa": "SQuAD/translate-train/squad.translate.train.en-{}.json",
     "tydiqa": "TyDiQA-GoldP/translate-train/tydiqa.translate.train.en-{}.json",
+}
+TRANSLATED_TESTS = {  # files of test text translated into English
+    "xnli": "XNLI/translate-test/test-{}-en-translated.tsv",
+    "pawsx": "PAWSX/translate-test/test-{}-en-translated.tsv",
+    "xquad": "XQuAD/translate-test/xquad.translate.test.{}-en.json",
+    "mlqa": "MLQA/translate-test/mlqa.translate.test.{}-en.json",
+    "tydiqa": "TyDiQA-GoldP/translate-test/tydiqa.translate.test.{}-en.json",
 }
 
 
@@ -82,19 +89,22 @@ def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> It
 
 
 def translated(task: str, release: Path, language: str, leave_out: bool) -> Iterator[Part]:
-    """The part of training text translated from English, if RELEASE has the folder of the task's translations."""
-    if task not in TRANSLATIONS or language == "en":
-        return
-    path = release / TRANSLATED / TRANSLATIONS[task].format(language)
-    if not path.parent.is_dir():
-        return
-    name = f"{task}/translate_train/train.{language}"
-    if path.suffix == ".json":
-        read = partial(read_file, language=language, training=True)
-        yield Part(name, path, {language: f"{name}.json"}, read, line=copied, leave_out=leave_out)
-    else:
-        read = partial(translated_pairs, task=task, language=language)
-        yield Part(name, path, {language: f"{name}.tsv"}, read, leave_out=leave_out)
+    """The parts of training text translated from English and of test text translated into it, if RELEASE has them."""
+    kinds = (
+        (TRANSLATED_TRAINING, language, f"{task}/translate_train/train.{language}"),
+        (TRANSLATED_TESTS, "en", f"{task}/translate_test/{language}/test.en"),
+    )
+    for files, written, name in kinds if task in TRANSLATED_TESTS and language != "en" else ():
+        path, training = release / TRANSLATED / files[task].format(language), files is TRANSLATED_TRAINING
+        if not path.parent.is_dir():
+            continue
+        if path.suffix == ".json":
+            read = partial(read_file, language=written, training=training)
+            yield Part(name, path, {written: f"{name}.json"}, read, line=copied, leave_out=leave_out)
+        else:
+            read = partial(translated_pairs, task=task, language=written, training=training)
+            tsv = {written: f"{name}.tsv"}
+            yield Part(name, path, tsv, read, keeps_empty=not training, leave_out=leave_out and training)
 
 
 def pairs(path: Path, problems: Problems, task: str, language: str) -> Iterator[Example]:
@@ -125,15 +135,21 @@ def pairs(path: Path, problems: Problems, task: str, language: str) -> Iterator[
         problems.add(f"{path}, line {numbers[0]}: not as Python's csv writes it: {error}")
 
 
-def translated_pairs(path: Path, problems: Problems, task: str, language: str) -> Iterator[Example]:
-    """Yields the pairs of a file of translations: two texts in English, their translations and a label on a line."""
+def translated_pairs(path: Path, problems: Problems, task: str, language: str, training: bool) -> Iterator[Example]:
+    """Yields the pairs of a file of translations: two texts, their translations and a label on a line.
+
+    Test files may lack the column of labels, or have empty labels.
+    """
     valid = LABELS[task] | (CONTRADICTORY if task == "xnli" else {})
     for number, fields in read_rows(path, problems, skip_empty=False):
-        if len(fields) != 2 * TEXTS + 1:
-            found = f"expected two texts in English, two translations and a label, found {len(fields)} fields"
-            problems.wrong("wrong columns", f"{path}, line {number}: {found}")
-        elif label := problems.label(path, number, "label", fields[-1], valid):
-            yield Example(language, label, tuple(fields[TEXTS : 2 * TEXTS]))
+        texts, labels = tuple(fields[TEXTS : 2 * TEXTS]), fields[2 * TEXTS :]
+        if len(fields) != 2 * TEXTS + 1 and (training or len(fields) != 2 * TEXTS):
+            expected = "two texts, two translations and a label"
+            problems.wrong("wrong columns", f"{path}, line {number}: expected {expected}, found {len(fields)} fields")
+        elif not training and labels in ([], [""]):
+            yield Example(language, UNLABELED, texts)
+        elif label := problems.label(path, number, "label", labels[0], valid):
+            yield Example(language, label, texts)
 
 
 def main(arguments: list[str] | None = None) -> int:

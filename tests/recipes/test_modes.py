@@ -53,24 +53,14 @@ def test_xnli_is_studied_in_the_papers_languages(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind, suffix, metric, tested",
-    [("ranking", "tsv", "ndcg", True), ("tagging", "tsv", "f1", False), ("question-answering", "json", "f1", False)],
+    "kind, suffix, metric",
+    [("ranking", "tsv", "ndcg"), ("tagging", "tsv", "f1"), ("question-answering", "json", "f1")],
 )
-def test_modes_and_studies_of_every_type(tmp_path, capsys, kind, suffix, metric, tested):
-    """Tests on translations only where the labels of a translation are those of the original."""
+def test_modes_and_studies_of_every_type(tmp_path, capsys, kind, suffix, metric):
     file = FINETUNE.with_name(f"finetune-{kind}.yaml")
     steps = {step.name: step for step in Experiment(file, ["others=de"], tmp_path).chosen([])}
-    names = {name.split("/")[0] for name in steps}
-    assert names == {
-        "cross-lingual",
-        "multi-language",
-        "one-language",
-        "translate-train",
-        "numbers",
-        "pairs",
-        "matrix",
-        *(("source-language", "translated", "translate-test") if tested else ()),
-    }
+    classification = {step.name for step in Experiment(FINETUNE, ["others=de"], tmp_path).chosen([])}
+    assert steps.keys() == classification and "translate-test" in steps
     assert "--valid-langs en,de" in " ".join(steps["cross-lingual"].commands[0])
     (strict,) = Experiment(file, ["others=de", "valid-langs=en"], tmp_path).chosen(["cross-lingual"])
     assert strict.commands[0][-2:] == ["--valid-langs", "en"]
@@ -80,26 +70,65 @@ def test_modes_and_studies_of_every_type(tmp_path, capsys, kind, suffix, metric,
     score = " ".join(steps["translate-train"].commands[-1])
     assert f"score {kind} " in score and ("--references" in score) == (kind == "question-answering")
     assert f"test.de.{suffix}" in " ".join(steps["translate-train"].commands[1])
-    if tested:
-        assert "--task xl_ranking" in " ".join(steps["translated/de"].commands[0])
+    assert f"--task xl_{kind.replace('-', '_')} " in " ".join(steps["translated/de"].commands[0])
     scores = {metric: 50.0, f"{metric}_interval": [40.0, 60.0]}
     write(tmp_path / "matrix/de/scores.json", {"languages": {"en": scores, "de": scores}})
     report.write(Experiment(file, ["others=de"], tmp_path))
     assert "| de | 50.0 (40.0–60.0) | 50.0 (40.0–60.0) | 50.0 |" in capsys.readouterr().out
 
 
-def test_translate_train_of_tags_at_nano_size(tmp_path, capsys):
-    """A model for each language, whose predictions are scored together."""
-    data = write_encoded(tmp_path)
-    files = tmp_path / "files"
-    (files / "translate_train").mkdir(parents=True)
+SMALL = f"--length 32 --max-positions {MAX_POSITIONS} --layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
+
+
+def write_file(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, encoding="utf-8")
+
+
+def run_modes(folder, kind, modes, more=""):
+    """Runs modes of a task type in en and de on FOLDER/files at nano size; the output folder."""
+    settings = f"recipes/unicoder/config/finetune-toy.yaml {SMALL} {more}"
+    values = [f"data={write_encoded(folder)}", f"files={folder}/files", "others=de", f"settings={settings}"]
+    drive(FINETUNE.with_name(f"finetune-{kind}.yaml"), *values, output=folder / "out", only=modes)
+    return folder / "out"
+
+
+def test_modes_of_tagging_at_nano_size(tmp_path, capsys):
+    """translate-train scores the predictions of all models together; translate-test the tags of the translation."""
     for name in ("train.en", "valid.en", "test.en", "valid.de", "test.de", "translate_train/train.de"):
-        (files / f"{name}.tsv").write_text("the\tO\nriver\tB-X\n\n", encoding="utf-8")
-    small = f"--length 32 --max-positions {MAX_POSITIONS} --layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
-    settings = f"recipes/unicoder/config/finetune-toy.yaml {small}"
-    values = [f"data={data}", f"files={files}", "others=de", f"settings={settings}"]
-    file = FINETUNE.with_name("finetune-tagging.yaml")
-    drive(file, *values, output=tmp_path / "out", only=["translate-train", "report"])
-    assert re.search(r"^\| translate-train \| \d+\.\d \(", capsys.readouterr().out, re.MULTILINE)
-    scores = json.loads((tmp_path / "out/translate-train/scores.json").read_text())
-    assert set(scores["languages"]) == {"en", "de"} and scores["missing"] == []
+        write_file(tmp_path / f"files/{name}.tsv", "the\tO\nriver\tB-X\n\n")
+    write_file(tmp_path / "files/translate_test/de/test.en.tsv", "a\tO\nlong\tO\nriver\tB-X\n\n")
+    out = run_modes(tmp_path, "tagging", ["translate-train", "translate-test", "report"])
+    shown = capsys.readouterr().out
+    for mode in ("translate-train", "translate-test"):
+        assert re.search(rf"^\| {mode} \| \d+\.\d \(", shown, re.MULTILINE)
+        scores = json.loads((out / mode / "scores.json").read_text())
+        assert set(scores["languages"]) == {"en", "de"} and scores["missing"] == []
+    predicted = (out / "translate-test/predictions/test.de.tsv").read_text()
+    assert [line.split("\t")[:2] for line in predicted.splitlines()] == [
+        ["a", "O"],
+        ["long", "O"],
+        ["river", "B-X"],
+        [""],
+    ]
+
+
+def test_translate_test_of_question_answering_at_nano_size(tmp_path):
+    """The answers of the translation are the references: here the only possible answer, not the original's."""
+    for name, context in (
+        ("train.en", "a x"),
+        ("valid.en", "a x"),
+        ("test.en", "y"),
+        ("translate_test/de/test.en", "z"),
+    ):
+        answers = [{"text": context[-1], "answer_start": len(context) - 1}]
+        paragraph = {"context": context, "qas": [{"id": "1", "question": "where", "answers": answers}]}
+        content = {"version": "1.1", "data": [{"title": "", "paragraphs": [paragraph]}]}
+        write_file(tmp_path / f"files/{name}.json", json.dumps(content))
+    out = run_modes(tmp_path, "question-answering", ["translate-test"], "--question-length 8 --answer-length 4")
+    scores = json.loads((out / "translate-test/scores.json").read_text())["languages"]
+    assert [scores[code]["exact_match"] for code in ("en", "de")] == [100, 100]
+    predicted = [
+        json.loads((out / f"translate-test/predictions/test.{code}.json").read_text()) for code in ("en", "de")
+    ]
+    assert predicted == [{"1": "y"}, {"1": "z"}]

@@ -153,6 +153,9 @@ WRITTEN = {  # of the files that are stored with the tests
     'contradiction\tShe never left town .\tShe left " town " twice .\nneutral\tThey ate early .\tThey ate soup .\n',
     "xnli/translate_train/train.de.tsv": "entailment\tEr öffnete das Fenster.\tDas Fenster war vorher zu.\n"
     'contradiction\tSie verließ die Stadt nie.\tSie verließ die "Stadt" zweimal.\n',
+    "xnli/translate_test/de/test.en.tsv": "contradiction\tHe is asleep.\tHe is awake.\n"
+    'neutral\tShe paints.\tShe calls it "art".\ncontradiction\tIt is snowing.\tIt is summer.\n'
+    "entailment\tHe eats soup.\t_\n",
     "pawsx/translate_train/train.ko.tsv": "1\t그는 노래를 쓰고 불렀다.\t그는 노래를 부르고 썼다.\n",
     "pawsx/test.de.tsv": "_\tHoch ist der Turm.\tDer Turm ist hoch.\n_\tAnn lehrte Bo.\tBo lehrte Ann.\n",
     "udpos/train.en.tsv": (
@@ -163,13 +166,20 @@ WRITTEN = {  # of the files that are stored with the tests
 
 
 def test_files_in_the_formats_of_the_download(tmp_path, capsys):
-    """A question of the translations has an answer that is not in its context: it is left out on demand."""
+    """A translated answer that is not in its context is an error; with --skip-invalid it is left out.
+
+    Its question is left out too, but only in training text.
+    """
     arguments = (STORED, tmp_path, "--langs", "en,de,ko")
     assert read(*arguments) == 1
-    error = capsys.readouterr().err.splitlines()[-1]
-    translated = STORED / "xtreme_translations/SQuAD/translate-train/squad.translate.train.en-de.json"
-    problem = "the answer 'Ein Hochwasser' is not at -1, where there is no text"
-    assert error == f"xtreme: {translated}, line 1, question 't2': {problem}"
+    translations = STORED / "xtreme_translations"
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        f"  - {translations}/{path}: the answer '{answer}' is not at -1, where there is no text"
+        for path, answer in (
+            ("SQuAD/translate-train/squad.translate.train.en-de.json, line 1, question 't2'", "Ein Hochwasser"),
+            ("XQuAD/translate-test/xquad.translate.test.de-en.json, line 1, question 'en-2'", "in the Sund lake"),
+        )
+    ]
     assert read(*arguments, "--skip-invalid") == 0
     for name, text in WRITTEN.items():
         assert (tmp_path / name).read_text(encoding="utf-8") == text, name
@@ -178,6 +188,8 @@ def test_files_in_the_formats_of_the_download(tmp_path, capsys):
         assert question.answers == (("1802", 26),) and question.id == "t1"
     (question,) = read_questions(tmp_path / "tydiqa/translate_train/train.ko.json", "ko")
     assert question.answers == (("1802년", 9),)
+    answered, unanswered = read_questions(tmp_path / "xquad/translate_test/de/test.en.json", "en")
+    assert answered.answers == (("near the village of Tov", 21),) and unanswered.answers == ()
     (question,) = read_questions(tmp_path / "tydiqa/test.ko.json", "ko")
     assert question.answers == ()
     # XTREME's program keeps the last part of the ids of training text only, so that they repeat
@@ -213,6 +225,27 @@ def test_translations_are_read_as_they_are(tmp_path, source, capsys):
     }
     assert read(*arguments[:-1], "en,de,ko") == 1
     assert "en-ko-translated.tsv: there is no such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content, written",
+    [
+        ("a\tb\tc\td\ne\tf\t\th\n", "_\tc\td\n_\t_\th\n"),  # without labels
+        ("a\tb\tc\td\t1\ne\tf\tg\th\t\n", "1\tc\td\n_\tg\th\n"),
+        ("a\tb\tc\td\t1\ne\tf\tg\th\t2\n", "line 2: label '2' is not one of 0, 1"),
+        ("a\tb\tc\n", "line 1: expected two texts, two translations and a label, found 3 fields"),
+    ],
+)
+def test_a_translated_test_file_keeps_its_lines(tmp_path, source, capsys, content, written):
+    """A label may be missing; a wrong line is an error with --skip-invalid too, since predictions are by line."""
+    path = source / "xtreme_translations/PAWSX/translate-test/test-de-en-translated.tsv"
+    path.parent.mkdir(parents=True)
+    path.write_text(content, encoding="utf-8")
+    status = read(source, tmp_path / "out", "--tasks", "pawsx", "--langs", "en,de", "--skip-invalid")
+    if status:
+        assert capsys.readouterr().err.splitlines()[-1] == f"xtreme: {path}, {written}"
+    else:
+        assert (tmp_path / "out/pawsx/translate_test/de/test.en.tsv").read_text(encoding="utf-8") == written
 
 
 def test_an_unknown_task_is_one_sentence(source, tmp_path, capsys):

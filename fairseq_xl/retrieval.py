@@ -147,9 +147,12 @@ def add_arguments(parser):
 
 
 def add_choice(parser, default, required=False):
-    """Adds --layer and --pooling, the arguments of `Embedders.choices`; `default` says in --help what they are without.
+    """Adds the options --layer and --pooling, whose values `Embedders.choices` takes.
 
-    With `required`, --layer must be given, and --pooling has the first of `POOLINGS`.
+    Args:
+        parser: the parser of the command.
+        default: the defaults of both, in words, for --help.
+        required: if true, --layer must be given, and --pooling defaults to the first of `POOLINGS`.
     """
     layer = "layer whose hidden states are pooled, 0: those of the embeddings"
     parser.add_argument("--layer", type=int, required=required, help=layer if required else f"{layer} ({default})")

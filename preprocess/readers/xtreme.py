@@ -90,12 +90,13 @@ def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> It
 
 def translated(task: str, release: Path, language: str, leave_out: bool) -> Iterator[Part]:
     """The parts of training text translated from English and of test text translated into it, if RELEASE has them."""
-    kinds = (
-        (TRANSLATED_TRAINING, language, f"{task}/translate_train/train.{language}"),
-        (TRANSLATED_TESTS, "en", f"{task}/translate_test/{language}/test.en"),
-    )
-    for files, written, name in kinds if task in TRANSLATED_TESTS and language != "en" else ():
-        path, training = release / TRANSLATED / files[task].format(language), files is TRANSLATED_TRAINING
+    if task not in TRANSLATED_TESTS or language == "en":
+        return
+    for training, files, written, name in (
+        (True, TRANSLATED_TRAINING, language, f"{task}/translate_train/train.{language}"),
+        (False, TRANSLATED_TESTS, "en", f"{task}/translate_test/{language}/test.en"),
+    ):
+        path = release / TRANSLATED / files[task].format(language)
         if not path.parent.is_dir():
             continue
         if path.suffix == ".json":

@@ -132,7 +132,7 @@ def test_xtreme_s_translations_are_trained_on_as_well(tmp_path):
     """V9's second setting. The paper has no scores of tagging in it."""
     found = commands("xtreme/translate-train-all.yaml", tmp_path, "init=FILE")
     assert found["tasks"][0].endswith("--tasks xnli,pawsx,xquad,mlqa,tydiqa --skip-invalid")
-    for task in xtreme.TRANSLATIONS:
+    for task in xtreme.TRANSLATED_TRAINING:
         folder, languages = f"{tmp_path}/tasks/{task}", ",".join(sorted(xtreme.LANGUAGES[task]))
         configs = "recipes/veco/config/finetune.yaml recipes/veco/config/translate-train-all.yaml"
         files = f"{folder}:{folder}/translate_train {languages} {languages} --no-scores {configs}"

@@ -147,11 +147,11 @@ def add_arguments(parser):
 
 
 def add_choice(parser, default, required=False):
-    """Adds the options --layer and --pooling, whose values `Embedders.choices` takes.
+    """Adds the options --layer and --pooling to a parser; `Embedders.choices` takes their values.
 
     Args:
         parser: the parser of the command.
-        default: the defaults of both, in words, for --help.
+        default: text for --help that describes the defaults of both.
         required: if true, --layer must be given, and --pooling defaults to the first of `POOLINGS`.
     """
     layer = "layer whose hidden states are pooled, 0: those of the embeddings"

@@ -89,10 +89,10 @@ def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> It
 
 
 def translated(task: str, release: Path, language: str, leave_out: bool) -> Iterator[Part]:
-    """The parts of training text translated from English and of test text translated into it, if RELEASE has them."""
+    """The parts of translated text that RELEASE has: training text from English, test text into English."""
     if task not in TRANSLATED_TESTS or language == "en":
         return
-    for training, files, written, name in (
+    for training, files, target, name in (
         (True, TRANSLATED_TRAINING, language, f"{task}/translate_train/train.{language}"),
         (False, TRANSLATED_TESTS, "en", f"{task}/translate_test/{language}/test.en"),
     ):
@@ -100,11 +100,11 @@ def translated(task: str, release: Path, language: str, leave_out: bool) -> Iter
         if not path.parent.is_dir():
             continue
         if path.suffix == ".json":
-            read = partial(read_file, language=written, training=training)
-            yield Part(name, path, {written: f"{name}.json"}, read, line=copied, leave_out=leave_out)
+            read = partial(read_file, language=target, training=training)
+            yield Part(name, path, {target: f"{name}.json"}, read, line=copied, leave_out=leave_out)
         else:
-            read = partial(translated_pairs, task=task, language=written, training=training)
-            tsv = {written: f"{name}.tsv"}
+            read = partial(translated_pairs, task=task, language=target, training=training)
+            tsv = {target: f"{name}.tsv"}
             yield Part(name, path, tsv, read, keeps_empty=not training, leave_out=leave_out and training)
 
 
@@ -145,7 +145,7 @@ def translated_pairs(path: Path, problems: Problems, task: str, language: str, t
     for number, fields in read_rows(path, problems, skip_empty=False):
         texts, labels = tuple(fields[TEXTS : 2 * TEXTS]), fields[2 * TEXTS :]
         if len(fields) != 2 * TEXTS + 1 and (training or len(fields) != 2 * TEXTS):
-            expected = "two texts, two translations and a label"
+            expected = "two texts, two translations and " + ("a label" if training else "possibly a label")
             problems.wrong("wrong columns", f"{path}, line {number}: expected {expected}, found {len(fields)} fields")
         elif not training and labels in ([], [""]):
             yield Example(language, UNLABELED, texts)

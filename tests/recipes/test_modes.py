@@ -85,16 +85,16 @@ def write_file(path, content):
     path.write_text(content, encoding="utf-8")
 
 
-def run_modes(folder, kind, modes, more=""):
-    """Runs modes of a task type in en and de on FOLDER/files at nano size; the output folder."""
-    settings = f"recipes/unicoder/config/finetune-toy.yaml {SMALL} {more}"
+def run_modes(folder, kind, modes, flags=""):
+    """Runs modes of a task type in en and de on FOLDER/files at nano size, and returns the output folder."""
+    settings = f"recipes/unicoder/config/finetune-toy.yaml {SMALL} {flags}"
     values = [f"data={write_encoded(folder)}", f"files={folder}/files", "others=de", f"settings={settings}"]
     drive(FINETUNE.with_name(f"finetune-{kind}.yaml"), *values, output=folder / "out", only=modes)
     return folder / "out"
 
 
 def test_modes_of_tagging_at_nano_size(tmp_path, capsys):
-    """translate-train scores the predictions of all models together; translate-test the tags of the translation."""
+    """translate-train scores all models together; translate-test scores against the tags of the translated file."""
     for name in ("train.en", "valid.en", "test.en", "valid.de", "test.de", "translate_train/train.de"):
         write_file(tmp_path / f"files/{name}.tsv", "the\tO\nriver\tB-X\n\n")
     write_file(tmp_path / "files/translate_test/de/test.en.tsv", "a\tO\nlong\tO\nriver\tB-X\n\n")
@@ -114,7 +114,7 @@ def test_modes_of_tagging_at_nano_size(tmp_path, capsys):
 
 
 def test_translate_test_of_question_answering_at_nano_size(tmp_path):
-    """The answers of the translation are the references: here the only possible answer, not the original's."""
+    """The predictions are scored against the answers of the translated file: contexts of one word, so all are exact."""
     for name, context in (
         ("train.en", "a x"),
         ("valid.en", "a x"),

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.benchmarks import answer_scores
 from fairseq_xl.evaluation.by_language import parser, scored
 from fairseq_xl.evaluation.question_answering import NORMALIZATIONS
@@ -25,18 +26,35 @@ def main(arguments: list[str] | None = None) -> None:
         help="folder of SPLIT.LANGUAGE.json in SQuAD's format; several, separated by ':', are searched in order",
     )
     made.add_argument(
+        "--reference-files",
+        nargs="+",
+        default=[],
+        metavar="XX=FILE",
+        help="files of languages whose references are not in --references, such as translated test files",
+    )
+    made.add_argument(
         "--normalization",
         choices=NORMALIZATIONS,
         default="squad",
         help="how answers are compared: as SQuAD's program does, or as MLQA's (default: %(default)s)",
     )
     options = made.parse_args(arguments)
+    of_language = dict(_named(argument) for argument in options.reference_files)
 
     def scores(path: Path, language: str) -> dict[str, Any]:
-        files = [stored(Path(folder) / path.name) for folder in options.references.split(os.pathsep)]
+        folders = [Path(folder) / path.name for folder in options.references.split(os.pathsep)]
+        files = [stored(file) for file in ([of_language[language]] if language in of_language else folders)]
         references = next((file for file in files if file.is_file()), files[0])
         return answer_scores(path, references, language, options.normalization)
 
     metric = f"metric:f1+em|norm:{options.normalization}"
     result = scored(options, "json", scores, ("exact_match", "f1"), metric) | {"normalization": options.normalization}
     sys.stdout.write(json.dumps(result) + "\n")
+
+
+def _named(argument: str) -> tuple[str, Path]:
+    """``XX=FILE`` -> (language, file)."""
+    language, _, file = argument.partition("=")
+    if not language or not file:
+        raise UserError(f"--reference-files {argument}: expected XX=FILE, a language and its file")
+    return language, Path(file)

@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = made.parse_args(arguments)
 
     def scores(path: Path, _: str) -> dict[str, Any]:
-        return score(read_scores(path).values(), options.gain)
+        return score(read_scores(path).values(), path, options.gain)
 
     result = scored(options, "tsv", scores, ("ndcg", "chance"), f"metric:ndcg|gain:{options.gain}")
     sys.stdout.write(json.dumps(result) + "\n")

@@ -197,13 +197,14 @@ def mean(values: Any) -> float:
 def table(result: dict[str, Any], benchmark: Benchmark) -> str:
     """Markdown: a row for each task and each group of tasks, with averages, published ones and scores by language.
 
+    In parentheses is the 95 % bootstrap interval over test examples, which averages do not have.
     Published averages are those of the main paper; the score file has all.
     """
     rows = [["task", "metric", "average", "published", "by language", "signature"]]
     for name, entry in result["tasks"].items():
         metrics = benchmark.tasks[name].variants[entry["variant"]].metrics
         shown = [
-            f"{language} {' / '.join(f'{scores[metric]:.1f}' for metric in metrics)}"
+            f"{language} {' / '.join(with_interval(scores, metric) for metric in metrics)}"
             for language, scores in entry["languages"].items()
         ]
         missing = [f"missing: {' '.join(entry['missing'])}"] if entry["missing"] else []
@@ -217,6 +218,12 @@ def table(result: dict[str, Any], benchmark: Benchmark) -> str:
             rows.append([group, f"mean of {len(names)} tasks", f"{result[group]:.1f}", papers, "", ""])
     lines = [f"| {' | '.join(row)} |\n" for row in rows]
     return "".join([lines[0], "|" + "---|" * len(rows[0]) + "\n", *lines[1:]])
+
+
+def with_interval(scores: Scores, metric: str) -> str:
+    """``50.0 (40.0–60.0)``; without the interval where there is none."""
+    interval = scores.get(f"{metric}_interval")
+    return f"{scores[metric]:.1f}" + (f" ({interval[0]:.1f}–{interval[1]:.1f})" if interval else "")
 
 
 def published(papers: Papers) -> str:
@@ -351,7 +358,7 @@ def answer_scores(predictions: Path, references: Path, language: str, normalizat
     """F1 and exact match of a JSON object {id: answer} against a file in SQuAD's format."""
     questions = read_questions(references, language, check_offsets=False)
     expected = {question.id: [text for text, _ in question.answers] for question in questions}
-    return question_answering.score(read_answers(predictions), expected, normalization, language)
+    return question_answering.score(read_answers(predictions), expected, normalization, language, predictions)
 
 
 def read_answers(path: Path) -> dict[str, str]:

@@ -58,6 +58,7 @@ td > svg { display: block; overflow: visible; box-shadow: 1px 0 var(--line);
 .tasks { columns: 31rem; column-gap: 2.5rem; }
 main.many .tasks { columns: auto; }
 .tasks > section { break-inside: avoid; overflow: hidden; }
+.tasks > .wide { column-span: all; }
 pre { white-space: pre-wrap; font-size: .875rem; margin: .5rem 0; }
 .settings td, .settings th { vertical-align: top; }
 @media (max-width: 40rem) {

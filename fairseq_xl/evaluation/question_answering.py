@@ -5,6 +5,7 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError
@@ -66,7 +67,7 @@ def _against(found: list[str], right: list[str]) -> tuple[float, float]:
 
 
 def score(
-    answers: dict[str, str], references: dict[str, list[str]], normalization: str, language: str
+    answers: dict[str, str], references: dict[str, list[str]], normalization: str, language: str, path: Path
 ) -> dict[str, Any]:
     """Exact match and F1 in percent, with 95 % intervals over questions.
 
@@ -74,15 +75,17 @@ def score(
         answers: {id of a question: answer}.
         references: {id: its answers}; a question without one is left out.
         normalization, language: as in `words`.
+        path: the file of the answers, for errors.
 
     Raises `UserError` for a question without a prediction.
     """
     asked = {name: expected for name, expected in references.items() if expected}
     missing = [name for name in asked if name not in answers]
     if not asked:
-        raise UserError("no question has an answer to compare with")
+        raise UserError(f"{path}: no question has a reference answer")
     if missing:
-        raise UserError(f"{len(missing)} of {len(asked)} questions have no prediction: {', '.join(missing[:3])}")
+        shown = ", ".join(missing[:3])
+        raise UserError(f"{path}: {len(missing)} of {len(asked)} questions have no prediction: {shown}")
     pairs = [scores(answers[name], expected, normalization, language) for name, expected in asked.items()]
     result: dict[str, Any] = {"n": len(pairs)}
     for name, values in zip(("exact_match", "f1"), zip(*pairs)):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,18 +64,19 @@ def read_scores(path: Any) -> dict[str, tuple[list[float], list[float]]]:
     return queries
 
 
-def score(queries: Iterable[tuple[list[float], list[float]]], gain: str = "linear") -> dict[str, Any]:
+def score(queries: Iterable[tuple[list[float], list[float]]], path: Path, gain: str = "linear") -> dict[str, Any]:
     """nDCG in percent with its 95 % interval over queries; `chance` is that of equal scores.
 
     Queries of a single text are left out, as in XGLUE's program.
 
     Args:
         queries: relevances and scores of each query.
+        path: the file of the scores, for errors.
         gain: as in `ndcg`.
     """
     several = [(relevance, found) for relevance, found in queries if len(found) > 1]
     if not several:
-        raise UserError("no query has two texts to rank")
+        raise UserError(f"{path}: no query has two texts to rank")
     measured = bootstrap.mean([100 * ndcg(relevance, found, gain) for relevance, found in several])
     chance = [100 * ndcg(relevance, [0.0] * len(found), gain) for relevance, found in several]
     return {

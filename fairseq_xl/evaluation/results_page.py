@@ -234,7 +234,8 @@ def task_section(benchmark: str, name: str, found: Mapping[str, ScoreFile], syst
     tables = [by_language(name, task.others, metric, entries, systems, papers) for metric in metrics]
     if papers != first_paper(papers) or any("f1" in figures for figures in papers.values()):
         tables += [published_table(name, metrics, entries, papers), *notes({name: papers})]
-    return tag("section", tag("h3", name, id=f"{benchmark}-{name}"), *tables)
+    wide = any("languages" in figures for figures in papers.values())  # columns of the papers
+    return tag("section", tag("h3", name, id=f"{benchmark}-{name}"), *tables, class_="wide" if wide else None)
 
 
 def published_table(name: str, metrics: tuple[str, ...], entries: Mapping[str, Any], papers: Papers) -> Html:

@@ -106,7 +106,7 @@ def relevance(predictions: Path, references: Path, language: str, gain: str) -> 
         raise UserError(f"{predictions}: expected a rating or score on each line, as {references} has") from None
     groups = itertools.groupby(zip(rows, pairs), lambda item: item[0][0])
     queries = [tuple(map(list, zip(*(pair for _, pair in group)))) for _, group in groups]
-    return ranking.score(((right, ours) for right, ours in queries), gain)
+    return ranking.score(((right, ours) for right, ours in queries), predictions, gain)
 
 
 def generated(predictions: Path, references: Path, language: str) -> Scores:

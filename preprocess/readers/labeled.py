@@ -69,12 +69,14 @@ class Part:
 # Reading
 
 
-def read_rows(path: Path, problems: Problems, skip_empty: bool = True) -> Iterator[tuple[int, list[str]]]:
+def read_rows(
+    path: Path, problems: Problems, skip_empty: bool = True, same_columns: bool = True
+) -> Iterator[tuple[int, list[str]]]:
     r"""Yields the number and the fields of each line, with one space for each run of white space in a field.
 
     Only b"\n" ends a line and only a tab ends a field: quote characters are text. Problems are those of `decoded`, and
-    a line with another number of fields than the first. Empty lines are skipped; without `skip_empty` those before
-    other lines are problems.
+    with `same_columns` a line with another number of fields than the first. Empty lines are skipped; without
+    `skip_empty` those before other lines are problems.
     """
     expected, empty = 0, []
     for number, text in decoded(path, problems):
@@ -87,7 +89,7 @@ def read_rows(path: Path, problems: Problems, skip_empty: bool = True) -> Iterat
         empty.clear()
         fields = [" ".join(field.split()) for field in text.split("\t")]
         expected = expected or len(fields)
-        if len(fields) == expected:
+        if len(fields) == expected or not same_columns:
             yield number, fields
             continue
         problems.wrong(

@@ -139,10 +139,10 @@ def pairs(path: Path, problems: Problems, task: str, language: str) -> Iterator[
 def translated_pairs(path: Path, problems: Problems, task: str, language: str, training: bool) -> Iterator[Example]:
     """Yields the pairs of a file of translations: two texts, their translations and a label on a line.
 
-    Test files may lack the column of labels, or have empty labels.
+    Lines of test files may lack the label.
     """
     valid = LABELS[task] | (CONTRADICTORY if task == "xnli" else {})
-    for number, fields in read_rows(path, problems, skip_empty=False):
+    for number, fields in read_rows(path, problems, skip_empty=False, same_columns=training):
         texts, labels = tuple(fields[TEXTS : 2 * TEXTS]), fields[2 * TEXTS :]
         if len(fields) != 2 * TEXTS + 1 and (training or len(fields) != 2 * TEXTS):
             expected = "two texts, two translations and " + ("a label" if training else "possibly a label")

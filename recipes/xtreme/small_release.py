@@ -2,7 +2,7 @@
 
 DOWNLOAD has the files of XTREME's folder `download`, whose test files have no labels; LABELS has theirs in the layout
 of XTREME's submissions. The reader, fine-tuning, retrieval, predictions and scores can be run on all nine tasks in
-minutes (`recipes.twelve_words`).
+minutes (`recipes.twelve_words`). With --translations DOWNLOAD also has the folder xtreme_translations.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fairseq_xl.evaluation.xtreme import LANGUAGES as SCORED
-from preprocess.readers.xtreme import LANGUAGES, file_of
+from preprocess.readers.xtreme import LANGUAGES, TRANSLATED, TRANSLATED_TESTS, TRANSLATED_TRAINING, file_of
 from recipes.twelve_words import (
     NER,
     POS,
@@ -54,7 +54,7 @@ def table(rows: list[tuple[str, ...]]) -> str:
 
 def files(task: str, split: str, language: str) -> tuple[str, str]:
     """Content of a release file, without labels in a test file, and content of its label file."""
-    words, rng = WORDS[language].split(), random.Random(f"{task} {split}")
+    words, rng = WORDS[language].split(), seeded(task, split)
     if task in ("udpos", "panx"):
         tags = POS if task == "udpos" else NER
         text = "".join(tagged(tags, words, draw(rng)) for _ in range(COUNTS[split]))
@@ -71,6 +71,25 @@ def files(task: str, split: str, language: str) -> tuple[str, str]:
         for article in articles:
             article["paragraphs"][0]["qas"][0]["answers"] = [{"text": "", "answer_start": 0}]
     return squad(articles), labels
+
+
+def translations(task: str, language: str) -> Iterator[tuple[Path, str]]:
+    """Paths and contents of xtreme_translations: training text from English, test text into it, both with labels."""
+    for files_of, split, source, target in (
+        (TRANSLATED_TRAINING, "train", "en", language),
+        (TRANSLATED_TESTS, "test", language, "en"),
+    ):
+        path = Path(files_of[task].format(language))
+        if path.suffix == ".json":
+            yield path, files(task, split, target)[1]
+            continue
+        both = [list(pairs(task, WORDS[code].split(), seeded(task, split), COUNTS[split])) for code in (source, target)]
+        yield path, "".join("\t".join([*first[:2], *second]) + "\n" for first, second in zip(*both))
+
+
+def seeded(task: str, split: str) -> random.Random:
+    """The same examples in every language."""
+    return random.Random(f"{task} {split}")
 
 
 def mixed(language: str, split: str) -> tuple[str, str, str]:
@@ -111,7 +130,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("download", type=Path, metavar="DOWNLOAD", help="folder to write the release to")
     parser.add_argument("labels", type=Path, metavar="LABELS", help="folder to write the labels of test files to")
     parser.add_argument("corpus", type=Path, metavar="CORPUS", help="folder to write text and its description to")
+    parser.add_argument("--translations", action="store_true", help="also write the folder xtreme_translations")
     options = parser.parse_args(arguments)
+    for task, language in itertools.product(TRANSLATED_TESTS if options.translations else (), WORDS):
+        if language in LANGUAGES[task] and language != "en":
+            for path, text in translations(task, language):
+                write(options.download / TRANSLATED / path, text)
     for task, languages in LANGUAGES.items():
         for language, split in itertools.product(languages, COUNTS):
             path = file_of(task, split, language)

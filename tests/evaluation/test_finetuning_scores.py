@@ -1,5 +1,6 @@
 """`fairseq-xl score` for tagging, ranking and question answering, from files; values worked out by hand."""
 
+import gzip
 import json
 import math
 
@@ -110,12 +111,17 @@ def test_answers(folders, capsys):
         (score_ranking.main, "test.de.tsv", "1\tq\ttwo\t3\n", "line 1: expected line TAB query"),
         (score_ranking.main, "test.de.tsv", "1\tq\t1\tnan\n", "line 1: expected a relevance of 0 or more and a finite"),
         (score_ranking.main, "test.de.tsv", "1\tq\t-1\t3\n", "line 1: expected a relevance of 0 or more and a finite"),
-        (score_ranking.main, "test.de.tsv", "1\tq\t1\t3\n", "no query has two texts to rank"),
+        (score_ranking.main, "test.de.tsv", "1\tq\t1\t3\n", "test.de.tsv: no query has two texts to rank"),
         (score_tagging.main, "test.de.tsv", "a\t_\tO\n\n", "has predictions of words without tags \\(_\\) only"),
         (score_ranking.main, "test.de.tsv", "1\tq\t_\t3\n", "has predictions of texts without relevance"),
         (score_classification.main, "test.de.tsv", "1\t_\tx\t0.5\n", "has predictions of text without labels"),
         (score_question_answering.main, "test.de.json", "{", "line 1: not JSON: Expecting property name"),
-        (score_question_answering.main, "test.de.json", '{"1": "Katze"}', "1 of 2 questions have no prediction: 2"),
+        (
+            score_question_answering.main,
+            "test.de.json",
+            '{"1": "Katze"}',
+            "json: 1 of 2 questions have no prediction: 2",
+        ),
     ],
 )
 def test_files_that_are_wrong(folders, main, name, content, message):
@@ -123,6 +129,17 @@ def test_files_that_are_wrong(folders, main, name, content, message):
     more = ["--references", str(folders / "right")] if main is score_question_answering.main else []
     with pytest.raises(UserError, match=message):
         main([str(folders / "found"), "--langs", "de", *more])
+
+
+def test_answers_of_another_file(folders, capsys):
+    """--reference-files has the references of a language in place of --references, compressed or not."""
+    text = (folders / "right/test.de.json").read_bytes()
+    (folders / "right/test.de.json").unlink()
+    (folders / "other.json.gz").write_bytes(gzip.compress(text))
+    more = ["--references", folders / "right", "--langs", "de", "--reference-files", f"de={folders}/other.json"]
+    assert printed(capsys, score_question_answering.main, folders / "found", *more)["exact_match"] == 50
+    with pytest.raises(UserError, match="--reference-files de: expected XX=FILE, a language and its file"):
+        score_question_answering.main([*map(str, [folders / "found", *more[:-1]]), "de"])
 
 
 def test_no_language_has_a_file(tmp_path):

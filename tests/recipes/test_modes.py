@@ -1,5 +1,6 @@
 """The modes and studies of fine-tuning for every task type: their steps, their tables, and one mode at nano size."""
 
+import gzip
 import json
 import re
 
@@ -113,6 +114,20 @@ def test_modes_of_tagging_at_nano_size(tmp_path, capsys):
     ]
 
 
+def test_modes_of_ranking_at_nano_size(tmp_path, capsys):
+    for name in ("train.en", "valid.en", "test.en", "valid.de", "test.de", "translate_train/train.de"):
+        write_file(tmp_path / f"files/{name}.tsv", "1\triver\tthe river\n0\triver\twater\n")
+    write_file(tmp_path / "files/translate_test/de/test.en.tsv", "3\tstone\ta stone\n0\tstone\twater\n")
+    out = run_modes(tmp_path, "ranking", ["multi-language", "translate-test", "matrix", "report"])
+    shown = capsys.readouterr().out
+    for mode in ("multi-language", "translate-test"):
+        assert re.search(rf"^\| {mode} \| \d+\.\d \(", shown, re.MULTILINE)
+        assert set(json.loads((out / mode / "scores.json").read_text())["languages"]) == {"en", "de"}
+    predicted = (out / "translate-test/predictions/test.de.tsv").read_text().splitlines()
+    assert [line.split("\t")[:3] for line in predicted] == [["1", "stone", "3"], ["2", "stone", "0"]]
+    assert "| matrix: trained on | en | de | average |" in shown
+
+
 def test_translate_test_of_question_answering_at_nano_size(tmp_path):
     """The predictions are scored against the answers of the translated file: contexts of one word, so all are exact."""
     for name, context in (
@@ -125,6 +140,9 @@ def test_translate_test_of_question_answering_at_nano_size(tmp_path):
         paragraph = {"context": context, "qas": [{"id": "1", "question": "where", "answers": answers}]}
         content = {"version": "1.1", "data": [{"title": "", "paragraphs": [paragraph]}]}
         write_file(tmp_path / f"files/{name}.json", json.dumps(content))
+    translated = tmp_path / "files/translate_test/de/test.en.json"  # task files may be compressed
+    translated.with_name("test.en.json.gz").write_bytes(gzip.compress(translated.read_bytes()))
+    translated.unlink()
     out = run_modes(tmp_path, "question-answering", ["translate-test"], "--question-length 8 --answer-length 4")
     scores = json.loads((out / "translate-test/scores.json").read_text())["languages"]
     assert [scores[code]["exact_match"] for code in ("en", "de")] == [100, 100]

@@ -211,6 +211,41 @@ def test_understanding_has_the_kept_scores(capsys):
     assert len(rows) == 40 and not [row for row in rows if row not in text]
 
 
+def test_language_models_of_little_text_have_the_kept_scores(capsys):
+    folder = RECIPES / "xlm"
+    report_main([str(folder / "low-resource.yaml"), str(folder / "results/low-resource.json")])
+    rows = re.findall(r"^\| (.+) \| ([\d.]+) \| ([\d.]+) \|$", capsys.readouterr().out, re.MULTILINE)
+    text = (folder / "results/README.md").read_text(encoding="utf-8")
+    lines = [f"| {name} | {piece} | {float(word):,.0f} |" for name, piece, word in rows]
+    assert len(lines) == 5 and not [line for line in lines if line not in text]
+
+
+def test_word_embeddings_have_the_kept_scores(capsys):
+    """A row of the text joins three of the report: all pairs, random pairs, pairs without a common piece."""
+    folder = RECIPES / "xlm"
+    report_main([str(folder / "word-embeddings.yaml"), str(folder / "results/word-embeddings.json")])
+    found = {}
+    for line in capsys.readouterr().out.splitlines():
+        name, *cells = line.strip("| ").split(" | ")
+        if len(cells) == 3 and cells[0][:1] == "0":
+            found[name] = cells
+    text = (folder / "results/README.md").read_text(encoding="utf-8")
+    systems = [name for name in found if "," not in name]
+    for name in systems:
+        (cosine, l2, nearest), apart, random = (
+            found[f"{name}{kind}"] for kind in ("", ", without common pieces", ", random pairs")
+        )
+        cells = [cosine, random[0], l2, random[1], percent(nearest), apart[0], percent(apart[2])]
+        assert f"| {' | '.join(cells)} |" in text, name
+    assert len(systems) == 4 and len(found) == 12
+
+
+def percent(cell):
+    """``0.128 (0.111–0.145)`` -> ``12.8 (11.1–14.5)``; without the interval if it has no width."""
+    shown = re.sub(r"\d\.\d{3}", lambda match: f"{100 * float(match[0]):.1f}", cell)
+    return shown.split(" ")[0] if len(set(re.findall(r"[\d.]+", shown))) == 1 else shown
+
+
 def test_translation_in_many_directions_has_the_kept_scores(capsys):
     folder = RECIPES / "xlm"
     report_main([str(folder / "many-to-many.yaml"), str(folder / "results/many-to-many.json")])

@@ -10,7 +10,9 @@ import yaml
 
 from fairseq_xl.evaluation import xtreme as xtreme_scores
 from fairseq_xl.evaluation.benchmarks import score_benchmark
+from preprocess.__main__ import main as preprocess
 from preprocess.readers import xglue, xtreme
+from recipes import experiment
 from recipes.twelve_words import WORDS, questions
 from recipes.xglue import small_release
 from recipes.xtreme import small_release as small_xtreme
@@ -197,6 +199,61 @@ def test_xtreme_ends_with_its_scores(tmp_path):
     figures = " ".join(rf"{name}=\d+\.\d+" for name in [*xtreme_scores.LANGUAGES, "avg"])
     assert re.fullmatch(rf"xtreme tasks=9 {figures}", printed.splitlines()[-1])
     assert (tmp_path / "scores/table.md").read_text(encoding="utf-8").count("\n") == 2 + 9 + 5
+
+
+NANO = f"--length 32 --max-positions {MAX_POSITIONS} --layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
+
+
+def translate_train_all(tmp_path, *more):
+    """Runs V9's second setting on the small XTREME with translations, at nano size."""
+    small_xtreme.main([*(str(tmp_path / name) for name in ("download", "labels", "corpus")), "--translations"])
+    preprocess([str(tmp_path / "corpus/corpus.yaml"), str(tmp_path / "data-bin")])
+    settings = f"recipes/xglue/config/understanding-toy.yaml {NANO}"
+    values = [
+        f"data={tmp_path}/data-bin",
+        f"download={tmp_path}/download",
+        f"settings={settings}",
+        "predict=--cpu",
+    ]
+    options = ["--output", str(tmp_path / "out"), "--updates", "2", *more]
+    experiment.main([str(RECIPES / "xtreme/translate-train-all.yaml"), *values, *options])
+
+
+def test_translate_train_all_at_nano_size(tmp_path):
+    translate_train_all(tmp_path, "tasks=pawsx", "--only", "finetune")
+    assert "'train_langs': 'de,en,es,fr,ja,ko,zh'" in (tmp_path / "out/pawsx/train.log").read_text(encoding="utf-8")
+    for code in xtreme.LANGUAGES["pawsx"]:
+        assert (tmp_path / f"out/pawsx/submission/pawsx/test-{code}.tsv").read_text().count("\n") == 40
+    translated = (tmp_path / "out/tasks/pawsx/translate_test/de/test.en.tsv").read_text(encoding="utf-8")
+    assert translated.count("\n") == 40 and "_" not in translated
+
+
+@pytest.mark.slow
+def test_translate_train_all_becomes_a_submission(tmp_path):
+    translate_train_all(tmp_path)
+    submitted = {path.name for path in (tmp_path / "out/submission").iterdir()}
+    assert submitted == {"xnli", "pawsx", "xquad", "mlqa", "tydiqa", "bucc2018", "tatoeba"}
+
+
+@pytest.mark.slow
+def test_multitask_fine_tuning_beside_each_task(tmp_path):
+    """G13, on the small XGLUE: five tasks alone and in one run, and a page of both."""
+    small_release.main([str(tmp_path / "release"), str(tmp_path / "corpus")])
+    preprocess([str(tmp_path / "corpus/corpus.yaml"), str(tmp_path / "data-bin")])
+    settings = f"recipes/xglue/config/understanding-toy.yaml {NANO}"
+    values = [
+        f"data={tmp_path}/data-bin",
+        f"release={tmp_path}/release",
+        f"settings={settings}",
+        "predict=--cpu",
+    ]
+    options = ["--output", str(tmp_path / "out"), "--updates", "2"]
+    experiment.main([str(RECIPES / "xglue/multitask.yaml"), *values, *options])
+    for scores in ("scores", "scores-multitask"):
+        found = json.loads((tmp_path / "out" / scores / "scores.json").read_text())
+        assert found["complete"] == 5 and set(found["tasks"]) == {"XNLI", "PAWSX", "NC", "QAM", "QADSM"}
+    page = (tmp_path / "out/page/page.html").read_text(encoding="utf-8")
+    assert "five tasks in one run" in page and "a run for each task" in page
 
 
 def test_several_tasks_in_one_run(data_bin, tmp_path):

@@ -315,6 +315,17 @@ def test_studies_of_languages(warm, data_bin, official, tmp_path):  # noqa: F811
     assert rows[1].endswith(" |  |  |") and rows[2].startswith("| de |  | ")  # each language on its own
 
 
+def test_summaries_at_nano_size(warm, data_bin, official, tmp_path):  # noqa: F811
+    """G15: trained on and selected by English, tested in both languages, by ROUGE-L."""
+    settings = f"settings={XGLUE}/config/generation-toy.yaml {' '.join(map(str, SHORT))}"
+    files = [f"data={data_bin}", f"files={official('ntg')}", "languages=en,de"]
+    options = ["--output", str(tmp_path / "out"), "--only", "pivots,report"]
+    experiment.main([str(XGLUE / "summaries.yaml"), *files, settings, "generate=--beam 1 --max-len-b 6", *options])
+    log = (tmp_path / "out/pivots/en/train.log").read_text()
+    assert "'train_langs': 'en'" in log and "'valid_langs': 'en'" in log
+    assert re.search(r"\| en \| \d+\.\d \(.*\) \| \d+\.\d \(", (tmp_path / "out/report.md").read_text())
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

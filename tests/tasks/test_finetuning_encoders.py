@@ -43,13 +43,14 @@ def encoders(data_bin, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["XLM-R", "XLM", "Unicoder", "VECO", "MonoTrans"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "classification"])
 def test_it_learns_and_predicts(data_bin, task_files, encoders, tmp_path, name, kind):  # noqa: F811
     """Two updates change the encoder and the head, but no frozen module; every example of a split gets a prediction."""
     more = [*encoders[kind], "--disable-validation", "--no-epoch-checkpoints"]
+    files = {**task_files, "classification": task_files["ranking"]}  # relevances are labels of two texts
     states = []
     for folder, rate in (("start", 0), ("run", 0.01)):
-        run = line(data_bin, task_files, name, tmp_path / folder, *more, "--max-update", 2, "--lr", rate)
+        run = line(data_bin, files, name, tmp_path / folder, *more, "--max-update", 2, "--lr", rate)
         output = run_train(run)
         states.append(load(tmp_path / folder / "checkpoint_last.pt"))
     losses = [float.fromhex(loss) for loss in output.losses]
@@ -61,5 +62,5 @@ def test_it_learns_and_predicts(data_bin, task_files, encoders, tmp_path, name, 
     options = cli(task=f"xl_{name}", path=tmp_path / "run/checkpoint_last.pt", user_dir="fairseq_xl", batch_size=8)
     run_validate([data_bin, *options, "--predictions-to", tmp_path / "to"])
     for code in ("en", "de"):
-        found = read_predictions(name, tmp_path / f"to/valid.{code}.{FILES[name]}")
+        found = read_predictions(name, tmp_path / f"to/valid.{code}.{FILES.get(name, 'tsv')}")
         assert len(found) >= 31 and (name != "ranking" or all(map(math.isfinite, found)))

@@ -232,6 +232,7 @@ def test_translations_are_read_as_they_are(tmp_path, source, capsys):
     [
         ("a\tb\tc\td\ne\tf\t\th\n", "_\tc\td\n_\t_\th\n"),  # without labels
         ("a\tb\tc\td\t1\ne\tf\tg\th\t\n", "1\tc\td\n_\tg\th\n"),
+        ("a\tb\tc\td\t1\ne\tf\tg\th\n", "1\tc\td\n_\tg\th\n"),
         ("a\tb\tc\td\t1\ne\tf\tg\th\t2\n", "line 2: label '2' is not one of 0, 1"),
         ("a\tb\tc\n", "line 1: expected two texts, two translations and possibly a label, found 3 fields"),
     ],

@@ -134,8 +134,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     for task, language in itertools.product(TRANSLATED_TESTS if options.translations else (), WORDS):
         if language in LANGUAGES[task] and language != "en":
-            for path, text in translations(task, language):
-                write(options.download / TRANSLATED / path, text)
+            for translated, text in translations(task, language):
+                write(options.download / TRANSLATED / translated, text)
     for task, languages in LANGUAGES.items():
         for language, split in itertools.product(languages, COUNTS):
             path = file_of(task, split, language)

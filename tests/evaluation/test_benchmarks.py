@@ -85,7 +85,8 @@ def test_every_task_of_xglue(xglue_files, capsys):
     assert result["generation"] == pytest.approx(sum(values[9:]) / 2, abs=0.01) and result["complete"] == 11
     table = (xglue_files / "table.md").read_text(encoding="utf-8").splitlines()
     assert table[0] == "| task | metric | average | published | by language | signature |"
-    languages = "de 66.7, en 66.7, es 66.7, nl 66.7"
+    low, high = result["tasks"]["NER"]["languages"]["de"]["f1_interval"]
+    languages = ", ".join(f"{code} 66.7 ({low:.1f}–{high:.1f})" for code in ("de", "en", "es", "nl"))
     signature = rf"`metric:span-f1\|scheme:seqeval-0.0.12\|bs:1000\|seed:1\|version:{__version__}`"
     assert table[2] == f"| NER | F1 of spans (seqeval) | 66.7 | Unicoder 79.7 | {languages} | {signature} |"
     assert "| precision of spans (seqeval); the benchmark calls this accuracy | 66.7 |" in table[3]

@@ -202,13 +202,20 @@ def test_back_translation_has_the_kept_scores_and_tests():
 
 
 def test_understanding_has_the_kept_scores(capsys):
-    """Only seed 1 was run: cells have the interval over examples alone."""
+    """understanding.md is the report; the table of the page joins the seeds of a model to one cell."""
     folder = RECIPES / "lohelp"
-    report_main([str(folder / "understanding.yaml"), str(folder / "results/understanding.json"), "seeds=1"])
-    tables = capsys.readouterr().out.replace("(examples ", "(").splitlines()
-    rows = [line for line in tables if line.startswith("| ") and " average |" not in line and "---" not in line]
+    report_main([str(folder / "understanding.yaml"), str(folder / "results/understanding.json")])
+    shown = capsys.readouterr().out
+    first, _, by_seed = shown.partition("| average of en,de,es,fr,ru,zh, by seed |")
+    rows = [line for line in first.splitlines() if line.startswith("| ")]
+    report = (folder / "results/understanding.md").read_text(encoding="utf-8").splitlines()
+    assert len(rows) == 52 and rows == [line for line in report if line.startswith("| ")]
+    seeds = re.findall(r"^\| (.+), \w+: .+ \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| [\d.]+ \|$", by_seed, re.MULTILINE)
     text = (folder / "results/README.md").read_text(encoding="utf-8")
-    assert len(rows) == 40 and not [row for row in rows if row not in text]
+    assert len(seeds) == 24
+    for number in range(0, 24, 4):  # the four models of a metric of a task
+        cells = " | ".join(", ".join(row[1:]) for row in seeds[number : number + 4])
+        assert any(line.startswith(f"| `{seeds[number][0]}`: ") and cells in line for line in text.splitlines())
 
 
 def test_language_models_of_little_text_have_the_kept_scores(capsys):

@@ -218,6 +218,20 @@ def test_understanding_has_the_kept_scores(capsys):
         assert any(line.startswith(f"| `{seeds[number][0]}`: ") and cells in line for line in text.splitlines())
 
 
+def test_understanding_of_monotrans_has_the_kept_scores(capsys):
+    """Over three pre-trainings; the page leaves out the interval over examples of models."""
+    folder = RECIPES / "monotrans"
+    runs = [str(folder / f"results/understanding-{number}.json") for number in (1, 2, 3)]
+    report_main([str(folder / "experiment.yaml"), *runs, "models=tokens", "seeds=1"])
+    shown = re.sub(r"\(pre-trainings ([\d.–]+)(; examples [\d.–]+)?\)", r"(\1)", capsys.readouterr().out)
+    shown = (
+        shown.replace("(examples ", "(").replace("| tokens |", "| MonoTrans |").replace("spans of en", "English spans")
+    )
+    rows = [row for row in shown.splitlines() if row.startswith("| ") and "---" not in row and "average of" not in row]
+    text = (folder / "results/README.md").read_text(encoding="utf-8")
+    assert len(rows) == 13 and not [row for row in rows if row not in text]
+
+
 def test_language_models_of_little_text_have_the_kept_scores(capsys):
     folder = RECIPES / "xlm"
     report_main([str(folder / "low-resource.yaml"), str(folder / "results/low-resource.json")])

@@ -26,11 +26,11 @@ def main(arguments: list[str] | None = None) -> None:
         help="folder of SPLIT.LANGUAGE.json in SQuAD's format; several, separated by ':', are searched in order",
     )
     made.add_argument(
-        "--reference-files",
-        nargs="+",
+        "--reference-file",
+        action="append",
         default=[],
         metavar="XX=FILE",
-        help="files of languages whose references are not in --references, such as translated test files",
+        help="a file with the references of a language, in place of that in --references: a translated test file",
     )
     made.add_argument(
         "--normalization",
@@ -39,11 +39,11 @@ def main(arguments: list[str] | None = None) -> None:
         help="how answers are compared: as SQuAD's program does, or as MLQA's (default: %(default)s)",
     )
     options = made.parse_args(arguments)
-    of_language = dict(_named(argument) for argument in options.reference_files)
+    reference_files = _files_by_language(options.reference_file, options.langs)
 
     def scores(path: Path, language: str) -> dict[str, Any]:
-        folders = [Path(folder) / path.name for folder in options.references.split(os.pathsep)]
-        files = [stored(file) for file in ([of_language[language]] if language in of_language else folders)]
+        candidates = [Path(folder) / path.name for folder in options.references.split(os.pathsep)]
+        files = [stored(file) for file in reference_files.get(language, candidates)]
         references = next((file for file in files if file.is_file()), files[0])
         return answer_scores(path, references, language, options.normalization)
 
@@ -52,9 +52,16 @@ def main(arguments: list[str] | None = None) -> None:
     sys.stdout.write(json.dumps(result) + "\n")
 
 
-def _named(argument: str) -> tuple[str, Path]:
-    """``XX=FILE`` -> (language, file)."""
-    language, _, file = argument.partition("=")
-    if not language or not file:
-        raise UserError(f"--reference-files {argument}: expected XX=FILE, a language and its file")
-    return language, Path(file)
+def _files_by_language(named: list[str], languages: str) -> dict[str, list[Path]]:
+    """XX=FILE … -> {language: [file]}; raises `UserError` for a repeated language or one not in `languages`."""
+    found: dict[str, list[Path]] = {}
+    for argument in named:
+        language, _, file = argument.partition("=")
+        if not language or not file:
+            raise UserError(f"--reference-file {argument}: expected XX=FILE, a language and its file")
+        if language in found:
+            raise UserError(f"--reference-file: {language} is named twice")
+        if language not in languages.split(","):
+            raise UserError(f"--reference-file: {language} is not in --langs {languages}")
+        found[language] = [Path(file)]
+    return found

@@ -197,14 +197,14 @@ def mean(values: Any) -> float:
 def table(result: dict[str, Any], benchmark: Benchmark) -> str:
     """Markdown: a row for each task and each group of tasks, with averages, published ones and scores by language.
 
-    In parentheses is the 95 % bootstrap interval over test examples, which averages do not have.
+    Scores by language have their 95 % bootstrap interval over test examples in parentheses; averages have none.
     Published averages are those of the main paper; the score file has all.
     """
-    rows = [["task", "metric", "average", "published", "by language", "signature"]]
+    rows = [["task", "metric", "average", "published", "by language (95 % interval)", "signature"]]
     for name, entry in result["tasks"].items():
         metrics = benchmark.tasks[name].variants[entry["variant"]].metrics
         shown = [
-            f"{language} {' / '.join(with_interval(scores, metric) for metric in metrics)}"
+            f"{language} {' / '.join(score_cell(scores, metric) for metric in metrics)}"
             for language, scores in entry["languages"].items()
         ]
         missing = [f"missing: {' '.join(entry['missing'])}"] if entry["missing"] else []
@@ -220,7 +220,7 @@ def table(result: dict[str, Any], benchmark: Benchmark) -> str:
     return "".join([lines[0], "|" + "---|" * len(rows[0]) + "\n", *lines[1:]])
 
 
-def with_interval(scores: Scores, metric: str) -> str:
+def score_cell(scores: Scores, metric: str) -> str:
     """``50.0 (40.0–60.0)``; without the interval where there is none."""
     interval = scores.get(f"{metric}_interval")
     return f"{scores[metric]:.1f}" + (f" ({interval[0]:.1f}–{interval[1]:.1f})" if interval else "")

@@ -74,8 +74,8 @@ def read_rows(
 ) -> Iterator[tuple[int, list[str]]]:
     r"""Yields the number and the fields of each line, with one space for each run of white space in a field.
 
-    Only b"\n" ends a line and only a tab ends a field: quote characters are text. Problems are those of `decoded`, and
-    with `same_columns` a line with another number of fields than the first. Empty lines are skipped; without
+    Only b"\n" ends a line and only a tab ends a field: quote characters are text. Problems are those of `decoded` and,
+    if `same_columns`, a line whose number of fields differs from the first line's. Empty lines are skipped; without
     `skip_empty` those before other lines are problems.
     """
     expected, empty = 0, []

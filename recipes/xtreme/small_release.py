@@ -73,22 +73,29 @@ def files(task: str, split: str, language: str) -> tuple[str, str]:
     return squad(articles), labels
 
 
-def translations(task: str, language: str) -> Iterator[tuple[Path, str]]:
-    """Paths and contents of xtreme_translations: training text from English, test text into it, both with labels."""
-    for files_of, split, source, target in (
+def translated_files(task: str, language: str) -> Iterator[tuple[Path, str]]:
+    """Yields path and content of the files of xtreme_translations of a task, with labels.
+
+    Training text is translated from English, test text into English.
+    """
+    for paths, split, source, target in (
         (TRANSLATED_TRAINING, "train", "en", language),
         (TRANSLATED_TESTS, "test", language, "en"),
     ):
-        path = Path(files_of[task].format(language))
+        path = Path(paths[task].format(language))
         if path.suffix == ".json":
-            yield path, files(task, split, target)[1]
+            _, labeled = files(task, split, target)
+            yield path, labeled
             continue
-        both = [list(pairs(task, WORDS[code].split(), seeded(task, split), COUNTS[split])) for code in (source, target)]
-        yield path, "".join("\t".join([*first[:2], *second]) + "\n" for first, second in zip(*both))
+        texts, translations = (
+            list(pairs(task, WORDS[code].split(), seeded(task, split), COUNTS[split])) for code in (source, target)
+        )
+        lines = ("\t".join([*text[:2], *translated]) for text, translated in zip(texts, translations))
+        yield path, "".join(f"{line}\n" for line in lines)
 
 
 def seeded(task: str, split: str) -> random.Random:
-    """The same examples in every language."""
+    """The random numbers of a split: every language gets the same examples."""
     return random.Random(f"{task} {split}")
 
 
@@ -134,7 +141,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     for task, language in itertools.product(TRANSLATED_TESTS if options.translations else (), WORDS):
         if language in LANGUAGES[task] and language != "en":
-            for translated, text in translations(task, language):
+            for translated, text in translated_files(task, language):
                 write(options.download / TRANSLATED / translated, text)
     for task, languages in LANGUAGES.items():
         for language, split in itertools.product(languages, COUNTS):

@@ -131,15 +131,35 @@ def test_files_that_are_wrong(folders, main, name, content, message):
         main([str(folders / "found"), "--langs", "de", *more])
 
 
-def test_answers_of_another_file(folders, capsys):
-    """--reference-files has the references of a language in place of --references, compressed or not."""
-    text = (folders / "right/test.de.json").read_bytes()
-    (folders / "right/test.de.json").unlink()
-    (folders / "other.json.gz").write_bytes(gzip.compress(text))
-    more = ["--references", folders / "right", "--langs", "de", "--reference-files", f"de={folders}/other.json"]
-    assert printed(capsys, score_question_answering.main, folders / "found", *more)["exact_match"] == 50
-    with pytest.raises(UserError, match="--reference-files de: expected XX=FILE, a language and its file"):
-        score_question_answering.main([*map(str, [folders / "found", *more[:-1]]), "de"])
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
+def test_a_reference_file_replaces_that_of_the_folder(folders, capsys, packed):
+    """The file in --references has other answers. Without the option it is read."""
+    right = folders / "right/test.de.json"
+    content = right.read_bytes()
+    name, written = ("other.json.gz", gzip.compress(content)) if packed else ("other.json", content)
+    (folders / name).write_bytes(written)
+    other_answers = json.loads(content)
+    other_answers["data"][0]["paragraphs"][0]["qas"][1]["answers"][0]["text"] = "Katze"
+    right.write_text(json.dumps(other_answers), encoding="utf-8")
+    more = [folders / "found", "--references", folders / "right", "--langs", "de"]
+    assert printed(capsys, score_question_answering.main, *more)["exact_match"] == 0
+    named = ["--reference-file", f"de={folders}/other.json"]
+    assert printed(capsys, score_question_answering.main, *more, *named)["exact_match"] == 50
+
+
+@pytest.mark.parametrize(
+    "named, message",
+    [
+        (["de"], "--reference-file de: expected XX=FILE, a language and its file"),
+        (["de=a", "de=b"], "--reference-file: de is named twice"),
+        (["fr=a"], "--reference-file: fr is not in --langs de"),
+        (["de=a.json"], "a.json"),
+    ],
+)
+def test_a_reference_file_that_is_wrong(folders, named, message):
+    more = [f"--reference-file={argument}" for argument in named]
+    with pytest.raises(UserError, match=message):
+        score_question_answering.main([str(folders / "found"), "--references", "none", "--langs", "de", *more])
 
 
 def test_no_language_has_a_file(tmp_path):

@@ -141,6 +141,13 @@ def test_published_scores_by_language(files, tmp_path):
     assert re.search(r'<th scope="row">ru</th>.*?</tr>', section)[0].count('class="paper"') == 1
 
 
+def test_tasks_with_published_scores_by_language_have_the_whole_width(files, tmp_path):
+    """Their tables have more columns, which half of the page would clip."""
+    made(tmp_path, files / "xglue.json")
+    source = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert set(re.findall(r'<section class="wide"><h3 id="xglue-(\w+)"', source)) == {"XNLI", "NTG"}
+
+
 def test_no_differences_of_validation_scores(files, scores, tmp_path):
     """Published figures are of test sets."""
     page = made(tmp_path, saved(tmp_path / "valid.json", scores | {"split": "dev"}))

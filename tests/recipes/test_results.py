@@ -202,20 +202,38 @@ def test_back_translation_has_the_kept_scores_and_tests():
 
 
 def test_understanding_has_the_kept_scores(capsys):
-    """understanding.md is the report; the table of the page joins the seeds of a model to one cell."""
+    """understanding.md has the tables of the report; a row of the page joins averages by seed and of baselines."""
     folder = RECIPES / "lohelp"
     report_main([str(folder / "understanding.yaml"), str(folder / "results/understanding.json")])
-    shown = capsys.readouterr().out
-    first, _, by_seed = shown.partition("| average of en,de,es,fr,ru,zh, by seed |")
-    rows = [line for line in first.splitlines() if line.startswith("| ")]
-    report = (folder / "results/understanding.md").read_text(encoding="utf-8").splitlines()
-    assert len(rows) == 52 and rows == [line for line in report if line.startswith("| ")]
-    seeds = re.findall(r"^\| (.+), \w+: .+ \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| [\d.]+ \|$", by_seed, re.MULTILINE)
-    text = (folder / "results/README.md").read_text(encoding="utf-8")
-    assert len(seeds) == 24
-    for number in range(0, 24, 4):  # the four models of a metric of a task
-        cells = " | ".join(", ".join(row[1:]) for row in seeds[number : number + 4])
-        assert any(line.startswith(f"| `{seeds[number][0]}`: ") and cells in line for line in text.splitlines())
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    pages = [(folder / f"results/{name}.md").read_text(encoding="utf-8") for name in ("understanding", "README")]
+    assert len(shown) == 52 + 6 * 14
+    assert sorted(shown) == sorted(line for line in pages[0].splitlines() if line.startswith("| "))
+    averages, metric = {}, ""
+    for line in shown:
+        name, *cells = line.strip("| ").split(" | ")
+        if cells[0] == "en":
+            metric = name
+            averages[metric] = {}
+        elif "---" not in name:
+            averages[metric][name] = cells[-1]
+    words = {
+        "wpr: ndcg": "wpr: nDCG",
+        "ui: f1": "ui: F1 of spans",
+        "qa: f1": "qa: F1",
+        "qa: exact_match": "qa: exact match",
+    }
+    for metric in list(averages)[:6]:
+        by_seed = averages[f"{metric}, by seed"]
+        models = list(dict.fromkeys(name.rpartition(", seed ")[0] for name in by_seed))
+        cells = [", ".join(by_seed[f"{model}, seed {seed}"] for seed in (1, 2, 3)) for model in models]
+        baselines = {name: average for name, average in averages[metric].items() if name not in models}
+        shorter = {
+            name.replace(", logistic regression", "").replace(" in common", ""): baselines[name] for name in baselines
+        }
+        cells.append("; ".join(f"{name} {average}" for name, average in shorter.items()))
+        task, _, score = words.get(metric, metric).partition(": ")
+        assert f"| `{task}`: {score} | {' | '.join(cells)} |\n" in pages[1], metric
 
 
 def test_understanding_of_monotrans_has_the_kept_scores(capsys):

@@ -122,7 +122,7 @@ def test_the_grid_of_translate_train_all_is_trained(tmp_path, capsys):
 
 @pytest.mark.parametrize("kind", ["ranking", "tagging", "question-answering"])
 def test_the_grid_of_every_type(tmp_path, kind):
-    """Only the type, its metric and its references differ."""
+    """Only the type, its metric and, in question answering, references and their normalization differ."""
     steps = {step.name: step for step in Experiment(SWEEP.with_name(f"sweep-{kind}.yaml"), (), tmp_path).chosen([])}
     load_all()
     name = TASK_TYPES[kind.replace("-", "_")].main_metric
@@ -131,3 +131,10 @@ def test_the_grid_of_every_type(tmp_path, kind):
     assert f"--task xl_{kind.replace('-', '_')} " in " ".join(steps["test"].commands[0])
     assert steps["best"].commands[0][4] == name
     assert ("--references" in steps["score"].commands[0]) == (kind == "question-answering")
+
+
+def test_the_grid_of_question_answering_has_one_normalization(tmp_path):
+    file = SWEEP.with_name("sweep-question-answering.yaml")
+    steps = {step.name: step for step in Experiment(file, ["normalization=mlqa"], tmp_path).chosen([])}
+    for name in ("grid/1e-5/3/16", "validation/1e-5/3/16", "score"):
+        assert "--normalization mlqa" in " ".join(steps[name].commands[0]), name

@@ -121,6 +121,20 @@ def test_the_grid_of_translate_train_all(tmp_path):
     assert all(f"{files} en,de,fr en,de,fr --no-scores" in command for command in grid)
 
 
+def test_xglue_s_studies_have_its_settings(tmp_path):
+    """G11, G12: XNLI trained on each language alone and on all together. G13: five tasks alone and in one run."""
+    found = commands("xglue/languages.yaml", tmp_path, "init=FILE")
+    trained = [found[f"matrix/{code}"][0] for code in xglue.LANGUAGES["XNLI"]] + found["multi-language"]
+    assert len(trained) == 16 and all(" recipes/xglue/config/understanding.yaml " in line for line in trained)
+    found = commands("xglue/multitask.yaml", tmp_path, "init=FILE")
+    tasks = [name.split("/")[1] for name in found if name.startswith("finetune/")]
+    (together,) = found["multitask"]
+    assert len(tasks) == 5 and all(f"{task}=classification:{tmp_path}/tasks/{task}" in together for task in tasks)
+    evaluated = dict(part.split("=") for part in re.search(r"--subtask-eval-langs (.*QADSM=\S+)", together)[1].split())
+    for task in tasks:
+        assert set(evaluated.get(task, ",".join(xglue.LANGUAGES["XNLI"])).split(",")) == set(xglue.LANGUAGES[task])
+
+
 def test_summaries_are_zero_shot_from_english(tmp_path):
     """G15."""
     found = commands("xglue/summaries.yaml", tmp_path)

@@ -80,7 +80,7 @@ class Experiment:
 
     def _override(self, override: str) -> None:
         name, equals, text = override.partition("=")
-        if not equals or not text or name not in self.values:
+        if not equals or name not in self.values or not (text or isinstance(self.values[name], str)):
             raise UserError(f"{override}: expected name=value, with one of the names {', '.join(self.values)}")
         default = self.values[name]
         if isinstance(default, (list, dict)):

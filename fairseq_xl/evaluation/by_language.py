@@ -1,12 +1,15 @@
 """Scores of one file for each language, with averages over a complete set of languages."""
 
 import argparse
+import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation import bootstrap
+
+logger = logging.getLogger(__name__)
 
 
 def parser(name: str, description: str | None, files: str) -> argparse.ArgumentParser:
@@ -42,6 +45,8 @@ def scored(
     if not scores:
         raise UserError(f"{options.folder}: no prediction file {options.split}.LANGUAGE.{suffix} of {options.langs}")
     result: dict[str, Any] = {"languages": scores, "missing": [code for code in codes if code not in scores]}
+    if result["missing"]:
+        logger.warning("%s: no file of %s, so there are no averages", options.folder, ", ".join(result["missing"]))
     result["signature"] = bootstrap.signature(metric)
     if not result["missing"]:
         for name in averaged:

@@ -20,6 +20,7 @@ from fairseq_xl.evaluation.page_parts import (
     column,
     document,
     for_each,
+    joined,
     key,
     lines,
     number,
@@ -89,7 +90,7 @@ def benchmark_section(benchmark: str, names: list[str], found: Mapping[str, Scor
         *absent(benchmark, found),
         tag(
             "p",
-            "Scores by language have a 95 % bootstrap interval over the test examples, which does not include the "
+            "Scores by language have a 95 % bootstrap interval over the examples, which does not include the "
             "variation between training seeds.",
         ),
         key("interval", *(baseline for metric, baseline in BASELINES.items() if metric in metrics)),
@@ -400,7 +401,9 @@ def shown_settings(content: Mapping[Any, Any]) -> Html:
     """The commands of a step of an experiment, or a table of settings."""
     commands = content.get("commands")
     if isinstance(commands, list) and all(isinstance(command, list) for command in commands):
-        return tag("pre", tag("code", "\n".join(shlex.join(map(str, command)) for command in commands)))
+        lines = "\n".join(shlex.join(map(str, command)) for command in commands)
+        placeholder = [tag("p", "{output} is the output folder of the experiment.")] if "{output}" in lines else []
+        return joined([*placeholder, tag("pre", tag("code", lines))])
     rows = [tag("tr", tag("th", key, scope="row"), tag("td", value)) for key, value in flat(content)]
     return table("Settings", tag("tr", column("setting"), column("value")), rows)
 

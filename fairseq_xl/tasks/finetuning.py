@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Optional
@@ -28,6 +28,7 @@ from fairseq_xl.tasks.language_modules import LanguageModuleConfig, TaskLanguage
 logger = logging.getLogger(__name__)
 
 SHORTEST = 8  # minimum --length of an input, in tokens
+UNKNOWN = 0.1  # share of <unk> among the tokens of a language from which on there is a warning
 
 
 @dataclass
@@ -173,8 +174,11 @@ class FineTuningTask(LanguageMetrics, XLTask):
         if self.cfg.freeze and not from_checkpoint:
             for name in matching_parameters(model, self.cfg.freeze.split(","), "--freeze"):
                 model.get_parameter(name).requires_grad = False
-        if self.cfg.init_from and self.needs_initial_weights(from_checkpoint):
-            self.transfer_weights(model, {"encoder": self.cfg.init_from})
+        if self.needs_initial_weights(from_checkpoint):
+            if self.cfg.init_from:
+                self.transfer_weights(model, {"encoder": self.cfg.init_from})
+            else:
+                logger.info("the encoder has random weights: there is no --init-from")
         return model
 
     def learn(self) -> None:
@@ -232,11 +236,26 @@ class FineTuningTask(LanguageMetrics, XLTask):
                 len(inputs),
                 self.type.truncation_option(),
             )
+        self._warn_of_unknown(split, examples, inputs)
         if split == "train":
             examples, inputs = self.type.training_items(examples, inputs)
         self.datasets[split] = self.make_dataset(split, examples, inputs)
         if split == "train":
             self._check_test_files()
+
+    def _warn_of_unknown(self, split, examples, inputs):
+        """Warns of each language of whose tokens many are <unk>: the vocabulary lacks characters of its text."""
+        counts = defaultdict(lambda: np.zeros(2, dtype=np.int64))  # language -> tokens that are <unk>, all tokens
+        for example, of_one in zip(examples, inputs):
+            for each in of_one:
+                counts[example.language] += (each.tokens == self.dictionary.unk()).sum(), each.tokens.size
+        for language, (unknown, total) in counts.items():
+            if unknown > UNKNOWN * total:
+                share = 100 * unknown / total
+                logger.warning(
+                    "%s.%s: %.0f %% of the tokens are <unk>: the vocabulary lacks characters of this text",
+                    *(split, language, share),
+                )
 
     def make_dataset(self, split, examples, inputs):
         """The dataset of a split: its examples with the inputs of each."""

@@ -97,7 +97,7 @@ class LanguageMetrics:
                 if predicted >= COLLAPSED > gold:
                     logger.warning(
                         "the model has collapsed in %s: %.1f %% of its predictions are %r, which is right for %.1f %%; "
-                        "a lower --lr, more warm-up or more updates may help",
+                        "a lower --lr, more updates or a warm-up that is shorter than the training may help",
                         language,
                         predicted,
                         label,

@@ -46,7 +46,7 @@ def printed(capsys, main, *arguments):
     return json.loads(capsys.readouterr().out)
 
 
-def test_tagging(tmp_path, capsys):
+def test_tagging(tmp_path, capsys, caplog):
     (tmp_path / "test.en.tsv").write_text(TAGS, encoding="utf-8")
     result = printed(capsys, score_tagging.main, tmp_path, "--langs", "en")
     # spans X(0, 1), Y(1, 1); predicted X(0, 0), Y(1, 1)
@@ -57,6 +57,7 @@ def test_tagging(tmp_path, capsys):
     assert result["majority"] == 25
     result = printed(capsys, score_tagging.main, tmp_path, "--langs", "en,de")
     assert result["missing"] == ["de"] and "f1" not in result
+    assert "no file of de, so there are no averages" in caplog.text
 
 
 def test_ranking(tmp_path, capsys):

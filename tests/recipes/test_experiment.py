@@ -78,6 +78,13 @@ def test_a_step_runs_once_for_all_values_with_their_fields(file):
     assert steps(file) == {"a": ["echo"]} and steps(file, "init=a.pt") == {"a": ["echo a.pt"]}
 
 
+def test_a_text_may_be_empty(tmp_path):
+    """The default of `predict` is a flag, which this leaves out."""
+    experiment = Experiment(ROOT / "recipes/xglue/understanding.yaml", ["predict="], tmp_path)
+    (step,) = [step for step in experiment.chosen(["finetune/NER"]) if step.name == "finetune/NER"]
+    assert "PREDICT=--valid-subset valid " in step.commands[0] and "--fp16" not in step.commands[0]
+
+
 @pytest.mark.parametrize(
     "override, words",
     [

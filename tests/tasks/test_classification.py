@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 import re
+import shutil
 
 import pytest
 import torch
@@ -259,6 +260,17 @@ def test_resume_is_exact(data_bin, task_files, tmp_path):
         return classification(data_bin, task_files[1], folder, *more)
 
     check_epochs_of_examples(line, tmp_path)
+
+
+def test_unknown_characters_and_random_weights_are_reported(data_bin, task_files, tmp_path):
+    """A tenth of the tokens of a language may be <unk> without a warning."""
+    shutil.copytree(task_files[1], tmp_path / "files")
+    written = tmp_path / "files/train.de.tsv"
+    written.write_text(re.sub(r"\t.*", "\t§§ ¶¶ §§ ¶¶", written.read_text(encoding="utf-8")), encoding="utf-8")
+    more = ["--train-langs", "en,de", "--max-update", 1, "--disable-validation"]
+    log = run_train(classification(data_bin, tmp_path / "files", tmp_path / "run", *more)).log
+    assert re.search(r"train\.de: \d\d % of the tokens are <unk>: the vocabulary lacks characters of this text", log)
+    assert "train.en: " not in log and "the encoder has random weights: there is no --init-from" in log
 
 
 def test_a_collapsed_model_is_reported(data_bin, task_files, tmp_path):

@@ -107,7 +107,8 @@ def test_the_tables_of_the_studies(tmp_path, capsys):
     write(tmp_path / "cross-lingual/scores.json", scores)
     report.write(Experiment(FINETUNE, ["others=de", "files=nc"], tmp_path))
     assert capsys.readouterr().out.splitlines() == [
-        "accuracy; in parentheses the 95 % bootstrap interval over the test examples.",
+        "accuracy; in parentheses the 95 % bootstrap interval over the test examples. translate-test is scored against "
+        "the labels of the translated files.",
         "",
         "| nc | en | de | average |",
         "| --- | --- | --- | --- |",

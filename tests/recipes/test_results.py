@@ -250,6 +250,16 @@ def test_understanding_of_monotrans_has_the_kept_scores(capsys):
     assert len(rows) == 13 and not [row for row in rows if row not in text]
 
 
+def test_the_ablation_of_veco_has_the_kept_scores(capsys):
+    """Intervals are those over seeds, where there are some."""
+    folder = RECIPES / "veco"
+    report_main([str(folder / "ablation.yaml"), str(folder / "results/ablation.json"), "others=de,es,fr,ru,zh"])
+    shown = re.sub(r"\(seeds ([\d.–]+)(; examples [\d.–]+)?\)", r"(\1)", capsys.readouterr().out)
+    rows = [row for row in shown.replace("(examples ", "(").splitlines() if re.match(r"\| .* \| \d\d\.\d", row)]
+    text = (folder / "results/README.md").read_text(encoding="utf-8")
+    assert len(rows) == 6 and not [row for row in rows if row not in text]
+
+
 def test_language_models_of_little_text_have_the_kept_scores(capsys):
     folder = RECIPES / "xlm"
     report_main([str(folder / "low-resource.yaml"), str(folder / "results/low-resource.json")])

@@ -236,6 +236,16 @@ def test_understanding_has_the_kept_scores(capsys):
         assert f"| `{task}`: {score} | {' | '.join(cells)} |\n" in pages[1], metric
 
 
+def test_xlm_with_the_lower_rate_has_the_kept_scores():
+    kept = json.loads((LOHELP / "understanding-lower-rate.json").read_text(encoding="utf-8"))
+    found = []
+    for name, metric in (("xlm/nc-3", "accuracy"), ("xlm/ui-3", "f1")):
+        languages = kept[name]["languages"]
+        found.append(sum(languages[code][metric] for code in ("de", "es", "fr", "ru", "zh")) / 5)
+    text = " ".join((LOHELP / "README.md").read_text(encoding="utf-8").split())
+    assert f"has {found[0]:.1f} % in `nc` and {found[1]:.1f} F1 in `ui`" in text
+
+
 def test_understanding_of_monotrans_has_the_kept_scores(capsys):
     """Over three pre-trainings; the page leaves out the interval over examples of models."""
     folder = RECIPES / "monotrans"

@@ -244,7 +244,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
             self._check_test_files()
 
     def _warn_of_unknown(self, split, examples, inputs):
-        """Warns of each language of whose tokens many are <unk>: the vocabulary lacks characters of its text."""
+        """Warns if more than a share `UNKNOWN` of the tokens of a language are <unk>."""
         counts = defaultdict(lambda: np.zeros(2, dtype=np.int64))  # language -> tokens that are <unk>, all tokens
         for example, of_one in zip(examples, inputs):
             for each in of_one:

@@ -204,19 +204,19 @@ def test_xtreme_ends_with_its_scores(tmp_path):
 NANO = "--layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
 
 
-def translate_train_all(tmp_path, *more):
-    """Runs V9's second setting on the small XTREME with translations, at nano size."""
-    small_xtreme.main([*(str(tmp_path / name) for name in ("download", "labels", "corpus")), "--translations"])
+def run_experiment(tmp_path, file, *more):
+    """Runs an experiment on a small release at nano size, with the vocabulary of the release's corpus."""
     preprocess([str(tmp_path / "corpus/corpus.yaml"), str(tmp_path / "data-bin")])
-    settings = f"recipes/xglue/config/understanding-toy.yaml {NANO}"
-    values = [
-        f"data={tmp_path}/data-bin",
-        f"download={tmp_path}/download",
-        f"settings={settings}",
-        "predict=--cpu",
-    ]
+    settings = f"settings=recipes/xglue/config/understanding-toy.yaml {NANO}"
+    values = [f"data={tmp_path}/data-bin", settings, "predict=--cpu"]
     options = ["--output", str(tmp_path / "out"), "--updates", "2", *more]
-    experiment.main([str(RECIPES / "xtreme/translate-train-all.yaml"), *values, *options])
+    experiment.main([str(RECIPES / file), *values, *options])
+
+
+def translate_train_all(tmp_path, *more):
+    """Runs V9's second setting on the small XTREME with translations."""
+    small_xtreme.main([*(str(tmp_path / name) for name in ("download", "labels", "corpus")), "--translations"])
+    run_experiment(tmp_path, "xtreme/translate-train-all.yaml", f"download={tmp_path}/download", *more)
 
 
 def test_translate_train_all_at_nano_size(tmp_path):
@@ -239,16 +239,7 @@ def test_translate_train_all_becomes_a_submission(tmp_path):
 def test_multitask_fine_tuning_beside_each_task(tmp_path):
     """G13, on the small XGLUE: five tasks alone and in one run, and a page of both."""
     small_release.main([str(tmp_path / "release"), str(tmp_path / "corpus")])
-    preprocess([str(tmp_path / "corpus/corpus.yaml"), str(tmp_path / "data-bin")])
-    settings = f"recipes/xglue/config/understanding-toy.yaml {NANO}"
-    values = [
-        f"data={tmp_path}/data-bin",
-        f"release={tmp_path}/release",
-        f"settings={settings}",
-        "predict=--cpu",
-    ]
-    options = ["--output", str(tmp_path / "out"), "--updates", "2"]
-    experiment.main([str(RECIPES / "xglue/multitask.yaml"), *values, *options])
+    run_experiment(tmp_path, "xglue/multitask.yaml", f"release={tmp_path}/release")
     for scores in ("scores", "scores-multitask"):
         found = json.loads((tmp_path / "out" / scores / "scores.json").read_text())
         assert found["complete"] == 5 and set(found["tasks"]) == {"XNLI", "PAWSX", "NC", "QAM", "QADSM"}

@@ -8,7 +8,14 @@ stream      ``<s>`` + sentences that end in ``</s>``
 generation  decoder input ``[xx] y``, output ``y </s>``
 =========== ===================================
 
-The framing ``xlm``, that of the published XLM weights, has ``</s>`` in place of ``<s>``.
+Framings of published weights differ in
+
+===== =========================================================================
+xlm   ``</s>`` in place of ``<s>``
+bert  one ``</s>`` between two texts: ``<s> x </s> y </s>``
+mbart sentence ``x </s> [xx]``, for translation and generation only (mBART-25)
+===== =========================================================================
+
 Binarized sentences already end in ``</s>``, so that only the symbols before them are added here.
 """
 
@@ -18,7 +25,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-FRAMINGS = ("xl", "xlm")
+from fairseq_xl.errors import UserError
+
+FRAMINGS = ("xl", "xlm", "bert", "mbart")
 
 
 class InputLength(NamedTuple):
@@ -31,24 +40,33 @@ class InputLength(NamedTuple):
 
 @dataclass(frozen=True)
 class Framing:
-    """The framing named `name` with the symbols `bos` and `eos` of a dictionary."""
+    """The framing named `name` with the symbols `bos` and `eos` of a dictionary, and its first language symbol."""
 
     name: str
     bos: int
     eos: int
+    first_language: int
 
     @classmethod
     def of(cls, name, dictionary):
         """The framing `name` (one of `FRAMINGS`) with the symbols of `dictionary`."""
-        return cls(name, dictionary.bos(), dictionary.eos())
+        return cls(name, dictionary.bos(), dictionary.eos(), dictionary.first_language)
 
     @property
     def start(self):
         """The symbol in front of every encoder input."""
         return self.eos if self.name == "xlm" else self.bos
 
-    def sentence(self, ended):
-        """Frames a sentence that ends in ``</s>``, or a block of a stream: (T,) -> (T+1,)."""
+    def sentence(self, ended, language_id=None):
+        """Frames a sentence that ends in ``</s>``, or a block of a stream: (T,) -> (T+1,).
+
+        Args:
+            language_id: its language, which the framing `mbart` needs: the index among the language symbols.
+        """
+        if self.name == "mbart":
+            if language_id is None:
+                raise UserError("--framing mbart is for translation and generation only: choose another framing")
+            return np.append(ended, self.first_language + language_id)
         return np.concatenate(([self.start], ended))
 
     def pair(self, ended_x, ended_y):
@@ -60,8 +78,10 @@ class Framing:
 
     def texts(self, ended):
         """Frames one or several texts that end in ``</s>`` as one sequence (T,)."""
-        parts = [part for text in ended for part in ([self.eos], text)]
-        return np.concatenate(([self.start], *parts[1:]))
+        if self.name == "mbart":
+            raise UserError("--framing mbart is for single texts: choose another framing")
+        parts = [part for text in ended for part in ([] if self.name == "bert" else [self.eos], text)]
+        return np.concatenate(([self.start], *parts[1:])).astype(np.int64)
 
 
 def pad_rows(rows, fill):

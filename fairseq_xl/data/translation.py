@@ -112,7 +112,7 @@ class TranslationDataset(FairseqDataset):
             target = _cut(direction.target_sentences[line], self.max_positions[1])
         return {
             "id": index,
-            "source": self.framing.sentence(source),
+            "source": self.framing.sentence(source, direction.language_id),
             "target": target,
             "language_id": direction.language_id,
             "start": direction.start,

@@ -48,6 +48,7 @@ _SINUSOIDAL = dict(position_init="sinusoidal")
 _TINY = dict(embed_dim=128, ffn_dim=512, heads=4, init_std=0.06, **_SINUSOIDAL)
 _SMALL = dict(embed_dim=256, ffn_dim=1024, heads=4, init_std=0.04, **_SINUSOIDAL)
 _BASE = dict(embed_dim=512, ffn_dim=2048, heads=8, init_std=0.03, **_SINUSOIDAL)
+_NO_LANGUAGES = dict(language_embeddings="none")
 _BIG = dict(embed_dim=1024, ffn_dim=4096, heads=8)  # Lample & Conneau 2019, section 5.1
 
 register_architecture("xl_xlm_tiny", XLEncoderModel, EncoderConfig, layers=3, **_TINY)
@@ -106,8 +107,15 @@ register_architecture(
 )  # Huang et al. 2019, section 4
 register_architecture("xl_dan", XLDANModel, DANConfig)  # Huang et al. 2019, section 3
 
-# BERT's form: no language embeddings, a dense layer before the output
-_BERT = dict(language_embeddings="none", output_form="dense")
+# XLM-17 and XLM-100: no language embeddings
+register_architecture(
+    "xl_xlm_100", XLEncoderModel, EncoderConfig, layers=16, embed_dim=1280, ffn_dim=5120, heads=16, **_NO_LANGUAGES
+)
+
+# BERT's form: segment embeddings, no language embeddings, a dense layer before the output
+_BERT = dict(language_embeddings="none", output_form="dense", segment_embeddings="added")
+for _size, _layers, _shape in (("tiny", 3, _TINY), ("base", 12, dict(embed_dim=768, ffn_dim=3072, heads=12))):
+    register_architecture(f"xl_bert_{_size}", XLEncoderModel, EncoderConfig, layers=_layers, **_BERT | _shape)
 for _size, _layers, _shape in (
     ("tiny", 3, _TINY),
     ("small", 3, _SMALL),
@@ -133,6 +141,19 @@ for _size, (_encoder, _decoder, _shape) in _XDAE_SIZES.items():
         encoder_layers=_encoder,
         decoder_layers=_decoder,
         **_shape,
+    )
+
+# mBART's form (Liu et al. 2020): pre-LN, scaled token embeddings, positions from row 2 on
+_MBART = dict(layer_norm="pre", scale_embeddings=True, position_offset=2, layer_norm_eps=1e-5, **_NO_LANGUAGES)
+for _size, _layers, _shape in (("tiny", 3, _TINY), ("large", 12, _BIG | dict(heads=16, max_positions=1024))):
+    register_architecture(
+        f"xl_mbart_{_size}",
+        XLBackTranslationModel,
+        EncoderDecoderConfig,
+        encoder_layers=_layers,
+        decoder_layers=_layers,
+        share_embeddings=True,
+        **_MBART | _shape,
     )
 
 # xFNP: from scratch, with ProphetNet's LayerNorm and dropout, no language embeddings (Liang et al. 2020, section 4.2)

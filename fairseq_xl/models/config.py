@@ -18,7 +18,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 @dataclass
 class BackboneConfig(FairseqDataclass):
-    """The post-LN Transformer that all models but the DAN consist of; defaults are XLM's (Lample & Conneau 2019)."""
+    """The Transformer that all models but the DAN consist of; defaults are XLM's (Lample & Conneau 2019)."""
 
     embed_dim: int = field(
         default=1024,
@@ -97,6 +97,32 @@ class BackboneConfig(FairseqDataclass):
             "help": "epsilon of every LayerNorm (XLM 1e-12, XLM-R 1e-5)",
             "range": "0 or more",
             "transfer": "encoder",
+        },
+    )
+    layer_norm: ChoiceEnum(["post", "pre"]) = field(
+        default="post",
+        metadata={
+            "help": "LayerNorm after each sublayer and its residual (post: XLM, XLM-R, BERT), or before each sublayer "
+            "and after the last layer (pre: mBART)",
+            "transfer": "encoder",
+            "absent": "post",
+        },
+    )
+    scale_embeddings: bool = field(
+        default=False,
+        metadata={
+            "help": "multiply token embeddings by the square root of --embed-dim (mBART, VECO's released model)",
+            "transfer": "encoder",
+            "absent": False,
+        },
+    )
+    segment_embeddings: ChoiceEnum(["added", "none"]) = field(
+        default="none",
+        metadata={
+            "help": "add an embedding of each token's segment, the first or second of a pair (BERT), or none (XLM, "
+            "XLM-R)",
+            "transfer": "encoder",
+            "absent": "none",
         },
     )
     language_embeddings: ChoiceEnum(["added", "none"]) = field(

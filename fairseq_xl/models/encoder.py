@@ -10,7 +10,7 @@ from fairseq_xl.models.base import XLTransformer
 from fairseq_xl.models.config import BackboneConfig, EncoderConfig
 from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
 from fairseq_xl.modules.initialization import init_weights
-from fairseq_xl.modules.layer import Layer
+from fairseq_xl.modules.layer import Layer, final_norm
 from fairseq_xl.modules.output import OutputLayer
 
 
@@ -37,6 +37,7 @@ class Encoder(nn.Module):
         self.token_embeddings = token_embeddings
         self.embeddings = Embeddings(cfg, token_embeddings, num_languages)
         self.layers = nn.ModuleList(Layer(cfg, cross_attention) for _ in range(layers))
+        self.final_norm = final_norm(cfg)
 
     def forward(
         self,
@@ -80,7 +81,8 @@ class Encoder(nn.Module):
             )
             if all_layers:
                 states.append(hidden)
-        return states if all_layers else hidden
+        hidden = self.final_norm(hidden)
+        return [*states[:-1], hidden] if all_layers else hidden
 
 
 class XLEncoderModel(XLTransformer):
@@ -92,6 +94,7 @@ class XLEncoderModel(XLTransformer):
         encoder.embeddings.{positions,languages}.weight   encoder.embeddings.norm.*
         encoder.layers.N.self_attention.{qkv,out}.*       encoder.layers.N.self_attention_norm.*
         encoder.layers.N.ffn.{up,down}.*                  encoder.layers.N.ffn_norm.*
+        encoder.embeddings.segments.weight (2, C)         encoder.final_norm.*  with pre-LN
         output.{dense,norm}.*  with the dense output form       heads.NAME.*
     """
 

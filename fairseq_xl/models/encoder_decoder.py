@@ -17,7 +17,7 @@ from fairseq_xl.models.encoder import Encoder
 from fairseq_xl.modules.attention import IncrementalState, attend
 from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
 from fairseq_xl.modules.initialization import init_weights
-from fairseq_xl.modules.layer import Layer
+from fairseq_xl.modules.layer import Layer, final_norm
 from fairseq_xl.modules.output import OutputLayer
 
 EncoderOut = Dict[str, List[Tensor]]
@@ -81,6 +81,7 @@ class Decoder(FairseqIncrementalDecoder):
             self.token_embeddings = token_embeddings
         self.embeddings = self.make_embeddings(cfg, token_embeddings)
         self.layers = nn.ModuleList(self.make_layer(cfg) for _ in range(cfg.decoder_layers))
+        self.final_norm = final_norm(cfg)
         self.output = OutputLayer(cfg, token_embeddings)
 
     def make_embeddings(self, cfg: EncoderDecoderConfig, token_embeddings: TokenEmbeddings) -> Embeddings:
@@ -154,7 +155,7 @@ class Decoder(FairseqIncrementalDecoder):
                 incremental_state=incremental_state,
                 attend=attend,
             )
-        return hidden
+        return self.final_norm(hidden)
 
     def _languages(self, prev_output_tokens: Tensor, incremental_state: Optional[IncrementalState]) -> Optional[Tensor]:
         """(B, 1) language ids of the first tokens, None for a model without language embeddings."""
@@ -180,8 +181,8 @@ class XLEncoderDecoderModel(XLTransformer):
 
     Names in the state dict: `encoder.*` as in `XLEncoderModel`; `decoder.*` likewise, with
     `decoder.layers.N.cross_attention.{query,key_value,out}.*`, `decoder.layers.N.cross_attention_norm.*`,
-    `decoder.output.*`. The output bias is in the decoder's token embeddings, and with --share-embeddings in the
-    encoder's, which are the only ones.
+    `decoder.output.*`, with pre-LN `decoder.final_norm.*`. The output bias is in the decoder's token embeddings, and
+    with --share-embeddings in the encoder's, which are the only ones.
     """
 
     def __init__(self, cfg: EncoderDecoderConfig, dictionary):

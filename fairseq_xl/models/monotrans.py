@@ -23,21 +23,14 @@ from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
 
 #: initial standard deviation of an adapter's weights: adapters start near the identity (Houlsby et al. 2019)
 ADAPTER_STD = 0.01
-#: segments of an input: a sentence or the first of a pair, and the second of a pair
-SEGMENTS = 2
 
 
 @dataclass
 class MonoTransConfig(EncoderConfig):
-    """Options of an encoder, and those that MonoTrans adds."""
+    """Options of an encoder, with segment embeddings, and those that MonoTrans adds."""
 
     segment_embeddings: ChoiceEnum(["added", "none"]) = field(
-        default="added",
-        metadata={
-            "help": "add an embedding of each token's segment, the first or second of a pair (BERT), or none (XLM-R)",
-            "transfer": "encoder",
-            "absent": "none",
-        },
+        default="added", metadata=EncoderConfig.__dataclass_fields__["segment_embeddings"].metadata
     )
     language_positions: bool = field(
         default=False,
@@ -97,8 +90,8 @@ class SpecialTokenEmbeddings(TokenEmbeddings):
         return torch.where(places < 0, super().forward(tokens), self.special(places.squeeze(-1).clamp(min=0)))
 
 
-class BertEmbeddings(Embeddings):
-    """Embeddings with segments, as BERT's, and MonoTrans's options: a first token without position, and noise.
+class MonoTransEmbeddings(Embeddings):
+    """Embeddings with MonoTrans's options: a first token without position and segment, and noise.
 
     Noise is drawn for every token of a batch by torch's generator, like dropout. The sum of k embeddings has noise of k
     times the variance, drawn at once.
@@ -106,9 +99,6 @@ class BertEmbeddings(Embeddings):
 
     def __init__(self, cfg: MonoTransConfig, token_embeddings: TokenEmbeddings, num_languages: int):
         super().__init__(cfg, token_embeddings, num_languages)
-        self.segments = None
-        if str(cfg.segment_embeddings) == "added":
-            self.segments = nn.Embedding(SEGMENTS, cfg.embed_dim)
         self.first_without_position, self.noise = cfg.language_positions, cfg.embedding_noise
 
     def add_positions(self, inputs_embeds: Tensor, positions: Tensor, segments: Optional[Tensor]) -> Tensor:
@@ -118,7 +108,7 @@ class BertEmbeddings(Embeddings):
         """
         summed = torch.full((inputs_embeds.size(1), 1), 2.0, device=inputs_embeds.device)  # embeddings of each token
         if self.segments is not None:
-            positions = positions + (self.segments.weight[0] if segments is None else self.segments(segments))
+            positions = positions + self.of_segments(segments)
             summed += 1
         if self.first_without_position:
             positions = torch.cat((torch.zeros_like(positions[..., :1, :]), positions[..., 1:, :]), dim=-2)
@@ -176,11 +166,11 @@ class XLMonoTransModel(XLEncoderModel):
         return super().load_state_dict(state_dict, *args, **kwargs)
 
     def make_encoder(self, vocab_size: int, pad: int, num_languages: int) -> Encoder:
-        """The encoder with `SpecialTokenEmbeddings`, `BertEmbeddings` and adapters."""
+        """The encoder with `SpecialTokenEmbeddings`, `MonoTransEmbeddings` and adapters."""
         cfg = self.cfg
         token_embeddings = SpecialTokenEmbeddings(vocab_size, cfg.embed_dim, pad, self._special)
         encoder = Encoder(cfg, token_embeddings, cfg.layers, num_languages)
-        encoder.embeddings = BertEmbeddings(cfg, token_embeddings, num_languages)
+        encoder.embeddings = MonoTransEmbeddings(cfg, token_embeddings, num_languages)
         for layer in encoder.layers if cfg.adapters else ():
             layer.attention_adapter = Adapter(cfg.embed_dim, cfg.adapters)
             layer.ffn_adapter = Adapter(cfg.embed_dim, cfg.adapters)

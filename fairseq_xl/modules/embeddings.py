@@ -1,6 +1,7 @@
 """Token, position and language embeddings. Shapes: B batch, T time, C channels, V vocabulary."""
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,9 @@ from torch.nn import functional as F
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.dropout import Dropout
+
+#: segments of an input: a sentence or the first of a pair, and the second of a pair
+SEGMENTS = 2
 
 
 class TokenEmbeddings(nn.Module):
@@ -82,7 +86,7 @@ class PositionEmbeddings(nn.Embedding):
 
 
 class Embeddings(nn.Module):
-    """Sum of token, learned position and language embeddings, then LayerNorm and dropout.
+    """Sum of token, learned position, segment and language embeddings, then LayerNorm and dropout.
 
     Lample & Conneau 2019, sections 3.4 and 5.1.
 
@@ -99,6 +103,8 @@ class Embeddings(nn.Module):
         self.max_positions = cfg.max_positions
         self.position_offset = cfg.position_offset
         self.positions = PositionEmbeddings(cfg, extra_positions)
+        self.scale = math.sqrt(cfg.embed_dim) if cfg.scale_embeddings else None
+        self.segments = nn.Embedding(SEGMENTS, cfg.embed_dim) if str(cfg.segment_embeddings) == "added" else None
         self.languages = None
         if cfg.language_embeddings == "added":
             if num_languages < 1:
@@ -149,6 +155,8 @@ class Embeddings(nn.Module):
                 positions = first_position + ((~padding_mask).cumsum(dim=1) - 1).clamp(min=0)
         if inputs_embeds is None:
             inputs_embeds = self.token_embeddings(tokens)
+        if self.scale is not None:
+            inputs_embeds = inputs_embeds * self.scale
         hidden = self.add_positions(inputs_embeds, self.positions(positions + self.position_offset), segments)
         if self.languages is not None:
             if languages is None:
@@ -157,5 +165,14 @@ class Embeddings(nn.Module):
         return self.dropout(self.norm(hidden))
 
     def add_positions(self, inputs_embeds: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
-        """Token embeddings (B, T, C) and position embeddings (B, T, C) or (T, C) -> their sum (B, T, C)."""
-        return inputs_embeds + positions
+        """Token embeddings (B, T, C), position embeddings (B, T, C) or (T, C), segments (B, T) -> sum (B, T, C).
+
+        Without `segments` all tokens are in the first segment.
+        """
+        if self.segments is None:
+            return inputs_embeds + positions
+        return inputs_embeds + self.of_segments(segments) + positions
+
+    def of_segments(self, segments: Tensor | None) -> Tensor:
+        """Segment embeddings: segments (B, T) -> (B, T, C); None, all tokens in the first segment -> (C,)."""
+        return self.segments.weight[0] if segments is None else self.segments(segments)

@@ -28,10 +28,11 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """A post-LN Transformer layer: self-attention, optional cross-attention, feed-forward.
+    """A Transformer layer: self-attention, optional cross-attention, feed-forward.
 
-    Each sublayer is LayerNorm(x + dropout(sublayer(x))). Without memory and causal mask it is an encoder layer, with
-    both a decoder layer; the same parameters can serve as either.
+    A sublayer is LayerNorm(x + dropout(sublayer(x))) (post-LN), or x + dropout(sublayer(LayerNorm(x))) (pre-LN).
+    Without memory and causal mask it is an encoder layer, with both a decoder layer; the same parameters can serve as
+    either.
     """
 
     def __init__(self, cfg: Any, cross_attention: bool, self_attention: Callable[..., SelfAttention] = SelfAttention):
@@ -42,6 +43,7 @@ class Layer(nn.Module):
             self_attention: class of the self-attention, or a function of channels, heads and dropout that makes it
         """
         super().__init__()
+        self.pre_norm = str(cfg.layer_norm) == "pre"
         self.self_attention = self_attention(cfg.embed_dim, cfg.heads, cfg.attention_dropout)
         self.self_attention_norm = nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps)
         self.cross_attention = None
@@ -78,14 +80,35 @@ class Layer(nn.Module):
             ValueError: a memory for a layer without cross-attention
         """
         update = self.self_attention(
-            hidden, padding_mask=padding_mask, causal=causal, incremental_state=incremental_state, attend=attend
+            self._before(self.self_attention_norm, hidden),
+            padding_mask=padding_mask,
+            causal=causal,
+            incremental_state=incremental_state,
+            attend=attend,
         )
-        hidden = self.self_attention_norm(hidden + self.attention_adapter(self.dropout(update)))
+        hidden = self._after(self.self_attention_norm, hidden + self.attention_adapter(self.dropout(update)))
         if memory is not None:
             if self.cross_attention is None:
                 raise ValueError("memory given to a layer made without cross-attention")
             update = self.cross_attention(
-                hidden, memory, memory_padding_mask=memory_padding_mask, incremental_state=incremental_state
+                self._before(self.cross_attention_norm, hidden),
+                memory,
+                memory_padding_mask=memory_padding_mask,
+                incremental_state=incremental_state,
             )
-            hidden = self.cross_attention_norm(hidden + self.dropout(update))
-        return self.ffn_norm(hidden + self.ffn_adapter(self.dropout(self.ffn(hidden))))
+            hidden = self._after(self.cross_attention_norm, hidden + self.dropout(update))
+        update = self.ffn(self._before(self.ffn_norm, hidden))
+        return self._after(self.ffn_norm, hidden + self.ffn_adapter(self.dropout(update)))
+
+    def _before(self, norm: nn.Module, hidden: Tensor) -> Tensor:
+        """Input (B, T, C) of a sublayer."""
+        return norm(hidden) if self.pre_norm else hidden
+
+    def _after(self, norm: nn.Module, hidden: Tensor) -> Tensor:
+        """Output (B, T, C) of a sublayer, its residual added."""
+        return hidden if self.pre_norm else norm(hidden)
+
+
+def final_norm(cfg: Any) -> nn.Module:
+    """The LayerNorm after the last layer of a pre-LN stack; the identity for post-LN. (…, C) -> (…, C)"""
+    return nn.LayerNorm(cfg.embed_dim, cfg.layer_norm_eps) if str(cfg.layer_norm) == "pre" else nn.Identity()

@@ -44,7 +44,10 @@ class XLTaskConfig(FairseqDataclass):
     )
     framing: ChoiceEnum(FRAMINGS) = field(
         default="xl",
-        metadata={"help": "framing of inputs: xl (<s> x </s>), or xlm (</s> x </s>) for published XLM weights"},
+        metadata={
+            "help": "framing of inputs: xl (<s> x </s>), or that of published weights: xlm (</s> x </s>), bert (one "
+            "</s> between two texts), mbart (x </s> [xx])"
+        },
     )
     seed: int = II("common.seed")
     # fairseq reads these two from the task's options only; its own defaults are True

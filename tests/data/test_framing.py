@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fairseq_xl.data.framing import FRAMINGS, Framing, pad_rows
+from fairseq_xl.errors import UserError
 
 S, PAD, END = 0, 1, 2
 
@@ -24,8 +25,25 @@ class TestFraming:
         assert framing.sentence(np.array([7, END, 8, 9, END, 10])).tolist() == [start, 7, END, 8, 9, END, 10]
 
 
-def test_both_framings_are_tested():
-    assert set(FRAMINGS) == {"xl", "xlm"}
+def test_all_framings_are_tested():
+    assert set(FRAMINGS) == {"xl", "xlm", "bert", "mbart"}
+
+
+def test_bert_has_one_symbol_between_texts(dictionary):
+    framing = Framing.of("bert", dictionary)
+    tokens, half = framing.pair(np.array([7, 8, END]), np.array([9, END]))
+    assert tokens.tolist() == [S, 7, 8, END, 9, END] and half == 4
+    assert framing.sentence(np.array([7, END])).tolist() == [S, 7, END]
+
+
+def test_mbart_ends_in_the_language(dictionary):
+    framing = Framing.of("mbart", dictionary)
+    german = dictionary.language_symbol("de")
+    assert framing.sentence(np.array([7, END]), dictionary.language_id("de")).tolist() == [7, END, german]
+    with pytest.raises(UserError, match="--framing mbart is for translation and generation only"):
+        framing.sentence(np.array([7, END]))
+    with pytest.raises(UserError, match="--framing mbart is for single texts"):
+        framing.pair(np.array([7, END]), np.array([8, END]))
 
 
 def test_generation(data_bin):

@@ -7,7 +7,7 @@ from tiny_models import DENSE, SIZES, randomized
 from fairseq_xl.checkpoints.language_modules import in_module
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLEncoderModel
-from fairseq_xl.models.monotrans import BertEmbeddings, MonoTransConfig, XLMonoTransModel
+from fairseq_xl.models.monotrans import MonoTransConfig, MonoTransEmbeddings, XLMonoTransModel
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 
 PAD, MASK = 1, 20  # pieces are 4 to 19
@@ -93,7 +93,7 @@ def test_noise_has_its_deviation_for_each_embedding(dictionary, more, first, oth
     """Deviation 0.075 for each of word, position and segment: the variance of k of them is k times as large (M4)."""
     cfg = MonoTransConfig(**SMALL | more | dict(embedding_noise=0.075, embed_dim=256))
     token_embeddings = TokenEmbeddings(len(dictionary), 256, PAD, output_bias=True)
-    embeddings = BertEmbeddings(cfg, token_embeddings, 0)
+    embeddings = MonoTransEmbeddings(cfg, token_embeddings, 0)
     embeddings.norm = torch.nn.Identity()
     tokens = torch.full((200, 5), 7)
     quiet = embeddings.eval()(tokens)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.keys import from_fairseq_roberta, from_transformers_xlm_roberta
+from fairseq_xl.checkpoints.formats.layouts import to_ours
 from fairseq_xl.models.encoder_decoder import Decoder
 from recipes.benchmark import back_translation, systems
 from recipes.benchmark.breakdown import KINDS
@@ -96,17 +96,15 @@ def test_batches_are_the_same_everywhere_and_differ():
     assert (one.tokens.view(-1)[one.predicted] == NANO.vocabulary - 1).all()
 
 
-@pytest.mark.parametrize(
-    "system, take_over", [("fairseq", from_fairseq_roberta), ("transformers", from_transformers_xlm_roberta)]
-)
-def test_with_equal_weights_a_step_is_the_same(system, take_over):
+@pytest.mark.parametrize("system, layout", [("fairseq", "fairseq_roberta"), ("transformers", "xlm-roberta")])
+def test_with_equal_weights_a_step_is_the_same(system, layout):
     """The loss, and the direction of the token table's gradient, in which every part of a step has a share.
 
     Its length depends on the other gradients, which transformers has one more of, through clipping.
     """
     batch = batch_of(STILL, 0)
     theirs, ours = SYSTEMS[system](STILL), SYSTEMS["fairseq_xl"](STILL)
-    ours.model.load_state_dict(take_over(theirs.model.state_dict()))
+    ours.model.load_state_dict(to_ours(layout, theirs.model.state_dict()))
     losses, gradients = [], []
     for found in (theirs, ours):
         trainer = Trainer(found, optimize=False)

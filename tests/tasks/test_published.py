@@ -575,8 +575,8 @@ FILES = {
     "no object": ("transformers", lambda path: (path / "config.json").write_text("[]"), "holds no JSON object"),
     "another model": (
         "transformers",
-        lambda path: rewrite_json(path / "config.json", model_type="bert"),
-        "model_type 'bert'; xlm-roberta and xlm can be converted",
+        lambda path: rewrite_json(path / "config.json", model_type="gpt2"),
+        "model_type 'gpt2'; xlm-roberta, xlm, bert, mbart, bart can be converted",
     ),
     "activation": (
         "transformers",

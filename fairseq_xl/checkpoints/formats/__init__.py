@@ -1,0 +1,1 @@
+"""Layouts of weights and vocabularies of other programs; one table of names serves both directions."""

@@ -1,0 +1,256 @@
+"""The models of transformers that compute what models of ours compute.
+
+========================================================= ===================================================
+our model                                                 counterpart
+========================================================= ===================================================
+XLM-R's form: no language embeddings, dense output        XLMRoberta
+XLM's form: plain output, language embeddings or none     XLM
+BERT's form: segment embeddings, dense output             Bert
+translation, xDAE: pre-LN, plain output                   MBart
+translation, xDAE: post-LN, plain output, epsilon 1e-5    Bart
+the same with another epsilon or tables of their own      EncoderDecoderModel of BertGeneration
+translation, xDAE in XLM-R's form                         EncoderDecoderModel of XLMRoberta
+========================================================= ===================================================
+
+Everything else is refused with the reason. C channels.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fairseq_xl.checkpoints.formats.layouts import to_theirs
+from fairseq_xl.checkpoints.formats.own import Own, with_offset
+from fairseq_xl.checkpoints.formats.settings import TORCH_EPS, to_config
+from fairseq_xl.checkpoints.formats.table import State
+from fairseq_xl.checkpoints.formats.tables import (
+    DECODER_BIAS,
+    DECODER_POSITIONS,
+    DECODER_TOKENS,
+    SEGMENTS,
+)
+from fairseq_xl.checkpoints.keys import BIAS, POSITIONS, TOKENS
+from fairseq_xl.errors import UserError
+
+Config = dict[str, Any]
+
+#: task type -> (name of its module of ours without a pooler, suffix of the class of transformers)
+HEADS = {
+    "classification": "SequenceClassification",
+    "tagging": "TokenClassification",
+    "question_answering": "QuestionAnswering",
+}
+_CLASSES = {"xlm-roberta": "XLMRoberta", "xlm": "XLM", "bert": "Bert"}
+_NUMBER = "heads.{}.1."  # dropout, linear layer
+_POOLED = ("heads.classification.pooler.", "heads.classification.output.")
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """A model of transformers.
+
+    Attributes:
+        layout: its layout, a key of `tables.TABLES`, or ``encoder-decoder``.
+        config: its config.json.
+        weights: its parameters by their names there.
+        left_out: parts of our model that it does not have and that change none of its outputs.
+    """
+
+    layout: str
+    config: Config
+    weights: State
+    left_out: list[str] = field(default_factory=list)
+
+
+def counterpart(own: Own, head: bool = True) -> Counterpart:
+    """The model of transformers that computes what a model of ours computes.
+
+    Args:
+        own: the model.
+        head: whether the head that it was fine-tuned with is part of it; False: the encoder with its output layer.
+
+    Raises `UserError` with the reason for a model without counterpart.
+    """
+    if own.has_decoder:
+        return _encoder_decoder(own)
+    return _encoder(own, own.head if head else None)
+
+
+# --- encoders --------------------------------------------------------------------------------------------------
+
+
+def encoder_layout(own: Own, head: str | None = None) -> str:
+    """The layout of an encoder: xlm-roberta, bert or xlm; raises `UserError` with the reason if none fits."""
+    options = own.options
+    _refuse(own, bool(options.get("adapters")), "adapters, which its layers do not have")
+    _refuse(own, options["layer_norm"] == "pre", "pre-LN layers, which its encoders do not have")
+    _refuse(own, options["scale_embeddings"], "scaled token embeddings, which its encoders do not have")
+    dense, segments = options["output_form"] == "dense", SEGMENTS in own.state
+    if segments:
+        _refuse(own, bool(own.languages), "segment embeddings together with language embeddings")
+        _refuse(own, not dense, "segment embeddings together with a plain output layer")
+        _refuse(
+            own,
+            head == "classification" and not _has_pooler(own),
+            "segment embeddings and a classifier without pooler (fine-tune with --pooler)",
+        )
+        return "bert"
+    layout = _form_of(own, head)
+    wrong = layout == "xlm" and own.options["ffn_dim"] != 4 * own.options["embed_dim"]
+    _refuse(own, wrong, f"--ffn-dim {own.options['ffn_dim']}, and XLM's is 4 times --embed-dim")
+    return layout
+
+
+def _form_of(own: Own, head: str | None) -> str:
+    """The layout of an encoder without segment embeddings: xlm-roberta or xlm."""
+    dense = own.options["output_form"] == "dense"
+    if own.languages:
+        # without its output layer the encoder is XLM's
+        _refuse(
+            own,
+            dense and head is None,
+            "language embeddings together with a dense output layer (--lang XX exports the model for one language)",
+        )
+        _refuse(own, head == "classification" and _has_pooler(own), "language embeddings together with a pooler")
+        return "xlm"
+    if head == "classification" and not _has_pooler(own):
+        return "xlm"  # XLM-R's classifier has a layer more
+    return "xlm-roberta" if dense else "xlm"
+
+
+def _refuse(own: Own, is_so: bool, reason: str) -> None:
+    if is_so:
+        raise UserError(f"{own.path} has no counterpart in transformers: it has {reason}")
+
+
+def _has_pooler(own: Own) -> bool:
+    return "heads.classification.pooler.weight" in own.state
+
+
+def _encoder(own: Own, head: str | None) -> Counterpart:
+    if head is not None and head not in HEADS:
+        raise UserError(
+            f"{own.path} was fine-tuned for {head.replace('_', ' ')}, which has no head in transformers: --no-head "
+            "exports its encoder"
+        )
+    layout = encoder_layout(own, head)
+    state = _merged(own, layout)
+    kept = {name: value for name, value in state.items() if name.startswith(("encoder.", "output."))}
+    left_out = sorted({_part(name) for name in state.keys() - kept.keys()})
+    crossing = [name for name in kept if ".cross_attention" in name]
+    if crossing:  # VECO's encoder does not use it
+        kept = {name: value for name, value in kept.items() if name not in crossing}
+        left_out.append("cross_attention")
+    if head is not None:
+        kept = {name: value for name, value in kept.items() if name != BIAS and not name.startswith("output.")}
+        left_out = [*(part for part in left_out if part != f"heads.{head}"), "output layer"]
+    config = to_config(layout, own.options, kept, own.dictionary.symbols, own.languages)
+    weights = to_theirs(layout, kept)
+    if head is None:
+        name = "XLMWithLMHeadModel" if layout == "xlm" else f"{_CLASSES[layout]}ForMaskedLM"
+    else:
+        name, more, settings = _head(own, layout, head)
+        weights |= more
+        config |= settings
+    return Counterpart(layout, config | {"architectures": [name]}, weights, left_out)
+
+
+def _part(name: str) -> str:
+    return ".".join(name.split(".")[:2])
+
+
+def _merged(own: Own, layout: str) -> State:
+    """The state dict with the positions of a layout: rows before position 0, and a first token without position."""
+    state = dict(own.state)
+    positions = with_offset(state[POSITIONS], own.options["position_offset"], 2 if layout == "xlm-roberta" else 0)
+    if own.options.get("language_positions"):  # the first token has neither position nor segment embedding
+        first = 2 if layout == "xlm-roberta" else 0
+        positions[first] = -state[SEGMENTS][0] if SEGMENTS in state else 0.0
+    return state | {POSITIONS: positions}
+
+
+def _head(own: Own, layout: str, head: str) -> tuple[str, State, Config]:
+    """Class of transformers, parameters and settings of a fine-tuned head."""
+    state, linear = own.state, _NUMBER.format(head)
+    if head == "classification" and _has_pooler(own):
+        pooler, output = ("classifier.dense.", "classifier.out_proj.")
+        if layout == "bert":
+            pooler, output = "bert.pooler.dense.", "classifier."
+        places = dict(zip(_POOLED, (pooler, output)))
+    elif head == "classification":
+        places = {linear: "sequence_summary.summary."}
+    else:
+        places = {linear: "qa_outputs." if head == "question_answering" else "classifier."}
+    weights = {
+        theirs + kind: state[ours + kind].clone() for ours, theirs in places.items() for kind in ("weight", "bias")
+    }
+    settings: Config = {"classifier_dropout": 0.0}
+    labels = own.type_state.get("labels") or own.type_state.get("tags")
+    if labels:
+        settings["id2label"] = {str(row): label for row, label in enumerate(labels)}
+        settings["label2id"] = {label: row for row, label in enumerate(labels)}
+    if head == "classification" and layout == "xlm":
+        settings |= {"summary_type": "first", "summary_use_proj": True, "summary_activation": None}
+        settings |= {"summary_proj_to_labels": True, "summary_first_dropout": 0.0}
+    suffix = HEADS[head] + ("Simple" if layout == "xlm" and head == "question_answering" else "")
+    return f"{_CLASSES[layout]}For{suffix}", weights, settings
+
+
+# --- encoder-decoders ------------------------------------------------------------------------------------------
+
+
+def _encoder_decoder(own: Own) -> Counterpart:
+    options = own.options
+    _refuse(own, "decoder.stream_embeddings.weight" in own.state, "predicting streams (xFNP)")
+    _refuse(own, SEGMENTS in own.state, "segment embeddings in an encoder-decoder")
+    _refuse(
+        own,
+        bool(own.languages),
+        "language embeddings in an encoder-decoder (--lang XX-YY exports it for one direction)",
+    )
+    dense, pre = options["output_form"] == "dense", options["layer_norm"] == "pre"
+    shared = DECODER_TOKENS not in own.state
+    state = {name: value for name, value in own.state.items() if not name.startswith("heads.")}
+    left_out = sorted({_part(name) for name in own.state.keys() - state.keys()})
+    if not dense and shared and (pre or options["layer_norm_eps"] == TORCH_EPS):
+        return replace(_bart(own, state), left_out=left_out)
+    _refuse(own, pre, f"pre-LN layers with {'a dense output layer' if dense else 'two tables of token embeddings'}")
+    _refuse(own, pre is False and options["scale_embeddings"], "scaled token embeddings together with this form")
+    return replace(_pair(own, state, dense), left_out=left_out)
+
+
+def _bart(own: Own, state: State) -> Counterpart:
+    """MBart for pre-LN models, Bart for post-LN ones."""
+    if own.options["layer_norm"] == "pre" and own.options["layer_norm_eps"] != TORCH_EPS:
+        raise UserError(f"{own.path} has no counterpart in transformers: MBart has --layer-norm-eps {TORCH_EPS}")
+    for name in (POSITIONS, DECODER_POSITIONS):
+        state[name] = with_offset(state[name], own.options["position_offset"], 2)
+    config = to_config("bart", own.options, state, own.dictionary.symbols, [])
+    name = "MBart" if config["model_type"] == "mbart" else "Bart"
+    return Counterpart(
+        "bart", config | {"architectures": [f"{name}ForConditionalGeneration"]}, to_theirs("bart", state)
+    )
+
+
+def _pair(own: Own, state: State, dense: bool) -> Counterpart:
+    """EncoderDecoderModel of two XLMRoberta or BertGeneration."""
+    offset = 2 if dense else 0
+    layouts = ("bert_encoder", "roberta_decoder" if dense else "bert_decoder")
+    state = dict(state)
+    for name in (POSITIONS, DECODER_POSITIONS):
+        state[name] = with_offset(state[name], own.options["position_offset"], offset)
+    if DECODER_TOKENS not in state:
+        state[DECODER_TOKENS], state[DECODER_BIAS] = state[TOKENS], state.pop(BIAS)
+    config: Config = {"model_type": "encoder-decoder", "is_encoder_decoder": True, "tie_word_embeddings": False}
+    weights = {}
+    for stack, layout in zip(("encoder", "decoder"), layouts):
+        part = {name: value for name, value in state.items() if name.startswith(f"{stack}.")}
+        kind = "roberta_encoder" if dense and stack == "encoder" else layout
+        config[stack] = to_config(kind, own.options, state, own.dictionary.symbols, [])
+        weights |= {f"{stack}.{name}": value for name, value in to_theirs(layout, part).items()}
+    if dense:  # parameters that XLMRoberta has and that change nothing
+        zeros = state[TOKENS].new_zeros(own.options["embed_dim"], own.options["embed_dim"])
+        weights["encoder.embeddings.token_type_embeddings.weight"] = zeros[:1].clone()
+        weights["decoder.roberta.embeddings.token_type_embeddings.weight"] = zeros[:1].clone()
+        weights |= {"encoder.pooler.dense.weight": zeros, "encoder.pooler.dense.bias": zeros[0].clone()}
+    config["architectures"] = ["EncoderDecoderModel"]
+    return Counterpart("encoder-decoder", config, weights)

@@ -1,0 +1,143 @@
+"""Writes models as folders of transformers and as checkpoints of fairseq, whole or not at all."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+
+from fairseq_xl.checkpoints.formats.counterparts import Counterpart, encoder_layout
+from fairseq_xl.checkpoints.formats.files import CONFIG, FAIRSEQ_WEIGHTS, TRANSFORMERS_WEIGHTS
+from fairseq_xl.checkpoints.formats.layouts import to_theirs
+from fairseq_xl.checkpoints.formats.own import Own, with_offset
+from fairseq_xl.checkpoints.formats.settings import BOS, EOS, PAD, TORCH_EPS, count_layers
+from fairseq_xl.checkpoints.formats.table import State
+from fairseq_xl.checkpoints.keys import POSITIONS
+from fairseq_xl.data.symbols import MASK, SPECIAL
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import save_checkpoint
+from fairseq_xl.io.files import no_room, write_json
+
+GENERATION = "generation_config.json"
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder that gets the name `folder` at the end of the block, whole or not at all.
+
+    Raises `UserError` if there is something of this name already, or no room.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} exists already: name another folder, or remove it")
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if folder.is_dir():
+            folder.rmdir()
+        temporary.rename(folder)
+    except OSError as error:
+        reason = "no room is left on its disk" if no_room(error) else error.strerror or error
+        raise UserError(f"{folder} was not written: {reason}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_transformers(folder: Path, found: Counterpart, dtype: str, start: int | None = None) -> None:
+    """Writes config.json and model.safetensors, and generation_config.json of an encoder-decoder.
+
+    Args:
+        folder: an existing folder.
+        found: the model.
+        dtype: a key of `DTYPES`.
+        start: id of the symbol that begins the decoder's input: the target language; None if it depends on the text.
+    """
+    config = found.config | {"dtype": dtype}
+    if config.get("is_encoder_decoder"):
+        generation: dict[str, Any] = {"bos_token_id": BOS, "pad_token_id": PAD, "eos_token_id": EOS}
+        if start is not None:
+            generation["decoder_start_token_id"] = start
+        config |= generation
+        longest = config.get("max_position_embeddings") or config["decoder"]["max_position_embeddings"] - 2
+        write_json(folder / GENERATION, generation | {"max_length": longest, "num_beams": 5, "early_stopping": True})
+    write_json(folder / CONFIG, config)
+    tensors = {name: value.to(DTYPES[dtype]).contiguous() for name, value in _without_copies(found.weights).items()}
+    safetensors.torch.save_file(tensors, folder / TRANSFORMERS_WEIGHTS[0], metadata={"format": "pt"})
+
+
+def _without_copies(weights: State) -> State:
+    """The weights without second names of a tensor, which transformers ties itself."""
+    first: dict[int, str] = {}
+    for name, value in weights.items():
+        first.setdefault(value.data_ptr() if value.numel() else id(value), name)
+    return {name: weights[name] for name in first.values()}
+
+
+def write_fairseq(folder: Path, own: Own, dtype: str) -> None:
+    """Writes model.pt of fairseq's RobertaModel and its dict.txt.
+
+    Raises `UserError` unless the model has XLM-R's form.
+    """
+    options = own.options
+    reasons = {
+        "a decoder": own.has_decoder,
+        "another form than XLM-R's": own.has_decoder or encoder_layout(own) != "xlm-roberta",
+        f"--layer-norm-eps {options['layer_norm_eps']} and not {TORCH_EPS}": options["layer_norm_eps"] != TORCH_EPS,
+        "relu and not gelu": options["activation"] != "gelu",
+        "--framing xlm": options["framing"] == "xlm",
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise UserError(
+                f"{own.path} has no counterpart in fairseq: RobertaModel is an encoder, and it has {reason}"
+            )
+    state = {
+        name: value
+        for name, value in own.state.items()
+        if name.startswith(("encoder.", "output.")) and ".cross_attention" not in name
+    }
+    state[POSITIONS] = with_offset(state[POSITIONS], options["position_offset"], 2)
+    names = {name: value.to(DTYPES[dtype]) for name, value in to_theirs("fairseq_roberta", state).items()}
+    longest = len(state[POSITIONS]) - 2
+    model = {
+        "_name": "roberta_base",
+        "arch": "roberta_base",
+        "encoder_layers": count_layers(state, "encoder"),
+        "encoder_embed_dim": options["embed_dim"],
+        "encoder_ffn_embed_dim": options["ffn_dim"],
+        "encoder_attention_heads": options["heads"],
+        "activation_fn": options["activation"],
+        "dropout": options["dropout"],
+        "attention_dropout": options["attention_dropout"],
+        "activation_dropout": options["activation_dropout"],
+        "max_positions": longest,
+        "tokens_per_sample": longest,
+    }
+    task = {"_name": "masked_lm", "data": "", "tokens_per_sample": longest}
+    cfg = {"model": model, "task": task, "criterion": {"_name": "masked_lm"}}
+    save_checkpoint(fairseq_checkpoint(cfg, names), folder / FAIRSEQ_WEIGHTS)
+    # fairseq adds <mask> itself, after the last line: symbols behind it have to be listed with it
+    listed = own.dictionary.symbols[len(SPECIAL) :]
+    if listed[-1] == MASK:
+        listed = listed[:-1]
+    lines = "".join(f"{symbol} {own.dictionary.count[own.dictionary.index(symbol)]}\n" for symbol in listed)
+    (folder / "dict.txt").write_text(lines, encoding="utf-8")
+
+
+def fairseq_checkpoint(cfg: dict[str, Any], model: State) -> dict[str, Any]:
+    """A checkpoint of fairseq with weights and no training state."""
+    history = {"optimizer_name": "FairseqAdam", "criterion_name": "", "lr_scheduler_state": {"best": None}}
+    return {
+        "args": None,
+        "cfg": cfg,
+        "model": model,
+        "optimizer_history": [history | {"num_updates": 0}],
+        "last_optimizer_state": None,
+        "task_state": {},
+        "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
+    }

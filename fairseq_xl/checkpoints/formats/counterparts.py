@@ -20,7 +20,7 @@ from typing import Any
 
 from fairseq_xl.checkpoints.formats.layouts import to_theirs
 from fairseq_xl.checkpoints.formats.own import Own, with_offset
-from fairseq_xl.checkpoints.formats.settings import TORCH_EPS, to_config
+from fairseq_xl.checkpoints.formats.settings import TORCH_EPS, count_layers, to_config
 from fairseq_xl.checkpoints.formats.table import State
 from fairseq_xl.checkpoints.formats.tables import (
     DECODER_BIAS,
@@ -40,6 +40,7 @@ HEADS = {
     "question_answering": "QuestionAnswering",
 }
 _CLASSES = {"xlm-roberta": "XLMRoberta", "xlm": "XLM", "bert": "Bert"}
+_PREFIXES = {"xlm-roberta": "roberta", "bert": "bert"}
 _NUMBER = "heads.{}.1."  # dropout, linear layer
 _POOLED = ("heads.classification.pooler.", "heads.classification.output.")
 
@@ -254,3 +255,30 @@ def _pair(own: Own, state: State, dense: bool) -> Counterpart:
         weights |= {"encoder.pooler.dense.weight": zeros, "encoder.pooler.dense.bias": zeros[0].clone()}
     config["architectures"] = ["EncoderDecoderModel"]
     return Counterpart("encoder-decoder", config, weights)
+
+
+def sentence_encoder(own: Own, layer: int | None) -> Counterpart:
+    """The encoder up to a layer, without output layer and head, for sentence embeddings.
+
+    Args:
+        layer: number of the layer whose hidden states are pooled, from 1; None: the last one.
+
+    Raises `UserError` for a layer that the model does not have, and for a model without counterpart.
+    """
+    depth = count_layers(own.state, "encoder")
+    layer = depth if layer is None else layer
+    if not 1 <= layer <= depth:
+        raise UserError(f"--layer {layer}: expected 1 to {depth}, the layers of {own.path}")
+    _refuse(own, bool(own.languages), "language embeddings (--lang XX exports the model for one language)")
+    deeper = tuple(f"encoder.layers.{number}." for number in range(layer, depth))
+    kept = {
+        name: value
+        for name, value in own.state.items()
+        if name.startswith("encoder.") and name != BIAS and not name.startswith(deeper)
+    }
+    # without its output layer, a model of XLM's form is one of XLM-R's form
+    found = _encoder(replace(own, state=kept, options=own.options | {"output_form": "dense"}), None)
+    prefix, zeros = _PREFIXES[found.layout], kept[TOKENS].new_zeros(kept[TOKENS].size(1), kept[TOKENS].size(1))
+    pooler = {f"{prefix}.pooler.dense.weight": zeros, f"{prefix}.pooler.dense.bias": zeros[0].clone()}  # not used
+    config = found.config | {"architectures": [f"{_CLASSES[found.layout]}Model"]}
+    return replace(found, config=config, weights=found.weights | pooler)

@@ -1,0 +1,179 @@
+"""Converts models between the layouts of other programs and ours; the command is `fairseq-xl convert`."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import OmegaConf
+
+from fairseq_xl.checkpoints.formats.counterparts import Counterpart, counterpart, sentence_encoder
+from fairseq_xl.checkpoints.formats.folders import (
+    fairseq_checkpoint,
+    new_folder,
+    write_fairseq,
+    write_transformers,
+)
+from fairseq_xl.checkpoints.formats.own import Own, for_languages, read_own
+from fairseq_xl.checkpoints.formats.sentence_transformers import write_sentence_transformers
+from fairseq_xl.checkpoints.formats.tokenizer import write_tokenizer
+from fairseq_xl.checkpoints.published import Published
+from fairseq_xl.data.symbols import MASK, SPECIAL, language_symbols
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import save_checkpoint
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT = "checkpoint.pt"
+#: layout -> architecture whose class the model has; all options that change its weights are set
+_ENCODERS = {
+    "xlm": "xl_xlm_base",
+    "bert": "xl_bert_base",
+    "xlm-roberta": "xl_xlmr_base",
+    "fairseq_roberta": "xl_xlmr_base",
+}
+_TRANSLATION = {"pre": "xl_mbart_large", "post": "xl_mt_base"}
+#: seed of the rows of new languages
+SEED = 1
+
+
+# --- from other programs ---------------------------------------------------------------------------------------
+
+
+def import_model(found: Published, origin: Path, folder: Path, languages: Sequence[str]) -> None:
+    """Writes a published model as checkpoint.pt with dict.txt.
+
+    Args:
+        found: the model.
+        origin: its file or folder.
+        folder: an existing folder.
+        languages: languages of the dictionary; the model gets random embeddings for those that it does not have.
+    """
+    write_dictionary(folder / "dict.txt", found, languages)
+    encoder_decoder = "decoder" in found.depths
+    line = [str(folder), *_options(found)]
+    if encoder_decoder:
+        if len(languages) < 2:
+            raise UserError(f"{origin} is a translation model: name at least two languages, --langs en,de")
+        pairs = [f"{one}-{other}" for one in languages for other in languages if one != other]
+        line += ["--task", "xl_translation", "--arch", _TRANSLATION[found.options.get("layer_norm", "post")]]
+        line += [
+            "--lang-pairs",
+            ",".join(pairs),
+            "--init-encoder-from",
+            str(origin),
+            "--init-decoder-from",
+            str(origin),
+        ]
+        line += ["--criterion", "label_smoothed_cross_entropy"]
+    else:
+        line += ["--task", "xl_pretraining", "--arch", _ENCODERS[found.layout], "--objectives", "mlm"]
+        line += ["--init-from", str(origin), "--criterion", "xl_pretraining"]
+    parser = options.get_training_parser()
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, line))
+    torch.manual_seed(SEED)
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    content = fairseq_checkpoint(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True), model.state_dict())
+    save_checkpoint(content | {"task_state": task.state_dict()}, folder / CHECKPOINT)
+
+
+def write_dictionary(path: Path, found: Published, languages: Sequence[str]) -> None:
+    """Writes dict.txt of a published model with the symbols of languages."""
+    pieces = found.symbols[len(SPECIAL) : -1]
+    rows = [(piece, found.counts.get(piece, 1)) for piece in pieces] + [(MASK, 0)]
+    lines = [f"{symbol} {count}\n" for symbol, count in [*rows, *((each, 0) for each in language_symbols(languages))]]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def _options(found: Published) -> list[str]:
+    """Command-line options of the model and the task."""
+    values: dict[str, Any] = dict(found.options)
+    depths = found.depths
+    if "decoder" in depths:
+        values |= {f"{stack}_layers": depth for stack, depth in depths.items()}
+    else:
+        values["layers"] = depths["encoder"]
+        values = {name: value for name, value in values.items() if name != "share_embeddings"}
+    line = []
+    for name, value in values.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            line += [option] if value else []
+        else:
+            line += [option, str(value)]
+    return line
+
+
+# --- to other programs -----------------------------------------------------------------------------------------
+
+
+def export_model(
+    checkpoint: str,
+    data: Path,
+    output: Path,
+    kind: str,
+    language: str | None = None,
+    language_module: str | None = None,
+    head: bool = True,
+    dtype: str = "float32",
+    layer: int | None = None,
+    pooling: str = "mean",
+) -> Counterpart | None:
+    """Writes a checkpoint of ours as a folder for another program, with its tokenizer.
+
+    Args:
+        checkpoint: its file.
+        data: data folder with its dict.txt and its sub-words.
+        output: the folder to write.
+        kind: ``transformers``, ``fairseq`` or ``sentence-transformers``.
+        language: the language of the text, or the direction as in en-de; needed where language embeddings or the start
+            of the decoder's input depend on it.
+        language_module: file of a language module that replaces the checkpoint's.
+        head: as in `counterpart`.
+        dtype: type of the weights in the file.
+        layer, pooling: of sentence-transformers: the layer whose hidden states are pooled (None: the last one), and how.
+
+    Returns: the model of transformers, None for fairseq.
+    Raises `UserError` for a model without counterpart.
+    """
+    source, _, target = (language or "").partition("-")
+    own = read_own(checkpoint, data, language_module, source or None)
+    if source:
+        own = for_languages(own, source, target or None)
+    with new_folder(output) as folder:
+        if kind == "fairseq":
+            write_fairseq(folder, own, dtype)
+            return None
+        if kind == "sentence-transformers":
+            found = sentence_encoder(own, layer)
+        else:
+            found = counterpart(own, head)
+        write_transformers(folder, found, dtype, _start(own, target or None))
+        write_tokenizer(
+            folder,
+            data,
+            own.dictionary,
+            own.options["framing"],
+            own.options["max_positions"],
+            source or None,
+            segments=found.config.get("type_vocab_size") == 2,
+        )
+        if kind == "sentence-transformers":
+            write_sentence_transformers(folder, pooling, own.options["max_positions"], own.options["embed_dim"])
+    if found.left_out:
+        logger.info("%s: not exported: %s", checkpoint, ", ".join(found.left_out))
+    return found
+
+
+def _start(own: Own, target: str | None) -> int | None:
+    """Id of the symbol of the target language; None if the checkpoint has several and none is named."""
+    if not own.has_decoder:
+        return None
+    targets = {direction.partition("-")[2] for direction in own.directions}
+    if target is None and len(targets) == 1:
+        (target,) = targets
+    return None if target is None else own.dictionary.language_symbol(target)

@@ -2,12 +2,13 @@
 
 import itertools
 import re
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 
 import yaml
 
-from fairseq_xl.data import tokenizers
+from fairseq_xl.data import tokenizers, xlm_text
+from fairseq_xl.data.subwords import FILES, Kind, Source
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.compressed import added_suffix
 
@@ -17,6 +18,23 @@ SPLITS = ("train", "valid", "test")
 # "-" separates the languages of a pair and "." the parts of fairseq's file names, so that neither can be in a name
 LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
 MOST_VALUES = 100_000  # maximum number of values in a description; an alias (*name) counts as all values of its anchor
+
+
+@dataclass(frozen=True)
+class XLM:
+    """A published vocabulary of XLM; file names are relative to the YAML file."""
+
+    codes: str = ""  # codes of fastBPE, or merges.txt of transformers
+    vocab: str = ""  # 'word count' on every line, or vocab.json of transformers
+    lowercase_and_remove_accent: bool = True  # true for XLM-15; XLM-17 and XLM-100 keep case and accents
+
+
+@dataclass(frozen=True)
+class WordPiece:
+    """A published WordPiece vocabulary, such as multilingual BERT's; the file name is relative to the YAML file."""
+
+    vocab: str = ""  # vocab.txt, one piece on every line
+    lowercase: bool = False  # true for an uncased vocabulary, whose text also loses accents
 
 
 @dataclass(frozen=True)
@@ -30,6 +48,20 @@ class Vocabulary:
     coverage: float = None  # share of the characters that get a piece of their own; None: `vocabulary.coverage_of`
     normalization: str = "nmt_nfkc"  # SentencePiece's rule: one of NORMALIZATIONS; "identity" for none
     sentencepiece: str = ""  # an existing SentencePiece model instead of all the above, relative to the YAML file
+    xlm: XLM = None  # XLM's codes and vocabulary instead
+    wordpiece: WordPiece = None  # a WordPiece vocabulary instead; the name of its file alone will do
+
+    @property
+    def existing(self) -> Kind | None:
+        """The kind of the existing vocabulary; None for one that is to be learned."""
+        return next((name for name in FILES if getattr(self, name)), None)
+
+    def source(self, root: Path) -> Source:
+        """The existing vocabulary, whose files are relative to `root`."""
+        named = getattr(self, self.existing)
+        values = {"model": named} if self.existing == "sentencepiece" else asdict(named)
+        files = tuple(root / value for value in values.values() if isinstance(value, str))
+        return Source(self.existing, files, {key: value for key, value in values.items() if isinstance(value, bool)})
 
     def problems(self) -> list[str]:
         """A sentence for each value out of range."""
@@ -119,9 +151,11 @@ class Config:
 
     def as_dict(self) -> dict:
         """The description for the manifest; it has no absolute paths but those that the user wrote."""
-        existing = self.vocabulary.sentencepiece  # an existing model has no settings
+        existing = self.vocabulary.existing  # an existing vocabulary has no settings of learning
         vocabulary = {
-            key: value for key, value in asdict(self.vocabulary).items() if bool(existing) == (key == "sentencepiece")
+            key: value
+            for key, value in asdict(self.vocabulary).items()
+            if (key == existing if existing else key not in FILES)
         }
         described = {"languages": list(self.languages), "vocabulary": vocabulary}
         described |= {"tokenizer": self.tokenizers} if self.tokenizers else {}
@@ -196,7 +230,7 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
     content = _mapping(content, str(path), valid, problems)
     languages = _languages(content.get("languages", []), problems)
     vocabulary = _vocabulary(content.get("vocabulary", {}), problems)
-    chosen = _tokenizers(content.get("tokenizer", {}), languages, problems)
+    chosen = _tokenizers(content.get("tokenizer", {}), languages, vocabulary, problems)
     rules = _rules(content["clean"], "clean", problems) if "clean" in content else None
     folders = _folders(content, languages, path.resolve().parent, problems)
     _complain_of_languages_without_text(languages, folders, problems)
@@ -239,6 +273,9 @@ def _chosen(kind: type, value, where: str, problems: list[str]) -> dict:
     kinds = {field.name: _boolean if field.type is bool else field.type for field in fields(kind)}
     chosen = {}
     for key, text in _mapping(value, where, tuple(kinds), problems).items():
+        if is_dataclass(kinds[key]):
+            chosen[key] = kinds[key](**_chosen(kinds[key], text, f"{where}: {key}", problems))
+            continue
         try:
             if not isinstance(text, str):
                 raise TypeError("a value is expected, and no list or mapping of them")
@@ -254,26 +291,36 @@ def _boolean(text: str) -> bool:
 
 
 def _vocabulary(value, problems: list[str]) -> Vocabulary:
+    if isinstance(value, dict) and isinstance(value.get("wordpiece"), str):
+        value = value | {"wordpiece": {"vocab": value["wordpiece"]}}
     chosen = _chosen(Vocabulary, value, "vocabulary", problems)
-    if "sentencepiece" in chosen:
-        others = [key for key in chosen if key != "sentencepiece"]
-        if others:
-            problems.append(f"vocabulary: sentencepiece names an existing model; leave out {', '.join(others)}")
-        if not chosen["sentencepiece"]:
-            problems.append("vocabulary: sentencepiece must name the file of a model")
+    existing = next((name for name in FILES if name in chosen), None)
+    others = [key for key in chosen if key != existing]
+    if existing and others:
+        kind = "model" if existing == "sentencepiece" else "vocabulary"
+        problems.append(f"vocabulary: {existing} names an existing {kind}; leave out {', '.join(others)}")
+    if existing == "sentencepiece" and not chosen["sentencepiece"]:
+        problems.append("vocabulary: sentencepiece must name the file of a model")
+    elif existing in ("xlm", "wordpiece"):
+        missing = [name for name, value in asdict(chosen[existing]).items() if value == ""]
+        problems += [f"vocabulary: {existing}: {name} must name a file" for name in missing]
     vocabulary = Vocabulary(**chosen)
     problems += vocabulary.problems()
     return vocabulary
 
 
-def _tokenizers(value, languages: tuple[str, ...], problems: list[str]) -> dict[str, str]:
-    chosen = {}
+def _tokenizers(value, languages: tuple[str, ...], vocabulary: Vocabulary, problems: list[str]) -> dict[str, str]:
+    """The tokenizers by language: those named, and XLM's for every other language if the vocabulary is XLM's."""
+    of_xlm = vocabulary.existing == "xlm"
+    valid = (tokenizers.SEGMENTED,) if of_xlm else tuple(tokenizers.PACKAGES)
+    chosen = dict.fromkeys(languages, tokenizers.XLM) if of_xlm else {}
     for language, name in _mapping(value, "tokenizer", languages, problems).items():
-        if isinstance(name, str) and name in tokenizers.PACKAGES:
+        if isinstance(name, str) and name in valid:
             chosen[language] = name
         else:
-            problems.append(f"tokenizer {language}: unknown {quoted(name)}; valid: {', '.join(tokenizers.PACKAGES)}")
+            problems.append(f"tokenizer {language}: unknown {quoted(name)}; valid: {', '.join(valid)}")
     problems += tokenizers.missing_packages(chosen)
+    problems += [xlm_text.NO_JAPANESE] if chosen.get("ja") == tokenizers.XLM else []
     return chosen
 
 

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.data.index_header import TOKEN_TYPES, Header, read_header, read_sizes
+from fairseq_xl.data.renumbered import renumber
+from fairseq_xl.data.subwords import vocabulary_kind
 from fairseq_xl.data.symbols import MASK, SPECIAL, digest
 from fairseq_xl.data.tokenizers import of_manifest
 from fairseq_xl.errors import UserError
@@ -28,10 +29,6 @@ from fairseq_xl.io.files import read_json, sha256_of, write_json
 from preprocess.files import replacing
 from preprocess.fingerprints import fingerprint, verify
 from preprocess.vocabulary import reused_symbols
-
-CODES = (4, 8)  # types of tokens, by fairseq's number, that fairseq-preprocess writes: int32 and uint16
-SMALL = 65500  # number of symbols from which on fairseq-preprocess writes int32
-BLOCK = 1 << 20  # tokens in memory at a time
 
 logger = logging.getLogger("preprocess")
 
@@ -55,6 +52,8 @@ def languages_of(folder: Path) -> list[str]:
         raise UserError(
             f"{folder} has {', '.join(others) or ', '.join(languages)}: monolingual text of one language is expected"
         )
+    if (kind := vocabulary_kind(folder)) != "sentencepiece":
+        raise UserError(f"{folder} has a vocabulary of kind {kind}: folders with a SentencePiece model are joined")
     return languages
 
 
@@ -75,30 +74,6 @@ def numbers(dictionaries: dict[str, list[tuple[str, int]]], language: str) -> np
     pieces = own.index(MASK)
     named = [f"{symbol}@{language}" for symbol in own[:pieces]] + own[pieces:]
     return np.array([places[symbol] for symbol in (*SPECIAL, *named)])
-
-
-def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dict[str, dict]:
-    """Copies SOURCE.bin and SOURCE.idx to TARGET with indices of the joint dictionary; returns their fingerprints."""
-    index = source.with_suffix(".idx")
-    header = read_header(index)
-    if header is None or header.code not in CODES or index.stat().st_size != header.file_size:
-        found = f"tokens of type {header.code}" if header and header.code not in CODES else "no whole index"
-        raise UserError(f"{index}: {found}, expected tokens of one of the types {', '.join(map(str, CODES))}")
-    sizes, kind = read_sizes(index, header.items), TOKEN_TYPES[header.code]
-    written = Header(8 if symbols < SMALL else 4, header.items)
-    with open(source.with_suffix(".bin"), "rb") as text, replacing(target.with_suffix(".bin")) as file:
-        while block := text.read(BLOCK * header.token_size):
-            tokens = np.frombuffer(block, kind)
-            if not 0 <= tokens.min() <= tokens.max() < len(table):
-                raise UserError(f"{source}.bin has numbers that its dictionary of {len(table)} symbols lacks")
-            file.write(table[tokens].astype(TOKEN_TYPES[written.code]).tobytes())
-    places = np.zeros(header.items, np.int64)
-    np.cumsum(sizes[:-1], dtype=np.int64, out=places[1:])
-    with replacing(target.with_suffix(".idx")) as file:
-        file.write(written.packed() + sizes.tobytes())
-        file.write((places * written.token_size).tobytes())
-    counts = {".bin": {}, ".idx": {"lines": header.items, "tokens": int(sizes.sum(dtype=np.int64))}}
-    return {f"{target.name}{end}": fingerprint(target.with_suffix(end), **found) for end, found in counts.items()}
 
 
 def join(output: Path, folders: list[Path]) -> None:

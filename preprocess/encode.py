@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import sentencepiece
 from tqdm import tqdm
 
 from fairseq_xl.data import tokenizers
+from fairseq_xl.data.subwords import Source, Subwords
 from fairseq_xl.data.symbols import SPECIAL
 from fairseq_xl.io.files import read_json, write_json
 from preprocess.files import Workers, lines_of, read_blocks, replacing
-from preprocess.vocabulary import load_model, symbols_of
 
-_model: sentencepiece.SentencePieceProcessor  # of this process, set by start()
+_subwords: Subwords  # of this process, set by start()
 _symbols: list[str] = []
 
 
@@ -30,15 +29,15 @@ class Encoded:
     tokens: int  # without </s>
     unknown: int  # tokens that are <unk>
     lost: Counter  # characters without a piece, with their counts
-    ids: np.ndarray  # (k,) SentencePiece ids that occur
+    ids: np.ndarray  # (k,) ids of pieces that occur
     counts: np.ndarray  # (k,) their frequencies
 
 
-def start(model: Path, reserved: tuple[str, ...]) -> None:
+def start(source: Source, reserved: tuple[str, ...]) -> None:
     """Prepares this process for `encode_block`; pieces equal to `reserved` symbols are written as <unk>."""
-    global _model, _symbols
-    _model = load_model(model)
-    _symbols = ["<unk>" if symbol in (*SPECIAL, *reserved) else symbol for symbol in symbols_of(_model)]
+    global _subwords, _symbols
+    _subwords = source.open()
+    _symbols = ["<unk>" if symbol in (*SPECIAL, *reserved) else symbol for symbol in _subwords.symbols]
 
 
 def encode_block(block: bytes, tokenizer: tuple[str, str] | None = None) -> Encoded:
@@ -49,12 +48,12 @@ def encode_block(block: bytes, tokenizer: tuple[str, str] | None = None) -> Enco
     lines = lines_of(block)
     if tokenizer:
         lines = [tokenizers.tokenize(line, *tokenizer) for line in lines]
-    rows = _model.encode(lines, out_type=int, num_threads=1)
-    rows = [row if row or not line else [_model.unk_id()] for row, line in zip(rows, lines)]
+    rows = _subwords.encode(lines)
+    rows = [row if row or not line else [_subwords.unknown] for row, line in zip(rows, lines)]
     text = "".join(" ".join([_symbols[index] for index in row]) + "\n" for row in rows)
     counts = np.bincount(np.array([index for row in rows for index in row], dtype=np.int64), minlength=len(_symbols))
     ids = np.flatnonzero(counts)
-    unknown = [line for line, row in zip(lines, rows) if _model.unk_id() in row]
+    unknown = [line for line, row in zip(lines, rows) if _subwords.unknown in row]
     return Encoded(
         text=text.encode("utf-8"),
         lines=len(lines),
@@ -68,13 +67,8 @@ def encode_block(block: bytes, tokenizer: tuple[str, str] | None = None) -> Enco
 
 
 def _lost(lines: list[str]) -> Counter:
-    """Counts of characters, after normalization, for which the model has no piece."""
-    lost = Counter()
-    for pieces, row in zip(_model.encode(lines, out_type=str), _model.encode(lines, out_type=int)):
-        for piece, index in zip(pieces, row):
-            if index == _model.unk_id():
-                lost.update(piece)
-    return lost
+    """Counts of characters, after normalization, of text without a piece."""
+    return Counter(char for line in lines for text in _subwords.unknown_texts(line) for char in text)
 
 
 def encode(
@@ -115,7 +109,7 @@ def encode(
 
 
 def read_counts(path: Path) -> dict[int, int]:
-    """Frequencies by SentencePiece id."""
+    """Frequencies by the id of the piece."""
     return {int(index): count for index, count in read_json(path).items()}
 
 

@@ -3,42 +3,15 @@
 Training compares samples of a file with its fingerprint, --verify the whole file.
 """
 
-import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_xl.data.manifest import sampled
+from fairseq_xl.data.fingerprints import FORMAT, blocks, fingerprint
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json
 
-FORMAT = 1  # of fingerprints; those of another format are computed again
-MOST_BLOCKS, LEAST_BLOCK = 64, 1 << 20  # maximum number of hashes of a file, and minimum bytes of a block
-READ = 1 << 20  # bytes in memory at a time
-
-
-def fingerprint(path: Path, **counts: int) -> dict:
-    """The fingerprint of a file: size, hash of the samples, hashes of all blocks, and `counts`."""
-    size = path.stat().st_size
-    block = LEAST_BLOCK
-    while block * MOST_BLOCKS < size:
-        block *= 2
-    return {"bytes": size, **counts, "sampled": sampled(path), "block": block, "blocks": list(_blocks(path, block))}
-
-
-def _blocks(path: Path, block: int, progress: tqdm | None = None) -> Iterator[str]:
-    """Hashes of all blocks of a file."""
-    with open(path, "rb") as file:
-        while part := file.read(min(READ, block)):
-            digest, left = hashlib.blake2b(digest_size=16), block
-            while part:
-                digest.update(part)
-                left -= len(part)
-                if progress is not None:
-                    progress.update(len(part))
-                part = file.read(min(READ, left)) if left else b""
-            yield digest.hexdigest()
+__all__ = ["FORMAT", "fingerprint", "verify"]
 
 
 def verify(data_bin: Path) -> int:
@@ -82,7 +55,7 @@ def _change(path: Path, entry: dict, progress: tqdm) -> str:
     size, block = path.stat().st_size, entry["block"]
     if size != entry["bytes"]:
         return f"{path} has {size} bytes, expected {entry['bytes']}"
-    found = _blocks(path, block, progress)
+    found = blocks(path, block, progress.update)
     wrong = [number for number, (one, other) in enumerate(zip(found, entry["blocks"], strict=True)) if one != other]
     if not wrong:
         return ""

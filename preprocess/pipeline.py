@@ -13,7 +13,7 @@ from pathlib import Path
 import sentencepiece
 from tqdm import tqdm
 
-from fairseq_xl.data import tokenizers
+from fairseq_xl.data import subwords, tokenizers
 from fairseq_xl.data.symbols import MASK, language_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, sha256_of, write_json
@@ -64,13 +64,16 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
 
 def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool) -> list[str]:
     """A sentence for each reason why the vocabulary cannot be made."""
-    if config.vocabulary.sentencepiece:
+    existing = config.vocabulary.existing
+    if existing:
         if spm_model is not None:
-            return ["vocabulary: sentencepiece names a model already; leave out --spm-model and --dict"]
+            kind = "model" if existing == "sentencepiece" else "vocabulary"
+            return [f"vocabulary: {existing} names a {kind} already; leave out --spm-model and --dict"]
         try:
-            vocabulary.load_model(config.root / config.vocabulary.sentencepiece)
+            source = config.vocabulary.source(config.root)
+            vocabulary.load_model(*source.files) if existing == "sentencepiece" else source.open()
         except UserError as error:
-            return [f"vocabulary: sentencepiece: {error}"]
+            return [f"vocabulary: {existing}: {error}"]
     elif spm_model is not None:
         vocabulary.check_pair(Path(spm_model), Path(dictionary), config.languages)
     elif not check_only and not any(split.name == "train" for _, split, _ in config.sides()):
@@ -92,16 +95,18 @@ class _Preparation:
         self.config, self.reports, self.stages, self.workers = config, reports, stages, workers
         self.cleaned = cleaned  # cleaned file: the file of the description, and what was left out of it
         self.data_bin = stages.data_bin
-        self.model = self.data_bin / "sentencepiece.model"
+        self.source = subwords.in_folder(self.data_bin, *_kind_and_options(config))
         self.dictionary = self.data_bin / "dict.txt"
         self.encoded = stages.folder / "encoded"
 
     def run(self, spm_model, dictionary) -> None:
         self.refuse_another_folder()
         self.warn_of_overlap()
-        named = self.config.vocabulary.sentencepiece
-        existing = Path(spm_model) if spm_model else named and self.config.root / named
-        sampling = self.reuse_model(existing) if existing else self.new_model()
+        existing = [Path(spm_model)] if spm_model else []
+        if self.config.vocabulary.existing:
+            existing = list(self.config.vocabulary.source(self.config.root).files)
+        self.remove_another_vocabulary()
+        sampling = self.reuse(existing) if existing else self.new_model()
         symbols, units = self.symbols(dictionary), self.encode_all()
         self.warn_of_lost_characters(units, learned=not existing)
         described = self.write_dictionary(symbols, units)
@@ -148,38 +153,52 @@ class _Preparation:
             options.normalization,
             sentencepiece.__version__,
         ]
-        self.stages.run("vocabulary", inputs, [self.model], lambda: vocabulary.train_model(sample, options, self.model))
+        (model,) = self.source.files
+        self.stages.run("vocabulary", inputs, [model], lambda: vocabulary.train_model(sample, options, model))
         return sampling
 
     def sentences(self, names: list[str]) -> int:
         """Number of lines of the files that are not blank."""
         return sum(self.reports[name].lines - self.reports[name].blank for name in names)
 
-    def reuse_model(self, path: Path) -> None:
-        """Copies an existing model, that of the description or of the command line."""
-        vocabulary.load_model(path)
+    def reuse(self, existing: list[Path]) -> None:
+        """Copies the files of an existing vocabulary, that of the description or of the command line."""
+        replace(self.source, files=tuple(existing)).open()
+        if self.source.kind == "xlm" and self.config.tokenizers.get("zh") == tokenizers.XLM:
+            logger.warning(
+                "tokenizer zh: jieba takes the place of Stanford's segmenter, with which XLM was trained; tokenizer: "
+                "{zh: segmented} is for text that has been segmented"
+            )
 
         def copy():
-            with open(path, "rb") as source, replacing(self.model) as target:
-                shutil.copyfileobj(source, target)
+            for path, copied in zip(existing, self.source.files):
+                with open(path, "rb") as source, replacing(copied) as target:
+                    shutil.copyfileobj(source, target)
             return {}
 
-        self.stages.run("vocabulary", [FORMAT, "reused", sha256_of(path)], [self.model], copy)
+        hashes = [sha256_of(path) for path in existing]
+        self.stages.run("vocabulary", [FORMAT, "reused", *hashes], list(self.source.files), copy)
+
+    def remove_another_vocabulary(self) -> None:
+        """Removes the vocabulary of another kind that an earlier description named."""
+        for name in (name for names in subwords.FILES.values() for name in names):
+            if self.data_bin / name not in self.source.files:
+                (self.data_bin / name).unlink(missing_ok=True)
 
     def symbols(self, dictionary) -> list[str]:
         """Symbols of dict.txt in order."""
         if dictionary:
             return vocabulary.reused_symbols(Path(dictionary), self.config.languages)
-        return vocabulary.new_symbols(vocabulary.load_model(self.model), self.config.languages)
+        return vocabulary.new_symbols(self.source.open(), self.config.languages)
 
     def encode_all(self) -> dict[str, dict]:
         """Encodes every side of every split; returns counts by encoded name."""
         reserved = (MASK, *language_symbols(self.config.languages))
-        fixed = [FORMAT, sha256_of(self.model), sentencepiece.__version__, reserved]
+        fixed = [FORMAT, *self.identity(), reserved]
         lines = sum(self.reports[name].lines for _, _, side in self.config.sides() for name in side.files)
         units = {}
         with (
-            Workers(self.workers, encode.start, (self.model, reserved)) as workers,
+            Workers(self.workers, encode.start, (self.source, reserved)) as workers,
             tqdm(total=lines, unit=" lines", unit_scale=True, desc="encode", disable=None) as bar,
         ):
             done = 0  # a hidden bar does not count
@@ -201,6 +220,13 @@ class _Preparation:
                 done += sum(self.reports[file].lines for file in side.files)
                 bar.update(done - bar.n)
         return units
+
+    def identity(self) -> list:
+        """What the pieces of a text depend on: the vocabulary's files, its options and the package that splits."""
+        hashes = [sha256_of(path) for path in self.source.files]
+        if self.source.kind == "sentencepiece":
+            return [*hashes, sentencepiece.__version__]
+        return [self.source.kind, *hashes, self.source.options, *_splitter_version(self.source.kind).values()]
 
     def warn_of_lost_characters(self, units: dict[str, dict], learned: bool) -> None:
         """Warns of characters that become <unk>, most frequent first.
@@ -259,7 +285,7 @@ class _Preparation:
 
         def work():
             self.warn_of_another_dictionary(symbols)
-            written = vocabulary.symbols_of(vocabulary.load_model(self.model))
+            written = self.source.open().symbols
             reserved = {MASK, *language_symbols(self.config.languages)}
             counts = {}
             for path in paths:
@@ -268,7 +294,7 @@ class _Preparation:
                     counts[symbol] = counts.get(symbol, 0) + (0 if symbol in reserved else count)
             return vocabulary.write_dictionary(symbols, counts, self.dictionary)
 
-        inputs = [FORMAT, symbols, sha256_of(self.model), [sha256_of(path) for path in paths]]
+        inputs = [FORMAT, symbols, *map(sha256_of, self.source.files), [sha256_of(path) for path in paths]]
         return self.stages.run("dictionary", inputs, [self.dictionary], work)
 
     def warn_of_another_dictionary(self, symbols: list[str]) -> None:
@@ -365,16 +391,17 @@ class _Preparation:
         versions = {
             "python": platform.python_version(),
             "fairseq": fairseq_version(),
-            "sentencepiece": sentencepiece.__version__,
+            **_splitter_version(self.source.kind),
             **tokenizers.versions(self.config.tokenizers),
         }
-        written = {path.name: fingerprints.fingerprint(path) for path in (self.dictionary, self.model)} | written
+        own = (self.dictionary, *self.source.files)
+        written = {path.name: fingerprints.fingerprint(path) for path in own} | written
         manifest = {
             "format": FORMAT,
             "config": self.config.as_dict(),
             "sampling": sampling,
             "seed": vocabulary.SEED,
-            "sentencepiece_sha256": sha256_of(self.model),
+            **self.source.described(),
             "dictionary": described,
             "datasets": datasets,
             "files": files,
@@ -391,6 +418,21 @@ class _Preparation:
                 described["symbols"],
                 sum(unit["tokens"] for unit in units.values()),
             )
+
+
+def _kind_and_options(config: Config) -> tuple[subwords.Kind, dict[str, bool]]:
+    """The kind of the vocabulary and its options; a vocabulary that is learned is a SentencePiece model."""
+    if config.vocabulary.existing is None:
+        return "sentencepiece", {}
+    source = config.vocabulary.source(config.root)
+    return source.kind, source.options
+
+
+def _splitter_version(kind: subwords.Kind) -> dict[str, str | None]:
+    """The package that splits text into sub-words, and its version; {} for this package."""
+    if kind == "sentencepiece":
+        return {"sentencepiece": sentencepiece.__version__}
+    return {"tokenizers": version("tokenizers")} if kind == "wordpiece" else {}
 
 
 def _without_path(entry: dict) -> dict:

@@ -11,6 +11,7 @@ import sentencepiece
 
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.sampling import smoothed_shares
+from fairseq_xl.data.subwords import Source, Subwords
 from fairseq_xl.data.symbols import MASK, SPECIAL, digest, language_symbols
 from fairseq_xl.errors import UserError
 from preprocess.config import Config, Vocabulary
@@ -185,36 +186,22 @@ def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:
     return {"pieces": pieces}
 
 
-def load_model(path: Path) -> sentencepiece.SentencePieceProcessor:
+def load_model(path: Path) -> Subwords:
     """Loads a SentencePiece model; raises UserError for a file that is missing or not a model."""
     try:
-        return sentencepiece.SentencePieceProcessor(model_proto=Path(path).read_bytes())
+        open(path, "rb").close()
     except OSError as error:
         raise UserError(f"{path} is not a SentencePiece model: {error.strerror}") from error
     except ValueError as error:
         raise UserError(f"{str(path)!r} is not a file name: {error}") from error
-    except RuntimeError as error:
-        raise UserError(f"{path} is not a SentencePiece model, or it is damaged") from error
+    return Source("sentencepiece", (Path(path),)).open()
 
 
-def symbols_of(model: sentencepiece.SentencePieceProcessor) -> list[str]:
-    """The symbol of each id of the model; ids that are not ordinary pieces become <unk>.
-
-    A piece may look like a symbol of the dictionary, since text may have "[en]"; callers must not take it for one.
-    """
-    symbols = []
-    for index in range(model.get_piece_size()):
-        piece = model.id_to_piece(index)
-        ordinary = not (model.is_unknown(index) or model.is_control(index) or model.is_unused(index))
-        symbols.append(piece if ordinary else "<unk>")
-    return symbols
-
-
-def new_symbols(model: sentencepiece.SentencePieceProcessor, languages: Iterable[str]) -> list[str]:
-    """Symbols of dict.txt for a model: its pieces in order, <mask>, [xx]."""
+def new_symbols(subwords: Subwords, languages: Iterable[str]) -> list[str]:
+    """Symbols of dict.txt for sub-words: their pieces in order, <mask>, [xx]."""
     last = [MASK, *language_symbols(languages)]
     reserved = {*SPECIAL, *last}
-    return [symbol for symbol in symbols_of(model) if symbol not in reserved] + last
+    return [symbol for symbol in subwords.symbols if symbol not in reserved] + last
 
 
 def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
@@ -242,7 +229,7 @@ def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
 
 def check_pair(model: Path, dictionary: Path, languages: Iterable[str]) -> None:
     """Raises UserError unless both files can be read and the dictionary has most of the model's pieces."""
-    pieces, known = set(symbols_of(load_model(model))), set(reused_symbols(dictionary, languages))
+    pieces, known = set(load_model(model).symbols), set(reused_symbols(dictionary, languages))
     if 2 * len(pieces & known) < len(pieces):
         raise UserError(
             f"--dict {dictionary} is not the dictionary of --spm-model {model}: it has "

@@ -16,8 +16,8 @@ mBART (fairseq)               model.pt                                dict.txt
 
 The files of transformers have a config.json beside them, and may be shards with an index. The tables of names are in
 `fairseq_xl.checkpoints.formats.tables`, the orders of symbols in `fairseq_xl.checkpoints.formats.vocabularies`. XLM's
-words must be the pieces of our dictionary, in order and spelled as in the file: ``th@@ e`` in a .pth, ``th e</w>`` in a
-vocab.json.
+words must be the pieces of our dictionary, in order and spelled ``th@@ e``, as in a .pth and in text that was prepared
+with its codes; those of a vocab.json, ``th e</w>``, are spelled so when they are read.
 
 XLM's decoder input begins with ``</s>``, and only the language embedding identifies the language; our decoder input
 begins with ``[xx]``. So the rows of ``[xx]`` are copies of the row of ``</s>``, and their output bias keeps them from
@@ -45,11 +45,13 @@ from fairseq_xl.checkpoints.formats.table import State
 from fairseq_xl.checkpoints.formats.tables import DECODER_BIAS, DECODER_LANGUAGES, DECODER_TOKENS
 from fairseq_xl.checkpoints.keys import BIAS, LANGUAGES, TOKENS
 from fairseq_xl.data.symbols import SPECIAL
+from fairseq_xl.data.xlm_bpe import END, spelled_words
 from fairseq_xl.errors import UserError
 
 NEVER = -100.0  # added to the output bias of symbols that are never predicted: exp(-100) is 0 beside 1 in 32 bits
 XLM_SUFFIX = ".pth"
 DICTIONARY, PIECES, WORDS, WORDPIECES = "dict.txt", "sentencepiece.bpe.model", "vocab.json", "vocab.txt"
+TOKENIZER = "tokenizer.json"
 #: model_type of a config.json -> layout
 TRANSFORMERS = {"xlm-roberta": "xlm-roberta", "xlm": "xlm", "bert": "bert", "mbart": "bart", "bart": "bart"}
 
@@ -190,13 +192,16 @@ def _transformers(given: State, file: Path) -> Published:
     count = len(state[TOKENS])
     if layout == "xlm":
         words = beside(file, WORDS)
-        vocabulary = vocabularies.of_xlm(count, {row: word for word, row in read_json(words).items()}, words)
+        listed = read_json(words)
+        marked = any(word.endswith(END) for word in listed)  # a vocabulary without marks of words stays as it is
+        spelled = spelled_words(listed) if marked else listed
+        vocabulary = vocabularies.of_xlm(count, dict(zip(listed.values(), spelled)), words)
     elif layout == "bert":
         vocabulary = vocabularies.of_bert(count, beside(file, WORDPIECES))
     elif config["model_type"] == "mbart":
-        vocabulary = vocabularies.of_mbart(count, beside(file, PIECES))
+        vocabulary = vocabularies.of_mbart(count, beside(file, PIECES, TOKENIZER))
     else:
-        vocabulary = vocabularies.of_pieces(count, beside(file, PIECES, DICTIONARY))
+        vocabulary = vocabularies.of_pieces(count, beside(file, PIECES, TOKENIZER, DICTIONARY))
     return _published(layout, state, config, vocabulary, given)
 
 

@@ -1,20 +1,31 @@
 """The joint vocabulary: special symbols, pieces, `<mask>` and one symbol for each language."""
 
+import re
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils
 
 from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, WORD_START, digest
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import write_lines
 
 SENTENCEPIECE = "sentencepiece"  # `WORD_START` in front of the first piece of a word
 BPE = "@@ "  # subword-nmt, fastBPE: @@ behind all pieces of a word but the last one
+WORDPIECE = "##"  # BERT: ## in front of all pieces of a word but the first one
 #: of a dictionary whose `word_mark` is None, for messages
 UNMARKED = (
-    f"no piece of the dictionary begins with {WORD_START}, as SentencePiece's do, or ends with @@, as those of BPE do"
+    f"no piece of the dictionary begins with {WORD_START}, as SentencePiece's do, or with ##, as WordPiece's do, or "
+    "ends with @@, as those of BPE do"
 )
+#: names of fairseq's ways to join pieces, for --remove-bpe: each joins them by the dictionary's own mark
+JOINING = (SENTENCEPIECE, BPE, "@@", "subword_nmt", WORDPIECE, "wordpiece")
+
+
+def write_dictionary(path, symbols, counts):
+    """Writes ``dict.txt``, lines ``symbol count``, with the symbols after ``<s> <pad> </s> <unk>``."""
+    write_lines(path, [f"{symbol} {count}" for symbol, count in zip(symbols, counts)])
 
 
 class XLDictionary(Dictionary):
@@ -96,14 +107,22 @@ class XLDictionary(Dictionary):
 
     @cached_property
     def word_mark(self):
-        """Word mark of the pieces: `SENTENCEPIECE`, `BPE` or None; the more frequent one.
-
-        The name is also that of `string` and --remove-bpe, which join the pieces.
-        """
+        """Word mark of the pieces: `SENTENCEPIECE`, `BPE`, `WORDPIECE` or None; the most frequent one."""
         names = [self.symbols[number] for number in self.pieces]
-        first = sum(name.startswith(WORD_START) for name in names)
-        inner = sum(name.endswith("@@") for name in names)
-        return None if first == inner == 0 else SENTENCEPIECE if first >= inner else BPE
+        counts = {
+            SENTENCEPIECE: sum(name.startswith(WORD_START) for name in names),
+            BPE: sum(name.endswith("@@") for name in names),
+            WORDPIECE: sum(name.startswith("##") for name in names),
+        }
+        return max(counts, key=counts.get) if any(counts.values()) else None
+
+    def string(self, tensor, bpe_symbol=None, *arguments, **options):
+        """fairseq's text of ids; any name of `JOINING` joins the pieces by the mark that the dictionary has."""
+        if bpe_symbol in JOINING and self.word_mark is not None:
+            bpe_symbol = self.word_mark
+        if bpe_symbol != WORDPIECE:
+            return super().string(tensor, bpe_symbol, *arguments, **options)
+        return joined(super().string(tensor, None, *arguments, **options), WORDPIECE)
 
     @cached_property
     def word_boundaries(self):
@@ -113,6 +132,8 @@ class XLDictionary(Dictionary):
             begins[:] = [symbol.startswith(WORD_START) for symbol in self.symbols]
         elif self.word_mark == BPE:
             ends[:] = [not symbol.endswith("@@") for symbol in self.symbols]
+        elif self.word_mark == WORDPIECE:
+            begins[:] = [not symbol.startswith("##") for symbol in self.symbols]
         return begins, ends
 
     @cached_property
@@ -123,3 +144,10 @@ class XLDictionary(Dictionary):
     def digest(self):
         """SHA-256 over the symbols in order, without their counts: two vocabularies agree if and only if it does."""
         return digest(self.symbols)
+
+
+def joined(pieces, mark):
+    """Pieces, separated by spaces -> text in which they are joined to words by their mark; None: unchanged."""
+    if mark == WORDPIECE:
+        return re.sub(r"(^| )##", "", pieces)
+    return data_utils.post_process(pieces, mark)

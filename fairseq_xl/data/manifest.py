@@ -29,7 +29,7 @@ def _read(path, state):
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is damaged: {error}; `python -m preprocess` writes it again") from error
     if not isinstance(manifest, dict) or not all(
-        isinstance(manifest.get(part, {}), dict) for part in ("dictionary", "config", "fingerprints")
+        isinstance(manifest.get(part, {}), dict) for part in ("dictionary", "config", "fingerprints", "vocabulary")
     ):
         raise UserError(f"{path} is not a manifest of `python -m preprocess`, which writes it again")
     return manifest

@@ -1,5 +1,6 @@
 """Optional tokenizers in front of the sub-words: Moses, a Chinese and a Thai segmenter. Raw text is the default.
 
+XLM's vocabulary needs words: `XLM` makes them as XLM's release does, `SEGMENTED` is for text that has them already.
 `python -m preprocess` applies those of the description; tasks apply the same ones, which the data folder's manifest
 names, to raw text, and undo them in generated text. Each needs a package of its own. This module imports neither torch
 nor fairseq.
@@ -12,12 +13,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from fairseq_xl.data import xlm_text
 from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.data.symbols import LANGUAGE
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.versions import version
 
 PACKAGES = {"moses": "sacremoses", "jieba": "jieba", "pythainlp": "pythainlp"}  # name of a tokenizer -> its package
+XLM, SEGMENTED = "xlm", "segmented"  # tokenizers of text with XLM's vocabulary
 OLD_KEY = "tokeniser"  # of manifests written by earlier versions
 
 _PUNCTUATION = "\u3000-\u303f\uff00-\uff65"  # wide: no space stands beside it
@@ -46,7 +49,8 @@ def named_in(folder: str | Path) -> dict[str, str]:
         try:
             _splitter(name, language)
         except (ImportError, KeyError) as error:
-            needed = f"the package {PACKAGES[name]}" if isinstance(error, ImportError) else "another version of this"
+            known = isinstance(error, ImportError)
+            needed = f"the package {' and '.join(packages_of(name, language))}" if known else "another version of this"
             message = f"the text of {language} was tokenized by {name}, which needs {needed}"
             raise UserError(f"{path}: {message}") from None
     return chosen
@@ -54,21 +58,31 @@ def named_in(folder: str | Path) -> dict[str, str]:
 
 def missing_packages(chosen: dict[str, str]) -> list[str]:
     """The packages that the tokenizers {language: name} need and that are not installed, a sentence each."""
-    missing: dict[str, list[str]] = {}
+    missing: dict[tuple[str, str], list[str]] = {}
     for language, name in chosen.items():
-        try:
-            importlib.import_module(PACKAGES[name])
-        except ImportError:
-            missing.setdefault(name, []).append(language)
+        for package in packages_of(name, language):
+            try:
+                importlib.import_module(package)
+            except ImportError:
+                missing.setdefault((name, package), []).append(language)
     return [
-        f"tokenizer {', '.join(languages)}: {name} needs a package that is not installed: pip install {PACKAGES[name]}"
-        for name, languages in missing.items()
+        f"tokenizer {', '.join(languages)}: {name} needs a package that is not installed: pip install {package}"
+        for (name, package), languages in missing.items()
     ]
 
 
+def packages_of(name: str, language: str) -> list[str]:
+    """The packages that a tokenizer needs for a language."""
+    if name in PACKAGES:
+        return [PACKAGES[name]]
+    segmenter = xlm_text.SEGMENTERS.get(language) if name == XLM else None
+    return ["sacremoses", *([segmenter] if segmenter else [])]
+
+
 def versions(chosen: dict[str, str]) -> dict[str, str | None]:
-    """Versions of the packages of the tokenizers {language: name}."""
-    return {package: version(package) for package in sorted({PACKAGES[name] for name in chosen.values()})}
+    """Versions of the packages that the tokenizers {language: name} need."""
+    needed = {package for language, name in chosen.items() for package in packages_of(name, language)}
+    return {package: version(package) for package in sorted(needed)}
 
 
 def tokenize(line: str, name: str | None, language: str) -> str:
@@ -82,7 +96,7 @@ def detokenize(line: str, name: str | None, language: str) -> str:
     """Tokens, separated by spaces -> text: Moses' rules, or no spaces between Chinese, Japanese or Thai words."""
     if name is None:
         return line
-    if name == "moses":
+    if name == "moses" or (name in (XLM, SEGMENTED) and language not in xlm_text.UNSPACED):
         from sacremoses import MosesDetokenizer
 
         return MosesDetokenizer(lang=language).detokenize(line.split(), unescape=False)
@@ -104,4 +118,8 @@ def _splitter(name: str, language: str) -> Callable[[str], list[str]]:
         from pythainlp.tokenize import word_tokenize
 
         return functools.partial(word_tokenize, engine="newmm", keep_whitespace=False)
+    if name == XLM:
+        return xlm_text.splitter(language)
+    if name == SEGMENTED:
+        return str.split
     raise KeyError(name)

@@ -24,12 +24,12 @@ class WordEmbeddings:
     Args:
         files: {language: file}; that of None serves all other languages. A file is a checkpoint, or a .npz of
             `fairseq-xl skipgram`, `map-embeddings` or `join-embeddings`.
-        data: folder of the dictionary and the SentencePiece model.
+        data: folder of the dictionary and its sub-words.
     """
 
     def __init__(self, files: dict[str | None, str], data: Any):
         self.dictionary = XLDictionary.load(Path(data) / "dict.txt")
-        self.encode = TextEncoder(Path(data) / "sentencepiece.model", self.dictionary)
+        self.encode = TextEncoder(data, self.dictionary)
         self.tables = {language: self._table(file, Path(data)) for language, file in files.items()}
         widths = {file: table.shape[1] for file, (table, _) in zip(files.values(), self.tables.values())}
         if len(set(widths.values())) > 1:

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 from fairseq.data import Dictionary
 
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.dictionary import XLDictionary, joined
 from fairseq_xl.errors import UserError
 
 
@@ -85,6 +86,7 @@ def test_a_malformed_file_is_reported(tmp_path, content):
         (("▁a", "▁b@@", "c@@"), "sentencepiece", "110", "000"),
         (("th@@", "e", "ho@@", "▁"), "@@ ", "0000", "0101"),
         (("a", "b"), None, "00", "00"),
+        (("th", "##e", "##o", "▁"), "##", "1001", "0000"),
     ],
 )
 def test_marks_of_words(write, pieces, mark, begins, ends):
@@ -93,6 +95,22 @@ def test_marks_of_words(write, pieces, mark, begins, ends):
     assert dictionary.word_mark == mark
     for found, expected in zip(dictionary.word_boundaries, (begins, ends)):
         assert found[4 : 4 + len(pieces)].tolist() == [flag == "1" for flag in expected]
+
+
+@pytest.mark.parametrize(
+    "pieces, mark, text",
+    [
+        (("th@@", "o@@", "e", "a"), "@@ ", "thoe a"),
+        (("th", "##o", "##e", "a"), "##", "thoe a"),
+        (("▁th", "o", "e", "▁a"), "sentencepiece", "thoe a"),
+    ],
+)
+def test_any_name_joins_pieces_by_the_mark_that_they_have(write, pieces, mark, text):
+    dictionary = XLDictionary.load(write(*(f"{piece} 1" for piece in pieces), "<mask> 0", "[en] 0"))
+    tokens = torch.tensor([4, 5, 6, 7, 2])
+    for name in ("sentencepiece", "@@ ", "subword_nmt", "wordpiece", "##"):
+        assert dictionary.string(tokens, name) == text
+    assert dictionary.string(tokens) == " ".join(pieces) and joined(" ".join(pieces), mark) == text
 
 
 def test_digest_depends_on_symbols_and_their_order_but_not_on_counts(write):

@@ -62,7 +62,7 @@ def encode(data_bin, tmp_path_factory):  # noqa: F811
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     manifest["config"]["tokenizer"] = {"de": "moses"}
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    return TextEncoder(folder / "sentencepiece.model", XLDictionary.load(folder / "dict.txt"))
+    return TextEncoder(folder, XLDictionary.load(folder / "dict.txt"))
 
 
 @pytest.mark.parametrize("language", ["de", "en"])

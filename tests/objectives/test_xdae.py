@@ -124,14 +124,23 @@ def test_in_chinese_and_thai_a_piece_is_a_word(words):
     assert found.tolist() == [[BOS, 16, EOS, PAD, PAD], *[[BOS, 16, 16, 16, EOS]] * 3]
 
 
-@pytest.mark.parametrize("code", ["en", "zh"])
-def test_words_of_bpe_are_moved_dropped_and_masked_whole(tmp_path, code):
-    """Pieces 4@@ 5@@ continue, 6 … 9 end a word; in Chinese too, whose words BPE's text separates by blanks."""
-    pieces = dict.fromkeys(["th@@", "ho@@", "e", "use", "a", "▁"], 1)  # the last one is a rare character
-    bpe = XLDictionary.load(write_dictionary(tmp_path / "bpe.txt", pieces, ["en", "zh"]))
-    rows = np.array([[BOS, 4, 6, 8, 5, 4, 7, EOS]] * 200)
+@pytest.mark.parametrize(
+    "code, pieces, last",
+    [
+        ("en", ["th@@", "ho@@", "e", "use", "a", "▁"], (5, 4, 7)),  # the last piece is a rare character
+        ("zh", ["th@@", "ho@@", "e", "use", "a", "▁"], (5, 4, 7)),
+        ("en", ["th", "ho", "##e", "##use", "a", "▁"], (5, 6, 7)),
+    ],
+)
+def test_words_of_bpe_are_moved_dropped_and_masked_whole(tmp_path, code, pieces, last):
+    """Pieces 4@@ 5@@ continue, 6 … 9 end a word; in Chinese too, whose words BPE's text separates by blanks.
+
+    Of WordPiece ##6 and ##7 continue a word.
+    """
+    bpe = XLDictionary.load(write_dictionary(tmp_path / "bpe.txt", dict.fromkeys(pieces, 1), ["en", "zh"]))
+    rows = np.array([[BOS, 4, 6, 8, *last, EOS]] * 200)
     keys = np.random.default_rng(1).integers(2**64, size=200, dtype=np.uint64)
-    words, mask = [(4, 6), (8,), (5, 4, 7)], (bpe.mask_index,)
+    words, mask = [(4, 6), (8,), last], (bpe.mask_index,)
 
     def found(options):
         """The rows as sorted words."""

@@ -7,6 +7,7 @@ import shutil
 import pytest
 from tiny_corpus import change, describe
 
+from fairseq_xl.data.subwords import Source
 from preprocess import encode, vocabulary
 from preprocess.config import Vocabulary, read_config
 from preprocess.pipeline import _Preparation, prepare
@@ -154,13 +155,13 @@ def test_normalization(tmp_path, normalization, expected):
     sample, path = tmp_path / "sample", tmp_path / "model"
     sample.write_text("ﬁ fi\n" * 50, encoding="utf-8")
     vocabulary.train_model(sample, Vocabulary(size=9, coverage=1.0, normalization=normalization), path)
-    assert "".join(vocabulary.load_model(path).encode("ﬁ", out_type=str)) == expected
+    assert "".join(vocabulary.load_model(path).model.encode("ﬁ", out_type=str)) == expected
 
 
 def test_lost_characters_are_counted_as_they_are_normalized(tmp_path):
     sample, path = tmp_path / "sample", tmp_path / "model"
     sample.write_text("a b c\n" * 50, encoding="utf-8")
     vocabulary.train_model(sample, Vocabulary(size=9, coverage=1.0), path)
-    encode.start(path, ())
+    encode.start(Source("sentencepiece", (path,)), ())
     found = encode.encode_block("a Ω b\nＡＡ\nc\n\nΩ☃a\n".encode())
     assert found.lost == {"Ω": 2, "☃": 1, "A": 2} and found.unknown == 3

@@ -67,7 +67,7 @@ def test_meaning(tmp_path):
         (
             "bitext:",
             "vocabulary: {sise: 3}\nbitext:",
-            "valid keys: model, size, alpha, sentences, coverage, normalization, sentencepiece",
+            "valid keys: model, size, alpha, sentences, coverage, normalization, sentencepiece, xlm, wordpiece",
         ),
         ("bitext:", "vocabulary: {size: big}\nbitext:", "vocabulary: size must be of type int, found 'big'"),
         ("bitext:", "vocabulary: {model: wordpiece}\nbitext:", "model must be unigram or bpe, found 'wordpiece'"),

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+from fairseq_xl.data import renumbered
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.text import TextEncoder
@@ -94,7 +95,7 @@ def test_frequencies_are_those_of_the_parts(parts, joined):
 
 def test_raw_text_is_encoded_by_its_language(parts, joined):
     dictionary = XLDictionary.load(joined / "dict.txt")
-    encode = TextEncoder(joined / "sentencepiece.model", dictionary)
+    encode = TextEncoder(joined, dictionary)
     for code in ("en", "de"):
         lines = (parts / f"valid.{code}").read_text().splitlines()
         binarised = open_text(joined / code / "valid", code)
@@ -104,8 +105,8 @@ def test_raw_text_is_encoded_by_its_language(parts, joined):
 
 
 def test_more_symbols_take_wider_numbers(parts, tmp_path, monkeypatch):
-    monkeypatch.setattr(disjoint, "SMALL", 10)
-    monkeypatch.setattr(disjoint, "BLOCK", 7)
+    monkeypatch.setattr(renumbered, "SMALL", 10)
+    monkeypatch.setattr(renumbered, "BLOCK", 7)
     disjoint.join(tmp_path / "wide", [parts / "data/en", parts / "data/de"])
     monkeypatch.undo()
     disjoint.join(tmp_path / "narrow", [parts / "data/en", parts / "data/de"])

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tiny_corpus import content, write_corpus
 
-from fairseq_xl.data import manifest
+from fairseq_xl.data import fingerprints, manifest
 from fairseq_xl.errors import UserError
-from preprocess import disjoint, fingerprints
+from preprocess import disjoint
 from preprocess.__main__ import main, parse_arguments
 from preprocess.fingerprints import fingerprint, verify
 from preprocess.pipeline import prepare

@@ -11,6 +11,7 @@ from packaging.specifiers import SpecifierSet
 from tiny_corpus import change
 from tqdm import tqdm
 
+from fairseq_xl.data.subwords import Source
 from fairseq_xl.errors import UserError
 from preprocess import encode, files, vocabulary
 from preprocess.config import Vocabulary
@@ -26,7 +27,10 @@ def trained(folder, lines, **options):
 
 def encoded(model, path, workers=1, reserved=("<mask>", "[en]")):
     output = path.with_name("encoded")
-    with files.Workers(workers, encode.start, (model, reserved)) as pool, tqdm(disable=True) as bar:
+    with (
+        files.Workers(workers, encode.start, (Source("sentencepiece", (model,)), reserved)) as pool,
+        tqdm(disable=True) as bar,
+    ):
         counts = encode.encode([path], [False], output, pool, bar)
     return output.read_bytes().decode("utf-8").split("\n")[:-1], counts
 
@@ -70,8 +74,8 @@ def test_draw():
 
 @pytest.mark.parametrize("model", ["unigram", "bpe"])
 def test_model_and_its_symbols(tmp_path, model):
-    processor = vocabulary.load_model(trained(tmp_path, LINES, model=model))
-    symbols = vocabulary.new_symbols(processor, ["en", "de"])
+    subwords = vocabulary.load_model(trained(tmp_path, LINES, model=model))
+    processor, symbols = subwords.model, vocabulary.new_symbols(subwords, ["en", "de"])
     pieces = [processor.id_to_piece(index) for index in range(3, processor.get_piece_size())]
     assert symbols == [*pieces, "<mask>", "[en]", "[de]"]
     assert "<unk>" not in pieces and "<s>" not in pieces
@@ -128,10 +132,11 @@ def test_pieces_never_become_symbols(tmp_path):
             minloglevel=2,
             user_defined_symbols=["[en]", "<mask>", "<pad>"],
         )
-    processor = vocabulary.load_model(model)
+    subwords = vocabulary.load_model(model)
+    processor = subwords.model
     pieces = [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
     assert {"[en]", "<mask>", "<pad>"} <= set(pieces)
-    symbols = vocabulary.new_symbols(processor, ["en"])
+    symbols = vocabulary.new_symbols(subwords, ["en"])
     assert symbols[-2:] == ["<mask>", "[en]"]
     assert len(set(symbols)) == len(symbols)
     assert "<pad>" not in symbols
@@ -172,7 +177,7 @@ def test_odd_white_space_adds_and_loses_nothing(tmp_path):
     assert len(lines) == counts["lines"] == len(odd) + 4
     # what splits as fairseq does must give the pieces that were counted
     assert sum(len(line.split()) for line in lines) == counts["tokens"]
-    the_house = " ".join(vocabulary.load_model(model).encode("the house", out_type=str))
+    the_house = " ".join(vocabulary.load_model(model).model.encode("the house", out_type=str))
     white = [line for char, line in zip(odd, lines) if char.isspace()]
     assert len(white) >= 14 and set(white) == {the_house}
     # blank lines stay blank, and a line of a zero-width space doesn't become one: it would end a document
@@ -188,7 +193,7 @@ def test_order_and_frequencies(tmp_path, monkeypatch, workers):
     text = [f"the house {number}" if number % 7 else "" for number in range(200)]
     path.write_text("\n".join(text), encoding="utf-8")
     lines, counts = encoded(model, path, workers)
-    processor = vocabulary.load_model(model)
+    processor = vocabulary.load_model(model).model
     expected = [[processor.id_to_piece(index) for index in processor.encode(line)] for line in text]
     assert lines == [" ".join(row) for row in expected]
     frequencies = encode.read_counts(encode.counts_of(tmp_path / "encoded"))

@@ -42,7 +42,7 @@ def ids(data, text):
 
 
 def test_raw_text_is_tokenized_by_language(tokenized):
-    encode = TextEncoder(tokenized / "sentencepiece.model", XLDictionary.load(tokenized / "dict.txt"))
+    encode = TextEncoder(tokenized, XLDictionary.load(tokenized / "dict.txt"))
     assert ids(tokenized, RAW) != ids(tokenized, TOKENS)
     assert encode(RAW, "en").tolist() == [*ids(tokenized, TOKENS), 2]
     assert encode(RAW, "de").tolist() == [*ids(tokenized, RAW), 2]

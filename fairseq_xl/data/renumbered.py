@@ -1,0 +1,52 @@
+"""Rewrites binarized text for another dictionary. Imports neither torch nor fairseq."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.data.fingerprints import fingerprint
+from fairseq_xl.data.index_header import TOKEN_TYPES, Header, read_header, read_sizes
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
+
+CODES = (4, 8, 9)  # types of tokens, by fairseq's number, that fairseq-preprocess writes: int32, uint16 and uint32
+SMALL = 65500  # number of symbols from which on fairseq-preprocess writes uint32, before that uint16
+BLOCK = 1 << 20  # tokens in memory at a time
+
+
+def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dict[str, dict[str, Any]]:
+    """Copies SOURCE.bin and SOURCE.idx to TARGET with the token ids of another dictionary.
+
+    Args:
+        source, target: prefixes of the files.
+        table: (V,) the new id of each old one.
+        symbols: number of symbols of the new dictionary.
+
+    Returns: the fingerprints of both files by name.
+    Raises `UserError` for a damaged file, and for a token id that `table` lacks.
+    """
+    index = Path(f"{source}.idx")
+    header = read_header(index)
+    if header is None or header.code not in CODES or index.stat().st_size != header.file_size:
+        found = f"tokens of type {header.code}" if header and header.code not in CODES else "no whole index"
+        raise UserError(f"{index}: {found}, expected tokens of one of the types {', '.join(map(str, CODES))}")
+    sizes, kind = read_sizes(index, header.items), TOKEN_TYPES[header.code]
+    written = Header(8 if symbols < SMALL else 9, header.items)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{source}.bin", "rb") as text, replacing(f"{target}.bin") as file:
+        while block := text.read(BLOCK * header.token_size):
+            tokens = np.frombuffer(block, kind)
+            if not 0 <= tokens.min() <= tokens.max() < len(table):
+                raise UserError(f"{source}.bin has numbers that its dictionary of {len(table)} symbols lacks")
+            file.write(table[tokens].astype(TOKEN_TYPES[written.code]).tobytes())
+    places = np.zeros(header.items, np.int64)
+    np.cumsum(sizes[:-1], dtype=np.int64, out=places[1:])
+    with replacing(f"{target}.idx") as file:
+        file.write(written.packed() + sizes.tobytes())
+        file.write((places * written.token_size).tobytes())
+    counts: dict[str, dict[str, int]] = {
+        ".bin": {},
+        ".idx": {"lines": header.items, "tokens": int(sizes.sum(dtype=np.int64))},
+    }
+    return {f"{target.name}{end}": fingerprint(Path(f"{target}{end}"), **found) for end, found in counts.items()}

@@ -1,0 +1,62 @@
+"""SentencePiece as the sub-words of a data folder."""
+
+from pathlib import Path
+
+import sentencepiece
+
+from fairseq_xl.errors import UserError
+
+
+class SentencePieces:
+    """The pieces of a SentencePiece model (`fairseq_xl.data.subwords.Subwords`).
+
+    Args:
+        file: the model. Raises `UserError` for a missing or damaged one.
+    """
+
+    described = "SentencePiece model"
+
+    def __init__(self, file: Path):
+        self.model = _opened(file)
+        self.unknown = self.model.unk_id()
+        self.symbols = symbols_of(self.model)
+
+    def encode(self, lines: list[str]) -> list[list[int]]:
+        """Lines -> the ids of their pieces."""
+        return self.model.encode(lines, out_type=int, num_threads=1)
+
+    def unknown_texts(self, line: str) -> list[str]:
+        """The parts of a line, after normalization, for which the model has no piece."""
+        pieces, ids = (self.model.encode(line, out_type=kind) for kind in (str, int))
+        return [piece for piece, number in zip(pieces, ids) if number == self.unknown]
+
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Text -> the ids of its pieces, and the characters [begin, end) of each."""
+        try:
+            found = self.model.encode(text, return_type="offset_mapping")
+            return found["ids"], found["offsets"]
+        except TypeError:  # sentencepiece before 0.2.3
+            pieces = self.model.encode(text, out_type="immutable_proto").pieces  # type: ignore[arg-type]
+            return [each.id for each in pieces], [(each.begin, each.end) for each in pieces]
+
+
+def _opened(file: Path) -> sentencepiece.SentencePieceProcessor:
+    if not file.is_file():
+        raise UserError(f"{file}: no such SentencePiece model; `python -m preprocess` writes it")
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(file))
+    except (RuntimeError, OSError):
+        raise UserError(f"{file} is not a SentencePiece model, or it is damaged") from None
+
+
+def symbols_of(model: sentencepiece.SentencePieceProcessor) -> list[str]:
+    """The symbol of each id of the model; ids that are not ordinary pieces become <unk>.
+
+    A piece may look like a symbol of the dictionary, since text may have "[en]"; callers must not take it for one.
+    """
+    symbols = []
+    for index in range(model.get_piece_size()):
+        piece = model.id_to_piece(index)
+        ordinary = not (model.is_unknown(index) or model.is_control(index) or model.is_unused(index))
+        symbols.append(piece if ordinary else "<unk>")
+    return symbols

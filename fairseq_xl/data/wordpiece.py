@@ -1,0 +1,91 @@
+"""BERT's sub-words: the WordPiece vocabulary that multilingual BERT publishes, one piece a line.
+
+``##`` in front of a piece says that it continues a word. [PAD], [UNK], [CLS], [SEP] and [MASK] have symbols of the
+dictionary in their place; [unusedN] are pieces that no text has.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairseq_xl.errors import UserError, quoted
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+CONTINUATION = "##"
+UNKNOWN = "[UNK]"
+#: BERT's special symbols and ours
+SPECIAL = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", UNKNOWN: "<unk>", "[MASK]": "<mask>"}
+LONGEST = 100  # characters of a word; a longer one is unknown, as in BERT
+
+
+class WordPieces:
+    """The pieces of a WordPiece vocabulary (`fairseq_xl.data.subwords.Subwords`).
+
+    Args:
+        vocab: BERT's vocab.txt.
+        lowercase: whether text gets lower case and loses accents: true for an uncased vocabulary.
+
+    Raises `UserError` for a file that is missing or no such vocabulary, and if the package `tokenizers` is missing.
+    """
+
+    described = "WordPiece vocabulary"
+
+    def __init__(self, vocab: Path, lowercase: bool):
+        self.pieces = read_vocabulary(vocab)
+        self.unknown = self.pieces.index(UNKNOWN)
+        self.symbols = ["<unk>" if piece in SPECIAL else piece for piece in self.pieces]
+        self.tokenizer = _tokenizer(self.pieces, lowercase)
+
+    def encode(self, lines: list[str]) -> list[list[int]]:
+        """Lines -> the ids of their pieces."""
+        return [self._encoded(line).ids for line in lines]
+
+    def unknown_texts(self, line: str) -> list[str]:
+        """The words of a line for which the vocabulary has no pieces."""
+        found = self._encoded(line)
+        return [line[begin:end] for number, (begin, end) in zip(found.ids, found.offsets) if number == self.unknown]
+
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Text -> the ids of its pieces, and the characters [begin, end) of each."""
+        found = self._encoded(text)
+        return found.ids, found.offsets
+
+    def _encoded(self, line: str) -> "Encoding":
+        return self.tokenizer.encode(line, add_special_tokens=False)
+
+
+def read_vocabulary(path: Path) -> list[str]:
+    """The pieces of vocab.txt in order, the special ones among them."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file, expected a WordPiece vocabulary")
+    try:
+        lines = path.read_bytes().decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a WordPiece vocabulary: {error}") from None
+    pieces = [line.rstrip("\r") for line in lines]
+    pieces = pieces[:-1] if pieces[-1] == "" else pieces
+    missing = [piece for piece in SPECIAL if piece not in pieces]
+    if missing:
+        raise UserError(f"{path} is not a WordPiece vocabulary: it has no line {missing[0]}")
+    known: set[str] = set()
+    for number, piece in enumerate(pieces, start=1):
+        if not piece or piece in known:
+            raise UserError(f"{path}, line {number}: expected one piece that is not yet there, found {quoted(piece)}")
+        known.add(piece)
+    return pieces
+
+
+def _tokenizer(pieces: list[str], lowercase: bool) -> "Tokenizer":
+    """BERT's tokenizer without special tokens: text such as [MASK] is not taken for one."""
+    try:
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    except ImportError:
+        raise UserError("a WordPiece vocabulary needs the package tokenizers: pip install tokenizers") from None
+    numbered = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordPiece(numbered, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer

@@ -1,0 +1,120 @@
+"""The sub-words that a data folder names: kind, options and files, and folders that are damaged."""
+
+import json
+
+import pytest
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.subwords import Source, in_folder, open_subwords, vocabulary_kind
+from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.errors import UserError
+from tests.published_text import write, write_wordpiece, write_xlm
+from tests.tiny_data import write_dictionary
+
+LINES = ["the house , the garden", "das Haus , der Garten", "la été , Été"]
+OPTIONS = {"xlm": {"lowercase_and_remove_accent": True}, "wordpiece": {"lowercase": False}}
+
+
+@pytest.fixture(params=["xlm", "wordpiece"])
+def folder(request, tmp_path):
+    """A data folder of each kind, without binarized text."""
+    kind, made = request.param, tmp_path / "made"
+    made.mkdir()
+    write_xlm(made, [line.lower().replace("é", "e") for line in LINES], merges=10)
+    write_wordpiece(made / "vocab.txt", LINES, least=1)
+    data = tmp_path / "data"
+    data.mkdir()
+    files = [made / "codes", made / "vocab"] if kind == "xlm" else [made / "vocab.txt"]
+    source = in_folder(data, kind, OPTIONS[kind])
+    for given, copied in zip(files, source.files, strict=True):
+        copied.write_bytes(given.read_bytes())
+    tokenizers = {"en": "xlm", "fr": "xlm"} if kind == "xlm" else {}
+    write_manifest(data, source.described() | {"config": {"tokenizer": tokenizers}})
+    pieces = {symbol: 1 for symbol in source.open().symbols if symbol != "<unk>"}
+    write_dictionary(data / "dict.txt", pieces, ["en", "fr"])
+    return data
+
+
+def write_manifest(data, content):
+    (data / "manifest.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def changed(data, **entry):
+    """Changes the entry of the vocabulary in the manifest."""
+    content = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
+    content["vocabulary"] |= entry
+    write_manifest(data, content)
+
+
+def test_raw_text_is_encoded(folder):
+    kind = vocabulary_kind(folder)
+    dictionary = XLDictionary.load(folder / "dict.txt")
+    encode = TextEncoder(folder, dictionary)
+    found = dictionary.string(encode("the house,  Été", "fr"), "@@ ")
+    assert found == ("the house , ete" if kind == "xlm" else "the house , Été")
+    assert encode("Q\u200b", "en").tolist() == [dictionary.unk(), dictionary.eos()]
+    ids, places = encode.spans("the  house,", "en")
+    assert ids.tolist() == encode("the  house,", "en")[:-1].tolist()
+    assert places[0, 0] == 0 and places[-1].tolist() == [10, 11]
+
+
+def test_accents_and_case_do_not_move_answers(folder):
+    """XLM's text loses them; an answer is still where it is in the raw text."""
+    encode = TextEncoder(folder, XLDictionary.load(folder / "dict.txt"))
+    text = "la ÉTÉ,  été"
+    _, places = encode.spans(text, "fr")
+    assert "".join(text[begin:end] for begin, end in places.tolist()) == text.replace(" ", "")
+
+
+def test_changed_punctuation_is_refused_where_answers_are_located(folder):
+    encode = TextEncoder(folder, XLDictionary.load(folder / "dict.txt"))
+    if vocabulary_kind(folder) == "wordpiece":
+        assert len(encode.spans("the “house”", "en")[0]) == 4
+        return
+    with pytest.raises(UserError, match="the tokenizer 'xlm' of en changes characters of the text .'“house”' becomes"):
+        encode.spans("the “house”", "en")
+
+
+def test_a_changed_file_is_refused(folder):
+    kind = vocabulary_kind(folder)
+    path = in_folder(folder, kind).files[-1]
+    path.write_bytes(path.read_bytes() + b"x 1\n")
+    with pytest.raises(UserError, match=f"{path.name} is not the file that the text was encoded with: .*manifest.json"):
+        open_subwords(folder)
+    path.unlink()
+    with pytest.raises(UserError, match=f"{path.name}: no such file"):
+        open_subwords(folder)
+
+
+@pytest.mark.parametrize(
+    "entry, message",
+    [
+        ({"kind": "mecab"}, "manifest.json: 'mecab' is no kind of vocabulary; known: sentencepiece, xlm, wordpiece"),
+        ({"sha256": 3}, "manifest.json is damaged: its 'vocabulary' needs sha256 and lowercase"),
+        ({"lowercase": None, "lowercase_and_remove_accent": "no"}, "is damaged: its 'vocabulary' needs sha256"),
+    ],
+)
+def test_a_damaged_manifest(folder, entry, message):
+    changed(folder, **entry)
+    with pytest.raises(UserError, match=message):
+        open_subwords(folder)
+
+
+def test_without_a_manifest_the_files_show_the_kind(folder, tmp_path):
+    kind = vocabulary_kind(folder)
+    (folder / "manifest.json").unlink()
+    assert vocabulary_kind(folder) == kind
+    assert vocabulary_kind(tmp_path) == "sentencepiece"
+    with pytest.raises(UserError, match="data: manifest.json is missing, which says how text is prepared"):
+        open_subwords(folder)
+
+
+def test_the_vocabulary_of_another_dictionary(folder, tmp_path):
+    write(tmp_path / "dict.txt", ["x 1", "y 1", "<mask> 0", "[en] 0"])
+    with pytest.raises(UserError, match="vocab is not the .* of the dictionary, which has . of its"):
+        TextEncoder(folder, XLDictionary.load(tmp_path / "dict.txt"))
+
+
+def test_a_sentencepiece_model_of_another_name_opens(tmp_path):
+    with pytest.raises(UserError, match="x.model: no such SentencePiece model"):
+        Source("sentencepiece", (tmp_path / "x.model",)).open()

@@ -1,1 +1,1 @@
-"""Layouts of weights and vocabularies of other programs; one table of names serves both directions."""
+"""Files of other programs: layouts of weights, vocabularies, tokenizers. Tables serve both directions."""

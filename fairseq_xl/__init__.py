@@ -23,19 +23,25 @@ def register() -> None:
 
 
 def load(checkpoint, data=None, **options):
-    """Loads a checkpoint's model, in evaluation mode, and its task.
+    """Loads a checkpoint's model, in evaluation mode, and its task, for use from Python.
 
     Args:
-        checkpoint: a file of fairseq-train.
-        data: data folder with the dictionary; None: that of the training.
+        checkpoint: a file of fairseq-train, or a folder with checkpoint.pt or checkpoint_best.pt.
+        data: data folder with the dictionary and the SentencePiece model; None: the folder of the checkpoint if it has
+            dict.txt and `checkpoint` names the folder, else that of the training.
         options: options of the task or the model that replace the checkpoint's, such as ``lang="de"``.
 
-    Returns:
-        the model and the task, whose ``dictionary`` is the model's.
+    Returns: a `fairseq_xl.hub.HubInterface`: its methods `encode`, `fill_mask`, `score`, `translate`, `generate` and
+        `predict`, its attributes `model` and `task`; ``model, task = fairseq_xl.load(...)`` gives both.
     """
     register()
     from fairseq import checkpoint_utils
 
+    from fairseq_xl.hub import HubInterface, found_in
+
+    checkpoint, folder = found_in(checkpoint)
+    if data is None and folder is not None:  # it may have no text, whose languages and pairs options would name
+        data, options = folder, {"langs": None, "pairs": None} | options
     overrides = options if data is None else {"data": str(data)} | options
     (model, *_), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
-    return model.eval(), task
+    return HubInterface(model.eval(), task)

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.retrieval import NEIGHBORS, ratio
+from fairseq_xl.nearest import BLOCK, Rows, Vectors, nearest
 
 DIGITS = 4  # of scores that are printed
-BLOCK = 1024  # source sentences whose similarities to all target sentences are in memory
 
 
 class Sentences(NamedTuple):
@@ -24,6 +23,9 @@ class Sentences(NamedTuple):
 
     ids: list[str]
     texts: list[str]
+    lines: np.ndarray  # (n,) the line of each sentence, from 0 on
+    total: int  # number of lines of the file
+    path: str
 
 
 class Pair(NamedTuple):
@@ -41,21 +43,21 @@ def read_sentences(path: str) -> Sentences:
     sentence are left out. Raises `UserError` for a missing or ill-encoded file, one without sentences, a line without
     id among those with one, and an id that occurs twice.
     """
-    lines = {number: line for number, line in enumerate(read_lines(path)) if line.strip()}
-    if 2 * sum("\t" in line for line in lines.values()) <= len(lines):
-        ids, texts = list(map(str, lines)), list(lines.values())
-    else:
-        for number, line in lines.items():
+    whole = read_lines(path)
+    rows = [(str(number), line, number) for number, line in enumerate(whole) if line.strip()]
+    if 2 * sum("\t" in line for _, line, _ in rows) > len(rows):
+        for _, line, number in rows:
             if "\t" not in line:
                 raise UserError(f"{path}, line {number + 1}: expected id TAB sentence, found {line[:40]!r}")
-        rows = [(name, text) for name, _, text in (line.partition("\t") for line in lines.values()) if text.strip()]
-        ids, texts = [name for name, _ in rows], [text for _, text in rows]
-        if len(set(ids)) < len(ids):
-            (duplicate, _), *_ = Counter(ids).most_common(1)
-            raise UserError(f"{path}: the id {duplicate} occurs twice")
-    if not texts:
+        parts = [(*line.split("\t", 1), number) for _, line, number in rows]
+        rows = [(name, text, number) for name, text, number in parts if text.strip()]
+        for name, times in Counter(name for name, *_ in rows).most_common(1):
+            if times > 1:
+                raise UserError(f"{path}: the id {name} occurs twice")
+    if not rows:
         raise UserError(f"{path} holds no sentences")
-    return Sentences(ids, texts)
+    ids, texts, lines = map(list, zip(*rows))
+    return Sentences(ids, texts, np.array(lines), len(whole), path)
 
 
 def read_gold(path: str, sides: Sequence[Sentences]) -> set[tuple[int, int]]:
@@ -72,29 +74,9 @@ def read_gold(path: str, sides: Sequence[Sentences]) -> set[tuple[int, int]]:
     return found
 
 
-def nearest(source: np.ndarray, target: np.ndarray, count: int, block: int = BLOCK) -> tuple[np.ndarray, np.ndarray]:
-    """Target sentences of highest cosine for each source sentence, by exact search in blocks.
-
-    Args:
-        source, target: sentence embeddings (n, C), (m, C).
-        count: k, at most m are returned.
-        block: source sentences at a time.
-
-    Returns: cosines (n, k) in descending order, and numbers of target sentences (n, k).
-    """
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    sides = [torch.nn.functional.normalize(torch.from_numpy(side).float(), dim=1) for side in (source, target)]
-    keys, found = sides[1].to(device).T, []
-    for start in range(0, len(source), block):
-        similarity = sides[0][start : start + block].to(device) @ keys
-        values, numbers = similarity.topk(min(count, len(target)), dim=1)
-        found.append((values.cpu().numpy(), numbers.cpu().numpy()))
-    return np.concatenate([values for values, _ in found]), np.concatenate([numbers for _, numbers in found])
-
-
 def mine_texts(
     texts: tuple[Sequence[str], Sequence[str]],
-    embeddings: tuple[np.ndarray, np.ndarray],
+    embeddings: Sequence[Vectors],
     neighbors: int = NEIGHBORS,
 ) -> list[Pair]:
     """Pairs of source and target sentences with embeddings (n, C) and (m, C), by `mine`.
@@ -108,14 +90,13 @@ def mine_texts(
             of_side[text].append(number)
     numbers = [list(of_side.values()) for of_side in places]
     first, second = (
-        side if len(of_side) == len(side) else side[[copies[0] for copies in of_side]]
-        for side, of_side in zip(embeddings, numbers)
+        Rows(side, np.array([copies[0] for copies in of_side])) for side, of_side in zip(embeddings, numbers)
     )
     found = ((each.score, numbers[0][each.source], numbers[1][each.target]) for each in mine(first, second, neighbors))
     return [Pair(score, *one, *other) for score, one, other in found if len(one) == len(other) == 1]
 
 
-def mine(source: np.ndarray, target: np.ndarray, neighbors: int = NEIGHBORS, block: int = BLOCK) -> list[Pair]:
+def mine(source: Vectors, target: Vectors, neighbors: int = NEIGHBORS, block: int = BLOCK) -> list[Pair]:
     """Pairs by ratio margin, in descending order; each sentence is in one pair at most.
 
     The margin is the cosine over the mean of both sentences' mean cosines to their `neighbors` nearest sentences (eq. 1

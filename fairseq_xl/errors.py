@@ -18,6 +18,10 @@ RANGES = {
     "more than 0": lambda number: number > 0,
     "probability": lambda number: 0 <= number < 1,
 }
+#: of a task, for messages
+GENERATES_NOTHING = (
+    "generates no text: `fairseq-xl predict CHECKPOINT DATA` predicts classes, tags and answers of unlabeled text"
+)
 LARGEST = 2**31  # sizes, counts and factors are below
 
 

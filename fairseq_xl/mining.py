@@ -26,6 +26,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts as parts_folder
 from fairseq_xl.io.files import read_json, replacing, write_json
 from fairseq_xl.models.dan import XLDANModel
+from fairseq_xl.nearest import import_faiss
 from fairseq_xl.retrieval import batches
 
 logger = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ def build_index(vectors, side, lines, exact_below):
         vectors: embeds sentences, as `SentenceVectors` does.
         exact_below: the index is exact for fewer sentences than this; otherwise it has cells, and a search visits some.
     """
-    faiss = _faiss()
+    faiss = import_faiss()
     index = faiss.IndexFlatIP(vectors.channels)
     if len(lines) >= exact_below:
         cells = max(1, min(int(4 * len(lines) ** 0.5), len(lines) // PER_CELL))
@@ -83,16 +84,6 @@ def build_index(vectors, side, lines, exact_below):
         index.add(vectors(side, lines[start : start + CHUNK]))
         logger.info("index: %d of %d distinct sentences", index.ntotal, len(lines))
     return index
-
-
-def _faiss():
-    try:
-        import faiss
-    except ImportError:
-        raise UserError(
-            "mining needs the package faiss: pip install faiss-cpu, or XL_EXTRAS=mining . recipes/environment.sh"
-        ) from None
-    return faiss
 
 
 class Pool:
@@ -165,7 +156,7 @@ def _nearest_within(index, queries, lines, pool, bounds, count):
 
 def _parameters(index, bounds, probes):
     """Parameters of a search among the sentences `bounds` (first, end) of an index, in `probes` of its cells."""
-    faiss = _faiss()
+    faiss = import_faiss()
     selector = faiss.IDSelectorRange(*bounds)
     if hasattr(index, "nlist"):
         return faiss.SearchParametersIVF(sel=selector, nprobe=min(probes, index.nlist))

@@ -4,7 +4,6 @@
 """
 
 import logging
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -29,21 +28,46 @@ class Embedder:
 
     Args:
         checkpoint: its file.
-        data: folder of the dictionary and the SentencePiece model of the checkpoint, or of the language module.
+        data: data folder of the checkpoint, or of the language module.
         fp16: whether weights have 16 bits.
         options: options `language_module` and `lang` of the task, for another language module than the checkpoint's.
     """
 
     def __init__(self, checkpoint, data, fp16=False, **options):
-        self.model, self.task = load(checkpoint, data, **options)
-        if not isinstance(getattr(self.model, "encoder", None), Encoder):
-            raise UserError(f"{checkpoint}: expected a model with an encoder, found {type(self.model).__name__}")
-        self.has_language_modules = isinstance(self.model, XLMonoTransModel)
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.encoder = self.model.to(self.device, torch.float16 if fp16 else None).encoder
+        model, task = load(checkpoint, data, **options)
+        self._use(model, task, checkpoint)
+        self.model.to("cuda" if torch.cuda.is_available() else "cpu", torch.float16 if fp16 else None)
+
+    @classmethod
+    def of_model(cls, model, task):
+        """The encoder of a loaded model, on the model's device."""
+        embedder = cls.__new__(cls)
+        embedder._use(model, task, "the model")
+        return embedder
+
+    def _use(self, model, task, name):
+        self.model, self.task = model, task
+        if not isinstance(getattr(model, "encoder", None), Encoder):
+            raise UserError(f"{name}: expected a model with an encoder, found {type(model).__name__}")
+        self.has_language_modules = isinstance(model, XLMonoTransModel)
+        self.encoder = model.encoder
         self.longest = self.encoder.embeddings.max_positions
-        self.encode = TextEncoder(Path(data) / "sentencepiece.model", self.task.dictionary)
+        self.channels = self.encoder.embeddings.norm.normalized_shape[0]
+        self.encode = TextEncoder(task.folder(), task.dictionary)
         self.choices = [(layer, pooling) for layer in range(len(self.encoder.layers) + 1) for pooling in POOLINGS]
+
+    @property
+    def device(self):
+        """The device of the encoder."""
+        return next(self.encoder.parameters()).device
+
+    def choice(self, layer=None, pooling=POOLINGS[0]):
+        """(layer, pooling), the last layer by default; raises `UserError` for one that the model lacks."""
+        chosen = len(self.encoder.layers) if layer is None else layer, pooling
+        if chosen not in self.choices:
+            layers = f"a layer from 0 to {len(self.encoder.layers)}"
+            raise UserError(f"layer {layer}, pooling {pooling!r}: expected {layers} and {' or '.join(POOLINGS)}")
+        return chosen
 
     def rows(self, sentences, language):
         """Sentences of a language -> framed token sequences, truncated to the model's positions."""
@@ -51,13 +75,15 @@ class Embedder:
         too_long = sum(len(tokens) >= self.longest for tokens in ended)
         if too_long:
             logger.warning("%d sentences are truncated to %d tokens", too_long, self.longest)
-        return [self.task.framing.sentence(cut(tokens, self.longest - 1)) for tokens in ended]
+        number = self.task.dictionary.language_id(language)
+        return [self.task.framing.sentence(cut(tokens, self.longest - 1), number) for tokens in ended]
 
     @torch.no_grad()
-    def hidden_states(self, rows, language, batch_tokens=BATCH_TOKENS):
+    def hidden_states(self, rows, language, batch_tokens=BATCH_TOKENS, causal=False):
         """Yields, in batches of framed texts of similar length, their numbers, hidden states and padding (B, T).
 
-        The hidden states are those of the embeddings and of each layer, a list of (B, T, C).
+        The hidden states are those of the embeddings and of each layer, a list of (B, T, C). If `causal`, a position
+        attends to itself and earlier ones only.
         """
         dictionary = self.task.dictionary
         for batch in batches([len(row) for row in rows], batch_tokens):
@@ -69,8 +95,9 @@ class Embedder:
                 self.encoder,
                 tokens,
                 languages=torch.full_like(tokens[:, :1], dictionary.language_id(language)),
-                padding_mask=padding if padding.any() else None,
+                padding_mask=padding if padding.any() and not causal else None,  # the causal mask hides padding
                 segments=torch.from_numpy(segments(padded, dictionary.eos(), dictionary.pad())).to(self.device),
+                causal=causal,
                 all_layers=True,
             )
             yield batch, states, padding
@@ -78,16 +105,16 @@ class Embedder:
     def __call__(self, sentences, language, choices, batch_tokens=BATCH_TOKENS):
         """n sentences of one language -> {(layer, pooling): (n, C) float32} for each of `choices`.
 
-        Layer 0 is the embeddings. The mean is over all tokens but padding.
+        Layer 0 is the embeddings. The mean is over all tokens but padding. A blank sentence has a row of zeros, whose
+        cosine is 0.
         """
-        rows = self.rows(sentences, language)
-        found = {
-            choice: np.empty((len(rows), self.encoder.embeddings.norm.normalized_shape[0]), np.float32)
-            for choice in choices
-        }
+        filled = np.flatnonzero([bool(sentence.strip()) for sentence in sentences])
+        rows = self.rows([sentences[number] for number in filled], language)
+        found = {choice: np.zeros((len(sentences), self.channels), np.float32) for choice in choices}
         for batch, states, padding in self.hidden_states(rows, language, batch_tokens):
             for layer, pooling in choices:
-                found[layer, pooling][batch] = pool(states[layer].float(), padding, pooling).cpu().numpy()
+                pooled = pool(states[layer].float(), padding, pooling)
+                found[layer, pooling][filled[batch]] = pooled.cpu().numpy()
         return found
 
 
@@ -135,7 +162,12 @@ class Embedders:
 def add_arguments(parser):
     """Adds the arguments of `Embedders` to a command's parser: CHECKPOINT, DATA, --lang and --fp16."""
     parser.add_argument("checkpoint", help="checkpoint of any task")
-    parser.add_argument("data", help="folder with its dict.txt and sentencepiece.model")
+    parser.add_argument("data", help="data folder with its dict.txt and its sub-words")
+    add_encoder(parser)
+
+
+def add_encoder(parser):
+    """Adds the options of `Embedders` to a command's parser: --lang and --fp16."""
     parser.add_argument(
         "--lang",
         action="append",
@@ -146,20 +178,20 @@ def add_arguments(parser):
     parser.add_argument("--fp16", action="store_true", help="16-bit weights: faster on a GPU")
 
 
-def add_choice(parser, default, required=False):
+def add_choice(parser, default, pooling=None):
     """Adds the options --layer and --pooling to a parser; `Embedders.choices` takes their values.
 
     Args:
         parser: the parser of the command.
         default: text for --help that describes the defaults of both.
-        required: if true, --layer must be given, and --pooling defaults to the first of `POOLINGS`.
+        pooling: default of --pooling.
     """
     layer = "layer whose hidden states are pooled, 0: those of the embeddings"
-    parser.add_argument("--layer", type=int, required=required, help=layer if required else f"{layer} ({default})")
+    parser.add_argument("--layer", type=int, help=f"{layer} ({default})")
     parser.add_argument(
         "--pooling",
         choices=POOLINGS,
-        default=POOLINGS[0] if required else None,
+        default=pooling,
         help=f"mean: mean over the tokens; first: the first token ({default})",
     )
 
@@ -190,7 +222,8 @@ def batches(lengths, most_tokens):
             yield batch
             batch = []
         batch.append(index)
-    yield batch
+    if batch:
+        yield batch
 
 
 def pool(hidden, padding, pooling):

@@ -6,41 +6,47 @@ or ``id TAB sentence`` as in BUCC. --gold prints the threshold with the highest 
 written, as ``margin TAB id TAB id``. A sentence that occurs several times in its file is in no pair. With --nearest the
 output has for each source sentence the id of the target sentence with the highest cosine. Submissions of XTREME's
 Tatoeba have it with English as the source. Prints one JSON line.
+
+--embeddings names the .npy files of `fairseq-xl embed` of both files, for text whose embeddings do not fit into memory:
+they stay on the disk. CHECKPOINT, DATA and --layer are then left out. A row belongs to a line, so of files with ids
+the second column is to be embedded.
 """
 
 import argparse
 import json
 import sys
+from typing import Any
 
 from fairseq_xl.bitext_mining import (
     DIGITS,
     Sentences,
     best_threshold,
     mine_texts,
-    nearest,
     read_gold,
     read_sentences,
     rounded,
 )
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.files import write_lines
-from fairseq_xl.retrieval import Embedders, add_arguments, add_choice
+from fairseq_xl.io.matrices import open_matrix
+from fairseq_xl.nearest import Rows, nearest
+from fairseq_xl.retrieval import POOLINGS, Embedders, add_choice, add_encoder
+
+FILES = "LANGUAGE=FILE"
+WORDS = ("CHECKPOINT", "DATA", FILES, FILES)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    options = _parser().parse_args(arguments)
-    if options.nearest and (options.gold or options.threshold is not None):
-        raise UserError("--nearest finds a sentence for each source sentence: leave out --gold and --threshold")
-    check_number("--neighbors", options.neighbors, "1 or more")
-    (source, source_texts), (target, target_texts) = _files(options.files)
+    parser = _parser()
+    options = parser.parse_intermixed_args(arguments)  # the number of words depends on --embeddings
+    _check(parser, options)
+    sides = _files(options.words[-2:])
+    (_, source_texts), (_, target_texts) = sides
     gold = read_gold(options.gold, (source_texts, target_texts)) if options.gold else None
     if options.nearest and source_texts.ids != [str(number) for number in range(len(source_texts.ids))]:
-        raise UserError(f"{options.files[0]}: --nearest needs a sentence, without id, on each line")
-    embed = Embedders(options.checkpoint, options.data, {source, target}, options.lang, options.fp16)
-    (choice,) = embed.choices(options.layer, options.pooling)
-    sides = ((source, source_texts), (target, target_texts))
-    first, second = (embed(sentences.texts, language, [choice])[choice] for language, sentences in sides)
+        raise UserError(f"{sides[0][1].path}: --nearest needs a sentence, without id, on each line")
+    first, second = _opened(options, sides) if options.embeddings else _embedded(options, sides)
     result: dict = {"sentences": [len(source_texts.texts), len(target_texts.texts)]}
     if options.nearest:
         _, numbers = nearest(first, second, 1)
@@ -62,22 +68,65 @@ def main(arguments: list[str] | None = None) -> None:
     sys.stdout.write(json.dumps(result) + "\n")
 
 
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    expected = WORDS[2:] if options.embeddings else WORDS
+    if len(options.words) != len(expected):
+        parser.error(f"expected {' '.join(expected)}, found {' '.join(options.words)}")
+    if options.embeddings and (options.layer is not None or options.lang or options.fp16):
+        raise UserError("--embeddings: leave out --layer, --lang and --fp16, which `fairseq-xl embed` has")
+    if not options.embeddings and options.layer is None:
+        parser.error("the following arguments are required: --layer")
+    if options.nearest and (options.gold or options.threshold is not None):
+        raise UserError("--nearest finds a sentence for each source sentence: leave out --gold and --threshold")
+    check_number("--neighbors", options.neighbors, "1 or more")
+
+
 def _files(named: list[str]) -> list[tuple[str, Sentences]]:
     """Languages and sentences of XX=FILE YY=FILE."""
     found = []
     for text in named:
         language, separator, path = text.partition("=")
         if not separator or not language or not path:
-            raise UserError(f"{text}: expected LANGUAGE=FILE")
+            raise UserError(f"{text}: expected {FILES}")
         found.append((language, read_sentences(path)))
     return found
 
 
+def _embedded(options: argparse.Namespace, sides: list[tuple[str, Sentences]]) -> list[Any]:
+    """The embeddings (n, C) of the sentences of each side."""
+    checkpoint, data = options.words[:2]
+    languages = {language for language, _ in sides}
+    embed = Embedders(checkpoint, data, languages, options.lang, options.fp16)
+    (choice,) = embed.choices(options.layer, options.pooling)
+    return [embed(sentences.texts, language, [choice])[choice] for language, sentences in sides]
+
+
+def _opened(options: argparse.Namespace, sides: list[tuple[str, Sentences]]) -> list[Rows]:
+    """The embeddings (n, C) of the sentences of each side, in files; raises `UserError` unless they fit the text."""
+    matrices = [open_matrix(path) for path in options.embeddings]
+    for path, matrix, (_, sentences) in zip(options.embeddings, matrices, sides):
+        if len(matrix) != sentences.total:
+            raise UserError(f"{path} has {len(matrix)} rows, but {sentences.path} has {sentences.total} lines")
+    (first, second), channels = options.embeddings, [matrix.shape[1] for matrix in matrices]
+    if channels[0] != channels[1]:
+        raise UserError(f"{first} has {channels[0]} columns, but {second} has {channels[1]}")
+    return [Rows(matrix, sentences.lines) for matrix, (_, sentences) in zip(matrices, sides)]
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("fairseq-xl mine-bitext", description=__doc__)
-    add_arguments(parser)
-    parser.add_argument("files", nargs=2, metavar="LANGUAGE=FILE", help="source, then target sentences")
-    add_choice(parser, "default: mean", required=True)
+    usage = f"fairseq-xl mine-bitext {' '.join(WORDS)} --layer LAYER [OPTION ...]"
+    parser = argparse.ArgumentParser("fairseq-xl mine-bitext", usage=usage, description=__doc__)
+    parser.add_argument(
+        "words",
+        nargs="+",
+        metavar=" ".join(WORDS),
+        help="checkpoint of any task, folder with its dict.txt and sentencepiece.model, source and target sentences",
+    )
+    add_encoder(parser)
+    add_choice(parser, "not with --embeddings", POOLINGS[0])
+    parser.add_argument(
+        "--embeddings", nargs=2, metavar="FILE.npy", help="embeddings of all lines of the source and the target file"
+    )
     parser.add_argument("--neighbors", type=int, default=4, help="neighbors of the margin (default: %(default)s)")
     parser.add_argument("--gold", help="file of the correct pairs, id TAB id, to find the threshold with")
     parser.add_argument("--threshold", type=float, help="minimum margin of a pair")

@@ -20,7 +20,6 @@ from fairseq_xl.bitext_mining import (
     Sentences,
     best_threshold,
     mine_texts,
-    nearest,
     read_gold,
     read_sentences,
     rounded,
@@ -28,6 +27,7 @@ from fairseq_xl.bitext_mining import (
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.xtreme import LANGUAGES
 from fairseq_xl.io.files import write_lines
+from fairseq_xl.nearest import nearest
 from fairseq_xl.retrieval import Embedders, add_arguments, add_choice
 
 BUCC, TATOEBA = "bucc2018", "tatoeba"

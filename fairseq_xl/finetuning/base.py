@@ -5,7 +5,7 @@ Adding one takes one file in this package or in another one (`fairseq_xl/README.
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fairseq_xl.data.finetuning import Input
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.configuration import check_values
 from fairseq_xl.modules.initialization import init_weights
 
@@ -167,6 +167,28 @@ class TaskType(ABC):
     def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
         """The sum of the losses in nats, and their number."""
 
+    # --- unlabeled text ----------------------------------------------------------------------------------------
+
+    def from_line(self, line: str, language: str, file: str, number: int) -> Any:
+        """The unlabeled example of a line of text, which is not blank.
+
+        Args:
+            line: its fields are separated by tabs.
+            language: its language.
+            file, number: the file and the line's number in it, from 1 on, for messages.
+
+        Raises `UserError` for other fields, and for a type that reads no lines.
+        """
+        raise UserError(f"{self.name}: this task type reads no lines of unlabeled text, it has no `from_line`")
+
+    def to_record(self, example: Any, prediction: Any) -> dict[str, Any]:
+        """A prediction as a JSON object."""
+        return {"prediction": prediction}
+
+    def to_line(self, record: dict[str, Any]) -> str:
+        """A record of `to_record` as a line of text; by default its values, separated by tabs."""
+        return "\t".join(map(str, record.values()))
+
     # --- predictions -------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -209,6 +231,14 @@ class TaskType(ABC):
     def file_of(self, rows: list[tuple[Any, Any]]) -> str:
         """The file of --predictions-to, from (example, prediction) in the order of the examples."""
         return "".join(self.format_prediction(example, prediction) for example, prediction in rows)
+
+
+def fields_of(line: str, expected: Sequence[str], file: str, number: int) -> list[str]:
+    """The fields of a line, separated by tabs; raises `UserError` unless it has the `expected` ones, none empty."""
+    fields = line.split("\t")
+    if len(fields) != len(expected) or not all(field.strip() for field in fields):
+        raise UserError(f"{file}, line {number}: expected {' TAB '.join(expected)}, found {quoted(line)}")
+    return fields
 
 
 def split_by_example(values: np.ndarray, inputs_per_example: list[int]) -> list[np.ndarray]:

@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,11 +14,17 @@ from fairseq_xl.data.finetuning import Input, frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.task_files import ANY_LABELED, LABELED, LabeledExample, read_examples
-from fairseq_xl.finetuning.base import NO_CLASS, Encode, FirstTokenConfig, Metric, Sample, TaskType
+from fairseq_xl.finetuning.base import NO_CLASS, Encode, FirstTokenConfig, Metric, Sample, TaskType, fields_of
 
 logger = logging.getLogger(__name__)
 
-Prediction = tuple[int, float]  # class and probability
+
+class Prediction(NamedTuple):
+    """The most probable class of an example."""
+
+    label: int
+    probability: float
+    probabilities: list[float]  # of all classes
 
 
 @TaskType.register
@@ -93,9 +99,10 @@ class Classification(TaskType):
         return loss, target["labeled"]
 
     def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
-        """(class, probability) of each example."""
-        best = outputs.float().softmax(-1).max(-1)
-        return list(zip(best.indices.tolist(), best.values.tolist()))
+        """The class of each example."""
+        probabilities = outputs.float().softmax(-1)
+        best = probabilities.max(-1)
+        return list(map(Prediction, best.indices.tolist(), best.values.tolist(), probabilities.tolist()))
 
     def is_labeled(self, example: LabeledExample) -> bool:
         """Whether the label is not `UNLABELED`."""
@@ -103,7 +110,7 @@ class Classification(TaskType):
 
     def count(self, example: LabeledExample, prediction: Prediction) -> dict[str, float]:
         """1 if the class is right; the predicted class and the gold class."""
-        predicted, gold = prediction[0], self.labels.index(example.label)
+        predicted, gold = prediction.label, self.labels.index(example.label)
         return {"correct": predicted == gold, f"predicted {predicted}": 1, f"gold {gold}": 1}
 
     def count_in_training(self, outputs: Tensor, sample: Sample) -> Tensor:
@@ -123,5 +130,20 @@ class Classification(TaskType):
 
     def format_prediction(self, example: LabeledExample, prediction: Prediction) -> str:
         """Line, label, prediction, probability."""
-        predicted, probability = prediction
-        return f"{example.line}\t{example.label}\t{self.labels[predicted]}\t{probability:.6f}\n"
+        predicted = self.labels[prediction.label]
+        return f"{example.line}\t{example.label}\t{predicted}\t{prediction.probability:.6f}\n"
+
+    def from_line(self, line: str, language: str, file: str, number: int) -> LabeledExample:
+        """An example of one to three texts, as many as in training."""
+        texts = fields_of(line, ["text"] * self.num_texts, file, number)
+        return LabeledExample(UNLABELED, tuple(texts), language, file, number)
+
+    def to_record(self, example: LabeledExample, prediction: Prediction) -> dict[str, Any]:
+        """The class, its probability, and the probabilities of all classes, in descending order."""
+        classes = sorted(zip(self.labels, prediction.probabilities), key=lambda pair: -pair[1])
+        label = self.labels[prediction.label]
+        return {"label": label, "probability": prediction.probability, "probabilities": dict(classes)}
+
+    def to_line(self, record: dict[str, Any]) -> str:
+        """Class, probability."""
+        return f"{record['label']}\t{record['probability']:.6f}"

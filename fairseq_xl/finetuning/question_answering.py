@@ -16,7 +16,7 @@ from fairseq_xl.data.text import cut
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.question_answering import NORMALIZATIONS, scores
 from fairseq_xl.evaluation.squad import Question, read_questions
-from fairseq_xl.finetuning.base import Encode, Metric, Sample, TaskType, TypeConfig
+from fairseq_xl.finetuning.base import Encode, Metric, Sample, TaskType, TypeConfig, fields_of
 
 logger = logging.getLogger(__name__)
 
@@ -215,6 +215,25 @@ class QuestionAnswering(TaskType):
     def file_of(self, rows: list[tuple[Question, Prediction]]) -> str:
         """One JSON object {id: answer}, as SQuAD's program reads it."""
         return "{\n" + ",\n".join(self.format_prediction(example, prediction) for example, prediction in rows) + "\n}\n"
+
+    def from_line(self, line: str, language: str, file: str, number: int) -> Question:
+        """A question about a context, from a line ``context TAB question``."""
+        context, question = fields_of(line, ("context", "question"), file, number)
+        return Question(f"line {number}", question, context, (), language, file)
+
+    def to_record(self, example: Question, prediction: Prediction) -> dict[str, Any]:
+        """The answer, its first character in the context, and the sum of its two logits; None if none is possible."""
+        start, end, score = prediction
+        spaces = len(example.context[start:end]) - len(example.context[start:end].lstrip())
+        return {
+            "answer": self.answer(example, prediction),
+            "start": start + spaces,
+            "score": score if np.isfinite(score) else None,
+        }
+
+    def to_line(self, record: dict[str, Any]) -> str:
+        """The answer."""
+        return str(record["answer"])
 
 
 def answer_tokens(answer: tuple[str, int], characters: np.ndarray) -> tuple[int, int] | None:

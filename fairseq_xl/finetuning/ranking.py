@@ -10,7 +10,15 @@ from torch.nn.utils.rnn import pad_sequence
 from fairseq_xl.data.finetuning import Input, frame
 from fairseq_xl.evaluation.ranking import ndcg
 from fairseq_xl.evaluation.task_files import NO_RELEVANCE, RANKED, Query, format_ranking, read_queries
-from fairseq_xl.finetuning.base import Encode, FirstTokenConfig, Metric, Sample, TaskType, split_by_example
+from fairseq_xl.finetuning.base import (
+    Encode,
+    FirstTokenConfig,
+    Metric,
+    Sample,
+    TaskType,
+    fields_of,
+    split_by_example,
+)
 
 Prediction = np.ndarray  # a score for each text
 
@@ -83,3 +91,16 @@ class Ranking(TaskType):
     def format_prediction(self, example: Query, prediction: Prediction) -> str:
         """Line, query, relevance and score of each text."""
         return format_ranking(example, np.asarray(prediction).tolist())
+
+    def from_line(self, line: str, language: str, file: str, number: int) -> Query:
+        """A query with a single text; the scores of the texts of a query do not depend on each other."""
+        query, *texts = fields_of(line, ["query", *["text"] * max(1, min(2, line.count("\t")))], file, number)
+        return Query(query, (tuple(texts),), (NO_RELEVANCE,), (number,), language, file)
+
+    def to_record(self, example: Query, prediction: Prediction) -> dict[str, Any]:
+        """The score of the only text."""
+        return {"score": float(prediction[0])}
+
+    def to_line(self, record: dict[str, Any]) -> str:
+        """Score."""
+        return f"{record['score']:.6f}"

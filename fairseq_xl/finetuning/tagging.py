@@ -135,3 +135,16 @@ class Tagging(TaskType):
     def format_prediction(self, example: TaggedSentence, prediction: Prediction) -> str:
         """Word, tag and prediction on a line; an empty line."""
         return format_tags(example, prediction)
+
+    def from_line(self, line: str, language: str, file: str, number: int) -> TaggedSentence:
+        """A sentence, from its words, separated by white space."""
+        words = tuple(line.split())
+        return TaggedSentence(words, (UNLABELED,) * len(words), language, file, number)
+
+    def to_record(self, example: TaggedSentence, prediction: Prediction) -> dict[str, Any]:
+        """The words and their tags."""
+        return {"words": list(example.words), "tags": prediction}
+
+    def to_line(self, record: dict[str, Any]) -> str:
+        """The tags, separated by spaces."""
+        return " ".join(record["tags"])

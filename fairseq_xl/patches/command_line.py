@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl import error_reporting
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import GENERATES_NOTHING, UserError
 from fairseq_xl.patches import save_dir
 from fairseq_xl.renamed import new_key, refuse_old_options
 
@@ -160,6 +160,8 @@ def _check_arguments(given: dict) -> None:
     if given.get("lm_path"):  # fairseq-interactive ignores it
         file = given["lm_path"]
         raise UserError(f"--lm-path {file} is not supported: beam search uses no language model; leave it out")
+    if "buffer_size" in given and not getattr(TASK_REGISTRY.get(given.get("task")), "generates", True):
+        raise UserError(f"fairseq-interactive --task {given['task']}: the task {GENERATES_NOTHING}")
     folder = given.get("results_path")
     if folder and os.path.lexists(folder) and not os.path.isdir(folder):
         raise UserError(f"--results-path {folder}: expected a folder, found a file")

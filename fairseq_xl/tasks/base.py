@@ -15,14 +15,15 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II, OmegaConf
 
 from fairseq_xl.checkpoints import identity, transfer
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.dictionary import JOINING, XLDictionary
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
-from fairseq_xl.data.text import open_model
-from fairseq_xl.errors import UserError, check_number, check_ranges, names_of
+from fairseq_xl.data.subwords import open_model, vocabulary_kind
+from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.patches.processes import any_rank, end_as_stopped
 from fairseq_xl.patches.training import early_stopping, restore_early_stopping
+from fairseq_xl.tasks.subwords import XLSubwords
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class XLTask(FairseqTask):
 
     #: name of its criterion; None: fairseq's cross-entropy criterions
     criterion = None
+    #: whether fairseq-generate and fairseq-interactive run its models
+    generates = False
     #: whether the token embeddings of checkpoints are used, so that their dictionary must be this run's
     uses_pretrained_tokens = True
     #: class and number of attention heads of the model that was built last
@@ -148,16 +151,25 @@ class XLTask(FairseqTask):
         return model
 
     def build_bpe(self, args):
-        """Builds fairseq's BPE for raw input; its SentencePiece model must be the data folder's (`UserError`)."""
-        if getattr(args, "_name", None) == "sentencepiece":
+        """Builds fairseq's BPE for raw input; its sub-words must be the data folder's (`UserError`)."""
+        name, kind, run = getattr(args, "_name", None), vocabulary_kind(self.folder()), run_config(self.cfg)
+        if name not in (None, "xl_subwords") and kind != "sentencepiece":
+            raise UserError(f"--bpe {name}: {self.folder()} has a vocabulary of kind {kind}: give --bpe xl_subwords")
+        if name == "sentencepiece":
             if OmegaConf.is_missing(args, "sentencepiece_model"):
                 path = self.folder() / "sentencepiece.model"
                 raise UserError(f"--bpe sentencepiece needs --sentencepiece-model {path}")
             open_model(args.sentencepiece_model, self.folder())
-        bpe, run = super().build_bpe(args), run_config(self.cfg)
-        if bpe is not None and run is not None and run.common_eval.post_process == "sentencepiece":
+        bpe = XLSubwords(args, self.folder(), self.dictionary) if name == "xl_subwords" else super().build_bpe(args)
+        if bpe is not None and run is not None and run.common_eval.post_process in JOINING:
             bpe.decode = str  # --remove-bpe joins the pieces; decoding again would remove all spaces
         return bpe
+
+    def build_generator(self, *more, **options):
+        """fairseq hook of fairseq-generate and fairseq-interactive; raises `UserError` unless the task `generates`."""
+        if not self.generates:
+            raise UserError(f"{self.cfg._name} {GENERATES_NOTHING}")
+        return super().build_generator(*more, **options)
 
     def get_interactive_tokens_and_lengths(self, lines, encode_fn):
         """fairseq hook; raises `UserError` for a line that is not UTF-8, which Python may read as surrogates."""

@@ -225,7 +225,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
             for example in examples:
                 if not self.type.is_labeled(example):
                     raise UserError(f"{example.place}: training text without a label")
-        encode = TextEncoder(self.folder() / "sentencepiece.model", self.dictionary)
+        encode = TextEncoder(self.folder(), self.dictionary)
         inputs = [self.type.inputs(example, encode) for example in examples]
         cut = sum(any(each.truncated for each in of_one) for of_one in inputs)
         if cut:
@@ -264,11 +264,15 @@ class FineTuningTask(LanguageMetrics, XLTask):
 
     def get_batch_iterator(self, dataset, max_tokens=None, **kwargs):
         """The iterator of fairseq; raises `UserError` for an example longer than --max-tokens."""
+        self.check_longest(dataset, max_tokens)
+        return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
+
+    def check_longest(self, dataset, max_tokens):
+        """Raises `UserError` if an example of a dataset needs more than `max_tokens`; None: any number is allowed."""
         longest = int(dataset.padded_lengths.max())
         if max_tokens is not None and longest > max_tokens:
             advice = f"more than --max-tokens {max_tokens}: raise --max-tokens or lower --length"
             raise UserError(f"{self.type.example_name} needs {longest} tokens with padding, {advice}")
-        return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
 
     # --- validation --------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from fairseq.tasks import register_task
 
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.corrupted_test import Lines, corrupted, filled
+from fairseq_xl.data.dictionary import SENTENCEPIECE
 from fairseq_xl.data.generation import GenerationDataset, read_pairs, read_texts
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
@@ -181,7 +182,7 @@ class XLGenerationTask(XLSeq2SeqTask):
             return
         named = {"train": self.train_languages, "valid": self.valid_languages}
         languages = named.get(split, self.eval_languages)
-        encode = TextEncoder(self.folder() / "sentencepiece.model", self.dictionary)
+        encode = TextEncoder(self.folder(), self.dictionary)
         directions = []
         for language in languages:
             sides = read_pairs(self._prefix(split, language), every=split.startswith(("train", "valid")))
@@ -224,7 +225,7 @@ class XLGenerationTask(XLSeq2SeqTask):
             raise UserError("--denoise is for fairseq-generate; the task xl_pretraining trains the model")
         (language, _), objective = self.inference_pair, self.denoiser
         path = self._prefix(split, language, end="")
-        encode = TextEncoder(self.folder() / "sentencepiece.model", self.dictionary)
+        encode = TextEncoder(self.folder(), self.dictionary)
         texts = [text for text in read_texts(path) if text.strip()]
         rows = [encode(text, language) for text in texts]
         longest = objective.input_length.text
@@ -258,7 +259,7 @@ class XLGenerationTask(XLSeq2SeqTask):
         special, tokenizer = {self.dictionary.mask_index}, tokenizers.named_in(self.folder()).get(language)
         copies = [
             tokenizers.detokenize(
-                self.dictionary.string(torch.from_numpy(source), "sentencepiece", extra_symbols_to_ignore=special),
+                self.dictionary.string(torch.from_numpy(source), SENTENCEPIECE, extra_symbols_to_ignore=special),
                 tokenizer,
                 language,
             )

@@ -17,6 +17,7 @@ from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.monolingual import piece_counts, training_texts
+from fairseq_xl.data.subwords import vocabulary_kind
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
@@ -87,6 +88,7 @@ class XLSeq2SeqConfig(InitialWeightsConfig, XLTaskConfig):
 class XLSeq2SeqTask(XLTask):
     """Base of the tasks with encoder-decoders, which fairseq's generator runs."""
 
+    generates = True
     #: whether `_warn_of_unknown` has warned already
     warned_of_unknown = False
 
@@ -197,9 +199,10 @@ class XLSeq2SeqTask(XLTask):
         if self.warned_of_unknown or 2 * unknown < max(total, 1):
             return
         self.warned_of_unknown = True
-        run, model = run_config(self.cfg), self.folder() / "sentencepiece.model"
-        raw = (run is None or run.bpe is None) and model.is_file()
-        remedy = f": raw text needs --bpe sentencepiece --sentencepiece-model {model}" if raw else ""
+        run, kind, model = run_config(self.cfg), vocabulary_kind(self.folder()), self.folder() / "sentencepiece.model"
+        raw = (run is None or run.bpe is None) and (kind != "sentencepiece" or model.is_file())
+        needed = f"sentencepiece --sentencepiece-model {model}" if kind == "sentencepiece" else "xl_subwords"
+        remedy = f": raw text needs --bpe {needed}" if raw else ""
         logger.warning("%d of %d tokens of the input are <unk>%s", unknown, total, remedy)
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):

@@ -1,14 +1,17 @@
 """Parallel sentences found by vectors: margins by hand and those of retrieval, BUCC's and Tatoeba's files."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
 
-from fairseq_xl.bitext_mining import Pair, best_threshold, mine, mine_texts, nearest, read_sentences, rounded
+from fairseq_xl.bitext_mining import Pair, best_threshold, mine, mine_texts, read_sentences, rounded
 from fairseq_xl.commands import mine_bitext
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval import cosine, margin
+from fairseq_xl.io.matrices import open_matrix
+from fairseq_xl.nearest import nearest
 from tests.commands import pretraining, run_train
 from tests.tasks.tiny_text import WORDS, sentences
 
@@ -21,6 +24,55 @@ def test_nearest_sentences_are_those_of_all_similarities():
     assert np.array_equal(numbers, np.argsort(-similarity, axis=1)[:, :3])
     assert np.allclose(values, np.take_along_axis(similarity, numbers, 1), atol=1e-6)
     assert nearest(source, target[:2], 3)[1].shape == (23, 2)
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 1 << 15])
+def test_blocks_of_both_sides_give_the_neighbors_of_all_pairs(tmp_path, block):
+    """Also from memory maps, and with zeros, whose cosine is 0; of equal cosines the lower number is first."""
+    rng = np.random.default_rng(3)
+    sides = [rng.normal(size=(size, 8)).astype(np.float32) for size in (50, 61)]
+    sides[0][4] = sides[1][9] = 0
+    sides[1][60] = sides[1][2]
+    for name, side in zip("ab", sides):
+        np.save(tmp_path / f"{name}.npy", side)
+    values, numbers = nearest(*(open_matrix(str(tmp_path / f"{name}.npy")) for name in "ab"), 5, block)
+    similarity = cosine(*sides)
+    order = np.argsort(-similarity.round(6), axis=1, kind="stable")[:, :5]
+    assert np.allclose(values, np.take_along_axis(similarity, order, 1), atol=1e-6)
+    kept = np.arange(50) != 4
+    assert np.array_equal(numbers[kept], order[kept]) and not values[4].any()
+
+
+def test_the_package_faiss_may_be_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(UserError, match="mining needs the package faiss: pip install faiss-cpu"):
+        nearest(np.eye(3), np.eye(3), 1)
+
+
+@pytest.mark.parametrize("block", [3, 1 << 15])
+def test_mined_pairs_are_those_of_all_margins(block):
+    """The best candidates of both directions among the neighbors, taken greedily: from the whole matrix, by numpy."""
+    rng = np.random.default_rng(4)
+    source = rng.normal(size=(40, 12)).astype(np.float32)
+    target = np.concatenate((source[10:35] + rng.normal(scale=0.4, size=(25, 12)), rng.normal(size=(8, 12))))
+    similarity = cosine(source, target)
+    margins = margin(similarity)
+    candidates = set()
+    for axis in (1, 0):
+        near = np.argsort(-similarity, axis)
+        for number in range(similarity.shape[1 - axis]):
+            of_it = near[number, :4] if axis else near[:4, number]
+            pairs = [(number, other) if axis else (other, number) for other in of_it.tolist()]
+            candidates.add(max(pairs, key=lambda pair: margins[pair]))
+    expected, used = [], (set(), set())
+    for pair in sorted(candidates, key=lambda pair: -margins[pair]):
+        if pair[0] not in used[0] and pair[1] not in used[1] and np.isfinite(margins[pair]):
+            expected.append(pair)
+            used[0].add(pair[0])
+            used[1].add(pair[1])
+    found = mine(source, target.astype(np.float32), block=block)
+    assert [(each.source, each.target) for each in found] == expected and len(found) > 25
+    assert [each.score for each in found] == pytest.approx([margins[pair] for pair in expected], abs=1e-5)
 
 
 def test_margins_are_those_of_retrieval():
@@ -53,11 +105,11 @@ def test_sentences_without_neighbors_are_in_no_pair():
 
 def test_empty_lines_are_left_out(tmp_path):
     (tmp_path / "file").write_text("a\tb\n\nc\n", encoding="utf-8")
-    assert read_sentences(tmp_path / "file") == (["0", "2"], ["a\tb", "c"])
+    assert read_sentences(tmp_path / "file")[:2] == (["0", "2"], ["a\tb", "c"])
     (tmp_path / "file").write_text("x-1\tb\nx-2\tc d\te\n", encoding="utf-8")
-    assert read_sentences(tmp_path / "file") == (["x-1", "x-2"], ["b", "c d\te"])
+    assert read_sentences(tmp_path / "file")[:2] == (["x-1", "x-2"], ["b", "c d\te"])
     (tmp_path / "file").write_text("x-1\tb\nx-2\t \nx-3\tc\n", encoding="utf-8")
-    assert read_sentences(tmp_path / "file") == (["x-1", "x-3"], ["b", "c"])
+    assert read_sentences(tmp_path / "file")[:2] == (["x-1", "x-3"], ["b", "c"])
 
 
 def test_repeated_sentences_are_one_neighbor_and_in_no_pair():

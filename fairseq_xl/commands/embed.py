@@ -1,0 +1,62 @@
+"""Writes the sentence embeddings of lines of text, a row of a NumPy file (.npy, float32) for each line.
+
+A sentence embedding is the mean of one layer's hidden states over the tokens, or the hidden state of the first token.
+The text is read from standard input or --input, any number of lines; a part of it is in memory at a time. A blank line
+has a row of zeros, and a line that is longer than the model's positions is truncated, with a warning. Prints one JSON
+line.
+"""
+
+import argparse
+import json
+import sys
+
+from tqdm import tqdm
+
+from fairseq_xl.errors import check_number
+from fairseq_xl.io.lines import read_buffers
+from fairseq_xl.io.matrices import growing_matrix
+from fairseq_xl.retrieval import BATCH_TOKENS, POOLINGS, Embedder, add_choice
+
+BUFFERED = 10000  # lines; those of a buffer are sorted by length and batched
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    options = _parser().parse_args(arguments)
+    check_number("--max-tokens", options.max_tokens, "1 or more")
+    module = {"language_module": options.language_module, "lang": options.lang} if options.language_module else {}
+    embed = Embedder(options.checkpoint, options.data, options.fp16, **module)
+    embed.task.dictionary.language_id(options.lang)
+    choice = embed.choice(options.layer, options.pooling)
+    lines = 0
+    with (
+        growing_matrix(options.output, embed.channels) as append,
+        tqdm(unit=" lines", desc=options.output, disable=None) as progress,  # None: shown in a terminal only
+    ):
+        for sentences in read_buffers(options.input, options.buffer_size):
+            append(embed(sentences, options.lang, [choice], options.max_tokens)[choice])
+            lines += len(sentences)
+            progress.update(len(sentences))
+    result = {"lines": lines, "channels": embed.channels, "layer": choice[0], "pooling": choice[1]}
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("fairseq-xl embed", description=__doc__)
+    parser.add_argument("checkpoint", help="checkpoint of any task with an encoder")
+    parser.add_argument("data", help="data folder with its dict.txt and its sub-words")
+    parser.add_argument("--lang", required=True, help="language of the text")
+    parser.add_argument("--output", required=True, metavar="FILE.npy", help="file to write")
+    parser.add_argument("--input", metavar="FILE", help="text, plain or compressed (default: standard input)")
+    parser.add_argument(
+        "--language-module", metavar="FILE", help="language module in place of the checkpoint's (MonoTrans)"
+    )
+    add_choice(parser, "default: the last layer and mean", POOLINGS[0])
+    parser.add_argument("--fp16", action="store_true", help="16-bit weights: faster on a GPU")
+    parser.add_argument(
+        "--max-tokens", type=int, default=BATCH_TOKENS, help="tokens of a batch, with padding (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--buffer-size", type=int, default=BUFFERED, help="lines in memory at a time (default: %(default)s)"
+    )
+    return parser

@@ -1,0 +1,94 @@
+"""Predicts unlabeled text with a fine-tuned model: a line of output for each line of input, in order.
+
+Fields are separated by tabs. By the task of the checkpoint, a line of input and of output has
+
+xl_classification, one to three texts as in training: class, probability;
+xl_ranking, a query and one or two texts: score;
+xl_tagging, words separated by spaces: tags separated by spaces;
+xl_question_answering, a context and a question: answer;
+xl_translation, a sentence: translation;
+xl_generation, a text: title or other text.
+
+A blank line gets a blank line. The text is read from standard input or --input in buffers, and the predictions of a
+buffer are written at once: with --buffer-size 1, before the next line is read. Truncated lines are named in a warning.
+"""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from fairseq_xl import register
+from fairseq_xl.errors import UserError, check_number
+from fairseq_xl.io.lines import BUFFERED, STANDARD_INPUT, read_buffers
+
+#: options of generation, which are those of fairseq-generate, with their types
+GENERATION = {"beam": int, "max_len_a": float, "max_len_b": int, "lenpen": float, "no_repeat_ngram_size": int}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    options = _parser().parse_args(arguments)
+    for name in ("beam", "max_tokens", "batch_size"):
+        if getattr(options, name) is not None:
+            check_number(f"--{name.replace('_', '-')}", getattr(options, name), "1 or more")
+    if options.json and options.probabilities:
+        raise UserError("--probabilities: leave it out, --json has the probabilities of all classes")
+    register()
+    from fairseq_xl.prediction.choice import choose
+
+    predictor, first = choose(options, {name: getattr(options, name) for name in GENERATION}), 1
+    for lines in read_buffers(options.input, options.buffer_size):
+        for record in predictor(lines, first):
+            sys.stdout.write(_shown(record, predictor, options) + "\n")
+        sys.stdout.flush()
+        first += len(lines)
+
+
+def _shown(record: Any, predictor: Any, options: argparse.Namespace) -> str:
+    """The line of a record; None is that of a blank line."""
+    if options.json:
+        return json.dumps(record, ensure_ascii=False)
+    if record is None:
+        return ""
+    if options.probabilities:
+        if "probabilities" not in record:
+            raise UserError("--probabilities: the model has no classes")
+        return "\t".join(f"{label}\t{probability:.6f}" for label, probability in record["probabilities"].items())
+    return str(predictor.to_line(record))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "fairseq-xl predict", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("checkpoint", help="checkpoint of a fine-tuning task, xl_translation or xl_generation")
+    parser.add_argument("data", help="data folder with its dict.txt and its sub-words")
+    parser.add_argument("--lang", help="language of the text; translation has -s and -t")
+    parser.add_argument("-s", "--source-lang", help="source language of translation (default: as in training)")
+    parser.add_argument("-t", "--target-lang", help="target language of translation (default: as in training)")
+    parser.add_argument("--subtask", metavar="NAME", help="subtask of an xl_multitask model")
+    parser.add_argument(
+        "--language-module", metavar="FILE", help="language module in place of the checkpoint's (MonoTrans)"
+    )
+    parser.add_argument("--input", metavar="FILE", help=f"text, plain or compressed (default: {STANDARD_INPUT})")
+    parser.add_argument("--json", action="store_true", help="write a JSON object for each line; null for a blank one")
+    parser.add_argument(
+        "--probabilities", action="store_true", help="write all classes and their probabilities, in descending order"
+    )
+    parser.add_argument("--fp16", action="store_true", help="16-bit weights: faster on a GPU")
+    parser.add_argument("--max-tokens", type=int, default=4096, help="tokens of a batch, with padding (default: 4096)")
+    parser.add_argument("--batch-size", type=int, help="lines of a batch (default: any number)")
+    parser.add_argument(
+        "--buffer-size",
+        type=int,
+        help=f"lines that are read and answered together (default: {BUFFERED}; 1 at a terminal)",
+    )
+    parser.add_argument("--beam", type=int, default=5, help="beam size (default: 5)")
+    parser.add_argument("--max-len-a", type=float, default=0, help="a generated text has at most a S + b tokens")
+    parser.add_argument("--max-len-b", type=int, default=200, help="b (default: 200), with S tokens of the source")
+    parser.add_argument(
+        "--lenpen", type=float, default=1, help="length penalty; above 1 favors longer text (default: 1)"
+    )
+    parser.add_argument("--no-repeat-ngram-size", type=int, default=0, help="generate no n-gram of this size twice")
+    return parser

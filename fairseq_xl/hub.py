@@ -1,0 +1,165 @@
+"""A loaded model for use from Python: embeddings, masked words, scores, text and classes.
+
+`n` sentences, `C` channels.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.prediction.base import BatchLimits, Record
+from fairseq_xl.prediction.labels import LabelPredictor
+from fairseq_xl.prediction.texts import TextPredictor
+from fairseq_xl.retrieval import Embedder
+from fairseq_xl.scoring import (
+    Filled,
+    fill_mask,
+    log_likelihoods,
+    pseudo_log_likelihoods,
+    translation_log_likelihoods,
+)
+from fairseq_xl.tasks.finetuning import FineTuningTask
+
+#: names of the checkpoint in a folder, in the order in which they are looked for
+CHECKPOINTS = ("checkpoint.pt", "checkpoint_best.pt")
+INPUT = "the text"  # in messages
+
+
+class HubInterface:
+    """A model in evaluation mode, and its task; ``model, task = fairseq_xl.load(...)`` gives both.
+
+    Methods compute on the model's device and raise `UserError` if the model cannot do what they do.
+
+    Args:
+        model: the module.
+        task: its task, whose `dictionary` and data folder are the model's.
+    """
+
+    def __init__(self, model: Any, task: Any):
+        self.model, self.task = model, task
+        self._predictors: dict[Any, Any] = {}
+
+    def __iter__(self) -> Iterator[Any]:
+        """The model and the task."""
+        return iter((self.model, self.task))
+
+    def to(self, *where: Any) -> "HubInterface":
+        """Moves the model as `torch.nn.Module.to` does, and returns the interface."""
+        self.model.to(*where)
+        return self
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """The encoder as a function from sentences to all layers and poolings."""
+        return Embedder.of_model(self.model, self.task)
+
+    def encode(
+        self, sentences: Sequence[str], lang: str, layer: int | None = None, pooling: str = "mean"
+    ) -> np.ndarray:
+        """n sentences of a language -> sentence embeddings (n, C) float32; a blank sentence has a row of zeros.
+
+        Args:
+            layer: layer whose hidden states are pooled, 0: the embeddings, None: the last layer.
+            pooling: ``mean`` over the tokens, or ``first``, the first token.
+        """
+        choice = self.embedder.choice(layer, pooling)
+        found: np.ndarray = self.embedder(_texts(sentences), lang, [choice])[choice]
+        return found
+
+    def fill_mask(self, sentence: str, lang: str, top: int = 5) -> list[Filled]:
+        """The most probable pieces for the only ``<mask>`` of a sentence: (probability, piece, whole sentence) each.
+
+        For models pre-trained with a masked objective.
+        """
+        return fill_mask(self.embedder, sentence, lang, top)
+
+    def score(
+        self,
+        sentences: Sequence[str],
+        targets: Sequence[str] | None = None,
+        *,
+        lang: str | None = None,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+    ) -> np.ndarray:
+        """n sentences -> scores (n,) float64 in nats.
+
+        By a model pre-trained with `clm`: log P(sentence), ``</s>`` included. By one pre-trained with a masked
+        objective and without `clm`: the pseudo-log-likelihood, the sum over pieces of log P(piece | the sentence with
+        this piece masked), without ``</s>`` (Salazar et al. 2020). By a translation model, with `targets` and the two
+        languages: log P(target | source), ``</s>`` included.
+        """
+        if targets is not None:
+            pair = source_lang or lang, target_lang or lang
+            return translation_log_likelihoods(self._generator(pair, {}), _texts(sentences), _texts(targets))
+        if lang is None:
+            raise UserError(
+                "score: name the language of the sentences with lang, or give targets of a translation model"
+            )
+        causal = "clm" in getattr(self.task, "objectives", ())
+        return (log_likelihoods if causal else pseudo_log_likelihoods)(self.embedder, _texts(sentences), lang)
+
+    def translate(
+        self, sentences: Sequence[str], source_lang: str, target_lang: str, beam: int = 5, **options: Any
+    ) -> list[str]:
+        """Translations of sentences by beam search; the translation of a blank sentence is empty.
+
+        Args:
+            options: further fields of fairseq's `GenerationConfig`: lenpen, max_len_a, max_len_b, sampling, …
+        """
+        records = self._generator((source_lang, target_lang), {"beam": beam, **options})(_texts(sentences))
+        return [record["text"] if record else "" for record in records]
+
+    def generate(self, sentences: Sequence[str], lang: str, beam: int = 5, **options: Any) -> list[str]:
+        """As `translate`, by a model of `xl_generation`, which writes titles and the like in the same language."""
+        return self.translate(sentences, lang, lang, beam, **options)
+
+    def predict(self, lines: Sequence[str], lang: str, subtask: str | None = None) -> list[Record | None]:
+        """Predictions of a fine-tuned encoder, as `fairseq-xl predict --json` writes them; None for a blank line.
+
+        Args:
+            lines: fields separated by tabs, as `fairseq-xl predict` reads them.
+            subtask: subtask of a model of `xl_multitask`.
+        """
+        if not isinstance(self.task, FineTuningTask):
+            raise UserError(f"expected a fine-tuned encoder, found a model trained by {self.task.cfg._name}")
+        key = lang, subtask
+        if key not in self._predictors:
+            self._predictors[key] = LabelPredictor(self.model, self.task, BatchLimits(), INPUT, lang, subtask)
+        predictor: LabelPredictor = self._predictors[key]
+        return predictor(_texts(lines))
+
+    def _generator(self, pair: tuple[Any, Any], options: dict[str, Any]) -> TextPredictor:
+        if None in pair:
+            raise UserError("score: name the languages of sources and targets with source_lang and target_lang")
+        key = pair, tuple(sorted(options.items()))
+        if key not in self._predictors:
+            self._predictors[key] = TextPredictor(self.model, self.task, BatchLimits(), INPUT, pair, options)
+        found: TextPredictor = self._predictors[key]
+        return found
+
+
+def _texts(sentences: Sequence[str]) -> Sequence[str]:
+    """The sentences; raises `UserError` for a single string, which is a sequence of characters."""
+    if isinstance(sentences, str):
+        raise UserError(f"expected a list of sentences, found the text {sentences[:40]!r}")
+    return list(sentences)
+
+
+def found_in(place: str | Path) -> tuple[Path, Path | None]:
+    """The checkpoint that a path names, and its data folder if it is known without the checkpoint.
+
+    A folder has the checkpoint, one of `CHECKPOINTS`; it is its own data folder if it has dict.txt. Raises `UserError`
+    for a folder without a checkpoint.
+    """
+    folder = Path(place)
+    if not folder.is_dir():
+        return folder, None
+    checkpoint = next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
+    if checkpoint is None:
+        raise UserError(f"{folder}: expected a folder with {' or '.join(CHECKPOINTS)}, found neither")
+    return checkpoint, folder if (folder / "dict.txt").is_file() else None

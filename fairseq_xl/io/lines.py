@@ -1,0 +1,55 @@
+"""Streams of raw text, of which a buffer of lines is in memory at a time. Imports neither torch nor fairseq."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+from fairseq_xl.errors import UserError, check_number
+from fairseq_xl.io.compressed import text_of
+
+STANDARD_INPUT = "standard input"
+BUFFERED = 1000  # lines in memory by default; a terminal is answered line by line
+
+
+def read_buffers(path: str | None, size: int | None = None) -> Iterator[list[str]]:
+    r"""Yields the lines of a UTF-8 file, plain or compressed, in lists of at most `size`; \n or \r\n ends a line.
+
+    Args:
+        path: the file; None: standard input.
+        size: number of lines of a list; None: 1 at a terminal, else `BUFFERED`.
+
+    Raises `UserError` for a missing file, a line that is not UTF-8, and a `size` below 1.
+    """
+    if size is not None:
+        check_number("--buffer-size", size, "1 or more")
+    if path is None:
+        stream = getattr(sys.stdin, "buffer", sys.stdin)
+        yield from _buffers(stream, STANDARD_INPUT, size or (1 if sys.stdin.isatty() else BUFFERED))
+        return
+    try:
+        with open(path, "rb") as file:
+            yield from _buffers(text_of(file), path, size or BUFFERED)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+
+
+def _buffers(stream: BinaryIO | Any, name: str, size: int) -> Iterator[list[str]]:
+    buffer: list[str] = []
+    for line in _decoded(stream, name):
+        buffer.append(line)
+        if len(buffer) == size:
+            yield buffer
+            buffer = []
+    if buffer:
+        yield buffer
+
+
+def _decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
+    for number, line in enumerate(stream, start=1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{name}, line {number}: not UTF-8, it has the byte 0x{line[error.start]:02x}") from None
+        yield text.removesuffix("\n").removesuffix("\r")

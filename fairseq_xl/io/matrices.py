@@ -1,0 +1,60 @@
+"""Matrices in .npy files, written row by row and read as memory maps. `n` rows, `C` columns."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
+
+Append = Callable[[np.ndarray], None]
+
+
+@contextlib.contextmanager
+def growing_matrix(path: str, columns: int) -> Iterator[Append]:
+    """Writes a float32 matrix of any number of rows: yields a function that appends rows (n, C).
+
+    The file is written whole or not at all, with the errors of `replacing`. numpy leaves room in the header for the
+    number of rows, which is known at the end.
+    """
+    rows = 0
+
+    def append(block: np.ndarray) -> None:
+        nonlocal rows
+        file.write(np.ascontiguousarray(block, np.float32).tobytes())
+        rows += len(block)
+
+    with replacing(path) as file:
+        _write_header(file, 0, columns)
+        begin = file.tell()
+        yield append
+        file.seek(0)
+        _write_header(file, rows, columns)
+        assert file.tell() == begin, "the header has the same length for every number of rows"
+
+
+def _write_header(file: BinaryIO, rows: int, columns: int) -> None:
+    shape = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
+    npy.write_array_header_1_0(file, {**shape, "shape": (rows, columns)})
+
+
+def open_matrix(path: str) -> Any:
+    """The matrix (n, C) of floats of an .npy file, as a memory map.
+
+    Raises `UserError` for a missing, damaged or truncated file, and for other content.
+    """
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or 'not an .npy file'}") from None
+    except (ValueError, EOFError):
+        raise UserError(f"{path} is not an .npy file of numbers, or it is damaged or cut short") from None
+    if not isinstance(found, np.ndarray) or found.ndim != 2 or found.dtype.kind != "f":
+        shown = f"{found.dtype} {found.shape}" if isinstance(found, np.ndarray) else "an archive"
+        raise UserError(f"{path}: expected a matrix of floats, a row for each sentence, found {shown}")
+    return found

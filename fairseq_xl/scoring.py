@@ -1,0 +1,142 @@
+"""Words in place of <mask>, and log-probabilities of sentences by a language model or a translation model.
+
+`B` batch, `T` time, `C` channels, `V` vocabulary, `n` sentences. Log-probabilities are in nats.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fairseq_xl.data import tokenizers
+from fairseq_xl.data.symbols import MASK
+from fairseq_xl.data.text import cut
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.objectives.mlm import MaskedObjective
+from fairseq_xl.prediction.texts import TextPredictor
+from fairseq_xl.retrieval import Embedder
+
+SENTENCES = 64  # sentences whose masked copies are in memory at a time
+
+
+class Filled(NamedTuple):
+    """A piece in place of <mask>."""
+
+    probability: float
+    token: str  # the piece, as it is in the dictionary
+    text: str  # the sentence with the piece
+
+
+def language_model(embedder: Embedder, masked: bool) -> Any:
+    """The encoder of an embedder with its output layer.
+
+    Raises `UserError` unless it was pre-trained with masked language modeling or, without `masked`, with `clm`.
+    """
+    objectives = getattr(embedder.task, "objectives", {})
+    kinds = [isinstance(each, MaskedObjective) if masked else name == "clm" for name, each in objectives.items()]
+    if not isinstance(embedder.model, XLEncoderModel) or not any(kinds):
+        trained = f" with {','.join(objectives)}" if objectives else ""
+        wanted = "a masked language model (mlm, tlm, veco_mono, …)" if masked else "a causal language model (clm)"
+        raise UserError(f"expected {wanted}, found a model trained by {embedder.task.cfg._name}{trained}")
+    return embedder.model
+
+
+@torch.no_grad()
+def fill_mask(embedder: Embedder, sentence: str, language: str, top: int) -> list[Filled]:
+    """The `top` most probable pieces for the only <mask> of a sentence, in descending order.
+
+    The text on either side of <mask> is encoded by itself. Special symbols are left out, but the probabilities are over
+    the whole vocabulary.
+    """
+    model, dictionary = language_model(embedder, masked=True), embedder.task.dictionary
+    sides = sentence.split(MASK)
+    if len(sides) != 2:
+        raise UserError(f"{quoted(sentence)}: expected one {MASK}, found {len(sides) - 1}")
+    left, right = (embedder.encode(side, language)[:-1] if side.strip() else np.empty(0, np.int64) for side in sides)
+    row = embedder.task.framing.sentence(np.concatenate((left, [dictionary.mask_index], right, [dictionary.eos()])))
+    if len(row) > embedder.longest:
+        raise UserError(f"{quoted(sentence)}: expected at most {embedder.longest} tokens, found {len(row)}")
+    ((_, states, _),) = embedder.hidden_states([row], language)
+    probabilities = model.output(states[-1][0, len(left) + 1]).float().softmax(-1).cpu()
+    pieces = torch.from_numpy(dictionary.pieces)
+    best = probabilities[pieces].topk(min(top, len(pieces)))
+    return [
+        Filled(value, dictionary[number], _text(embedder, [*left, number, *right], language))
+        for value, number in zip(best.values.tolist(), pieces[best.indices].tolist())
+    ]
+
+
+def _text(embedder: Embedder, tokens: list[int], language: str) -> str:
+    dictionary = embedder.task.dictionary
+    joined = dictionary.string(torch.tensor(tokens), dictionary.word_mark)
+    return tokenizers.detokenize(joined, embedder.encode.tokenizers.get(language), language)
+
+
+def pseudo_log_likelihoods(embedder: Embedder, sentences: Sequence[str], language: str) -> np.ndarray:
+    """(n,) float64: the sum over a sentence's pieces of log P(piece | the sentence with this piece masked).
+
+    Salazar et al. (2020), eq. 1. The ``</s>`` is not scored; too long sentences are truncated. A model reads as many
+    copies of a sentence as it has pieces.
+    """
+    model, dictionary = language_model(embedder, masked=True), embedder.task.dictionary
+    found = np.zeros(len(sentences))
+    for first in range(0, len(sentences), SENTENCES):
+        copies, owners, places, targets = [], [], [], []
+        for number, row in enumerate(embedder.rows(sentences[first : first + SENTENCES], language), start=first):
+            for place in range(1, len(row) - 1):
+                masked = row.copy()
+                masked[place] = dictionary.mask_index
+                copies.append(masked)
+                owners.append(number)
+                places.append(place)
+                targets.append(int(row[place]))
+        for batch, log_probabilities in _log_probabilities(embedder, model, copies, language, places):
+            scores = log_probabilities[range(len(batch)), [targets[copy] for copy in batch]]
+            np.add.at(found, [owners[copy] for copy in batch], scores.double().cpu().numpy())
+    return found
+
+
+@torch.no_grad()
+def _log_probabilities(embedder: Embedder, model: Any, rows: list[np.ndarray], language: str, places: list[int]) -> Any:
+    """Yields numbers of rows and log-probabilities (B, V) at one place of each."""
+    for batch, states, _ in embedder.hidden_states(rows, language):
+        hidden = states[-1][range(len(batch)), [places[number] for number in batch]]
+        yield batch, model.output(hidden).float().log_softmax(-1)
+
+
+@torch.no_grad()
+def log_likelihoods(embedder: Embedder, sentences: Sequence[str], language: str) -> np.ndarray:
+    """(n,) float64: the sum of log P(token | tokens before it), ``</s>`` included, by a causal language model."""
+    model = language_model(embedder, masked=False)
+    rows = embedder.rows(sentences, language)
+    found = np.zeros(len(rows))
+    for batch, states, _ in embedder.hidden_states(rows, language, causal=True):
+        for number, hidden in zip(batch, states[-1]):
+            following = torch.from_numpy(np.asarray(rows[number][1:], dtype=np.int64)).to(hidden.device)
+            scores = model.output(hidden[: len(following)]).float().log_softmax(-1)
+            found[number] = float(scores.gather(1, following[:, None]).double().sum())
+    return found
+
+
+@torch.no_grad()
+def translation_log_likelihoods(predictor: TextPredictor, sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
+    """(n,) float64: log P(target | source), summed over the tokens of the target, ``</s>`` included."""
+    if len(sources) != len(targets):
+        raise UserError(f"expected a target for each source, found {len(targets)} targets of {len(sources)} sources")
+    model, limits = predictor.model, predictor.model.max_positions()
+    sides = [
+        [cut(predictor.encode(text, language), limit - (side == 0)) for text in texts]
+        for side, (texts, language, limit) in enumerate(zip((sources, targets), predictor.pair, limits))
+    ]
+    dataset, found = predictor.dataset(*sides), np.zeros(len(sources))
+    pad = predictor.task.dictionary.pad()
+    for batch in dataset.batch_by_size(dataset.ordered_indices(), predictor.limits.tokens):
+        sample = predictor.on_device(dataset.collater([dataset[index] for index in batch]))
+        net_input, target = sample["net_input"], sample["target"]
+        encoder_out = model.encoder(net_input["src_tokens"], None, net_input["src_languages"])
+        logits, _ = model.decoder(net_input["prev_output_tokens"], encoder_out)
+        scores = logits.float().log_softmax(-1).gather(2, target[..., None]).squeeze(2)
+        found[sample["id"].numpy()] = scores.masked_fill(target == pad, 0).double().sum(1).cpu().numpy()
+    return found

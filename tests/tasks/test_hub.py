@@ -1,0 +1,249 @@
+"""fairseq_xl.load and the methods of what it returns: values of direct passes through the model."""
+
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import fairseq_xl
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.errors import UserError
+from fairseq_xl.hub import HubInterface
+from tests.command_line import cli
+from tests.commands import classification, dan, denoising, generation, pretraining, run_generate, run_train, translation
+from tests.tasks.test_classification import write_task
+from tests.tasks.test_same_language_generation import write_titles
+from tests.tasks.tiny_text import EMPTY, LONG
+
+ONCE = ["--max-update", 1, "--disable-validation"]
+TEXT = ["das Haus geht unter Wasser", "ein Buch", "klein gruen hinter Licht das Stein liest"]
+
+
+@pytest.fixture(scope="module")
+def checkpoints(data_bin, tmp_path_factory):
+    """{kind of model: its checkpoint}."""
+    root = tmp_path_factory.mktemp("loaded")
+    files, titles = write_task(root / "files", 1), write_titles(root / "titles")
+    lines = {
+        "mlm": pretraining(data_bin, root / "mlm", *cli(langs="de,en", pairs="en-de", lr=0.05)),
+        "clm": pretraining(data_bin, root / "clm", "--lr", 0.05, objectives="clm"),
+        "xdae": denoising(data_bin, root / "xdae"),
+        "dan": dan(data_bin, root / "dan"),
+        "translation": translation(data_bin, root / "translation", *cli(lang_pairs="en-de,de-en", lr=0.05)),
+        "classification": classification(data_bin, files, root / "classification"),
+        "generation": generation(data_bin, titles, root / "generation", "--lr", 0.05),
+    }
+    for line in lines.values():
+        run_train([*line, *ONCE])
+    return {kind: root / kind / "checkpoint_last.pt" for kind in lines}
+
+
+@pytest.fixture(scope="module")
+def loaded(checkpoints):
+    """{kind of model: what `load` returns}, with the data folder of the training."""
+    return {kind: fairseq_xl.load(path) for kind, path in checkpoints.items()}
+
+
+def framed(hub, text):
+    """Tokens (1, T) of a sentence."""
+    return torch.from_numpy(hub.task.framing.sentence(hub.embedder.encode(text, "de")))[None]
+
+
+def hidden_states(hub, tokens, **more):
+    """Last hidden states (1, T, C) of German tokens, in a direct pass."""
+    with torch.no_grad():
+        return hub.model.encode(tokens, languages=torch.tensor([[hub.task.dictionary.language_id("de")]]), **more)
+
+
+# Loading
+
+
+def test_model_and_task(data_bin, checkpoints):
+    hub = fairseq_xl.load(checkpoints["mlm"], data_bin, langs="de")
+    model, task = hub
+    assert isinstance(hub, HubInterface) and model is hub.model and task is hub.task
+    assert not model.training and task.cfg.langs == "de" and hub.to("cpu") is hub
+
+
+@pytest.mark.parametrize("kind", ["mlm", "translation", "classification"])
+def test_a_folder_with_model_and_dictionary(data_bin, checkpoints, loaded, tmp_path, kind):
+    """It has no text of --langs and --pairs of the training; checkpoint.pt comes before checkpoint_best.pt."""
+    for name in ("dict.txt", "sentencepiece.model"):
+        shutil.copy(data_bin / name, tmp_path)
+    shutil.copy(checkpoints[kind], tmp_path / "checkpoint.pt")
+    (tmp_path / "checkpoint_best.pt").write_bytes(b"")
+    hub = fairseq_xl.load(str(tmp_path))
+    assert hub.task.folder() == tmp_path
+    assert np.array_equal(hub.encode(TEXT, "de"), loaded[kind].encode(TEXT, "de"))
+    (tmp_path / "checkpoint.pt").rename(tmp_path / "checkpoint_best.pt")
+    assert np.array_equal(fairseq_xl.load(tmp_path).encode(TEXT, "de"), hub.encode(TEXT, "de"))
+    assert fairseq_xl.load(tmp_path, data_bin).task.folder() == data_bin
+
+
+def test_the_folder_of_a_training(data_bin, checkpoints, tmp_path):
+    """It has no dictionary: the data folder is that of the training."""
+    shutil.copy(checkpoints["mlm"], tmp_path / "checkpoint_best.pt")
+    assert fairseq_xl.load(tmp_path).task.folder() == data_bin
+
+
+def test_what_cannot_be_loaded(data_bin, checkpoints, tmp_path):
+    with pytest.raises(UserError, match="expected a folder with checkpoint.pt or checkpoint_best.pt, found neither"):
+        fairseq_xl.load(tmp_path)
+    with pytest.raises(UserError, match="no.pt"):
+        fairseq_xl.load(tmp_path / "no.pt")
+    (tmp_path / "checkpoint.pt").write_bytes(checkpoints["mlm"].read_bytes()[:3000])
+    with pytest.raises(UserError, match="checkpoint.pt is not a checkpoint, or it is damaged or cut short"):
+        fairseq_xl.load(tmp_path)
+    shutil.copy(checkpoints["mlm"], tmp_path / "checkpoint.pt")
+    (tmp_path / "dict.txt").write_text((data_bin / "dict.txt").read_text(encoding="utf-8").replace("[de]", "[xx]"))
+    with pytest.raises(UserError, match="trained with another dictionary"):
+        fairseq_xl.load(tmp_path)
+
+
+# Embeddings
+
+
+def test_encode(loaded):
+    hub = loaded["mlm"]
+    found = hub.encode([*TEXT, ""], lang="de")
+    assert found.shape == (4, 16) and found.dtype == np.float32 and not found[3].any()
+    first, embeddings = hub.encode(TEXT, "de", layer=1, pooling="first"), hub.encode(TEXT, "de", layer=0)
+    for number, text in enumerate(TEXT):
+        hidden = hidden_states(hub, framed(hub, text))[0]
+        np.testing.assert_allclose(found[number], hidden.mean(0), atol=2e-6)
+        np.testing.assert_allclose(first[number], hidden[0], atol=2e-6)
+    assert np.abs(embeddings - found[:3]).max() > 0.1
+
+
+def test_what_cannot_be_encoded(loaded):
+    with pytest.raises(UserError, match="layer 2, pooling 'mean': expected a layer from 0 to 1 and mean or first"):
+        loaded["mlm"].encode(TEXT, "de", layer=2)
+    with pytest.raises(UserError, match="layer None, pooling 'max'"):
+        loaded["mlm"].encode(TEXT, "de", pooling="max")
+    with pytest.raises(UserError, match="language 'xx' has no symbol"):
+        loaded["mlm"].encode(TEXT, "xx")
+    with pytest.raises(UserError, match="expected a list of sentences, found the text 'das Haus'"):
+        loaded["mlm"].encode("das Haus", "de")
+    with pytest.raises(UserError, match="expected a model with an encoder, found xl_dan"):
+        loaded["dan"].encode(TEXT, "de")
+
+
+# Language models
+
+
+def test_fill_mask(loaded):
+    """The probabilities are those of the whole vocabulary; special symbols are no answers."""
+    hub = loaded["mlm"]
+    dictionary, tokens = hub.task.dictionary, framed(hub, "das Haus geht")
+    assert tokens.size(1) == 5  # a piece for each word
+    tokens[0, 2] = dictionary.mask_index
+    expected = hub.model.output(hidden_states(hub, tokens)[0, 2]).softmax(-1)
+    found = hub.fill_mask("das <mask> geht", lang="de", top=len(dictionary))
+    assert {each.token for each in found} == {dictionary[number] for number in dictionary.pieces}
+    for each in found:
+        assert each.probability == pytest.approx(float(expected[dictionary.index(each.token)]), abs=1e-6)
+    assert [each.probability for each in found] == sorted((each.probability for each in found), reverse=True)
+    assert hub.fill_mask("das <mask> geht", "de", 3) == found[:3]
+    (haus,) = (each for each in found if each.token == "▁Haus")
+    assert haus.text == "das Haus geht"
+    assert hub.fill_mask("<mask>", "de", 1)[0].text == hub.fill_mask("<mask>", "de", 1)[0].token.replace("▁", "")
+
+
+def test_what_cannot_be_filled(loaded):
+    for text, count in (("das Haus", 0), ("<mask> <mask>", 2)):
+        with pytest.raises(UserError, match=f"'{text}': expected one <mask>, found {count}"):
+            loaded["mlm"].fill_mask(text, "de")
+    with pytest.raises(UserError, match="expected at most 40 tokens, found 63"):
+        loaded["mlm"].fill_mask("Haus " * 60 + "<mask>", "de")
+    for kind, name in (("clm", "xl_pretraining with clm"), ("classification", "xl_classification"), ("xdae", "xdae")):
+        with pytest.raises(UserError, match=f"expected a masked language model .* found a model trained by .*{name}"):
+            loaded[kind].fill_mask("<mask>", "de")
+
+
+def test_pseudo_log_likelihood(loaded, monkeypatch):
+    hub = loaded["mlm"]
+    expected = []
+    for text in TEXT:
+        tokens, total = framed(hub, text), 0.0
+        for place in range(1, tokens.size(1) - 1):
+            masked = tokens.clone()
+            masked[0, place] = hub.task.dictionary.mask_index
+            scores = hub.model.output(hidden_states(hub, masked)[0, place]).log_softmax(-1)
+            total += float(scores[tokens[0, place]])
+        expected.append(total)
+    assert hub.score(TEXT, lang="de") == pytest.approx(expected, abs=1e-4) and len(set(expected)) == 3
+    monkeypatch.setattr("fairseq_xl.scoring.SENTENCES", 2)
+    assert hub.score(TEXT, lang="de") == pytest.approx(expected, abs=1e-4)
+    assert hub.score([], lang="de").shape == (0,)
+
+
+def test_log_likelihood_of_a_causal_model(loaded):
+    hub, expected = loaded["clm"], []
+    for text in TEXT:
+        tokens = framed(hub, text)
+        logits = hub.model.output(hidden_states(hub, tokens[:, :-1], causal=True)[0])
+        expected.append(-float(torch.nn.functional.cross_entropy(logits, tokens[0, 1:], reduction="sum")))
+    assert hub.score(TEXT, lang="de") == pytest.approx(expected, abs=1e-4)
+
+
+# Text
+
+
+def test_log_likelihood_of_translations(data_bin, corpus, checkpoints, loaded):
+    """That of fairseq-generate --score-reference, which prints the logarithms to base 2 of all tokens."""
+    sides = [(corpus / f"test.en-de.{code}").read_text(encoding="utf-8").splitlines() for code in ("en", "de")]
+    options = cli(task="xl_translation", user_dir="fairseq_xl", path=checkpoints["translation"], s="en", t="de")
+    printed = run_generate([data_bin, *options, "--score-reference"]).lines("P")
+    kept = [number for number in range(len(sides[0])) if number not in (EMPTY, LONG)]
+    expected = [sum(map(float, printed[number][0].split())) * math.log(2) for number in kept]
+    chosen = [[side[number] for number in kept] for side in sides]
+    found = loaded["translation"].score(*chosen, source_lang="en", target_lang="de")
+    assert found == pytest.approx(expected, abs=2e-3) and len(set(expected)) == len(kept)
+    assert np.abs(loaded["translation"].score(*chosen[::-1], source_lang="de", target_lang="en") - found).min() > 0.01
+
+
+def test_translate_and_generate(data_bin, corpus, checkpoints, loaded):
+    lines = (corpus / "test.en-de.en").read_text(encoding="utf-8").splitlines()
+    options = cli(task="xl_translation", user_dir="fairseq_xl", path=checkpoints["translation"], s="en", t="de")
+    more = cli(beam=2, max_len_b=6, remove_bpe="sentencepiece")
+    printed = run_generate([data_bin, *options, *more]).lines("D")
+    found = loaded["translation"].translate(lines, "en", "de", beam=2, max_len_b=6)
+    assert found == [printed[number][0].partition("\t")[2] for number in range(len(lines))] and found[EMPTY] == ""
+    titles = loaded["generation"].generate(["das Haus", " "], "fr", max_len_b=5)
+    assert (
+        len(titles) == 2
+        and titles[1] == ""
+        and titles == loaded["generation"].translate(["das Haus", ""], "fr", "fr", max_len_b=5)
+    )
+
+
+def test_what_cannot_be_translated_or_scored(loaded):
+    for kind, method, arguments, message in (
+        ("mlm", "translate", (TEXT, "en", "de"), "a model of xl_pretraining generates no text"),
+        ("translation", "translate", (TEXT, "en", "fr"), "was trained for en-de, de-en, not for en-fr"),
+        ("generation", "translate", (TEXT, "en", "de"), "en-de: xl_generation writes the language of the source"),
+        ("mlm", "score", (TEXT,), "score: name the language of the sentences with lang"),
+        ("translation", "score", (TEXT, TEXT), "score: name the languages of sources and targets"),
+        ("classification", "score", (TEXT, None), "score: name the language"),
+        ("mlm", "predict", (TEXT, "de"), "expected a fine-tuned encoder, found a model trained by xl_pretraining"),
+    ):
+        with pytest.raises(UserError, match=message):
+            getattr(loaded[kind], method)(*arguments)
+    with pytest.raises(UserError, match="found 1 targets of 3 sources"):
+        loaded["translation"].score(TEXT, TEXT[:1], source_lang="de", target_lang="en")
+    with pytest.raises(UserError, match="expected a masked language model .*, found a model trained by xl_translation"):
+        loaded["translation"].score(TEXT, lang="de")
+
+
+def test_predict(loaded):
+    found = loaded["classification"].predict([TEXT[0], ""], lang="de")
+    assert found[1] is None and set(found[0]["probabilities"]) == {"river", "stone"}
+    hub = loaded["classification"]
+    logits = hub.model.heads["classification"](hidden_states(hub, framed(hub, TEXT[0]))[:, 0])[0]
+    assert list(found[0]["probabilities"].values()) == pytest.approx(sorted(logits.softmax(0).tolist(), reverse=True))
+
+
+def test_the_dictionary_is_that_of_the_data_folder(data_bin, loaded):
+    assert loaded["mlm"].task.dictionary.digest() == XLDictionary.load(data_bin / "dict.txt").digest()

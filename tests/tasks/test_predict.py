@@ -1,0 +1,328 @@
+"""fairseq-xl predict: the same labels and text as fairseq-validate and fairseq-generate, line by line."""
+
+import io
+import json
+import logging
+import random
+import sys
+
+import pytest
+
+from fairseq_xl.commands import predict
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.generation import detokenized
+from fairseq_xl.evaluation.squad import read_questions
+from fairseq_xl.evaluation.task_files import read_sentences
+from fairseq_xl.prediction.base import Predictor
+from tests.command_line import cli
+from tests.commands import (
+    classification,
+    generation,
+    labeled,
+    pretraining,
+    run_generate,
+    run_interactive,
+    run_train,
+    run_validate,
+    translation,
+)
+from tests.tasks.test_classification import write_task
+from tests.tasks.test_finetuning_tasks import asked, ranked, tagged
+from tests.tasks.test_same_language_generation import write_titles
+from tests.tasks.tiny_text import EMPTY, TEST_LINES, sentences
+
+SHORT = ["--max-update", 4, "--lr", 0.02, "--disable-validation", "--no-epoch-checkpoints"]
+SUFFIX = {"question_answering": "json"}
+
+
+def write_files(root):
+    """{name of a task: folder of its task files}, 30 and 11 examples in English and German."""
+    found = {"classification": write_task(root / "classification", 2)}
+    for name in ("ranking", "tagging", "question_answering"):
+        found[name] = root / name
+        found[name].mkdir()
+        for split, count in (("train", 30), ("valid", 11)):
+            for code, lines in sentences(("en", "de"), count, f"{split} predicted").items():
+                rng = random.Random(split)
+                if name == "question_answering":
+                    content = asked(code, lines, rng)
+                else:
+                    content = "\n".join(ranked(code, lines) if name == "ranking" else tagged(code, lines, rng))
+                (found[name] / f"{split}.{code}.{SUFFIX.get(name, 'tsv')}").write_text(content, encoding="utf-8")
+    return found
+
+
+def training(data, name, files, folder):
+    """A command line of fairseq-train."""
+    if name == "classification":
+        return classification(data, files, folder)
+    task = cli(task=f"xl_{name}", criterion=f"xl_{name}", arch="xl_xlm_tiny", layers=1)
+    short = ["--question-length", 8, "--stride", 8] if name == "question_answering" else []
+    return [data, *task, *labeled(files, folder), *short]
+
+
+@pytest.fixture(scope="module")
+def task_files(tmp_path_factory):
+    """Read only."""
+    return write_files(tmp_path_factory.mktemp("predicted"))
+
+
+@pytest.fixture(scope="module")
+def checkpoints(data_bin, task_files, tmp_path_factory):
+    """{name of a task: checkpoint after a few updates}."""
+    root, made = tmp_path_factory.mktemp("models"), {}
+    for name, files in task_files.items():
+        run_train([*training(data_bin, name, files, root / name), *SHORT])
+        made[name] = root / name / "checkpoint_last.pt"
+    return made
+
+
+@pytest.fixture(scope="module")
+def expected(data_bin, checkpoints, task_files, tmp_path_factory):
+    """{name of a task: the German predictions of fairseq-validate}."""
+    found = {}
+    for name, checkpoint in checkpoints.items():
+        folder = tmp_path_factory.mktemp(name)
+        options = cli(task=f"xl_{name}", path=checkpoint, user_dir="fairseq_xl", batch_size=3, predictions_to=folder)
+        run_validate([data_bin, *options, "--task-files", task_files[name]])
+        found[name] = (folder / f"valid.de.{SUFFIX.get(name, 'tsv')}").read_text(encoding="utf-8")
+    return found
+
+
+@pytest.fixture
+def run(data_bin, capsys, monkeypatch):
+    """Runs the command on lines of standard input; returns the lines that it printed."""
+
+    def run_on(lines, checkpoint, *more):
+        stdin = io.TextIOWrapper(io.BytesIO("".join(f"{line}\n" for line in lines).encode()))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        capsys.readouterr()
+        predict.main(list(map(str, (checkpoint, data_bin, *more))))
+        return capsys.readouterr().out.split("\n")[:-1]
+
+    return run_on
+
+
+def unlabeled(name, files):
+    """The German validation text as the command reads it."""
+    path = files[name] / f"valid.de.{SUFFIX.get(name, 'tsv')}"
+    if name == "question_answering":
+        return [f"{each.context}\t{each.question}" for each in read_questions(path, "de")]
+    if name == "tagging":
+        return [" ".join(each.words) for each in read_sentences(path, "de")]
+    return [line.partition("\t")[2] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# Labels
+
+
+@pytest.mark.parametrize("more", [[], ["--batch-size", 2, "--buffer-size", 3], ["--max-tokens", 40]])
+def test_classes_are_those_of_validation(checkpoints, expected, task_files, run, more):
+    """A blank line gets a blank line in its place."""
+    lines = unlabeled("classification", task_files)
+    found = run([*lines[:4], "", *lines[4:]], checkpoints["classification"], "--lang", "de", *more)
+    assert found.pop(4) == ""
+    rows = [row.split("\t") for row in expected["classification"].splitlines()]
+    shown = [line.split("\t") for line in found]
+    assert [label for label, _ in shown] == [label for *_, label, _ in rows] and len(shown) == 31
+    assert [float(value) for _, value in shown] == pytest.approx([float(value) for *_, value in rows], abs=2e-6)
+
+
+def test_all_classes_with_their_probabilities(checkpoints, task_files, run):
+    lines = unlabeled("classification", task_files)[:3]
+    checkpoint = checkpoints["classification"]
+    best = [line.split("\t") for line in run(lines, checkpoint, "--lang", "de")]
+    for (label, probability), line in zip(best, run(lines, checkpoint, "--lang", "de", "--probabilities"), strict=True):
+        first, highest, second, lowest = line.split("\t")
+        assert (first, highest) == (label, probability) and {first, second} == {"river", "stone"}
+        assert float(highest) + float(lowest) == pytest.approx(1, abs=2e-6) and float(highest) >= float(lowest)
+    records = list(map(json.loads, run([*lines, ""], checkpoint, "--lang", "de", "--json")))
+    assert records.pop() is None
+    for (label, probability), record in zip(best, records, strict=True):
+        assert record["label"] == label == max(record["probabilities"], key=record["probabilities"].get)
+        assert record["probability"] == record["probabilities"][label] == pytest.approx(float(probability), abs=1e-6)
+
+
+def test_scores_tags_and_answers_are_those_of_validation(checkpoints, expected, task_files, run):
+    found = {
+        name: run(unlabeled(name, task_files), checkpoints[name], "--lang", "de", "--buffer-size", 4)
+        for name in ("ranking", "tagging", "question_answering")
+    }
+    scores = {int(line): float(score) for line, *_, score in map(str.split, expected["ranking"].splitlines())}
+    assert [float(score) for score in found["ranking"]] == pytest.approx([scores[n + 1] for n in range(11)], abs=2e-6)
+    of_sentences = [block.split("\n") for block in expected["tagging"].strip("\n").split("\n\n")]
+    assert found["tagging"] == [" ".join(row.split("\t")[2] for row in block) for block in of_sentences]
+    assert found["question_answering"] == list(json.loads(expected["question_answering"]).values())
+
+
+def test_records_of_answers_and_tags(checkpoints, task_files, run):
+    lines = unlabeled("question_answering", task_files)
+    for line, shown in zip(lines, run(lines, checkpoints["question_answering"], "--lang", "de", "--json")):
+        record = json.loads(shown)
+        assert line.startswith(record["answer"], record["start"]) and record["answer"] and record["score"] < 1e3
+    (record,) = run(["das  Haus\tGarten"], checkpoints["tagging"], "--lang", "de", "--json")
+    assert json.loads(record)["words"] == ["das", "Haus", "Garten"] and len(json.loads(record)["tags"]) == 3
+
+
+def test_each_buffer_is_answered_before_the_next_line_is_read(data_bin, checkpoints, monkeypatch):
+    """As a program that talks to the command through pipes needs it; the output is flushed."""
+    written, seen = io.BytesIO(), []
+
+    class Asking:
+        def __iter__(self):
+            for _ in range(3):
+                seen.append(written.getvalue().count(b"\n"))
+                yield b"Haus\n"
+
+        def isatty(self):
+            return False
+
+    monkeypatch.setattr(sys, "stdin", Asking())
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, write_through=False))
+    predict.main([str(checkpoints["tagging"]), str(data_bin), "--lang", "de", "--buffer-size", "1"])
+    assert seen == [0, 1, 2]
+
+
+def test_truncated_lines_are_named(checkpoints, run, caplog):
+    caplog.set_level(logging.WARNING)
+    long = " ".join(["Haus"] * 60)
+    found = run(["Haus\tHaus", "", f"Haus\t{long}"], checkpoints["classification"], "--lang", "de", "--buffer-size", 1)
+    assert len(found) == 3 and "standard input: 1 lines are truncated to --length 40 tokens: 3" in caplog.text
+
+
+def test_wrong_lines_and_options(data_bin, checkpoints, run, tmp_path):
+    cases = [
+        ("classification", ["Haus"], [], "standard input, line 1: expected text TAB text, found 'Haus'"),
+        ("classification", ["a\tb", "a\t "], [], r"line 2: expected text TAB text, found 'a\\t '"),
+        ("ranking", ["Haus"], [], "line 1: expected query TAB text, found 'Haus'"),
+        ("ranking", ["a\tb\tc\td"], [], "line 1: expected query TAB text TAB text"),
+        ("question_answering", ["Haus"], [], "line 1: expected context TAB question"),
+        ("tagging", ["Haus"], ["--probabilities"], "--probabilities: the model has no classes"),
+        ("tagging", ["Haus"], ["--json", "--probabilities"], "--probabilities: leave it out"),
+        ("tagging", ["Haus"], ["--lang", "xx"], "language 'xx' has no symbol in the dictionary"),
+        ("tagging", ["Haus"], ["--subtask", "ner"], "--subtask ner: only models of xl_multitask have subtasks"),
+        ("tagging", ["Haus " * 9], ["--max-tokens", 5], "a sentence needs 11 tokens with padding"),
+        ("tagging", ["Haus"], ["--batch-size", 0], "--batch-size 0: 1 or more is needed"),
+        ("tagging", ["Haus"], ["--input", tmp_path / "no"], "no: no such file"),
+        ("tagging", ["Haus"], ["-s", "en"], "does not translate, it has --lang"),
+    ]
+    for name, lines, more, message in cases:
+        with pytest.raises(UserError, match=message):
+            run(lines, checkpoints[name], "--lang", "de", *more)
+    with pytest.raises(UserError, match="--lang is missing: name the language of the text, one of en, de, fr"):
+        run(["Haus"], checkpoints["tagging"])
+    (tmp_path / "half.pt").write_bytes(checkpoints["tagging"].read_bytes()[:2000])
+    for path, message in (("half.pt", "half.pt is not a checkpoint, or it is damaged"), ("no.pt", "no.pt")):
+        with pytest.raises(UserError, match=message):
+            run(["Haus"], tmp_path / path, "--lang", "de")
+    run_train([*pretraining(data_bin, tmp_path), "--max-update", 1, "--disable-validation"])
+    with pytest.raises(
+        UserError, match="checkpoint_last.pt was trained by xl_pretraining: expected a fine-tuned model"
+    ):
+        run(["Haus"], tmp_path / "checkpoint_last.pt", "--lang", "de")
+
+
+@pytest.mark.parametrize("command", [run_generate, lambda line: run_interactive(line, ["Haus"])])
+def test_commands_that_generate_text_name_this_one(data_bin, checkpoints, task_files, command):
+    line = [data_bin, *cli(task="xl_tagging", path=checkpoints["tagging"], user_dir="fairseq_xl", length=40)]
+    with pytest.raises(UserError, match="generates no text: `fairseq-xl predict CHECKPOINT DATA` predicts classes"):
+        command([*line, *cli(task_files=task_files["tagging"], gen_subset="valid", batch_size=1)])
+
+
+def test_subtasks(data_bin, task_files, tmp_path, run):
+    """Each subtask of a model predicts with its own head."""
+    subtasks = " ".join(f"{name[0]}={name}:{task_files[name]}" for name in ("classification", "tagging"))
+    line = [data_bin, *cli(task="xl_multitask", criterion="xl_multitask", arch="xl_xlm_tiny", layers=1)]
+    options = [word for word in labeled("", tmp_path) if word not in ("--task-files", "")]
+    run_train([*line, *options, "--subtasks", subtasks, *SHORT])
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    (tags,) = run(["das Haus"], checkpoint, "--lang", "de", "--subtask", "t")
+    (label,) = run(["das Haus\tGarten"], checkpoint, "--lang", "de", "--subtask", "c")
+    assert len(tags.split(" ")) == 2 and label.split("\t")[0] in ("river", "stone")
+    for more, message in (
+        ([], "--subtask: name one of c, t"),
+        (["--subtask", "x"], "--subtask x: expected one of c, t"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run(["das Haus"], checkpoint, "--lang", "de", *more)
+
+
+# Text
+
+
+@pytest.fixture(scope="module")
+def translator(data_bin, tmp_path_factory):
+    """A checkpoint of en-de and de-en."""
+    folder = tmp_path_factory.mktemp("translator")
+    options = cli(lang_pairs="en-de,de-en", max_epoch=12, max_tokens=512, lr=0.01, no_epoch_checkpoints=True)
+    run_train(translation(data_bin, folder, *options, "--disable-validation"))
+    return folder / "checkpoint_last.pt"
+
+
+def test_translations_are_those_of_generate(data_bin, corpus, translator, run, tmp_path, caplog):
+    """The empty line stays empty; the long one is truncated."""
+    common = cli(task="xl_translation", user_dir="fairseq_xl", path=translator, beam=3, max_len_b=12)
+    arguments = [data_bin, *common, "-s", "en", "-t", "de", "--remove-bpe", "sentencepiece"]
+    run_generate([*arguments, "--results-path", tmp_path])
+    lines = (corpus / "test.en-de.en").read_text(encoding="utf-8").splitlines()
+    for more in ([], ["--buffer-size", 4, "--batch-size", 2]):
+        found = run(lines, translator, "-s", "en", "-t", "de", "--beam", 3, "--max-len-b", 12, *more)
+        assert found == detokenized(tmp_path / "generate-test.txt") and len(found) == TEST_LINES
+        assert found[EMPTY] == "" and len(set(found)) > 5
+    assert "standard input: 1 lines are truncated to 40 tokens: 10" in caplog.text
+    bpe = ["--bpe", "sentencepiece", "--sentencepiece-model", data_bin / "sentencepiece.model"]
+    output = run_interactive([*arguments, *bpe], lines).lines("D")
+    assert found == [output[number][0].partition("\t")[2] for number in range(TEST_LINES)]
+    records = [
+        json.loads(line)
+        for line in run(lines, translator, "-s", "en", "-t", "de", "--beam", 3, "--max-len-b", 12, "--json")
+    ]
+    for number, record in enumerate(records):
+        score, _, text = output[number][0].partition("\t")
+        assert record is None if number == EMPTY else record["text"] == text
+        assert record is None or record["score"] == pytest.approx(float(score), abs=1e-4)
+
+
+def test_directions_of_translation(translator, run):
+    for more, message in (
+        ([], "give --source-lang and --target-lang; .*checkpoint_last.pt has en-de, de-en"),
+        (["-s", "en"], "give --source-lang and --target-lang"),
+        (["-s", "en", "-t", "fr"], "the model was trained for en-de, de-en, not for en-fr"),
+        (["-s", "en", "-t", "xx"], "language 'xx' has no symbol in the dictionary"),
+        (["--lang", "en"], "--lang en: .* translates, it has --source-lang and --target-lang"),
+        (["-s", "en", "-t", "de", "--max-tokens", 5], "standard input: a line has 7 tokens, more than --max-tokens 5"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run(["the house garden river stone"], translator, *more)
+
+
+def test_titles_are_those_of_generate(data_bin, tmp_path, run):
+    files = write_titles(tmp_path / "files")
+    options = cli(max_epoch=6, lr=0.01, no_epoch_checkpoints=True, disable_validation=True)
+    run_train(generation(data_bin, files, tmp_path / "run", *options, "--length", 10))
+    checkpoint = tmp_path / "run" / "checkpoint_last.pt"
+    common = cli(task="xl_generation", user_dir="fairseq_xl", path=checkpoint, task_files=files, eval_langs="de")
+    more = cli(beam=2, max_len_b=12, remove_bpe="sentencepiece", results_path=tmp_path / "to")
+    run_generate([data_bin, *common, *more])
+    lines = (files / "test.de.src").read_text(encoding="utf-8").splitlines()
+    found = run(lines, checkpoint, "--lang", "de", "--beam", 2, "--max-len-b", 12)
+    assert found == detokenized(tmp_path / "to" / "generate-test.txt") and len(set(found)) > 1
+
+
+def test_a_predictor_keeps_the_order_of_lines(data_bin):
+    """Numbers of lines count blank ones; the latter are not predicted."""
+
+    class Length(Predictor):
+        def __init__(self):
+            self.seen = []
+
+        def predict(self, lines, numbers):
+            self.seen += numbers
+            return [{"length": len(line)} for line in lines]
+
+        def to_line(self, record):
+            return str(record["length"])
+
+    predictor = Length()
+    assert predictor(["aa", "", "b"], 5) == [{"length": 2}, None, {"length": 1}] and predictor.seen == [5, 7]
+    assert predictor(["", " "]) == [None, None] and predictor.seen == [5, 7]

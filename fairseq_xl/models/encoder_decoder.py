@@ -131,8 +131,26 @@ class Decoder(FairseqIncrementalDecoder):
         if incremental_state is not None:
             first_position = prev_output_tokens.size(1) - 1
             prev_output_tokens = prev_output_tokens[:, -1:]
-        hidden = self.embeddings(prev_output_tokens, languages=languages, first_position=first_position)
-        return self.through_layers(hidden, encoder_out, incremental_state), None
+        return self.new_features(prev_output_tokens, languages, first_position, encoder_out, incremental_state), None
+
+    def new_features(
+        self,
+        tokens: Tensor,
+        languages: Optional[Tensor],
+        first_position: int,
+        encoder_out: Optional[EncoderOut],
+        incremental_state: Optional[IncrementalState],
+    ) -> Tensor:
+        """(B, T) -> hidden states (B, T, C)
+
+        Args:
+            tokens: (B, T) ids, without those whose keys and values are in the caches
+            languages: (B, 1) language ids of the output; None for a model without language embeddings
+            first_position: number of tokens before `tokens`
+            encoder_out, incremental_state: as in `extract_features`
+        """
+        hidden = self.embeddings(tokens, languages=languages, first_position=first_position)
+        return self.through_layers(hidden, encoder_out, incremental_state)
 
     def through_layers(
         self,

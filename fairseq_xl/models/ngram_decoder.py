@@ -1,7 +1,7 @@
 """Encoder-decoders that predict several tokens at each position. Shapes: B batch, S streams, T time, C channels."""
 
 from functools import partial
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional
 
 import torch
 from torch import Tensor, nn
@@ -46,12 +46,19 @@ class NgramDecoder(Decoder):
         """Makes a layer with n-stream self-attention."""
         return Layer(cfg, cross_attention=True, self_attention=partial(NgramAttention, buckets=cfg.relative_buckets))
 
-    def extract_features(self, prev_output_tokens: Tensor, *others: Any, **named: Any) -> Tuple[Tensor, None]:
+    def new_features(
+        self,
+        tokens: Tensor,
+        languages: Optional[Tensor],
+        first_position: int,
+        encoder_out: Optional[EncoderOut],
+        incremental_state: Optional[IncrementalState],
+    ) -> Tensor:
         """(B, T) -> hidden states (B, T, C) of the first predicting stream, which predict the next token.
 
-        Arguments as in `Decoder.extract_features`; the caches hold keys and values of the main stream.
+        Arguments as in `Decoder.new_features`; the caches hold keys and values of the main stream.
         """
-        return self.streams(prev_output_tokens, *others, predicting=1, **named)[:, 1], None
+        return self._streams(tokens, languages, first_position, encoder_out, incremental_state, predicting=1)[:, 1]
 
     def streams(
         self,
@@ -62,12 +69,25 @@ class NgramDecoder(Decoder):
         predicting: Optional[int] = None,
     ) -> Tensor:
         """(B, T) -> hidden states (B, S, T, C): main stream, then the first `predicting` streams (None: all)."""
-        known, count = prev_output_tokens.size(1), 1 + (predicting or self.cfg.predicting_streams)
         languages = self._languages(prev_output_tokens, incremental_state)
         tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
-        hidden = self._embedded(tokens, languages, known - tokens.size(1), count)
+        before, count = prev_output_tokens.size(1) - tokens.size(1), predicting or self.cfg.predicting_streams
+        return self._streams(tokens, languages, before, encoder_out, incremental_state, count)
+
+    def _streams(
+        self,
+        tokens: Tensor,
+        languages: Optional[Tensor],
+        first_position: int,
+        encoder_out: Optional[EncoderOut],
+        incremental_state: Optional[IncrementalState],
+        predicting: int,
+    ) -> Tensor:
+        """As `new_features`: (B, T) -> (B, S, T, C), main stream and the first `predicting` streams."""
+        count, time = 1 + predicting, tokens.size(1)
+        hidden = self._embedded(tokens, languages, first_position, count)
         attend = Streams(
-            count, tokens.size(1), known, self.cfg.relative_buckets, self.cfg.relative_distance, tokens.device
+            count, time, first_position + time, self.cfg.relative_buckets, self.cfg.relative_distance, tokens.device
         )
         hidden = self.through_layers(hidden, encoder_out, incremental_state, attend)
         return hidden.unflatten(1, (count, -1))

@@ -227,7 +227,7 @@ class CrossAttention(_CachedAttention):
         """(B, T, C), memory (B, S, C), its padding mask (B, S) -> (B, T, C)"""
         cache = self._cache(incremental_state)
         if cache is None:
-            key, value = (split_heads(part, self.heads) for part in self.key_value(memory).chunk(2, dim=-1))
+            key, value = self.keys_and_values(memory)
             self._remember(incremental_state, key, value)
         else:
             key, value = cache["key"], cache["value"]
@@ -236,3 +236,8 @@ class CrossAttention(_CachedAttention):
             self.weights = attention_weights(query, key, memory_padding_mask).mean(dim=1)
         dropout = self.dropout if self.training else 0.0
         return self.out(join_heads(attend(query, key, value, padding_mask=memory_padding_mask, dropout=dropout)))
+
+    def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of a memory: (B, S, C) -> (B, H, S, D) each."""
+        key, value = (split_heads(part, self.heads) for part in self.key_value(memory).chunk(2, dim=-1))
+        return key, value

@@ -1,0 +1,130 @@
+"""Writes a checkpoint's model as ONNX files for onnxruntime, and compares them with torch.
+
+The folder OUT gets `model.onnx` (an encoder, a masked language model or a fine-tuned head), or `encoder.onnx` and
+`decoder.onnx` (one step of the decoder, with caches of keys and values). Batches and texts of any size are allowed.
+`model.json` lists inputs, outputs, special symbols, languages and labels. `report.json`, which is also printed, has the
+sizes of the files and the maximum differences from torch on random inputs.
+"""
+
+import argparse
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fairseq_xl import load
+from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.io.files import write_json
+from fairseq_xl.io.folders import new_folder
+from fairseq_xl.serving import checks
+from fairseq_xl.serving.export import HEADS, describe, graphs_of, ranges_of, write_graph
+from fairseq_xl.serving.graphs import Graph
+from fairseq_xl.serving.quantization import write_int8
+from fairseq_xl.serving.runtime import DESCRIPTION, OnnxGraph
+
+logger = logging.getLogger(__name__)
+
+REPORT = "report.json"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    options = _parser().parse_args(arguments)
+    texts = _texts(options.text)
+    chosen = {"language_module": options.language_module, "lang": options.lang}
+    model, task = load(options.checkpoint, options.data, **{name: value for name, value in chosen.items() if value})
+    kind, graphs = graphs_of(model.eval(), task, options.head)
+    if texts and len(graphs) > 1:
+        raise UserError("--text: an encoder-decoder has no predictions for single texts; leave it out")
+    batches = _batches(texts, model, task) if texts else []
+    with new_folder(options.out) as folder:
+        write_json(folder / DESCRIPTION, describe(kind, graphs, model, task))
+        report: dict[str, Any] = {"checkpoint": str(options.checkpoint), "kind": kind, "graphs": {}}
+        for name, graph in graphs.items():
+            files = {"onnx": folder / f"{name}.onnx"}
+            write_graph(graph, files["onnx"], ranges_of(task))
+            if options.int8:
+                files["int8"] = write_int8(files["onnx"])
+            report["graphs"][name] = _report(graph, files, ranges_of(task), batches, options.benchmark)
+        write_json(folder / REPORT, report)
+    sys.stdout.write(json.dumps(report) + "\n")
+
+
+def _report(
+    graph: Graph, files: dict[str, Path], ranges: dict[str, int], batches: list[Any], timed: bool
+) -> dict[str, Any]:
+    """Sizes, differences from torch, agreement with torch on text and times of the files of a graph.
+
+    Args:
+        graph: the graph in torch.
+        files: {"onnx" or "int8": its file}.
+        ranges: as in `Graph.example`.
+        batches: of text, for the agreement.
+        timed: whether to measure times.
+    """
+    threads = torch.get_num_threads()
+    opened = {name: OnnxGraph(path, threads) for name, path in files.items()}
+    report: dict[str, Any] = {"bytes": {path.name: _size(path) for path in files.values()}}
+    report["maximum_difference"] = checks.differences(graph, opened["onnx"], ranges)
+    if batches:
+        report["text"] = {name: checks.agreement(graph, onnx, batches) for name, onnx in opened.items()}
+    if timed:
+        report["threads"], report["milliseconds"] = threads, checks.benchmark(graph, opened, ranges)
+    return report
+
+
+def _size(path: Path) -> int:
+    """Bytes of an ONNX file and of its large parameters, FILE.data."""
+    return sum(os.path.getsize(each) for each in path.parent.glob(f"{path.name}*"))
+
+
+def _texts(named: list[str]) -> dict[str, tuple[str, list[str]]]:
+    """Arguments XX=FILE -> {language: (file, its lines)}."""
+    found = {}
+    for argument in named:
+        language, equals, path = argument.partition("=")
+        if not language or not equals or not path:
+            raise UserError(f"--text {argument}: expected XX=FILE, a language and a file of its text")
+        if language in found:
+            raise UserError(f"--text {argument}: {language} is named twice")
+        found[language] = path, read_lines(path)
+    return found
+
+
+def _batches(texts: dict[str, tuple[str, list[str]]], model: Any, task: Any) -> list[Any]:
+    """Inputs of the encoder for text, of at most --length and --max-positions tokens."""
+    longest = model.encoder.embeddings.max_positions
+    encode = TextEncoder(Path(task.folder()) / "sentencepiece.model", task.dictionary)
+    return checks.batches_of_text(texts, encode, task, min(longest, getattr(task.cfg, "length", None) or longest))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("fairseq-xl export-onnx", description=__doc__)
+    parser.add_argument("checkpoint", help="checkpoint of an encoder, a fine-tuned encoder or an encoder-decoder")
+    parser.add_argument("out", help="new folder to write")
+    parser.add_argument("--data", help="folder with the checkpoint's dict.txt (default: that of its training)")
+    parser.add_argument(
+        "--head",
+        choices=HEADS,
+        help="output of an encoder: hidden, the last hidden states; lm, the logits of the masked language model; task, "
+        "those of the fine-tuned head (default: task for a fine-tuned model, otherwise hidden)",
+    )
+    parser.add_argument("--language-module", metavar="FILE", help="language module in place of the checkpoint's")
+    parser.add_argument("--lang", metavar="XX", help="language of --language-module")
+    parser.add_argument("--int8", action="store_true", help="write files with 8-bit weights too: NAME.int8.onnx")
+    parser.add_argument(
+        "--text",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="XX=FILE",
+        help="text, one a line, the parts of a pair separated by TAB, on which predictions are compared with torch's",
+    )
+    parser.add_argument("--benchmark", action="store_true", help="measure times beside those of torch")
+    return parser

@@ -1,0 +1,167 @@
+"""A model's parts as ONNX files with dynamic sizes, and a description of them for servers."""
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.serving.graphs import Axes, EncoderGraph, Graph, SourceGraph, StepGraph
+from fairseq_xl.serving.runtime import FORMAT
+
+#: bytes of parameters from which on they are in a file FILE.data beside FILE: a protobuf has at most 2 GB
+LARGEST_FILE = 1_800_000_000
+#: loggers of the exporter, which say nothing to the user of a command
+LOUD = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "")
+#: sizes of the tensors that the exporter traces; none is 0 or 1, which it would take for constants
+TRACED = {"batch": 3, "time": 7, "past": 5}
+#: task types whose head reads the first token, with the name and the axes of the output; None: one for each label
+FIRST_TOKEN = {"classification": ("logits", None), "ranking": ("scores", ())}
+#: task types whose head reads every token
+EVERY_TOKEN = ("tagging", "question_answering")
+HEADS = ("hidden", "lm", "task")
+
+
+def graphs_of(model: Any, task: Any, head: str | None = None) -> tuple[str, dict[str, Graph]]:
+    """The kind of a model and its graphs by the names of their files.
+
+    Args:
+        model: an encoder or an encoder-decoder, in evaluation mode.
+        task: its task.
+        head: one of `HEADS`: the encoder's last hidden states, the logits of the masked language model, or the outputs
+            of a fine-tuned head. None: the head of a fine-tuned model, otherwise the hidden states.
+
+    Raises:
+        UserError: a model of another kind, or one without this head.
+    """
+    if isinstance(model, XLEncoderDecoderModel):
+        if head is not None:
+            raise UserError(f"--head {head}: an encoder-decoder has no choice of outputs")
+        return "encoder-decoder", {"encoder": SourceGraph(model), "decoder": StepGraph(model)}
+    if not isinstance(model, XLEncoderModel):
+        raise UserError(f"{type(model).__name__} cannot be exported: expected an encoder or an encoder-decoder")
+    task_type = getattr(task, "type", None)
+    head = head or ("hidden" if task_type is None else "task")
+    channels, vocabulary = model.cfg.embed_dim, len(task.dictionary)
+    if head == "hidden":
+        return "encoder", {"model": EncoderGraph(model, _hidden, {"hidden": ("batch", "time", channels)})}
+    if head == "lm":
+        outputs: dict[str, Axes] = {"logits": ("batch", "time", vocabulary)}
+        return "masked-lm", {"model": EncoderGraph(model, _predicted, outputs)}
+    if task_type is None:
+        raise UserError("--head task: the checkpoint has no fine-tuned head; expected --head hidden or --head lm")
+    return task_type.name, {"model": _head_graph(model, task_type)}
+
+
+def _hidden(model: Any, batch: dict[str, Tensor]) -> Tensor:
+    return model.encode(**batch)
+
+
+def _predicted(model: Any, batch: dict[str, Tensor]) -> Tensor:
+    return model.output(model.encode(**batch))
+
+
+def _head_graph(model: Any, task_type: Any) -> Graph:
+    """The graph of a fine-tuned head: outputs (B, K) or (B,) of the first token, or (B, T, K) of every token."""
+    if task_type.name in FIRST_TOKEN:
+        name, axes = FIRST_TOKEN[task_type.name]
+        last = (task_type.num_outputs(),) if axes is None else axes
+        return EncoderGraph(
+            model, lambda model, batch: task_type.outputs(model, {"batch": batch}), {name: ("batch", *last)}
+        )
+    if task_type.name in EVERY_TOKEN:
+        head = model.heads[task_type.head_name]
+        outputs: dict[str, Axes] = {"logits": ("batch", "time", task_type.num_outputs())}
+        return EncoderGraph(model, lambda model, batch: head(model.encode(**batch)), outputs)
+    known = ", ".join((*FIRST_TOKEN, *EVERY_TOKEN))
+    raise UserError(
+        f"a head of {task_type.name} cannot be exported: expected {known}, or --head hidden or --head lm for the "
+        "encoder alone"
+    )
+
+
+def write_graph(graph: Graph, path: Path, ranges: dict[str, int]) -> None:
+    """Writes a graph as an ONNX file, large parameters beside it; `ranges` is that of `Graph.example`."""
+    import onnxscript  # noqa: F401  its absence would be an error of torch's exporter
+
+    dims = {
+        name: torch.export.Dim(name, max=graph.largest[name]) if name in graph.largest else torch.export.Dim(name)
+        for name in TRACED
+    }
+    dynamic = tuple(
+        {place: dims[axis] for place, axis in enumerate(axes) if isinstance(axis, str)}
+        for axes in graph.inputs.values()
+    )
+    sizes = {name: min(size, graph.largest.get(name, size)) for name, size in TRACED.items()}
+    example = graph.example(sizes, ranges, torch.Generator().manual_seed(0))
+    with quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            graph,
+            tuple(example),
+            dynamo=True,
+            verbose=False,
+            input_names=list(graph.inputs),
+            output_names=list(graph.outputs),
+            dynamic_shapes=(dynamic,),
+        )
+        assert program is not None, "without a file name the exporter returns the program"
+        large = sum(value.numel() * value.element_size() for value in graph.parameters()) > LARGEST_FILE
+        program.save(str(path), external_data=large)
+
+
+def describe(kind: str, graphs: dict[str, Graph], model: Any, task: Any) -> dict[str, Any]:
+    """What a server needs beside the graphs: symbols, languages, framing, longest input, labels."""
+    dictionary = task.dictionary
+    found = {
+        "format": FORMAT,
+        "kind": kind,
+        "graphs": {
+            name: {"inputs": list(graph.inputs), "outputs": list(graph.outputs)} for name, graph in graphs.items()
+        },
+        "dictionary": dictionary.digest(),
+        "framing": task.framing.name,
+        "symbols": {
+            **{"start": int(task.framing.start), "pad": dictionary.pad(), "end": dictionary.eos()},
+            **{"unknown": dictionary.unk(), "mask": dictionary.mask_index},
+        },
+        "languages": {
+            language: {"id": dictionary.language_id(language), "symbol": dictionary.language_symbol(language)}
+            for language in dictionary.languages
+        },
+        "vocabulary": len(dictionary),
+        "longest_input": model.encoder.embeddings.max_positions,
+    }
+    if kind == "encoder-decoder":
+        found |= {"decoder_layers": len(model.decoder.layers), "longest_output": model.decoder.max_positions()}
+    if labels := getattr(getattr(task, "type", None), "labels", None):
+        found["labels"] = list(labels)
+    return found
+
+
+def ranges_of(task: Any) -> dict[str, int]:
+    """The ranges of random inputs, for `Graph.example`."""
+    dictionary = task.dictionary
+    return {"tokens": dictionary.mask_index, "languages": max(dictionary.num_languages, 1), "pad": dictionary.pad()}
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Hides the warnings and logs of the exporter and of the quantizer in its block."""
+    loggers = [logging.getLogger(name) for name in LOUD]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.ERROR)
+            yield
+        finally:
+            for logger, level in zip(loggers, levels):
+                logger.setLevel(level)

@@ -1,0 +1,155 @@
+"""Parts of a model as functions of named tensors, for `torch.onnx`.
+
+Shapes: B batch, T time, S source time, t earlier target time, C channels, H heads, D = C / H, V vocabulary, K outputs.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_xl.models.encoder import Encoder
+
+Axes = tuple[str | int, ...]  # sizes of a tensor; a name stands for any size
+FIRST_PIECE = 4  # ids of pieces begin after <s> <pad> </s> <unk>
+SEGMENTS = 2
+
+
+class Graph(nn.Module):
+    """A function of the tensors `inputs`, in this order, to the tensors `outputs`.
+
+    Args:
+        model: the model, whose parameters the graph uses.
+        inputs: {name: axes}.
+        outputs: {name: axes}.
+        largest: {name of an axis: maximum size}; an axis without an entry has any size.
+    """
+
+    model: Any
+
+    def __init__(self, model: nn.Module, inputs: dict[str, Axes], outputs: dict[str, Axes], largest: dict[str, int]):
+        super().__init__()
+        self.model, self.inputs, self.outputs, self.largest = model, inputs, outputs, largest
+
+    def example(self, sizes: dict[str, int], ranges: dict[str, int], generator: torch.Generator) -> list[Tensor]:
+        """Random inputs, with padding on the right in all rows but the first.
+
+        Args:
+            sizes: {name of an axis: size}.
+            ranges: {"tokens": V, "languages": number of languages, "pad": id of <pad>}.
+            generator: of the random numbers.
+        """
+        found = {}
+        for name, axes in self.inputs.items():
+            shape = [axis if isinstance(axis, int) else sizes[axis] for axis in axes]
+            if name == "tokens":
+                found[name] = torch.randint(FIRST_PIECE, ranges["tokens"], shape, generator=generator)
+            elif name == "padding_mask":
+                lengths = torch.randint(1, shape[1] + 1, (shape[0], 1), generator=generator)
+                lengths[0] = shape[1]
+                found[name] = torch.arange(shape[1]) >= lengths
+            elif name == "languages":
+                found[name] = torch.randint(ranges["languages"], shape, generator=generator)
+            elif name == "segments":
+                found[name] = torch.randint(SEGMENTS, shape, generator=generator).cummax(dim=1).values
+            else:
+                found[name] = torch.randn(shape, generator=generator)
+        tokens, padding = found["tokens"], found["padding_mask"]
+        if tokens.shape == padding.shape:
+            found["tokens"] = tokens.masked_fill(padding, ranges["pad"])
+        return list(found.values())
+
+
+class EncoderGraph(Graph):
+    """An encoder, and what `read` makes of its hidden states.
+
+    Args:
+        model: an `XLEncoderModel`.
+        read: function of the model and a batch, arguments of `model.encode`, to the output.
+        outputs: {name of the output: axes}.
+    """
+
+    def __init__(self, model: Any, read: Callable[[Any, dict[str, Tensor]], Tensor], outputs: dict[str, Axes]):
+        super().__init__(
+            model, encoder_inputs(model.encoder), outputs, {"time": model.encoder.embeddings.max_positions}
+        )
+        self.read = read
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Returns the output of `read`."""
+        return self.read(self.model, dict(zip(self.inputs, inputs)))
+
+
+class SourceGraph(Graph):
+    """The encoder of an encoder-decoder, and keys and values of its output for each layer of the decoder.
+
+    Outputs: `hidden` (B, S, C), `memory_key_N` and `memory_value_N` (B, H, S, D).
+    """
+
+    def __init__(self, model: Any):
+        cfg, layers = model.cfg, model.decoder.layers
+        outputs: dict[str, Axes] = {"hidden": ("batch", "time", cfg.embed_dim)}
+        outputs |= caches("memory", len(layers), cfg, "time")
+        longest = model.encoder.embeddings.max_positions
+        super().__init__(model, encoder_inputs(model.encoder), outputs, {"time": longest})
+
+    def forward(self, *inputs: Tensor) -> list[Tensor]:
+        """Returns `outputs`."""
+        hidden = Encoder.forward(self.model.encoder, **cast(Any, dict(zip(self.inputs, inputs))))
+        cached = [layer.cross_attention.keys_and_values(hidden) for layer in self.model.decoder.layers]
+        return [hidden, *(tensor for pair in cached for tensor in pair)]
+
+
+class StepGraph(Graph):
+    """One step of a decoder: logits of the token that follows, and the caches with one more position.
+
+    Inputs: `tokens` (B, 1), the previous token, at the first step `[xx]`; `padding_mask` (B, S) of the source;
+    `languages` (B, 1) of the output, where the model has language embeddings; `memory_key_N`, `memory_value_N`
+    (B, H, S, D); `past_key_N`, `past_value_N` (B, H, t, D), at the first step with t = 0.
+    Outputs: `logits` (B, V), `key_N`, `value_N` (B, H, t + 1, D).
+    """
+
+    def __init__(self, model: Any):
+        cfg, decoder = model.cfg, model.decoder
+        count = len(decoder.layers)
+        inputs: dict[str, Axes] = {"tokens": ("batch", 1), "padding_mask": ("batch", "time")}
+        if decoder.embeddings.languages is not None:
+            inputs["languages"] = ("batch", 1)
+        inputs |= caches("memory", count, cfg, "time") | caches("past", count, cfg, "past")
+        outputs = {"logits": ("batch", len(decoder.dictionary))} | caches("", count, cfg, "past + 1")
+        largest = {"time": model.encoder.embeddings.max_positions, "past": decoder.max_positions() - 1}
+        super().__init__(model, inputs, outputs, largest)
+
+    def forward(self, *inputs: Tensor) -> list[Tensor]:
+        """Returns `outputs`."""
+        given, decoder = dict(zip(self.inputs, inputs)), self.model.decoder
+        state: dict[str, Any] = {}
+        for number, layer in enumerate(decoder.layers):
+            for attention, kind in ((layer.self_attention, "past"), (layer.cross_attention, "memory")):
+                cached = {name: given[f"{kind}_{name}_{number}"] for name in ("key", "value")}
+                attention.set_incremental_state(state, "keys_and_values", cached)
+        # the memory itself is not read: its keys and values are in the caches
+        encoder_out = {"encoder_out": [given["memory_key_0"]], "encoder_padding_mask": [given["padding_mask"]]}
+        before = given["past_key_0"].size(2)
+        hidden = decoder.new_features(given["tokens"], given.get("languages"), before, encoder_out, state)
+        found = [decoder.output(hidden[:, -1])]
+        for layer in decoder.layers:
+            found += layer.self_attention.get_incremental_state(state, "keys_and_values").values()
+        return found
+
+
+def encoder_inputs(encoder: Encoder) -> dict[str, Axes]:
+    """{name: axes} of the inputs of an encoder."""
+    inputs: dict[str, Axes] = {"tokens": ("batch", "time"), "padding_mask": ("batch", "time")}
+    if encoder.embeddings.languages is not None:
+        inputs["languages"] = ("batch", 1)
+    if getattr(encoder.embeddings, "segments", None) is not None:
+        inputs["segments"] = ("batch", "time")
+    return inputs
+
+
+def caches(kind: str, layers: int, cfg: Any, length: str) -> dict[str, Axes]:
+    """{name: (B, H, length, D)} of the keys and values of each layer, named `KIND_key_N` or `key_N`."""
+    prefix, axes = kind and f"{kind}_", ("batch", cfg.heads, length, cfg.embed_dim // cfg.heads)
+    return {f"{prefix}{name}_{number}": axes for number in range(layers) for name in ("key", "value")}

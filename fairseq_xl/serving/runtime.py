@@ -1,0 +1,75 @@
+"""Exported models in onnxruntime. Imports neither torch nor fairseq."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import parsed_json
+
+FORMAT = "fairseq_xl ONNX 1"
+DESCRIPTION = "model.json"
+INT8 = ".int8"  # in the names of files with 8-bit weights, before .onnx
+
+Arrays = dict[str, np.ndarray]
+
+
+class OnnxGraph:
+    """An ONNX file as a function of named arrays.
+
+    Args:
+        path: the file; nothing in it is executed but ONNX's operators.
+        threads: number of threads; 0: all cores.
+
+    Raises `UserError` for a missing or damaged file.
+    """
+
+    def __init__(self, path: Path, threads: int = 0):
+        import onnxruntime
+
+        if not path.is_file():
+            raise UserError(f"{path}: no such file; `fairseq-xl export-onnx` writes it")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = threads, 3
+        try:
+            self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # a damaged file ends in many of its exceptions, which have no common class
+            raise UserError(f"{path} is not an ONNX file that onnxruntime reads, or it is damaged") from error
+        self.inputs = [each.name for each in self.session.get_inputs()]
+        self.outputs = [each.name for each in self.session.get_outputs()]
+
+    def __call__(self, inputs: Arrays) -> Arrays:
+        """The outputs by name; `inputs` may have more arrays than the graph reads."""
+        found = self.session.run(None, {name: inputs[name] for name in self.inputs})
+        return dict(zip(self.outputs, found))
+
+
+class Exported:
+    """A folder of `fairseq-xl export-onnx`: its description and its graphs.
+
+    Args:
+        folder: the folder.
+        int8: whether to open the graphs with 8-bit weights.
+        threads: number of threads; 0: all cores.
+
+    Raises `UserError` for a folder that is not one of `fairseq-xl export-onnx`, and for a damaged one.
+    """
+
+    def __init__(self, folder: Path, int8: bool = False, threads: int = 0):
+        path = folder / DESCRIPTION
+        if not path.is_file():
+            raise UserError(f"{path}: no such file; expected a folder of `fairseq-xl export-onnx`")
+        self.description: dict[str, Any] = parsed_json(path.read_text(encoding="utf-8", errors="replace"), path)
+        found = self.description.get("format") if isinstance(self.description, dict) else None
+        if found != FORMAT:
+            raise UserError(f"{path}: expected the format {FORMAT!r}, found {found!r}")
+        self.path, suffix = path, INT8 if int8 else ""
+        self.graphs = {name: OnnxGraph(folder / f"{name}{suffix}.onnx", threads) for name in self.description["graphs"]}
+
+    def language(self, code: str) -> dict[str, int]:
+        """{"id", "symbol"} of a language; raises `UserError` for one that the model lacks."""
+        languages: dict[str, dict[str, int]] = self.description["languages"]
+        if code not in languages:
+            raise UserError(f"language {code!r} is not one of the model's, {', '.join(languages)}")
+        return languages[code]

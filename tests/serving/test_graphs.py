@@ -1,0 +1,153 @@
+"""Exported graphs in onnxruntime against the models in torch, with other sizes than those of the export."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_xl.data.finetuning import segments
+from fairseq_xl.errors import UserError
+from fairseq_xl.finetuning.ranking import Ranking
+from fairseq_xl.finetuning.tagging import Tagging
+from fairseq_xl.models.config import EncoderConfig, NgramDecoderConfig
+from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
+from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
+from fairseq_xl.serving.export import graphs_of
+from tests.serving.conftest import SIZES, export, make_task, randomized
+
+PAD, END = 1, 2
+ROWS = (  # batches of sentences and pairs: one token; one row; padding; the model's longest input
+    [[0]],
+    [[0, 5, 6, 7, 2, 2, 9, 10, 2]],
+    [[0, 5, 6, 7, 2, 2, 9, 10, 2], [0, 4, 2], [0, 8, 8, 2, 2, 2], [0, 11, 12, 13, 14, 2], [0, 2]],
+    [[0, *range(4, 20), 4, 5, 6, 7, 8, 9, 2], [0, 15, 2]],
+)
+
+
+def xlm(dictionary):
+    return XLEncoderModel(EncoderConfig(**SIZES, layers=2), len(dictionary), PAD, 3)
+
+
+def xlmr(dictionary):
+    form = dict(language_embeddings="none", output_form="dense", position_offset=2, layer_norm_eps=1e-5)
+    return XLEncoderModel(EncoderConfig(**SIZES, **form, layers=2), len(dictionary), PAD, 3)
+
+
+def monotrans(dictionary):
+    form = dict(language_embeddings="none", output_form="dense", language_positions=True, adapters=4)
+    return XLMonoTransModel(MonoTransConfig(**SIZES, **form, layers=2), len(dictionary), PAD, 3, dictionary.shared)
+
+
+def batches(rows):
+    """The inputs of a batch as `model.encode` takes them, and as the graph does."""
+    longest = max(map(len, rows))
+    tokens = np.array([row + [PAD] * (longest - len(row)) for row in rows])
+    padding, languages = tokens == PAD, np.arange(len(rows))[:, None] % 3
+    arrays = {"tokens": tokens, "padding_mask": padding, "languages": languages}
+    arrays["segments"] = segments(tokens, END, PAD)
+    tensors = {name: torch.from_numpy(value) for name, value in arrays.items()}
+    return tensors | {"padding_mask": tensors["padding_mask"] if padding.any() else None}, arrays
+
+
+def check(exported, expected):
+    """Compares the only graph with `expected`, a function of a batch, at the tokens that are not padding."""
+    graph = exported.graphs["model"]
+    for rows in ROWS:
+        tensors, arrays = batches(rows)
+        with torch.no_grad():
+            wanted = expected(tensors).numpy()
+        (found,) = graph(arrays).values()
+        assert found.shape == wanted.shape
+        kept = ~arrays["padding_mask"] if found.shape[:2] == arrays["tokens"].shape else slice(None)
+        assert np.abs(found[kept] - wanted[kept]).max() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    "make, head, inputs",
+    [
+        (xlm, "hidden", ["tokens", "padding_mask", "languages"]),
+        (xlmr, "lm", ["tokens", "padding_mask"]),
+        (monotrans, "lm", ["tokens", "padding_mask", "segments"]),
+    ],
+)
+def test_an_encoder(task, tmp_path, make, head, inputs):
+    model = randomized(make(task.dictionary))
+    exported = export(model, task, tmp_path, head)
+    assert exported.graphs["model"].inputs == inputs
+    check(exported, lambda batch: (model.output if head == "lm" else lambda hidden: hidden)(model.encode(**batch)))
+
+
+@pytest.mark.parametrize("task_type", [Ranking, Tagging])
+def test_a_fine_tuned_head(tmp_path, task_type):
+    cfg = SimpleNamespace(head_dropout=0.1, pooler=True)
+    head = task_type(cfg, None)
+    head.labels = ["B", "I", "O"]
+    task = make_task(tmp_path, head)
+    model = xlmr(task.dictionary)
+    model.add_heads(head.heads(model.cfg))
+    randomized(model)
+    exported = export(model, task, tmp_path)
+    assert exported.description["kind"] == head.name
+    if task_type is Ranking:  # a score of each text, from the first token
+        check(exported, lambda batch: model.heads["ranking"](model.encode(**batch)[:, 0])[:, 0])
+    else:  # three logits of each token
+        assert exported.description["labels"] == ["B", "I", "O"]
+        check(exported, lambda batch: model.heads["tagging"](model.encode(**batch)))
+
+
+def steps(model, exported, source, outputs):
+    """Compares the decoder's steps with the model's forward pass of the whole output (B, T)."""
+    tensors, arrays = batches(source)
+    state = exported.graphs["encoder"](arrays)
+    with torch.no_grad():
+        encoder_out = model.encoder.encode(tensors["tokens"], tensors["languages"], tensors["padding_mask"])
+        hidden, _ = model.decoder.extract_features(torch.from_numpy(outputs), encoder_out)
+        wanted = model.decoder.output(hidden).numpy()
+    assert np.abs(state.pop("hidden") - encoder_out["encoder_out"][0].numpy())[~arrays["padding_mask"]].max() <= 1e-5
+    state |= {name.replace("memory", "past"): value[:, :, :0] for name, value in state.items()}
+    state |= {"padding_mask": arrays["padding_mask"], "languages": outputs[:, :1] - 21}
+    for step in range(outputs.shape[1]):
+        found = exported.graphs["decoder"](state | {"tokens": outputs[:, step : step + 1]})
+        assert np.abs(found.pop("logits") - wanted[:, step]).max() <= 1e-5
+        assert found["key_0"].shape == (len(outputs), 2, step + 1, 8)
+        state |= {f"past_{name}": value for name, value in found.items()}
+
+
+def test_a_decoder_by_steps(translator):
+    outputs = np.array([[22, 5, 9, 4, 7, 7, 2], [21, 8, 6, 13, 12, 11, 10], [23, 12, 4, 4, 5, 6, 2]])
+    steps(*translator, [[0, 4, 2], [0, 5, 6, 7, 2], [0, 8, 2]], outputs)
+    longest = np.concatenate(([[22]], np.arange(23)[None] % 16 + 4), axis=1)
+    steps(*translator, [[0, *range(4, 20), 4, 5, 2]], longest)
+
+
+def test_a_decoder_of_several_streams(task, tmp_path):
+    form = dict(language_embeddings="none", relative_buckets=8, relative_distance=12, predicting_streams=2)
+    cfg = NgramDecoderConfig(**SIZES, **form, encoder_layers=1, decoder_layers=1)
+    model = randomized(XLNgramDecoderModel(cfg, task.dictionary))
+    exported = export(model, task, tmp_path)
+    assert "languages" not in exported.graphs["decoder"].inputs
+    longest = np.concatenate(([[22], [21]], np.arange(46).reshape(2, 23) % 16 + 4), axis=1)  # to the last bucket
+    steps(model, exported, [[0, 4, 2], [0, 5, 6, 7, 2]], longest)
+
+
+def test_sizes_have_names(translator):
+    session = translator[1].graphs["decoder"].session
+    shapes = {each.name: each.shape for each in session.get_inputs()}
+    assert shapes["tokens"] == ["batch", 1] and shapes["padding_mask"] == ["batch", "time"]
+    assert shapes["past_key_0"] == ["batch", 2, "past", 8] and shapes["memory_value_1"] == ["batch", 2, "time", 8]
+
+
+def test_heads_that_are_not_there(task, translator):
+    encoder = xlm(task.dictionary)
+    with pytest.raises(UserError, match="--head task: the checkpoint has no fine-tuned head"):
+        graphs_of(encoder, task, "task")
+    with pytest.raises(UserError, match="--head lm: an encoder-decoder has no choice of outputs"):
+        graphs_of(translator[0], task, "lm")
+    several = SimpleNamespace(dictionary=task.dictionary, type=SimpleNamespace(name="multitask"))
+    with pytest.raises(UserError, match="a head of multitask cannot be exported: expected classification, ranking"):
+        graphs_of(encoder, several)
+    assert graphs_of(encoder, several, "lm")[0] == "masked-lm"
+    with pytest.raises(UserError, match="Identity cannot be exported: expected an encoder or an encoder-decoder"):
+        graphs_of(torch.nn.Identity(), task)

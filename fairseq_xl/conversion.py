@@ -135,7 +135,7 @@ def export_model(
         language_module: file of a language module that replaces the checkpoint's.
         head: as in `counterpart`.
         dtype: type of the weights in the file.
-        layer, pooling: of sentence-transformers: the layer whose hidden states are pooled (None: the last one), and how.
+        layer, pooling: of sentence-transformers: the layer that is pooled (None: the last one), and how.
 
     Returns: the model of transformers, None for fairseq.
     Raises `UserError` for a model without counterpart.

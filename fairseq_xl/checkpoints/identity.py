@@ -72,5 +72,6 @@ def check_identity(identity, origin, dictionary, dictionary_file):
         raise UserError(
             f"{origin} was trained with another dictionary (languages {', '.join(identity['languages'])}) than "
             f"{dictionary_file} ({len(dictionary)} symbols, languages {', '.join(dictionary.languages)}); "
-            "`python -m preprocess … --spm-model FILE --dict FILE` with the checkpoint's own files encodes text for it"
+            "`python -m preprocess … --spm-model FILE --dict FILE` with the checkpoint's own files encodes text for it,"
+            " and `fairseq-xl extend-vocabulary` makes a checkpoint for another dictionary"
         )

@@ -11,6 +11,10 @@ BIAS = "encoder.token_embeddings.output_bias"
 POSITIONS = "encoder.embeddings.positions.weight"
 LANGUAGES = "encoder.embeddings.languages.weight"
 
+#: parameters with a row for each symbol, (V, C) or (V,): Transformers, the deep averaging network
+OF_SYMBOLS = re.compile(r"(encoder|decoder)\.token_embeddings\.(table\.weight|output_bias)|words\.weight")
+#: parameters with a row for each language, (L, C)
+OF_LANGUAGES = re.compile(r"(encoder|decoder)\.embeddings\.languages\.weight")
 #: names of parameters in checkpoints and language modules of earlier versions -> present names
 _OLD_NAMES = {
     r"^(encoder|decoder)\.bank\.tokens\.": r"\1.token_embeddings.table.",

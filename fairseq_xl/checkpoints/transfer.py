@@ -16,6 +16,7 @@ from torch import Tensor
 from fairseq_xl.checkpoints import language_modules, published, word_vectors
 from fairseq_xl.checkpoints.identity import check_identity
 from fairseq_xl.checkpoints.keys import TOKENS, upgrade_keys
+from fairseq_xl.checkpoints.languages import has_same_pieces, with_languages
 from fairseq_xl.checkpoints.stacks import (
     copy_model,
     copy_stack,
@@ -50,7 +51,7 @@ class Requirements:
         dictionary, dictionary_file: the run's dictionary, and its file for messages.
         framing: name of the run's framing.
         across_heads: whether the number of attention heads may differ; None where no option allows it.
-        own_tokens: whether the token embeddings are transferred too: the checkpoint needs the run's dictionary then.
+        own_tokens: whether the token embeddings are transferred too: the checkpoint needs the run's pieces then.
     """
 
     dictionary: XLDictionary
@@ -220,15 +221,21 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
         check_finite(content, path)
         content = check_configuration(content, path)
         identity = (content.get("task_state") or {}).get("fairseq_xl")
-        dictionary = requirements.dictionary if requirements.own_tokens else None
-        check_identity(identity, path, dictionary, requirements.dictionary_file)
+        own, dictionary = requirements.own_tokens, requirements.dictionary
+        check_identity(identity, path, None, requirements.dictionary_file)
+        matched = own and has_same_pieces(identity, dictionary)  # by language; else the dictionaries must be equal
+        check_identity(identity, path, dictionary if own and not matched else None, requirements.dictionary_file)
         given = upgrade_keys(content["model"])
         check_backbone(path, content, type(model))
         options, declared = _settings(content, path)
         if part in ("decoder", "model") and has_streams(given) and not has_streams(state):
             raise UserError(f"{path} has a decoder with predicting streams: it is for --arch xl_xfnp_* alone")
         _check_fields(path, options | {"framing": identity["framing"]}, declared, model, part, requirements)
-        found, languages = Pretrained(path, given, identity), identity["languages"]
+        languages = identity["languages"]
+        if matched and languages != dictionary.languages:
+            given = with_languages(given, state, languages, dictionary, path)
+            languages = dictionary.languages
+        found = Pretrained(path, given, identity)
     has_special = language_modules.SPECIAL in state
     convert = language_modules.with_special if has_special else language_modules.without_special
     return replace(found, state=convert(found.state, len(languages)))

@@ -15,14 +15,19 @@ from fairseq_xl import error_reporting
 COMMANDS = {
     "average": "average checkpoints of one model",
     "back-translate": "generate sources for monolingual text, to train translation on more pairs",
+    "convert": "convert models from and to transformers, fairseq and sentence-transformers",
     "curves": "draw training curves from logs",
     "dictionary": "write the dictionary of a published model",
+    "embed": "write the sentence embeddings of lines of text",
+    "export-onnx": "write a model as ONNX files for onnxruntime",
+    "extend-vocabulary": "add pieces and languages to the vocabulary of a checkpoint",
     "join-embeddings": "join mapped embeddings of several languages for a joint vocabulary",
     "language-module": "extract, pack, list or make language modules (MonoTrans)",
     "map-embeddings": "map the embeddings of one language into those of another",
     "mine-bitext": "find parallel sentences in the text of two languages, without training",
     "mine-negatives": "find hard negatives for paraphrase classification (Unicoder)",
     "ngram-entropy": "bits per token of n-gram models, to compare the loss of MLM with",
+    "predict": "classes, tags, answers, translations or titles of unlabeled text, line by line",
     "probe minimal-pairs": "grammatical and ungrammatical sentences, by a masked language model",
     "probe scws": "similarity of words in context, from a frozen model's hidden states",
     "probe wic": "word senses in context, by a classifier on hidden states",
@@ -42,6 +47,7 @@ COMMANDS = {
     "score xtreme": "scores of XTREME's tasks, from files of predictions",
     "submission": "write predictions as submissions of XGLUE or XTREME have them",
     "skipgram": "train skip-gram embeddings of a language's pieces",
+    "trim-vocabulary": "cut the vocabulary of a checkpoint to what a corpus uses",
 }
 HELP = ("-h", "--help")
 

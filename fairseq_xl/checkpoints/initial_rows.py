@@ -1,0 +1,58 @@
+"""Chooses from which old rows a new dictionary's rows are made.
+
+- A symbol of both dictionaries keeps its row.
+- A new piece gets the mean over the old pieces of its text, without those of unknown characters. Its logit is then the
+  mean of theirs, with any hidden state: it begins no more probable than the most probable of them. If no character is
+  known, it gets the mean over all old pieces that begin a word, or over all that do not, whichever it is itself.
+- A new language gets the row of a language that is named, or the mean over all old languages.
+"""
+
+import logging
+from collections.abc import Callable
+
+from fairseq_xl.checkpoints.vocabulary import Rows
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.symbols import WORD_START
+from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+
+def initial_rows(
+    old: XLDictionary, new: XLDictionary, segment: Callable[[str], list[str]], like: str | None = None
+) -> Rows:
+    """The old rows of each symbol and language of a new dictionary, and a log line with their numbers.
+
+    Args:
+        old, new: the dictionaries.
+        segment: function that returns the old pieces of a new piece, without unknown ones.
+        like: old language whose rows new languages get; None: the mean over all.
+
+    Raises `UserError` for a language `like` that the old dictionary lacks.
+    """
+    places = {symbol: place for place, symbol in enumerate(old.symbols)}
+    pieces = old.pieces.tolist()
+    begins = {kind: [place for place in pieces if old.symbols[place].startswith(WORD_START) == kind] for kind in (0, 1)}
+    chosen = [old.language_id(like)] if like else list(range(old.num_languages))
+    languages = [[old.languages.index(code)] if code in old.languages else chosen for code in new.languages]
+    symbols, added, unknown = [], 0, 0
+    for number, symbol in enumerate(new.symbols):
+        if number >= new.first_language:
+            of_it = languages[number - new.first_language]
+            symbols.append([old.first_language + place for place in of_it] or pieces)
+        elif symbol in places and (old.is_piece[places[symbol]] == new.is_piece[number]):
+            symbols.append([places[symbol]])
+        else:
+            known = [places[piece] for piece in segment(symbol) if piece != WORD_START and piece in places]
+            known = [place for place in known if old.is_piece[place]]
+            added, unknown = added + 1, unknown + (not known)
+            symbols.append(known or begins[symbol.startswith(WORD_START)] or pieces)
+    left_out = len(set(old.symbols) - set(new.symbols))
+    codes = [code for code in new.languages if code not in old.languages]
+    logger.info(
+        "%d new pieces (%d of unknown characters), new languages: %s, %d old symbols left out",
+        *(added, unknown, ", ".join(codes) or "none", left_out),
+    )
+    if not added and not codes and old.symbols == new.symbols:
+        raise UserError("the new dictionary has the symbols of the old one: there is nothing to add")
+    return Rows(symbols, languages)

@@ -1,0 +1,130 @@
+"""Adds pieces and languages to the vocabulary of a checkpoint.
+
+OUT gets checkpoint.pt, dict.txt and sentencepiece.model. Either the dictionary is that of another data folder
+(--new-data), or languages (--languages) and pieces learned from text (--text, --pieces) are added to that of DATA. Then
+`python -m preprocess` makes the same dictionary with `vocabulary: {sentencepiece: OUT/sentencepiece.model}` and the
+languages in the order of OUT/dict.txt. New pieces begin as the mean of the old pieces of their text, new languages as
+the mean of the old languages, or as --like. Training goes on with --restore-file, or with --init-from.
+"""
+
+import argparse
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from fairseq_xl import register
+from fairseq_xl.checkpoints import sentencepiece_models
+from fairseq_xl.checkpoints.initial_rows import initial_rows
+from fairseq_xl.checkpoints.sentencepiece_extension import extend
+from fairseq_xl.checkpoints.vocabulary import change_vocabulary, read_checkpoint
+from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
+from fairseq_xl.data.symbols import LANGUAGE, MASK, SPECIAL, language_symbols
+from fairseq_xl.data.text import open_model
+from fairseq_xl.errors import UserError, check_number, names_of
+from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.io.checkpoints import save_checkpoint
+from fairseq_xl.io.files import new_folder, replacing
+
+logger = logging.getLogger(__name__)
+
+MODEL, DICTIONARY, CHECKPOINT = "sentencepiece.model", "dict.txt", "checkpoint.pt"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    options = _parser().parse_args(arguments)
+    _check_options(options)
+    register()
+    data = Path(options.data)
+    old = XLDictionary.load(data / DICTIONARY)
+    checkpoint = read_checkpoint(options.checkpoint, old, data / DICTIONARY)
+    with new_folder(options.output) as folder:
+        if options.new_data:
+            _copy(Path(options.new_data), folder)
+        else:
+            _write_extended(options, data, old, folder)
+        new = XLDictionary.load(folder / DICTIONARY)
+        rows = initial_rows(old, new, _segment(data, old, new), options.like)
+        changed = change_vocabulary(checkpoint, options.checkpoint, old, new, rows, options.output)
+        save_checkpoint(changed, folder / CHECKPOINT)
+    languages = ", ".join(new.languages)
+    logger.info("%s: %d symbols, before %d; languages: [%s]", options.output, len(new), len(old), languages)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("fairseq-xl extend-vocabulary", description=__doc__)
+    parser.add_argument("checkpoint", help="checkpoint of any task")
+    parser.add_argument("--data", required=True, metavar="DATA", help="data folder with its dictionary")
+    parser.add_argument("--output", required=True, metavar="OUT", help="folder to write: new or empty")
+    parser.add_argument("--new-data", metavar="NEW", help="data folder with the new dictionary")
+    parser.add_argument("--languages", metavar="XX,YY", help="languages to add, after the old ones")
+    parser.add_argument("--text", nargs="+", metavar="FILE", help="text from which new pieces are learned")
+    parser.add_argument("--pieces", type=int, metavar="N", help="number of new pieces")
+    parser.add_argument("--like", metavar="XX", help="old language as which new ones begin (default: mean over all)")
+    return parser
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    """Raises `UserError` for options that do not go together."""
+    if (options.text is None) != (options.pieces is None):
+        raise UserError("--text and --pieces belong together: the files to learn from, and the number of new pieces")
+    if bool(options.new_data) == bool(options.text or options.languages):
+        raise UserError("give either --new-data, or --languages, or --text with --pieces and perhaps --languages")
+    if options.pieces is not None:
+        check_number("--pieces", options.pieces, "1 or more")
+
+
+def _copy(data: Path, folder: Path) -> None:
+    """Copies the dictionary of a data folder, and its SentencePiece model if it has one."""
+    XLDictionary.load(data / DICTIONARY)
+    for name in (DICTIONARY, MODEL):
+        if (data / name).exists():
+            shutil.copyfile(data / name, folder / name)
+
+
+def _write_extended(options: argparse.Namespace, data: Path, old: XLDictionary, folder: Path) -> None:
+    """Writes the dictionary with new languages and pieces, and the SentencePiece model."""
+    languages = [*old.languages, *_new_languages(options.languages, old)]
+    last = [MASK, *language_symbols(languages)]
+    counts = {old.symbols[number]: old.count[number] for number in old.pieces.tolist()}
+    if options.text:
+        open_model(data / MODEL, data)
+        model = sentencepiece_models.read_model(data / MODEL)
+        text = [line for line in (" ".join(line.split()) for path in options.text for line in read_lines(path)) if line]
+        if not text:
+            raise UserError(f"--text {' '.join(options.text)}: there is no text in it")
+        extended = extend(model, text, options.pieces, {*SPECIAL, *last})
+        added = sentencepiece_models.pieces_of(extended)[len(sentencepiece_models.pieces_of(model)) :]
+        if len(added) < options.pieces:
+            logger.warning("--pieces %d: the text gives %d new pieces", options.pieces, len(added))
+        encoded = sentencepiece_models.processor(extended).encode(text, out_type=str)
+        found = Counter(piece for line in encoded for piece in line)
+        counts |= {piece: found[piece] for piece in added}
+        with replacing(folder / MODEL) as file:
+            file.write(extended.SerializeToString())
+    elif (data / MODEL).exists():
+        shutil.copyfile(data / MODEL, folder / MODEL)
+    counts |= dict.fromkeys(last, 0)
+    write_dictionary(folder / DICTIONARY, counts, counts.values())
+
+
+def _new_languages(named: str | None, old: XLDictionary) -> list[str]:
+    """The languages of --languages; raises `UserError` for one that is no code or that the dictionary has."""
+    new = names_of("--languages", named) if named else []
+    for code in new:
+        if not LANGUAGE.fullmatch(code):
+            raise UserError(f"--languages {named}: {code!r} is not a language code of letters, digits and _")
+        if code in old.languages:
+            raise UserError(f"--languages {named}: the dictionary has {code} already")
+    return new
+
+
+def _segment(data: Path, old: XLDictionary, new: XLDictionary) -> Callable[[str], list[str]]:
+    """The function that gives the old pieces of a new piece; no model is read if all pieces of `new` are old ones."""
+    if set(new.symbols[: new.first_language]) <= set(old.symbols):
+        return lambda piece: [piece]
+    open_model(data / MODEL, data)
+    model = sentencepiece_models.verbatim(sentencepiece_models.read_model(data / MODEL))
+    return lambda piece: [model.id_to_piece(each) for each in model.encode(piece) if not model.is_unknown(each)]

@@ -1,0 +1,159 @@
+"""Cuts the vocabulary of a checkpoint to what the text of a data folder has; its scores on that text stay the same.
+
+OUT gets checkpoint.pt, dict.txt, sentencepiece.model, and the binarized text of DATA with the new token ids, so that
+training goes on with `fairseq-train OUT --restore-file OUT/checkpoint.pt`. Special symbols and languages stay. Of all
+that a model computes, only the probabilities of predicted symbols change: fewer symbols share them. The cut
+SentencePiece model segments the text of DATA and of --keep as before; other text may get more pieces.
+"""
+
+import argparse
+import logging
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_xl import register
+from fairseq_xl.checkpoints import sentencepiece_models
+from fairseq_xl.checkpoints.vocabulary import Rows, change_vocabulary, read_checkpoint
+from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
+from fairseq_xl.data.fingerprints import fingerprint
+from fairseq_xl.data.manifest import check_fingerprint, read_manifest
+from fairseq_xl.data.renumbered import renumber
+from fairseq_xl.data.text import TextEncoder, open_model
+from fairseq_xl.data.used_symbols import texts_of, used_symbols
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.io.checkpoints import save_checkpoint
+from fairseq_xl.io.files import new_folder, replacing, sha256_of, write_json
+
+logger = logging.getLogger(__name__)
+
+MODEL, DICTIONARY, CHECKPOINT, MANIFEST = "sentencepiece.model", "dict.txt", "checkpoint.pt", "manifest.json"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    options = _parser().parse_args(arguments)
+    register()
+    data = Path(options.data)
+    dictionary, manifest = _open(data)
+    checkpoint = read_checkpoint(options.checkpoint, dictionary, data / DICTIONARY)
+    texts = texts_of(data)
+    used = used_symbols(texts, dictionary)
+    used |= _used_by_lines(options.keep, data, dictionary)
+    with new_folder(options.output) as folder:
+        kept = used | ~dictionary.is_piece
+        if (data / MODEL).exists() or "sentencepiece_sha256" in manifest:
+            kept |= _write_model(data, folder, dictionary, used)
+        else:
+            logger.warning("%s has no %s: only the dictionary is cut", data, MODEL)
+        numbers = np.flatnonzero(kept)
+        shown = numbers[dictionary.nspecial :].tolist()
+        symbols, counts = ([of_all[number] for number in shown] for of_all in (dictionary.symbols, dictionary.count))
+        write_dictionary(folder / DICTIONARY, symbols, counts)
+        new = XLDictionary.load(folder / DICTIONARY)
+        rows = Rows([[number] for number in numbers.tolist()], [[number] for number in range(len(new.languages))])
+        changed = change_vocabulary(checkpoint, options.checkpoint, dictionary, new, rows, options.output)
+        save_checkpoint(changed, folder / CHECKPOINT)
+        fingerprints = _write_text(data, texts, kept, folder)
+        if manifest:
+            write_json(folder / MANIFEST, _manifest(manifest, new, folder, fingerprints))
+        size = (folder / CHECKPOINT).stat().st_size
+    before = Path(options.checkpoint).stat().st_size
+    logger.info(
+        "%s: %d of %d symbols, %.1f of %.1f MB", options.output, len(new), len(dictionary), size / 1e6, before / 1e6
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("fairseq-xl trim-vocabulary", description=__doc__)
+    parser.add_argument("checkpoint", help="checkpoint of any task")
+    parser.add_argument(
+        "--data", required=True, metavar="DATA", help="data folder with its dictionary, whose text is kept"
+    )
+    parser.add_argument("--output", required=True, metavar="OUT", help="folder to write: new or empty")
+    parser.add_argument(
+        "--keep",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="[XX=]FILE",
+        help="files of further text, such as that of tasks, whose pieces are kept; XX is its language, which matters "
+        "if DATA has a word tokenizer for it",
+    )
+    return parser
+
+
+def _open(data: Path) -> tuple[XLDictionary, dict]:
+    """The dictionary and the manifest of a data folder, {} without one."""
+    if not data.is_dir():
+        raise UserError(f"{data}: no such data folder")
+    manifest = read_manifest(data)
+    if "disjoint" in manifest:
+        raise UserError(
+            f"{data} was joined by `python -m preprocess.disjoint` and has a {MODEL} for each language: cut the "
+            "folders that were joined"
+        )
+    dictionary = XLDictionary.load(data / DICTIONARY)
+    check_fingerprint(data, DICTIONARY)
+    return dictionary, manifest
+
+
+def _used_by_lines(named: list[str], data: Path, dictionary: XLDictionary) -> np.ndarray:
+    """The symbols (V,) bool of files of text, each FILE or XX=FILE."""
+    used = np.zeros(len(dictionary), dtype=bool)
+    if not named:
+        return used
+    encode = TextEncoder(data / MODEL, dictionary)
+    for name in named:
+        language, _, path = name.rpartition("=")
+        for line in read_lines(path):
+            used[encode(line, language)] = True
+    return used
+
+
+def _write_model(data: Path, folder: Path, dictionary: XLDictionary, used: np.ndarray) -> np.ndarray:
+    """Writes the cut SentencePiece model; the symbols (V,) bool that it has."""
+    open_model(data / MODEL, data)
+    model = sentencepiece_models.read_model(data / MODEL)
+    pieces = [dictionary.symbols[number] for number in np.flatnonzero(used & dictionary.is_piece)]
+    lacking = set(pieces) - set(sentencepiece_models.pieces_of(model))
+    if lacking:
+        raise UserError(f"{data / MODEL} lacks {min(lacking)!r}, a piece of the text in {data}: it is another model")
+    known = {dictionary.symbols[number] for number in dictionary.pieces}
+    cut = sentencepiece_models.cut(model, set(pieces), known)
+    with replacing(folder / MODEL) as file:
+        file.write(cut.SerializeToString())
+    kept = np.zeros(len(dictionary), dtype=bool)
+    kept[[dictionary.index(piece) for piece in sentencepiece_models.pieces_of(cut) if piece in known]] = True
+    return kept
+
+
+def _write_text(data: Path, texts: list[Path], kept: np.ndarray, folder: Path) -> dict[str, dict]:
+    """Writes the binarized text, and the dictionaries beside it; returns the fingerprints of all files."""
+    table, fingerprints = np.cumsum(kept) - 1, {}
+    for text in texts:
+        name = text.parent.name
+        written = renumber(text, folder / name / text.name, table, int(kept.sum()))
+        fingerprints |= {f"{name}/{file}": entry for file, entry in written.items()}
+    content = (folder / DICTIONARY).read_bytes()
+    for name in sorted({text.parent.name for text in texts}):
+        for beside in sorted((data / name).glob("dict*.txt")):
+            with replacing(folder / name / beside.name) as file:
+                file.write(content)
+            fingerprints[f"{name}/{beside.name}"] = fingerprint(folder / name / beside.name)
+    return fingerprints
+
+
+def _manifest(manifest: dict, new: XLDictionary, folder: Path, fingerprints: dict[str, dict]) -> dict:
+    """The manifest of the new data folder: that of the old one, as if made with the cut SentencePiece model."""
+    own = {name: fingerprint(folder / name) for name in (DICTIONARY, MODEL) if (folder / name).exists()}
+    changed = manifest | {
+        "dictionary": {"symbols": len(new), "sha256": new.digest()},
+        "fingerprints": own | fingerprints,
+    }
+    if MODEL in own:
+        changed["sentencepiece_sha256"] = sha256_of(folder / MODEL)
+        changed["config"] = manifest.get("config", {}) | {"vocabulary": {"sentencepiece": MODEL}}
+        changed["sampling"] = None  # nothing was learned
+    return changed

@@ -1,0 +1,47 @@
+"""The symbols that the binarized text of a data folder has. `V` symbols of the dictionary."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.index_header import TOKEN_TYPES, read_header
+from fairseq_xl.data.indexed import check_numbers, open_text
+from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+BLOCK = 1 << 20  # tokens in memory at a time
+
+
+def texts_of(folder: Path) -> list[Path]:
+    """Prefixes of all binarized texts of a data folder but back-translated ones, which a warning names.
+
+    Raises `UserError` if there are none.
+    """
+    prefixes = sorted({path.with_suffix("") for end in ("idx", "bin") for path in folder.glob(f"[!.]*/*.{end}")})
+    back_translated = [prefix for prefix in prefixes if prefix.name.startswith("back-")]
+    for prefix in back_translated:
+        logger.warning("%s is left out: `fairseq-xl back-translate` writes such pairs again", prefix)
+    texts = [prefix for prefix in prefixes if prefix not in back_translated]
+    if not texts:
+        raise UserError(f"{folder} has no binarized text, which `python -m preprocess` writes")
+    return texts
+
+
+def used_symbols(texts: list[Path], dictionary: XLDictionary) -> np.ndarray:
+    """The symbols that occur in binarized texts: (V,) bool. Raises `UserError` as `open_text` does."""
+    used = np.zeros(len(dictionary), dtype=bool)
+    for prefix in texts:
+        pair = "-" in prefix.parent.name
+        language = prefix.name.rpartition(".")[2] if pair else prefix.parent.name
+        open_text(str(prefix), language, len(dictionary))
+        header = read_header(f"{prefix}.idx")
+        assert header is not None, "open_text has checked it"
+        tokens = np.memmap(f"{prefix}.bin", dtype=TOKEN_TYPES[header.code], mode="r")
+        for start in range(0, len(tokens), BLOCK):
+            block = tokens[start : start + BLOCK].astype(np.int64)
+            check_numbers(block, len(dictionary), str(prefix), language)
+            used |= np.bincount(block, minlength=len(dictionary)) > 0
+    return used

@@ -1,0 +1,314 @@
+"""Vocabularies cut to the text of a data folder: what stays equal, training that goes on, refused inputs."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+
+import fairseq_xl
+from fairseq_xl.checkpoints import language_modules, sentencepiece_models
+from fairseq_xl.commands.trim_vocabulary import main
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.indexed import open_text
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import load_checkpoint
+from fairseq_xl.retrieval import Embedder
+from preprocess.fingerprints import verify
+from tests.command_line import cli
+from tests.commands import classification, load, pretraining, run_train, run_validate, translation
+from tests.tasks.test_classification import write_task
+from tests.tasks.tiny_text import WORDS, sentences
+
+TOKENS, BIAS = "encoder.token_embeddings.table.weight", "encoder.token_embeddings.output_bias"
+SHORT = ["--max-update", 3, "--disable-validation"]
+
+
+def part_of(data, folder, *names):
+    """A copy of a data folder with the text of some languages and pairs only."""
+    folder.mkdir()
+    for name in names:
+        shutil.copytree(data / name, folder / name)
+    for name in ("dict.txt", "sentencepiece.model"):
+        shutil.copy(data / name, folder)
+    manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
+    known = {key: value for key, value in manifest["fingerprints"].items() if key.split("/")[0] in (*names, key)}
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"fingerprints": known}), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def english(data_bin, tmp_path_factory):
+    """The data folder with English text only; its vocabulary has the words of three languages."""
+    return part_of(data_bin, tmp_path_factory.mktemp("english") / "data", "en")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data_bin, tmp_path_factory):
+    """A checkpoint of MLM in three languages."""
+    folder = tmp_path_factory.mktemp("three languages")
+    run_train(pretraining(data_bin, folder, *SHORT, objectives="mlm"))
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def trimmed(english, checkpoint, tmp_path_factory):
+    """What the command writes for English text."""
+    output = tmp_path_factory.mktemp("trimmed") / "out"
+    main([str(checkpoint), "--data", str(english), "--output", str(output)])
+    return output
+
+
+def kept_rows(old, new):
+    """The old id of each symbol of a cut dictionary."""
+    before, after = (XLDictionary.load(folder / "dict.txt") for folder in (old, new))
+    return [before.index(symbol) for symbol in after.symbols]
+
+
+def test_symbols_are_those_of_the_text(data_bin, trimmed):
+    """The 16 English words, each a piece of the model, and the piece with the lowest score."""
+    before, after = (XLDictionary.load(folder / "dict.txt") for folder in (data_bin, trimmed))
+    words = {f"▁{word}" for word in WORDS["en"]}
+    assert words < set(after.symbols) and len(after) < len(before) / 2
+    assert after.languages == before.languages and kept_rows(data_bin, trimmed) == sorted(kept_rows(data_bin, trimmed))
+    counts = dict(zip(before.symbols, before.count))
+    assert all(counts[symbol] == count for symbol, count in zip(after.symbols, after.count))
+    assert "▁Haus" in before.symbols and "▁Haus" not in after.symbols
+
+
+def test_the_text_has_the_same_pieces_under_new_ids(english, trimmed):
+    before, after = (XLDictionary.load(folder / "dict.txt") for folder in (english, trimmed))
+    for split in ("train", "valid"):
+        one, other = (open_text(folder / "en" / split, "en", len(before)) for folder in (english, trimmed))
+        assert len(one) == len(other) > 0
+        for old, new in zip(one, other):
+            assert [before[number] for number in old] == [after[number] for number in new]
+
+
+def test_the_folder_is_one_of_preprocess(trimmed):
+    manifest = json.loads((trimmed / "manifest.json").read_text(encoding="utf-8"))
+    assert verify(trimmed) == len(manifest["fingerprints"]) == 7
+    assert manifest["config"]["vocabulary"] == {"sentencepiece": "sentencepiece.model"}
+    assert manifest["dictionary"]["symbols"] == len(XLDictionary.load(trimmed / "dict.txt"))
+
+
+def test_the_cut_model_segments_the_text_as_before(english, trimmed):
+    models = [
+        sentencepiece.SentencePieceProcessor(model_file=str(f / "sentencepiece.model")) for f in (english, trimmed)
+    ]
+    lines = sentences(["en"], 200, "others")["en"]
+    one, other = (model.encode(lines, out_type=str) for model in models)
+    assert one == other and len(models[1]) < len(models[0])
+    assert models[0].encode("das Haus", out_type=str) != models[1].encode("das Haus", out_type=str)
+
+
+def test_hidden_states_are_equal_and_so_are_logits(english, checkpoint, trimmed):
+    (old, task), (new, _) = fairseq_xl.load(checkpoint, english), fairseq_xl.load(trimmed / "checkpoint.pt")
+    rows, languages = kept_rows(english, trimmed), torch.tensor([[task.dictionary.language_id("en")]])
+    texts = [open_text(folder / "en" / "valid", "en") for folder in (english, trimmed)]
+    for one, other in zip(*texts):
+        hidden = [model.encode(tokens[None], languages=languages) for model, tokens in ((old, one), (new, other))]
+        assert torch.equal(*hidden)
+        torch.testing.assert_close(old.output(hidden[0])[..., rows], new.output(hidden[1]), rtol=0, atol=1e-6)
+
+
+def test_sentence_embeddings_are_equal(english, checkpoint, trimmed):
+    text = sentences(["en"], 30, "retrieved")["en"]
+    embedders = [Embedder(checkpoint, english), Embedder(trimmed / "checkpoint.pt", trimmed)]
+    one, other = (embed(text, "en", embed.choices) for embed in embedders)
+    assert all(np.array_equal(one[choice], other[choice]) for choice in one)
+
+
+def optimizer_state(path):
+    """{parameter: its moments}"""
+    state = load_checkpoint(path)
+    return dict(zip(state["model"], state["last_optimizer_state"]["state"].values(), strict=True))
+
+
+def test_the_optimizer_state_is_cut_by_row(english, checkpoint, trimmed):
+    rows = kept_rows(english, trimmed)
+    before, after = optimizer_state(checkpoint), optimizer_state(trimmed / "checkpoint.pt")
+    for name, moments in before.items():
+        for key in ("exp_avg", "exp_avg_sq"):
+            expected = moments[key][rows] if name in (TOKENS, BIAS) else moments[key]
+            assert torch.equal(after[name][key], expected), name
+        assert after[name]["step"] == moments["step"]
+    assert before[TOKENS]["exp_avg"][rows].any()
+
+
+def test_pretraining_goes_on(trimmed, tmp_path, data_bin):
+    more = ["--restore-file", trimmed / "checkpoint.pt", "--max-update", 5, "--disable-validation"]
+    assert list(run_train(pretraining(trimmed, tmp_path / "on", *more, objectives="mlm")).updates) == [4, 5]
+    with pytest.raises(UserError, match="was trained with another dictionary"):
+        run_train(pretraining(data_bin, tmp_path / "other", *more, objectives="mlm"))
+
+
+@pytest.fixture(scope="module")
+def tagged(data_bin, tmp_path_factory):
+    """Task files, the plain text of those in English and German, and the data folder of these languages."""
+    root = tmp_path_factory.mktemp("classes")
+    files = write_task(root / "files", 1)
+    kept = []
+    for code in ("en", "de"):
+        for path in sorted(files.glob(f"*.{code}.tsv")):
+            lines = path.read_text(encoding="utf-8").splitlines()
+            kept.append(root / f"{path.stem}.txt")
+            kept[-1].write_text("".join(line.partition("\t")[2] + "\n" for line in lines), encoding="utf-8")
+    return files, kept, part_of(data_bin, root / "data", "en-de")
+
+
+RUNS = {"32 bits": [], "fp16": ["--fp16"], "bf16": ["--bf16"], "frozen": ["--freeze", "encoder.embeddings.*,*norm*"]}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_finetuning_goes_on_bit_for_bit(tagged, tmp_path, run):
+    """No loss depends on symbols that the text lacks, so the updates after the cut are those without it."""
+    files, kept, data = tagged
+    more = ["--weight-decay", 0.1, "--disable-validation", *RUNS[run]]
+
+    def line(folder, updates, *restored, data=data):
+        return classification(data, files, tmp_path / folder, "--max-update", updates, *more, *restored)
+
+    run_train(line("run", 3))
+    last, output = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "out"
+    main([str(last), "--data", str(data), "--output", str(output), "--keep", *map(str, kept[1:]), f"en={kept[0]}"])
+    cut = ["--restore-file", output / "checkpoint.pt"]
+    expected, found = run_train(line("run", 6)), run_train(line("cut", 6, *cut, data=output))
+    assert list(found.updates) == [4, 5, 6] and found.losses == expected.losses
+    rows = kept_rows(data, output)
+    assert len(rows) < len(XLDictionary.load(data / "dict.txt"))
+    after = load(tmp_path / "cut" / "checkpoint_last.pt")
+    for name, value in load(last).items():
+        assert torch.equal(after[name], value[rows] if name in (TOKENS, BIAS) else value), name
+    reset = run_train(line("reset", 6, *cut, "--reset-optimizer", data=output))
+    assert reset.losses != expected.losses  # the optimizer's state matters
+
+
+def test_predictions_are_equal(tagged, tmp_path):
+    files, kept, data = tagged
+    run_train(classification(data, files, tmp_path / "run", *SHORT))
+    last, output = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "out"
+    main([str(last), "--data", str(data), "--output", str(output), "--keep", *map(str, kept)])
+    for folder, path in ((data, last), (output, output / "checkpoint.pt")):
+        more = cli(task="xl_classification", path=path, task_files=files, eval_langs="en,de", batch_size=8)
+        to = tmp_path / folder.name
+        run_validate([folder, *more, "--valid-subset", "test", "--predictions-to", to, "--user-dir", "fairseq_xl"])
+    for code in ("en", "de"):
+        one, other = ((tmp_path / name / f"test.{code}.tsv").read_text() for name in ("data", "out"))
+        assert one == other != ""
+
+
+def test_both_stacks_of_a_translation_model(data_bin, tmp_path):
+    data = part_of(data_bin, tmp_path / "data", "en-de")
+    run_train(translation(data, tmp_path / "run", "-s", "en", "-t", "de", *SHORT))
+    last, output = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "out"
+    main([str(last), "--data", str(data), "--output", str(output)])
+    rows, before, after = kept_rows(data, output), load(last), load(output / "checkpoint.pt")
+    tables = {name for name in before if name.endswith(("table.weight", "output_bias"))}
+    assert len(tables) == 3
+    for name, value in before.items():
+        assert torch.equal(after[name], value[rows] if name in tables else value), name
+    more = ["--restore-file", output / "checkpoint.pt", "--max-update", 4, "--disable-validation"]
+    assert list(run_train(translation(output, tmp_path / "on", "-s", "en", "-t", "de", *more)).updates) == [4]
+
+
+def test_a_language_module_stays_with_its_body(english, tmp_path):
+    run_train(pretraining(english, tmp_path / "run", "--arch", "xl_monotrans_tiny", *SHORT, objectives="mlm"))
+    last, output = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "out"
+    main([str(last), "--data", str(english), "--output", str(output)])
+    modules = [language_modules.extract(load_checkpoint(path), path) for path in (last, output / "checkpoint.pt")]
+    assert modules[0].body == modules[1].body and modules[0].dictionary != modules[1].dictionary
+    text = sentences(["en"], 10, "module")["en"]
+    embedders = [Embedder(last, english), Embedder(output / "checkpoint.pt", output)]
+    one, other = (embed(text, "en", embed.choices) for embed in embedders)
+    assert all(np.array_equal(one[choice], other[choice]) for choice in one)
+
+
+# Wrong input: one sentence, and nothing is written
+
+
+def another_model(data):
+    model = sentencepiece_models.read_model(data / "sentencepiece.model")
+    cut = sentencepiece_models.cut(model, set(), set(sentencepiece_models.pieces_of(model)))
+    (data / "sentencepiece.model").write_bytes(cut.SerializeToString())
+
+
+def shortened(name):
+    def change(data):
+        (data / name).write_bytes((data / name).read_bytes()[:-40])
+
+    return change
+
+
+def removed(name):
+    return lambda data: (data / name).unlink()
+
+
+def without_text(data):
+    shutil.rmtree(data / "en")
+
+
+def joined(data):
+    manifest = json.loads((data / "manifest.json").read_text())
+    (data / "manifest.json").write_text(json.dumps(manifest | {"disjoint": {"en": ""}}))
+
+
+def other_piece(data):
+    text = (data / "dict.txt").read_text(encoding="utf-8")
+    (data / "dict.txt").write_text(text.replace("▁Haus ", "▁Huis "), encoding="utf-8")
+
+
+MISTAKES = {
+    "no dictionary": ([removed("dict.txt")], "dict.txt: no such dictionary"),
+    "another dictionary": ([removed("manifest.json"), other_piece], "was trained with another dictionary"),
+    "a changed dictionary": ([other_piece], "dict.txt is not the file that `python -m preprocess` wrote"),
+    "text cut short": ([removed("manifest.json"), shortened("en/train.bin")], "train.bin is damaged or cut short"),
+    "half a text": ([removed("en/train.idx")], "train.idx: no binarized text of language 'en' there"),
+    "no text": ([without_text], "has no binarized text, which `python -m preprocess` writes"),
+    "no model": ([removed("sentencepiece.model")], "sentencepiece.model: no such SentencePiece model"),
+    "a damaged model": ([shortened("sentencepiece.model")], "sentencepiece.model is not "),
+    "another model": ([removed("manifest.json"), another_model], "lacks '▁a', a piece of the text in"),
+    "joined languages": ([joined], "has a sentencepiece.model for each language"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_data_folder_that_does_not_fit(english, checkpoint, tmp_path, mistake):
+    changes, message = MISTAKES[mistake]
+    shutil.copytree(english, tmp_path / "data")
+    for change in changes:
+        change(tmp_path / "data")
+    with pytest.raises(UserError, match=message) as error:
+        main([str(checkpoint), "--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")])
+    assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_files_that_do_not_fit(english, checkpoint, tmp_path):
+    whole, out = checkpoint.read_bytes(), tmp_path / "out"
+
+    def error(path, *more, output=out):
+        with pytest.raises(UserError) as error:
+            main([str(path), "--data", str(english), "--output", str(output), *more])
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    (tmp_path / "half.pt").write_bytes(whole[: len(whole) // 2])
+    assert "half.pt is not a checkpoint, or it is damaged or cut short" in error(tmp_path / "half.pt")
+    assert "missing.pt cannot be read as a checkpoint" in error(tmp_path / "missing.pt")
+    state = torch.load(checkpoint, weights_only=True)
+    torch.save(state | {"task_state": {}}, tmp_path / "foreign.pt")
+    assert "foreign.pt was not written by fairseq_xl" in error(tmp_path / "foreign.pt")
+    torch.save({key: value for key, value in state.items() if key != "cfg"}, tmp_path / "bare.pt")
+    assert "bare.pt is not a fairseq checkpoint: it holds no configuration" in error(tmp_path / "bare.pt")
+    state["model"][TOKENS] = state["model"][TOKENS][:-1]
+    torch.save(state, tmp_path / "short.pt")
+    assert "short.pt is damaged: encoder.token_embeddings.table.weight has 85 rows" in error(tmp_path / "short.pt")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
+    assert "latin.txt is not UTF-8" in error(checkpoint, "--keep", str(tmp_path / "latin.txt"))
+    assert "none.txt: no such file" in error(checkpoint, "--keep", "en=none.txt")
+    assert f"{english} holds something already" in error(checkpoint, output=english)
+    assert "was not written: No such file or directory" in error(checkpoint, output=tmp_path / "no" / "out")
+    assert not out.exists() and not list(tmp_path.glob("*.tmp"))

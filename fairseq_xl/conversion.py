@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import torch
 from fairseq import options, tasks
@@ -13,7 +13,6 @@ from omegaconf import OmegaConf
 from fairseq_xl.checkpoints.formats.counterparts import Counterpart, counterpart, sentence_encoder
 from fairseq_xl.checkpoints.formats.folders import (
     fairseq_checkpoint,
-    new_folder,
     write_fairseq,
     write_transformers,
 )
@@ -24,6 +23,7 @@ from fairseq_xl.checkpoints.published import Published
 from fairseq_xl.data.symbols import MASK, SPECIAL, language_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
+from fairseq_xl.io.folders import new_folder
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,8 @@ def import_model(found: Published, origin: Path, folder: Path, languages: Sequen
     torch.manual_seed(SEED)
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
-    content = fairseq_checkpoint(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True), model.state_dict())
+    plain = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    content = fairseq_checkpoint(plain, model.state_dict())
     save_checkpoint(content | {"task_state": task.state_dict()}, folder / CHECKPOINT)
 
 
@@ -121,7 +122,7 @@ def export_model(
     head: bool = True,
     dtype: str = "float32",
     layer: int | None = None,
-    pooling: str = "mean",
+    pooling: Literal["mean", "first"] = "mean",
 ) -> Counterpart | None:
     """Writes a checkpoint of ours as a folder for another program, with its tokenizer.
 

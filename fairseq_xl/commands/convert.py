@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fairseq_xl import register
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.folders import new_folder
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
         if wrong:
             raise UserError(f"{wrong[0]}: {source} is a published model, which is converted to this package first")
         languages = options.langs.split(",") if options.langs else found.languages
-        with conversion.new_folder(output) as folder:
+        with new_folder(output) as folder:
             conversion.import_model(found, source, folder, languages)
     else:
         if options.langs:
@@ -77,7 +78,7 @@ OUT = tuple(_DEFAULTS)
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl convert", description=__doc__)
     parser.add_argument("input", metavar="IN", help="file or folder of the model")
-    parser.add_argument("output", metavar="OUT", help="folder to write, which must not exist or be empty")
+    parser.add_argument("output", metavar="OUT", help="new folder to write")
     parser.add_argument(
         "--langs",
         help="IN is a published model: languages of the dictionary, separated by commas (default: those that it has)",

@@ -20,12 +20,13 @@ from fairseq_xl.checkpoints.initial_rows import initial_rows
 from fairseq_xl.checkpoints.sentencepiece_extension import extend
 from fairseq_xl.checkpoints.vocabulary import change_vocabulary, read_checkpoint
 from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
+from fairseq_xl.data.subwords import open_model
 from fairseq_xl.data.symbols import LANGUAGE, MASK, SPECIAL, language_symbols
-from fairseq_xl.data.text import open_model
 from fairseq_xl.errors import UserError, check_number, names_of
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.checkpoints import save_checkpoint
-from fairseq_xl.io.files import new_folder, replacing
+from fairseq_xl.io.files import replacing
+from fairseq_xl.io.folders import new_folder
 
 logger = logging.getLogger(__name__)
 

@@ -19,12 +19,14 @@ from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.fingerprints import fingerprint
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.renumbered import renumber
-from fairseq_xl.data.text import TextEncoder, open_model
+from fairseq_xl.data.subwords import open_model
+from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.data.used_symbols import texts_of, used_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.checkpoints import save_checkpoint
-from fairseq_xl.io.files import new_folder, replacing, sha256_of, write_json
+from fairseq_xl.io.files import replacing, sha256_of, write_json
+from fairseq_xl.io.folders import new_folder
 
 logger = logging.getLogger(__name__)
 

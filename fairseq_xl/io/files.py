@@ -5,7 +5,6 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
@@ -52,31 +51,6 @@ def replacing(path):
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-
-
-@contextlib.contextmanager
-def new_folder(path):
-    """Makes a folder that appears at the end, with all of its files, or not at all.
-
-    Args:
-        path: a folder that is missing or empty; ``path`` + ".tmp", the folder that the block fills, is replaced.
-
-    Raises:
-        UserError: ``path`` is a file or a folder that holds something, or its own folder is missing.
-    """
-    path, temporary = Path(path), Path(f"{path}.tmp")
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UserError(f"{path} holds something already: name a folder that is new or empty")
-    try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-    except OSError as error:
-        raise UserError(f"{path} was not written: {error.strerror}") from error
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _sync_folder(folder: str) -> None:

@@ -175,4 +175,5 @@ class Embeddings(nn.Module):
 
     def of_segments(self, segments: Tensor | None) -> Tensor:
         """Segment embeddings: segments (B, T) -> (B, T, C); None, all tokens in the first segment -> (C,)."""
+        assert self.segments is not None
         return self.segments.weight[0] if segments is None else self.segments(segments)

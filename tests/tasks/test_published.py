@@ -553,7 +553,7 @@ FILES = {
     "no pieces": (
         "transformers",
         lambda path: (path / "sentencepiece.bpe.model").unlink(),
-        "sentencepiece.bpe.model or dict.txt is needed beside model.safetensors",
+        "sentencepiece.bpe.model or tokenizer.json or dict.txt is needed beside model.safetensors",
     ),
     "no model of pieces": (
         "transformers",

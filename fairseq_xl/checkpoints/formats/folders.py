@@ -1,8 +1,5 @@
 """Writes models as folders of transformers and as checkpoints of fairseq, whole or not at all."""
 
-import contextlib
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +16,10 @@ from fairseq_xl.checkpoints.keys import POSITIONS
 from fairseq_xl.data.symbols import MASK, SPECIAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
-from fairseq_xl.io.files import no_room, write_json
+from fairseq_xl.io.files import write_json
 
 GENERATION = "generation_config.json"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
-@contextlib.contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder that gets the name `folder` at the end of the block, whole or not at all.
-
-    Raises `UserError` if there is something of this name already, or no room.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists already: name another folder, or remove it")
-    temporary = folder.with_name(f".{folder.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        if folder.is_dir():
-            folder.rmdir()
-        temporary.rename(folder)
-    except OSError as error:
-        reason = "no room is left on its disk" if no_room(error) else error.strerror or error
-        raise UserError(f"{folder} was not written: {reason}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_transformers(folder: Path, found: Counterpart, dtype: str, start: int | None = None) -> None:

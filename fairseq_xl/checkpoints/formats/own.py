@@ -65,7 +65,7 @@ def read_own(path: str, data: Path, language_module: str | None = None, language
     content = check_configuration(load_checkpoint(path), path)
     check_finite(content, path)
     dictionary = XLDictionary.load(data / "dict.txt")
-    found = (content.get("task_state") or {}).get("fairseq_xl")
+    found: Any = (content.get("task_state") or {}).get("fairseq_xl")
     check_identity(found, path, None if language_module else dictionary, data / "dict.txt")
     cfg = (content.get("cfg") or {}).get("model") or {}
     _, config = registered_model(cfg.get("_name"))

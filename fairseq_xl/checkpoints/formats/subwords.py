@@ -32,8 +32,8 @@ from fairseq_xl.checkpoints.formats.sentencepiece_proto import (
     Model,
 )
 from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.subwords import open_model
 from fairseq_xl.data.symbols import SPECIAL, WORD_START
-from fairseq_xl.data.text import open_model
 from fairseq_xl.errors import UserError, quoted
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def sentencepiece_tokenizer(path: Path, dictionary: XLDictionary, suffix: str = 
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    model = Model.of(open_model(path, path.parent))
+    model = Model.of(open_model(path, path.parent).model)
     _check(model, path)
     scores = {piece.text: piece.score for piece in model.pieces if piece.kind in (NORMAL, BYTE)}
     missing = [piece for piece in scores if piece + suffix not in dictionary]

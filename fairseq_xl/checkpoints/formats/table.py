@@ -82,10 +82,11 @@ class Table:
         for ours, theirs in rows.items():
             if "{n}" in ours:
                 patterns = [_pattern(name) for name in side(ours, theirs)]
-                numbers = [int(found[1]) for name in present for each in patterns if (found := each.fullmatch(name))]
+                matches = [each.fullmatch(name) for name in present for each in patterns]
+                numbers = [int(match[1]) for match in matches if match]
                 stack = ours.partition(".")[0]
                 depths[stack] = max([*numbers, 0, depths.get(stack, 0)])  # so that a gap shows as missing names
-        found = {}
+        found: dict[str, tuple[str, ...]] = {}
         for ours, theirs in rows.items():
             count = depths[ours.partition(".")[0]] + 1 if "{n}" in ours else 1
             for number in range(count):

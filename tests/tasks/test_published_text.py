@@ -1,0 +1,195 @@
+"""Text with published vocabularies, from the description to predictions and generated text."""
+
+import json
+
+import pytest
+import torch
+import yaml
+from transformers import XLMConfig, XLMWithLMHeadModel
+from transformers.models.xlm.tokenization_xlm import XLMTokenizer
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.errors import UserError
+from fairseq_xl.retrieval import Embedder
+from preprocess import binarize
+from preprocess.pipeline import prepare
+from tests.command_line import cli
+from tests.commands import (
+    MAX_POSITIONS,
+    classification,
+    denoising,
+    generation,
+    load,
+    pretraining,
+    run_generate,
+    run_interactive,
+    run_train,
+    run_validate,
+)
+from tests.published_text import SPECIAL, write_wordpiece, write_xlm
+from tests.tasks.conftest import preprocess_here
+from tests.tasks.tiny_text import WORDS, sentences, write_corpus
+
+KINDS = {"xlm": {"codes": "codes", "vocab": "vocab"}, "wordpiece": "vocab.txt"}
+#: raw text, and the words that XLM's vocabulary sees
+RAW, WORDS_OF_RAW = "The HOUSE (garden), “river” reads.", 'the house ( garden ) , " river " reads .'
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def data(request, tmp_path_factory):
+    """A data folder of each kind, in a folder with the raw text and the files of the vocabulary."""
+    root = tmp_path_factory.mktemp(request.param)
+    path = write_corpus(root)
+    lines = [line for code in WORDS for line in (root / f"train.{code}").read_text(encoding="utf-8").splitlines()]
+    lines += [WORDS_OF_RAW]
+    write_xlm(root, [line.lower() for line in lines], merges=60)
+    write_wordpiece(root / "vocab.txt", lines, least=80)
+    description = yaml.safe_load(path.read_text(encoding="utf-8"))
+    description["vocabulary"] = {request.param: KINDS[request.param]}
+    path.write_text(yaml.safe_dump(description), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binarize, "run_fairseq", preprocess_here)
+        prepare(path, root / "data-bin")
+    return root / "data-bin"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Labeled sentences and titles in raw text with capitals and quotation marks."""
+    root = tmp_path_factory.mktemp("files")
+    for split in ("train", "valid", "test"):
+        for code, lines in sentences(("en", "de"), 12, split).items():
+            texts = [f"“{line.title()}”" for line in lines]
+            labeled = [f"{'ab'[number % 2]}\t{text}" for number, text in enumerate(texts)]
+            for name, content in ((f"{code}.tsv", labeled), (f"{code}.src", texts), (f"{code}.tgt", texts)):
+                (root / f"{split}.{name}").write_text("".join(f"{line}\n" for line in content), encoding="utf-8")
+    return root
+
+
+def is_xlm(data):
+    return (data / "xlm.codes").is_file()
+
+
+def rows(output):
+    """The training rows of a run, without padding."""
+    return {
+        tuple(token for token in row if token != 1)
+        for samples in output.samples.values()
+        for sample in samples
+        for row in sample["batch"]["tokens"].tolist()
+    }
+
+
+def test_from_the_description_to_predictions(data, files, tmp_path):
+    """Two updates of pre-training, one of fine-tuning on raw text, predictions for every line."""
+    run_train(pretraining(data, tmp_path / "pre", *cli(max_update=2, updates_per_epoch=2)))
+    line = classification(data, files, tmp_path / "run", *cli(init_from=tmp_path / "pre/checkpoint_last.pt"))
+    output = run_train([*line, "--max-update", 1])
+    dictionary = XLDictionary.load(data / "dict.txt")
+    encode = TextEncoder(data, dictionary)
+    texts = {
+        line.partition("\t")[2]: code
+        for code in ("en", "de")
+        for line in (files / f"train.{code}.tsv").read_text(encoding="utf-8").splitlines()
+    }
+    assert len(rows(output)) > 1 and rows(output) <= {(0, *encode(text, code).tolist()) for text, code in texts.items()}
+    for text, code in texts.items():
+        if is_xlm(data):
+            assert dictionary.string(encode(text, code), "@@ ") == f'" {text[1:-1].lower()} "'
+    to = tmp_path / "predictions"
+    task = cli(task="xl_classification", path=tmp_path / "run/checkpoint_last.pt", user_dir="fairseq_xl", batch_size=8)
+    run_validate([data, *task, *cli(eval_langs="de", predictions_to=to, valid_subset="test")])
+    assert len((to / "test.de.tsv").read_text(encoding="utf-8").splitlines()) == 12
+    embedder = Embedder(tmp_path / "pre/checkpoint_last.pt", data)
+    assert embedder.rows([RAW], "en")[0].tolist() == [0, *encode(RAW, "en").tolist()]
+
+
+@pytest.fixture(scope="module")
+def titles(data, files, tmp_path_factory):
+    """A model after one update on the titles."""
+    folder = tmp_path_factory.mktemp("titles")
+    run_train(generation(data, files, folder, *cli(max_update=1, disable_validation=True)))
+    return folder / "checkpoint_last.pt"
+
+
+def test_word_noise_needs_no_more_than_the_marks(data, tmp_path):
+    noise = " ".join(("xdae.length=32", "xdae.noise=shuffle+drop+mask"))
+    line = denoising(data, tmp_path, *cli(max_update=1, updates_per_epoch=1, objective_options=noise))
+    assert list(run_train([*line, "--disable-validation"]).updates) == [1]
+
+
+COMMON = dict(task="xl_generation", user_dir="fairseq_xl", eval_langs="en", beam=1, max_len_b=4)
+
+
+def test_generated_text_has_words(data, files, titles, monkeypatch):
+    """Whatever --remove-bpe says; --bpe and the tokenizer undo what is left."""
+    line = [data, *cli(**COMMON, path=titles, task_files=files)]
+    pieces = [texts[0].partition("\t")[2] for texts in run_generate(line).lines("H").values()]
+    dictionary = XLDictionary.load(data / "dict.txt")
+    joined = [dictionary.string(torch.tensor([dictionary.index(p) for p in row.split()]), "@@ ") for row in pieces]
+    for name in ("sentencepiece", "@@ "):
+        output = run_generate([*line, "--remove-bpe", name])
+        assert [texts[0].partition("\t")[2] for texts in output.lines("H").values()] == joined
+    monkeypatch.setattr(XLDictionary, "string", lambda *given, **more: WORDS_OF_RAW)
+    texts = {lines[0].partition("\t")[2] for lines in run_generate([*line, "--remove-bpe"]).lines("D").values()}
+    assert texts == ({'the house (garden), "river" reads.'} if is_xlm(data) else {WORDS_OF_RAW})
+
+
+def test_raw_lines_on_standard_input(data, titles):
+    dictionary = XLDictionary.load(data / "dict.txt")
+    line = [data, *cli(**COMMON, path=titles)]
+    found = run_interactive([*line, "--bpe", "xl_subwords"], [RAW, ""]).lines("S")
+    expected = dictionary.string(TextEncoder(data, dictionary)(RAW, "en"))
+    assert found[0][0].removeprefix("<s> ") == expected
+    assert is_xlm(data) == (expected.replace("@@ ", "") == WORDS_OF_RAW)
+    output = run_interactive(line, ["ΩΩΩ ΩΩ"])
+    assert "of the input are <unk>: raw text needs --bpe xl_subwords" in output.log
+
+
+def test_other_sub_words_are_refused(data, titles):
+    line = [data, *cli(**COMMON, path=titles, bpe="sentencepiece", sentencepiece_model=data / "x")]
+    with pytest.raises(UserError, match="--bpe sentencepiece: .* has a vocabulary of kind .*: give --bpe xl_subwords"):
+        run_interactive(line, [RAW])
+
+
+@pytest.mark.parametrize("data", ["xlm"], indirect=True)
+@pytest.mark.parametrize("container", ["pth", "json"])
+def test_published_weights_fit_the_text(data, tmp_path, container):
+    """The rows of XLM's file and of transformers' are the same symbols of our dictionary, and the ids those of XLM."""
+    root = data.parent
+    words = [line.rpartition(" ")[0] for line in (root / "vocab").read_text(encoding="utf-8").splitlines()]
+    config = XLMConfig(
+        vocab_size=len(words) + len(SPECIAL),
+        emb_dim=16,
+        n_layers=1,
+        n_heads=2,
+        max_position_embeddings=MAX_POSITIONS,
+        n_langs=2,
+        id2lang={0: "en", 1: "de"},
+        pad_token_id=2,
+        eos_token_id=1,
+    )
+    theirs = XLMWithLMHeadModel(config).eval()
+    path = tmp_path / "published"
+    path.mkdir()
+    if container == "json":
+        theirs.save_pretrained(path)
+        (path / "vocab.json").write_bytes((root / "vocab.json").read_bytes())
+    else:
+        state = {name.removeprefix("transformer."): value for name, value in theirs.state_dict().items()}
+        state = {name: value for name, value in state.items() if not name.endswith("position_ids")}
+        params = {"n_heads": 2, "n_langs": 2, "id2lang": {0: "en", 1: "de"}, "emb_dim": 16, "gelu_activation": True}
+        named = dict(enumerate([*SPECIAL, *words]))
+        path = path / "mlm.pth"
+        torch.save({"model": state, "params": params, "dico_id2word": named, "dico_counts": {}}, path)
+    options = cli(framing="xlm", ffn_dim=64, init_from=path, max_update=1, updates_per_epoch=1, lr=0)
+    run_train(pretraining(data, tmp_path / "run", *options, "--disable-validation", objectives="mlm"))
+    table = load(tmp_path / "run/checkpoint_last.pt")["encoder.token_embeddings.table.weight"]
+    dictionary = XLDictionary.load(data / "dict.txt")
+    reference = XLMTokenizer(str(root / "vocab.json"), str(root / "merges.txt"))
+    ids = reference.convert_tokens_to_ids(reference._tokenize(RAW, lang="en"))
+    ours = TextEncoder(data, dictionary)(RAW, "en")[:-1]
+    given = theirs.state_dict()["transformer.embeddings.weight"]
+    assert len(ids) == len(ours) > 10 and torch.equal(table[ours], given[ids])
+    assert json.loads((data / "manifest.json").read_text())["vocabulary"]["kind"] == "xlm"

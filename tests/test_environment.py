@@ -284,6 +284,7 @@ MODULES = {  # of packages of another name
     "pre-commit": "pre_commit",
     "pytest-xdist": "xdist",
     "rouge-score": "rouge_score",
+    "subword-nmt": "subword_nmt",
     "wikiextractor": "wikiextractor.clean",  # the part that older ones can't import
 }
 

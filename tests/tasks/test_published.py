@@ -522,8 +522,9 @@ class Anything:
 
 
 def as_in_vocab_json(path):
+    """The last word ends in </w>; the others are then pieces within a word."""
     words = json.loads((path / "vocab.json").read_text(encoding="utf-8"))
-    words = {word if row < len(XLM_SPECIAL) else f"{word}</w>": row for word, row in words.items()}
+    words = {f"{word}</w>" if row == len(words) - 1 else word: row for word, row in words.items()}
     (path / "vocab.json").write_text(json.dumps(words), encoding="utf-8")
 
 
@@ -539,7 +540,7 @@ FILES = {
         lambda path: (change_word(path, 14, "x"), change_word(path, 15, "y")),
         r"the rows of .*/mlm_tlm.pth are not those of .*: symbol 4 is 'x' there and '.*' here",
     ),
-    "ends of words": ("transformers XLM", as_in_vocab_json, "vocab.json are not those of .*: symbol 4 is '.*</w>' "),
+    "ends of words": ("transformers XLM", as_in_vocab_json, "vocab.json are not those of .*: symbol 4 is '.*@@' "),
     "a piece too few": (
         "fairseq",
         lambda path: change_line(path.with_name("dict.txt"), -2, None),

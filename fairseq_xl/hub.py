@@ -50,6 +50,7 @@ class HubInterface:
     def to(self, *where: Any) -> "HubInterface":
         """Moves the model as `torch.nn.Module.to` does, and returns the interface."""
         self.model.to(*where)
+        self._predictors.clear()  # a generator may hold tensors on the earlier device
         return self
 
     @cached_property

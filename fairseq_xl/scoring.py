@@ -138,5 +138,5 @@ def translation_log_likelihoods(predictor: TextPredictor, sources: Sequence[str]
         encoder_out = model.encoder(net_input["src_tokens"], None, net_input["src_languages"])
         logits, _ = model.decoder(net_input["prev_output_tokens"], encoder_out)
         scores = logits.float().log_softmax(-1).gather(2, target[..., None]).squeeze(2)
-        found[sample["id"].numpy()] = scores.masked_fill(target == pad, 0).double().sum(1).cpu().numpy()
+        found[sample["id"].cpu().numpy()] = scores.masked_fill(target == pad, 0).double().sum(1).cpu().numpy()
     return found

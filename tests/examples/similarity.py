@@ -9,6 +9,7 @@ from fairseq_xl.data.finetuning import frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.task_files import read_lines
 from fairseq_xl.finetuning import TaskType, TypeConfig
+from fairseq_xl.finetuning.base import fields_of
 
 
 @dataclass
@@ -47,6 +48,10 @@ class Similarity(TaskType):
                 raise UserError(f"{path}, line {number}: expected {self.files}")
             pairs.append(Pair(float(similarity), tuple(texts), language, f"{path}, line {number}"))
         return pairs
+
+    def from_line(self, line, language, file, number):
+        """An unlabeled pair, for `fairseq-xl predict`."""
+        return Pair(0.0, tuple(fields_of(line, ("text", "text"), file, number)), language, f"{file}, line {number}")
 
     def inputs(self, example, encode):
         """One input: both texts, of which the longer is truncated first."""

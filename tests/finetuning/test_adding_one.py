@@ -1,10 +1,12 @@
 """A task type is added by one file, in the package or in another one: the example of fairseq_xl/README.md."""
 
 import importlib
+import io
 import random
 import re
 import statistics
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,12 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.tasks import TASK_CLASS_NAMES, TASK_REGISTRY
 
 from fairseq_xl import finetuning
+from fairseq_xl.commands import predict
 from fairseq_xl.criterions.finetuning import define_criterions
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.classification import Classification
+from fairseq_xl.finetuning.ranking import Ranking
 from fairseq_xl.tasks.finetuning import define_tasks
 from tests.command_line import cli
 from tests.commands import labeled, load, run_train, run_validate
@@ -92,6 +96,18 @@ def test_a_task_type_of_another_package_is_trained_and_predicts(installed, data_
         expected = 100 * statistics.correlation(gold, predicted)
         assert len(rows) == 15 and float(found[f"pearson_{code}"]) == pytest.approx(expected, abs=0.05)
     assert float(found["pearson"]) > 80
+    pairs = (tmp_path / "valid.de.tsv").read_text(encoding="utf-8").splitlines()
+    (tmp_path / "text").write_text("".join(pair.partition("\t")[2] + "\n" for pair in pairs), encoding="utf-8")
+    with redirect_stdout(io.StringIO()) as printed:
+        predict.main([*map(str, (checkpoint, data_bin)), "--lang", "de", "--input", str(tmp_path / "text")])
+    assert list(map(float, printed.getvalue().split())) == pytest.approx(list(predicted), abs=1e-4)
+
+
+def test_a_task_type_may_read_no_lines():
+    with pytest.raises(
+        UserError, match="ranking: this task type reads no lines of unlabeled text, it has no `from_line`"
+    ):
+        finetuning.TaskType.from_line(Ranking(None, None), "text", "en", "file", 1)
 
 
 def test_a_name_that_is_taken_is_refused():

@@ -5,16 +5,18 @@ import shutil
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
-from fairseq_xl.bitext_mining import mine, nearest
+from fairseq_xl.bitext_mining import mine
 from fairseq_xl.checkpoints import language_modules, published
-from fairseq_xl.commands import language_module, mine_bitext, retrieve, retrieve_xtreme
+from fairseq_xl.commands import embed, language_module, mine_bitext, predict, retrieve, retrieve_xtreme
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
+from fairseq_xl.nearest import nearest
 from fairseq_xl.retrieval import Embedder
 from preprocess import binarize
 from preprocess.pipeline import prepare
@@ -287,6 +289,27 @@ def test_retrieval_with_a_language_module_for_a_language(text, steps, module_fil
     ):
         with pytest.raises(UserError, match=message):
             retrieve.main([*command, *(word for lang in wrong for word in ("--lang", lang))])
+
+
+def test_unlabeled_text_with_a_language_module(text, task_files, steps, module_files, tmp_path, capsys):
+    """Classes are those of validation with the module, embeddings those of its vectors."""
+    module = ["--language-module", str(module_files["de"]), "--lang", "de"]
+    zero_shot(text["de"], steps["tuned"], tmp_path, *module)
+    rows = [row.split("\t") for row in (tmp_path / "valid.de.tsv").read_text(encoding="utf-8").splitlines()]
+    labeled = (task_files / "valid.de.tsv").read_text(encoding="utf-8").splitlines()
+    write(tmp_path / "text", [line.partition("\t")[2] for line in labeled])
+    command = [*map(str, (steps["tuned"], text["de"])), *module, "--input", str(tmp_path / "text")]
+    capsys.readouterr()
+    predict.main(command)
+    found = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [label for label, _ in found] == [label for *_, label, _ in rows] and len(found) == len(labeled)
+    assert [float(value) for _, value in found] == pytest.approx([float(value) for *_, value in rows], abs=2e-6)
+    embed.main([*command, "--output", str(tmp_path / "rows.npy")])
+    embedder = Embedder(steps["tuned"], text["de"], language_module=str(module_files["de"]), lang="de")
+    lines = (tmp_path / "text").read_text(encoding="utf-8").splitlines()
+    assert np.array_equal(np.load(tmp_path / "rows.npy"), embedder(lines, "de", [(1, "mean")])[1, "mean"])
+    with pytest.raises(UserError, match="dictionary"):
+        predict.main(command[:2] + command[-2:])
 
 
 def test_bitext_is_mined_with_a_language_module_for_a_language(text, steps, module_files, tmp_path, capsys):

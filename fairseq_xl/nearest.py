@@ -4,6 +4,7 @@ At most `BLOCK` vectors of a side are normalized and compared at a time, so that
 larger than the memory. The result has k numbers for each source vector.
 """
 
+import logging
 from typing import Any, Protocol
 
 import numpy as np
@@ -88,7 +89,8 @@ def _search_on_gpu(queries: np.ndarray, keys: np.ndarray, count: int) -> tuple[n
 
 
 def import_faiss() -> Any:
-    """The package faiss; raises `UserError` if it is missing."""
+    """The package faiss, which logs no progress of its import; raises `UserError` if it is missing."""
+    logging.getLogger("faiss").setLevel(logging.WARNING)
     try:
         import faiss
     except ImportError:

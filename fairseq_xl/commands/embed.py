@@ -44,7 +44,11 @@ def main(arguments: list[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl embed", description=__doc__)
     parser.add_argument("checkpoint", help="checkpoint of any task with an encoder")
-    parser.add_argument("data", help="data folder with its dict.txt and its sub-words")
+    parser.add_argument(
+        "data",
+        nargs="?",
+        help="data folder with its dict.txt and its sub-words (default: CHECKPOINT if it is a folder, else the training's)",
+    )
     parser.add_argument("--lang", required=True, help="language of the text")
     parser.add_argument("--output", required=True, metavar="FILE.npy", help="file to write")
     parser.add_argument("--input", metavar="FILE", help="text, plain or compressed (default: standard input)")

@@ -22,8 +22,8 @@ from fairseq_xl import register
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.lines import BUFFERED, STANDARD_INPUT, read_buffers
 
-#: options of generation, which are those of fairseq-generate, with their types
-GENERATION = {"beam": int, "max_len_a": float, "max_len_b": int, "lenpen": float, "no_repeat_ngram_size": int}
+#: options of generation, which are those of fairseq-generate
+GENERATION = ("beam", "max_len_a", "max_len_b", "lenpen", "no_repeat_ngram_size")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -63,7 +63,11 @@ def _parser() -> argparse.ArgumentParser:
         "fairseq-xl predict", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("checkpoint", help="checkpoint of a fine-tuning task, xl_translation or xl_generation")
-    parser.add_argument("data", help="data folder with its dict.txt and its sub-words")
+    parser.add_argument(
+        "data",
+        nargs="?",
+        help="data folder with its dict.txt and its sub-words (default: CHECKPOINT if it is a folder, else the training's)",
+    )
     parser.add_argument("--lang", help="language of the text; translation has -s and -t")
     parser.add_argument("-s", "--source-lang", help="source language of translation (default: as in training)")
     parser.add_argument("-t", "--target-lang", help="target language of translation (default: as in training)")

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import random
+import shutil
 import sys
 
 import pytest
@@ -183,6 +184,16 @@ def test_each_buffer_is_answered_before_the_next_line_is_read(data_bin, checkpoi
     assert seen == [0, 1, 2]
 
 
+def test_a_folder_with_model_and_dictionary(data_bin, checkpoints, task_files, tmp_path, run, capsys):
+    for name in ("dict.txt", "sentencepiece.model"):
+        shutil.copy(data_bin / name, tmp_path)
+    shutil.copy(checkpoints["tagging"], tmp_path / "checkpoint.pt")
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in unlabeled("tagging", task_files)), encoding="utf-8")
+    predict.main([str(tmp_path), "--lang", "de", "--input", str(tmp_path / "text")])
+    found = capsys.readouterr().out.splitlines()
+    assert found == run(unlabeled("tagging", task_files), checkpoints["tagging"], "--lang", "de")
+
+
 def test_truncated_lines_are_named(checkpoints, run, caplog):
     caplog.set_level(logging.WARNING)
     long = " ".join(["Haus"] * 60)
@@ -302,10 +313,10 @@ def test_titles_are_those_of_generate(data_bin, tmp_path, run):
     run_train(generation(data_bin, files, tmp_path / "run", *options, "--length", 10))
     checkpoint = tmp_path / "run" / "checkpoint_last.pt"
     common = cli(task="xl_generation", user_dir="fairseq_xl", path=checkpoint, task_files=files, eval_langs="de")
-    more = cli(beam=2, max_len_b=12, remove_bpe="sentencepiece", results_path=tmp_path / "to")
-    run_generate([data_bin, *common, *more])
+    options = cli(beam=2, max_len_a=0.5, max_len_b=3, lenpen=0.2, no_repeat_ngram_size=1)
+    run_generate([data_bin, *common, *options, *cli(remove_bpe="sentencepiece", results_path=tmp_path / "to")])
     lines = (files / "test.de.src").read_text(encoding="utf-8").splitlines()
-    found = run(lines, checkpoint, "--lang", "de", "--beam", 2, "--max-len-b", 12)
+    found = run(lines, checkpoint, "--lang", "de", *options)
     assert found == detokenized(tmp_path / "to" / "generate-test.txt") and len(set(found)) > 1
 
 

@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "data",
         nargs="?",
-        help="data folder with its dict.txt and its sub-words (default: CHECKPOINT if it is a folder, else the training's)",
+        help="its data folder (default: CHECKPOINT if it is a folder with dict.txt, else that of the training)",
     )
     parser.add_argument("--lang", required=True, help="language of the text")
     parser.add_argument("--output", required=True, metavar="FILE.npy", help="file to write")

@@ -16,6 +16,7 @@ from fairseq_xl.checkpoints.formats.folders import (
     write_fairseq,
     write_transformers,
 )
+from fairseq_xl.checkpoints.formats.imported_subwords import import_subwords
 from fairseq_xl.checkpoints.formats.own import Own, for_languages, read_own
 from fairseq_xl.checkpoints.formats.sentence_transformers import write_sentence_transformers
 from fairseq_xl.checkpoints.formats.tokenizer import write_tokenizer
@@ -36,6 +37,8 @@ _ENCODERS = {
     "fairseq_roberta": "xl_xlmr_base",
 }
 _TRANSLATION = {"pre": "xl_mbart_large", "post": "xl_mt_base"}
+#: longest input of MLM in the checkpoint's configuration, which training replaces
+LENGTH = 256
 #: seed of the rows of new languages
 SEED = 1
 
@@ -43,18 +46,23 @@ SEED = 1
 # --- from other programs ---------------------------------------------------------------------------------------
 
 
-def import_model(found: Published, origin: Path, folder: Path, languages: Sequence[str]) -> None:
-    """Writes a published model as checkpoint.pt with dict.txt.
+def import_model(
+    found: Published, origin: Path, folder: Path, languages: Sequence[str], codes: Path | None = None
+) -> None:
+    """Writes a published model as checkpoint.pt with dict.txt and its sub-words.
 
     Args:
         found: the model.
         origin: its file or folder.
         folder: an existing folder.
         languages: languages of the dictionary; the model gets random embeddings for those that it does not have.
+        codes: a folder with XLM's codes and vocab, which its .pth files lack.
     """
     write_dictionary(folder / "dict.txt", found, languages)
+    source = origin if origin.is_dir() else origin.parent
+    import_subwords(found.layout, source, folder, languages, codes)
     encoder_decoder = "decoder" in found.depths
-    line = [str(folder), *_options(found)]
+    line = [str(folder), *_options(found), "--lr", "0"]  # fairseq asks for a learning rate
     if encoder_decoder:
         if len(languages) < 2:
             raise UserError(f"{origin} is a translation model: name at least two languages, --langs en,de")
@@ -71,6 +79,7 @@ def import_model(found: Published, origin: Path, folder: Path, languages: Sequen
         line += ["--criterion", "label_smoothed_cross_entropy"]
     else:
         line += ["--task", "xl_pretraining", "--arch", _ENCODERS[found.layout], "--objectives", "mlm"]
+        line += ["--objective-options", f"mlm.length={min(LENGTH, found.options['max_positions'])}"]
         line += ["--init-from", str(origin), "--criterion", "xl_pretraining"]
     parser = options.get_training_parser()
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, line))

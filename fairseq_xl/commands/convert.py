@@ -39,10 +39,11 @@ def main(arguments: list[str] | None = None) -> None:
             raise UserError(f"{wrong[0]}: {source} is a published model, which is converted to this package first")
         languages = options.langs.split(",") if options.langs else found.languages
         with new_folder(output) as folder:
-            conversion.import_model(found, source, folder, languages)
+            conversion.import_model(found, source, folder, languages, Path(options.codes) if options.codes else None)
     else:
-        if options.langs:
-            raise UserError(f"--langs: {source} is no published model")
+        for option, value in (("--langs", options.langs), ("--codes", options.codes)):
+            if value:
+                raise UserError(f"{option}: {source} is no published model")
         data = Path(options.data) if options.data else source.parent
         if not (data / DICTIONARY).is_file():
             raise UserError(f"--data: name the data folder of {source}, with its {DICTIONARY}")
@@ -83,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         "--langs",
         help="IN is a published model: languages of the dictionary, separated by commas (default: those that it has)",
     )
+    parser.add_argument("--codes", metavar="FOLDER", help="IN is a .pth of XLM: folder with its files codes and vocab")
     parser.add_argument("--to", choices=KINDS, default=KINDS[0], help="kind of the folder (default: %(default)s)")
     parser.add_argument("--data", help="data folder of the checkpoint (default: the checkpoint's folder)")
     parser.add_argument(

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import MODEL_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints.formats.counterparts import Counterpart, counterpart, sentence_encoder
@@ -21,7 +22,6 @@ from fairseq_xl.checkpoints.formats.own import Own, for_languages, read_own
 from fairseq_xl.checkpoints.formats.sentence_transformers import write_sentence_transformers
 from fairseq_xl.checkpoints.formats.tokenizer import write_tokenizer
 from fairseq_xl.checkpoints.published import Published
-from fairseq_xl.data.symbols import MASK, SPECIAL, language_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
 from fairseq_xl.io.folders import new_folder
@@ -58,61 +58,46 @@ def import_model(
         languages: languages of the dictionary; the model gets random embeddings for those that it does not have.
         codes: a folder with XLM's codes and vocab, which its .pth files lack.
     """
-    write_dictionary(folder / "dict.txt", found, languages)
+    found.write_dictionary(folder / "dict.txt", languages)
     source = origin if origin.is_dir() else origin.parent
     import_subwords(found.layout, source, folder, languages, codes)
-    encoder_decoder = "decoder" in found.depths
-    line = [str(folder), *_options(found), "--lr", "0"]  # fairseq asks for a learning rate
-    if encoder_decoder:
-        if len(languages) < 2:
-            raise UserError(f"{origin} is a translation model: name at least two languages, --langs en,de")
-        pairs = [f"{one}-{other}" for one in languages for other in languages if one != other]
-        line += ["--task", "xl_translation", "--arch", _TRANSLATION[found.options.get("layer_norm", "post")]]
-        line += [
-            "--lang-pairs",
-            ",".join(pairs),
-            "--init-encoder-from",
-            str(origin),
-            "--init-decoder-from",
-            str(origin),
-        ]
-        line += ["--criterion", "label_smoothed_cross_entropy"]
-    else:
-        line += ["--task", "xl_pretraining", "--arch", _ENCODERS[found.layout], "--objectives", "mlm"]
-        line += ["--objective-options", f"mlm.length={min(LENGTH, found.options['max_positions'])}"]
-        line += ["--init-from", str(origin), "--criterion", "xl_pretraining"]
-    parser = options.get_training_parser()
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, line))
+    line = [str(folder), *(_translation if "decoder" in found.depths else _encoder)(found, origin, languages)]
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), line))
     torch.manual_seed(SEED)
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
     plain = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    plain["task"]["data"] = ""  # named where the checkpoint is used
     content = fairseq_checkpoint(plain, model.state_dict())
     save_checkpoint(content | {"task_state": task.state_dict()}, folder / CHECKPOINT)
 
 
-def write_dictionary(path: Path, found: Published, languages: Sequence[str]) -> None:
-    """Writes dict.txt of a published model with the symbols of languages."""
-    pieces = found.symbols[len(SPECIAL) : -1]
-    rows = [(piece, found.counts.get(piece, 1)) for piece in pieces] + [(MASK, 0)]
-    lines = [f"{symbol} {count}\n" for symbol, count in [*rows, *((each, 0) for each in language_symbols(languages))]]
-    path.write_text("".join(lines), encoding="utf-8")
+def _encoder(found: Published, origin: Path, languages: Sequence[str]) -> list[str]:
+    """Command line of the pre-training that starts from an encoder."""
+    arch, length = _ENCODERS[found.layout], min(LENGTH, found.options["max_positions"])
+    line = ["--task", "xl_pretraining", "--criterion", "xl_pretraining", "--objectives", "mlm"]
+    line += ["--objective-options", f"mlm.length={length}", "--init-from", str(origin), "--arch", arch]
+    return [*line, *_options(found, arch, {"layers": found.depths["encoder"]})]
 
 
-def _options(found: Published) -> list[str]:
-    """Command-line options of the model and the task."""
-    values: dict[str, Any] = dict(found.options)
-    depths = found.depths
-    if "decoder" in depths:
-        values |= {f"{stack}_layers": depth for stack, depth in depths.items()}
-    else:
-        values["layers"] = depths["encoder"]
-        values = {name: value for name, value in values.items() if name != "share_embeddings"}
-    line = []
-    for name, value in values.items():
+def _translation(found: Published, origin: Path, languages: Sequence[str]) -> list[str]:
+    """Command line of the translation that starts from an encoder and a decoder; `UserError` without two languages."""
+    if len(languages) < 2:
+        raise UserError(f"{origin} is a translation model: name at least two languages, --langs en,de")
+    arch = _TRANSLATION[found.options["layer_norm"]]
+    pairs = ",".join(f"{one}-{other}" for one in languages for other in languages if one != other)
+    line = ["--task", "xl_translation", "--criterion", "label_smoothed_cross_entropy", "--lang-pairs", pairs]
+    line += ["--init-encoder-from", str(origin), "--init-decoder-from", str(origin), "--arch", arch]
+    return [*line, *_options(found, arch, {f"{stack}_layers": depth for stack, depth in found.depths.items()})]
+
+
+def _options(found: Published, arch: str, depths: dict[str, int]) -> list[str]:
+    """Command-line options of the model and the task. A flag reverses the architecture's default."""
+    default, line = MODEL_DATACLASS_REGISTRY[arch](), ["--lr", "0"]  # fairseq asks for a learning rate
+    for name, value in (found.options | depths).items():
         option = f"--{name.replace('_', '-')}"
         if isinstance(value, bool):
-            line += [option] if value else []
+            line += [option] if value != getattr(default, name) else []
         else:
             line += [option, str(value)]
     return line
@@ -132,6 +117,7 @@ def export_model(
     dtype: str = "float32",
     layer: int | None = None,
     pooling: Literal["mean", "first"] = "mean",
+    tokenizer: bool = True,
 ) -> Counterpart | None:
     """Writes a checkpoint of ours as a folder for another program, with its tokenizer.
 
@@ -146,6 +132,7 @@ def export_model(
         head: as in `counterpart`.
         dtype: type of the weights in the file.
         layer, pooling: of sentence-transformers: the layer that is pooled (None: the last one), and how.
+        tokenizer: whether to write the tokenizer.
 
     Returns: the model of transformers, None for fairseq.
     Raises `UserError` for a model without counterpart.
@@ -163,15 +150,10 @@ def export_model(
         else:
             found = counterpart(own, head)
         write_transformers(folder, found, dtype, _start(own, target or None))
-        write_tokenizer(
-            folder,
-            data,
-            own.dictionary,
-            own.options["framing"],
-            own.options["max_positions"],
-            source or None,
-            segments=found.config.get("type_vocab_size") == 2,
-        )
+        if tokenizer:
+            segments = found.config.get("type_vocab_size") == 2
+            framing, longest = own.options["framing"], own.options["max_positions"]
+            write_tokenizer(folder, data, own.dictionary, framing, longest, source or None, segments)
         if kind == "sentence-transformers":
             write_sentence_transformers(folder, pooling, own.options["max_positions"], own.options["embed_dim"])
     if found.left_out:

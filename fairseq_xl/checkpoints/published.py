@@ -29,6 +29,7 @@ far.
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -44,7 +45,8 @@ from fairseq_xl.checkpoints.formats.settings import Settings, to_options
 from fairseq_xl.checkpoints.formats.table import State
 from fairseq_xl.checkpoints.formats.tables import DECODER_BIAS, DECODER_LANGUAGES, DECODER_TOKENS
 from fairseq_xl.checkpoints.keys import BIAS, LANGUAGES, TOKENS
-from fairseq_xl.data.symbols import SPECIAL
+from fairseq_xl.data.dictionary import write_dictionary
+from fairseq_xl.data.symbols import MASK, SPECIAL, language_symbols
 from fairseq_xl.data.xlm_bpe import END, spelled_words
 from fairseq_xl.errors import UserError
 
@@ -87,6 +89,11 @@ class Published:
         """{"encoder": number of layers}, and "decoder" where there is one."""
         layers = {tuple(name.split(".")[:3]) for name in self.state if re.match(r"(en|de)coder\.layers\.", name)}
         return Counter(stack for stack, _, _ in layers)
+
+    def write_dictionary(self, path: Any, languages: Sequence[str]) -> None:
+        """Writes the model's dict.txt with the symbols of `languages`."""
+        pieces, last = self.symbols[len(SPECIAL) : -1], [MASK, *language_symbols(languages)]
+        write_dictionary(path, [*pieces, *last], [*(self.counts.get(piece, 1) for piece in pieces), *(0 for _ in last)])
 
 
 def read(path: Any) -> Published | Any:

@@ -58,6 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
             options.dtype,
             options.layer,
             options.pooling,
+            not options.no_tokenizer,
         )
     logger.info("%s: written", output)
 
@@ -69,6 +70,7 @@ _DEFAULTS = {
     "lang": None,
     "language_module": None,
     "no_head": False,
+    "no_tokenizer": False,
     "dtype": DTYPES[0],
     "layer": None,
     "pooling": "mean",
@@ -95,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
         "--language-module", metavar="FILE", help="replaces the checkpoint's language module (MonoTrans)"
     )
     parser.add_argument("--no-head", action="store_true", help="leave out the head of fine-tuning")
+    parser.add_argument("--no-tokenizer", action="store_true", help="write the model alone")
     parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="type of the weights (default: %(default)s)")
     parser.add_argument("--layer", type=int, help="sentence-transformers: the layer that is pooled (default: the last)")
     parser.add_argument(

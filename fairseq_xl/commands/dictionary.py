@@ -3,9 +3,7 @@
 import argparse
 
 from fairseq_xl.checkpoints import published
-from fairseq_xl.data.symbols import MASK, SPECIAL, language_symbols
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import replacing
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -18,9 +16,4 @@ def main(arguments: list[str] | None = None) -> None:
     model = published.read(options.model)
     if not isinstance(model, published.Published):
         raise UserError(f"{options.model} is not a published model: expected a file of weights or its folder")
-    pieces = model.symbols[len(SPECIAL) : -1]
-    languages = options.langs.split(",") if options.langs else model.languages
-    counts = [(piece, model.counts.get(piece, 1)) for piece in pieces] + [(MASK, 0)]
-    with replacing(options.output) as file:
-        for symbol, count in [*counts, *((symbol, 0) for symbol in language_symbols(languages))]:
-            file.write(f"{symbol} {count}\n".encode())
+    model.write_dictionary(options.output, options.langs.split(",") if options.langs else model.languages)

@@ -144,7 +144,7 @@ for _size, (_encoder, _decoder, _shape) in _XDAE_SIZES.items():
     )
 
 # mBART's form (Liu et al. 2020): pre-LN, scaled token embeddings, positions from row 2 on
-_MBART = dict(layer_norm="pre", scale_embeddings=True, position_offset=2, layer_norm_eps=1e-5, **_NO_LANGUAGES)
+_MBART = dict(layer_norm="pre", embedding_scale="sqrt", position_offset=2, layer_norm_eps=1e-5, **_NO_LANGUAGES)
 for _size, _layers, _shape in (("tiny", 3, _TINY), ("large", 12, _BIG | dict(heads=16, max_positions=1024))):
     register_architecture(
         f"xl_mbart_{_size}",

@@ -108,12 +108,13 @@ class BackboneConfig(FairseqDataclass):
             "absent": "post",
         },
     )
-    scale_embeddings: bool = field(
-        default=False,
+    embedding_scale: ChoiceEnum(["none", "sqrt"]) = field(
+        default="none",
         metadata={
-            "help": "multiply token embeddings by the square root of --embed-dim (mBART, VECO's released model)",
+            "help": "multiply token embeddings by the square root of --embed-dim (sqrt: mBART, VECO's released model), "
+            "or not (none)",
             "transfer": "encoder",
-            "absent": False,
+            "absent": "none",
         },
     )
     segment_embeddings: ChoiceEnum(["added", "none"]) = field(

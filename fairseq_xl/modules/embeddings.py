@@ -103,7 +103,7 @@ class Embeddings(nn.Module):
         self.max_positions = cfg.max_positions
         self.position_offset = cfg.position_offset
         self.positions = PositionEmbeddings(cfg, extra_positions)
-        self.scale = math.sqrt(cfg.embed_dim) if cfg.scale_embeddings else None
+        self.scale = math.sqrt(cfg.embed_dim) if str(cfg.embedding_scale) == "sqrt" else None
         self.segments = nn.Embedding(SEGMENTS, cfg.embed_dim) if str(cfg.segment_embeddings) == "added" else None
         self.languages = None
         if cfg.language_embeddings == "added":

@@ -84,7 +84,7 @@ def encoder_layout(own: Own, head: str | None = None) -> str:
     options = own.options
     _refuse(own, bool(options.get("adapters")), "adapters, which its layers do not have")
     _refuse(own, options["layer_norm"] == "pre", "pre-LN layers, which its encoders do not have")
-    _refuse(own, options["scale_embeddings"], "scaled token embeddings, which its encoders do not have")
+    _refuse(own, options["embedding_scale"] == "sqrt", "scaled token embeddings, which its encoders do not have")
     dense, segments = options["output_form"] == "dense", SEGMENTS in own.state
     if segments:
         _refuse(own, bool(own.languages), "segment embeddings together with language embeddings")
@@ -215,7 +215,7 @@ def _encoder_decoder(own: Own) -> Counterpart:
     if not dense and shared and (pre or options["layer_norm_eps"] == TORCH_EPS):
         return replace(_bart(own, state), left_out=left_out)
     _refuse(own, pre, f"pre-LN layers with {'a dense output layer' if dense else 'two tables of token embeddings'}")
-    _refuse(own, pre is False and options["scale_embeddings"], "scaled token embeddings together with this form")
+    _refuse(own, options["embedding_scale"] == "sqrt", "scaled token embeddings together with this form")
     return replace(_pair(own, state, dense), left_out=left_out)
 
 

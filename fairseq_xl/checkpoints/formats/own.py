@@ -141,6 +141,8 @@ def for_languages(own: Own, source: str, target: str | None = None) -> Own:
 
 
 def with_offset(positions: Tensor, offset: int, wanted: int) -> Tensor:
-    """Position embeddings (rows, C) whose position 0 is in row `wanted` instead of `offset`; new rows are zeros."""
+    """Position embeddings (rows, C) whose position 0 is in row `wanted`, not `offset`; new rows are zeros."""
+    if offset == wanted:
+        return positions.clone()
     known = positions[offset:]
     return torch.cat((known.new_zeros(wanted, known.size(1)), known))

@@ -54,6 +54,8 @@ def to_options(layout: str, settings: Settings, state: State) -> Settings:
         "max_positions": len(positions) - offset,
         "language_embeddings": "added" if LANGUAGES in state else "none",
         "segment_embeddings": "added" if SEGMENTS in state else "none",
+        "layer_norm": "post",
+        "embedding_scale": "none",
     }
     if BIAS in state or DECODER_BIAS in state:
         options["output_form"] = "dense" if "output.dense.weight" in state else "plain"
@@ -83,7 +85,7 @@ def _of_encoder_decoder(layout: str, settings: Settings, state: State) -> Settin
             )
     return {
         "layer_norm": "pre" if pre else "post",
-        "scale_embeddings": scaled,
+        "embedding_scale": "sqrt" if scaled else "none",
         "share_embeddings": True,
         "output_form": "plain",
     }
@@ -163,7 +165,7 @@ def to_config(layout: str, options: Settings, state: State, symbols: list[str], 
             **{f"{name}_ffn_dim": options["ffn_dim"] for name in depth},
             "activation_function": options["activation"],
             "max_position_embeddings": positions - 2,
-            "scale_embedding": options["scale_embeddings"],
+            "scale_embedding": options["embedding_scale"] == "sqrt",
             **rates,
             "is_encoder_decoder": True,
             "tie_word_embeddings": True,

@@ -174,7 +174,7 @@ def test_heads_of_every_token(make, tmp_path, form, kind, head):
 
 
 SEQ2SEQS = {
-    "mbart": (dict(layer_norm="pre", scale_embeddings=True, share_embeddings=True, layer_norm_eps=1e-5), "MBart"),
+    "mbart": (dict(layer_norm="pre", embedding_scale="sqrt", share_embeddings=True, layer_norm_eps=1e-5), "MBart"),
     "bart": (dict(share_embeddings=True, layer_norm_eps=1e-5), "Bart"),
     "XLM's form": (dict(share_embeddings=True), "EncoderDecoderModel"),
     "XLM's form, two tables": (dict(), "EncoderDecoderModel"),
@@ -216,7 +216,7 @@ REFUSED = {
     "language embeddings, dense": (XLEncoderModel, EncoderConfig(**SIZES, output_form="dense"), "for one language"),
     "ffn": (XLEncoderModel, EncoderConfig(**XLM | dict(ffn_dim=32)), "--ffn-dim 32, and XLM's is 4 times"),
     "pre-LN": (XLEncoderModel, EncoderConfig(**XLM_R, layer_norm="pre"), "it has pre-LN layers"),
-    "scaled": (XLEncoderModel, EncoderConfig(**XLM_R, scale_embeddings=True), "it has scaled token embeddings"),
+    "scaled": (XLEncoderModel, EncoderConfig(**XLM_R, embedding_scale="sqrt"), "it has scaled token embeddings"),
     "adapters": (XLMonoTransModel, MonoTransConfig(**XLM_R, adapters=4), "it has adapters"),
     "segments, plain": (
         XLEncoderModel,

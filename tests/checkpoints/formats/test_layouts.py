@@ -301,7 +301,7 @@ def test_fairseq_translation(tokens, pre, scaled):
     out = theirs.encoder(tokens, tokens.ne(PAD).sum(1))
     logits, _ = theirs.decoder(TARGET[: len(tokens)], out)
     state = to_ours("fairseq_transformer", theirs.state_dict())
-    model = seq2seq(state, layer_norm="pre" if pre else "post", scale_embeddings=scaled)
+    model = seq2seq(state, layer_norm="pre" if pre else "post", embedding_scale="sqrt" if scaled else "none")
     compare_translation(model, tokens, out["encoder_out"][0].transpose(0, 1), logits)
 
 
@@ -311,12 +311,14 @@ def test_bart_and_mbart(tokens, kind, scaled):
     theirs = bart(kind, scaled)
     result = theirs(input_ids=tokens, attention_mask=tokens.ne(PAD).long(), decoder_input_ids=TARGET[: len(tokens)])
     state = to_ours("bart", theirs.state_dict())
-    model = seq2seq(state, layer_norm="pre" if kind == "MBart" else "post", scale_embeddings=scaled)
+    model = seq2seq(
+        state, layer_norm="pre" if kind == "MBart" else "post", embedding_scale="sqrt" if scaled else "none"
+    )
     compare_translation(model, tokens, result.encoder_last_hidden_state, result.logits)
 
 
 def test_generation_step_by_step_equals_the_whole_with_pre_ln():
-    model = seq2seq(to_ours("bart", bart().state_dict()), layer_norm="pre", scale_embeddings=True)
+    model = seq2seq(to_ours("bart", bart().state_dict()), layer_norm="pre", embedding_scale="sqrt")
     out, state = model.encoder(PADDED), {}
     whole, _ = model.decoder(TARGET, out)
     for step in range(1, TARGET.size(1) + 1):

@@ -1,0 +1,400 @@
+"""`fairseq-xl convert`: published models with random weights become checkpoints, and these become folders again."""
+
+import json
+import shutil
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import sentencepiece
+import torch
+from torch import nn
+
+import fairseq_xl
+from fairseq_xl.checkpoints import published
+from fairseq_xl.commands import convert
+from fairseq_xl.errors import UserError
+from tests.published_text import write_wordpiece, write_xlm
+
+TEXT = ["the house is green .", "a bird sings in the green house .", "the bird is in a tree .", "trees are green ."]
+SENTENCES = ["the house is green .", "a tree sings ."]
+
+
+def randomize(model):
+    torch.manual_seed(0)
+    for name, parameter in model.named_parameters():
+        mean = 1.0 if "norm" in name.lower() and name.endswith("weight") and parameter.dim() == 1 else 0.0
+        nn.init.normal_(parameter, mean=mean, std=0.3)
+    for name, parameter in model.named_parameters():
+        if "token_type" in name and len(parameter) == 1:  # as in XLM-R's files
+            nn.init.zeros_(parameter)
+    return model.eval()
+
+
+def xlm_roberta(folder, data_bin, dtype=torch.float32, shards=False):
+    from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
+
+    shutil.copy(data_bin / "sentencepiece.model", folder / "sentencepiece.bpe.model")
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
+    config = XLMRobertaConfig(
+        vocab_size=len(pieces) + 2,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=42,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+    )
+    model = randomize(XLMRobertaForMaskedLM(config)).to(dtype)
+    model.save_pretrained(folder, max_shard_size="5KB" if shards else "1GB")
+    return model.float()
+
+
+def mbert(folder, data_bin):
+    from transformers import BertConfig, BertForPreTraining
+
+    pieces = write_wordpiece(folder / "vocab.txt", TEXT, least=2)
+    config = BertConfig(
+        vocab_size=len(pieces),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=40,
+    )
+    model = randomize(BertForPreTraining(config))
+    model.save_pretrained(folder)
+    return model
+
+
+def xlm(folder, data_bin):
+    from transformers import XLMConfig, XLMWithLMHeadModel
+
+    write_xlm(folder, TEXT)
+    words = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    config = XLMConfig(
+        vocab_size=len(words),
+        emb_dim=16,
+        n_layers=2,
+        n_heads=2,
+        max_position_embeddings=40,
+        n_langs=3,
+        id2lang={0: "fr", 1: "de", 2: "en"},
+        pad_index=2,
+    )
+    model = randomize(XLMWithLMHeadModel(config))
+    model.save_pretrained(folder)
+    return model
+
+
+def mbart(folder, data_bin):
+    from transformers import MBartConfig, MBartForConditionalGeneration
+
+    shutil.copy(data_bin / "sentencepiece.model", folder / "sentencepiece.bpe.model")
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
+    config = MBartConfig(
+        vocab_size=len(pieces) - 3 + 4 + 25 + 1,
+        d_model=16,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        max_position_embeddings=40,
+        scale_embedding=True,
+    )
+    model = randomize(MBartForConditionalGeneration(config))
+    model.save_pretrained(folder)
+    return model
+
+
+def veco(folder, data_bin):
+    """VECO's released translation model: fairseq's Transformer with the pieces of XLM-R and [xx] in its dict.txt."""
+    from fairseq.data import Dictionary
+    from fairseq.models.transformer import TransformerModel, base_architecture
+
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(data_bin / "sentencepiece.model"))
+    listed = [pieces.id_to_piece(number) for number in range(3, len(pieces))] + ["[en]", "[de]"]
+    dictionary = Dictionary()
+    for symbol in [*listed, "<mask>"]:
+        dictionary.add_symbol(symbol)
+    (folder / "dict.txt").write_text("".join(f"{symbol} 1\n" for symbol in listed), encoding="utf-8")
+    shutil.copy(data_bin / "sentencepiece.model", folder / "sentencepiece.bpe.model")
+    args = Namespace(
+        arch="veco_large",
+        encoder_embed_dim=16,
+        encoder_ffn_embed_dim=64,
+        encoder_layers=2,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_learned_pos=True,
+        decoder_learned_pos=True,
+        share_all_embeddings=True,
+        layernorm_embedding=True,
+        activation_fn="gelu",
+        max_source_positions=40,
+        max_target_positions=40,
+    )
+    base_architecture(args)
+    model = randomize(
+        TransformerModel.build_model(args, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary))
+    )
+    content = {"args": args, "model": model.state_dict(), "optimizer_history": [], "extra_state": {}}
+    torch.save(content, folder / "model.pt")
+    return model
+
+
+def run(*arguments):
+    convert.main([str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def original(tmp_path):
+    folder = tmp_path / "original"
+    folder.mkdir()
+    return folder
+
+
+def rows_of(found, dictionary):
+    """Rows of the original for our symbols without [xx]."""
+    return torch.tensor([found[dictionary.symbols[number]] for number in range(dictionary.first_language)])
+
+
+def our_logits(loaded, tokens, languages=None, segments=None):
+    model = loaded.model
+    padding = tokens.eq(loaded.task.dictionary.pad())
+    hidden = model.encode(tokens, languages=languages, padding_mask=padding, segments=segments)
+    return model.output(hidden)
+
+
+def framed(loaded, language):
+    """SENTENCES as tokens (B, T) of the converted model, with padding."""
+    from fairseq_xl.data.framing import pad_rows
+    from fairseq_xl.data.text import TextEncoder
+
+    encode = TextEncoder(loaded.task.folder(), loaded.task.dictionary)
+    number = loaded.task.dictionary.language_id(language)
+    rows = [loaded.task.framing.sentence(encode(sentence, language), number) for sentence in SENTENCES]
+    return torch.from_numpy(pad_rows(rows, loaded.task.dictionary.pad()))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("shards", [False, True])
+def test_xlm_roberta_there_and_back(original, data_bin, tmp_path, shards):
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    theirs = xlm_roberta(original, data_bin, shards=shards)
+    assert (original / "model.safetensors.index.json").is_file() == shards
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    loaded = fairseq_xl.load(tmp_path / "ours")
+    tokens = framed(loaded, "en")
+    count = loaded.task.dictionary.first_language
+    expected = theirs(tokens, attention_mask=tokens.ne(1).long()).logits
+    found = our_logits(loaded, tokens)[..., :count]
+    real = tokens.ne(1)
+    torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=0)
+
+    run(tmp_path / "ours", tmp_path / "back")
+    back = AutoModelForMaskedLM.from_pretrained(tmp_path / "back").eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "back")
+    made = tokenizer(SENTENCES, return_tensors="pt", padding=True)
+    assert torch.equal(made["input_ids"], tokens)
+    torch.testing.assert_close(back(**made).logits[..., :count][real], expected[real], atol=1e-5, rtol=0)
+    for name, value in theirs.state_dict().items():
+        rows = slice(count) if len(value) == count and value.dim() < 3 else slice(None)
+        assert torch.equal(back.state_dict()[name][rows], value), name
+
+
+@torch.no_grad()
+def test_files_of_16_bits_there_and_back_are_bit_equal(original, data_bin, tmp_path):
+    from safetensors.torch import load_file
+
+    xlm_roberta(original, data_bin, dtype=torch.float16)
+    given = load_file(original / "model.safetensors")
+    assert {value.dtype for value in given.values()} == {torch.float16}
+    run(original, tmp_path / "ours", "--langs", "en")
+    run(tmp_path / "ours", tmp_path / "back", "--dtype", "float16")
+    back = load_file(tmp_path / "back" / "model.safetensors")
+    assert back.keys() == given.keys()
+    for name, value in given.items():  # [en] has a new row
+        assert torch.equal(back[name][: len(value)], value), name
+
+
+@torch.no_grad()
+def test_mbert(original, data_bin, tmp_path):
+    from transformers import BertTokenizer
+
+    theirs = mbert(original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    loaded = fairseq_xl.load(tmp_path / "ours")
+    dictionary = loaded.task.dictionary
+    pieces = (original / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    place = {piece: row for row, piece in enumerate(pieces)}
+    place |= {"<s>": place["[CLS]"], "<pad>": place["[PAD]"], "</s>": place["[SEP]"], "<unk>": place["[UNK]"]}
+    rows = rows_of(place | {"<mask>": place["[MASK]"]}, dictionary)
+    tokens = framed(loaded, "en")
+    made = BertTokenizer(str(original / "vocab.txt"), do_lower_case=False)(SENTENCES, return_tensors="pt", padding=True)
+    assert torch.equal(rows[tokens], made["input_ids"])  # sub-words, framing and rows are BERT's
+    segments = (torch.arange(tokens.size(1)) > 3).long().expand_as(tokens)
+    expected = theirs(made["input_ids"], attention_mask=tokens.ne(1).long(), token_type_ids=segments)
+    found = our_logits(loaded, tokens, segments=segments)[..., : dictionary.first_language]
+    real = tokens.ne(1)
+    torch.testing.assert_close(found[real], expected.prediction_logits[..., rows][real], atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_xlm_and_its_codes(original, data_bin, tmp_path):
+    from transformers import AutoModelForMaskedLM
+
+    theirs = xlm(original, data_bin)
+    run(original, tmp_path / "ours")
+    loaded = fairseq_xl.load(tmp_path / "ours")
+    dictionary = loaded.task.dictionary
+    assert dictionary.languages == ["fr", "de", "en"]
+    words = json.loads((original / "vocab.json").read_text(encoding="utf-8"))
+    spelled = {word.removesuffix("</w>") if word.endswith("</w>") else f"{word}@@": row for word, row in words.items()}
+    special = {name: words[name] for name in ("<s>", "<pad>", "</s>", "<unk>")} | {"<mask>": words["<special1>"]}
+    rows = rows_of(spelled | special, dictionary)
+    tokens = framed(loaded, "de")
+    assert (tokens[:, 0] == dictionary.eos()).all()  # XLM's framing
+    languages = torch.full((len(tokens), 1), 1)
+    real = tokens.ne(1)
+    expected = theirs(rows[tokens], attention_mask=real.long(), langs=languages.expand_as(tokens)).logits[..., rows]
+    found = our_logits(loaded, tokens, languages)[..., : dictionary.first_language]
+    torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=0)
+
+    run(tmp_path / "ours", tmp_path / "german", "--lang", "de", "--no-tokenizer")
+    german = AutoModelForMaskedLM.from_pretrained(tmp_path / "german").eval()
+    logits = german(tokens, attention_mask=real.long()).logits[..., : dictionary.first_language]
+    torch.testing.assert_close(logits[real], expected[real], atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_mbart(original, data_bin, tmp_path):
+    from transformers import AutoModelForSeq2SeqLM
+
+    theirs = mbart(original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    loaded = fairseq_xl.load(tmp_path / "ours")
+    dictionary, model = loaded.task.dictionary, loaded.model
+    assert loaded.task.framing.name == "mbart" and not model.training
+    found = published.read(original)
+    place = {symbol: row for row, symbol in enumerate(found.symbols)}
+    first = len(place) - 1
+    place |= {"<mask>": first + 25, "[en]": first + 3, "[de]": first + 2}  # ar_AR, cs_CZ, de_DE, en_XX, ...
+    rows = torch.tensor([place[symbol] for symbol in dictionary.symbols])
+    tokens = framed(loaded, "en")
+    assert (tokens[0] == dictionary.language_symbol("en")).any()
+    target = torch.tensor([[dictionary.language_symbol("de"), 9, 7, 5], [dictionary.language_symbol("de"), 6, 8, 4]])
+    real = tokens.ne(1)
+    expected = theirs(rows[tokens], attention_mask=real.long(), decoder_input_ids=rows[target]).logits[..., rows]
+    logits, _ = model(src_tokens=tokens, src_lengths=None, prev_output_tokens=target)
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+    assert len(loaded.translate(SENTENCES, "en", "de", beam=2)) == 2
+
+    run(tmp_path / "ours", tmp_path / "back", "--lang", "en-de")
+    back = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back").eval()
+    assert type(back).__name__ == "MBartForConditionalGeneration"
+    assert back.generation_config.decoder_start_token_id == dictionary.language_symbol("de")
+    logits = back(tokens, attention_mask=real.long(), decoder_input_ids=target).logits
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_veco_translation(original, data_bin, tmp_path):
+    theirs = veco(original, data_bin)
+    run(original, tmp_path / "ours")
+    loaded = fairseq_xl.load(tmp_path / "ours")
+    dictionary, model = loaded.task.dictionary, loaded.model
+    assert dictionary.languages == ["en", "de"]
+    symbols = theirs.encoder.dictionary.symbols
+    rows = torch.tensor([symbols.index(symbol) for symbol in dictionary.symbols])
+    tokens = framed(loaded, "en")
+    target = torch.tensor([[dictionary.language_symbol("de"), 9, 7, 5], [dictionary.language_symbol("de"), 6, 8, 4]])
+    expected, _ = theirs(rows[tokens], tokens.ne(1).sum(1), rows[target])
+    logits, _ = model(src_tokens=tokens, src_lengths=None, prev_output_tokens=target)
+    torch.testing.assert_close(logits, expected[..., rows], atol=1e-5, rtol=0)
+
+
+def damaged(folder, data_bin):
+    xlm_roberta(folder, data_bin)
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+
+
+def without_shard(folder, data_bin):
+    xlm_roberta(folder, data_bin, shards=True)
+    next(folder.glob("model-00002*")).unlink()
+
+
+def elsewhere(folder, data_bin):
+    xlm_roberta(folder, data_bin, shards=True)
+    index = folder / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    content["weight_map"] = dict.fromkeys(content["weight_map"], "../other.safetensors")
+    index.write_text(json.dumps(content))
+
+
+def without_tokenizer(folder, data_bin):
+    xlm_roberta(folder, data_bin)
+    (folder / "sentencepiece.bpe.model").unlink()
+
+
+def another_vocabulary(folder, data_bin):
+    xlm_roberta(folder, data_bin)
+    (folder / "sentencepiece.bpe.model").unlink()
+    (folder / "dict.txt").write_text("".join(f"p{number} 1\n" for number in range(7)))
+
+
+def another_kind(folder, data_bin):
+    from transformers import GPT2Config, GPT2Model
+
+    GPT2Model(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2)).save_pretrained(folder)
+
+
+def code(folder, data_bin):
+    xlm_roberta(folder, data_bin)
+    (folder / "config.json").write_text(json.dumps({"model_type": "mine", "auto_map": {"AutoModel": "modeling.Mine"}}))
+    (folder / "modeling.py").write_text("raise SystemExit('ran')")
+
+
+BAD = {
+    "half a file": (damaged, "model.safetensors is not a safetensors file, or it is damaged or cut short"),
+    "a shard is missing": (without_shard, "model-00002.* cannot be read as a checkpoint: No such file"),
+    "a shard elsewhere": (elsewhere, "names the shard '../other.safetensors': expected a file in the same folder"),
+    "no tokenizer": (without_tokenizer, "is needed beside model.safetensors"),
+    "another vocabulary": (another_vocabulary, "rows of tokens, and .*dict.txt makes 12 symbols"),
+    "another kind": (another_kind, "model_type 'gpt2'; xlm-roberta, xlm, bert, mbart, bart can be converted"),
+    "code": (code, "model_type 'mine'; "),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_input_is_one_sentence_and_writes_nothing(original, data_bin, tmp_path, kind):
+    make, message = BAD[kind]
+    make(original, data_bin)
+    with pytest.raises(UserError, match=message):
+        run(original, tmp_path / "ours", "--langs", "en")
+    assert [path.name for path in tmp_path.iterdir()] == ["original"]
+
+
+def test_options_of_the_other_direction_are_refused(original, data_bin, tmp_path):
+    xlm_roberta(original, data_bin)
+    with pytest.raises(UserError, match="--dtype: .* is a published model, which is converted to this package first"):
+        run(original, tmp_path / "ours", "--dtype", "float16")
+    with pytest.raises(UserError, match="there is no such file or folder"):
+        run(tmp_path / "nothing", tmp_path / "ours")
+    run(original, tmp_path / "ours", "--langs", "en")
+    with pytest.raises(UserError, match="exists: name a new folder"):
+        run(original, tmp_path / "ours", "--langs", "en")
+    with pytest.raises(UserError, match="--langs: .*checkpoint.pt is no published model"):
+        run(tmp_path / "ours", tmp_path / "back", "--langs", "en")
+    shutil.move(tmp_path / "ours" / "dict.txt", tmp_path / "dict.txt")
+    with pytest.raises(UserError, match="--data: name the data folder of .*checkpoint.pt, with its dict.txt"):
+        run(tmp_path / "ours", tmp_path / "back")

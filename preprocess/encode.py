@@ -28,7 +28,7 @@ class Encoded:
     blank: int
     tokens: int  # without </s>
     unknown: int  # tokens that are <unk>
-    lost: Counter  # characters without a piece, with their counts
+    lost: Counter  # what the vocabulary lacks, with its counts
     ids: np.ndarray  # (k,) ids of pieces that occur
     counts: np.ndarray  # (k,) their frequencies
 
@@ -60,15 +60,10 @@ def encode_block(block: bytes, tokenizer: tuple[str, str] | None = None) -> Enco
         blank=sum(not line for line in lines),
         tokens=int(counts.sum()),
         unknown=int(counts[[index for index in ids if _symbols[index] == "<unk>"]].sum()),
-        lost=_lost(unknown),
+        lost=Counter(part for line in unknown for part in _subwords.lost(line)),
         ids=ids,
         counts=counts[ids],
     )
-
-
-def _lost(lines: list[str]) -> Counter:
-    """Counts of characters, after normalization, of text without a piece."""
-    return Counter(char for line in lines for text in _subwords.unknown_texts(line) for char in text)
 
 
 def encode(

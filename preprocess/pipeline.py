@@ -229,10 +229,11 @@ class _Preparation:
         return [self.source.kind, *hashes, self.source.options, *_splitter_version(self.source.kind).values()]
 
     def warn_of_lost_characters(self, units: dict[str, dict], learned: bool) -> None:
-        """Warns of characters that become <unk>, most frequent first.
+        """Warns of characters, or of pieces of XLM, that become <unk>, most frequent first.
 
-        One warning is for training text, with a remedy; one for characters of validation and test text only.
+        One warning is for training text, with a remedy; one for those of validation and test text only.
         """
+        named = self.source.open().units
         lost, elsewhere = {}, {}  # {language: counts}, {"language split": counts}
         for folder, split, side in self.config.sides():
             of_side = units[encoded_name(folder, split.name, side.language)]["lost"]
@@ -246,8 +247,9 @@ class _Preparation:
         }
         if any(alone.values()):
             logger.warning(
-                "vocabulary: characters of validation and test text that become <unk> and are not in the "
+                "vocabulary: %s of validation and test text that become <unk> and are not in the "
                 "training text of their language, with their counts: %s",
+                named,
                 _most_common(alone),
             )
         if not any(lost.values()):
@@ -259,7 +261,8 @@ class _Preparation:
         else:
             keep = "`vocabulary: {sentences: N}` with a larger N learns from more sentences"
         logger.warning(
-            "vocabulary: characters of the training text that become <unk>, with their counts: %s; %s",
+            "vocabulary: %s of the training text that become <unk>, with their counts: %s; %s",
+            named,
             _most_common(lost),
             keep,
         )

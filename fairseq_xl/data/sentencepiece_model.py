@@ -14,7 +14,7 @@ class SentencePieces:
         file: the model. Raises `UserError` for a missing or damaged one.
     """
 
-    described = "SentencePiece model"
+    described, units = "SentencePiece model", "characters"
 
     def __init__(self, file: Path):
         self.model = _opened(file)
@@ -25,10 +25,10 @@ class SentencePieces:
         """Lines -> the ids of their pieces."""
         return self.model.encode(lines, out_type=int, num_threads=1)
 
-    def unknown_texts(self, line: str) -> list[str]:
-        """The parts of a line, after normalization, for which the model has no piece."""
+    def lost(self, line: str) -> list[str]:
+        """The characters of a line, after normalization, for which the model has no piece."""
         pieces, ids = (self.model.encode(line, out_type=kind) for kind in (str, int))
-        return [piece for piece, number in zip(pieces, ids) if number == self.unknown]
+        return [char for piece, number in zip(pieces, ids) if number == self.unknown for char in piece]
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Text -> the ids of its pieces, and the characters [begin, end) of each."""

@@ -35,14 +35,15 @@ class Subwords(Protocol):
     """Splits text into pieces; ids count the pieces of the vocabulary."""
 
     described: str  # what its file is, for messages
+    units: str  # what `lost` returns, for messages
     symbols: list[str]  # the symbol of each id in dict.txt; ids that are not ordinary pieces have <unk>
     unknown: int  # the id of text without a piece
 
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Lines -> the ids of their pieces."""
 
-    def unknown_texts(self, line: str) -> list[str]:
-        """The parts of a line that have no piece."""
+    def lost(self, line: str) -> list[str]:
+        """The characters or pieces of a line that the vocabulary lacks."""
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Text -> the ids of its pieces, and the characters [begin, end) of each."""

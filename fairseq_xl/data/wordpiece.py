@@ -29,11 +29,12 @@ class WordPieces:
     Raises `UserError` for a file that is missing or no such vocabulary, and if the package `tokenizers` is missing.
     """
 
-    described = "WordPiece vocabulary"
+    described, units = "WordPiece vocabulary", "characters"
 
     def __init__(self, vocab: Path, lowercase: bool):
         self.pieces = read_vocabulary(vocab)
         self.unknown = self.pieces.index(UNKNOWN)
+        self.known = {piece.removeprefix(CONTINUATION) for piece in self.pieces}
         self.symbols = ["<unk>" if piece in SPECIAL else piece for piece in self.pieces]
         self.tokenizer = _tokenizer(self.pieces, lowercase)
 
@@ -41,10 +42,11 @@ class WordPieces:
         """Lines -> the ids of their pieces."""
         return [self._encoded(line).ids for line in lines]
 
-    def unknown_texts(self, line: str) -> list[str]:
-        """The words of a line for which the vocabulary has no pieces."""
+    def lost(self, line: str) -> list[str]:
+        """The characters of unknown words for which the vocabulary has no piece."""
         found = self._encoded(line)
-        return [line[begin:end] for number, (begin, end) in zip(found.ids, found.offsets) if number == self.unknown]
+        words = [line[begin:end] for number, (begin, end) in zip(found.ids, found.offsets) if number == self.unknown]
+        return [char for char in "".join(words) if char not in self.known]
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Text -> the ids of its pieces, and the characters [begin, end) of each."""

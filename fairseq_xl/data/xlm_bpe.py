@@ -35,7 +35,7 @@ class XLMPieces:
     Raises `UserError` for files that are missing, damaged or of two different models.
     """
 
-    described = "XLM vocabulary"
+    described, units = "XLM vocabulary", "pieces"
 
     def __init__(self, codes: Path, vocab: Path, lowercase_and_remove_accent: bool):
         self.ranks, words = read_codes(codes), read_vocabulary(vocab)
@@ -49,9 +49,9 @@ class XLMPieces:
         """Lines -> the ids of their pieces."""
         return [[self.ids.get(piece, self.unknown) for piece in self._pieces(line)] for line in lines]
 
-    def unknown_texts(self, line: str) -> list[str]:
+    def lost(self, line: str) -> list[str]:
         """The pieces of a line that the vocabulary lacks."""
-        return [piece.removesuffix(CONTINUES) for piece in self._pieces(line) if piece not in self.ids]
+        return [piece for piece in self._pieces(line) if piece not in self.ids]
 
     def _pieces(self, line: str) -> list[str]:
         line = without_accents(line) if self.lower else line

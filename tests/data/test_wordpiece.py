@@ -37,7 +37,7 @@ def test_by_hand(tmp_path):
     names = [pieces.pieces[number] for number in pieces.encode(["unable una able"])[0]]
     assert names == ["un", "##able", "un", "##a", "[UNK]"]
     assert pieces.symbols == ["<unk>", "[unused1]", "[unused2]", *["<unk>"] * 4, "un", "##able", "##a"]
-    assert pieces.unknown_texts("unable able") == ["able"]
+    assert pieces.lost("unable able axb") == list("blexb")  # there is ##a
 
 
 @pytest.mark.parametrize("lower", [False, True])

@@ -24,8 +24,8 @@ LOUD = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "")
 TRACED = {"batch": 3, "time": 7, "past": 5}
 #: task types whose head reads the first token, with the name and the axes of the output; None: one for each label
 FIRST_TOKEN = {"classification": ("logits", None), "ranking": ("scores", ())}
-#: task types whose head reads every token
-EVERY_TOKEN = ("tagging", "question_answering")
+#: task types whose head reads every token, with the name of the output: of answers, start and end of each token
+EVERY_TOKEN = {"tagging": "logits", "question_answering": "scores"}
 HEADS = ("hidden", "lm", "task")
 
 
@@ -78,7 +78,7 @@ def _head_graph(model: Any, task_type: Any) -> Graph:
         )
     if task_type.name in EVERY_TOKEN:
         head = model.heads[task_type.head_name]
-        outputs: dict[str, Axes] = {"logits": ("batch", "time", task_type.num_outputs())}
+        outputs: dict[str, Axes] = {EVERY_TOKEN[task_type.name]: ("batch", "time", task_type.num_outputs())}
         return EncoderGraph(model, lambda model, batch: head(model.encode(**batch)), outputs)
     known = ", ".join((*FIRST_TOKEN, *EVERY_TOKEN))
     raise UserError(

@@ -79,22 +79,31 @@ def test_an_encoder(task, tmp_path, make, head, inputs):
     check(exported, lambda batch: (model.output if head == "lm" else lambda hidden: hidden)(model.encode(**batch)))
 
 
-@pytest.mark.parametrize("task_type", [Ranking, Tagging])
-def test_a_fine_tuned_head(tmp_path, task_type):
-    cfg = SimpleNamespace(head_dropout=0.1, pooler=True)
-    head = task_type(cfg, None)
+def with_head(task_type, folder):
+    """An encoder with the head of a task type, and its task."""
+    head = task_type(SimpleNamespace(head_dropout=0.1, pooler=True), None)
     head.labels = ["B", "I", "O"]
-    task = make_task(tmp_path, head)
+    task = make_task(folder, head)
     model = xlmr(task.dictionary)
     model.add_heads(head.heads(model.cfg))
-    randomized(model)
+    return randomized(model), task
+
+
+def test_a_head_that_reads_every_token(tmp_path):
+    model, task = with_head(Tagging, tmp_path)
     exported = export(model, task, tmp_path)
-    assert exported.description["kind"] == head.name
-    if task_type is Ranking:  # a score of each text, from the first token
-        check(exported, lambda batch: model.heads["ranking"](model.encode(**batch)[:, 0])[:, 0])
-    else:  # three logits of each token
-        assert exported.description["labels"] == ["B", "I", "O"]
-        check(exported, lambda batch: model.heads["tagging"](model.encode(**batch)))
+    assert exported.description["kind"] == "tagging" and exported.description["labels"] == ["B", "I", "O"]
+    check(exported, lambda batch: model.heads["tagging"](model.encode(**batch)))
+
+
+def test_a_head_that_reads_the_first_token(tmp_path):
+    """In torch only: tests/tasks/test_onnx_export.py has such a head in onnxruntime."""
+    model, task = with_head(Ranking, tmp_path)
+    kind, graphs = graphs_of(model, task)
+    graph, (tensors, arrays) = graphs["model"], batches(ROWS[2])
+    assert kind == "ranking" and graph.outputs == {"scores": ("batch",)}
+    found = graph(*(torch.from_numpy(arrays[name]) for name in graph.inputs))
+    torch.testing.assert_close(found, model.heads["ranking"](model.encode(**tensors)[:, 0])[:, 0])
 
 
 def steps(model, exported, source, outputs):

@@ -16,16 +16,8 @@ from collections.abc import Collection
 
 import sentencepiece
 
-from fairseq_xl.checkpoints.sentencepiece_models import (
-    BPE,
-    NORMAL,
-    UNIGRAM,
-    Proto,
-    merge_scores,
-    merger,
-    verbatim,
-    with_pieces,
-)
+from fairseq_xl.checkpoints.formats.sentencepiece_proto import BPE, MODEL_NAMES, UNIGRAM, Piece
+from fairseq_xl.checkpoints.sentencepiece_models import ModelFile, merge_scores, merger, model_of
 from fairseq_xl.errors import UserError
 
 BONUS = 0.1  # added to the score of a new unigram piece for each old piece that it saves
@@ -34,14 +26,19 @@ TRAINING_THREADS = 16  # fixed, so that the model does not depend on the machine
 LONGEST_SENTENCE = 1 << 16  # bytes of a sentence; SentencePiece leaves out longer ones
 ATTEMPTS = 3  # maximum number of models that are learned, each twice as large, to get enough new pieces
 NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
-#: settings of the old model's training that a new one shares
-SHARED = (
-    *("split_by_unicode_script", "split_by_number", "split_by_whitespace", "split_digits"),
-    *("treat_whitespace_as_suffix", "allow_whitespace_only_pieces", "max_sentencepiece_length"),
-)
+#: settings of the old model's training that a new one shares, by their numbers in its file
+SHARED = {
+    20: "max_sentencepiece_length",
+    21: "split_by_unicode_script",
+    22: "split_by_whitespace",
+    23: "split_by_number",
+    24: "treat_whitespace_as_suffix",
+    25: "split_digits",
+    26: "allow_whitespace_only_pieces",
+}
 
 
-def extend(model: Proto, text: list[str], count: int, reserved: Collection[str]) -> Proto:
+def extend(model: ModelFile, text: list[str], count: int, reserved: Collection[str]) -> ModelFile:
     """Returns a model with new pieces after the old ones.
 
     Args:
@@ -52,67 +49,64 @@ def extend(model: Proto, text: list[str], count: int, reserved: Collection[str])
 
     Raises `UserError` for another type of model, and if SentencePiece cannot learn from the text.
     """
-    if model.trainer_spec.model_type not in (UNIGRAM, BPE):
+    if model.kind not in (UNIGRAM, BPE):
         raise UserError("the SentencePiece model is neither unigram nor BPE, so pieces cannot be added to it")
-    taken, characters = {each.piece for each in model.pieces} | set(reserved), {each for line in text for each in line}
+    taken, characters = {piece.text for piece in model.pieces} | set(reserved), {each for line in text for each in line}
     for attempt in range(ATTEMPTS):
         learned = _learn(model, text, 2 ** (attempt + 1) * count + len(characters))
-        found = {each.piece: each.score for each in learned.pieces if each.type == NORMAL and each.piece not in taken}
+        found = {piece.text: piece.score for piece in learned.normal if piece.text not in taken}
         if len(found) >= count:
             break
-    old = verbatim(model)
+    old = model.verbatim()
     order = sorted(found, key=lambda piece: len(piece) > 1 or is_known(old, piece))  # a stable sort
-    if model.trainer_spec.model_type == BPE:
+    if model.kind == BPE:
         return _with_merges(model, order, count, reserved)
     return _with_unigrams(model, {piece: found[piece] for piece in order[:count]})
 
 
 def is_known(model: sentencepiece.SentencePieceProcessor, piece: str) -> bool:
-    """Whether a model, made by `verbatim`, has pieces for all characters of a piece."""
+    """Whether a model, made by `ModelFile.verbatim`, has pieces for all characters of a piece."""
     return not any(model.is_unknown(number) or model.is_byte(number) for number in model.encode(piece))
 
 
-def _learn(model: Proto, text: list[str], size: int) -> Proto:
+def _learn(model: ModelFile, text: list[str], size: int) -> ModelFile:
     """A model of the type and with the normalization of another one, learned on text."""
-    rule, kind = model.normalizer_spec.name, model.trainer_spec.model_type
-    written = io.BytesIO()
+    settings, written = model.settings, io.BytesIO()
+    shared = {name: settings[number] for number, name in SHARED.items() if number in settings}
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(text),
             model_writer=written,
-            model_type={UNIGRAM: "unigram", BPE: "bpe"}[kind],
+            model_type=MODEL_NAMES[model.kind],
             vocab_size=size,
             character_coverage=COVERAGE,
-            normalization_rule_name=rule if rule in NORMALIZATIONS else NORMALIZATIONS[0],
+            normalization_rule_name=model.rule if model.rule in NORMALIZATIONS else NORMALIZATIONS[0],
             max_sentence_length=LONGEST_SENTENCE,
             hard_vocab_limit=False,
             num_threads=TRAINING_THREADS,
             minloglevel=2,
-            **{name: getattr(model.trainer_spec, name) for name in SHARED},
+            **shared,
         )
     except (RuntimeError, OSError) as error:
         reason = str(error).splitlines()[-1].rsplit("]", 1)[-1].strip() or str(error)
         raise UserError(f"SentencePiece cannot learn {size} pieces from this text: {reason}") from error
-    learned = type(model)()
-    learned.ParseFromString(written.getvalue())
-    return learned
+    return model_of(written.getvalue())
 
 
-def _with_unigrams(model: Proto, learned: dict[str, float]) -> Proto:
+def _with_unigrams(model: ModelFile, learned: dict[str, float]) -> ModelFile:
     """Appends the pieces of a unigram model, with scores as the module says; `learned` has those of the new model."""
-    old, new = verbatim(model), []
-    least = min(each.score for each in model.pieces if each.type == NORMAL)
+    old, least, new = model.verbatim(), min(piece.score for piece in model.normal), []
     for piece, score in learned.items():
         replaced = [old.get_score(number) for number in old.encode(piece)]
         summed = sum(replaced) + BONUS * (len(replaced) - 1)
-        new.append(_piece(model, piece, summed if is_known(old, piece) else max(score, least)))
-    return with_pieces(model, [*model.pieces, *new])
+        new.append(Piece(piece, summed if is_known(old, piece) else max(score, least)))
+    return model.with_pieces([*model.pieces, *new])
 
 
-def _with_merges(model: Proto, order: list[str], count: int, reserved: Collection[str]) -> Proto:
+def _with_merges(model: ModelFile, order: list[str], count: int, reserved: Collection[str]) -> ModelFile:
     """Appends at most `count` pieces to a BPE model, so that each is merged from those before it."""
     scores, added = merge_scores(model), []
-    segment, least = merger(scores), min(each.score for each in model.pieces if each.type == NORMAL)
+    segment, least = merger(scores), min(piece.score for piece in model.normal)
     for piece in order:
         parts, _ = segment(piece)
         wanted = [piece] if len(piece) == 1 else ["".join(parts[:end]) for end in range(2, len(parts) + 1)]
@@ -120,9 +114,5 @@ def _with_merges(model: Proto, order: list[str], count: int, reserved: Collectio
             continue
         for each in wanted:
             scores[each] = least - len(added) - 1
-            added.append(_piece(model, each, scores[each]))
-    return with_pieces(model, [*model.pieces, *added])
-
-
-def _piece(model: Proto, piece: str, score: float) -> Proto:
-    return type(model.pieces[0])(piece=piece, score=score, type=NORMAL)
+            added.append(Piece(each, scores[each]))
+    return model.with_pieces([*model.pieces, *added])

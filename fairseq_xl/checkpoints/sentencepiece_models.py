@@ -1,28 +1,91 @@
-"""Cuts and extends SentencePiece models: their pieces, scores and types, as protobuf messages.
+"""Cuts and extends the files of SentencePiece models: their pieces change, their settings stay as they are.
 
-The package protobuf is needed; it is imported where a model is read.
+A file is a protocol buffer, described by SentencePiece's sentencepiece_model.proto.
 """
 
 import itertools
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
 
+from fairseq_xl.checkpoints.formats import sentencepiece_proto as proto
+from fairseq_xl.checkpoints.formats.sentencepiece_proto import BPE, NORMAL, UNIGRAM, Piece
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.protobuf import field, fields
 
-#: types of pieces and of models, numbers of SentencePiece's protobuf messages
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-UNIGRAM, BPE = 1, 2
-
-Proto = Any  # a ModelProto of SentencePiece
+_PIECE, _TRAINER, _NORMALIZER, _SELF_TEST = 1, 2, 3, 4  # fields of a model
+_MODEL_TYPE, _VOCAB_SIZE = 3, 4  # fields of the settings of training
+_RULE, _CHARSMAP, _DUMMY_PREFIX, _REMOVE_EXTRA_SPACES, _ESCAPE_SPACES = 1, 2, 3, 4, 5  # fields of the normalizer
 
 
-def read_model(path: str | Path) -> Proto:
+@dataclass(frozen=True)
+class ModelFile:
+    """The content of a model's file.
+
+    Attributes:
+        pieces: in the order of their ids.
+        trainer, normalizer: the messages with the settings of training and of normalization. Of a field that occurs
+            several times the last value counts, so that a setting is changed by a field at the end.
+        others: the other fields as they are.
+    """
+
+    pieces: list[Piece]
+    trainer: bytes
+    normalizer: bytes
+    others: bytes = b""
+
+    @property
+    def settings(self) -> dict[int, Any]:
+        """The settings of training by number."""
+        return dict(fields(self.trainer))
+
+    @property
+    def kind(self) -> int:
+        """The type of model: `UNIGRAM`, `BPE` or another one."""
+        return self.settings.get(_MODEL_TYPE, UNIGRAM)
+
+    @property
+    def rule(self) -> str:
+        """The name of the rule of normalization."""
+        return dict(fields(self.normalizer)).get(_RULE, b"").decode("utf-8")
+
+    @property
+    def ordinary(self) -> list[str]:
+        """The ordinary pieces in order: those that a dictionary has."""
+        special = (proto.UNKNOWN, proto.CONTROL, proto.UNUSED)
+        return [piece.text for piece in self.pieces if piece.kind not in special]
+
+    @property
+    def normal(self) -> list[Piece]:
+        """The pieces that are neither special nor user-defined nor bytes."""
+        return [piece for piece in self.pieces if piece.kind == NORMAL]
+
+    def with_pieces(self, pieces: list[Piece]) -> "ModelFile":
+        """The model with other pieces."""
+        return replace(self, pieces=pieces, trainer=self.trainer + field(_VOCAB_SIZE, len(pieces)))
+
+    def serialized(self) -> bytes:
+        """The content of the file."""
+        pieces = (field(1, text) + field(2, float(score)) + field(3, kind) for text, score, kind in self.pieces)
+        settings = field(_TRAINER, self.trainer) + field(_NORMALIZER, self.normalizer)
+        return b"".join(field(_PIECE, piece) for piece in pieces) + settings + self.others
+
+    def processor(self) -> sentencepiece.SentencePieceProcessor:
+        """The model's processor."""
+        return sentencepiece.SentencePieceProcessor(model_proto=self.serialized())
+
+    def verbatim(self) -> sentencepiece.SentencePieceProcessor:
+        """A processor that segments pieces: it neither normalizes text nor changes or adds spaces."""
+        unchanged = field(_RULE, "identity") + field(_CHARSMAP, b"")
+        unchanged += b"".join(field(number, 0) for number in (_DUMMY_PREFIX, _REMOVE_EXTRA_SPACES, _ESCAPE_SPACES))
+        return replace(self, normalizer=self.normalizer + unchanged).processor()
+
+
+def read_model(path: str | Path) -> ModelFile:
     """Reads a SentencePiece model; raises `UserError` for a file that is missing or not a model."""
-    from sentencepiece import sentencepiece_model_pb2
-
     try:
         content = Path(path).read_bytes()
         sentencepiece.SentencePieceProcessor(model_proto=content)
@@ -30,21 +93,23 @@ def read_model(path: str | Path) -> Proto:
         raise UserError(f"{path} is not a SentencePiece model: {error.strerror}") from error
     except RuntimeError as error:
         raise UserError(f"{path} is not a SentencePiece model, or it is damaged") from error
-    messages: Any = sentencepiece_model_pb2
-    model = messages.ModelProto()
-    model.ParseFromString(content)
+    model = model_of(content)
     if not model.pieces:  # as that of an empty file
         raise UserError(f"{path} is not a SentencePiece model: it has no pieces")
-    model.DiscardUnknownFields()  # tests of segmentation that some models have do not hold for others
     return model
 
 
-def pieces_of(model: Proto) -> list[str]:
-    """The ordinary pieces of a model in order: those that a dictionary has."""
-    return [each.piece for each in model.pieces if each.type not in (UNKNOWN, CONTROL, UNUSED)]
+def model_of(content: bytes) -> ModelFile:
+    """The model in the content of a file, without tests of its segmentation: they would not hold for other pieces."""
+    found = list(fields(content))
+    pieces = [proto.piece_of(value) for number, value in found if number == _PIECE]
+    trainer, normalizer = (b"".join(value for number, value in found if number == of) for of in (_TRAINER, _NORMALIZER))
+    known = (_PIECE, _TRAINER, _NORMALIZER, _SELF_TEST)
+    others = b"".join(field(number, value) for number, value in found if number not in known)
+    return ModelFile(pieces, trainer, normalizer, others)
 
 
-def cut(model: Proto, used: Collection[str], known: Collection[str]) -> Proto:
+def cut(model: ModelFile, used: Collection[str], known: Collection[str]) -> ModelFile:
     """Returns a model without unused pieces, which segments any text of `used` pieces as before.
 
     Kept besides `used`:
@@ -60,29 +125,20 @@ def cut(model: Proto, used: Collection[str], known: Collection[str]) -> Proto:
         used: pieces that the text has.
         known: pieces of the dictionary.
     """
-    normal = [each for each in model.pieces if each.type == NORMAL]
-    kept = {each.piece for each in normal if each.piece in used or each.piece not in known}
-    if model.trainer_spec.model_type == BPE:
+    normal = model.normal
+    kept = {piece.text for piece in normal if piece.text in used or piece.text not in known}
+    if model.kind == BPE:
         merged = merger(merge_scores(model))
         kept.update(*(merged(piece)[1] for piece in list(kept)))
     elif normal:
-        kept |= {min(normal, key=lambda each: each.score).piece, max(normal, key=lambda each: each.score).piece}
-    return with_pieces(model, [each for each in model.pieces if each.type != NORMAL or each.piece in kept])
+        kept |= {choose(normal, key=lambda piece: piece.score).text for choose in (min, max)}
+    return model.with_pieces([piece for piece in model.pieces if piece.kind != NORMAL or piece.text in kept])
 
 
-def with_pieces(model: Proto, pieces: list[Any]) -> Proto:
-    """A copy of a model with other pieces, messages as in `model.pieces`."""
-    changed = type(model)()
-    changed.CopyFrom(model)
-    del changed.pieces[:]
-    changed.pieces.extend(pieces)
-    changed.trainer_spec.vocab_size = len(pieces)
-    return changed
-
-
-def merge_scores(model: Proto) -> dict[str, float]:
+def merge_scores(model: ModelFile) -> dict[str, float]:
     """The scores of the pieces that a BPE model may merge: pieces of higher scores are merged first."""
-    return {each.piece: each.score for each in model.pieces if each.type in (NORMAL, USER_DEFINED, UNUSED)}
+    kinds = (NORMAL, proto.USER_DEFINED, proto.UNUSED)
+    return {piece.text: piece.score for piece in model.pieces if piece.kind in kinds}
 
 
 def merger(scores: dict[str, float]) -> Callable[[str], tuple[list[str], list[str]]]:
@@ -103,18 +159,3 @@ def merger(scores: dict[str, float]) -> Callable[[str], tuple[list[str], list[st
             parts[place : place + 2] = [pairs[place]]
 
     return segment
-
-
-def processor(model: Proto) -> sentencepiece.SentencePieceProcessor:
-    """The processor of a model."""
-    return sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
-
-
-def verbatim(model: Proto) -> sentencepiece.SentencePieceProcessor:
-    """A processor of a model that segments pieces: it neither normalizes text nor changes or adds spaces."""
-    changed = type(model)()
-    changed.CopyFrom(model)
-    rules = changed.normalizer_spec
-    rules.name, rules.precompiled_charsmap = "identity", b""
-    rules.add_dummy_prefix = rules.remove_extra_whitespaces = rules.escape_whitespaces = False
-    return processor(changed)

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fairseq_xl import register
-from fairseq_xl.checkpoints import sentencepiece_models
 from fairseq_xl.checkpoints.initial_rows import initial_rows
 from fairseq_xl.checkpoints.sentencepiece_extension import extend
+from fairseq_xl.checkpoints.sentencepiece_models import ModelFile, read_model
 from fairseq_xl.checkpoints.vocabulary import change_vocabulary, read_checkpoint
 from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
-from fairseq_xl.data.subwords import open_model
+from fairseq_xl.data.subwords import FILES, open_model, vocabulary_kind
 from fairseq_xl.data.symbols import LANGUAGE, MASK, SPECIAL, language_symbols
 from fairseq_xl.errors import UserError, check_number, names_of
 from fairseq_xl.evaluation.bleu import read_lines
@@ -43,7 +43,9 @@ def main(arguments: list[str] | None = None) -> None:
     checkpoint = read_checkpoint(options.checkpoint, old, data / DICTIONARY)
     with new_folder(options.output) as folder:
         if options.new_data:
-            _copy(Path(options.new_data), folder)
+            new_data = Path(options.new_data)
+            XLDictionary.load(new_data / DICTIONARY)
+            _copy(new_data, folder, (DICTIONARY, *FILES[vocabulary_kind(new_data)]))
         else:
             _write_extended(options, data, old, folder)
         new = XLDictionary.load(folder / DICTIONARY)
@@ -58,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl extend-vocabulary", description=__doc__)
     parser.add_argument("checkpoint", help="checkpoint of any task")
     parser.add_argument("--data", required=True, metavar="DATA", help="data folder with its dictionary")
-    parser.add_argument("--output", required=True, metavar="OUT", help="folder to write: new or empty")
+    parser.add_argument("--output", required=True, metavar="OUT", help="folder to write")
     parser.add_argument("--new-data", metavar="NEW", help="data folder with the new dictionary")
     parser.add_argument("--languages", metavar="XX,YY", help="languages to add, after the old ones")
     parser.add_argument("--text", nargs="+", metavar="FILE", help="text from which new pieces are learned")
@@ -77,12 +79,20 @@ def _check_options(options: argparse.Namespace) -> None:
         check_number("--pieces", options.pieces, "1 or more")
 
 
-def _copy(data: Path, folder: Path) -> None:
-    """Copies the dictionary of a data folder, and its SentencePiece model if it has one."""
-    XLDictionary.load(data / DICTIONARY)
-    for name in (DICTIONARY, MODEL):
+def _copy(data: Path, folder: Path, names: tuple[str, ...]) -> None:
+    """Copies those of these files that a data folder has."""
+    for name in names:
         if (data / name).exists():
             shutil.copyfile(data / name, folder / name)
+
+
+def _read_model(data: Path) -> ModelFile:
+    """The SentencePiece model of a data folder; raises `UserError` for sub-words of another kind."""
+    kind = vocabulary_kind(data)
+    if kind != "sentencepiece":
+        raise UserError(f"{data} has a vocabulary of kind {kind}: new pieces are made from those of a {MODEL}")
+    open_model(data / MODEL, data)
+    return read_model(data / MODEL)
 
 
 def _write_extended(options: argparse.Namespace, data: Path, old: XLDictionary, folder: Path) -> None:
@@ -91,22 +101,21 @@ def _write_extended(options: argparse.Namespace, data: Path, old: XLDictionary, 
     last = [MASK, *language_symbols(languages)]
     counts = {old.symbols[number]: old.count[number] for number in old.pieces.tolist()}
     if options.text:
-        open_model(data / MODEL, data)
-        model = sentencepiece_models.read_model(data / MODEL)
+        model = _read_model(data)
         text = [line for line in (" ".join(line.split()) for path in options.text for line in read_lines(path)) if line]
         if not text:
             raise UserError(f"--text {' '.join(options.text)}: there is no text in it")
         extended = extend(model, text, options.pieces, {*SPECIAL, *last})
-        added = sentencepiece_models.pieces_of(extended)[len(sentencepiece_models.pieces_of(model)) :]
+        added = extended.ordinary[len(model.ordinary) :]
         if len(added) < options.pieces:
             logger.warning("--pieces %d: the text gives %d new pieces", options.pieces, len(added))
-        encoded = sentencepiece_models.processor(extended).encode(text, out_type=str)
+        encoded = extended.processor().encode(text, out_type=str)
         found = Counter(piece for line in encoded for piece in line)
         counts |= {piece: found[piece] for piece in added}
         with replacing(folder / MODEL) as file:
-            file.write(extended.SerializeToString())
-    elif (data / MODEL).exists():
-        shutil.copyfile(data / MODEL, folder / MODEL)
+            file.write(extended.serialized())
+    else:
+        _copy(data, folder, FILES[vocabulary_kind(data)])
     counts |= dict.fromkeys(last, 0)
     write_dictionary(folder / DICTIONARY, counts, counts.values())
 
@@ -126,6 +135,5 @@ def _segment(data: Path, old: XLDictionary, new: XLDictionary) -> Callable[[str]
     """The function that gives the old pieces of a new piece; no model is read if all pieces of `new` are old ones."""
     if set(new.symbols[: new.first_language]) <= set(old.symbols):
         return lambda piece: [piece]
-    open_model(data / MODEL, data)
-    model = sentencepiece_models.verbatim(sentencepiece_models.read_model(data / MODEL))
+    model = _read_model(data).verbatim()
     return lambda piece: [model.id_to_piece(each) for each in model.encode(piece) if not model.is_unknown(each)]

@@ -13,24 +13,24 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl import register
-from fairseq_xl.checkpoints import sentencepiece_models
+from fairseq_xl.checkpoints.cut_subwords import cut_subwords
 from fairseq_xl.checkpoints.vocabulary import Rows, change_vocabulary, read_checkpoint
 from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.fingerprints import fingerprint
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.renumbered import renumber
-from fairseq_xl.data.subwords import open_model
+from fairseq_xl.data.subwords import FILES, in_folder, vocabulary_kind
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.data.used_symbols import texts_of, used_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.checkpoints import save_checkpoint
-from fairseq_xl.io.files import replacing, sha256_of, write_json
+from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.folders import new_folder
 
 logger = logging.getLogger(__name__)
 
-MODEL, DICTIONARY, CHECKPOINT, MANIFEST = "sentencepiece.model", "dict.txt", "checkpoint.pt", "manifest.json"
+DICTIONARY, CHECKPOINT, MANIFEST = "dict.txt", "checkpoint.pt", "manifest.json"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -45,10 +45,10 @@ def main(arguments: list[str] | None = None) -> None:
     used |= _used_by_lines(options.keep, data, dictionary)
     with new_folder(options.output) as folder:
         kept = used | ~dictionary.is_piece
-        if (data / MODEL).exists() or "sentencepiece_sha256" in manifest:
-            kept |= _write_model(data, folder, dictionary, used)
+        if manifest or _has_subwords(data):
+            kept |= cut_subwords(data, folder, dictionary, used)
         else:
-            logger.warning("%s has no %s: only the dictionary is cut", data, MODEL)
+            logger.warning("%s has no sub-words: only the dictionary is cut", data)
         numbers = np.flatnonzero(kept)
         shown = numbers[dictionary.nspecial :].tolist()
         symbols, counts = ([of_all[number] for number in shown] for of_all in (dictionary.symbols, dictionary.count))
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data", required=True, metavar="DATA", help="data folder with its dictionary, whose text is kept"
     )
-    parser.add_argument("--output", required=True, metavar="OUT", help="folder to write: new or empty")
+    parser.add_argument("--output", required=True, metavar="OUT", help="folder to write")
     parser.add_argument(
         "--keep",
         action="extend",
@@ -93,7 +93,7 @@ def _open(data: Path) -> tuple[XLDictionary, dict]:
     manifest = read_manifest(data)
     if "disjoint" in manifest:
         raise UserError(
-            f"{data} was joined by `python -m preprocess.disjoint` and has a {MODEL} for each language: cut the "
+            f"{data} was joined by `python -m preprocess.disjoint` and has sub-words for each language: cut the data "
             "folders that were joined"
         )
     dictionary = XLDictionary.load(data / DICTIONARY)
@@ -106,7 +106,7 @@ def _used_by_lines(named: list[str], data: Path, dictionary: XLDictionary) -> np
     used = np.zeros(len(dictionary), dtype=bool)
     if not named:
         return used
-    encode = TextEncoder(data / MODEL, dictionary)
+    encode = TextEncoder(data, dictionary)
     for name in named:
         language, _, path = name.rpartition("=")
         for line in read_lines(path):
@@ -114,21 +114,8 @@ def _used_by_lines(named: list[str], data: Path, dictionary: XLDictionary) -> np
     return used
 
 
-def _write_model(data: Path, folder: Path, dictionary: XLDictionary, used: np.ndarray) -> np.ndarray:
-    """Writes the cut SentencePiece model; the symbols (V,) bool that it has."""
-    open_model(data / MODEL, data)
-    model = sentencepiece_models.read_model(data / MODEL)
-    pieces = [dictionary.symbols[number] for number in np.flatnonzero(used & dictionary.is_piece)]
-    lacking = set(pieces) - set(sentencepiece_models.pieces_of(model))
-    if lacking:
-        raise UserError(f"{data / MODEL} lacks {min(lacking)!r}, a piece of the text in {data}: it is another model")
-    known = {dictionary.symbols[number] for number in dictionary.pieces}
-    cut = sentencepiece_models.cut(model, set(pieces), known)
-    with replacing(folder / MODEL) as file:
-        file.write(cut.SerializeToString())
-    kept = np.zeros(len(dictionary), dtype=bool)
-    kept[[dictionary.index(piece) for piece in sentencepiece_models.pieces_of(cut) if piece in known]] = True
-    return kept
+def _has_subwords(folder: Path) -> bool:
+    return any((folder / name).exists() for name in FILES[vocabulary_kind(folder)])
 
 
 def _write_text(data: Path, texts: list[Path], kept: np.ndarray, folder: Path) -> dict[str, dict]:
@@ -148,14 +135,16 @@ def _write_text(data: Path, texts: list[Path], kept: np.ndarray, folder: Path) -
 
 
 def _manifest(manifest: dict, new: XLDictionary, folder: Path, fingerprints: dict[str, dict]) -> dict:
-    """The manifest of the new data folder: that of the old one, as if made with the cut SentencePiece model."""
-    own = {name: fingerprint(folder / name) for name in (DICTIONARY, MODEL) if (folder / name).exists()}
-    changed = manifest | {
-        "dictionary": {"symbols": len(new), "sha256": new.digest()},
-        "fingerprints": own | fingerprints,
-    }
-    if MODEL in own:
-        changed["sentencepiece_sha256"] = sha256_of(folder / MODEL)
-        changed["config"] = manifest.get("config", {}) | {"vocabulary": {"sentencepiece": MODEL}}
+    """The manifest of the new data folder: that of the old one, as if it was made with the cut sub-words."""
+    written = manifest.get("vocabulary", {})
+    kind = written.get("kind", "sentencepiece")
+    options = {name: value for name, value in written.items() if name not in ("kind", "sha256")}
+    source = in_folder(folder, kind, options)
+    own = {path.name: fingerprint(path) for path in (folder / DICTIONARY, *source.files)}
+    changed = manifest | source.described() | {"fingerprints": own | fingerprints}
+    changed["dictionary"] = {"symbols": len(new), "sha256": new.digest()}
+    if kind == "sentencepiece":
+        (name,) = FILES[kind]
+        changed["config"] = manifest.get("config", {}) | {"vocabulary": {kind: name}}
         changed["sampling"] = None  # nothing was learned
     return changed

@@ -231,8 +231,8 @@ def test_a_language_module_stays_with_its_body(english, tmp_path):
 
 def another_model(data):
     model = sentencepiece_models.read_model(data / "sentencepiece.model")
-    cut = sentencepiece_models.cut(model, set(), set(sentencepiece_models.pieces_of(model)))
-    (data / "sentencepiece.model").write_bytes(cut.SerializeToString())
+    cut = sentencepiece_models.cut(model, set(), set(model.ordinary))
+    (data / "sentencepiece.model").write_bytes(cut.serialized())
 
 
 def shortened(name):
@@ -270,7 +270,7 @@ MISTAKES = {
     "no model": ([removed("sentencepiece.model")], "sentencepiece.model: no such SentencePiece model"),
     "a damaged model": ([shortened("sentencepiece.model")], "sentencepiece.model is not "),
     "another model": ([removed("manifest.json"), another_model], "lacks '▁a', a piece of the text in"),
-    "joined languages": ([joined], "has a sentencepiece.model for each language"),
+    "joined languages": ([joined], "has sub-words for each language"),
 }
 
 
@@ -309,6 +309,6 @@ def test_files_that_do_not_fit(english, checkpoint, tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
     assert "latin.txt is not UTF-8" in error(checkpoint, "--keep", str(tmp_path / "latin.txt"))
     assert "none.txt: no such file" in error(checkpoint, "--keep", "en=none.txt")
-    assert f"{english} holds something already" in error(checkpoint, output=english)
+    assert f"{english} exists: name a new folder" in error(checkpoint, output=english)
     assert "was not written: No such file or directory" in error(checkpoint, output=tmp_path / "no" / "out")
     assert not out.exists() and not list(tmp_path.glob("*.tmp"))

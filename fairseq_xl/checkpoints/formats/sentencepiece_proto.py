@@ -60,7 +60,7 @@ class Model:
         pieces, settings = [], {}
         for number, content in fields(processor.serialized_model_proto()):
             if number == _PIECE:
-                pieces.append(_piece(content))
+                pieces.append(piece_of(content))
             elif number in (_TRAINER, _NORMALIZER):
                 names = _TRAINER_FIELDS if number == _TRAINER else _NORMALIZER_FIELDS
                 found = dict(fields(content))
@@ -80,7 +80,8 @@ class Model:
         return b"".join(content)
 
 
-def _piece(content: bytes) -> Piece:
+def piece_of(content: bytes) -> Piece:
+    """The piece in the message of a file."""
     found = dict(fields(content))
     (score,) = struct.unpack("<f", found.get(2, bytes(4)))
     return Piece(found[1].decode("utf-8"), score, found.get(3, NORMAL))

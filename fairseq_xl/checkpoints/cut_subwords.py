@@ -1,0 +1,53 @@
+"""Cuts the sub-words of a data folder to what its text uses, whatever their kind is.
+
+A word list of XLM or WordPiece loses its unused words: XLM's codes merge the same pieces without them, and WordPiece
+takes the longest piece that matches, which a removed one never was. `fairseq_xl.checkpoints.sentencepiece_models` cuts
+a SentencePiece model.
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_xl.checkpoints.sentencepiece_models import cut, read_model
+from fairseq_xl.data import wordpiece
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.subwords import FILES, open_subwords, vocabulary_kind
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing, write_lines
+
+
+def cut_subwords(data: Path, folder: Path, dictionary: XLDictionary, used: np.ndarray) -> np.ndarray:
+    """Writes the files of the cut sub-words of a data folder to another folder.
+
+    Args:
+        data: the data folder.
+        folder: the other folder.
+        dictionary: its dictionary.
+        used: (V,) bool, the symbols that the text has.
+
+    Returns: (V,) bool, the symbols that the cut sub-words have.
+    Raises `UserError` as `open_subwords` does, and for a model that lacks a piece of the text.
+    """
+    kind, subwords = vocabulary_kind(data), open_subwords(data)
+    pieces = {dictionary.symbols[number] for number in np.flatnonzero(used & dictionary.is_piece)}
+    *copied, listed = FILES[kind]
+    if lacking := pieces - set(subwords.symbols):
+        raise UserError(f"{data / listed} lacks {min(lacking)!r}, a piece of the text in {data}: it is of other text")
+    for name in copied:
+        shutil.copyfile(data / name, folder / name)
+    if kind != "sentencepiece":
+        special = wordpiece.SPECIAL if kind == "wordpiece" else ()
+        names = wordpiece.read_vocabulary(data / listed) if kind == "wordpiece" else subwords.symbols[1:]
+        kept = [name for name in names if name in pieces or name in special]
+        counts = [f" {dictionary.count[dictionary.index(name)]}" if kind == "xlm" else "" for name in kept]
+        write_lines(folder / listed, map(str.__add__, kept, counts))
+        return used
+    known = {dictionary.symbols[number] for number in dictionary.pieces}
+    model = cut(read_model(data / listed), pieces, known)
+    with replacing(folder / listed) as file:
+        file.write(model.serialized())
+    kept_symbols = np.zeros(len(dictionary), dtype=bool)
+    kept_symbols[[dictionary.index(piece) for piece in model.ordinary if piece in known]] = True
+    return kept_symbols

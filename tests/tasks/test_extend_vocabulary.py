@@ -1,0 +1,230 @@
+"""Pieces and languages added to a checkpoint: from text, from another data folder; training goes on; refused inputs."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+import yaml
+
+import fairseq_xl
+from fairseq_xl.commands.extend_vocabulary import main
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import load_checkpoint
+from preprocess import binarize
+from preprocess.pipeline import prepare
+from tests.commands import load, pretraining, run_train
+from tests.tasks.conftest import preprocess_here
+from tests.tasks.tiny_text import WORDS, sentences, write
+
+TOKENS, BIAS = "encoder.token_embeddings.table.weight", "encoder.token_embeddings.output_bias"
+LANGUAGES = "encoder.embeddings.languages.weight"
+SHORT = ["--max-update", 3, "--disable-validation"]
+SPANISH = "la casa jardin rio piedra camina lee escribe un libro pequeno verde bajo sobre agua luz".split()
+
+
+def prepare_here(description, folder, name):
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(description, sort_keys=False), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binarize, "run_fairseq", preprocess_here)
+        prepare(path, folder / name, 1)
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def spanish(tmp_path_factory):
+    """Training and validation text of a language that the data folder lacks."""
+    root = tmp_path_factory.mktemp("spanish")
+    rng = np.random.default_rng(1)
+    for split, count in (("train", 120), ("valid", 20)):
+        write(root / f"{split}.es", [" ".join(rng.choice(SPANISH, rng.integers(3, 9))) for _ in range(count)])
+    return root
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data_bin, tmp_path_factory):
+    """A checkpoint of MLM in three languages."""
+    folder = tmp_path_factory.mktemp("three languages")
+    run_train(pretraining(data_bin, folder, *SHORT, "--lr", 0.05, objectives="mlm"))
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def extended(data_bin, spanish, checkpoint, tmp_path_factory):
+    """What the command writes for a new language and 12 pieces of its text."""
+    output = tmp_path_factory.mktemp("extended") / "out"
+    more = ["--languages", "es", "--text", str(spanish / "train.es"), "--pieces", "12"]
+    main([str(checkpoint), "--data", str(data_bin), "--output", str(output), *more])
+    return output
+
+
+@pytest.fixture(scope="module")
+def new_data(extended, corpus, spanish, tmp_path_factory):
+    """The data folder that preprocess makes with the extended model."""
+    folder = tmp_path_factory.mktemp("new data")
+    mono = {code: {"train": str(corpus / f"train.{code}")} for code in WORDS}
+    mono["es"] = {split: str(spanish / f"{split}.es") for split in ("train", "valid")}
+    vocabulary = {"sentencepiece": str(extended / "sentencepiece.model")}
+    return prepare_here({"languages": list(mono), "vocabulary": vocabulary, "monolingual": mono}, folder, "data")
+
+
+def dictionaries(*folders):
+    return [XLDictionary.load(folder / "dict.txt") for folder in folders]
+
+
+def model_of(folder):
+    return sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+
+
+def test_preprocess_makes_the_same_dictionary(data_bin, extended, new_data):
+    old, new, made = dictionaries(data_bin, extended, new_data)
+    assert new.symbols == made.symbols and new.languages == ["en", "de", "fr", "es"]
+    pieces = len(old.pieces)
+    assert new.symbols[: 4 + pieces] == old.symbols[: 4 + pieces] and len(new) == len(old) + 13
+    added = [new.count[number] for number in range(4 + pieces, 16 + pieces)]
+    assert added == [made.count[number] for number in range(4 + pieces, 16 + pieces)] and sum(added) > 100
+
+
+def test_new_text_has_new_pieces_and_old_text_the_old_ones(data_bin, extended, spanish):
+    old, new = model_of(data_bin), model_of(extended)
+    text = (spanish / "valid.es").read_text().splitlines()
+    assert sum(map(len, new.encode(text))) < sum(map(len, old.encode(text))) / 1.5
+    text = sentences(["de"], 100, "kept")["de"]
+    assert new.encode(text, out_type=str) == old.encode(text, out_type=str)
+
+
+def test_rows(data_bin, checkpoint, extended):
+    """Old symbols keep their rows bit for bit; the others are means, worked out here with SentencePiece."""
+    (old, new), before, after = dictionaries(data_bin, extended), load(checkpoint), load(extended / "checkpoint.pt")
+    paths, place = (checkpoint, extended / "checkpoint.pt"), list(before).index(TOKENS)
+    moments = [load_checkpoint(path)["last_optimizer_state"]["state"][place] for path in paths]
+    tables = [[each[key] for each in moments] for key in ("exp_avg", "exp_avg_sq")]
+    old_model, used = model_of(data_bin), 0
+    for one, other in [(before[TOKENS], after[TOKENS]), *tables]:
+        for number, symbol in enumerate(new.symbols):
+            if symbol == "[es]":
+                expected = one[old.first_language :].mean(0)
+            elif symbol in old.symbols:
+                expected = one[old.index(symbol)]
+                assert torch.equal(other[number], expected)
+            elif symbol.startswith("▁"):
+                parts = old_model.encode(symbol[1:], out_type=str)
+                known = [old.index(part) for part in parts if part != "▁" and part in old.symbols]
+                expected, used = one[known].mean(0), used + 1
+            else:
+                continue
+            torch.testing.assert_close(other[number], expected)
+    assert used > 20
+    torch.testing.assert_close(after[LANGUAGES][3], before[LANGUAGES].mean(0))
+    assert torch.equal(after[LANGUAGES][:3], before[LANGUAGES])
+    for name, value in before.items():
+        if name not in (TOKENS, BIAS, LANGUAGES):
+            assert torch.equal(after[name], value), name
+
+
+def test_a_new_piece_begins_with_the_mean_logit_of_its_parts(data_bin, checkpoint, extended):
+    (model, _), (other, _) = fairseq_xl.load(checkpoint, data_bin), fairseq_xl.load(extended / "checkpoint.pt")
+    hidden = torch.randn(5, 16, generator=torch.Generator().manual_seed(1))
+    old, new = dictionaries(data_bin, extended)
+    piece = next(symbol for symbol in new.symbols if symbol.startswith("▁") and symbol not in old.symbols)
+    parts = [old.index(part) for part in model_of(data_bin).encode(piece[1:], out_type=str) if part != "▁"]
+    expected = model.output(hidden)[:, parts]
+    found = other.output(hidden)[:, new.index(piece)]
+    torch.testing.assert_close(found, expected.mean(1))
+    assert (found <= expected.max(1).values + 1e-6).all()
+
+
+def test_training_goes_on(new_data, extended, tmp_path):
+    more = ["--max-update", 5, "--disable-validation"]
+    path = extended / "checkpoint.pt"
+    resumed = run_train(pretraining(new_data, tmp_path / "on", "--restore-file", path, *more, objectives="mlm"))
+    assert list(resumed.updates) == [4, 5]
+    started = run_train(pretraining(new_data, tmp_path / "new", "--init-from", path, *more, objectives="mlm"))
+    assert "new: none" in started.log
+
+
+def test_languages_alone(data_bin, checkpoint, tmp_path):
+    line = [str(checkpoint), "--data", str(data_bin), "--languages", "it,es", "--like", "fr"]
+    main([*line, "--output", str(tmp_path / "out")])
+    (old, new), before, after = (
+        dictionaries(data_bin, tmp_path / "out"),
+        load(checkpoint),
+        load(tmp_path / "out/checkpoint.pt"),
+    )
+    assert new.symbols == [*old.symbols, "[it]", "[es]"] and new.count[: len(old)] == old.count
+    for name, row in ((TOKENS, old.index("[fr]")), (BIAS, old.index("[fr]")), (LANGUAGES, 2)):
+        assert torch.equal(after[name][:-2], before[name])
+        assert torch.equal(after[name][-2:], before[name][[row, row]])
+    assert (tmp_path / "out/sentencepiece.model").read_bytes() == (data_bin / "sentencepiece.model").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def other_data(corpus, spanish, tmp_path_factory):
+    """A data folder of a vocabulary that was learned on two languages, one of them new."""
+    mono = {"es": {"train": str(spanish / "train.es")}, "de": {"train": str(corpus / "train.de")}}
+    described = {"languages": ["es", "de"], "vocabulary": {"size": 60}, "monolingual": mono}
+    return prepare_here(described, tmp_path_factory.mktemp("other"), "data")
+
+
+def test_the_dictionary_of_another_data_folder(data_bin, checkpoint, other_data, tmp_path, caplog):
+    caplog.set_level("INFO")
+    output = tmp_path / "out"
+    main([str(checkpoint), "--data", str(data_bin), "--output", str(output), "--new-data", str(other_data)])
+    for name in ("dict.txt", "sentencepiece.model"):
+        assert (output / name).read_bytes() == (other_data / name).read_bytes()
+    (old, new), before, after = dictionaries(data_bin, output), load(checkpoint), load(output / "checkpoint.pt")
+    both = [symbol for symbol in new.symbols if symbol in old.symbols]
+    assert "▁Haus" in both and "▁house" not in both and "[de]" in both
+    for symbol in both:
+        assert torch.equal(after[TOKENS][new.index(symbol)], before[TOKENS][old.index(symbol)])
+    assert torch.equal(after[LANGUAGES][1], before[LANGUAGES][1])
+    left_out = len(set(old.symbols) - set(new.symbols))
+    assert f"new languages: es, {left_out} old symbols left out" in caplog.text
+    more = ["--restore-file", output / "checkpoint.pt", "--max-update", 4, "--disable-validation"]
+    assert list(run_train(pretraining(other_data, tmp_path / "on", *more, objectives="mlm")).updates) == [4]
+
+
+# Wrong input
+
+
+def test_options_that_do_not_go_together(data_bin, checkpoint, other_data, spanish, tmp_path):
+    def error(*more, path=checkpoint, data=data_bin):
+        with pytest.raises(UserError) as error:
+            main([str(path), "--data", str(data), "--output", str(tmp_path / "out"), *map(str, more)])
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    text = spanish / "train.es"
+    for options in ([], ["--new-data", other_data, "--languages", "es"]):
+        assert error(*options).startswith("give either --new-data, or --languages, or --text with --pieces")
+    for options in (["--text", text], ["--pieces", 3], ["--new-data", other_data, "--pieces", 3]):
+        assert error(*options).startswith("--text and --pieces belong together")
+    assert "--pieces 0: 1 or more is needed" in error("--text", text, "--pieces", 0)
+    assert "the dictionary has de already" in error("--languages", "es,de")
+    assert "es is named twice" in error("--languages", "es,es")
+    assert "'e/s' is not a language code" in error("--languages", "e/s")
+    assert "language 'it' has no symbol in the dictionary" in error("--languages", "es", "--like", "it")
+    assert "there is nothing to add" in error("--new-data", data_bin)
+    (tmp_path / "empty").write_text("\n \n")
+    assert "there is no text in it" in error("--text", tmp_path / "empty", "--pieces", 3)
+    assert "none.es: no such file" in error("--text", "none.es", "--pieces", 3)
+    assert "no such dictionary" in error("--new-data", tmp_path)
+    assert "was trained with another dictionary" in error("--languages", "it", data=other_data)
+    half = tmp_path / "half.pt"
+    half.write_bytes(checkpoint.read_bytes()[:5000])
+    assert "half.pt is not a checkpoint, or it is damaged or cut short" in error("--languages", "es", path=half)
+    copy = tmp_path / "data"
+    copy.mkdir()
+    shutil.copy(data_bin / "dict.txt", copy)
+    assert "sentencepiece.model: no such SentencePiece model" in error("--text", text, "--pieces", 3, data=copy)
+    assert "sentencepiece.model: no such SentencePiece model" in error("--new-data", other_data, data=copy)
+    (copy / "sentencepiece.model").write_bytes(b"model")
+    assert "is not a SentencePiece model, or it is damaged" in error("--text", text, "--pieces", 3, data=copy)
+    shutil.copy(other_data / "sentencepiece.model", copy)
+    (copy / "manifest.json").write_text(json.dumps({"sentencepiece_sha256": "0"}))
+    assert "is not the SentencePiece model that the text was encoded with" in error("--new-data", other_data, data=copy)
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob("*.tmp"))

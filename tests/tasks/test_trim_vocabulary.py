@@ -20,6 +20,7 @@ from preprocess.fingerprints import verify
 from tests.command_line import cli
 from tests.commands import classification, load, pretraining, run_train, run_validate, translation
 from tests.tasks.test_classification import write_task
+from tests.tasks.test_published_text import data as published  # noqa: F401
 from tests.tasks.tiny_text import WORDS, sentences
 
 TOKENS, BIAS = "encoder.token_embeddings.table.weight", "encoder.token_embeddings.output_bias"
@@ -31,8 +32,9 @@ def part_of(data, folder, *names):
     folder.mkdir()
     for name in names:
         shutil.copytree(data / name, folder / name)
-    for name in ("dict.txt", "sentencepiece.model"):
-        shutil.copy(data / name, folder)
+    for path in data.glob("*.*"):
+        if path.is_file():
+            shutil.copy(path, folder)
     manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
     known = {key: value for key, value in manifest["fingerprints"].items() if key.split("/")[0] in (*names, key)}
     (folder / "manifest.json").write_text(json.dumps(manifest | {"fingerprints": known}), encoding="utf-8")
@@ -222,6 +224,20 @@ def test_a_language_module_stays_with_its_body(english, tmp_path):
     assert modules[0].body == modules[1].body and modules[0].dictionary != modules[1].dictionary
     text = sentences(["en"], 10, "module")["en"]
     embedders = [Embedder(last, english), Embedder(output / "checkpoint.pt", output)]
+    one, other = (embed(text, "en", embed.choices) for embed in embedders)
+    assert all(np.array_equal(one[choice], other[choice]) for choice in one)
+
+
+def test_published_vocabularies(published, tmp_path):  # noqa: F811
+    """XLM's codes and WordPiece, with the tokenizers that the manifest names."""
+    data = part_of(published, tmp_path / "data", "en")
+    run_train(pretraining(data, tmp_path / "run", *SHORT, objectives="mlm"))
+    last, output = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "out"
+    main([str(last), "--data", str(data), "--output", str(output)])
+    manifest = json.loads((output / "manifest.json").read_text(encoding="utf-8"))
+    assert verify(output) == len(manifest["fingerprints"]) and len(kept_rows(data, output)) < len(kept_rows(data, data))
+    text = sentences(["en"], 10, "published")["en"]
+    embedders = [Embedder(last, data), Embedder(output / "checkpoint.pt", output)]
     one, other = (embed(text, "en", embed.choices) for embed in embedders)
     assert all(np.array_equal(one[choice], other[choice]) for choice in one)
 

@@ -10,6 +10,7 @@ import torch
 import yaml
 
 import fairseq_xl
+from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.commands.extend_vocabulary import main
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
@@ -160,6 +161,15 @@ def test_languages_alone(data_bin, checkpoint, tmp_path):
         assert torch.equal(after[name][:-2], before[name])
         assert torch.equal(after[name][-2:], before[name][[row, row]])
     assert (tmp_path / "out/sentencepiece.model").read_bytes() == (data_bin / "sentencepiece.model").read_bytes()
+
+
+def test_a_language_module_stays_with_its_body(data_bin, tmp_path):
+    run_train(pretraining(data_bin, tmp_path / "run", "--arch", "xl_monotrans_tiny", *SHORT, objectives="mlm"))
+    last, output = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "out"
+    main([str(last), "--data", str(data_bin), "--output", str(output), "--languages", "es"])
+    one, other = (language_modules.extract(load_checkpoint(path), path) for path in (last, output / "checkpoint.pt"))
+    assert one.body == other.body and other.languages == ["en", "de", "fr", "es"]
+    assert len(other.state[TOKENS]) == len(one.state[TOKENS]) + 1
 
 
 @pytest.fixture(scope="module")

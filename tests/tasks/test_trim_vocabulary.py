@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import torch
+import yaml
 
 import fairseq_xl
 from fairseq_xl.checkpoints import language_modules, sentencepiece_models
@@ -16,9 +17,12 @@ from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint
 from fairseq_xl.retrieval import Embedder
+from preprocess import binarize
 from preprocess.fingerprints import verify
+from preprocess.pipeline import prepare
 from tests.command_line import cli
 from tests.commands import classification, load, pretraining, run_train, run_validate, translation
+from tests.tasks.conftest import preprocess_here
 from tests.tasks.test_classification import write_task
 from tests.tasks.test_published_text import data as published  # noqa: F401
 from tests.tasks.tiny_text import WORDS, sentences
@@ -94,6 +98,23 @@ def test_the_folder_is_one_of_preprocess(trimmed):
     assert verify(trimmed) == len(manifest["fingerprints"]) == 7
     assert manifest["config"]["vocabulary"] == {"sentencepiece": "sentencepiece.model"}
     assert manifest["dictionary"]["symbols"] == len(XLDictionary.load(trimmed / "dict.txt"))
+
+
+def test_preprocess_makes_more_text_for_it(trimmed, corpus, tmp_path):
+    """With the model and the dictionary; the same as the command makes of the binarized text."""
+    mono = {split: str(corpus / f"{split}.en") for split in ("train", "valid")}
+    described = {"languages": ["en"], "monolingual": {"en": mono}}
+    (tmp_path / "en.yaml").write_text(yaml.safe_dump(described), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binarize, "run_fairseq", preprocess_here)
+        vocabulary = (trimmed / "sentencepiece.model", trimmed / "dict.txt")
+        prepare(tmp_path / "en.yaml", tmp_path / "data", 1, *vocabulary)
+    for split in ("train", "valid"):
+        for end in ("bin", "idx"):
+            name = f"en/{split}.{end}"
+            assert (tmp_path / "data" / name).read_bytes() == (trimmed / name).read_bytes()
+    one, other = (XLDictionary.load(folder / "dict.txt") for folder in (trimmed, tmp_path / "data"))
+    assert one.symbols == other.symbols
 
 
 def test_the_cut_model_segments_the_text_as_before(english, trimmed):

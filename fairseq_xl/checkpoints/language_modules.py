@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 KIND = "fairseq_xl language module"
 OLD_KIND = "fairseq_xl bank"  # files of earlier versions are read, and copied into archives as they are
+KINDS = (KIND, OLD_KIND)
 FORMAT = 1
 SUFFIXES = (".language-module.pt", ".bank.pt")  # the second one in archives of earlier versions
 SPECIAL = "encoder.token_embeddings.special.weight"
@@ -250,6 +251,11 @@ def describe(path):
     return found
 
 
+def is_archive(path):
+    """Whether a file is an archive of language modules."""
+    return _members(path) is not None
+
+
 def check_languages(languages, path):
     """Raises `UserError` unless `languages`, read from the file `path`, is a list of one or more language codes."""
     if not isinstance(languages, (list, tuple)) or not languages:
@@ -298,7 +304,7 @@ def _member(path, name):
 
 def _check(content, path):
     """Makes a `LanguageModule` of a file's content; raises `UserError` for any other content."""
-    if not isinstance(content, dict) or content.get("kind") not in (KIND, OLD_KIND):
+    if not isinstance(content, dict) or content.get("kind") not in KINDS:
         raise UserError(f"{path} is not a language module; `fairseq-xl language-module extract` extracts one")
     if content.get("format") != FORMAT:
         raise UserError(f"{path} has format {content.get('format')} of language modules, this version reads {FORMAT}")

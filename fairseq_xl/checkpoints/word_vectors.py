@@ -119,3 +119,21 @@ def _lines(path: str) -> Iterator[str]:
         raise UserError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}, line {number}: not UTF-8") from None
+
+
+def sizes(path: str) -> tuple[int, int]:
+    """Numbers of vectors and of channels of a file; reads a text file once.
+
+    Raises `UserError` for a file that cannot be read or holds no vectors.
+    """
+    if path.endswith(ARRAYS):
+        rows, channels = vectors.read(path).rows.shape
+        return rows, channels
+    rows, channels = 0, 0
+    for number, line in enumerate(_lines(path), start=1):
+        count = len(line.rstrip(" \r").split(" ")) - 1
+        if count and not (number == 1 and count == 1):
+            rows, channels = rows + 1, count
+    if not rows:
+        raise UserError(f"{path} holds no vectors")
+    return rows, channels

@@ -17,6 +17,7 @@ COMMANDS = {
     "back-translate": "generate sources for monolingual text, to train translation on more pairs",
     "convert": "convert models from and to transformers, fairseq and sentence-transformers",
     "curves": "draw training curves from logs",
+    "describe": "say what a file of weights or a folder holds",
     "dictionary": "write the dictionary of a published model",
     "embed": "write the sentence embeddings of lines of text",
     "export-onnx": "write a model as ONNX files for onnxruntime",

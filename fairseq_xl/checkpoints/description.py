@@ -1,0 +1,126 @@
+"""What a file or folder of a model holds, read as plain data; the command is `fairseq-xl describe`."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fairseq_xl.checkpoints import language_modules, published, word_vectors
+from fairseq_xl.checkpoints.formats.files import CONFIG, read_json
+from fairseq_xl.checkpoints.formats.settings import count_layers
+from fairseq_xl.checkpoints.identity import head_of, type_state_of
+from fairseq_xl.checkpoints.keys import POSITIONS, TOKENS, upgrade_keys
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import check_checkpoint
+from fairseq_xl.io.configuration import check_configuration
+
+Description = dict[str, Any]
+
+CHECKPOINTS = ("checkpoint.pt", "checkpoint_best.pt", "checkpoint_last.pt")
+ONNX = "model.json"
+SENTENCE_TRANSFORMERS = "modules.json"
+#: options of a run that name the weights that it started from
+_FROM = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings_from", "language_module")
+
+
+def describe(path: Path) -> Description:
+    """What a file or folder holds: {"kind": ..., and for models architecture, sizes, vocabulary, languages, ...}.
+
+    Raises `UserError` for something that is missing, damaged or of no known kind.
+    """
+    if not path.exists():
+        raise UserError(f"{path}: there is no such file or folder")
+    if path.is_dir():
+        return _folder(path)
+    if word_vectors.is_word_vectors(str(path)):
+        rows, channels = word_vectors.sizes(str(path))
+        return {"kind": "word vectors", "rows": rows, "channels": channels}
+    if not language_modules.is_archive(path):
+        found = published.read(path)
+        if isinstance(found, published.Published):
+            return _published(found)
+        if not (isinstance(found, dict) and found.get("kind") in language_modules.KINDS):
+            return _own(found, path)
+    return {"kind": "language modules of fairseq_xl", "modules": language_modules.describe(path)}
+
+
+def _folder(path: Path) -> Description:
+    if (path / ONNX).is_file():
+        content = read_json(path / ONNX)
+        return {"kind": "ONNX files of fairseq_xl"} | {name: content[name] for name in content if name != "symbols"}
+    for name in CHECKPOINTS:
+        if (path / name).is_file():
+            return {"file": name} | describe(path / name)
+    if (path / CONFIG).is_file():
+        kind = "sentence-transformers" if (path / SENTENCE_TRANSFORMERS).is_file() else "transformers"
+        config = read_json(path / CONFIG)
+        shown = {"kind": f"folder of {kind}", "model_type": config.get("model_type")}
+        shown["classes"] = config.get("architectures")
+        try:
+            found = published.read(path)
+        except UserError as error:
+            return shown | {"converted": f"no: {error}"}
+        return shown | {name: value for name, value in _published(found).items() if name != "kind"}
+    found = published.read(path)
+    if isinstance(found, published.Published):
+        return _published(found)
+    raise UserError(f"{path} holds no model that is known here")
+
+
+def _published(found: published.Published) -> Description:
+    options = {f"--{name.replace('_', '-')}": value for name, value in found.options.items()}
+    return {
+        "kind": f"published model, layout {found.layout}",
+        **_sizes(found.state),
+        "vocabulary": {"symbols": len(found.symbols), "from": str(found.symbols_from)},
+        "languages": found.languages,
+        "dtype": str(found.dtype).removeprefix("torch."),
+        "options": options,
+    }
+
+
+def _sizes(state: dict[str, Tensor]) -> Description:
+    """Numbers of layers, channels and parameters."""
+    depths = {f"{stack} layers": count_layers(state, stack) for stack in ("encoder", "decoder")}
+    sizes: Description = {name: count for name, count in depths.items() if count}
+    if TOKENS in state:
+        sizes |= {"channels": state[TOKENS].size(1), "rows of tokens": len(state[TOKENS])}
+    if POSITIONS in state:
+        sizes["rows of positions"] = len(state[POSITIONS])
+    numbers = {value.data_ptr() or id(value): value.numel() for value in state.values()}  # tied parameters once
+    return sizes | {"parameters": sum(numbers.values())}
+
+
+def _own(content: Any, path: Path) -> Description:
+    content = check_configuration(check_checkpoint(content, path), path)
+    identity = (content.get("task_state") or {}).get("fairseq_xl")
+    if not isinstance(identity, dict):
+        raise UserError(f"{path} was not written by fairseq_xl, and is no published model that is known here")
+    cfg = content.get("cfg") or {}
+    model, task = cfg.get("model") or {}, cfg.get("task") or {}
+    history, state = (content.get("optimizer_history") or [{}])[-1], upgrade_keys(content["model"])
+    training = (content.get("extra_state") or {}).get("train_iterator") or {}
+    found = {
+        "kind": f"checkpoint of fairseq_xl, task {task.get('_name')}",
+        "architecture": model.get("_name"),
+        **_sizes(state),
+        "heads": identity.get("heads"),
+        "vocabulary": {
+            "symbols": len(state[TOKENS]) if TOKENS in state else None,
+            "sha256": identity.get("dictionary"),
+        },
+        "languages": identity.get("languages"),
+        "framing": identity.get("framing"),
+        "objectives": identity.get("objectives"),
+        "directions": identity.get("lang_pairs"),
+        "writes": identity.get("writes"),
+        "fine-tuned for": head_of(identity),
+        "labels": type_state_of(identity).get("labels"),
+        "updates": history.get("num_updates"),
+        "epoch": training.get("epoch"),
+        "best value": (content.get("extra_state") or {}).get("best"),
+        "from": {name: task[name] for name in _FROM if task.get(name)},
+        "data": task.get("data"),
+        "optimizer state": content.get("last_optimizer_state") is not None,
+    }
+    return {name: value for name, value in found.items() if value not in (None, [], {}, "")}

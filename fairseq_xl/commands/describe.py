@@ -1,0 +1,46 @@
+"""Says what a file or folder holds: kind, architecture, sizes, vocabulary, languages, objectives, updates, origin.
+
+It knows checkpoints of this package, language modules, word vectors, published models (XLM-R, XLM, mBERT, mBART, VECO's
+translation model), folders of transformers and sentence-transformers, and ONNX files. Nothing in a file is run.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from fairseq_xl import register
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    parser = argparse.ArgumentParser("fairseq-xl describe", description=__doc__)
+    parser.add_argument("files", nargs="+", metavar="FILE", help="file or folder")
+    parser.add_argument("--json", action="store_true", help="one JSON object per file, a line each")
+    options = parser.parse_args(arguments)
+    register()
+    from fairseq_xl.checkpoints.description import describe
+
+    for file in options.files:
+        found = {"path": file} | describe(Path(file))
+        sys.stdout.write(json.dumps(found, ensure_ascii=False) + "\n" if options.json else _shown(found))
+
+
+def _shown(found: dict[str, Any]) -> str:
+    """A line for each entry; entries of mappings are indented."""
+    lines = []
+    for name, value in found.items():
+        if isinstance(value, dict):
+            lines += [f"{name}:", *(f"  {inner}: {_text(each)}" for inner, each in value.items())]
+        else:
+            lines.append(f"{name}: {_text(value)}")
+    return "\n".join(lines) + "\n\n"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -79,10 +79,13 @@ def compare(checkpoint: str, data: str, folder: str, prefix: str, source: str, t
     dictionary, framing = loaded.task.dictionary, loaded.task.framing
     theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     tokenizer, encode = AutoTokenizer.from_pretrained(folder), TextEncoder(data, dictionary)
-    texts = [read_lines(f"{prefix}.{language}") for language in (source, target)]
+    sides = [read_lines(f"{prefix}.{language}") for language in (source, target)]
+    texts = list(
+        zip(*(pair for pair in zip(*sides) if all(text.strip() for text in pair)))
+    )  # blank lines end documents
     largest, equal = 0.0, True
     for begin in range(0, len(texts[0]), BATCH):
-        sources, targets = (side[begin : begin + BATCH] for side in texts)
+        sources, targets = (list(side[begin : begin + BATCH]) for side in texts)
         rows = [framing.sentence(encode(text, source), dictionary.language_id(source)) for text in sources]
         tokens = torch.from_numpy(pad_rows(rows, dictionary.pad()))  # (B, S)
         made = tokenizer(sources, return_tensors="pt", padding=True)

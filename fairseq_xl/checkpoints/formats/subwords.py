@@ -2,22 +2,26 @@
 
 A SentencePiece model becomes these steps, in which spaces are ▁ at the end:
 
-- NFC and the model's own rules of normalization. The package applies the rules to short graphemes, SentencePiece to the
-  longest sequence that has a rule; NFC first makes decomposed text (e + ◌́) equal.
-- spaces: removed at both ends, merged, and one put in front of the text, as far as the model does so.
+- the model's own rules of normalization;
+- spaces: removed at both ends, merged, and one put in front of the text, as far as the model does so;
 - Unigram or BPE. Words are separated before, which changes no result unless a piece has ▁ inside.
 
 The ids are equal but for
-- segmentations of a unigram model with the same pieces in another order (`...` `.` or `.` `...`): their scores are
-  equal, and decided by rounding, in 32 bits by SentencePiece and in 64 bits by the package;
-- combining marks: not in canonical order, or behind a character that a rule replaces if both have less than 6 bytes;
-- text without a piece, which has no ids here and ``<unk>`` in `TextEncoder`;
+
+- segmentations of a unigram model that have the same pieces in another order, such as ``... .`` and ``. ...``. Their
+  scores are equal, and rounding decides: in 32 bits in SentencePiece, in 64 bits in the package;
+- decomposed text. SentencePiece applies the longest rule; the package the shortest one, to graphemes of less than 6
+  bytes, whose other characters it drops. So e + ◌̂ + ◌́ becomes ê, and か + ◌゙ stays. Compose such text (NFC) before;
+- text without a piece, which has no ids here and is ``<unk>`` in `TextEncoder`;
 - text that spells a special symbol, such as ``<mask>`` or ``[en]``, which becomes this symbol here.
+
+A WordPiece vocabulary is BERT's tokenizer in the same package; only the last two differences apply. XLM's vocabulary is
+in `fairseq_xl.checkpoints.formats.xlm_tokenizer`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,8 +36,9 @@ from fairseq_xl.checkpoints.formats.sentencepiece_proto import (
     Model,
 )
 from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.subwords import open_model
+from fairseq_xl.data.subwords import FILES, open_model, open_subwords
 from fairseq_xl.data.symbols import SPECIAL, WORD_START
+from fairseq_xl.data.wordpiece import CONTINUATION, WordPieces
 from fairseq_xl.errors import UserError, quoted
 
 if TYPE_CHECKING:
@@ -42,11 +47,11 @@ if TYPE_CHECKING:
 UNK = SPECIAL[3]
 
 
-def sentencepiece_tokenizer(path: Path, dictionary: XLDictionary, suffix: str = "") -> Tokenizer:
+def sentencepiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str = "") -> Tokenizer:
     """The tokenizer of a SentencePiece model, whose vocabulary is the dictionary up to the last piece.
 
     Args:
-        path: file of the model, in its data folder.
+        folder: data folder with the model.
         dictionary: the joint `XLDictionary`.
         suffix: what the dictionary's pieces of the model end in: `@en` if languages share no piece.
 
@@ -55,18 +60,12 @@ def sentencepiece_tokenizer(path: Path, dictionary: XLDictionary, suffix: str = 
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    model = Model.of(open_model(path, path.parent).model)
+    (path,) = (folder / name for name in FILES["sentencepiece"])
+    model = Model.of(open_model(path, folder).model)
     _check(model, path)
     scores = {piece.text: piece.score for piece in model.pieces if piece.kind in (NORMAL, BYTE)}
-    missing = [piece for piece in scores if piece + suffix not in dictionary]
-    if missing:
-        raise UserError(
-            f"{path} has {len(missing)} pieces that the dictionary lacks, such as {quoted(missing[0])}: a transformers "
-            f"tokenizer cannot give {UNK} for them"
-        )
-    symbols = dictionary.symbols[: dictionary.mask_index]
-    rows = [symbol[: len(symbol) - len(suffix)] if symbol.endswith(suffix) else symbol for symbol in symbols]
-    rows = [row if row in scores else symbol for row, symbol in zip(rows, symbols)]
+    rows = names_of_rows(dictionary, scores, suffix)[: dictionary.mask_index]
+    _check_complete(rows, scores, dictionary, path)
     lowest = min(scores.values())  # of rows that are no piece of the model: no text should become one
     if model.kind == UNIGRAM:
         vocabulary = [(row, scores.get(row, lowest)) for row in rows]
@@ -85,8 +84,47 @@ def sentencepiece_tokenizer(path: Path, dictionary: XLDictionary, suffix: str = 
     return tokenizer
 
 
-#: file of a data folder -> function that makes its tokenizer, of the file, the dictionary and the pieces' suffix
-KINDS: dict[str, Callable[[Path, XLDictionary, str], Tokenizer]] = {"sentencepiece.model": sentencepiece_tokenizer}
+def wordpiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str = "") -> Tokenizer:
+    """The tokenizer of a WordPiece vocabulary; arguments and errors as in `sentencepiece_tokenizer`."""
+    from tokenizers import decoders, models
+
+    opened = open_subwords(folder)
+    assert isinstance(opened, WordPieces)
+    pieces = {piece for piece in opened.symbols if piece != UNK}
+    rows = names_of_rows(dictionary, pieces, suffix)[: dictionary.mask_index]
+    _check_complete(rows, pieces, dictionary, folder / FILES["wordpiece"][0])
+    tokenizer, given = opened.tokenizer, opened.tokenizer.model
+    assert isinstance(given, models.WordPiece)
+    numbers = {row: number for number, row in enumerate(rows)}
+    tokenizer.model = models.WordPiece(numbers, unk_token=UNK, max_input_chars_per_word=given.max_input_chars_per_word)
+    tokenizer.decoder = decoders.WordPiece(CONTINUATION, cleanup=False)
+    return tokenizer
+
+
+#: kind of vocabulary -> function that makes its tokenizer of the data folder, the dictionary and the pieces' suffix
+KINDS: dict[str, Callable[[Path, XLDictionary, str], Tokenizer]] = {
+    "sentencepiece": sentencepiece_tokenizer,
+    "wordpiece": wordpiece_tokenizer,
+}
+
+
+def names_of_rows(dictionary: XLDictionary, pieces: Collection[str], suffix: str) -> list[str]:
+    """The names of the dictionary's rows in a tokenizer: the symbols, those of its `pieces` without the suffix."""
+    stripped = [symbol.removesuffix(suffix) for symbol in dictionary.symbols]
+    return [
+        name if name in pieces and name + suffix == symbol else symbol
+        for name, symbol in zip(stripped, dictionary.symbols)
+    ]
+
+
+def _check_complete(rows: list[str], pieces: Collection[str], dictionary: XLDictionary, path: Path) -> None:
+    """Raises `UserError` if the dictionary lacks pieces; those that are spelled as a special symbol do not count."""
+    missing = sorted({*pieces} - {*rows} - {*dictionary.symbols})
+    if missing:
+        raise UserError(
+            f"{path} has {len(missing)} pieces that the dictionary lacks, such as {quoted(missing[0])}: a transformers "
+            f"tokenizer cannot give {UNK} for them"
+        )
 
 
 def _check(model: Model, path: Path) -> None:
@@ -110,7 +148,7 @@ def _normalizer(model: Model) -> normalizers.Normalizer:
 
     steps: list[normalizers.Normalizer] = []
     if model.charsmap:
-        steps += [normalizers.NFC(), normalizers.Precompiled(model.charsmap)]
+        steps.append(normalizers.Precompiled(model.charsmap))
     if model.remove_extra_spaces:
         steps += [normalizers.Replace(Regex(rf"\A +|[ {WORD_START}]+\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
     if model.dummy_prefix:

@@ -70,8 +70,7 @@ def _file_of(path: Path) -> Path:
 
 
 def _numbered_words(file: Path) -> list[str]:
-    content = read_json(file)
-    return in_order({number: word for word, number in content.items()}, file)
+    return in_order(read_json(file), file)
 
 
 def _lines(file: Path) -> list[str]:

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_xl.checkpoints.formats.subwords import KINDS
+from fairseq_xl.checkpoints.formats.xlm_tokenizer import write_xlm_vocabulary
 from fairseq_xl.data import tokenizers as of_languages
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.manifest import read_manifest
+from fairseq_xl.data.subwords import vocabulary_kind
 from fairseq_xl.data.symbols import MASK, SPECIAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing, write_json
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from tokenizers.processors import TemplateProcessing
 
 #: transformers 4 and 5 read this class from tokenizer.json alone, for a model of any type
@@ -46,58 +47,65 @@ def write_tokenizer(
 
     Args:
         folder: the transformers folder, which exists.
-        data: data folder with the text's sub-words, one of the files of `KINDS`.
+        data: data folder with the text's sub-words.
         dictionary: the joint `XLDictionary` of the model.
         framing: one of `FRAMINGS`.
         max_length: number of tokens that the model reads at most, with those of the framing.
         language: the language of the text; needed if languages share no piece.
         segments: whether the model has segment embeddings: the second text of a pair then has token type 1.
 
+    With XLM's vocabulary the files are vocab.json, merges.txt and tokenizer_config.json.
+
     Raises `UserError` for a data folder without sub-words, for sub-words that a transformers tokenizer cannot express,
     and if a file cannot be written. A warning names the tokenizers in front of the sub-words (Moses and the like),
     which transformers does not apply.
     """
-    tokenizer = make_tokenizer(data, dictionary, language)
-    names = [*SPECIAL, MASK, *dictionary.symbols[dictionary.first_language :]]
-    tokenizer.add_special_tokens(names)
-    assert [tokenizer.token_to_id(name) for name in names] == [dictionary.index(name) for name in names]
-    tokenizer.post_processor = _template(framing, dictionary, segments)
+    folder = Path(folder)
+    vocabulary, suffix = _vocabulary_folder(Path(data), language)
+    kind = vocabulary_kind(vocabulary)
+    _warn_of_tokenizers(data, language)
+    if kind == "xlm":
+        config = write_xlm_vocabulary(folder, vocabulary, dictionary, suffix)
+        first = "bos_token"  # of a text, in XLMTokenizer
+    else:
+        tokenizer = KINDS[kind](vocabulary, dictionary, suffix)
+        tokenizer.add_special_tokens([*SPECIAL, MASK, *dictionary.symbols[dictionary.first_language :]])
+        assert tokenizer.get_vocab_size() == len(dictionary)
+        tokenizer.post_processor = _template(framing, dictionary, segments)
+        with replacing(folder / "tokenizer.json") as file:
+            file.write(tokenizer.to_str(pretty=True).encode("utf-8"))
+        config, first = {"tokenizer_class": TOKENIZER_CLASS}, "cls_token"
     bos, pad, eos, unk = SPECIAL
-    config = {
-        "tokenizer_class": TOKENIZER_CLASS,
+    special = {"bos_token": bos, "cls_token": bos, "pad_token": pad, "eos_token": eos, "sep_token": eos}
+    special |= {"unk_token": unk, "mask_token": MASK, first: dictionary[Framing.of(framing, dictionary).start]}
+    config |= {
         "model_max_length": max_length,
         "padding_side": "right",
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"],
-        **{"bos_token": bos, "pad_token": pad, "eos_token": eos, "unk_token": unk, "mask_token": MASK},
-        **{"cls_token": dictionary[Framing.of(framing, dictionary).start], "sep_token": eos},
+        **special,
         "additional_special_tokens": dictionary.symbols[dictionary.first_language :],
     }
-    with replacing(Path(folder) / "tokenizer.json") as file:
-        file.write(tokenizer.to_str(pretty=True).encode("utf-8"))
-    write_json(Path(folder) / "tokenizer_config.json", config)
+    write_json(folder / "tokenizer_config.json", config)
 
 
-def make_tokenizer(data: Path, dictionary: XLDictionary, language: str | None = None) -> Tokenizer:
-    """The tokenizer of a data folder without special symbols and framing; arguments and errors of `write_tokenizer`."""
-    data, suffix = Path(data), ""
-    for xx, name in of_languages.named_in(data).items():
-        if language in (None, xx):
-            logger.warning(
-                "%s: the text of %s was tokenized by %s; transformers does not do this, so its tokenizer needs the "
-                "tokenized text",
-                *(data, xx, name),
-            )
+def _vocabulary_folder(data: Path, language: str | None) -> tuple[Path, str]:
+    """The folder of the sub-words, that of the language if languages share no piece, and what their pieces end in."""
     apart = read_manifest(data).get("disjoint")
-    if apart:
-        if language is None or language not in apart:
-            found = "none is named" if language is None else f"found {language}"
-            raise UserError(f"{data}: its languages share no piece; expected one of {', '.join(apart)}, {found}")
-        data, suffix = data / language, f"@{language}"
-    for name, make in KINDS.items():
-        if (data / name).is_file():
-            return make(data / name, dictionary, suffix)
-    raise UserError(f"{data} is a data folder without sub-words: none of {', '.join(KINDS)} is there")
+    if not apart:
+        return data, ""
+    if language is None or language not in apart:
+        found = "none is named" if language is None else f"found {language}"
+        raise UserError(f"{data}: its languages share no piece; expected one of {', '.join(apart)}, {found}")
+    return data / language, f"@{language}"
+
+
+def _warn_of_tokenizers(data: Path, language: str | None) -> None:
+    """Logs a warning for each language whose text transformers does not tokenize as it was tokenized."""
+    for xx, name in of_languages.named_in(data).items():
+        if language in (None, xx) and (xx, name) != ("en", of_languages.XLM):
+            instead = "tokenizes it as English" if name == of_languages.XLM else "does not tokenize it"
+            logger.warning("%s: the text of %s was tokenized by %s; transformers %s", data, xx, name, instead)
 
 
 def _template(framing: str, dictionary: XLDictionary, segments: bool) -> TemplateProcessing:

@@ -22,7 +22,9 @@ def read_tokenizer(path: Path) -> dict[str, Any]:
     if not isinstance(model, dict) or not _is_vocabulary(model):
         raise UserError(f"{path} is no tokenizer: it has no model with a vocabulary")
     added = content.get("added_tokens") or []
-    if not all(isinstance(token, dict) and isinstance(token.get("content"), str) for token in added):
+    if not all(
+        isinstance(token, dict) and [type(token.get(key)) for key in ("content", "id")] == [str, int] for token in added
+    ):
         raise UserError(f"{path} is damaged: its added tokens are not texts with numbers")
     for part in ("normalizer", "pre_tokenizer"):
         if not _are_steps(content.get(part)):
@@ -40,18 +42,15 @@ def rows_of(path: Path) -> list[str]:
     content = read_tokenizer(path)
     vocabulary = content["model"]["vocab"]
     if isinstance(vocabulary, list):
-        numbered = {number: text for number, (text, _) in enumerate(vocabulary)}
-    else:
-        numbered = {number: text for text, number in vocabulary.items()}
-    numbered |= {token["id"]: token["content"] for token in content.get("added_tokens") or []}
-    return in_order(numbered, path)
+        vocabulary = {text: row for row, (text, _) in enumerate(vocabulary)}
+    return in_order(vocabulary | {token["content"]: token["id"] for token in content.get("added_tokens") or []}, path)
 
 
-def in_order(numbered: dict[int, str], path: Path) -> list[str]:
-    """{row: symbol} -> symbols by row; raises `UserError` for a row without symbol."""
-    if numbered.keys() != set(range(len(numbered))):
+def in_order(rows: dict[str, Any], path: Path) -> list[str]:
+    """{symbol: row} -> symbols by row; raises `UserError` for a row without symbol or with two."""
+    if sorted(row if isinstance(row, int) else -1 for row in rows.values()) != list(range(len(rows))):
         raise UserError(f"the symbols of {path} are not numbered from 0 without a gap")
-    return [numbered[row] for row in range(len(numbered))]
+    return sorted(rows, key=rows.__getitem__)
 
 
 def _is_vocabulary(model: dict[str, Any]) -> bool:

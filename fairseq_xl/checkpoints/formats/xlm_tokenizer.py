@@ -1,0 +1,45 @@
+"""XLM's vocabulary as files of transformers' XLMTokenizer, which prepares text as XLM does.
+
+XLMTokenizer applies Moses' rules for English to text of every language: transformers 5 does not pass `lang` on to
+`XLMTokenizer._tokenize`, which has it. Ids differ where the language's rules do, as for the apostrophes of French. With
+`lang` they are equal but in Chinese and Japanese, which XLMTokenizer segments by other packages, and in Romanian, whose
+diacritics it removes. A pair has one ``</s>`` between the texts, where our framing has two.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from fairseq_xl.checkpoints.formats.subwords import names_of_rows
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.subwords import open_subwords
+from fairseq_xl.data.symbols import MASK
+from fairseq_xl.data.xlm_bpe import CONTINUES, END, XLMPieces
+from fairseq_xl.io.files import write_json, write_lines
+
+
+def write_xlm_vocabulary(folder: Path, data: Path, dictionary: XLDictionary, suffix: str) -> dict[str, Any]:
+    """Writes vocab.json and merges.txt into a transformers folder.
+
+    Args:
+        folder: the transformers folder.
+        data: data folder with XLM's codes and vocabulary.
+        dictionary: the joint `XLDictionary`.
+        suffix: what the dictionary's pieces of the vocabulary end in.
+
+    Returns: the entries of tokenizer_config.json that XLMTokenizer needs.
+    """
+    opened = open_subwords(data)
+    assert isinstance(opened, XLMPieces)
+    names = names_of_rows(dictionary, opened.ids, suffix)
+    words = {MASK: dictionary.mask_index}
+    for number, name in enumerate(names):
+        known = name in opened.ids and dictionary.is_piece[number]
+        words[_spelled(name) if known else name] = number
+    write_json(folder / "vocab.json", words)
+    write_lines(folder / "merges.txt", (f"{left} {right}" for left, right in opened.ranks))
+    return {"tokenizer_class": "XLMTokenizer", "do_lowercase_and_remove_accent": opened.lower}
+
+
+def _spelled(piece: str) -> str:
+    """A piece as text spells it -> as transformers does: ``th@@`` -> th, the -> ``the</w>``."""
+    return piece.removesuffix(CONTINUES) if piece.endswith(CONTINUES) else piece + END

@@ -1,8 +1,8 @@
-"""Steps of `recipes/interchange.yaml`: an XLM-R folder with random weights, a description, and the comparison.
+"""Steps of `recipes/interchange/chain.yaml`: an XLM-R folder with random weights, a description, and the comparison.
 
-    python -m recipes.interchange make FOLDER --sentencepiece MODEL
-    python -m recipes.interchange description SAMPLE MODEL
-    python -m recipes.interchange compare CHECKPOINT DATA FOLDER PREFIX SOURCE TARGET
+    python -m recipes.interchange.steps make FOLDER --sentencepiece MODEL
+    python -m recipes.interchange.steps description SAMPLE MODEL
+    python -m recipes.interchange.steps compare CHECKPOINT DATA FOLDER PREFIX SOURCE TARGET
 
 B batch, S source time, T target time, V vocabulary.
 """

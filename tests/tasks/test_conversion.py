@@ -1,5 +1,7 @@
 """`fairseq-xl convert`: published models with random weights become checkpoints, and these become folders again."""
 
+import contextlib
+import io
 import json
 import shutil
 from argparse import Namespace
@@ -12,7 +14,7 @@ from torch import nn
 
 import fairseq_xl
 from fairseq_xl.checkpoints import published
-from fairseq_xl.commands import convert
+from fairseq_xl.commands import convert, describe
 from fairseq_xl.errors import UserError
 from tests.published_text import write_wordpiece, write_xlm
 
@@ -398,3 +400,74 @@ def test_options_of_the_other_direction_are_refused(original, data_bin, tmp_path
     shutil.move(tmp_path / "ours" / "dict.txt", tmp_path / "dict.txt")
     with pytest.raises(UserError, match="--data: name the data folder of .*checkpoint.pt, with its dict.txt"):
         run(tmp_path / "ours", tmp_path / "back")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_sentence_transformers_has_the_embeddings_of_a_layer(original, data_bin, tmp_path, pooling):
+    from sentence_transformers import SentenceTransformer
+
+    xlm_roberta(original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    kind = ("--to", "sentence-transformers", "--layer", 1, "--pooling", pooling)
+    run(tmp_path / "ours", tmp_path / "sentences", *kind)
+    expected = fairseq_xl.load(tmp_path / "ours").encode(SENTENCES, lang="de", layer=1, pooling=pooling)
+    found = SentenceTransformer(str(tmp_path / "sentences"), device="cpu").encode(SENTENCES)
+    assert found.shape == expected.shape
+    assert abs(found - expected).max() < 1e-5
+    with pytest.raises(UserError, match="--layer 3: expected 1 to 2, the layers of .*checkpoint.pt"):
+        run(tmp_path / "ours", tmp_path / "deeper", "--to", "sentence-transformers", "--layer", 3)
+
+
+def described(*paths):
+    """The JSON objects that `fairseq-xl describe` writes."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        describe.main(["--json", *map(str, paths)])
+    return [json.loads(line) for line in output.getvalue().splitlines()]
+
+
+def test_descriptions_of_every_form_of_a_model(original, data_bin, tmp_path):
+    xlm_roberta(original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    run(tmp_path / "ours", tmp_path / "theirs")
+    run(tmp_path / "ours", tmp_path / "sentences", "--to", "sentence-transformers")
+    run(tmp_path / "ours", tmp_path / "fairseq", "--to", "fairseq")
+    names = ("original", "ours", "theirs", "sentences", "fairseq")
+    published_one, ours, theirs, sentences, of_fairseq = described(*(tmp_path / name for name in names))
+    assert published_one["kind"] == "folder of transformers" and published_one["model_type"] == "xlm-roberta"
+    assert published_one["encoder layers"] == 2 and published_one["channels"] == 16
+    assert published_one["options"]["--position-offset"] == 2 and published_one["options"]["--heads"] == 2
+    assert ours["kind"] == "checkpoint of fairseq_xl, task xl_pretraining" and ours["languages"] == ["en", "de"]
+    assert ours["architecture"] == "xl_xlmr_base" and ours["updates"] == 0 and ours["objectives"] == "mlm"
+    assert ours["from"] == {"init_from": str(original)} and ours["optimizer state"] is False
+    rows = published_one["rows of tokens"]
+    assert ours["rows of tokens"] == theirs["rows of tokens"] == rows + 2
+    assert theirs["languages"] == ["en", "de"]  # tokenizer.json has [en] and [de]
+    assert sentences["kind"] == "folder of sentence-transformers" and "--output-form" not in sentences["options"]
+    assert of_fairseq["kind"] == "published model, layout fairseq_roberta"
+    assert ours["parameters"] == of_fairseq["parameters"] == published_one["parameters"] + 2 * 17  # rows, their bias
+
+
+def test_descriptions_run_nothing_and_name_what_is_wrong(original, data_bin, tmp_path):
+    code(original, data_bin)
+    (found,) = described(original)
+    assert found["model_type"] == "mine" and "can be converted" in found["converted"]
+    whole = original / "model.safetensors"
+    whole.write_bytes(whole.read_bytes()[:100])
+    (tmp_path / "words.txt").write_text("2 3\na 1 2 3\nb 4 5 6\n")
+    assert described(tmp_path / "words.txt")[0] | {"path": ""} == {
+        "path": "",
+        "kind": "word vectors",
+        "rows": 2,
+        "channels": 3,
+    }
+    torch.save({"weights": torch.zeros(1)}, tmp_path / "foreign.pt")
+    for path, message in (
+        (whole, "is not a safetensors file, or it is damaged or cut short"),
+        (tmp_path / "nothing", "there is no such file or folder"),
+        (tmp_path, "is a folder without published weights"),
+        (tmp_path / "foreign.pt", "foreign.pt"),
+    ):
+        with pytest.raises(UserError, match=message):
+            described(path)

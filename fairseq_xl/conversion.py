@@ -152,10 +152,9 @@ def export_model(
         write_transformers(folder, found, dtype, _start(own, target or None))
         if tokenizer:
             segments = found.config.get("type_vocab_size") == 2
-            framing, longest = own.options["framing"], own.options["max_positions"]
-            write_tokenizer(folder, data, own.dictionary, framing, longest, source or None, segments)
+            write_tokenizer(folder, data, own.dictionary, own.options["framing"], own.longest, source or None, segments)
         if kind == "sentence-transformers":
-            write_sentence_transformers(folder, pooling, own.options["max_positions"], own.options["embed_dim"])
+            write_sentence_transformers(folder, pooling, own.longest, own.options["embed_dim"])
     if found.left_out:
         logger.info("%s: not exported: %s", checkpoint, ", ".join(found.left_out))
     return found

@@ -32,6 +32,7 @@ class Own:
         dictionary: its dictionary.
         languages: languages of the language embeddings; empty without them.
         directions: translation directions that it was trained for, such as en-de; empty for other models.
+        longest: number of tokens to which inputs were truncated in training, or that it has positions for.
         head: the task type that it was fine-tuned for, or None.
         type_state: what the task type learned from its training files, such as the names of classes.
     """
@@ -42,6 +43,7 @@ class Own:
     dictionary: XLDictionary
     languages: list[str]
     directions: list[str]
+    longest: int
     head: str | None
     type_state: dict[str, Any]
 
@@ -78,6 +80,7 @@ def read_own(path: str, data: Path, language_module: str | None = None, language
     if language_module:
         state = _with_module(state, options, found, language_module, language, dictionary, data)
     state = language_modules.without_special(state, len(dictionary.languages))
+    length = ((content["cfg"].get("task") or {}).get("length")) or options["max_positions"]
     return Own(
         path=path,
         options=options | {"framing": found["framing"], "_name": cfg["_name"]},
@@ -85,6 +88,7 @@ def read_own(path: str, data: Path, language_module: str | None = None, language
         dictionary=dictionary,
         languages=list(dictionary.languages) if LANGUAGES in state else [],
         directions=list(found.get("lang_pairs") or []),
+        longest=min(length, options["max_positions"]),
         head=head_of(found),
         type_state=type_state_of(found),
     )

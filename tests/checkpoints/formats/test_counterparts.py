@@ -59,7 +59,7 @@ def make(dictionary):
         state = without_special(model.state_dict(), 3)
         languages = list(dictionary.languages) if "encoder.embeddings.languages.weight" in state else []
         options = dataclasses.asdict(config) | {"framing": "xl"}
-        own = Own("model.pt", options, state, dictionary, languages, [], None, {})
+        own = Own("model.pt", options, state, dictionary, languages, [], 10, None, {})
         return model.eval(), dataclasses.replace(own, **identity)
 
     return made

@@ -280,6 +280,7 @@ MODULES = {  # of packages of another name
     "hydra-core": "hydra",
     "PyYAML": "yaml",
     "scikit-learn": "sklearn",
+    "sentence-transformers": "sentence_transformers",
     "faiss-cpu": "faiss",
     "pre-commit": "pre_commit",
     "pytest-xdist": "xdist",

@@ -8,8 +8,8 @@ A SentencePiece model becomes these steps, in which spaces are ▁ at the end:
 
 The ids are equal but for
 
-- segmentations of a unigram model that have the same pieces in another order, such as ``... .`` and ``. ...``. Their
-  scores are equal, and rounding decides: in 32 bits in SentencePiece, in 64 bits in the package;
+- segmentations of a unigram model whose scores are equal up to rounding, as those of the same pieces in another order
+  (``... .`` and ``. ...``): SentencePiece adds scores in 32 bits, the package in 64 bits;
 - decomposed text. SentencePiece applies the longest rule; the package the shortest one, to graphemes of less than 6
   bytes, whose other characters it drops. So e + ◌̂ + ◌́ becomes ê, and か + ◌゙ stays. Compose such text (NFC) before;
 - text without a piece, which has no ids here and is ``<unk>`` in `TextEncoder`;

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import sentencepiece
 
+from fairseq_xl.checkpoints.sentencepiece_models import with_rounded_scores
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.data.subwords import Source, Subwords
@@ -151,6 +152,8 @@ def version_problems(options: Vocabulary) -> list[str]:
 def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:
     """Trains SentencePiece on `sample`, whose sentences, at most `options.sentences`, are held in memory.
 
+    The scores of a unigram model are rounded, so that transformers segments text like SentencePiece.
+
     Raises UserError with SentencePiece's reason if it fails, as for a size below the number of characters.
     """
     model = io.BytesIO()
@@ -178,11 +181,12 @@ def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:
         raise UserError(
             f"vocabulary: SentencePiece can't learn {options.size} {options.model} pieces from this corpus: {reason}"
         ) from error
-    pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue()).get_piece_size()
+    content = with_rounded_scores(model.getvalue())
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=content).get_piece_size()
     if pieces < options.size:
         logger.warning("vocabulary: size %d is too large for this corpus, which gave %d pieces", options.size, pieces)
     with replacing(path) as file:
-        file.write(model.getvalue())
+        file.write(content)
     return {"pieces": pieces}
 
 

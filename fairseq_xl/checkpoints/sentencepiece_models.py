@@ -20,6 +20,9 @@ _PIECE, _TRAINER, _NORMALIZER, _SELF_TEST = 1, 2, 3, 4  # fields of a model
 _MODEL_TYPE, _VOCAB_SIZE = 3, 4  # fields of the settings of training
 _RULE, _CHARSMAP, _DUMMY_PREFIX, _REMOVE_EXTRA_SPACES, _ESCAPE_SPACES = 1, 2, 3, 4, 5  # fields of the normalizer
 
+#: of rounded scores; sums down to -16384 are exact in 32 bits
+SCORE_STEP = 2.0**-10
+
 
 @dataclass(frozen=True)
 class ModelFile:
@@ -107,6 +110,19 @@ def model_of(content: bytes) -> ModelFile:
     known = (_PIECE, _TRAINER, _NORMALIZER, _SELF_TEST)
     others = b"".join(field(number, value) for number, value in found if number not in known)
     return ModelFile(pieces, trainer, normalizer, others)
+
+
+def with_rounded_scores(content: bytes) -> bytes:
+    """The content of a model's file with scores that are multiples of `SCORE_STEP`; a BPE model is returned as it is.
+
+    Sums of such scores are exact in 32 and in 64 bits. SentencePiece adds scores in 32 bits, the package tokenizers in
+    64; with rounded scores both choose the same segmentation among those whose scores are nearly equal.
+    """
+    model = model_of(content)
+    if model.kind != UNIGRAM:
+        return content
+    rounded = [piece._replace(score=round(piece.score / SCORE_STEP) * SCORE_STEP) for piece in model.pieces]
+    return replace(model, pieces=rounded).serialized()
 
 
 def cut(model: ModelFile, used: Collection[str], known: Collection[str]) -> ModelFile:

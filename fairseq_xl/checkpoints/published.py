@@ -4,10 +4,10 @@
 model                         weights                                 symbols, in the same folder or file
 ============================= ======================================= =============================================
 XLM-R (fairseq)               model.pt                                dict.txt, or sentencepiece.bpe.model
-XLM-R (transformers)          model.safetensors or pytorch_model.bin  sentencepiece.bpe.model, or dict.txt
+XLM-R (transformers)          model.safetensors or pytorch_model.bin  sentencepiece.bpe.model, tokenizer.json, dict.txt
 XLM (transformers)            the same                                vocab.json
-BERT (transformers)           the same                                vocab.txt
-mBART (transformers)          the same                                sentencepiece.bpe.model
+BERT (transformers)           the same                                vocab.txt or tokenizer.json
+mBART (transformers)          the same                                sentencepiece.bpe.model or tokenizer.json
 XLM, Unicoder                 NAME.pth, a dict with model and params  dico_id2word in the file
 XLM's translation             NAME.pth, with encoder and decoder      the same
 VECO's translation (fairseq)  model.pt                                dict.txt
@@ -197,18 +197,19 @@ def _transformers(given: State, file: Path) -> Published:
         raise UserError(f"{CONFIG} has model_type {config.get('model_type')!r}; {known} can be converted")
     state = _converted(layout, given)
     count = len(state[TOKENS])
-    if layout == "xlm":
+    if layout == "xlm" and file.with_name(WORDS).is_file():
         words = beside(file, WORDS)
         listed = read_json(words)
         marked = any(word.endswith(END) for word in listed)  # a vocabulary without marks of words stays as it is
         spelled = spelled_words(listed) if marked else listed
         vocabulary = vocabularies.of_xlm(count, dict(zip(listed.values(), spelled)), words)
     elif layout == "bert":
-        vocabulary = vocabularies.of_bert(count, beside(file, WORDPIECES))
+        vocabulary = vocabularies.of_bert(count, beside(file, WORDPIECES, TOKENIZER))
     elif config["model_type"] == "mbart":
         vocabulary = vocabularies.of_mbart(count, beside(file, PIECES, TOKENIZER))
     else:
-        vocabulary = vocabularies.of_pieces(count, beside(file, PIECES, TOKENIZER, DICTIONARY))
+        expected = (WORDS, TOKENIZER) if layout == "xlm" else (PIECES, TOKENIZER, DICTIONARY)
+        vocabulary = vocabularies.of_pieces(count, beside(file, *expected))
     return _published(layout, state, config, vocabulary, given)
 
 

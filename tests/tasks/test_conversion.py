@@ -230,7 +230,7 @@ def test_files_of_16_bits_there_and_back_are_bit_equal(original, data_bin, tmp_p
 
 @torch.no_grad()
 def test_mbert(original, data_bin, tmp_path):
-    from transformers import BertTokenizer
+    from transformers import AutoModelForMaskedLM, AutoTokenizer, BertTokenizer
 
     theirs = mbert(original, data_bin)
     run(original, tmp_path / "ours", "--langs", "en,de")
@@ -248,6 +248,18 @@ def test_mbert(original, data_bin, tmp_path):
     found = our_logits(loaded, tokens, segments=segments)[..., : dictionary.first_language]
     real = tokens.ne(1)
     torch.testing.assert_close(found[real], expected.prediction_logits[..., rows][real], atol=1e-5, rtol=0)
+
+    run(tmp_path / "ours", tmp_path / "back")  # a folder with tokenizer.json only, in our order
+    back, tokenizer = AutoModelForMaskedLM.from_pretrained(tmp_path / "back").eval(), tmp_path / "back"
+    made = AutoTokenizer.from_pretrained(tokenizer)(SENTENCES, return_tensors="pt", padding=True)
+    assert torch.equal(made["input_ids"], tokens)
+    logits = back(tokens, attention_mask=real.long(), token_type_ids=segments).logits
+    torch.testing.assert_close(logits[..., : dictionary.first_language][real], found[real], atol=1e-5, rtol=0)
+    run(tmp_path / "back", tmp_path / "again")
+    assert torch.equal(framed(fairseq_xl.load(tmp_path / "again"), "en"), tokens)
+    names = ("encoder.token_embeddings.table.weight", "encoder.embeddings.segments.weight", "output.dense.weight")
+    states = [fairseq_xl.load(tmp_path / name).model.state_dict() for name in ("ours", "again")]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in names)
 
 
 @torch.no_grad()

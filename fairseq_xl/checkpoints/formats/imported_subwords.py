@@ -8,8 +8,12 @@ from typing import Any
 
 from fairseq_xl.checkpoints.formats.files import read_json
 from fairseq_xl.checkpoints.formats.sentencepiece_model import sentencepiece_from_tokenizer
+from fairseq_xl.checkpoints.formats.symbols import read_symbols
+from fairseq_xl.checkpoints.formats.tokenizer_json import read_tokenizer
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.subwords import FILES, MANIFEST, Kind, in_folder
+from fairseq_xl.data.symbols import LANGUAGE_SYMBOL
+from fairseq_xl.data.wordpiece import SPECIAL as BERT_SPECIAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
 
@@ -18,10 +22,10 @@ logger = logging.getLogger(__name__)
 #: layout -> kind of its sub-words; SentencePiece for others
 KINDS: dict[str, Kind] = {"xlm": "xlm", "bert": "wordpiece"}
 _TOKENIZER, _TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
-#: kind -> its option here, the names of it in tokenizer_config.json, and its default
-_OPTIONS: dict[str, tuple[str, tuple[str, ...], bool]] = {
-    "xlm": ("lowercase_and_remove_accent", ("do_lowercase_and_remove_accent",), True),
-    "wordpiece": ("lowercase", ("do_lower_case",), False),
+#: kind -> its option here, the name of it in tokenizer_config.json, and its default
+_OPTIONS: dict[str, tuple[str, str, bool]] = {
+    "xlm": ("lowercase_and_remove_accent", "do_lowercase_and_remove_accent", True),
+    "wordpiece": ("lowercase", "do_lower_case", False),
 }
 
 
@@ -41,27 +45,22 @@ def import_subwords(
 
     Raises `UserError` for files that cannot be used, and for `codes` of another model than XLM.
     """
-    kind = KINDS.get(layout, "sentencepiece")
-    if codes is not None and kind != "xlm":
+    if codes is not None and layout != "xlm":
         raise UserError(f"--codes {codes}: the model is not XLM")
-    found = _find(kind, codes or source)
+    kind, found = _find(layout, codes or source)
     if found is None:
-        names = " and ".join(_NAMES[kind][0])
+        names = " and ".join(_FILES[kind][0])
         logger.warning("%s has no %s: raw text cannot be prepared for the model", codes or source, names)
         return
-    if kind == "sentencepiece":
-        target = folder / FILES[kind][0]
-        if found[0].name == _TOKENIZER:
-            target.write_bytes(sentencepiece_from_tokenizer(found[0]))
-        else:
-            shutil.copyfile(found[0], target)
+    options = {}
+    if kind in _OPTIONS:
+        option, name_there, default = _OPTIONS[kind]
+        options[option] = _setting(source, name_there, default)
+    if found[0].name == _TOKENIZER:
+        _from_tokenizer(found[0], kind, folder)
     else:
         for path, name in zip(found, FILES[kind]):
             shutil.copyfile(path, folder / name)
-    options = {}
-    if kind in _OPTIONS:
-        option, names_there, default = _OPTIONS[kind]
-        options[option] = _setting(source / _TOKENIZER_CONFIG, names_there, default)
     made = in_folder(folder, kind, options)
     made.open()  # files that do not fit each other are refused here
     config: dict[str, Any] = {"languages": list(languages)}
@@ -71,24 +70,48 @@ def import_subwords(
 
 
 #: kind -> names of its files, alternatives in order
-_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
+_FILES: dict[str, tuple[tuple[str, ...], ...]] = {
     "sentencepiece": (("sentencepiece.bpe.model",), ("sentencepiece.model",), ("spiece.model",), (_TOKENIZER,)),
     "xlm": (("codes", "vocab"), ("xlm.codes", "xlm.vocab"), ("merges.txt", "vocab.json")),
-    "wordpiece": (("vocab.txt",),),
+    "wordpiece": (("vocab.txt",), (_TOKENIZER,)),
 }
 
 
-def _find(kind: str, folder: Path) -> tuple[Path, ...] | None:
-    for names in _NAMES[kind]:
+def _find(layout: str, folder: Path) -> tuple[Kind, tuple[Path, ...] | None]:
+    """The kind of sub-words of a layout, and their files in the folder; None without files.
+
+    A tokenizer.json says itself which kind it is: exports of this package may have any.
+    """
+    kind = KINDS.get(layout, "sentencepiece")
+    tokenizer = folder / _TOKENIZER
+    if tokenizer.is_file() and read_tokenizer(tokenizer)["model"]["type"] in ("Unigram", "BPE"):
+        kind = "sentencepiece"
+    for names in _FILES[kind]:
         paths = tuple(folder / name for name in names)
         if all(path.is_file() for path in paths):
-            return paths
-    return None
+            return kind, paths
+    return kind, None
 
 
-def _setting(file: Path, names: tuple[str, ...], default: bool) -> bool:
-    content = read_json(file) if file.is_file() else {}
-    found = next((content[name] for name in names if name in content), default)
+def _from_tokenizer(tokenizer: Path, kind: Kind, folder: Path) -> None:
+    """Writes the sub-words of a tokenizer.json as the file of their kind."""
+    target = folder / FILES[kind][0]
+    if kind == "sentencepiece":
+        target.write_bytes(sentencepiece_from_tokenizer(tokenizer))
+        return
+    theirs = {ours: name for name, ours in BERT_SPECIAL.items()}
+    languages = LANGUAGE_SYMBOL.fullmatch
+    pieces = [theirs.get(symbol, symbol) for symbol in read_symbols(tokenizer) if not languages(symbol)]
+    target.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+
+
+def _setting(folder: Path, name: str, default: bool) -> bool:
+    """An option of the tokenizer, from tokenizer_config.json or from the normalizer of tokenizer.json."""
+    content = read_json(folder / _TOKENIZER_CONFIG) if (folder / _TOKENIZER_CONFIG).is_file() else {}
+    found = content.get(name)
+    if found is None and name == "do_lower_case" and (folder / _TOKENIZER).is_file():
+        found = (read_tokenizer(folder / _TOKENIZER).get("normalizer") or {}).get("lowercase")
+    found = default if found is None else found
     if not isinstance(found, bool):
-        raise UserError(f"{file}: {names[0]} must be true or false, found {found!r}")
+        raise UserError(f"{folder / _TOKENIZER_CONFIG}: {name} must be true or false, found {found!r}")
     return found

@@ -100,8 +100,10 @@ def of_xlm(count: int, numbered: object, origin: Path) -> Vocabulary:
 
 
 def of_bert(count: int, origin: Path) -> Vocabulary:
-    """BERT's vocabulary, from vocab.txt; `count` rows."""
+    """BERT's vocabulary, from vocab.txt or tokenizer.json; `count` rows."""
     words = read_symbols(origin)
+    if SPECIAL[0] in words:  # a model of this package
+        return _in_our_order(count, words, origin)
     _check_count(count, len(words), origin)
     place = {word: row for row, word in enumerate(words)}
     missing = [symbol for symbol in (*BERT_SPECIAL, BERT_MASK) if symbol not in place]

@@ -2,8 +2,9 @@
 
 - A symbol of both dictionaries keeps its row.
 - A new piece gets the mean over the old pieces of its text, without those of unknown characters. Its logit is then the
-  mean of theirs, with any hidden state: it begins no more probable than the most probable of them. If no character is
-  known, it gets the mean over all old pieces that begin a word, or over all that do not, whichever it is itself.
+  mean of theirs, with any hidden state: it begins no more probable than the most probable of them.
+- A new piece without a known character gets random embeddings, as in a new model, and the mean output bias of all old
+  pieces. With the mean of all embeddings such pieces, all equal, are learned more slowly.
 - A new language gets the row of a language that is named, or the mean over all old languages.
 """
 
@@ -32,10 +33,9 @@ def initial_rows(
     """
     places = {symbol: place for place, symbol in enumerate(old.symbols)}
     pieces = old.pieces.tolist()
-    begins = {kind: [place for place in pieces if old.symbols[place].startswith(WORD_START) == kind] for kind in (0, 1)}
     chosen = [old.language_id(like)] if like else list(range(old.num_languages))
     languages = [[old.languages.index(code)] if code in old.languages else chosen for code in new.languages]
-    symbols, added, unknown = [], 0, 0
+    symbols, added, drawn = [], 0, []
     for number, symbol in enumerate(new.symbols):
         if number >= new.first_language:
             of_it = languages[number - new.first_language]
@@ -45,14 +45,15 @@ def initial_rows(
         else:
             known = [places[piece] for piece in segment(symbol) if piece != WORD_START and piece in places]
             known = [place for place in known if old.is_piece[place]]
-            added, unknown = added + 1, unknown + (not known)
-            symbols.append(known or begins[symbol.startswith(WORD_START)] or pieces)
+            added += 1
+            drawn += [] if known else [number]
+            symbols.append(known or pieces)
     left_out = len(set(old.symbols) - set(new.symbols))
     codes = [code for code in new.languages if code not in old.languages]
     logger.info(
         "%d new pieces (%d of unknown characters), new languages: %s, %d old symbols left out",
-        *(added, unknown, ", ".join(codes) or "none", left_out),
+        *(added, len(drawn), ", ".join(codes) or "none", left_out),
     )
     if not added and not codes and old.symbols == new.symbols:
         raise UserError("the new dictionary has the symbols of the old one: there is nothing to add")
-    return Rows(symbols, languages)
+    return Rows(symbols, languages, drawn)

@@ -10,6 +10,8 @@ from torch import Tensor
 from fairseq_xl.checkpoints.language_modules import in_module
 from fairseq_xl.patches.precision import MASTERS
 
+Change = Callable[[str, Tensor], Tensor]
+
 
 class OtherParameters(Exception):
     """An optimizer's state is of other parameters than expected."""
@@ -35,14 +37,15 @@ def trained_names(model: dict[str, Tensor], cfg: dict[str, Any]) -> list[str]:
 
 
 def change_optimizer(
-    state: dict[str, Any], parameters: dict[str, Tensor], change: Callable[[str, Tensor], Tensor]
+    state: dict[str, Any], parameters: dict[str, Tensor], change_weights: Change, change_moments: Change
 ) -> dict[str, Any]:
     """Returns an optimizer's state with other rows.
 
     Args:
         state: the state of a checkpoint, `last_optimizer_state`.
         parameters: {name: parameter} of the trained parameters in order, before the change.
-        change: function of a name and a tensor that gives the tensor its new rows.
+        change_weights, change_moments: functions of a parameter's name and a tensor that give 32-bit parameters, and
+            moments, their new rows.
 
     Raises `OtherParameters` if numbers of parameters or shapes differ.
     """
@@ -52,20 +55,18 @@ def change_optimizer(
     changed = dict(state)
     names = dict(zip(numbers, parameters))
     changed["state"] = {
-        number: _change_moments(moments, names[number], parameters[names[number]], change)
+        number: _change_moments(moments, names[number], parameters[names[number]], change_moments)
         for number, moments in state["state"].items()
     }
     masters = state.get(MASTERS)  # the 32-bit parameters of a run with 16 bits
     if masters is not None:
         if [each.shape for each in masters] != [each.shape for each in parameters.values()]:
             raise OtherParameters("its 32-bit parameters have other shapes than the model's")
-        changed[MASTERS] = [change(name, master) for name, master in zip(parameters, masters)]
+        changed[MASTERS] = [change_weights(name, master) for name, master in zip(parameters, masters)]
     return changed
 
 
-def _change_moments(
-    moments: dict[str, Any], name: str, parameter: Tensor, change: Callable[[str, Tensor], Tensor]
-) -> dict[str, Any]:
+def _change_moments(moments: dict[str, Any], name: str, parameter: Tensor, change: Change) -> dict[str, Any]:
     """The state of one parameter: moments of its shape, for rows (V,) and columns (C,) in Adafactor, and numbers."""
     changed = dict(moments)
     for key, value in moments.items():

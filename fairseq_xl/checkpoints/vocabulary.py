@@ -1,14 +1,15 @@
 """Vocabulary surgery: turns a checkpoint into that of another dictionary.
 
-Each row of a new table is the mean of rows of the old one; a row that stays is the mean of itself, bit for bit. The
-same means are taken of the weights, of their averages (EMA) and of the optimizer's state, so that training goes on.
+Each row of a new table is the mean of rows of the old one, or random; a row that stays is the mean of itself, bit for
+bit. The weights, their averages (EMA) and their 32-bit copies get the same rows. In the optimizer's state rows that
+stay keep their moments and new rows have none, so that training goes on.
 
 Shapes: `V` symbols of the dictionary, `L` languages, `C` channels.
 """
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ from fairseq_xl.io.configuration import check_configuration
 logger = logging.getLogger(__name__)
 
 
+SEED = 1  # of random rows
+STD = 0.02  # standard deviation of random rows in a model without --init-std
+
+
 @dataclass(frozen=True)
 class Rows:
     """Old rows whose mean is each new row.
@@ -33,10 +38,14 @@ class Rows:
     Attributes:
         symbols: for each symbol of the new dictionary.
         languages: for each language of the new dictionary.
+        drawn: new symbols whose embeddings are random; their output bias is the mean.
+        std: standard deviation of random embeddings.
     """
 
     symbols: Sequence[Sequence[int]]
     languages: Sequence[Sequence[int]]
+    drawn: Sequence[int] = ()
+    std: float = STD
 
     def of(self, name: str) -> Sequence[Sequence[int]] | None:
         """The old rows of the parameter `name`; None for one that has neither symbols nor languages."""
@@ -44,10 +53,26 @@ class Rows:
             return self.symbols
         return self.languages if OF_LANGUAGES.fullmatch(name) else None
 
-    def change(self, name: str, value: Tensor) -> Tensor:
-        """A value that has the shape, or the first dimension, of the parameter `name`, with the new rows."""
+    def weights(self, name: str, value: Tensor) -> Tensor:
+        """The parameter `name`, or a copy of it in another precision, with the new rows."""
         rows = self.of(name)
-        return value if rows is None else mean_rows(value, rows)
+        if rows is None:
+            return value
+        new = mean_rows(value, rows)
+        if self.drawn and rows is self.symbols and value.dim() == 2:
+            generator = torch.Generator().manual_seed(SEED)  # the same numbers in all copies
+            drawn = torch.randn(len(self.drawn), value.size(1), generator=generator)
+            new[list(self.drawn)] = (self.std * drawn).to(value.dtype)
+        return new
+
+    def moments(self, name: str, value: Tensor) -> Tensor:
+        """A moment with the shape, or the first dimension, of the parameter `name`: 0 in rows that are no copies."""
+        rows = self.of(name)
+        if rows is None:
+            return value
+        new = mean_rows(value, rows)
+        new[[number for number, old in enumerate(rows) if len(old) > 1]] = 0
+        return new
 
 
 def read_checkpoint(path: str, dictionary: XLDictionary, dictionary_file: Path) -> dict[str, Any]:
@@ -92,8 +117,9 @@ def change_vocabulary(
 
     Raises `UserError` if a table has not as many rows as `old` has symbols or languages.
     """
-    model = upgrade_keys(checkpoint["model"])
+    model, cfg = upgrade_keys(checkpoint["model"]), checkpoint["cfg"]
     _check_tables(model, path, old)
+    rows = replace(rows, std=(cfg.get("model") or {}).get("init_std", STD))
     changed = dict(checkpoint)
     changed["model"] = _change_all(model, rows)
     extra = dict(checkpoint.get("extra_state") or {})
@@ -102,7 +128,6 @@ def change_vocabulary(
             extra[name] = _change_all(upgrade_keys(extra[name]), rows)
     changed["extra_state"] = extra
     changed["last_optimizer_state"] = _change_optimizer(checkpoint, model, path, rows)
-    cfg = checkpoint["cfg"]
     changed["cfg"] = cfg | {"task": cfg["task"] | {"data": data}}
     identity = checkpoint["task_state"]["fairseq_xl"]
     identity = identity | {"dictionary": new.digest(), "languages": list(new.languages)}
@@ -111,7 +136,7 @@ def change_vocabulary(
 
 
 def _change_all(state: dict[str, Tensor], rows: Rows) -> dict[str, Tensor]:
-    return {name: rows.change(name, value) for name, value in state.items()}
+    return {name: rows.weights(name, value) for name, value in state.items()}
 
 
 def _change_optimizer(
@@ -123,7 +148,7 @@ def _change_optimizer(
         return None
     try:
         names = trained_names(model, checkpoint["cfg"])
-        return change_optimizer(state, {name: model[name] for name in names}, rows.change)
+        return change_optimizer(state, {name: model[name] for name in names}, rows.weights, rows.moments)
     except OtherParameters as error:
         logger.warning("%s: the optimizer's state is left out: %s", path, error)
         return None

@@ -34,8 +34,9 @@ def test_rows(tmp_path, old, caplog):
     pieces = ["c", "▁acc", "▁ax", "▁x", "x", "▁b"]
     found = rows_of(tmp_path, old, pieces, ["fr", "en"])
     special = [[0], [1], [2], [3]]
-    expected = [[6], [4, 6, 6], [4], [4, 5, 7], [6], [5]]  # ▁x: pieces that begin a word; x: the other one
+    expected = [[6], [4, 6, 6], [4], [4, 5, 6, 7], [4, 5, 6, 7], [5]]
     assert found.symbols == [*special, *expected, [8], [9, 10], [10]] and found.languages == [[0, 1], [1]]
+    assert found.drawn == [7, 8]  # ▁x and x
     assert caplog.messages == ["4 new pieces (2 of unknown characters), new languages: fr, 3 old symbols left out"]
 
 

@@ -62,6 +62,17 @@ def check(found, factor):
     assert (found[NORM] / factor).tolist() == [1, 1]
 
 
+def check_moments(found, factor):
+    """Rows that stay keep theirs."""
+    kept = [0, 1, 2, 3, None, 6, 7, 8, None]
+    assert (found[TOKENS] / factor).tolist() == [[0, 0] if row is None else [2 * row, 2 * row + 1] for row in kept]
+    assert (found[BIAS] / factor).tolist() == [row or 0 for row in kept]
+    assert (found[LANGUAGES] / factor).tolist() == [[1, 2], [3, 6], [0, 0]] and (found[NORM] / factor).tolist() == [
+        1,
+        1,
+    ]
+
+
 def test_all_states_get_the_new_rows(dictionaries):
     before = checkpoint()
     found = change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new")
@@ -70,7 +81,7 @@ def test_all_states_get_the_new_rows(dictionaries):
     optimizer = found["last_optimizer_state"]
     check(dict(zip(state(), optimizer["fp32_params"])), 3)
     for key, factor in (("exp_avg", 0.5), ("exp_avg_sq", 0.25)):
-        check(dict(zip(state(), (moments[key] for moments in optimizer["state"].values()))), factor)
+        check_moments(dict(zip(state(), (moments[key] for moments in optimizer["state"].values()))), factor)
     assert {moments["step"] for moments in optimizer["state"].values()} == {5} and optimizer["loss_scale"] == 4
     assert found["extra_state"]["val_loss"] == 3.5 and found["cfg"]["task"] == {"data": "new", "seed": 1}
     identity = {"dictionary": dictionaries[1].digest(), "languages": ["de", "en", "fr"], "heads": 2}
@@ -84,6 +95,23 @@ def test_means_are_computed_in_32_bits():
     table = torch.ones(301, 1, dtype=torch.bfloat16)
     table[0] = 2
     assert mean_rows(table, [list(range(301)), [0]]).tolist() == [[1.0], [2.0]]
+
+
+def test_random_embeddings(dictionaries):
+    """All copies of the table get the same numbers, with the standard deviation of the model's initial weights."""
+    rows = Rows([[0], [1], [2], [3], *([[4, 5]] * 400)], ROWS.languages, drawn=range(4, 404), std=0.5)
+    table = torch.ones(9, 50)
+    found = rows.weights(TOKENS, table)
+    assert torch.equal(found[:4], table[:4]) and found[4:].std().item() == pytest.approx(0.5, rel=0.02)
+    assert abs(found[4:].mean().item()) < 0.02 and len(found.unique(dim=0)) == 401
+    assert torch.equal(rows.weights(TOKENS, table.bfloat16()), found.bfloat16())
+    assert rows.weights(BIAS, torch.arange(9.0))[4:].tolist() == [4.5] * 400
+    assert not rows.moments(TOKENS, table)[4:].any()
+    before = checkpoint()
+    before["cfg"]["model"]["init_std"] = 0.0
+    drawn = Rows(ROWS.symbols, ROWS.languages, drawn=[5])
+    found = change_vocabulary(before, "c.pt", *dictionaries, drawn, "new")["model"]
+    assert found[TOKENS][5].tolist() == [0, 0] and found[TOKENS][6].tolist() == [14, 15]
 
 
 def test_one_row_is_copied_bit_for_bit():
@@ -104,7 +132,7 @@ def test_an_optimizer_of_other_parameters_is_left_out(dictionaries, caplog):
         assert change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new")["last_optimizer_state"] is None
         assert caplog.messages[0].startswith("c.pt: the optimizer's state is left out: ")
         with pytest.raises(OtherParameters, match=message):
-            change_optimizer(before["last_optimizer_state"], state(), ROWS.change)
+            change_optimizer(before["last_optimizer_state"], state(), ROWS.weights, ROWS.moments)
 
 
 def test_adafactor_has_a_factor_of_rows_and_one_of_columns():
@@ -112,8 +140,8 @@ def test_adafactor_has_a_factor_of_rows_and_one_of_columns():
     parameter = {TOKENS: torch.zeros(9, 9)}
     moments = {"exp_avg_sq_row": torch.arange(9.0), "exp_avg_sq_col": torch.arange(9.0), "RMS": 0.5}
     optimizer = {"state": {0: moments}, "param_groups": [{"params": [0]}]}
-    found = change_optimizer(optimizer, parameter, ROWS.change)["state"][0]
-    assert found["exp_avg_sq_row"].tolist() == [0, 1, 2, 3, 4.5, 6, 7, 8, 7.5]
+    found = change_optimizer(optimizer, parameter, ROWS.weights, ROWS.moments)["state"][0]
+    assert found["exp_avg_sq_row"].tolist() == [0, 1, 2, 3, 0, 6, 7, 8, 0]
     assert found["exp_avg_sq_col"].tolist() == list(range(9)) and found["RMS"] == 0.5
 
 

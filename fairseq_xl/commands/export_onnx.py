@@ -100,7 +100,7 @@ def _texts(named: list[str]) -> dict[str, tuple[str, list[str]]]:
 def _batches(texts: dict[str, tuple[str, list[str]]], model: Any, task: Any) -> list[Any]:
     """Inputs of the encoder for text, of at most --length and --max-positions tokens."""
     longest = model.encoder.embeddings.max_positions
-    encode = TextEncoder(Path(task.folder()) / "sentencepiece.model", task.dictionary)
+    encode = TextEncoder(task.folder(), task.dictionary)
     return checks.batches_of_text(texts, encode, task, min(longest, getattr(task.cfg, "length", None) or longest))
 
 

@@ -120,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
         "words",
         nargs="+",
         metavar=" ".join(WORDS),
-        help="checkpoint of any task, folder with its dict.txt and sentencepiece.model, source and target sentences",
+        help="checkpoint of any task, its data folder, source and target sentences",
     )
     add_encoder(parser)
     add_choice(parser, "not with --embeddings", POOLINGS[0])

@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl score word-embeddings", description=__doc__)
     parser.add_argument("embeddings", metavar="EMBEDDINGS", help="checkpoint, .npz, or XX=FILE.npz,YY=FILE.npz")
-    parser.add_argument("data", help="data folder with dict.txt and sentencepiece.model")
+    parser.add_argument("data", help="data folder with its dict.txt and its sub-words")
     parser.add_argument("dictionaries", nargs="+", metavar="XX-YY=DICTIONARY", help="file of word pairs, one a line")
     parser.add_argument(
         "--similarity",

@@ -561,7 +561,11 @@ FILES = {
         lambda path: (path / "sentencepiece.bpe.model").write_bytes(b"x"),
         "sentencepiece.bpe.model is not a SentencePiece model",
     ),
-    "no words": ("transformers XLM", lambda path: (path / "vocab.json").unlink(), "vocab.json is needed beside"),
+    "no words": (
+        "transformers XLM",
+        lambda path: (path / "vocab.json").unlink(),
+        "vocab.json or tokenizer.json is needed beside",
+    ),
     "no text": (
         "fairseq",
         lambda path: path.with_name("dict.txt").write_bytes(b"\xff 1\n"),

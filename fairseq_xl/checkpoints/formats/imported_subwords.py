@@ -12,7 +12,7 @@ from fairseq_xl.checkpoints.formats.symbols import read_symbols
 from fairseq_xl.checkpoints.formats.tokenizer_json import read_tokenizer
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.subwords import FILES, MANIFEST, Kind, in_folder
-from fairseq_xl.data.symbols import LANGUAGE_SYMBOL
+from fairseq_xl.data.symbols import MASK
 from fairseq_xl.data.wordpiece import SPECIAL as BERT_SPECIAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
@@ -100,8 +100,10 @@ def _from_tokenizer(tokenizer: Path, kind: Kind, folder: Path) -> None:
         target.write_bytes(sentencepiece_from_tokenizer(tokenizer))
         return
     theirs = {ours: name for name, ours in BERT_SPECIAL.items()}
-    languages = LANGUAGE_SYMBOL.fullmatch
-    pieces = [theirs.get(symbol, symbol) for symbol in read_symbols(tokenizer) if not languages(symbol)]
+    symbols = read_symbols(tokenizer)
+    if MASK in symbols:  # an export of this package, with [xx] behind it
+        symbols = symbols[: symbols.index(MASK) + 1]
+    pieces = [theirs.get(symbol, symbol) for symbol in symbols]
     target.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
 
 

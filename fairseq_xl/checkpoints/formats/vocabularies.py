@@ -63,13 +63,17 @@ def of_fairseq_translation(count: int, origin: Path, codes: list[str]) -> Vocabu
 
 
 def _in_our_order(count: int, listed: list[str], origin: Path) -> Vocabulary:
-    """The vocabulary of a list of symbols by row, in which languages are ``[xx]`` or mBART's codes."""
+    """The vocabulary of a list of symbols by row, in which languages are ``[xx]`` or mBART's codes.
+
+    If symbols follow ``<mask>``, as here, only these are languages: mBERT has pieces like ``[unused1]``.
+    """
     _check_count(count, len(listed), origin)
     missing = [symbol for symbol in SPECIAL if symbol not in listed]
     if missing:
         raise UserError(f"{origin} has no {missing[0]} among its symbols")
     place = {symbol: row for row, symbol in enumerate(listed)}
-    languages = {row: language for row, symbol in enumerate(listed) if (language := language_of(symbol))}
+    first = listed.index(MASK) if MASK in listed and listed[-1] != MASK else 0
+    languages = {row: language for row in range(first, count) if (language := language_of(listed[row]))}
     named = [place.pop(symbol) for symbol in SPECIAL]
     mask = place.pop(MASK, -1)
     plain = [row for row in place.values() if row not in languages]

@@ -1,0 +1,97 @@
+"""The chain of `recipes/interchange.sh` at nano size, and the figures on the page of results."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from preprocess.sample.__main__ import main as write_sample
+from tests.recipes.test_configurations import RECIPES
+
+pytestmark = pytest.mark.usefixtures("warm")
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = RECIPES / "interchange/results"
+CORPUS = """
+languages: [en, de, fr]
+vocabulary: {{model: unigram, size: 300}}
+monolingual:
+  en: {{train: {0}/mono/train.en, valid: {0}/mono/valid.en}}
+  de: {{train: {0}/mono/train.de, valid: {0}/mono/valid.de}}
+  fr: {{train: {0}/mono/train.fr, valid: {0}/mono/valid.fr}}
+"""
+
+
+def test_weights_from_transformers_and_back(tmp_path):
+    sample, output = tmp_path / "sample", tmp_path / "out"
+    write_sample([str(sample), "--documents", "30"])
+    (tmp_path / "corpus.yaml").write_text(CORPUS.format(sample))
+    values = [f"sample={sample}", f"corpus={tmp_path / 'corpus.yaml'}"]
+    environment = os.environ | {"XL_EXTRAS": "tests", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        ["bash", "recipes/interchange.sh", *values, "--output", str(output), "--updates", "2"],
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.fullmatch(r"interchange logits=(\S+) ids=equal", done.stdout.splitlines()[-1])
+    assert found and float(found[1]) < 1e-5
+    compared = json.loads((output / "compared/compared.json").read_text())
+    assert compared["sentences"] > 20
+    whole, cut = (
+        len((output / name / "dict.txt").read_text("utf-8").splitlines()) for name in ("data-bin", "cut/model")
+    )
+    assert cut < whole  # the pieces of French only are gone
+
+
+def read(name):
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def table_row(page, name):
+    """Cells of the row that begins with `name`."""
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
+    return [cell.strip() for cell in line.strip("| ").split(" | ")][1:]
+
+
+def test_figures_are_those_of_the_kept_files():
+    page = (RESULTS / "README.md").read_text(encoding="utf-8")
+    classes = read("classes")
+    assert list(classes) == ["en", "de", "es", "fr", "ru", "zh"]
+    for name, key in (
+        ("texts", "texts"),
+        ("equal predictions", "equal"),
+        ("here", "accuracy here"),
+        ("in transformers", "accuracy there"),
+        ("largest difference of a probability", "probability"),
+    ):
+        cells = page.partition("| translation en-de")[0]
+        assert table_row(cells, name) == [str(each[key]) for each in classes.values()], name
+    translations = read("translations")
+    assert table_row(page, "BLEU") == [str(translations[f"bleu {side}"]) for side in ("here", "there")]
+    assert translations["equal"] == translations["sentences"] == 300
+    embeddings = [each["difference"] for each in read("embeddings").values()]
+    assert table_row(page, "largest difference from sentence-transformers") == embeddings
+    graph = read("onnx")["graphs"]["model"]
+    sizes = [f"{graph['bytes'][name] / 1e6:.2f}" for name in ("model.onnx", "model.int8.onnx")]
+    assert table_row(page, "size of the file, MB") == sizes
+    equal = [f"{graph['text'][kind]['equal_predictions_percent']:.1f}" for kind in ("onnx", "int8")]
+    assert table_row(page, "equal predictions, percent") == equal
+    scores = [
+        ", ".join(str(read(f"retrieval-{kind}")["test"]["en-de"]["margin"][side]["accuracy"]) for side in SIDES)
+        for kind in ("whole", "cut")
+    ]
+    assert table_row(page, "retrieval en-de, 2,089 pairs, margin, forward and backward") == scores
+    for name, kind in (("unigram, rounded scores", "unigram"), ("BPE", "bpe")):
+        lines = read(f"ids-{kind}").values()
+        assert len(lines) == 16 and sum(each["lines"] for each in lines) == 459_727
+        sums = [sum(each[key] for each in lines) for key in ("different", "tokens")]
+        assert table_row(page, name) == [f"{each:,}" for each in sums]
+
+
+SIDES = ("forward", "backward")

@@ -39,7 +39,15 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints.formats import vocabularies
-from fairseq_xl.checkpoints.formats.files import CONFIG, as_settings, beside, load_weights, read_json, weights_file
+from fairseq_xl.checkpoints.formats.files import (
+    CONFIG,
+    as_settings,
+    beside,
+    fairseq_settings,
+    load_weights,
+    read_json,
+    weights_file,
+)
 from fairseq_xl.checkpoints.formats.layouts import to_ours
 from fairseq_xl.checkpoints.formats.settings import Settings, to_options
 from fairseq_xl.checkpoints.formats.table import State
@@ -113,7 +121,7 @@ def read(path: Any) -> Published | Any:
     try:
         if isinstance(model, dict):
             names = {name.removeprefix("module.") for name in model}
-            settings = as_settings(content.get("args") or (content.get("cfg") or {}).get("model"))
+            settings = fairseq_settings(content)
             if "attentions.0.q_lin.weight" in names or "transformer.attentions.0.q_lin.weight" in names:
                 return _xlm_file(content, model, file)
             if any(".sentence_encoder." in name for name in names):

@@ -65,7 +65,7 @@ def test_vectors_of_words_are_means_of_their_pieces_in_a_direct_pass(embedder):
     words = [WordInText(text, text.index(word), text.index(word) + len(word), "here") for word in text.split()]
     pairs = [WordPair((word, words[0]), 0) for word in words] + [WordPair((WordInText("a", 0, 1, ""), words[2]), 0)]
     found, _ = both_words(embedder, pairs, "en")
-    processor = embedder.encode.models[None][0]
+    processor = embedder.encode.subwords[None][0].model
     pieces = processor.encode(text, out_type=str)
     indices = [embedder.task.dictionary.index(piece) for piece in pieces]
     hidden = states(embedder, [0, *indices, 2], None)

@@ -37,7 +37,7 @@ def score(capsys, *arguments):
 
 def test_a_word_is_the_mean_of_its_pieces(data_bin, checkpoint):
     embeddings = WordEmbeddings({None: str(checkpoint)}, data_bin)
-    pieces = embeddings.encode.models[None][0].encode("spelled", out_type=str)
+    pieces = embeddings.encode.subwords[None][0].model.encode("spelled", out_type=str)
     rows = load(checkpoint)[TABLE].numpy()[[embeddings.dictionary.index(piece) for piece in pieces]]
     house, spelled, unknown = embeddings(["house", "spelled", "日"], "en")
     assert len(pieces) > 2 and unknown is None

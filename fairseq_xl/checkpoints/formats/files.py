@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,5 +91,13 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def as_settings(written: Any) -> dict[str, Any]:
-    """A file's own settings, which programs save as a namespace or as a mapping."""
-    return dict(vars(written) if isinstance(written, argparse.Namespace) else written or {})
+    """A file's own settings, which programs save as a namespace or as a mapping; {} for anything else."""
+    if isinstance(written, argparse.Namespace):
+        return dict(vars(written))
+    return dict(written) if isinstance(written, Mapping) else {}
+
+
+def fairseq_settings(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The model's settings in a checkpoint of fairseq: `args`, or `model` of `cfg`."""
+    cfg = content.get("cfg")
+    return as_settings(content.get("args")) or as_settings(cfg.get("model") if isinstance(cfg, Mapping) else None)

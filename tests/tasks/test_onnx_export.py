@@ -60,7 +60,7 @@ def test_a_classifier_predicts_what_it_does_in_torch(data_bin, classifier, tmp_p
 
     exported = Exported(tmp_path / "out", threads=1)
     dictionary = XLDictionary.load(data_bin / "dict.txt")
-    encode, symbols = TextEncoder(data_bin / "sentencepiece.model", dictionary), exported.description["symbols"]
+    encode, symbols = TextEncoder(data_bin, dictionary), exported.description["symbols"]
     for line, (_, _, label, probability) in zip(lines, predicted, strict=True):
         first, second = (encode(part, "de").tolist() for part in line.split("\t"))
         tokens = np.array([[symbols["start"], *first, symbols["end"], *second]])
@@ -92,7 +92,7 @@ def test_beam_search_translates_as_fairseq_generate(data_bin, translator, tmp_pa
         assert max(graph["maximum_difference"].values()) <= 1e-5
     search = BeamSearch(Exported(tmp_path / "out", threads=1), beam=4, length_penalty=1, max_length=12)
     dictionary = XLDictionary.load(data_bin / "dict.txt")
-    encode, outputs = TextEncoder(data_bin / "sentencepiece.model", dictionary), set()
+    encode, outputs = TextEncoder(data_bin, dictionary), set()
     sources = (data_bin.parent / "test.en-de.en").read_text(encoding="utf-8").splitlines()
     for number in set(range(TEST_LINES)) - {EMPTY, LONG}:
         found = search([0, *encode(sources[number], "en").tolist()], "en", "de")

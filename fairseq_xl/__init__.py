@@ -27,8 +27,8 @@ def load(checkpoint, data=None, **options):
 
     Args:
         checkpoint: a file of fairseq-train, or a folder with checkpoint.pt or checkpoint_best.pt.
-        data: data folder with the dictionary and the SentencePiece model; None: the folder of the checkpoint if it has
-            dict.txt and `checkpoint` names the folder, else that of the training.
+        data: data folder with dict.txt and its sub-words; None: `checkpoint` itself if it is a folder with dict.txt,
+            otherwise the data folder of the training.
         options: options of the task or the model that replace the checkpoint's, such as ``lang="de"``.
 
     Returns: a `fairseq_xl.hub.HubInterface`: its methods `encode`, `fill_mask`, `score`, `translate`, `generate` and

@@ -47,7 +47,12 @@ SEED = 1
 
 
 def import_model(
-    found: Published, origin: Path, folder: Path, languages: Sequence[str], codes: Path | None = None
+    found: Published,
+    origin: Path,
+    folder: Path,
+    languages: Sequence[str],
+    codes: Path | None = None,
+    cased: bool | None = None,
 ) -> None:
     """Writes a published model as checkpoint.pt with dict.txt and its sub-words.
 
@@ -56,11 +61,11 @@ def import_model(
         origin: its file or folder.
         folder: an existing folder.
         languages: languages of the dictionary; the model gets random embeddings for those that it does not have.
-        codes: a folder with XLM's codes and vocab, which its .pth files lack.
+        codes, cased: as in `import_subwords`.
     """
     found.write_dictionary(folder / "dict.txt", languages)
     source = origin if origin.is_dir() else origin.parent
-    import_subwords(found.layout, source, folder, languages, codes)
+    import_subwords(found.layout, source, folder, languages, codes, cased)
     line = [str(folder), *(_translation if "decoder" in found.depths else _encoder)(found, origin, languages)]
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), line))
     torch.manual_seed(SEED)
@@ -139,7 +144,9 @@ def export_model(
     """
     source, _, target = (language or "").partition("-")
     own = read_own(checkpoint, data, language_module, source or None)
-    if source:
+    if not source and len(own.directions) == 1:
+        source, _, target = own.directions[0].partition("-")
+    if language:
         own = for_languages(own, source, target or None)
     with new_folder(output) as folder:
         if kind == "fairseq":

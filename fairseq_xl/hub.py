@@ -66,6 +66,8 @@ class HubInterface:
         Args:
             layer: layer whose hidden states are pooled, 0: the embeddings, None: the last layer.
             pooling: ``mean`` over the tokens, or ``first``, the first token.
+
+        Raises `UserError` for an unknown language, layer or pooling.
         """
         choice = self.embedder.choice(layer, pooling)
         found: np.ndarray = self.embedder(_texts(sentences), lang, [choice])[choice]
@@ -74,7 +76,8 @@ class HubInterface:
     def fill_mask(self, sentence: str, lang: str, top: int = 5) -> list[Filled]:
         """The most probable pieces for the only ``<mask>`` of a sentence: (probability, piece, whole sentence) each.
 
-        For models pre-trained with a masked objective.
+        For models pre-trained with a masked objective. Raises `UserError` unless the sentence has exactly one
+        ``<mask>`` and fits into the model's positions.
         """
         return fill_mask(self.embedder, sentence, lang, top)
 
@@ -89,10 +92,17 @@ class HubInterface:
     ) -> np.ndarray:
         """n sentences -> scores (n,) float64 in nats.
 
-        By a model pre-trained with `clm`: log P(sentence), ``</s>`` included. By one pre-trained with a masked
-        objective and without `clm`: the pseudo-log-likelihood, the sum over pieces of log P(piece | the sentence with
-        this piece masked), without ``</s>`` (Salazar et al. 2020). By a translation model, with `targets` and the two
-        languages: log P(target | source), ``</s>`` included.
+        - A model pre-trained with `clm`: log P(sentence), ``</s>`` included.
+        - A model pre-trained with a masked objective and without `clm`: the pseudo-log-likelihood, the sum over pieces
+          of log P(piece | the sentence with this piece masked), without ``</s>`` (Salazar et al. 2020).
+        - A translation model, with `targets`: log P(target | source), ``</s>`` included.
+
+        Args:
+            targets: translations of the sentences, for a translation model.
+            lang: the language of the sentences.
+            source_lang, target_lang: the two languages of a translation model; each defaults to `lang`.
+
+        Longer sentences are truncated. Raises `UserError` for unequal numbers of sentences and targets.
         """
         if targets is not None:
             pair = source_lang or lang, target_lang or lang

@@ -183,16 +183,17 @@ def add_choice(parser, default, pooling=None):
 
     Args:
         parser: the parser of the command.
-        default: text for --help that describes the defaults of both.
+        default: text for --help on the defaults: of both options, or (of --layer, of --pooling).
         pooling: default of --pooling.
     """
+    of_layer, of_pooling = default if isinstance(default, tuple) else (default, default)
     layer = "layer whose hidden states are pooled, 0: those of the embeddings"
-    parser.add_argument("--layer", type=int, help=f"{layer} ({default})")
+    parser.add_argument("--layer", type=int, help=f"{layer} ({of_layer})")
     parser.add_argument(
         "--pooling",
         choices=POOLINGS,
         default=pooling,
-        help=f"mean: mean over the tokens; first: the first token ({default})",
+        help=f"mean: mean over the tokens; first: the first token ({of_pooling})",
     )
 
 

@@ -222,7 +222,7 @@ class _Preparation:
         return units
 
     def identity(self) -> list:
-        """What the pieces of a text depend on: the vocabulary's files, its options and the package that splits."""
+        """Returns all that determines the pieces of a text: files and options of the vocabulary, and versions."""
         hashes = [sha256_of(path) for path in self.source.files]
         if self.source.kind == "sentencepiece":
             return [*hashes, sentencepiece.__version__]

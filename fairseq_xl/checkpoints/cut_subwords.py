@@ -23,8 +23,8 @@ def cut_subwords(data: Path, folder: Path, dictionary: XLDictionary, used: np.nd
 
     Args:
         data: the data folder.
-        folder: the other folder.
-        dictionary: its dictionary.
+        folder: the folder to write to.
+        dictionary: the dictionary of `data`.
         used: (V,) bool, the symbols that the text has.
 
     Returns: (V,) bool, the symbols that the cut sub-words have.
@@ -34,7 +34,9 @@ def cut_subwords(data: Path, folder: Path, dictionary: XLDictionary, used: np.nd
     pieces = {dictionary.symbols[number] for number in np.flatnonzero(used & dictionary.is_piece)}
     *copied, listed = FILES[kind]
     if lacking := pieces - set(subwords.symbols):
-        raise UserError(f"{data / listed} lacks {min(lacking)!r}, a piece of the text in {data}: it is of other text")
+        raise UserError(
+            f"{data} has the piece {min(lacking)!r}, which {data / listed} lacks: its text has other sub-words"
+        )
     for name in copied:
         shutil.copyfile(data / name, folder / name)
     if kind != "sentencepiece":

@@ -1,4 +1,4 @@
-"""What a file or folder of a model holds, read as plain data; the command is `fairseq-xl describe`."""
+"""Describes the content of a file or folder of a model, read as plain data; the command is `fairseq-xl describe`."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ _FROM = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings
 
 
 def describe(path: Path) -> Description:
-    """What a file or folder holds: {"kind": ..., and for models architecture, sizes, vocabulary, languages, ...}.
+    """Describes a file or folder: {"kind": ..., and for models architecture, sizes, vocabulary, languages, ...}.
 
     Raises `UserError` for something that is missing, damaged or of no known kind.
     """
@@ -59,7 +59,7 @@ def _folder(path: Path) -> Description:
         try:
             found = published.read(path)
         except UserError as error:
-            return shown | {"converted": f"no: {error}"}
+            return shown | {"convertible": f"no ({error})"}
         return shown | {name: value for name, value in _published(found).items() if name != "kind"}
     found = published.read(path)
     if isinstance(found, published.Published):
@@ -84,9 +84,9 @@ def _sizes(state: dict[str, Tensor]) -> Description:
     depths = {f"{stack} layers": count_layers(state, stack) for stack in ("encoder", "decoder")}
     sizes: Description = {name: count for name, count in depths.items() if count}
     if TOKENS in state:
-        sizes |= {"channels": state[TOKENS].size(1), "rows of tokens": len(state[TOKENS])}
+        sizes |= {"channels": state[TOKENS].size(1), "token embeddings": len(state[TOKENS])}
     if POSITIONS in state:
-        sizes["rows of positions"] = len(state[POSITIONS])
+        sizes["position embeddings"] = len(state[POSITIONS])
     numbers = {value.data_ptr() or id(value): value.numel() for value in state.values()}  # tied parameters once
     return sizes | {"parameters": sum(numbers.values())}
 
@@ -113,13 +113,13 @@ def _own(content: Any, path: Path) -> Description:
         "framing": identity.get("framing"),
         "objectives": identity.get("objectives"),
         "directions": identity.get("lang_pairs"),
-        "writes": identity.get("writes"),
+        "languages of generation": identity.get("writes"),
         "fine-tuned for": head_of(identity),
         "labels": type_state_of(identity).get("labels"),
         "updates": history.get("num_updates"),
         "epoch": training.get("epoch"),
-        "best value": (content.get("extra_state") or {}).get("best"),
-        "from": {name: task[name] for name in _FROM if task.get(name)},
+        "best validation value": (content.get("extra_state") or {}).get("best"),
+        "initialized from": {name: task[name] for name in _FROM if task.get(name)},
         "data": task.get("data"),
         "optimizer state": content.get("last_optimizer_state") is not None,
     }

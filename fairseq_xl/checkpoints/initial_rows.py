@@ -1,10 +1,10 @@
-"""Chooses from which old rows a new dictionary's rows are made.
+"""Chooses the old rows for each row of a new dictionary.
 
 - A symbol of both dictionaries keeps its row.
 - A new piece gets the mean over the old pieces of its text, without those of unknown characters. Its logit is then the
   mean of theirs, with any hidden state: it begins no more probable than the most probable of them.
 - A new piece without a known character gets random embeddings, as in a new model, and the mean output bias of all old
-  pieces. With the mean of all embeddings such pieces, all equal, are learned more slowly.
+  pieces. If they all began with the mean embedding they would be equal, and learn more slowly.
 - A new language gets the row of a language that is named, or the mean over all old languages.
 """
 
@@ -51,7 +51,7 @@ def initial_rows(
     left_out = len(set(old.symbols) - set(new.symbols))
     codes = [code for code in new.languages if code not in old.languages]
     logger.info(
-        "%d new pieces (%d of unknown characters), new languages: %s, %d old symbols left out",
+        "new pieces: %d (%d with random embeddings); new languages: %s; removed symbols: %d",
         *(added, len(drawn), ", ".join(codes) or "none", left_out),
     )
     if not added and not codes and old.symbols == new.symbols:

@@ -58,7 +58,7 @@ def with_languages(
         new |= {} if of_symbols else dict.fromkeys(f"embedding of {code}" for code in added)
     left_out = [code for code in before if code not in languages]
     logger.info(
-        "%s: rows of languages are matched by name, new rows: %s, left out: %s",
+        "%s: languages are matched by name; random rows: %s; dropped: %s",
         *(path, ", ".join(new) or "none", ", ".join(left_out) or "none"),
     )
     return changed

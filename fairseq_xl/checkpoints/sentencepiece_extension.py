@@ -4,9 +4,9 @@ A model is learned on the text alone. Its pieces that the old model lacks are ap
 characters unknown to the old model first, then the others in the order of the new model. Old pieces keep their scores.
 
 - In a unigram model, a new piece gets the sum of the scores of the old pieces that it replaces, and `BONUS` for each of
-  them but the first. It therefore takes their place wherever the old model ends pieces at the same two characters, and
-  longer new pieces win over shorter ones; all other text keeps its segmentation. A piece with characters unknown to
-  the old model gets its score in the new model, at least the minimum of the old one.
+  them but the first. It therefore replaces a run of old pieces where the old segmentation has boundaries at both of its
+  ends, and of overlapping new pieces the longer one wins; all other text keeps its segmentation. A piece with
+  characters unknown to the old model gets its score in the new model, at least the minimum of the old one.
 - In a BPE model, new pieces are merged after all old ones. Where a piece takes several merges, those on its way are
   appended too.
 """

@@ -15,7 +15,7 @@ from fairseq_xl import error_reporting
 COMMANDS = {
     "average": "average checkpoints of one model",
     "back-translate": "generate sources for monolingual text, to train translation on more pairs",
-    "convert": "convert models from and to transformers, fairseq and sentence-transformers",
+    "convert": "convert published models to checkpoints, checkpoints to transformers, fairseq, sentence-transformers",
     "curves": "draw training curves from logs",
     "describe": "say what a file of weights or a folder holds",
     "dictionary": "write the dictionary of a published model",

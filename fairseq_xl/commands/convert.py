@@ -36,14 +36,17 @@ def main(arguments: list[str] | None = None) -> None:
     if isinstance(found, published.Published):
         wrong = [f"--{name.replace('_', '-')}" for name in OUT if getattr(options, name) != _DEFAULTS[name]]
         if wrong:
-            raise UserError(f"{wrong[0]}: {source} is a published model, which is converted to this package first")
+            raise UserError(
+                f"{wrong[0]}: {source} is a published model: convert it to a checkpoint first, and then the checkpoint"
+            )
         languages = options.langs.split(",") if options.langs else found.languages
         with new_folder(output) as folder:
-            conversion.import_model(found, source, folder, languages, Path(options.codes) if options.codes else None)
+            codes = Path(options.codes) if options.codes else None
+            conversion.import_model(found, source, folder, languages, codes, options.cased or None)
     else:
-        for option, value in (("--langs", options.langs), ("--codes", options.codes)):
+        for option, value in (("--langs", options.langs), ("--codes", options.codes), ("--cased", options.cased)):
             if value:
-                raise UserError(f"{option}: {source} is no published model")
+                raise UserError(f"{option} is for published models only, and {source} is not one")
         data = Path(options.data) if options.data else source.parent
         if not (data / DICTIONARY).is_file():
             raise UserError(f"--data: name the data folder of {source}, with its {DICTIONARY}")
@@ -87,14 +90,20 @@ def _parser() -> argparse.ArgumentParser:
         help="IN is a published model: languages of the dictionary, separated by commas (default: those that it has)",
     )
     parser.add_argument("--codes", metavar="FOLDER", help="IN is a .pth of XLM: folder with its files codes and vocab")
+    parser.add_argument(
+        "--cased", action="store_true", help="IN is XLM: its text keeps case and accents (XLM-17 and XLM-100)"
+    )
     parser.add_argument("--to", choices=KINDS, default=KINDS[0], help="kind of the folder (default: %(default)s)")
     parser.add_argument("--data", help="data folder of the checkpoint (default: the checkpoint's folder)")
     parser.add_argument(
         "--lang",
-        help="language of the text, or direction such as en-de: its language embeddings become part of the model",
+        help="language of the text, or direction such as en-de: its language embeddings are added to the position "
+        "embeddings, so that the model serves only this language or direction",
     )
     parser.add_argument(
-        "--language-module", metavar="FILE", help="replaces the checkpoint's language module (MonoTrans)"
+        "--language-module",
+        metavar="FILE",
+        help="language module in place of the checkpoint's (MonoTrans); of an archive, that of --lang",
     )
     parser.add_argument("--no-head", action="store_true", help="leave out the head of fine-tuning")
     parser.add_argument("--no-tokenizer", action="store_true", help="write the model alone")

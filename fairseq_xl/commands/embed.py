@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--language-module", metavar="FILE", help="language module in place of the checkpoint's (MonoTrans)"
     )
-    add_choice(parser, "default: the last layer and mean", POOLINGS[0])
+    add_choice(parser, ("default: the last", "default: mean"), POOLINGS[0])
     parser.add_argument("--fp16", action="store_true", help="16-bit weights: faster on a GPU")
     parser.add_argument(
         "--max-tokens", type=int, default=BATCH_TOKENS, help="tokens of a batch, with padding (default: %(default)s)"

@@ -1,7 +1,7 @@
 """Adds pieces and languages to the vocabulary of a checkpoint.
 
 OUT gets checkpoint.pt, dict.txt and the sub-words. Either the dictionary is that of another data folder (--new-data),
-or languages (--languages) and pieces learned from text (--text, --pieces) are added to that of DATA. Then
+or languages (--langs) and pieces learned from text (--text, --pieces) are added to that of DATA. Then
 `python -m preprocess` makes the same dictionary with `vocabulary: {sentencepiece: OUT/sentencepiece.model}` and the
 languages in the order of OUT/dict.txt; with --spm-model and --dict it needs no text of old languages. New pieces begin
 as the mean of the old pieces of their text, and at random if no character is known; new languages begin as the mean of
@@ -60,13 +60,15 @@ def main(arguments: list[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl extend-vocabulary", description=__doc__)
     parser.add_argument("checkpoint", help="checkpoint of any task")
-    parser.add_argument("--data", required=True, metavar="DATA", help="data folder with its dictionary")
+    parser.add_argument("--data", required=True, metavar="DATA", help="data folder of the checkpoint")
     parser.add_argument("--output", required=True, metavar="OUT", help="folder to write")
     parser.add_argument("--new-data", metavar="NEW", help="data folder with the new dictionary")
-    parser.add_argument("--languages", metavar="XX,YY", help="languages to add, after the old ones")
+    parser.add_argument("--langs", metavar="XX,YY", help="languages to add, after the old ones")
     parser.add_argument("--text", nargs="+", metavar="FILE", help="text from which new pieces are learned")
     parser.add_argument("--pieces", type=int, metavar="N", help="number of new pieces")
-    parser.add_argument("--like", metavar="XX", help="old language as which new ones begin (default: mean over all)")
+    parser.add_argument(
+        "--like", metavar="XX", help="old language whose rows new ones get (default: the mean over all)"
+    )
     return parser
 
 
@@ -74,8 +76,8 @@ def _check_options(options: argparse.Namespace) -> None:
     """Raises `UserError` for options that do not go together."""
     if (options.text is None) != (options.pieces is None):
         raise UserError("--text and --pieces belong together: the files to learn from, and the number of new pieces")
-    if bool(options.new_data) == bool(options.text or options.languages):
-        raise UserError("give either --new-data, or --languages, or --text with --pieces and perhaps --languages")
+    if bool(options.new_data) == bool(options.text or options.langs):
+        raise UserError("give --new-data alone, or --langs, or --text with --pieces, or all three of these")
     if options.pieces is not None:
         check_number("--pieces", options.pieces, "1 or more")
 
@@ -98,7 +100,7 @@ def _read_model(data: Path) -> ModelFile:
 
 def _write_extended(options: argparse.Namespace, data: Path, old: XLDictionary, folder: Path) -> None:
     """Writes the dictionary with new languages and pieces, and the SentencePiece model."""
-    languages = [*old.languages, *_new_languages(options.languages, old)]
+    languages = [*old.languages, *_new_languages(options.langs, old)]
     last = [MASK, *language_symbols(languages)]
     counts = {old.symbols[number]: old.count[number] for number in old.pieces.tolist()}
     if options.text:
@@ -122,13 +124,13 @@ def _write_extended(options: argparse.Namespace, data: Path, old: XLDictionary, 
 
 
 def _new_languages(named: str | None, old: XLDictionary) -> list[str]:
-    """The languages of --languages; raises `UserError` for one that is no code or that the dictionary has."""
-    new = names_of("--languages", named) if named else []
+    """The languages of --langs; raises `UserError` for one that is no code or that the dictionary has."""
+    new = names_of("--langs", named) if named else []
     for code in new:
         if not LANGUAGE.fullmatch(code):
-            raise UserError(f"--languages {named}: {code!r} is not a language code of letters, digits and _")
+            raise UserError(f"--langs {named}: {code!r} is not a language code of letters, digits and _")
         if code in old.languages:
-            raise UserError(f"--languages {named}: the dictionary has {code} already")
+            raise UserError(f"--langs {named}: the dictionary has {code} already")
     return new
 
 

@@ -1,15 +1,15 @@
 """Finds parallel sentences in the text of two languages with the encoder of a checkpoint, without training.
 
 Sentences are compared by the ratio margin of their embeddings (Artetxe & Schwenk 2019). A line of a file is a sentence,
-or ``id TAB sentence`` as in BUCC. --gold prints the threshold with the highest F1 and keeps the pairs at or above it;
---threshold sets the threshold instead. Then each output line is ``id TAB id``. With neither option all pairs are
-written, as ``margin TAB id TAB id``. A sentence that occurs several times in its file is in no pair. With --nearest the
-output has for each source sentence the id of the target sentence with the highest cosine. Submissions of XTREME's
-Tatoeba have it with English as the source. Prints one JSON line.
+or ``id TAB sentence`` as in BUCC. The output has, with --threshold or --gold, a line ``id TAB id`` for each pair at or
+above the threshold; --gold takes the threshold with the highest F1 and prints both. With neither it has ``margin TAB id
+TAB id`` for all pairs. With --nearest it has the id of the most similar target sentence for each source sentence (for
+XTREME's Tatoeba the source is English). A sentence that occurs several times in its file is in no pair. Prints one JSON
+line.
 
---embeddings names the .npy files of `fairseq-xl embed` of both files, for text whose embeddings do not fit into memory:
-they stay on the disk. CHECKPOINT, DATA and --layer are then left out. A row belongs to a line, so of files with ids
-the second column is to be embedded.
+--embeddings names the .npy files of `fairseq-xl embed` of both files, for embeddings that do not fit into memory: they
+stay on the disk. CHECKPOINT, DATA and --layer are then left out. Row N of a file belongs to line N of its text; of
+lines ``id TAB sentence``, embed the sentences alone (`cut -f2`).
 """
 
 import argparse
@@ -114,7 +114,8 @@ def _opened(options: argparse.Namespace, sides: list[tuple[str, Sentences]]) -> 
 
 
 def _parser() -> argparse.ArgumentParser:
-    usage = f"fairseq-xl mine-bitext {' '.join(WORDS)} --layer LAYER [OPTION ...]"
+    usage = f"fairseq-xl mine-bitext {' '.join(WORDS)} --layer LAYER [OPTION ...]\n"
+    usage += "       fairseq-xl mine-bitext --embeddings FILE.npy FILE.npy LANGUAGE=FILE LANGUAGE=FILE [OPTION ...]"
     parser = argparse.ArgumentParser("fairseq-xl mine-bitext", usage=usage, description=__doc__)
     parser.add_argument(
         "words",

@@ -89,8 +89,9 @@ def _parser() -> argparse.ArgumentParser:
         help=f"lines that are read and answered together (default: {BUFFERED}; 1 at a terminal)",
     )
     parser.add_argument("--beam", type=int, default=5, help="beam size (default: 5)")
-    parser.add_argument("--max-len-a", type=float, default=0, help="a generated text has at most a S + b tokens")
-    parser.add_argument("--max-len-b", type=int, default=200, help="b (default: 200), with S tokens of the source")
+    length = "a generated text has at most A * S + B tokens, where S is the number of tokens of the source"
+    parser.add_argument("--max-len-a", type=float, default=0, metavar="A", help=f"{length} (default: 0)")
+    parser.add_argument("--max-len-b", type=int, default=200, metavar="B", help="B in this number (default: 200)")
     parser.add_argument(
         "--lenpen", type=float, default=1, help="length penalty; above 1 favors longer text (default: 1)"
     )

@@ -1,4 +1,4 @@
-"""The symbols that the binarized text of a data folder has. `V` symbols of the dictionary."""
+"""Finds the symbols in the binarized text of a data folder. `V` symbols of the dictionary."""
 
 import logging
 from pathlib import Path

@@ -73,7 +73,7 @@ def read_vocabulary(path: Path) -> list[str]:
     known: set[str] = set()
     for number, piece in enumerate(pieces, start=1):
         if not piece or piece in known:
-            raise UserError(f"{path}, line {number}: expected one piece that is not yet there, found {quoted(piece)}")
+            raise UserError(f"{path}, line {number}: the piece {quoted(piece)} is empty or repeated")
         known.add(piece)
     return pieces
 

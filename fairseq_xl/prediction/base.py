@@ -1,4 +1,4 @@
-"""What the predictors of labels and of text share: batches of the lines of a buffer that are not blank."""
+"""Base class of the predictors of labels and of text: batches of the lines of a buffer that are not blank."""
 
 import logging
 from abc import ABC, abstractmethod

@@ -25,7 +25,7 @@ def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor
     if directions_of(task):
         return TextPredictor(*common, _direction(options, task), generation)
     if options.source_lang or options.target_lang:
-        raise UserError(f"--source-lang and --target-lang: {options.checkpoint} does not translate, it has --lang")
+        raise UserError(f"--source-lang and --target-lang: {options.checkpoint} does not translate: use --lang")
     if isinstance(task, FineTuningTask):
         return LabelPredictor(*common, _language(options, task), options.subtask)
     if isinstance(task, XLGenerationTask):

@@ -59,6 +59,8 @@ def _type_of(task: Any, subtask: str | None) -> TaskType:
     if subtask not in task.type.types:
         names = ", ".join(task.type.types)
         raise UserError(
-            f"--subtask {subtask}: expected one of {names}" if subtask else f"--subtask: name one of {names}"
+            f"--subtask {subtask}: expected one of {names}"
+            if subtask
+            else f"--subtask is missing: expected one of {names}"
         )
     return task.type.types[subtask]

@@ -126,7 +126,7 @@ def agreement(graph: Graph, onnx: OnnxGraph, batches: list[Arrays]) -> dict[str,
 
 
 def _compared(name: str, ours: np.ndarray, theirs: np.ndarray) -> Arrays:
-    """What `agreement` compares in the outputs `name` of a batch: hidden states or logits (N, K), scores (N, …)."""
+    """Compares one batch of outputs `name` for `agreement`: hidden states or logits (N, K), scores (N, …)."""
     if name == "scores":
         return {"difference": np.abs(ours - theirs)}
     if name == "hidden":

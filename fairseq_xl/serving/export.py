@@ -117,7 +117,7 @@ def write_graph(graph: Graph, path: Path, ranges: dict[str, int]) -> None:
 
 
 def describe(kind: str, graphs: dict[str, Graph], model: Any, task: Any) -> dict[str, Any]:
-    """What a server needs beside the graphs: symbols, languages, framing, longest input, labels."""
+    """Describes an export for servers: symbols, languages, framing, longest input, labels."""
     dictionary = task.dictionary
     found = {
         "format": FORMAT,

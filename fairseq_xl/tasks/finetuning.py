@@ -69,7 +69,8 @@ class FineTuningConfig(LanguageModuleConfig):
         default=0.1, metadata={"help": "dropout in front of the task's output layer", "range": "probability"}
     )
     init_from: Optional[str] = field(
-        default=None, metadata={"help": "fine-tune the encoder of this checkpoint, or of a published XLM-R or XLM"}
+        default=None,
+        metadata={"help": "fine-tune the encoder of this checkpoint, or of published weights (XLM-R, XLM, BERT)"},
     )
     freeze: Optional[str] = field(
         default=None,

@@ -72,8 +72,8 @@ class XLPretrainingConfig(LanguageModuleConfig):
     init_from: Optional[str] = field(
         default=None,
         metadata={
-            "help": "initialize a new run from this checkpoint, or from a published XLM-R or XLM; the log names the "
-            "parameters that it lacks"
+            "help": "initialize a new run from this checkpoint, or from published weights (XLM-R, XLM, BERT); the log "
+            "names the parameters that it lacks"
         },
     )
     init_decoder_layers: ChoiceEnum(LAYERS) = field(

@@ -36,7 +36,7 @@ class InitialWeightsConfig:
     init_encoder_from: Optional[str] = field(
         default=None,
         metadata={
-            "help": "initialize the encoder from the encoder of this checkpoint, or of a published XLM-R or XLM "
+            "help": "initialize the encoder from the encoder of this checkpoint, or of published weights "
             "(Lample & Conneau 2019, sections 4.2 and 4.3)"
         },
     )

@@ -37,7 +37,7 @@ def test_rows(tmp_path, old, caplog):
     expected = [[6], [4, 6, 6], [4], [4, 5, 6, 7], [4, 5, 6, 7], [5]]
     assert found.symbols == [*special, *expected, [8], [9, 10], [10]] and found.languages == [[0, 1], [1]]
     assert found.drawn == [7, 8]  # ▁x and x
-    assert caplog.messages == ["4 new pieces (2 of unknown characters), new languages: fr, 3 old symbols left out"]
+    assert caplog.messages == ["new pieces: 4 (2 with random embeddings); new languages: fr; removed symbols: 3"]
 
 
 def test_a_language_begins_like_another(tmp_path, old):

@@ -86,7 +86,7 @@ def test_figures_are_those_of_the_kept_files():
         ", ".join(str(read(f"retrieval-{kind}")["test"]["en-de"]["margin"][side]["accuracy"]) for side in SIDES)
         for kind in ("whole", "cut")
     ]
-    assert table_row(page, "retrieval en-de, 2,089 pairs, margin, forward and backward") == scores
+    assert table_row(page, "retrieval en-de, 2,089 pairs: accuracy by margin, percent, forward and backward") == scores
     for name, kind in (("unigram, rounded scores", "unigram"), ("BPE", "bpe")):
         lines = read(f"ids-{kind}").values()
         assert len(lines) == 16 and sum(each["lines"] for each in lines) == 459_727

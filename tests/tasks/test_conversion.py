@@ -383,7 +383,7 @@ BAD = {
     "a shard is missing": (without_shard, "model-00002.* cannot be read as a checkpoint: No such file"),
     "a shard elsewhere": (elsewhere, "names the shard '../other.safetensors': expected a file in the same folder"),
     "no tokenizer": (without_tokenizer, "is needed beside model.safetensors"),
-    "another vocabulary": (another_vocabulary, "rows of tokens, and .*dict.txt makes 12 symbols"),
+    "another vocabulary": (another_vocabulary, "token embeddings have 83 rows, but .*dict.txt lists 12 symbols"),
     "another kind": (another_kind, "model_type 'gpt2'; xlm-roberta, xlm, bert, mbart, bart can be converted"),
     "code": (code, "model_type 'mine'; "),
 }
@@ -400,14 +400,14 @@ def test_bad_input_is_one_sentence_and_writes_nothing(original, data_bin, tmp_pa
 
 def test_options_of_the_other_direction_are_refused(original, data_bin, tmp_path):
     xlm_roberta(original, data_bin)
-    with pytest.raises(UserError, match="--dtype: .* is a published model, which is converted to this package first"):
+    with pytest.raises(UserError, match="--dtype: .* is a published model: convert it to a checkpoint first"):
         run(original, tmp_path / "ours", "--dtype", "float16")
     with pytest.raises(UserError, match="there is no such file or folder"):
         run(tmp_path / "nothing", tmp_path / "ours")
     run(original, tmp_path / "ours", "--langs", "en")
     with pytest.raises(UserError, match="exists: name a new folder"):
         run(original, tmp_path / "ours", "--langs", "en")
-    with pytest.raises(UserError, match="--langs: .*checkpoint.pt is no published model"):
+    with pytest.raises(UserError, match="--langs is for published models only, and .*checkpoint.pt is not one"):
         run(tmp_path / "ours", tmp_path / "back", "--langs", "en")
     shutil.move(tmp_path / "ours" / "dict.txt", tmp_path / "dict.txt")
     with pytest.raises(UserError, match="--data: name the data folder of .*checkpoint.pt, with its dict.txt"):
@@ -452,9 +452,9 @@ def test_descriptions_of_every_form_of_a_model(original, data_bin, tmp_path):
     assert published_one["options"]["--position-offset"] == 2 and published_one["options"]["--heads"] == 2
     assert ours["kind"] == "checkpoint of fairseq_xl, task xl_pretraining" and ours["languages"] == ["en", "de"]
     assert ours["architecture"] == "xl_xlmr_base" and ours["updates"] == 0 and ours["objectives"] == "mlm"
-    assert ours["from"] == {"init_from": str(original)} and ours["optimizer state"] is False
-    rows = published_one["rows of tokens"]
-    assert ours["rows of tokens"] == theirs["rows of tokens"] == rows + 2
+    assert ours["initialized from"] == {"init_from": str(original)} and ours["optimizer state"] is False
+    rows = published_one["token embeddings"]
+    assert ours["token embeddings"] == theirs["token embeddings"] == rows + 2
     assert theirs["languages"] == ["en", "de"]  # tokenizer.json has [en] and [de]
     assert sentences["kind"] == "folder of sentence-transformers" and "--output-form" not in sentences["options"]
     assert of_fairseq["kind"] == "published model, layout fairseq_roberta"
@@ -464,7 +464,7 @@ def test_descriptions_of_every_form_of_a_model(original, data_bin, tmp_path):
 def test_descriptions_run_nothing_and_name_what_is_wrong(original, data_bin, tmp_path):
     code(original, data_bin)
     (found,) = described(original)
-    assert found["model_type"] == "mine" and "can be converted" in found["converted"]
+    assert found["model_type"] == "mine" and "can be converted" in found["convertible"]
     whole = original / "model.safetensors"
     whole.write_bytes(whole.read_bytes()[:100])
     (tmp_path / "words.txt").write_text("2 3\na 1 2 3\nb 4 5 6\n")

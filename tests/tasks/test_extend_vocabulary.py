@@ -58,7 +58,7 @@ def checkpoint(data_bin, tmp_path_factory):
 def extended(data_bin, spanish, checkpoint, tmp_path_factory):
     """What the command writes for a new language and 12 pieces of its text."""
     output = tmp_path_factory.mktemp("extended") / "out"
-    more = ["--languages", "es", "--text", str(spanish / "train.es"), "--pieces", "12"]
+    more = ["--langs", "es", "--text", str(spanish / "train.es"), "--pieces", "12"]
     main([str(checkpoint), "--data", str(data_bin), "--output", str(output), *more])
     return output
 
@@ -149,7 +149,7 @@ def test_training_goes_on(new_data, extended, tmp_path):
 
 
 def test_languages_alone(data_bin, checkpoint, tmp_path):
-    line = [str(checkpoint), "--data", str(data_bin), "--languages", "it,es", "--like", "fr"]
+    line = [str(checkpoint), "--data", str(data_bin), "--langs", "it,es", "--like", "fr"]
     main([*line, "--output", str(tmp_path / "out")])
     (old, new), before, after = (
         dictionaries(data_bin, tmp_path / "out"),
@@ -166,7 +166,7 @@ def test_languages_alone(data_bin, checkpoint, tmp_path):
 def test_a_language_module_stays_with_its_body(data_bin, tmp_path):
     run_train(pretraining(data_bin, tmp_path / "run", "--arch", "xl_monotrans_tiny", *SHORT, objectives="mlm"))
     last, output = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "out"
-    main([str(last), "--data", str(data_bin), "--output", str(output), "--languages", "es"])
+    main([str(last), "--data", str(data_bin), "--output", str(output), "--langs", "es"])
     one, other = (language_modules.extract(load_checkpoint(path), path) for path in (last, output / "checkpoint.pt"))
     assert one.body == other.body and other.languages == ["en", "de", "fr", "es"]
     assert len(other.state[TOKENS]) == len(one.state[TOKENS]) + 1
@@ -209,24 +209,24 @@ def test_options_that_do_not_go_together(data_bin, checkpoint, other_data, spani
         return str(error.value)
 
     text = spanish / "train.es"
-    for options in ([], ["--new-data", other_data, "--languages", "es"]):
-        assert error(*options).startswith("give either --new-data, or --languages, or --text with --pieces")
+    for options in ([], ["--new-data", other_data, "--langs", "es"]):
+        assert error(*options).startswith("give --new-data alone, or --langs, or --text with --pieces")
     for options in (["--text", text], ["--pieces", 3], ["--new-data", other_data, "--pieces", 3]):
         assert error(*options).startswith("--text and --pieces belong together")
     assert "--pieces 0: 1 or more is needed" in error("--text", text, "--pieces", 0)
-    assert "the dictionary has de already" in error("--languages", "es,de")
-    assert "es is named twice" in error("--languages", "es,es")
-    assert "'e/s' is not a language code" in error("--languages", "e/s")
-    assert "language 'it' has no symbol in the dictionary" in error("--languages", "es", "--like", "it")
+    assert "the dictionary has de already" in error("--langs", "es,de")
+    assert "es is named twice" in error("--langs", "es,es")
+    assert "'e/s' is not a language code" in error("--langs", "e/s")
+    assert "language 'it' has no symbol in the dictionary" in error("--langs", "es", "--like", "it")
     assert "there is nothing to add" in error("--new-data", data_bin)
     (tmp_path / "empty").write_text("\n \n")
     assert "there is no text in it" in error("--text", tmp_path / "empty", "--pieces", 3)
     assert "none.es: no such file" in error("--text", "none.es", "--pieces", 3)
     assert "no such dictionary" in error("--new-data", tmp_path)
-    assert "was trained with another dictionary" in error("--languages", "it", data=other_data)
+    assert "was trained with another dictionary" in error("--langs", "it", data=other_data)
     half = tmp_path / "half.pt"
     half.write_bytes(checkpoint.read_bytes()[:5000])
-    assert "half.pt is not a checkpoint, or it is damaged or cut short" in error("--languages", "es", path=half)
+    assert "half.pt is not a checkpoint, or it is damaged or cut short" in error("--langs", "es", path=half)
     copy = tmp_path / "data"
     copy.mkdir()
     shutil.copy(data_bin / "dict.txt", copy)

@@ -215,7 +215,7 @@ def test_wrong_lines_and_options(data_bin, checkpoints, run, tmp_path):
         ("tagging", ["Haus " * 9], ["--max-tokens", 5], "a sentence needs 11 tokens with padding"),
         ("tagging", ["Haus"], ["--batch-size", 0], "--batch-size 0: 1 or more is needed"),
         ("tagging", ["Haus"], ["--input", tmp_path / "no"], "no: no such file"),
-        ("tagging", ["Haus"], ["-s", "en"], "does not translate, it has --lang"),
+        ("tagging", ["Haus"], ["-s", "en"], "does not translate: use --lang"),
     ]
     for name, lines, more, message in cases:
         with pytest.raises(UserError, match=message):
@@ -251,7 +251,7 @@ def test_subtasks(data_bin, task_files, tmp_path, run):
     (label,) = run(["das Haus\tGarten"], checkpoint, "--lang", "de", "--subtask", "c")
     assert len(tags.split(" ")) == 2 and label.split("\t")[0] in ("river", "stone")
     for more, message in (
-        ([], "--subtask: name one of c, t"),
+        ([], "--subtask is missing: expected one of c, t"),
         (["--subtask", "x"], "--subtask x: expected one of c, t"),
     ):
         with pytest.raises(UserError, match=message):

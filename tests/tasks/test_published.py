@@ -544,7 +544,7 @@ FILES = {
     "a piece too few": (
         "fairseq",
         lambda path: change_line(path.with_name("dict.txt"), -2, None),
-        r"it has \d+ rows of tokens, and .*/dict.txt makes \d+ symbols",
+        r"token embeddings have \d+ rows, but .*/dict.txt lists \d+ symbols",
     ),
     "no symbols": (
         "fairseq",

@@ -1,4 +1,4 @@
-"""The models of transformers that compute what models of ours compute.
+"""Maps models of this package to models of transformers that compute the same.
 
 ========================================================= ===================================================
 our model                                                 counterpart
@@ -33,7 +33,7 @@ from fairseq_xl.errors import UserError
 
 Config = dict[str, Any]
 
-#: task type -> (name of its module of ours without a pooler, suffix of the class of transformers)
+#: task type -> suffix of the class name in transformers
 HEADS = {
     "classification": "SequenceClassification",
     "tagging": "TokenClassification",
@@ -82,9 +82,9 @@ def counterpart(own: Own, head: bool = True) -> Counterpart:
 def encoder_layout(own: Own, head: str | None = None) -> str:
     """The layout of an encoder: xlm-roberta, bert or xlm; raises `UserError` with the reason if none fits."""
     options = own.options
-    _refuse(own, bool(options.get("adapters")), "adapters, which its layers do not have")
-    _refuse(own, options["layer_norm"] == "pre", "pre-LN layers, which its encoders do not have")
-    _refuse(own, options["embedding_scale"] == "sqrt", "scaled token embeddings, which its encoders do not have")
+    _refuse(own, bool(options.get("adapters")), "adapters")
+    _refuse(own, options["layer_norm"] == "pre", "pre-LN layers in an encoder of this kind")
+    _refuse(own, options["embedding_scale"] == "sqrt", "scaled token embeddings in an encoder")
     dense, segments = options["output_form"] == "dense", SEGMENTS in own.state
     if segments:
         _refuse(own, bool(own.languages), "segment embeddings together with language embeddings")
@@ -97,7 +97,7 @@ def encoder_layout(own: Own, head: str | None = None) -> str:
         return "bert"
     layout = _form_of(own, head)
     wrong = layout == "xlm" and own.options["ffn_dim"] != 4 * own.options["embed_dim"]
-    _refuse(own, wrong, f"--ffn-dim {own.options['ffn_dim']}, and XLM's is 4 times --embed-dim")
+    _refuse(own, wrong, f"--ffn-dim {own.options['ffn_dim']} in XLM's form, where it is 4 times --embed-dim")
     return layout
 
 
@@ -120,7 +120,7 @@ def _form_of(own: Own, head: str | None) -> str:
 
 def _refuse(own: Own, is_so: bool, reason: str) -> None:
     if is_so:
-        raise UserError(f"{own.path} has no counterpart in transformers: it has {reason}")
+        raise UserError(f"{own.path} has no counterpart in transformers, which has no model with {reason}")
 
 
 def _has_pooler(own: Own) -> bool:

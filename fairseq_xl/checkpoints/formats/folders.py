@@ -59,17 +59,15 @@ def write_fairseq(folder: Path, own: Own, dtype: str) -> None:
     """
     options = own.options
     reasons = {
-        "a decoder": own.has_decoder,
-        "another form than XLM-R's": own.has_decoder or encoder_layout(own) != "xlm-roberta",
-        f"--layer-norm-eps {options['layer_norm_eps']} and not {TORCH_EPS}": options["layer_norm_eps"] != TORCH_EPS,
-        "relu and not gelu": options["activation"] != "gelu",
-        "--framing xlm": options["framing"] == "xlm",
+        "it has a decoder": own.has_decoder,
+        "it is not of XLM-R's form": own.has_decoder or encoder_layout(own) != "xlm-roberta",
+        f"--layer-norm-eps is {options['layer_norm_eps']}, not {TORCH_EPS}": options["layer_norm_eps"] != TORCH_EPS,
+        "its activation is relu, not gelu": options["activation"] != "gelu",
+        "its framing is xlm": options["framing"] == "xlm",
     }
     for reason, applies in reasons.items():
         if applies:
-            raise UserError(
-                f"{own.path} has no counterpart in fairseq: RobertaModel is an encoder, and it has {reason}"
-            )
+            raise UserError(f"{own.path} cannot be exported as fairseq's RobertaModel: {reason}")
     state = {
         name: value
         for name, value in own.state.items()

@@ -30,7 +30,12 @@ _OPTIONS: dict[str, tuple[str, str, bool]] = {
 
 
 def import_subwords(
-    layout: str, source: Path, folder: Path, languages: Sequence[str], codes: Path | None = None
+    layout: str,
+    source: Path,
+    folder: Path,
+    languages: Sequence[str],
+    codes: Path | None = None,
+    cased: bool | None = None,
 ) -> None:
     """Copies the sub-words of a published model into a folder, under the names of a data folder, with a manifest.
 
@@ -42,11 +47,12 @@ def import_subwords(
         folder: the folder to fill.
         languages: languages of the dictionary.
         codes: a folder with XLM's codes and vocab, which its .pth files lack.
+        cased: whether XLM's text keeps case and accents; None: as its tokenizer_config.json says, or else not.
 
     Raises `UserError` for files that cannot be used, and for `codes` of another model than XLM.
     """
-    if codes is not None and layout != "xlm":
-        raise UserError(f"--codes {codes}: the model is not XLM")
+    if layout != "xlm" and (codes is not None or cased is not None):
+        raise UserError(f"{f'--codes {codes}' if codes else '--cased'}: the model is not XLM")
     kind, found = _find(layout, codes or source)
     if found is None:
         names = " and ".join(_FILES[kind][0])
@@ -55,7 +61,7 @@ def import_subwords(
     options = {}
     if kind in _OPTIONS:
         option, name_there, default = _OPTIONS[kind]
-        options[option] = _setting(source, name_there, default)
+        options[option] = _setting(source, name_there, default) if cased is None else not cased
     if found[0].name == _TOKENIZER:
         _from_tokenizer(found[0], kind, folder)
     else:
@@ -90,6 +96,10 @@ def _find(layout: str, folder: Path) -> tuple[Kind, tuple[Path, ...] | None]:
         paths = tuple(folder / name for name in names)
         if all(path.is_file() for path in paths):
             return kind, paths
+    if kind == "xlm":  # codes_xnli_15 and vocab_xnli_15
+        released = [sorted(folder.glob(f"{name}_*")) for name in ("codes", "vocab")]
+        if all(len(found) == 1 for found in released):
+            return kind, (released[0][0], released[1][0])
     return kind, None
 
 

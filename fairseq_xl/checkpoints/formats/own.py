@@ -1,6 +1,6 @@
-"""A checkpoint of this package as a plain model, for conversion: no language module, no language of its own.
+"""Reads a checkpoint of this package for conversion. C channels.
 
-V symbols, C channels.
+The language module becomes part of the weights; `for_languages` does so with language embeddings.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -72,10 +72,10 @@ def read_own(path: str, data: Path, language_module: str | None = None, language
     cfg = (content.get("cfg") or {}).get("model") or {}
     _, config = registered_model(cfg.get("_name"))
     if config is None:
-        raise UserError(f"{path} is damaged: it doesn't say its model's config")
+        raise UserError(f"{path} is damaged: its configuration names no known model")
     options = {field.name: cfg.get(field.name, getattr(config(), field.name)) for field in fields(config)}
     if "heads" not in options:
-        raise UserError(f"{path} has --arch {cfg['_name']}, which is no Transformer: it has no counterpart elsewhere")
+        raise UserError(f"{path} has --arch {cfg['_name']}, which is no Transformer: it cannot be exported")
     state = upgrade_keys(content["model"])
     if language_module:
         state = _with_module(state, options, found, language_module, language, dictionary, data)
@@ -113,8 +113,8 @@ def _with_module(
     if module.body not in (identity.get("body"), language_modules.body_digest(state, positions)):
         raise UserError(f"--language-module {file} was learned with another body than the model's")
     if module.language_positions != positions:
-        has = {True: "with", False: "without"}
-        raise UserError(f"--language-module {file} is {has[not positions]} positions of its own, the model is not")
+        has = {True: "position embeddings of its own", False: "no position embeddings of its own"}
+        raise UserError(f"--language-module {file} has {has[not positions]}, but the model has {has[positions]}")
     options["adapters"] = module.adapters
     return module.put_into(state)
 

@@ -33,7 +33,12 @@ _FRAMINGS = {"bert": "bert", "xlm": "xlm", "bart": "mbart", "fairseq_transformer
 
 
 def to_options(layout: str, settings: Settings, state: State) -> Settings:
-    """Options of our model and task, by name, for weights `state` under our names that have a layout's `settings`.
+    """Converts a file's settings to options of our model and task, by name.
+
+    Args:
+        layout: a key of `tables.TABLES`.
+        settings: those of the file.
+        state: its weights under our names, whose shapes give the sizes.
 
     The number of heads changes no shape, but weights for another number of heads mean something else. Without an output
     layer any `output_form` fits, and it is left out. Raises `UserError` for a missing setting, and for one that our

@@ -6,14 +6,14 @@ A SentencePiece model becomes these steps, in which spaces are ▁ at the end:
 - spaces: removed at both ends, merged, and one put in front of the text, as far as the model does so;
 - Unigram or BPE. Words are separated before, which changes no result unless a piece has ▁ inside.
 
-The ids are equal but for
+Ids differ in four cases:
 
-- segmentations of a unigram model whose scores are equal up to rounding, as those of the same pieces in another order
-  (``... .`` and ``. ...``): SentencePiece adds scores in 32 bits, the package in 64 bits;
-- decomposed text. SentencePiece applies the longest rule; the package the shortest one, to graphemes of less than 6
-  bytes, whose other characters it drops. So e + ◌̂ + ◌́ becomes ê, and か + ◌゙ stays. Compose such text (NFC) before;
-- text without a piece, which has no ids here and is ``<unk>`` in `TextEncoder`;
-- text that spells a special symbol, such as ``<mask>`` or ``[en]``, which becomes this symbol here.
+- Two segmentations of a unigram model have nearly equal scores, such as ``... .`` and ``. ...``: SentencePiece adds
+  scores in 32 bits, the package in 64. With rounded scores (`sentencepiece_models.with_rounded_scores`) this is rare.
+- Decomposed text: the package applies the shortest rule of normalization to graphemes shorter than 6 bytes and drops
+  the rest, SentencePiece the longest one. Compose such text (NFC) before.
+- Text without any piece has no ids here and ``<unk>`` in `TextEncoder`.
+- Text that contains a special symbol, such as ``<mask>`` or ``[en]``: it becomes this symbol here.
 
 A WordPiece vocabulary is BERT's tokenizer in the same package; only the last two differences apply. XLM's vocabulary is
 in `fairseq_xl.checkpoints.formats.xlm_tokenizer`.

@@ -71,7 +71,7 @@ def write_tokenizer(
         tokenizer = KINDS[kind](vocabulary, dictionary, suffix)
         tokenizer.add_special_tokens([*SPECIAL, MASK, *dictionary.symbols[dictionary.first_language :]])
         assert tokenizer.get_vocab_size() == len(dictionary)
-        tokenizer.post_processor = _template(framing, dictionary, segments)
+        tokenizer.post_processor = _template(framing, dictionary, segments, language)
         with replacing(folder / "tokenizer.json") as file:
             file.write(tokenizer.to_str(pretty=True).encode("utf-8"))
         config, first = {"tokenizer_class": TOKENIZER_CLASS}, "cls_token"
@@ -108,14 +108,22 @@ def _warn_of_tokenizers(data: Path, language: str | None) -> None:
             logger.warning("%s: the text of %s was tokenized by %s; transformers %s", data, xx, name, instead)
 
 
-def _template(framing: str, dictionary: XLDictionary, segments: bool) -> TemplateProcessing:
-    """The framing of a text and of a pair; with `segments`, the second text of a pair has token type 1."""
+def _template(framing: str, dictionary: XLDictionary, segments: bool, language: str | None) -> TemplateProcessing:
+    """The framing of a text and of a pair; with `segments`, the second text of a pair has token type 1.
+
+    Raises `UserError` if the framing `mbart` has no language.
+    """
     from tokenizers.processors import TemplateProcessing
 
     start, eos = dictionary[Framing.of(framing, dictionary).start], dictionary[dictionary.eos()]
-    second = int(segments)
-    return TemplateProcessing(
-        single=[start, "$A", eos],
-        pair=[start, "$A", eos, f"{eos}:{second}", f"$B:{second}", f"{eos}:{second}"],
-        special_tokens=[(name, dictionary.index(name)) for name in {start, eos}],
-    )
+    second, names = int(segments), {start, eos}
+    if framing == "mbart":
+        if language is None:
+            raise UserError("--framing mbart puts the language behind each text: name it, as in --lang en-de")
+        last = dictionary[dictionary.language_symbol(language)]
+        single, pair, names = ["$A", eos, last], ["$A", eos, "$B", eos, last], {eos, last}
+    else:
+        between = [] if framing == "bert" else [f"{eos}:{second}"]
+        single, pair = [start, "$A", eos], [start, "$A", eos, *between, f"$B:{second}", f"{eos}:{second}"]
+    special = [(name, dictionary.index(name)) for name in sorted(names)]
+    return TemplateProcessing(single=single, pair=pair, special_tokens=special)

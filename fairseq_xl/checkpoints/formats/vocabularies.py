@@ -52,7 +52,9 @@ def of_mbart(count: int, origin: Path) -> Vocabulary:
     listed = [read_symbols(origin, codes) for codes in (MBART_LANGUAGES, MBART50_LANGUAGES)]
     if count not in map(len, listed):
         expected = " or ".join(str(len(symbols)) for symbols in listed)
-        raise UserError(f"it has {count} rows of tokens, and {origin} and its language codes make {expected} symbols")
+        raise UserError(
+            f"its token embeddings have {count} rows, but {origin} and its language codes list {expected} symbols"
+        )
     return _in_our_order(count, next(symbols for symbols in listed if len(symbols) == count), origin)
 
 
@@ -128,4 +130,4 @@ def _in_order(numbered: object, origin: Path) -> list[str]:
 
 def _check_count(rows: int, symbols: int, origin: Path) -> None:
     if rows != symbols:
-        raise UserError(f"it has {rows} rows of tokens, and {origin} makes {symbols} symbols")
+        raise UserError(f"its token embeddings have {rows} rows, but {origin} lists {symbols} symbols")

@@ -214,10 +214,10 @@ def test_16_bits_are_those_of_the_checkpoint(make, tmp_path):
 
 REFUSED = {
     "language embeddings, dense": (XLEncoderModel, EncoderConfig(**SIZES, output_form="dense"), "for one language"),
-    "ffn": (XLEncoderModel, EncoderConfig(**XLM | dict(ffn_dim=32)), "--ffn-dim 32, and XLM's is 4 times"),
-    "pre-LN": (XLEncoderModel, EncoderConfig(**XLM_R, layer_norm="pre"), "it has pre-LN layers"),
-    "scaled": (XLEncoderModel, EncoderConfig(**XLM_R, embedding_scale="sqrt"), "it has scaled token embeddings"),
-    "adapters": (XLMonoTransModel, MonoTransConfig(**XLM_R, adapters=4), "it has adapters"),
+    "ffn": (XLEncoderModel, EncoderConfig(**XLM | dict(ffn_dim=32)), "--ffn-dim 32 in XLM's form, where it is 4 times"),
+    "pre-LN": (XLEncoderModel, EncoderConfig(**XLM_R, layer_norm="pre"), "pre-LN layers"),
+    "scaled": (XLEncoderModel, EncoderConfig(**XLM_R, embedding_scale="sqrt"), "scaled token embeddings"),
+    "adapters": (XLMonoTransModel, MonoTransConfig(**XLM_R, adapters=4), "adapters"),
     "segments, plain": (
         XLEncoderModel,
         EncoderConfig(**SIZES, language_embeddings="none", segment_embeddings="added"),
@@ -226,7 +226,7 @@ REFUSED = {
     "streams": (
         XLNgramDecoderModel,
         NgramDecoderConfig(**SEQ2SEQ),
-        "it has predicting streams \\(xFNP\\)",
+        "predicting streams \\(xFNP\\)",
     ),
     "both languages": (XLEncoderDecoderModel, EncoderDecoderConfig(**SIZES), "--lang XX-YY exports it for one"),
     "pre-LN, two tables": (
@@ -241,7 +241,9 @@ REFUSED = {
 def test_what_has_no_counterpart_is_refused_with_the_reason(make, kind):
     model_class, config, reason = REFUSED[kind]
     _, own = make(model_class, config)
-    with pytest.raises(UserError, match=f"model.pt has no counterpart in transformers: .*{reason}"):
+    with pytest.raises(
+        UserError, match=f"model.pt has no counterpart in transformers, which has no model with .*{reason}"
+    ):
         counterpart(own)
 
 
@@ -277,10 +279,14 @@ def test_fairseq_without_this_package_reads_our_roberta(make, tmp_path):
 
 @pytest.mark.parametrize(
     "form, reason",
-    [(XLM, "another form than XLM-R's"), (XLM_R, "--layer-norm-eps 1e-06 and not 1e-05"), (SEQ2SEQ, "a decoder")],
+    [
+        (XLM, "it is not of XLM-R's form"),
+        (XLM_R, "--layer-norm-eps is 1e-06, not 1e-05"),
+        (SEQ2SEQ, "it has a decoder"),
+    ],
 )
-def test_fairseq_has_no_other_forms(make, tmp_path, form, reason):
+def test_export_to_fairseq_refuses_other_forms(make, tmp_path, form, reason):
     kinds = (XLEncoderDecoderModel, EncoderDecoderConfig) if form is SEQ2SEQ else (XLEncoderModel, EncoderConfig)
     _, own = make(kinds[0], kinds[1](**form))
-    with pytest.raises(UserError, match=f"no counterpart in fairseq: RobertaModel is an encoder, and it has {reason}"):
+    with pytest.raises(UserError, match=f"model.pt cannot be exported as fairseq's RobertaModel: {reason}"):
         write_fairseq(tmp_path, own, "float32")

@@ -1,7 +1,9 @@
 """Converts models between the layouts of other programs and ours; the command is `fairseq-xl convert`."""
 
 import logging
+import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -22,6 +24,7 @@ from fairseq_xl.checkpoints.formats.own import Own, for_languages, read_own
 from fairseq_xl.checkpoints.formats.sentence_transformers import write_sentence_transformers
 from fairseq_xl.checkpoints.formats.tokenizer import write_tokenizer
 from fairseq_xl.checkpoints.published import Published
+from fairseq_xl.data.subwords import FILES, vocabulary_kind
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
 from fairseq_xl.io.folders import new_folder
@@ -29,6 +32,9 @@ from fairseq_xl.io.folders import new_folder
 logger = logging.getLogger(__name__)
 
 CHECKPOINT = "checkpoint.pt"
+(SENTENCEPIECE,) = FILES["sentencepiece"]
+#: number of languages of mBART-50
+MBART_50 = 52
 #: layout -> architecture whose class the model has; all options that change its weights are set
 _ENCODERS = {
     "xlm": "xl_xlm_base",
@@ -65,6 +71,10 @@ def import_model(
     """
     found.write_dictionary(folder / "dict.txt", languages)
     source = origin if origin.is_dir() else origin.parent
+    if found.layout == "bart" and len(found.languages) == MBART_50:
+        logger.warning(
+            "%s: mBART-50 reads [en] x </s> and predicts [de] first; fine-tune it here before it translates", origin
+        )
     import_subwords(found.layout, source, folder, languages, codes, cased)
     line = [str(folder), *(_translation if "decoder" in found.depths else _encoder)(found, origin, languages)]
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), line))
@@ -111,67 +121,107 @@ def _options(found: Published, arch: str, depths: dict[str, int]) -> list[str]:
 # --- to other programs -----------------------------------------------------------------------------------------
 
 
-def export_model(
-    checkpoint: str,
-    data: Path,
-    output: Path,
-    kind: str,
-    language: str | None = None,
-    language_module: str | None = None,
-    head: bool = True,
-    dtype: str = "float32",
-    layer: int | None = None,
-    pooling: Literal["mean", "first"] = "mean",
-    tokenizer: bool = True,
-) -> Counterpart | None:
+@dataclass(frozen=True)
+class Export:
+    """What to write of a checkpoint.
+
+    Attributes:
+        kind: ``transformers``, ``fairseq`` or ``sentence-transformers``.
+        language: the language of the text, or the direction as in en-de. Language embeddings are then added to the
+            position embeddings, and the direction gives the first symbol of the decoder's input.
+        language_module: file of a language module that replaces the checkpoint's; of an archive, that of `language`.
+        head: as in `counterpart`.
+        dtype: type of the weights in the file.
+        layer, pooling: of sentence-transformers: the layer that is pooled (None: the last one), and how.
+        tokenizer: whether to write the tokenizer.
+    """
+
+    kind: str = "transformers"
+    language: str | None = None
+    language_module: str | None = None
+    head: bool = True
+    dtype: str = "float32"
+    layer: int | None = None
+    pooling: Literal["mean", "first"] = "mean"
+    tokenizer: bool = True
+
+
+def export_model(checkpoint: str, data: Path, output: Path, export: Export) -> None:
     """Writes a checkpoint of ours as a folder for another program, with its tokenizer.
 
     Args:
         checkpoint: its file.
         data: data folder with its dict.txt and its sub-words.
         output: the folder to write.
-        kind: ``transformers``, ``fairseq`` or ``sentence-transformers``.
-        language: the language of the text, or the direction as in en-de; needed where language embeddings or the start
-            of the decoder's input depend on it.
-        language_module: file of a language module that replaces the checkpoint's.
-        head: as in `counterpart`.
-        dtype: type of the weights in the file.
-        layer, pooling: of sentence-transformers: the layer that is pooled (None: the last one), and how.
-        tokenizer: whether to write the tokenizer.
 
-    Returns: the model of transformers, None for fairseq.
-    Raises `UserError` for a model without counterpart.
+    Raises `UserError` for a model without counterpart, and for a language or direction that the model does not have.
     """
-    source, _, target = (language or "").partition("-")
-    own = read_own(checkpoint, data, language_module, source or None)
-    if not source and len(own.directions) == 1:
-        source, _, target = own.directions[0].partition("-")
-    if language:
-        own = for_languages(own, source, target or None)
+    archive = export.language if export.language_module else None
+    own = read_own(checkpoint, data, export.language_module, archive)
+    source, target = _languages(own, export.language)
+    if export.language:
+        own = for_languages(own, source or "", target)
     with new_folder(output) as folder:
-        if kind == "fairseq":
-            write_fairseq(folder, own, dtype)
-            return None
-        if kind == "sentence-transformers":
-            found = sentence_encoder(own, layer)
+        if export.kind == "fairseq":
+            left_out = write_fairseq(folder, own, export.dtype)
+            if vocabulary_kind(data) == "sentencepiece" and (data / SENTENCEPIECE).is_file():
+                shutil.copyfile(data / SENTENCEPIECE, folder / "sentencepiece.bpe.model")
         else:
-            found = counterpart(own, head)
-        write_transformers(folder, found, dtype, _start(own, target or None))
-        if tokenizer:
-            segments = found.config.get("type_vocab_size") == 2
-            write_tokenizer(folder, data, own.dictionary, own.options["framing"], own.longest, source or None, segments)
-        if kind == "sentence-transformers":
-            write_sentence_transformers(folder, pooling, own.longest, own.options["embed_dim"])
-    if found.left_out:
-        logger.info("%s: not exported: %s", checkpoint, ", ".join(found.left_out))
-    return found
+            sentences = export.kind == "sentence-transformers"
+            found = sentence_encoder(own, export.layer) if sentences else counterpart(own, export.head)
+            left_out = found.left_out
+            write_transformers(folder, found, export.dtype, _start(own, target))
+            if export.tokenizer:
+                _write_tokenizer(folder, data, own, found, source)
+            if sentences:
+                write_sentence_transformers(folder, export.pooling, own.longest, own.options["embed_dim"])
+    if left_out:
+        logger.info("%s: not exported: %s", checkpoint, ", ".join(left_out))
+
+
+def _write_tokenizer(folder: Path, data: Path, own: Own, found: Counterpart, source: str | None) -> None:
+    segments = found.config.get("type_vocab_size") == 2
+    write_tokenizer(folder, data, own.dictionary, own.options["framing"], own.longest, source, segments)
+    if vocabulary_kind(data) == "xlm" and own.type_state.get("num_texts", 1) > 1:
+        logger.warning(
+            "%s was fine-tuned on pairs: XLMTokenizer puts one </s> between two texts, and this package two", own.path
+        )
+
+
+def _languages(own: Own, named: str | None) -> tuple[str | None, str | None]:
+    """Source and target language: those that --lang names, or of the only direction of the checkpoint.
+
+    Raises `UserError` for a language that the dictionary does not have, and for one where a direction is expected.
+    """
+    known = own.dictionary.languages
+    if named is None:
+        if len(own.directions) == 1:
+            return _split(own.directions[0], known) or (None, None)
+        return None, None
+    if own.has_decoder:
+        pair = _split(named, known)
+        if pair is None:
+            raise UserError(f"--lang {named}: expected a direction of two of {', '.join(known)}, such as XX-YY")
+        return pair
+    own.dictionary.language_id(named)
+    return named, None
+
+
+def _split(direction: str, known: Sequence[str]) -> tuple[str, str] | None:
+    """The languages of a direction; a code may have a hyphen itself."""
+    parts = direction.split("-")
+    halves = (("-".join(parts[:cut]), "-".join(parts[cut:])) for cut in range(1, len(parts)))
+    return next((pair for pair in halves if set(pair) <= set(known)), None)
 
 
 def _start(own: Own, target: str | None) -> int | None:
-    """Id of the symbol of the target language; None if the checkpoint has several and none is named."""
+    """Id of the symbol of the target language; None, with a warning, if no direction is known."""
     if not own.has_decoder:
         return None
-    targets = {direction.partition("-")[2] for direction in own.directions}
-    if target is None and len(targets) == 1:
-        (target,) = targets
-    return None if target is None else own.dictionary.language_symbol(target)
+    if target is None:
+        logger.warning(
+            "%s: no direction is named (--lang XX-YY), so generate() needs decoder_start_token_id, the id of [YY]",
+            own.path,
+        )
+        return None
+    return own.dictionary.language_symbol(target)

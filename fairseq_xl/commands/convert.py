@@ -10,7 +10,8 @@ import logging
 from pathlib import Path
 
 from fairseq_xl import register
-from fairseq_xl.errors import UserError
+from fairseq_xl.data.symbols import LANGUAGE
+from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.folders import new_folder
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
     register()
     from fairseq_xl import conversion
     from fairseq_xl.checkpoints import published
+    from fairseq_xl.io.checkpoints import check_checkpoint
 
     source, output = Path(options.input), Path(options.output)
     if not source.exists():
@@ -34,51 +36,56 @@ def main(arguments: list[str] | None = None) -> None:
         source = source / CHECKPOINT
     found = published.read(source)
     if isinstance(found, published.Published):
-        wrong = [f"--{name.replace('_', '-')}" for name in OUT if getattr(options, name) != _DEFAULTS[name]]
-        if wrong:
-            raise UserError(
-                f"{wrong[0]}: {source} is a published model: convert it to a checkpoint first, and then the checkpoint"
-            )
-        languages = options.langs.split(",") if options.langs else found.languages
+        _refuse(
+            options, OUT, f"{source} is a published model: convert it to a checkpoint first, and then the checkpoint"
+        )
+        languages = _languages(options.langs) or found.languages
+        if not languages:
+            raise UserError(f"{source} has no languages: name those of its text, as in --langs en,de")
+        codes = Path(options.codes) if options.codes else None
         with new_folder(output) as folder:
-            codes = Path(options.codes) if options.codes else None
             conversion.import_model(found, source, folder, languages, codes, options.cased or None)
     else:
-        for option, value in (("--langs", options.langs), ("--codes", options.codes), ("--cased", options.cased)):
-            if value:
-                raise UserError(f"{option} is for published models only, and {source} is not one")
+        check_checkpoint(found, source)
+        _refuse(options, IN, f"for published models only, and {source} is not one")
+        unused = {"fairseq": ("no_head", "no_tokenizer", "layer", "pooling"), "transformers": ("layer", "pooling")}
+        _refuse(options, unused.get(options.to, ("no_head", "no_tokenizer")), f"not for --to {options.to}")
         data = Path(options.data) if options.data else source.parent
         if not (data / DICTIONARY).is_file():
             raise UserError(f"--data: name the data folder of {source}, with its {DICTIONARY}")
-        conversion.export_model(
-            str(source),
-            data,
-            output,
-            options.to,
-            options.lang,
-            options.language_module,
-            not options.no_head,
-            options.dtype,
-            options.layer,
-            options.pooling,
-            not options.no_tokenizer,
+        export = conversion.Export(
+            kind=options.to,
+            language=options.lang,
+            language_module=options.language_module,
+            head=not options.no_head,
+            dtype=options.dtype,
+            layer=options.layer,
+            pooling=options.pooling,
+            tokenizer=not options.no_tokenizer,
         )
+        conversion.export_model(str(source), data, output, export)
     logger.info("%s: written", output)
 
 
-#: options of the way to other programs, with their defaults
-_DEFAULTS = {
-    "to": KINDS[0],
-    "data": None,
-    "lang": None,
-    "language_module": None,
-    "no_head": False,
-    "no_tokenizer": False,
-    "dtype": DTYPES[0],
-    "layer": None,
-    "pooling": "mean",
-}
-OUT = tuple(_DEFAULTS)
+#: options of the way to other programs and of the way from them
+OUT = ("to", "data", "lang", "language_module", "no_head", "no_tokenizer", "dtype", "layer", "pooling")
+IN = ("langs", "codes", "cased")
+
+
+def _refuse(options: argparse.Namespace, names: tuple[str, ...], reason: str) -> None:
+    """Raises `UserError` for the first of some options that is not at its default."""
+    for name in names:
+        if getattr(options, name) != _parser().get_default(name):
+            raise UserError(f"--{name.replace('_', '-')}: {reason}")
+
+
+def _languages(named: str | None) -> list[str]:
+    """The languages of --langs; raises `UserError` for one that is no code."""
+    languages = names_of("--langs", named) if named else []
+    for code in languages:
+        if not LANGUAGE.fullmatch(code):
+            raise UserError(f"--langs {named}: {code!r} is not a language code")
+    return languages
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,24 +13,27 @@ from fairseq_xl.io.files import NO_PLACE, no_room
 
 @contextlib.contextmanager
 def new_folder(path: "str | os.PathLike") -> Iterator[Path]:
-    """Yields a temporary folder, ``path`` + ".tmp", that becomes ``path`` at the end; after an error it is removed.
+    """Yields a temporary folder beside ``path`` that becomes ``path`` at the end; after an error it is removed.
 
     Raises:
-        UserError: ``path`` exists, there is no room on the disk, no parent folder, or no right to write there.
+        UserError: ``path`` exists, there is no room on the disk, no parent folder, or no right to write there. In
+            messages of errors in the block, ``path`` stands in place of the temporary folder.
     """
     final = Path(path)
-    temporary = final.with_name(f"{final.name}.tmp")
-    if final.exists() or final.is_symlink():
+    if not final.name or final.exists() or final.is_symlink():
         raise UserError(f"{final} exists: name a new folder")
+    temporary = None
     try:
-        if temporary.exists():
-            shutil.rmtree(temporary)
-        temporary.mkdir()
+        temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
+        temporary.chmod(0o777 & ~_umask())
         yield temporary
         for file in temporary.rglob("*"):
             if file.is_file():
                 _sync(file)
         os.rename(temporary, final)
+        _sync(final.parent)
+    except UserError as error:
+        raise UserError(str(error).replace(str(temporary), str(final))) from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno in NO_PLACE:
             raise UserError(f"{final} was not written: {error.strerror}") from error
@@ -37,7 +41,15 @@ def new_folder(path: "str | os.PathLike") -> Iterator[Path]:
             raise UserError(f"{final} was not written: no room is left on its disk") from error
         raise
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _umask() -> int:
+    """The permissions that new files do not get; reading them means setting them."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
 
 
 def _sync(file: Path) -> None:

@@ -36,7 +36,7 @@ def test_rows(dictionary, caplog):
     assert found[BIAS].tolist() == [0, 1, 2, 3, 4, 5, 6, 0, 0, 7]
     assert found[LANGUAGES].flatten().tolist() == [100, 101, 0]
     new = "[fr], [es], embedding of fr, embedding of es"
-    assert caplog.messages == [f"c.pt: rows of languages are matched by name, new rows: {new}, left out: en"]
+    assert caplog.messages == [f"c.pt: languages are matched by name; random rows: {new}; dropped: en"]
 
 
 def test_both_stacks(dictionary):

@@ -4,6 +4,8 @@ import contextlib
 import io
 import json
 import shutil
+import subprocess
+import sys
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -253,6 +255,10 @@ def test_mbert(original, data_bin, tmp_path):
     back, tokenizer = AutoModelForMaskedLM.from_pretrained(tmp_path / "back").eval(), tmp_path / "back"
     made = AutoTokenizer.from_pretrained(tokenizer)(SENTENCES, return_tensors="pt", padding=True)
     assert torch.equal(made["input_ids"], tokens)
+    pair = AutoTokenizer.from_pretrained(tokenizer)(*SENTENCES)
+    halves = [loaded.task.framing.sentence(row[1 : (row != 1).sum()].numpy())[1:] for row in tokens]
+    assert pair["input_ids"] == loaded.task.framing.texts(halves).tolist()  # one </s> between the texts
+    assert pair["token_type_ids"] == [0] * (len(halves[0]) + 1) + [1] * len(halves[1])
     logits = back(tokens, attention_mask=real.long(), token_type_ids=segments).logits
     torch.testing.assert_close(logits[..., : dictionary.first_language][real], found[real], atol=1e-5, rtol=0)
     run(tmp_path / "back", tmp_path / "again")
@@ -291,7 +297,7 @@ def test_xlm_and_its_codes(original, data_bin, tmp_path):
 
 @torch.no_grad()
 def test_mbart(original, data_bin, tmp_path):
-    from transformers import AutoModelForSeq2SeqLM
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     theirs = mbart(original, data_bin)
     run(original, tmp_path / "ours", "--langs", "en,de")
@@ -316,8 +322,12 @@ def test_mbart(original, data_bin, tmp_path):
     back = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back").eval()
     assert type(back).__name__ == "MBartForConditionalGeneration"
     assert back.generation_config.decoder_start_token_id == dictionary.language_symbol("de")
-    logits = back(tokens, attention_mask=real.long(), decoder_input_ids=target).logits
+    made = AutoTokenizer.from_pretrained(tmp_path / "back")(SENTENCES, return_tensors="pt", padding=True)
+    assert torch.equal(made["input_ids"], tokens)  # x </s> [en]
+    logits = back(**made, decoder_input_ids=target).logits
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+    run(tmp_path / "back", tmp_path / "again")
+    assert fairseq_xl.load(tmp_path / "again").task.framing.name == "mbart"
 
 
 @torch.no_grad()
@@ -407,7 +417,23 @@ def test_options_of_the_other_direction_are_refused(original, data_bin, tmp_path
     run(original, tmp_path / "ours", "--langs", "en")
     with pytest.raises(UserError, match="exists: name a new folder"):
         run(original, tmp_path / "ours", "--langs", "en")
-    with pytest.raises(UserError, match="--langs is for published models only, and .*checkpoint.pt is not one"):
+    for langs, message in (
+        (None, "has no languages: name those"),
+        ("en,en", "en is named twice"),
+        ("e n", "'e n' is not"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run(original, tmp_path / "more", *([] if langs is None else ["--langs", langs]))
+    for options, message in (
+        (("--to", "fairseq", "--no-tokenizer"), "--no-tokenizer: not for --to fairseq"),
+        (("--layer", 1), "--layer: not for --to transformers"),
+        (("--lang", "qq"), "language 'qq' has no symbol in the dictionary"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run(tmp_path / "ours", tmp_path / "more", *options)
+    with pytest.raises(UserError, match="exists: name a new folder"):
+        run(original, tmp_path / "ours" / "..", "--langs", "en")
+    with pytest.raises(UserError, match="--langs: for published models only, and .*checkpoint.pt is not one"):
         run(tmp_path / "ours", tmp_path / "back", "--langs", "en")
     shutil.move(tmp_path / "ours" / "dict.txt", tmp_path / "dict.txt")
     with pytest.raises(UserError, match="--data: name the data folder of .*checkpoint.pt, with its dict.txt"):
@@ -429,6 +455,53 @@ def test_sentence_transformers_has_the_embeddings_of_a_layer(original, data_bin,
     assert abs(found - expected).max() < 1e-5
     with pytest.raises(UserError, match="--layer 3: expected 1 to 2, the layers of .*checkpoint.pt"):
         run(tmp_path / "ours", tmp_path / "deeper", "--to", "sentence-transformers", "--layer", 3)
+
+
+def test_what_lies_beside_the_output_is_left_alone(original, data_bin, tmp_path):
+    xlm_roberta(original, data_bin)
+    (tmp_path / "ours.tmp").mkdir()
+    (tmp_path / "ours.tmp" / "thesis.txt").write_text("mine")
+    run(original, tmp_path / "ours", "--langs", "en")
+    assert (tmp_path / "ours.tmp" / "thesis.txt").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["original", "ours", "ours.tmp"]
+
+
+def test_a_full_disk_is_one_sentence(original, data_bin, tmp_path):
+    xlm_roberta(original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en")
+    command = ["bash", "-c", 'ulimit -f 20; exec "$0" -m fairseq_xl convert "$1" "$2"', sys.executable]
+    done = subprocess.run([*command, tmp_path / "ours", tmp_path / "out"], capture_output=True, text=True)
+    assert done.returncode == 1 and "out/model.safetensors was not written" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr and not (tmp_path / "out").exists()
+
+
+def test_fairseq_gets_the_sub_words_too(original, data_bin, tmp_path):
+    xlm_roberta(original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    run(tmp_path / "ours", tmp_path / "fairseq", "--to", "fairseq")
+    run(tmp_path / "fairseq", tmp_path / "again")
+    again = fairseq_xl.load(tmp_path / "again")
+    assert again.task.dictionary.languages == ["en", "de"]
+    assert torch.equal(framed(again, "de"), framed(fairseq_xl.load(tmp_path / "ours"), "de"))
+
+
+def test_a_direction_is_needed_where_there_are_several(original, data_bin, tmp_path, caplog):
+    mbart(original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    for language in ("en", "en-fr", "de-"):
+        with pytest.raises(UserError, match=f"--lang {language}: expected a direction of two of en, de"):
+            run(tmp_path / "ours", tmp_path / "other", "--lang", language)
+    with pytest.raises(UserError, match="--framing mbart puts the language behind each text: name it"):
+        run(tmp_path / "ours", tmp_path / "other")
+    run(tmp_path / "ours", tmp_path / "other", "--no-tokenizer")
+    assert "without a direction" in caplog.text or "no direction is named" in caplog.text
+
+
+def test_codes_of_languages_with_a_hyphen(original, data_bin, tmp_path):
+    xlm_roberta(original, data_bin)
+    run(original, tmp_path / "ours", "--langs", "en,pt-BR")
+    run(tmp_path / "ours", tmp_path / "back", "--lang", "pt-BR")
+    assert described(tmp_path / "back")[0]["languages"] == ["en", "pt-BR"]
 
 
 def described(*paths):

@@ -193,7 +193,7 @@ def test_the_dictionary_of_another_data_folder(data_bin, checkpoint, other_data,
         assert torch.equal(after[TOKENS][new.index(symbol)], before[TOKENS][old.index(symbol)])
     assert torch.equal(after[LANGUAGES][1], before[LANGUAGES][1])
     left_out = len(set(old.symbols) - set(new.symbols))
-    assert f"new languages: es, {left_out} old symbols left out" in caplog.text
+    assert f"new languages: es; removed symbols: {left_out}" in caplog.text
     more = ["--restore-file", output / "checkpoint.pt", "--max-update", 4, "--disable-validation"]
     assert list(run_train(pretraining(other_data, tmp_path / "on", *more, objectives="mlm")).updates) == [4]
 

@@ -306,7 +306,7 @@ MISTAKES = {
     "no text": ([without_text], "has no binarized text, which `python -m preprocess` writes"),
     "no model": ([removed("sentencepiece.model")], "sentencepiece.model: no such SentencePiece model"),
     "a damaged model": ([shortened("sentencepiece.model")], "sentencepiece.model is not "),
-    "another model": ([removed("manifest.json"), another_model], "lacks '▁a', a piece of the text in"),
+    "another model": ([removed("manifest.json"), another_model], "has the piece '▁a', which .* lacks"),
     "joined languages": ([joined], "has sub-words for each language"),
 }
 

@@ -15,12 +15,13 @@ translation, xDAE in XLM-R's form                         EncoderDecoderModel of
 Everything else is refused with the reason. C channels.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fairseq_xl.checkpoints.formats.layouts import to_theirs
 from fairseq_xl.checkpoints.formats.own import Own, with_offset
-from fairseq_xl.checkpoints.formats.settings import TORCH_EPS, count_layers, to_config
+from fairseq_xl.checkpoints.formats.settings import OFFSETS, OURS, TORCH_EPS, count_layers, to_config
 from fairseq_xl.checkpoints.formats.table import State
 from fairseq_xl.checkpoints.formats.tables import (
     DECODER_BIAS,
@@ -71,9 +72,8 @@ def counterpart(own: Own, head: bool = True) -> Counterpart:
 
     Raises `UserError` with the reason for a model without counterpart.
     """
-    if own.has_decoder:
-        return _encoder_decoder(own)
-    return _encoder(own, own.head if head else None)
+    found = _encoder_decoder(own) if own.has_decoder else _encoder(own, own.head if head else None)
+    return replace(found, config=found.config | {OURS: {"framing": own.options["framing"]}})
 
 
 # --- encoders --------------------------------------------------------------------------------------------------
@@ -89,6 +89,8 @@ def encoder_layout(own: Own, head: str | None = None) -> str:
     if segments:
         _refuse(own, bool(own.languages), "segment embeddings together with language embeddings")
         _refuse(own, not dense, "segment embeddings together with a plain output layer")
+        relu = own.options["activation"] == "relu" and head is None
+        _refuse(own, relu, "relu in the layers and gelu in the output layer of BERT's form")
         _refuse(
             own,
             head == "classification" and not _has_pooler(own),
@@ -96,6 +98,7 @@ def encoder_layout(own: Own, head: str | None = None) -> str:
         )
         return "bert"
     layout = _form_of(own, head)
+    _refuse(own, own.is_causal and layout != "xlm", "causal attention in an encoder of XLM-R's form")
     wrong = layout == "xlm" and own.options["ffn_dim"] != 4 * own.options["embed_dim"]
     _refuse(own, wrong, f"--ffn-dim {own.options['ffn_dim']} in XLM's form, where it is 4 times --embed-dim")
     return layout
@@ -134,9 +137,9 @@ def _encoder(own: Own, head: str | None) -> Counterpart:
             "exports its encoder"
         )
     layout = encoder_layout(own, head)
-    state = _merged(own, layout)
+    state = merged_positions(own, layout)
     kept = {name: value for name, value in state.items() if name.startswith(("encoder.", "output."))}
-    left_out = sorted({_part(name) for name in state.keys() - kept.keys()})
+    left_out = part_names(state.keys() - kept.keys())
     crossing = [name for name in kept if ".cross_attention" in name]
     if crossing:  # VECO's encoder does not use it
         kept = {name: value for name, value in kept.items() if name not in crossing}
@@ -144,7 +147,8 @@ def _encoder(own: Own, head: str | None) -> Counterpart:
     if head is not None:
         kept = {name: value for name, value in kept.items() if name != BIAS and not name.startswith("output.")}
         left_out = [*(part for part in left_out if part != f"heads.{head}"), "output layer"]
-    config = to_config(layout, own.options, kept, own.dictionary.symbols, own.languages)
+    options = own.options | {"causal": own.is_causal}
+    config = to_config(layout, options, kept, own.dictionary.symbols, own.languages)
     weights = to_theirs(layout, kept)
     if head is None:
         name = "XLMWithLMHeadModel" if layout == "xlm" else f"{_CLASSES[layout]}ForMaskedLM"
@@ -155,16 +159,18 @@ def _encoder(own: Own, head: str | None) -> Counterpart:
     return Counterpart(layout, config | {"architectures": [name]}, weights, left_out)
 
 
-def _part(name: str) -> str:
-    return ".".join(name.split(".")[:2])
+def part_names(names: Iterable[str]) -> list[str]:
+    """The parts of a model that parameters belong to: ``heads.classification``, or ``cross_attention``."""
+    crossing = {name for name in names if ".cross_attention" in name}
+    found = {".".join(name.split(".")[:2]) for name in names if name not in crossing}
+    return sorted(found) + (["cross_attention"] if crossing else [])
 
 
-def _merged(own: Own, layout: str) -> State:
+def merged_positions(own: Own, layout: str) -> State:
     """The state dict with the positions of a layout: rows before position 0, and a first token without position."""
-    state = dict(own.state)
-    positions = with_offset(state[POSITIONS], own.options["position_offset"], 2 if layout == "xlm-roberta" else 0)
+    state, first = dict(own.state), OFFSETS[layout]
+    positions = with_offset(state[POSITIONS], own.options["position_offset"], first)
     if own.options.get("language_positions"):  # the first token has neither position nor segment embedding
-        first = 2 if layout == "xlm-roberta" else 0
         positions[first] = -state[SEGMENTS][0] if SEGMENTS in state else 0.0
     return state | {POSITIONS: positions}
 
@@ -184,14 +190,14 @@ def _head(own: Own, layout: str, head: str) -> tuple[str, State, Config]:
     weights = {
         theirs + kind: state[ours + kind].clone() for ours, theirs in places.items() for kind in ("weight", "bias")
     }
-    settings: Config = {"classifier_dropout": 0.0}
+    settings: Config = {"classifier_dropout": own.head_dropout}
     labels = own.type_state.get("labels") or own.type_state.get("tags")
     if labels:
         settings["id2label"] = {str(row): label for row, label in enumerate(labels)}
         settings["label2id"] = {label: row for row, label in enumerate(labels)}
     if head == "classification" and layout == "xlm":
         settings |= {"summary_type": "first", "summary_use_proj": True, "summary_activation": None}
-        settings |= {"summary_proj_to_labels": True, "summary_first_dropout": 0.0}
+        settings |= {"summary_proj_to_labels": True, "summary_first_dropout": own.head_dropout}
     suffix = HEADS[head] + ("Simple" if layout == "xlm" and head == "question_answering" else "")
     return f"{_CLASSES[layout]}For{suffix}", weights, settings
 
@@ -211,7 +217,7 @@ def _encoder_decoder(own: Own) -> Counterpart:
     dense, pre = options["output_form"] == "dense", options["layer_norm"] == "pre"
     shared = DECODER_TOKENS not in own.state
     state = {name: value for name, value in own.state.items() if not name.startswith("heads.")}
-    left_out = sorted({_part(name) for name in own.state.keys() - state.keys()})
+    left_out = part_names(own.state.keys() - state.keys())
     if not dense and shared and (pre or options["layer_norm_eps"] == TORCH_EPS):
         return replace(_bart(own, state), left_out=left_out)
     _refuse(own, pre, f"pre-LN layers with {'a dense output layer' if dense else 'two tables of token embeddings'}")
@@ -224,7 +230,7 @@ def _bart(own: Own, state: State) -> Counterpart:
     if own.options["layer_norm"] == "pre" and own.options["layer_norm_eps"] != TORCH_EPS:
         raise UserError(f"{own.path} has no counterpart in transformers: MBart has --layer-norm-eps {TORCH_EPS}")
     for name in (POSITIONS, DECODER_POSITIONS):
-        state[name] = with_offset(state[name], own.options["position_offset"], 2)
+        state[name] = with_offset(state[name], own.options["position_offset"], OFFSETS["bart"])
     config = to_config("bart", own.options, state, own.dictionary.symbols, [])
     name = "MBart" if config["model_type"] == "mbart" else "Bart"
     return Counterpart(
@@ -234,8 +240,8 @@ def _bart(own: Own, state: State) -> Counterpart:
 
 def _pair(own: Own, state: State, dense: bool) -> Counterpart:
     """EncoderDecoderModel of two XLMRoberta or BertGeneration."""
-    offset = 2 if dense else 0
     layouts = ("bert_encoder", "roberta_decoder" if dense else "bert_decoder")
+    offset = OFFSETS[layouts[1]]
     state = dict(state)
     for name in (POSITIONS, DECODER_POSITIONS):
         state[name] = with_offset(state[name], own.options["position_offset"], offset)
@@ -281,4 +287,5 @@ def sentence_encoder(own: Own, layer: int | None) -> Counterpart:
     prefix, zeros = _PREFIXES[found.layout], kept[TOKENS].new_zeros(kept[TOKENS].size(1), kept[TOKENS].size(1))
     pooler = {f"{prefix}.pooler.dense.weight": zeros, f"{prefix}.pooler.dense.bias": zeros[0].clone()}  # not used
     config = found.config | {"architectures": [f"{_CLASSES[found.layout]}Model"]}
+    config[OURS] = {"framing": own.options["framing"]}
     return replace(found, config=config, weights=found.weights | pooler)

@@ -1,21 +1,23 @@
 """Writes models as folders of transformers and as checkpoints of fairseq, whole or not at all."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import safetensors.torch
 import torch
 
-from fairseq_xl.checkpoints.formats.counterparts import Counterpart, encoder_layout
+from fairseq_xl.checkpoints.formats.counterparts import Counterpart, encoder_layout, merged_positions, part_names
 from fairseq_xl.checkpoints.formats.files import CONFIG, FAIRSEQ_WEIGHTS, TRANSFORMERS_WEIGHTS
 from fairseq_xl.checkpoints.formats.layouts import to_theirs
-from fairseq_xl.checkpoints.formats.own import Own, with_offset
+from fairseq_xl.checkpoints.formats.own import Own
 from fairseq_xl.checkpoints.formats.settings import BOS, EOS, PAD, TORCH_EPS, count_layers
 from fairseq_xl.checkpoints.formats.table import State
 from fairseq_xl.checkpoints.keys import POSITIONS
 from fairseq_xl.data.symbols import MASK, SPECIAL
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import save_checkpoint
+from fairseq_xl.io.checkpoints import is_finite, save_checkpoint
 from fairseq_xl.io.files import write_json
 
 GENERATION = "generation_config.json"
@@ -40,8 +42,21 @@ def write_transformers(folder: Path, found: Counterpart, dtype: str, start: int 
         longest = config.get("max_position_embeddings") or config["decoder"]["max_position_embeddings"] - 2
         write_json(folder / GENERATION, generation | {"max_length": longest, "num_beams": 5, "early_stopping": True})
     write_json(folder / CONFIG, config)
-    tensors = {name: value.to(DTYPES[dtype]).contiguous() for name, value in _without_copies(found.weights).items()}
-    safetensors.torch.save_file(tensors, folder / TRANSFORMERS_WEIGHTS[0], metadata={"format": "pt"})
+    tensors, file = _cast(_without_copies(found.weights), dtype), folder / TRANSFORMERS_WEIGHTS[0]
+    try:
+        safetensors.torch.save_file(tensors, file, metadata={"format": "pt"})
+    except safetensors.SafetensorError as error:
+        raise UserError(f"{file} was not written: {error}") from error
+    shutil.copymode(folder / CONFIG, file)  # the package makes it readable for the owner only
+
+
+def _cast(weights: State, dtype: str) -> State:
+    """The weights in another type; raises `UserError` for one that it cannot hold."""
+    found = {name: value.to(DTYPES[dtype]).contiguous() for name, value in weights.items()}
+    for name, value in found.items():
+        if not is_finite(value):
+            raise UserError(f"--dtype {dtype}: {name} has values that are too large for it")
+    return found
 
 
 def _without_copies(weights: State) -> State:
@@ -52,29 +67,33 @@ def _without_copies(weights: State) -> State:
     return {name: weights[name] for name in first.values()}
 
 
-def write_fairseq(folder: Path, own: Own, dtype: str) -> None:
-    """Writes model.pt of fairseq's RobertaModel and its dict.txt.
+def write_fairseq(folder: Path, own: Own, dtype: str) -> list[str]:
+    """Writes model.pt of fairseq's RobertaModel and its dict.txt; returns the parts of our model that it does not have.
 
     Raises `UserError` unless the model has XLM-R's form.
     """
     options = own.options
+    try:
+        of_form = not own.has_decoder and encoder_layout(own) == "xlm-roberta"
+    except UserError:  # it has no counterpart in transformers either
+        of_form = False
     reasons = {
         "it has a decoder": own.has_decoder,
-        "it is not of XLM-R's form": own.has_decoder or encoder_layout(own) != "xlm-roberta",
+        "it is not of XLM-R's form": not of_form,
         f"--layer-norm-eps is {options['layer_norm_eps']}, not {TORCH_EPS}": options["layer_norm_eps"] != TORCH_EPS,
         "its activation is relu, not gelu": options["activation"] != "gelu",
-        "its framing is xlm": options["framing"] == "xlm",
+        f"its framing is {options['framing']}, not xl": options["framing"] != "xl",
     }
     for reason, applies in reasons.items():
         if applies:
             raise UserError(f"{own.path} cannot be exported as fairseq's RobertaModel: {reason}")
+    merged = merged_positions(own, "fairseq_roberta")
     state = {
         name: value
-        for name, value in own.state.items()
+        for name, value in merged.items()
         if name.startswith(("encoder.", "output.")) and ".cross_attention" not in name
     }
-    state[POSITIONS] = with_offset(state[POSITIONS], options["position_offset"], 2)
-    names = {name: value.to(DTYPES[dtype]) for name, value in to_theirs("fairseq_roberta", state).items()}
+    names = _cast(to_theirs("fairseq_roberta", state), dtype)
     longest = len(state[POSITIONS]) - 2
     model = {
         "_name": "roberta_base",
@@ -99,6 +118,7 @@ def write_fairseq(folder: Path, own: Own, dtype: str) -> None:
         listed = listed[:-1]
     lines = "".join(f"{symbol} {own.dictionary.count[own.dictionary.index(symbol)]}\n" for symbol in listed)
     (folder / "dict.txt").write_text(lines, encoding="utf-8")
+    return part_names(own.state.keys() - state.keys())
 
 
 def fairseq_checkpoint(cfg: dict[str, Any], model: State) -> dict[str, Any]:

@@ -32,6 +32,8 @@ class Own:
         dictionary: its dictionary.
         languages: languages of the language embeddings; empty without them.
         directions: translation directions that it was trained for, such as en-de; empty for other models.
+        is_causal: whether it was pre-trained as a causal language model alone.
+        head_dropout: dropout of the head of fine-tuning.
         longest: number of tokens to which inputs were truncated in training, or that it has positions for.
         head: the task type that it was fine-tuned for, or None.
         type_state: what the task type learned from its training files, such as the names of classes.
@@ -43,6 +45,8 @@ class Own:
     dictionary: XLDictionary
     languages: list[str]
     directions: list[str]
+    is_causal: bool
+    head_dropout: float
     longest: int
     head: str | None
     type_state: dict[str, Any]
@@ -80,7 +84,8 @@ def read_own(path: str, data: Path, language_module: str | None = None, language
     if language_module:
         state = _with_module(state, options, found, language_module, language, dictionary, data)
     state = language_modules.without_special(state, len(dictionary.languages))
-    length = ((content["cfg"].get("task") or {}).get("length")) or options["max_positions"]
+    task = content["cfg"].get("task") or {}
+    length = task.get("length") or options["max_positions"]
     return Own(
         path=path,
         options=options | {"framing": found["framing"], "_name": cfg["_name"]},
@@ -88,6 +93,8 @@ def read_own(path: str, data: Path, language_module: str | None = None, language
         dictionary=dictionary,
         languages=list(dictionary.languages) if LANGUAGES in state else [],
         directions=list(found.get("lang_pairs") or []),
+        is_causal=found.get("objectives") == "clm" and head_of(found) is None,
+        head_dropout=task.get("head_dropout") or 0.0,
         longest=min(length, options["max_positions"]),
         head=head_of(found),
         type_state=type_state_of(found),

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from fairseq_xl.checkpoints.formats.tables import DECODER_BIAS, SEGMENTS
 from fairseq_xl.checkpoints.keys import BIAS, LANGUAGES, POSITIONS
-from fairseq_xl.data.symbols import SPECIAL
+from fairseq_xl.data.framing import FRAMINGS
+from fairseq_xl.data.symbols import MASK, SPECIAL
 from fairseq_xl.errors import UserError
 
 Settings = dict[str, Any]
@@ -30,6 +31,15 @@ _NAMES = {
 }
 #: layout -> framing of its inputs
 _FRAMINGS = {"bert": "bert", "xlm": "xlm", "bart": "mbart", "fairseq_transformer": "mbart"}
+#: layout -> rows of the position embeddings before position 0
+OFFSETS = {
+    **dict.fromkeys(("xlm", "bert", "bert_decoder"), 0),
+    **dict.fromkeys(("fairseq_roberta", "fairseq_transformer", "xlm-roberta", "bart", "roberta_decoder"), 2),
+}
+#: setting of a file -> the only value that our layers compute; absent settings have it
+_ONLY = {"is_decoder": False, "causal": False, "asm": False, "position_embedding_type": "absolute"}
+#: entry of a config.json that this package wrote, with the framing of the model's inputs
+OURS = "fairseq_xl"
 
 
 def to_options(layout: str, settings: Settings, state: State) -> Settings:
@@ -44,12 +54,15 @@ def to_options(layout: str, settings: Settings, state: State) -> Settings:
     layer any `output_form` fits, and it is left out. Raises `UserError` for a missing setting, and for one that our
     layers do not have.
     """
+    for name, only in _ONLY.items():
+        if settings.get(name, only) not in (only, None):
+            raise UserError(f"its {name} is {settings[name]}; only {only} can be converted")
     heads, activation = _NAMES[layout]
     chosen = _activation(layout, _needed(settings, activation), state)
-    offset = 0 if layout in ("xlm", "bert") else 2
+    offset = OFFSETS[layout]
     positions = state[POSITIONS]
     options: Settings = {
-        "framing": _FRAMINGS.get(layout, "xl"),
+        "framing": _framing(layout, settings),
         "heads": _needed(settings, heads),
         "embed_dim": positions.size(1),
         "ffn_dim": state["encoder.layers.0.ffn.up.bias"].size(0),
@@ -69,6 +82,14 @@ def to_options(layout: str, settings: Settings, state: State) -> Settings:
     if layout in ("xlm-roberta",) and _needed(settings, "pad_token_id") != PAD:
         raise UserError(f"config.json has pad_token_id {settings['pad_token_id']}, where XLM-R has {PAD}")
     return options
+
+
+def _framing(layout: str, settings: Settings) -> str:
+    """The framing that a config.json of this package names, or else that of the layout's models."""
+    ours = settings.get(OURS)
+    if isinstance(ours, dict) and ours.get("framing") in FRAMINGS:
+        return ours["framing"]
+    return "xl" if settings.get("model_type") == "bart" else _FRAMINGS.get(layout, "xl")
 
 
 def _of_encoder_decoder(layout: str, settings: Settings, state: State) -> Settings:
@@ -148,7 +169,7 @@ def to_config(layout: str, options: Settings, state: State, symbols: list[str], 
             "layer_norm_eps": options["layer_norm_eps"],
             "dropout": rates["dropout"],
             "attention_dropout": rates["attention_dropout"],
-            "causal": False,
+            "causal": bool(options.get("causal")),
             "is_encoder": True,
             "use_lang_emb": bool(languages),
             "n_langs": max(len(languages), 1),
@@ -158,8 +179,8 @@ def to_config(layout: str, options: Settings, state: State, symbols: list[str], 
             "pad_index": PAD,
             "eos_index": EOS,
             "unk_index": UNK,
-            "mask_index": symbols.index("<mask>"),
-            "mask_token_id": symbols.index("<mask>"),
+            "mask_index": symbols.index(MASK),
+            "mask_token_id": symbols.index(MASK),
         }
     if layout == "bart":
         return tokens | {

@@ -11,6 +11,7 @@ from torch import nn
 from fairseq_xl.checkpoints.formats.counterparts import counterpart
 from fairseq_xl.checkpoints.formats.folders import write_fairseq, write_transformers
 from fairseq_xl.checkpoints.formats.own import Own, for_languages
+from fairseq_xl.checkpoints.formats.settings import to_options
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.folders import new_folder
 from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
@@ -59,7 +60,7 @@ def make(dictionary):
         state = without_special(model.state_dict(), 3)
         languages = list(dictionary.languages) if "encoder.embeddings.languages.weight" in state else []
         options = dataclasses.asdict(config) | {"framing": "xl"}
-        own = Own("model.pt", options, state, dictionary, languages, [], 10, None, {})
+        own = Own("model.pt", options, state, dictionary, languages, [], False, 0.1, 10, None, {})
         return model.eval(), dataclasses.replace(own, **identity)
 
     return made
@@ -212,9 +213,74 @@ def test_16_bits_are_those_of_the_checkpoint(make, tmp_path):
     assert torch.equal(theirs.state_dict()[name], ours.half())
 
 
+@torch.no_grad()
+def test_a_causal_language_model_stays_causal(make, tmp_path):
+    model, own = make(XLEncoderModel, EncoderConfig(**XLM | dict(language_embeddings="none")), is_causal=True)
+    theirs = loaded(own, tmp_path / "out", "AutoModelForMaskedLM")
+    found = theirs(TOKENS, attention_mask=REAL.long()).logits
+    hidden = model.encoder(TOKENS, causal=True)
+    torch.testing.assert_close(found[REAL], model.output(hidden)[REAL], atol=1e-5, rtol=0)
+    _, own = make(XLEncoderModel, EncoderConfig(**XLM_R), is_causal=True)
+    with pytest.raises(UserError, match="causal attention in an encoder of XLM-R's form"):
+        counterpart(own)
+
+
+@pytest.mark.parametrize("framing", ["xl", "xlm"])
+def test_the_framing_comes_back(make, tmp_path, framing):
+    for model_class, config in (
+        (XLEncoderModel, EncoderConfig(**XLM)),
+        (XLEncoderDecoderModel, EncoderDecoderConfig(**SEQ2SEQ | SEQ2SEQS["mbart"][0])),
+        (XLEncoderDecoderModel, EncoderDecoderConfig(**SEQ2SEQ | SEQ2SEQS["bart"][0])),
+    ):
+        _, own = make(model_class, config)
+        own = dataclasses.replace(own, options=own.options | {"framing": framing})
+        found = counterpart(own)
+        assert to_options(found.layout, found.config, own.state)["framing"] == framing
+
+
+def test_dropout_of_the_head_is_kept(make):
+    state = {"labels": ["A", "B", "C"], "num_texts": 1}
+    _, own = make(
+        XLEncoderModel,
+        EncoderConfig(**XLM_R),
+        {"classification": pooled()},
+        head="classification",
+        type_state=state,
+        head_dropout=0.3,
+    )
+    assert counterpart(own).config["classifier_dropout"] == 0.3
+
+
+def test_values_that_16_bits_cannot_hold_are_refused(make, tmp_path):
+    _, own = make(XLEncoderModel, EncoderConfig(**XLM_R))
+    own.state["encoder.layers.0.ffn.up.weight"][0, 0] = 1e5
+    with pytest.raises(UserError, match="--dtype float16: .*intermediate.dense.weight has values that are too large"):
+        write_transformers(tmp_path, counterpart(own), "float16")
+    write_transformers(tmp_path, counterpart(own), "bfloat16")
+
+
+FOREIGN = {
+    "is_decoder": ("xlm-roberta", {"is_decoder": True}, "its is_decoder is True; only False can be converted"),
+    "causal": ("xlm", {"causal": True}, "its causal is True"),
+    "relative positions": ("bert", {"position_embedding_type": "relative_key"}, "only absolute can be converted"),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_settings_that_our_layers_do_not_compute_are_refused(kind):
+    layout, settings, message = FOREIGN[kind]
+    with pytest.raises(UserError, match=message):
+        to_options(layout, settings, {})
+
+
 REFUSED = {
     "language embeddings, dense": (XLEncoderModel, EncoderConfig(**SIZES, output_form="dense"), "for one language"),
     "ffn": (XLEncoderModel, EncoderConfig(**XLM | dict(ffn_dim=32)), "--ffn-dim 32 in XLM's form, where it is 4 times"),
+    "relu in BERT's form": (
+        XLEncoderModel,
+        EncoderConfig(**XLM_R | dict(segment_embeddings="added", activation="relu")),
+        "relu in the layers and gelu in the output layer",
+    ),
     "pre-LN": (XLEncoderModel, EncoderConfig(**XLM_R, layer_norm="pre"), "pre-LN layers"),
     "scaled": (XLEncoderModel, EncoderConfig(**XLM_R, embedding_scale="sqrt"), "scaled token embeddings"),
     "adapters": (XLMonoTransModel, MonoTransConfig(**XLM_R, adapters=4), "adapters"),
@@ -265,8 +331,14 @@ with torch.no_grad():
 
 
 @torch.no_grad()
-def test_fairseq_without_this_package_reads_our_roberta(make, tmp_path):
-    model, own = make(XLEncoderModel, EncoderConfig(**XLM_R | dict(layer_norm_eps=1e-5)))
+@pytest.mark.parametrize("kind", ["XLM-R", "MonoTrans"])
+def test_fairseq_without_this_package_reads_our_roberta(make, tmp_path, kind):
+    form = XLM_R | dict(layer_norm_eps=1e-5)
+    if kind == "XLM-R":
+        model, own = make(XLEncoderModel, EncoderConfig(**form))
+    else:  # the first token has no position
+        cfg = MonoTransConfig(**form, segment_embeddings="none", language_positions=True)
+        model, own = make(XLMonoTransModel, cfg)
     with new_folder(tmp_path / "out") as folder:
         write_fairseq(folder, own, "float32")
     torch.save(TOKENS, tmp_path / "tokens")

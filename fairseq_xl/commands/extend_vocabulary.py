@@ -21,12 +21,14 @@ from fairseq_xl.checkpoints.sentencepiece_extension import extend
 from fairseq_xl.checkpoints.sentencepiece_models import ModelFile, read_model
 from fairseq_xl.checkpoints.vocabulary import change_vocabulary, read_checkpoint
 from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
-from fairseq_xl.data.subwords import FILES, open_model, vocabulary_kind
+from fairseq_xl.data.manifest import read_manifest
+from fairseq_xl.data.subwords import FILES, MANIFEST, OPTIONS, in_folder, open_model, vocabulary_kind
 from fairseq_xl.data.symbols import LANGUAGE, MASK, SPECIAL, language_symbols
+from fairseq_xl.data.tokenizers import of_manifest
 from fairseq_xl.errors import UserError, check_number, names_of
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.checkpoints import save_checkpoint
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.folders import new_folder
 
 logger = logging.getLogger(__name__)
@@ -40,6 +42,9 @@ def main(arguments: list[str] | None = None) -> None:
     _check_options(options)
     register()
     data = Path(options.data)
+    for folder in (data, *([Path(options.new_data)] if options.new_data else [])):
+        if "disjoint" in read_manifest(folder):
+            raise UserError(f"{folder}: its languages share no piece, so the vocabulary cannot be extended")
     old = XLDictionary.load(data / DICTIONARY)
     checkpoint = read_checkpoint(options.checkpoint, old, data / DICTIONARY)
     with new_folder(options.output) as folder:
@@ -51,6 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
             _write_extended(options, data, old, folder)
         new = XLDictionary.load(folder / DICTIONARY)
         rows = initial_rows(old, new, _segment(data, old, new), options.like)
+        _write_manifest(Path(options.new_data or data), folder, new.languages)
         changed = change_vocabulary(checkpoint, options.checkpoint, old, new, rows, options.output)
         save_checkpoint(changed, folder / CHECKPOINT)
     languages = ", ".join(new.languages)
@@ -121,6 +127,17 @@ def _write_extended(options: argparse.Namespace, data: Path, old: XLDictionary, 
         _copy(data, folder, FILES[vocabulary_kind(data)])
     counts |= dict.fromkeys(last, 0)
     write_dictionary(folder / DICTIONARY, counts, counts.values())
+
+
+def _write_manifest(data: Path, folder: Path, languages: list[str]) -> None:
+    """Writes manifest.json with the kind of the sub-words and the tokenizers of a data folder."""
+    manifest, kind = read_manifest(data), vocabulary_kind(data)
+    written = manifest.get("vocabulary", {})
+    source = in_folder(folder, kind, {name: written.get(name) for name in OPTIONS[kind]})
+    chosen = of_manifest(manifest)
+    config = {"languages": languages} | ({"tokenizer": chosen} if chosen else {})
+    described = source.described() if all(path.is_file() for path in source.files) else {}
+    write_json(folder / MANIFEST, {"config": config} | described)
 
 
 def _new_languages(named: str | None, old: XLDictionary) -> list[str]:

@@ -13,6 +13,7 @@ import fairseq_xl
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.commands.extend_vocabulary import main
 from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint
 from preprocess import binarize
@@ -161,6 +162,21 @@ def test_languages_alone(data_bin, checkpoint, tmp_path):
         assert torch.equal(after[name][:-2], before[name])
         assert torch.equal(after[name][-2:], before[name][[row, row]])
     assert (tmp_path / "out/sentencepiece.model").read_bytes() == (data_bin / "sentencepiece.model").read_bytes()
+
+
+def test_tokenizers_and_kinds_of_sub_words_stay(checkpoint, data_bin, tmp_path):
+    data = shutil.copytree(data_bin, tmp_path / "data")
+    manifest = json.loads((data / "manifest.json").read_text()) if (data / "manifest.json").is_file() else {}
+    (data / "manifest.json").write_text(json.dumps(manifest | {"config": {"tokenizer": {"en": "moses"}}}))
+    main([str(checkpoint), "--data", str(data), "--langs", "es", "--output", str(tmp_path / "out")])
+    encoders = [TextEncoder(folder, XLDictionary.load(folder / "dict.txt")) for folder in (data, tmp_path / "out")]
+    found = [encode("Don't stop.", "en").tolist() for encode in encoders]
+    assert found[0] == found[1] != encoders[0]("Don't stop.", "de").tolist()
+    written = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert written["config"]["languages"] == ["en", "de", "fr", "es"]
+    (data / "manifest.json").write_text(json.dumps({"disjoint": ["en", "de"]}))
+    with pytest.raises(UserError, match="its languages share no piece, so the vocabulary cannot be extended"):
+        main([str(checkpoint), "--data", str(data), "--langs", "es", "--output", str(tmp_path / "other")])
 
 
 def test_a_language_module_stays_with_its_body(data_bin, tmp_path):

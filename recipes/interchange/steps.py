@@ -2,6 +2,7 @@
 
     python -m recipes.interchange.steps make FOLDER --sentencepiece MODEL
     python -m recipes.interchange.steps description SAMPLE MODEL
+    python -m recipes.interchange.steps monolingual CORPUS unigram|bpe PIECES XX ...
     python -m recipes.interchange.steps compare CHECKPOINT DATA FOLDER PREFIX SOURCE TARGET
 
 B batch, S source time, T target time, V vocabulary.
@@ -59,6 +60,14 @@ def description(sample: Path, model: Path) -> str:
     return json.dumps(content, indent=1)  # JSON is YAML
 
 
+def monolingual(corpus: Path, model: str, size: int, languages: list[str]) -> str:
+    """The description of monolingual text, CORPUS/mono/{train,valid}.XX, with sub-words that are learned on it."""
+    root = corpus.resolve()
+    sides = {code: {split: f"{root}/mono/{split}.{code}" for split in ("train", "valid")} for code in languages}
+    content = {"languages": languages, "vocabulary": {"model": model, "size": size}, "monolingual": sides}
+    return json.dumps(content, indent=1)
+
+
 @torch.no_grad()
 def compare(checkpoint: str, data: str, folder: str, prefix: str, source: str, target: str) -> dict[str, str | int]:
     """Compares token ids and logits of a translation model here and in transformers, on aligned text.
@@ -110,6 +119,11 @@ def main() -> None:
     described = steps.add_parser("description")
     described.add_argument("sample", type=Path)
     described.add_argument("model", type=Path)
+    learned = steps.add_parser("monolingual")
+    learned.add_argument("corpus", type=Path)
+    learned.add_argument("model", choices=("unigram", "bpe"))
+    learned.add_argument("size", type=int)
+    learned.add_argument("languages", nargs="+")
     compared = steps.add_parser("compare")
     for name in ("checkpoint", "data", "folder", "prefix", "source", "target"):
         compared.add_argument(name)
@@ -117,8 +131,8 @@ def main() -> None:
     step = options.pop("step")
     if step == "make":
         make(options["folder"], options["sentencepiece"])
-    elif step == "description":
-        sys.stdout.write(description(**options) + "\n")
+    elif step in ("description", "monolingual"):
+        sys.stdout.write((description if step == "description" else monolingual)(**options) + "\n")
     else:
         sys.stdout.write(json.dumps(compare(**options)) + "\n")
 

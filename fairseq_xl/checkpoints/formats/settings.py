@@ -26,6 +26,7 @@ _NAMES = {
     "fairseq_transformer": ("encoder_attention_heads", "activation_fn"),
     "xlm-roberta": ("num_attention_heads", "hidden_act"),
     "bert": ("num_attention_heads", "hidden_act"),
+    "bert_decoder": ("num_attention_heads", "hidden_act"),
     "bart": ("encoder_attention_heads", "activation_function"),
     "xlm": ("n_heads", "gelu_activation"),
 }
@@ -79,7 +80,7 @@ def to_options(layout: str, settings: Settings, state: State) -> Settings:
         options["output_form"] = "dense" if "output.dense.weight" in state else "plain"
     if layout in ("bart", "fairseq_transformer"):
         options |= _of_encoder_decoder(layout, settings, state)
-    if layout in ("xlm-roberta",) and _needed(settings, "pad_token_id") != PAD:
+    if layout == "xlm-roberta" and _needed(settings, "pad_token_id") != PAD:
         raise UserError(f"config.json has pad_token_id {settings['pad_token_id']}, where XLM-R has {PAD}")
     return options
 

@@ -11,6 +11,7 @@ from torch import nn
 from fairseq_xl.checkpoints.formats.counterparts import counterpart
 from fairseq_xl.checkpoints.formats.folders import write_fairseq, write_transformers
 from fairseq_xl.checkpoints.formats.own import Own, for_languages
+from fairseq_xl.checkpoints.formats.pairs import pair_to_ours
 from fairseq_xl.checkpoints.formats.settings import to_options
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.folders import new_folder
@@ -362,3 +363,30 @@ def test_export_to_fairseq_refuses_other_forms(make, tmp_path, form, reason):
     _, own = make(kinds[0], kinds[1](**form))
     with pytest.raises(UserError, match=f"model.pt cannot be exported as fairseq's RobertaModel: {reason}"):
         write_fairseq(tmp_path, own, "float32")
+
+
+@pytest.mark.parametrize("kind", ["XLM's form", "XLM's form, two tables", "XLM-R's form"])
+def test_pairs_of_encoder_and_decoder_come_back_bit_equal(make, kind):
+    form, _ = SEQ2SEQS[kind]
+    _, own = make(XLEncoderDecoderModel, EncoderDecoderConfig(**SEQ2SEQ | form))
+    found = counterpart(own)
+    state, options = pair_to_ours(found.weights, found.config)
+    assert state.keys() == own.state.keys()
+    rows = {"encoder.embeddings.positions.weight", "decoder.embeddings.positions.weight"}
+    for name, value in own.state.items():
+        first = own.options["position_offset"] if name in rows else 0
+        assert torch.equal(state[name][options["position_offset"] if first else 0 :][: len(value)], value[first:]), name
+    for name in ("heads", "embed_dim", "ffn_dim", "activation", "layer_norm_eps", "output_form", "share_embeddings"):
+        assert options[name] == own.options[name], name
+
+
+def test_pairs_of_other_models_are_refused(make):
+    _, own = make(XLEncoderDecoderModel, EncoderDecoderConfig(**SEQ2SEQ))
+    found = counterpart(own)
+    decoder = found.config["decoder"]
+    for change, message in (
+        ({"model_type": "gpt2"}, "its encoder and decoder are bert-generation and gpt2"),
+        ({"hidden_act": "relu"}, "its encoder and decoder differ in hidden_act: gelu and relu"),
+    ):
+        with pytest.raises(UserError, match=message):
+            pair_to_ours(found.weights, found.config | {"decoder": decoder | change})

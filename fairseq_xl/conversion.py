@@ -1,7 +1,6 @@
 """Converts models between the layouts of other programs and ours; the command is `fairseq-xl convert`."""
 
 import logging
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,9 +162,9 @@ def export_model(checkpoint: str, data: Path, output: Path, export: Export) -> N
         own = for_languages(own, source or "", target)
     with new_folder(output) as folder:
         if export.kind == "fairseq":
-            left_out = write_fairseq(folder, own, export.dtype)
-            if vocabulary_kind(data) == "sentencepiece" and (data / SENTENCEPIECE).is_file():
-                shutil.copyfile(data / SENTENCEPIECE, folder / "sentencepiece.bpe.model")
+            pieces = data / SENTENCEPIECE
+            has_pieces = vocabulary_kind(data) == "sentencepiece" and pieces.is_file()
+            left_out = write_fairseq(folder, own, export.dtype, pieces if has_pieces else None)
         else:
             sentences = export.kind == "sentence-transformers"
             found = sentence_encoder(own, export.layer) if sentences else counterpart(own, export.head)

@@ -7,7 +7,9 @@ sentence-transformers. Nothing in a file is run.
 
 import argparse
 import logging
+import os
 from pathlib import Path
+from typing import Any
 
 from fairseq_xl import register
 from fairseq_xl.data.symbols import LANGUAGE
@@ -42,6 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
         languages = _languages(options.langs) or found.languages
         if not languages:
             raise UserError(f"{source} has no languages: name those of its text, as in --langs en,de")
+        _check_languages(languages, found.languages, source)
         codes = Path(options.codes) if options.codes else None
         with new_folder(output) as folder:
             conversion.import_model(found, source, folder, languages, codes, options.cased or None)
@@ -50,7 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
         _refuse(options, IN, f"for published models only, and {source} is not one")
         unused = {"fairseq": ("no_head", "no_tokenizer", "layer", "pooling"), "transformers": ("layer", "pooling")}
         _refuse(options, unused.get(options.to, ("no_head", "no_tokenizer")), f"not for --to {options.to}")
-        data = Path(options.data) if options.data else source.parent
+        data = Path(options.data or _data_of(found, source))
         if not (data / DICTIONARY).is_file():
             raise UserError(f"--data: name the data folder of {source}, with its {DICTIONARY}")
         export = conversion.Export(
@@ -88,6 +91,28 @@ def _languages(named: str | None) -> list[str]:
     return languages
 
 
+def _check_languages(languages: list[str], known: list[str], source: Path) -> None:
+    """Logs a warning for languages that a model with languages lacks.
+
+    Raises `UserError` for another spelling of one that it has, such as de_DE.
+    """
+    lacking = [code for code in languages if code not in known]
+    for code in lacking:
+        short = code.split("_")[0]
+        if short in known:
+            raise UserError(f"--langs: {source} has {code} under the name {short}")
+    if known and lacking:
+        logger.warning("%s has no %s: random embeddings", source, ", ".join(lacking))
+
+
+def _data_of(checkpoint: dict[str, Any], file: Path) -> Path:
+    """The data folder of a checkpoint: its own folder if that has a dictionary, else that of the training."""
+    if (file.parent / DICTIONARY).is_file():
+        return file.parent
+    task = (checkpoint.get("cfg") or {}).get("task") or {}
+    return Path(str(task.get("data") or file.parent).split(os.pathsep)[0])
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl convert", description=__doc__)
     parser.add_argument("input", metavar="IN", help="file or folder of the model")
@@ -101,7 +126,10 @@ def _parser() -> argparse.ArgumentParser:
         "--cased", action="store_true", help="IN is XLM: its text keeps case and accents (XLM-17 and XLM-100)"
     )
     parser.add_argument("--to", choices=KINDS, default=KINDS[0], help="kind of the folder (default: %(default)s)")
-    parser.add_argument("--data", help="data folder of the checkpoint (default: the checkpoint's folder)")
+    parser.add_argument(
+        "--data",
+        help="data folder of the checkpoint (default: its folder if that has a dict.txt, else that of the training)",
+    )
     parser.add_argument(
         "--lang",
         help="language of the text, or direction such as en-de: its language embeddings are added to the position "

@@ -27,6 +27,7 @@ from fairseq_xl.data.symbols import LANGUAGE, MASK, SPECIAL, language_symbols
 from fairseq_xl.data.tokenizers import of_manifest
 from fairseq_xl.errors import UserError, check_number, names_of
 from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.hub import found_in
 from fairseq_xl.io.checkpoints import save_checkpoint
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.folders import new_folder
@@ -46,6 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
         if "disjoint" in read_manifest(folder):
             raise UserError(f"{folder}: its languages share no piece, so the vocabulary cannot be extended")
     old = XLDictionary.load(data / DICTIONARY)
+    options.checkpoint = str(found_in(options.checkpoint)[0])
     checkpoint = read_checkpoint(options.checkpoint, old, data / DICTIONARY)
     with new_folder(options.output) as folder:
         if options.new_data:
@@ -65,7 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl extend-vocabulary", description=__doc__)
-    parser.add_argument("checkpoint", help="checkpoint of any task")
+    parser.add_argument("checkpoint", help="checkpoint of any task, or its folder")
     parser.add_argument("--data", required=True, metavar="DATA", help="data folder of the checkpoint")
     parser.add_argument("--output", required=True, metavar="OUT", help="folder to write")
     parser.add_argument("--new-data", metavar="NEW", help="data folder with the new dictionary")

@@ -25,6 +25,7 @@ from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.data.used_symbols import texts_of, used_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.hub import found_in
 from fairseq_xl.io.checkpoints import save_checkpoint
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.folders import new_folder
@@ -40,6 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
     register()
     data = Path(options.data)
     dictionary, manifest = _open(data)
+    options.checkpoint = str(found_in(options.checkpoint)[0])
     checkpoint = read_checkpoint(options.checkpoint, dictionary, data / DICTIONARY)
     texts = texts_of(data)
     used = used_symbols(texts, dictionary)
@@ -70,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("fairseq-xl trim-vocabulary", description=__doc__)
-    parser.add_argument("checkpoint", help="checkpoint of any task")
+    parser.add_argument("checkpoint", help="checkpoint of any task, or its folder")
     parser.add_argument(
         "--data", required=True, metavar="DATA", help="data folder with its dictionary, whose text is kept"
     )

@@ -15,15 +15,21 @@ from fairseq_xl.io.files import NO_PLACE, no_room
 def new_folder(path: "str | os.PathLike") -> Iterator[Path]:
     """Yields a temporary folder beside ``path`` that becomes ``path`` at the end; after an error it is removed.
 
+    The folders above ``path`` are made where there are none.
+
     Raises:
-        UserError: ``path`` exists, there is no room on the disk, no parent folder, or no right to write there. In
-            messages of errors in the block, ``path`` stands in place of the temporary folder.
+        UserError: ``path`` exists, there is no room on the disk, or no right to write there. In messages of errors in
+            the block, ``path`` stands in place of the temporary folder.
     """
     final = Path(path)
     if not final.name or final.exists() or final.is_symlink():
         raise UserError(f"{final} exists: name a new folder")
+    above = next(folder for folder in final.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise UserError(f"{final} was not written: {above} is a file")
     temporary = None
     try:
+        final.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
         temporary.chmod(0o777 & ~_umask())
         yield temporary

@@ -92,7 +92,7 @@ def compare(checkpoint: str, data: str, folder: str, prefix: str, source: str, t
     texts = list(
         zip(*(pair for pair in zip(*sides) if all(text.strip() for text in pair)))
     )  # blank lines end documents
-    largest, equal = 0.0, True
+    largest, equal = torch.zeros(()), True
     for begin in range(0, len(texts[0]), BATCH):
         sources, targets = (list(side[begin : begin + BATCH]) for side in texts)
         rows = [framing.sentence(encode(text, source), dictionary.language_id(source)) for text in sources]
@@ -105,8 +105,8 @@ def compare(checkpoint: str, data: str, folder: str, prefix: str, source: str, t
         ours, _ = loaded.model(src_tokens=tokens, src_lengths=None, prev_output_tokens=inputs)
         logits = theirs(**made, decoder_input_ids=inputs).logits  # (B, T, V)
         real = ended.ne(dictionary.pad())
-        largest = max(largest, float((logits - ours)[real].abs().max()))
-    return {"logits": f"{largest:.1e}", "ids": "equal" if equal else "different", "sentences": len(texts[0])}
+        largest = torch.maximum(largest, (logits - ours)[real].abs().max())  # NaN stays
+    return {"logits": f"{float(largest):.1e}", "ids": "equal" if equal else "different", "sentences": len(texts[0])}
 
 
 def main() -> None:

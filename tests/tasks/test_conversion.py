@@ -417,6 +417,9 @@ def test_options_of_the_other_direction_are_refused(original, data_bin, tmp_path
     run(original, tmp_path / "ours", "--langs", "en")
     with pytest.raises(UserError, match="exists: name a new folder"):
         run(original, tmp_path / "ours", "--langs", "en")
+    shutil.copytree(tmp_path / "ours", tmp_path / "two" / "folders" / "ours")
+    run(tmp_path / "two" / "folders" / "ours", tmp_path / "above" / "it" / "back")  # folders that do not exist
+    assert (tmp_path / "above" / "it" / "back" / "config.json").is_file()
     for langs, message in (
         (None, "has no languages: name those"),
         ("en,en", "en is named twice"),
@@ -475,10 +478,30 @@ def test_a_full_disk_is_one_sentence(original, data_bin, tmp_path):
     assert "Traceback" not in done.stderr and not (tmp_path / "out").exists()
 
 
+#: fairseq without this package: FOLDER OUTPUT SENTENCE ...
+FROM_PRETRAINED = """
+import sys
+import torch
+from fairseq.models.roberta import RobertaModel
+folder, output, *sentences = sys.argv[1:]
+model = RobertaModel.from_pretrained(folder).eval()
+with torch.no_grad():
+    rows = [model.encode(sentence) for sentence in sentences]
+    torch.save([(row, model.extract_features(row[None])) for row in rows], output)
+"""
+
+
+@torch.no_grad()
 def test_fairseq_gets_the_sub_words_too(original, data_bin, tmp_path):
     xlm_roberta(original, data_bin)
     run(original, tmp_path / "ours", "--langs", "en,de")
     run(tmp_path / "ours", tmp_path / "fairseq", "--to", "fairseq")
+    arguments = [str(tmp_path / "fairseq"), str(tmp_path / "features"), *SENTENCES]
+    subprocess.run([sys.executable, "-c", FROM_PRETRAINED, *arguments], check=True, capture_output=True, cwd=tmp_path)
+    ours = fairseq_xl.load(tmp_path / "ours")
+    for row, (tokens, features) in zip(framed(ours, "de"), torch.load(tmp_path / "features"), strict=True):
+        assert torch.equal(tokens, row[row != 1])
+        torch.testing.assert_close(features, ours.model.encode(tokens[None]), atol=1e-5, rtol=0)
     run(tmp_path / "fairseq", tmp_path / "again")
     again = fairseq_xl.load(tmp_path / "again")
     assert again.task.dictionary.languages == ["en", "de"]
@@ -491,6 +514,10 @@ def test_a_direction_is_needed_where_there_are_several(original, data_bin, tmp_p
     for language in ("en", "en-fr", "de-"):
         with pytest.raises(UserError, match=f"--lang {language}: expected a direction of two of en, de"):
             run(tmp_path / "ours", tmp_path / "other", "--lang", language)
+    with pytest.raises(UserError, match="--langs: .*original has de_DE under the name de"):
+        run(original, tmp_path / "other", "--langs", "de_DE,en")
+    run(original, tmp_path / "unknown", "--langs", "sw,en")
+    assert "original has no sw: random embeddings" in caplog.text
     with pytest.raises(UserError, match="--framing mbart puts the language behind each text: name it"):
         run(tmp_path / "ours", tmp_path / "other")
     run(tmp_path / "ours", tmp_path / "other", "--no-tokenizer")

@@ -150,7 +150,9 @@ def test_training_goes_on(new_data, extended, tmp_path):
 
 
 def test_languages_alone(data_bin, checkpoint, tmp_path):
-    line = [str(checkpoint), "--data", str(data_bin), "--langs", "it,es", "--like", "fr"]
+    (tmp_path / "model").mkdir()
+    shutil.copyfile(checkpoint, tmp_path / "model" / "checkpoint.pt")
+    line = [str(tmp_path / "model"), "--data", str(data_bin), "--langs", "it,es", "--like", "fr"]
     main([*line, "--output", str(tmp_path / "out")])
     (old, new), before, after = (
         dictionaries(data_bin, tmp_path / "out"),

@@ -125,7 +125,7 @@ def test_mistakes(data_bin, classifier, translator, tmp_path):
         ),
         ([checkpoint, out, "--data", other], "trained with another dictionary"),
         ([checkpoint, tmp_path / "there"], "there exists: name a new folder"),
-        ([checkpoint, tmp_path / "absent" / "out"], "out was not written: No such file or directory"),
+        ([checkpoint, checkpoint / "out"], "out was not written: .* is a file"),
         ([checkpoint, out, "--text", "de"], "--text de: expected XX=FILE, a language and a file of its text"),
         ([checkpoint, out, "--text", f"de={tmp_path / 'no'}"], "no: no such file"),
         ([checkpoint, out, "--text", f"xx={tmp_path / 'one.de'}"], "language 'xx' has no symbol in the dictionary"),

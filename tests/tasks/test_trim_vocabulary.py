@@ -62,8 +62,9 @@ def checkpoint(data_bin, tmp_path_factory):
 @pytest.fixture(scope="module")
 def trimmed(english, checkpoint, tmp_path_factory):
     """What the command writes for English text."""
-    output = tmp_path_factory.mktemp("trimmed") / "out"
-    main([str(checkpoint), "--data", str(english), "--output", str(output)])
+    output, folder = tmp_path_factory.mktemp("trimmed") / "out", tmp_path_factory.mktemp("model")
+    shutil.copyfile(checkpoint, folder / "checkpoint.pt")
+    main([str(folder), "--data", str(english), "--output", str(output)])
     return output
 
 
@@ -347,5 +348,6 @@ def test_files_that_do_not_fit(english, checkpoint, tmp_path):
     assert "latin.txt is not UTF-8" in error(checkpoint, "--keep", str(tmp_path / "latin.txt"))
     assert "none.txt: no such file" in error(checkpoint, "--keep", "en=none.txt")
     assert f"{english} exists: name a new folder" in error(checkpoint, output=english)
-    assert "was not written: No such file or directory" in error(checkpoint, output=tmp_path / "no" / "out")
+    below = tmp_path / "half.pt" / "no" / "out"
+    assert f"{below} was not written: {tmp_path / 'half.pt'} is a file" in error(checkpoint, output=below)
     assert not out.exists() and not list(tmp_path.glob("*.tmp"))

@@ -15,6 +15,7 @@ translation, xDAE in XLM-R's form                         EncoderDecoderModel of
 Everything else is refused with the reason. C channels.
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,6 +32,8 @@ from fairseq_xl.checkpoints.formats.tables import (
 )
 from fairseq_xl.checkpoints.keys import BIAS, POSITIONS, TOKENS
 from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 Config = dict[str, Any]
 
@@ -99,8 +102,10 @@ def encoder_layout(own: Own, head: str | None = None) -> str:
         return "bert"
     layout = _form_of(own, head)
     _refuse(own, own.is_causal and layout != "xlm", "causal attention in an encoder of XLM-R's form")
-    wrong = layout == "xlm" and own.options["ffn_dim"] != 4 * own.options["embed_dim"]
-    _refuse(own, wrong, f"--ffn-dim {own.options['ffn_dim']} in XLM's form, where it is 4 times --embed-dim")
+    reason = f"--ffn-dim {own.options['ffn_dim']} in XLM's form, where it is 4 times --embed-dim"
+    if head == "classification" and own.options["output_form"] == "dense" and not own.languages:
+        reason = f"a classifier without pooler and {reason} (fine-tune with --pooler, or --no-head)"
+    _refuse(own, layout == "xlm" and own.options["ffn_dim"] != 4 * own.options["embed_dim"], reason)
     return layout
 
 
@@ -146,7 +151,7 @@ def _encoder(own: Own, head: str | None) -> Counterpart:
         left_out.append("cross_attention")
     if head is not None:
         kept = {name: value for name, value in kept.items() if name != BIAS and not name.startswith("output.")}
-        left_out = [*(part for part in left_out if part != f"heads.{head}"), "output layer"]
+        left_out = [part for part in left_out if part != f"heads.{head}"]
     options = own.options | {"causal": own.is_causal}
     config = to_config(layout, options, kept, own.dictionary.symbols, own.languages)
     weights = to_theirs(layout, kept)
@@ -247,6 +252,7 @@ def _pair(own: Own, state: State, dense: bool) -> Counterpart:
         state[name] = with_offset(state[name], own.options["position_offset"], offset)
     if DECODER_TOKENS not in state:
         state[DECODER_TOKENS], state[DECODER_BIAS] = state[TOKENS], state.pop(BIAS)
+        logger.info("%s: EncoderDecoderModel ties no token embeddings: they are written twice", own.path)
     config: Config = {"model_type": "encoder-decoder", "is_encoder_decoder": True, "tie_word_embeddings": False}
     weights = {}
     for stack, layout in zip(("encoder", "decoder"), layouts):

@@ -20,7 +20,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import is_finite, save_checkpoint
 from fairseq_xl.io.files import write_json
 
-GENERATION = "generation_config.json"
+GENERATION, PIECES = "generation_config.json", "sentencepiece.bpe.model"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -67,9 +67,16 @@ def _without_copies(weights: State) -> State:
     return {name: weights[name] for name in first.values()}
 
 
-def write_fairseq(folder: Path, own: Own, dtype: str) -> list[str]:
-    """Writes model.pt of fairseq's RobertaModel and its dict.txt; returns the parts of our model that it does not have.
+def write_fairseq(folder: Path, own: Own, dtype: str, sentencepiece: Path | None) -> list[str]:
+    """Writes a folder for `RobertaModel.from_pretrained` of fairseq: model.pt, dict.txt and sentencepiece.bpe.model.
 
+    Args:
+        folder: an existing folder.
+        own: the model.
+        dtype: a key of `DTYPES`.
+        sentencepiece: the SentencePiece model of its text; None for other sub-words, of which fairseq reads the ids.
+
+    Returns: the parts of our model that fairseq's does not have.
     Raises `UserError` unless the model has XLM-R's form.
     """
     options = own.options
@@ -110,7 +117,12 @@ def write_fairseq(folder: Path, own: Own, dtype: str) -> list[str]:
         "tokens_per_sample": longest,
     }
     task = {"_name": "masked_lm", "data": "", "tokens_per_sample": longest}
-    cfg = {"model": model, "task": task, "criterion": {"_name": "masked_lm"}}
+    bpe: dict[str, Any] = {"_name": None}
+    if sentencepiece:
+        shutil.copyfile(sentencepiece, folder / PIECES)
+        bpe = {"_name": "sentencepiece", "sentencepiece_model": PIECES}  # from_pretrained puts the folder before it
+        bpe |= {"sentencepiece_enable_sampling": False, "sentencepiece_alpha": None}
+    cfg = {"model": model, "task": task, "criterion": {"_name": "masked_lm"}, "bpe": bpe}
     save_checkpoint(fairseq_checkpoint(cfg, names), folder / FAIRSEQ_WEIGHTS)
     # fairseq adds <mask> itself, after the last line: symbols behind it have to be listed with it
     listed = own.dictionary.symbols[len(SPECIAL) :]

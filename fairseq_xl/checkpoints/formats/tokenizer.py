@@ -101,11 +101,16 @@ def _vocabulary_folder(data: Path, language: str | None) -> tuple[Path, str]:
 
 
 def _warn_of_tokenizers(data: Path, language: str | None) -> None:
-    """Logs a warning for each language whose text transformers does not tokenize as it was tokenized."""
+    """Logs a warning for each tokenizer that transformers does not apply to the text of a language."""
+    found: dict[str, list[str]] = {}
     for xx, name in of_languages.named_in(data).items():
         if language in (None, xx) and (xx, name) != ("en", of_languages.XLM):
-            instead = "tokenizes it as English" if name == of_languages.XLM else "does not tokenize it"
-            logger.warning("%s: the text of %s was tokenized by %s; transformers %s", data, xx, name, instead)
+            found.setdefault(name, []).append(xx)
+    for name, languages in found.items():
+        instead = "tokenizes it as English" if name == of_languages.XLM else "does not tokenize it"
+        logger.warning(
+            "%s: the text of %s was tokenized by %s; transformers %s", data, ", ".join(languages), name, instead
+        )
 
 
 def _template(framing: str, dictionary: XLDictionary, segments: bool, language: str | None) -> TemplateProcessing:

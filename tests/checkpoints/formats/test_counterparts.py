@@ -341,7 +341,7 @@ def test_fairseq_without_this_package_reads_our_roberta(make, tmp_path, kind):
         cfg = MonoTransConfig(**form, segment_embeddings="none", language_positions=True)
         model, own = make(XLMonoTransModel, cfg)
     with new_folder(tmp_path / "out") as folder:
-        write_fairseq(folder, own, "float32")
+        write_fairseq(folder, own, "float32", None)
     torch.save(TOKENS, tmp_path / "tokens")
     arguments = [str(tmp_path / name) for name in ("out", "tokens", "logits")]
     subprocess.run([sys.executable, "-c", PLAIN_FAIRSEQ, *arguments], check=True, capture_output=True, cwd=tmp_path)
@@ -362,7 +362,7 @@ def test_export_to_fairseq_refuses_other_forms(make, tmp_path, form, reason):
     kinds = (XLEncoderDecoderModel, EncoderDecoderConfig) if form is SEQ2SEQ else (XLEncoderModel, EncoderConfig)
     _, own = make(kinds[0], kinds[1](**form))
     with pytest.raises(UserError, match=f"model.pt cannot be exported as fairseq's RobertaModel: {reason}"):
-        write_fairseq(tmp_path, own, "float32")
+        write_fairseq(tmp_path, own, "float32", None)
 
 
 @pytest.mark.parametrize("kind", ["XLM's form", "XLM's form, two tables", "XLM-R's form"])

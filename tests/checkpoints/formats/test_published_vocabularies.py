@@ -67,7 +67,7 @@ def test_words_of_xlm(tmp_path, caplog, lower, framing, start):
     files = [tmp_path / "codes", tmp_path / "vocab"]
     data = write_data(tmp_path / "data", "xlm", {"lowercase_and_remove_accent": lower}, files)
     tokenizer, dictionary, encode, _ = written(data, tmp_path / "out", framing)
-    assert "the text of fr was tokenized by xlm; transformers tokenizes it as English" in caplog.text
+    assert "the text of de, fr was tokenized by xlm; transformers tokenizes it as English" in caplog.text
     assert "text of en" not in caplog.text and type(tokenizer).__name__ == "XLMTokenizer"
     for language, texts in TEXTS.items():
         for text in (text.replace("<s>", "") for text in texts):

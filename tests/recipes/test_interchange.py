@@ -89,9 +89,20 @@ def test_figures_are_those_of_the_kept_files():
     assert table_row(page, "retrieval en-de, 2,089 pairs: accuracy by margin, percent, forward and backward") == scores
     for name, kind in (("unigram, rounded scores", "unigram"), ("BPE", "bpe")):
         lines = read(f"ids-{kind}").values()
-        assert len(lines) == 16 and sum(each["lines"] for each in lines) == 459_727
+        assert len(lines) == 16 and sum(each["lines"] for each in lines) == 464_150
         sums = [sum(each[key] for each in lines) for key in ("different", "tokens")]
         assert table_row(page, name) == [f"{each:,}" for each in sums]
+    gpu = read("gpu")
+    assert table_row(page, "equal predictions, 350 texts") == [
+        str(gpu["predict"][key]) for key in ("equal", "equal fp16")
+    ]
+    equal = [str(gpu["translate"][key]) for key in ("equal", "equal fp16")]
+    assert table_row(page, "equal translations, 100 sentences") == equal
+    differences = [f"difference at most {gpu[name]['difference']:.1e}" for name in ("embeddings", "score")]
+    assert differences[0] in page and differences[1] in page
+    for name, losses in gpu["loss of update 200"].items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
+        assert [cell.strip() for cell in row.split("|")[2:-1]] == [f"{loss:.3f}" for loss in losses.values()]
 
 
 SIDES = ("forward", "backward")

@@ -13,7 +13,7 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
 from fairseq_xl.bitext_mining import mine
 from fairseq_xl.checkpoints import language_modules, published
-from fairseq_xl.commands import embed, language_module, mine_bitext, predict, retrieve, retrieve_xtreme
+from fairseq_xl.commands import convert, embed, language_module, mine_bitext, predict, retrieve, retrieve_xtreme
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.nearest import nearest
@@ -310,6 +310,38 @@ def test_unlabeled_text_with_a_language_module(text, task_files, steps, module_f
     assert np.array_equal(np.load(tmp_path / "rows.npy"), embedder(lines, "de", [(1, "mean")])[1, "mean"])
     with pytest.raises(UserError, match="dictionary"):
         predict.main(command[:2] + command[-2:])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_classifier_with_a_language_module_is_an_ordinary_model_elsewhere(
+    text, task_files, steps, module_files, tmp_path, packed
+):
+    """Probabilities of a BERT classifier of transformers, by its own tokenizer, are those of validation."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    save, out, module = tmp_path / "save", tmp_path / "out", module_files["de"]
+    run_train(finetuning(text["en"], task_files, steps["L1"], save, "--pooler"))
+    checkpoint = save / "checkpoint_last.pt"
+    zero_shot(text["de"], checkpoint, tmp_path, "--lang", "de", "--language-module", module)
+    expected = [row.split("\t") for row in (tmp_path / "valid.de.tsv").read_text(encoding="utf-8").splitlines()]
+    if packed:
+        language_module.main(["pack", str(tmp_path / "archive"), *map(str, module_files.values())])
+        module = tmp_path / "archive"
+    line = [*map(str, (checkpoint, out, "--data", text["de"], "--language-module", module)), "--lang", "de"]
+    convert.main(line)
+    model, tokenizer = (
+        AutoModelForSequenceClassification.from_pretrained(out).eval(),
+        AutoTokenizer.from_pretrained(out),
+    )
+    assert type(model).__name__ == "BertForSequenceClassification"
+    labeled = [row.split("\t") for row in (task_files / "valid.de.tsv").read_text(encoding="utf-8").splitlines()]
+    with torch.no_grad():
+        for (_, *texts), (*_, label, probability) in zip(labeled, expected, strict=True):
+            found = model(**tokenizer(*texts, truncation=True, return_tensors="pt")).logits.softmax(-1)[0]
+            assert model.config.id2label[int(found.argmax())] == label
+            assert float(found.max()) == pytest.approx(float(probability), abs=2e-6)
+    with pytest.raises(UserError, match="dictionary"):
+        convert.main([*line[:1], str(tmp_path / "other"), *line[2:4], "--lang", "de"])
 
 
 def test_bitext_is_mined_with_a_language_module_for_a_language(text, steps, module_files, tmp_path, capsys):

@@ -8,6 +8,7 @@ import yaml
 from transformers import XLMConfig, XLMWithLMHeadModel
 from transformers.models.xlm.tokenization_xlm import XLMTokenizer
 
+from fairseq_xl.commands import convert
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
@@ -111,6 +112,22 @@ def titles(data, files, tmp_path_factory):
     folder = tmp_path_factory.mktemp("titles")
     run_train(generation(data, files, folder, *cli(max_update=1, disable_validation=True)))
     return folder / "checkpoint_last.pt"
+
+
+def test_an_exported_classifier_of_pairs_names_the_other_framing(data, tmp_path, caplog):
+    """XLMTokenizer puts one </s> between two texts, our framing two."""
+    for split in ("train", "valid"):
+        for code in ("en", "de"):
+            lines = sentences(("en", "de"), 8, split)[code]
+            content = (f"{'ab'[number % 2]}\t{line}\t{line}\n" for number, line in enumerate(lines))
+            (tmp_path / f"{split}.{code}.tsv").write_text("".join(content), encoding="utf-8")
+    more = cli(ffn_dim=64, max_update=1, disable_validation=True)
+    run_train([*classification(data, tmp_path, tmp_path / "run"), *more])
+    convert.main([str(tmp_path / "run/checkpoint_last.pt"), str(tmp_path / "out"), "--data", str(data), "--lang", "en"])
+    warned = (
+        "was fine-tuned on pairs: XLMTokenizer puts one </s> between two texts, and this package two" in caplog.text
+    )
+    assert warned == is_xlm(data)
 
 
 def test_word_noise_needs_no_more_than_the_marks(data, tmp_path):
